@@ -1,0 +1,206 @@
+"""A compressed sparse row matrix: what every sparse operand of the operators is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+MAX_COLUMNS = 2**31 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Csr:
+    """A sparse matrix in compressed sparse row form, rows in order, columns ascending within a row.
+
+    The constructor checks dtypes, shapes and devices; `check_structure` checks every index and value and is called
+    once, where outside data comes in. The operators trust what they are given.
+
+    Attributes:
+        indptr: int64 [n_rows + 1], starts at 0, never falls; row r holds entries indptr[r] to indptr[r + 1].
+        indices: int32 [nnz], the column of each entry, in [0, n_cols).
+        values: float32 or float64 [nnz].
+        n_cols: number of columns.
+
+    Raises:
+        TypeError: a dtype is not one of the above.
+        ValueError: shapes or devices do not fit.
+
+    Example:
+        >>> import torch
+        >>> a = Csr.from_coo(torch.tensor([0, 1]), torch.tensor([1, 0]), torch.tensor([2.0, 3.0]), (2, 2))
+        >>> a.to_dense()
+        tensor([[0., 2.],
+                [3., 0.]])
+    """
+
+    indptr: Tensor
+    indices: Tensor
+    values: Tensor
+    n_cols: int
+    _cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Checks what costs nothing to check."""
+        for name, tensor, dtypes in (
+            ("indptr", self.indptr, (torch.int64,)),
+            ("indices", self.indices, (torch.int32,)),
+            ("values", self.values, (torch.float32, torch.float64)),
+        ):
+            if tensor.dtype not in dtypes:
+                wanted = " or ".join(str(d).removeprefix("torch.") for d in dtypes)
+                raise TypeError(f"Csr: {name} must be {wanted}, got {str(tensor.dtype).removeprefix('torch.')}")
+            if tensor.dim() != 1 or not tensor.is_contiguous():
+                raise ValueError(f"Csr: {name} must be a contiguous vector, got shape {tuple(tensor.shape)}")
+            if tensor.device != self.indptr.device:
+                raise ValueError(f"Csr: {name} must be on {self.indptr.device}, got {tensor.device}")
+        if self.indptr.numel() == 0:
+            raise ValueError("Csr: indptr must have n_rows + 1 entries, got none")
+        if self.indices.numel() != self.values.numel():
+            raise ValueError(
+                f"Csr: values must have one entry per index, got {self.values.numel()} for {self.indices.numel()}"
+            )
+        if not 0 <= self.n_cols <= MAX_COLUMNS:
+            raise ValueError(f"Csr: n_cols must be in [0, {MAX_COLUMNS}], got {self.n_cols}")
+
+    @classmethod
+    def from_coo(
+        cls, rows: Tensor, cols: Tensor, values: Tensor | None, shape: tuple[int, int], *, sum_duplicates: bool = False
+    ) -> Csr:
+        """Returns the matrix with the given entries, sorted by row and column.
+
+        Args:
+            rows: integer [nnz], each in [0, shape[0]).
+            cols: integer [nnz], each in [0, shape[1]).
+            values: float32 or float64 [nnz]; None stands for ones in float32.
+            shape: rows and columns.
+            sum_duplicates: add entries at the same place instead of keeping them side by side.
+
+        Returns:
+            The matrix, on the device of `rows`.
+
+        Raises:
+            ValueError: an index is out of range, or the lengths differ.
+        """
+        n_rows, n_cols = shape
+        if rows.shape != cols.shape or rows.dim() != 1:
+            raise ValueError(f"Csr: rows and cols must be vectors of one length, got {rows.shape} and {cols.shape}")
+        for name, index, size in (("rows", rows, n_rows), ("cols", cols, n_cols)):
+            if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
+                raise ValueError(
+                    f"Csr: {name} must be in [0, {size}), got values from {int(index.min())} to {int(index.max())}"
+                )
+        values = torch.ones(rows.numel(), device=rows.device) if values is None else values
+        if values.shape != rows.shape:
+            raise ValueError(f"Csr: values must have shape {tuple(rows.shape)}, got {tuple(values.shape)}")
+        key = rows.to(torch.int64) * n_cols + cols.to(torch.int64)
+        if sum_duplicates:
+            key, inverse = torch.unique(key, return_inverse=True)
+            values = torch.zeros(key.numel(), dtype=values.dtype, device=values.device).index_add_(0, inverse, values)
+        else:
+            key, order = torch.sort(key, stable=True)
+            values = values[order]
+        row = torch.div(key, max(n_cols, 1), rounding_mode="floor")
+        indptr = torch.zeros(n_rows + 1, dtype=torch.int64, device=rows.device)
+        indptr[1:] = torch.cumsum(torch.bincount(row, minlength=n_rows), 0) if n_rows else 0
+        return cls(indptr, (key - row * n_cols).to(torch.int32), values.contiguous(), n_cols)
+
+    @classmethod
+    def from_dense(cls, dense: Tensor) -> Csr:
+        """Returns the non-zero entries of `dense` [n_rows, n_cols]."""
+        rows, cols = dense.nonzero(as_tuple=True)
+        return cls.from_coo(rows, cols, dense[rows, cols], (dense.shape[0], dense.shape[1]))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self.indptr.numel() - 1
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored entries."""
+        return self.indices.numel()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.n_rows, self.n_cols
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the values."""
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the three tensors."""
+        return self.values.device
+
+    def rows(self) -> Tensor:
+        """Returns the row of each entry, int64 [nnz]."""
+        counts = self.indptr.diff()
+        return torch.repeat_interleave(torch.arange(self.n_rows, device=self.device), counts, output_size=self.nnz)
+
+    def transpose(self) -> Csr:
+        """Returns the transposed matrix; computed once and kept."""
+        if "transpose" not in self._cache:
+            turned = Csr.from_coo(self.indices, self.rows(), self.values, (self.n_cols, self.n_rows))
+            turned._cache["transpose"] = self
+            self._cache["transpose"] = turned
+        return self._cache["transpose"]
+
+    def to(self, target: torch.device | str | torch.dtype) -> Csr:
+        """Returns the matrix on another device, or with its values in another dtype."""
+        if isinstance(target, torch.dtype):
+            if target == self.dtype:
+                return self
+            return Csr(self.indptr, self.indices, self.values.to(target), self.n_cols)
+        if torch.device(target) == self.device:
+            return self
+        return Csr(self.indptr.to(target), self.indices.to(target), self.values.to(target), self.n_cols)
+
+    def select_rows(self, rows: Tensor) -> Csr:
+        """Returns the matrix made of the given rows, in the order given (integer [k])."""
+        rows = rows.to(self.device, torch.int64)
+        counts = self.indptr.diff()[rows]
+        indptr = torch.zeros(rows.numel() + 1, dtype=torch.int64, device=self.device)
+        torch.cumsum(counts, 0, out=indptr[1:])
+        total = int(indptr[-1])
+        start = torch.repeat_interleave(self.indptr[rows] - indptr[:-1], counts, output_size=total)
+        entry = start + torch.arange(total, device=self.device)
+        return Csr(indptr, self.indices[entry], self.values[entry], self.n_cols)
+
+    def to_dense(self) -> Tensor:
+        """Returns the dense matrix [n_rows, n_cols]; entries at the same place are added."""
+        dense = torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+        return dense.index_put_((self.rows(), self.indices.long()), self.values, accumulate=True)
+
+    def check_structure(self, name: str = "Csr") -> None:
+        """Checks every index and value.
+
+        Args:
+            name: what the matrix is called in a message.
+
+        Raises:
+            ValueError: indptr does not start at 0, falls, or does not end at nnz; an index is out of range; columns
+                are not ascending within a row; a value is NaN or infinite.
+        """
+        first, last = int(self.indptr[0]), int(self.indptr[-1])
+        if first != 0 or last != self.nnz:
+            raise ValueError(f"{name}: indptr must run from 0 to {self.nnz}, got {first} to {last}")
+        if bool((self.indptr.diff() < 0).any()):
+            row = int((self.indptr.diff() < 0).nonzero()[0])
+            raise ValueError(f"{name}: indptr must not fall, got a fall after row {row}")
+        if self.nnz and (int(self.indices.min()) < 0 or int(self.indices.max()) >= self.n_cols):
+            low, high = int(self.indices.min()), int(self.indices.max())
+            raise ValueError(f"{name}: indices must be in [0, {self.n_cols}), got values from {low} to {high}")
+        rows = self.rows()
+        disorder = (rows[1:] == rows[:-1]) & (self.indices[1:] <= self.indices[:-1])
+        if bool(disorder.any()):
+            row = int(rows[int(disorder.nonzero()[0])])
+            raise ValueError(f"{name}: columns must be ascending and unique within a row, row {row} is not")
+        if not bool(torch.isfinite(self.values).all()):
+            entry = int((~torch.isfinite(self.values)).nonzero()[0])
+            raise ValueError(f"{name}: values must be finite, got {float(self.values[entry])} in row {int(rows[entry])}")
