@@ -203,4 +203,6 @@ class Csr:
             raise ValueError(f"{name}: columns must be ascending and unique within a row, row {row} is not")
         if not bool(torch.isfinite(self.values).all()):
             entry = int((~torch.isfinite(self.values)).nonzero()[0])
-            raise ValueError(f"{name}: values must be finite, got {float(self.values[entry])} in row {int(rows[entry])}")
+            raise ValueError(
+                f"{name}: values must be finite, got {float(self.values[entry])} in row {int(rows[entry])}"
+            )

@@ -1,1 +1,1 @@
-"""CaliRare: calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs."""
+"""Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs."""

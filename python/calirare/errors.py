@@ -2,7 +2,10 @@
 
 
 class InputError(ValueError):
-    """What the user gave cannot be used: a file, a graph, labels, a setting. One sentence says what, where and how to mend it."""
+    """What the user gave cannot be used: a file, a graph, labels or a setting.
+
+    The message is one sentence: what, where, what was expected and how to mend it.
+    """
 
 
 class NotConvergedError(RuntimeError):
