@@ -1,0 +1,118 @@
+// The Python module: shapes and dtypes were checked by calirare_ext; here only what memory safety needs is checked.
+#include <pybind11/functional.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "../cuda/cuda.h"
+#include "../solvers/block_cg.h"
+#include "../solvers/gcn_hessian.h"
+#include "../solvers/launch.h"
+
+namespace py = pybind11;
+
+namespace calirare {
+namespace {
+
+const auto no_gil = py::call_guard<py::gil_scoped_release>();
+
+void bind_csr(py::module_& m) {
+  py::class_<CsrTensors>(m, "CsrTensors", "A CSR matrix as tensors; calirare_ext.Csr makes it.")
+      .def(py::init([](at::Tensor indptr, at::Tensor indices, at::Tensor values, int64_t n_cols) {
+             CsrTensors a{std::move(indptr), std::move(indices), std::move(values), n_cols};
+             check_csr(a, "Csr");
+             return a;
+           }),
+           py::arg("indptr"), py::arg("indices"), py::arg("values"), py::arg("n_cols"));
+}
+
+void bind_operators(py::module_& m) {
+  m.def("propagate", &propagate, no_gil, py::arg("a"), py::arg("x"));
+  m.def("propagate_out", &propagate_out, no_gil, py::arg("a"), py::arg("x"), py::arg("out"));
+  m.def("node_gradients_out",
+        py::overload_cast<const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, at::Tensor&>(
+            &node_gradients_out),
+        no_gil, py::arg("entry_ptr"), py::arg("nodes"), py::arg("delta"), py::arg("inputs"), py::arg("out"));
+  m.def("node_gradients_out",
+        py::overload_cast<const at::Tensor&, const at::Tensor&, const at::Tensor&, const CsrTensors&, at::Tensor&>(
+            &node_gradients_out),
+        no_gil, py::arg("entry_ptr"), py::arg("nodes"), py::arg("delta"), py::arg("inputs"), py::arg("out"));
+  m.def(
+      "jackknife_interval",
+      [](const at::Tensor& scores, const at::Tensor& residuals, double q_lower, double q_upper) {
+        const IntervalTensors result = jackknife_interval(scores, residuals, q_lower, q_upper);
+        return std::make_tuple(result.ends, result.places);
+      },
+      no_gil, py::arg("scores"), py::arg("residuals"), py::arg("q_lower"), py::arg("q_upper"));
+}
+
+using CgTuple = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
+CgTuple as_tuple(CgResult result) { return {result.x, result.status, result.iterations, result.residual_norm}; }
+
+Curvature curvature_of(const std::string& name) {
+  if (name == "exact") return Curvature::kExact;
+  TORCH_CHECK_VALUE(name == "ggn", "curvature must be 'exact' or 'ggn', got '", name, "'");
+  return Curvature::kGaussNewton;
+}
+
+void bind_solvers(py::module_& m) {
+  py::class_<GcnTape>(m, "GcnTape", "A network's forward and backward pass on its receptive field.")
+      .def(py::init<>())
+      .def_readwrite("sparse_inputs", &GcnTape::sparse_inputs)
+      .def_readwrite("sparse_inputs_t", &GcnTape::sparse_inputs_t)
+      .def_readwrite("dense_inputs", &GcnTape::dense_inputs)
+      .def_readwrite("blocks", &GcnTape::blocks)
+      .def_readwrite("blocks_t", &GcnTape::blocks_t)
+      .def_readwrite("aggregated", &GcnTape::aggregated)
+      .def_readwrite("weights", &GcnTape::weights)
+      .def_readwrite("masks", &GcnTape::masks)
+      .def_readwrite("deltas", &GcnTape::deltas)
+      .def_readwrite("probabilities", &GcnTape::probabilities)
+      .def_readwrite("loss_weights", &GcnTape::loss_weights);
+  m.def(
+      "hessian_product",
+      [](const GcnTape& tape, const at::Tensor& vectors, const std::string& curvature, double damping) {
+        return hessian_product(tape, vectors, curvature_of(curvature), damping);
+      },
+      no_gil, py::arg("tape"), py::arg("vectors"), py::arg("curvature"), py::arg("damping"));
+  m.def(
+      "solve_inverse_hvp",
+      [](const GcnTape& tape, const at::Tensor& rhs, const std::string& curvature, double damping, double tolerance,
+         int64_t max_iterations, int64_t check_every, const std::optional<Product>& precondition) {
+        const Curvature kind = curvature_of(curvature);
+        const Product product = [&](const at::Tensor& v) { return hessian_product(tape, v, kind, damping); };
+        return as_tuple(block_cg(product, precondition.value_or(Product()), rhs,
+                                 {tolerance, max_iterations, check_every}));
+      },
+      no_gil, py::arg("tape"), py::arg("rhs"), py::arg("curvature"), py::arg("damping"), py::arg("tolerance"),
+      py::arg("max_iterations"), py::arg("check_every"), py::arg("precondition") = py::none());
+  m.def(
+      "block_cg",
+      [](const Product& product, const at::Tensor& rhs, double tolerance, int64_t max_iterations, int64_t check_every,
+         const std::optional<Product>& precondition) {
+        return as_tuple(block_cg(product, precondition.value_or(Product()), rhs,
+                                 {tolerance, max_iterations, check_every}));
+      },
+      no_gil, py::arg("product"), py::arg("rhs"), py::arg("tolerance"), py::arg("max_iterations"),
+      py::arg("check_every"), py::arg("precondition") = py::none());
+}
+
+void bind_build(py::module_& m) {
+  m.def("cuda_status", [] {
+    std::string reason;
+    const int count = cuda_device_count(&reason);
+    return py::make_tuple(cuda_compiled(), count, reason);
+  });
+  m.attr("torch_version") = CALIRARE_TORCH_VERSION;
+  m.attr("cuda_archs") = CALIRARE_CUDA_ARCHS;
+}
+
+}  // namespace
+}  // namespace calirare
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "CaliRare's compiled operators.";
+  calirare::bind_build(m);
+  calirare::bind_csr(m);
+  calirare::bind_operators(m);
+  calirare::bind_solvers(m);
+}

@@ -1,0 +1,14 @@
+// One output element of Y = A X: the sum over the entries of a row, in the order they are stored.
+#pragma once
+#include "host_device.h"
+
+namespace calirare {
+
+template <typename T>
+struct PropagateSum {
+  T sum = T(0);
+  CALIRARE_HD void add(T weight, T x) { sum += weight * x; }
+  CALIRARE_HD T finish() const { return sum; }
+};
+
+}  // namespace calirare

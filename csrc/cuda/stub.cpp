@@ -1,0 +1,36 @@
+// Stands in for every CUDA launcher in a build without nvcc.
+#include <stdexcept>
+
+#include "../ops/block_cg.h"
+#include "../ops/jackknife_interval.h"
+#include "../ops/node_gradients.h"
+#include "../ops/propagate.h"
+#include "cuda.h"
+
+namespace calirare {
+namespace {
+
+const char kReason[] = "this build has no CUDA kernels: install nvcc and build again with CALIRARE_CUDA=ON";
+
+[[noreturn]] void refuse() { throw std::runtime_error(kReason); }
+
+}  // namespace
+
+bool cuda_compiled() { return false; }
+int cuda_device_count(std::string* reason) {
+  if (reason) *reason = kReason;
+  return 0;
+}
+
+#define CALIRARE_STUB(T)                                                                                            \
+  void propagate_cuda(int, void*, CsrView<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }                     \
+  void node_gradients_cuda(int, void*, GradientFactors<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }        \
+  void node_gradients_cuda(int, void*, GradientFactors<T>, CsrView<T>, MatrixView<T>) { refuse(); }                 \
+  void cg_descend_cuda(int, void*, CgColumns, const T*, const T*, T*, T*) { refuse(); }                             \
+  void cg_redirect_cuda(int, void*, CgColumns, const T*, const T*, T*) { refuse(); }                                \
+  void jackknife_interval_cuda(int, void*, MatrixView<const T>, const T*, const double*, T*, int32_t*) { refuse(); }
+CALIRARE_STUB(float)
+CALIRARE_STUB(double)
+#undef CALIRARE_STUB
+
+}  // namespace calirare
