@@ -1,0 +1,64 @@
+"""Measures of the jackknife's output: expected individual calibration error and coverage of intervals."""
+
+from __future__ import annotations
+
+import torch
+
+from ._inputs import Array, Scalar, as_scores, to_tensor
+
+
+def eice(uncertainty: Array, confidence: Array) -> Scalar:
+    """Expected individual calibration error: the mean of |uncertainty - confidence| (paper, Eq. 10).
+
+    Args:
+        uncertainty: of each node, [n], finite; jackknife intervals may leave [0, 1], and so may their midpoint.
+        confidence: probability of the predicted class, [n], in [0, 1].
+
+    Returns:
+        A float for numpy input, a 0-dim tensor for torch input; differentiable in both.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: shapes differ, or a value is out of range or not finite.
+    """
+    conf = as_scores("eice", "confidence", confidence)
+    unc = to_tensor("eice", "uncertainty", uncertainty, conf.device)
+    if unc.shape != conf.shape:
+        raise ValueError(f"eice: uncertainty must have shape {tuple(conf.shape)}, got {tuple(unc.shape)}")
+    if not bool(torch.isfinite(unc).all()):
+        raise ValueError("eice: uncertainty must be finite, got NaN or infinity")
+    value = (unc.double() - conf.double()).abs().mean()
+    return value.to(conf.dtype) if isinstance(confidence, torch.Tensor) else float(value)
+
+
+def coverage(lower: Array, upper: Array, target: Array) -> Scalar:
+    """Share of targets inside their closed interval [lower, upper].
+
+    Args:
+        lower: [n].
+        upper: [n].
+        target: [n].
+
+    Returns:
+        In [0, 1]: a float for numpy input, a 0-dim tensor for torch input.
+
+    Raises:
+        TypeError: not numbers.
+        ValueError: shapes differ or are empty, an interval is upside down, or a value is NaN.
+    """
+    low = to_tensor("coverage", "lower", lower)
+    high = to_tensor("coverage", "upper", upper, low.device)
+    aim = to_tensor("coverage", "target", target, low.device)
+    if low.ndim != 1 or low.numel() == 0:
+        raise ValueError(f"coverage: lower must be [n] with n >= 1, got shape {tuple(low.shape)}")
+    for name, values in (("upper", high), ("target", aim)):
+        if values.shape != low.shape:
+            raise ValueError(f"coverage: {name} must have shape {tuple(low.shape)}, got {tuple(values.shape)}")
+    if bool(torch.isnan(aim.double()).any()):
+        raise ValueError("coverage: target must not be NaN")
+    if not bool((low <= high).all()):  # also catches NaN
+        raise ValueError("coverage: upper must not be below lower, got an interval that is upside down or NaN")
+    value = ((low <= aim) & (aim <= high)).double().mean()
+    if not isinstance(lower, torch.Tensor):
+        return float(value)
+    return value.to(low.dtype if low.is_floating_point() else torch.get_default_dtype())

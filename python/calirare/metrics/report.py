@@ -1,0 +1,67 @@
+"""One dictionary with every number a run writes down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._inputs import Array, as_scores, read
+from .classification import accuracy, macro_f1, precision, recall
+from .ece import class_ace, class_members, classwise_ece, ece, macro_ace, mce, refuse_multilabel
+from .proper_scores import brier, nll
+from .resampling import class_ace_noise_floor, macro_ace_noise_floor, noise_floor
+
+
+def calibration_report(
+    probabilities: Array,
+    labels: Array,
+    *,
+    minority: int = 1,
+    n_bins: int = 15,
+    n_ace_bins: int = 20,
+    n_draws: int = 200,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Prediction quality, calibration errors and their noise floors.
+
+    Args:
+        probabilities: [n, C] with rows that sum to one, or [n] = P(class 1).
+        labels: int [n]; class `minority` must occur.
+        minority: the rare class: recall, precision and ace_minority are about it.
+        n_bins: bins of ece, mce and classwise_ece.
+        n_ace_bins: bins of ace_minority and macro_ace.
+        n_draws: draws of the noise floors.
+        seed: seed of the noise floors; the same input and seed give the same numbers.
+
+    Returns:
+        Plain floats under the keys recall, precision, accuracy, macro_f1, ace_minority, ace_minority_noise_floor,
+        macro_ace, macro_ace_noise_floor, ece, ece_noise_floor, mce, classwise_ece, nll, brier. Computed on the CPU, so
+        that the device does not change a digit of the sums.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: shape or range is wrong, the task is multi-label, or no sample has class `minority`.
+    """
+    p = as_scores("calibration_report", "probabilities", probabilities, ndim=(1, 2)).detach().cpu()
+    data = refuse_multilabel("calibration_report", read("calibration_report", p, labels))
+    class_members("calibration_report", data, minority)
+    y = data.labels
+    predictions = ((p > 0.5).long() if data.kind == "binary" else p.argmax(1)).numpy()
+    true = y.numpy()
+    floors: dict[str, Any] = {"n_draws": n_draws, "seed": seed}
+    values = {
+        "recall": recall(true, predictions, minority),
+        "precision": precision(true, predictions, minority),
+        "accuracy": accuracy(true, predictions),
+        "macro_f1": macro_f1(true, predictions),
+        "ace_minority": class_ace(p, y, minority, n_ace_bins),
+        "ace_minority_noise_floor": class_ace_noise_floor(p, y, minority, n_ace_bins, **floors).mean,
+        "macro_ace": macro_ace(p, y, n_ace_bins),
+        "macro_ace_noise_floor": macro_ace_noise_floor(p, y, n_ace_bins, **floors).mean,
+        "ece": ece(p, y, n_bins),
+        "ece_noise_floor": noise_floor(lambda q, drawn: ece(q, drawn, n_bins), p, **floors).mean,
+        "mce": mce(p, y, n_bins),
+        "classwise_ece": classwise_ece(p, y, n_bins),
+        "nll": nll(p, y),
+        "brier": brier(p, y),
+    }
+    return {name: float(value) for name, value in values.items()}

@@ -1,0 +1,211 @@
+"""How sure a measure is: noise floors of a perfectly calibrated model, and bootstrap intervals."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ._inputs import Array, Metric, Predictions, as_scores, check_count, check_rows, read, to_tensor
+from .binning import equal_frequency_bins
+from .ece import class_members, confidence_and_correct, refuse_multilabel
+
+
+class NoiseFloor(NamedTuple):
+    """What a measure reads when nothing is wrong: mean and standard deviation over draws."""
+
+    mean: float
+    std: float
+
+
+class Interval(NamedTuple):
+    """Ends of a confidence interval."""
+
+    lower: float
+    upper: float
+
+
+def noise_floor(
+    metric: Metric,
+    probabilities: Array,
+    *,
+    n_draws: int = 200,
+    seed: int = 0,
+    multilabel: bool = False,
+) -> NoiseFloor:
+    """What `metric` reads when the probabilities are exactly right: labels are drawn from them, again and again.
+
+    For measures that split the samples by their true class use `class_ace_noise_floor` and `macro_ace_noise_floor`:
+    drawn labels would change the split, and the reading would contain the bias described at `class_ace` (with a share
+    of 13 % it is well above the noise, and does not shrink with n), which is no floor.
+
+    Args:
+        metric: called with (probabilities, labels), returns one number.
+        probabilities: [n] = P(class 1), or [n, C] with rows that sum to one, or [n, K] with `multilabel`.
+        n_draws: number of draws.
+        seed: seed of the draws; the same seed gives the same floor on any device.
+        multilabel: draw each column of [n, K] on its own.
+
+    Returns:
+        Mean and standard deviation of the metric over draws.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: shape or range is wrong.
+    """
+    check_count("noise_floor", "n_draws", n_draws)
+    p = as_scores("noise_floor", "probabilities", probabilities, ndim=(1, 2))
+    if p.ndim == 2 and not multilabel:
+        check_rows("noise_floor", p)
+        # The last class takes what rounding leaves of the sum: its own edge is not needed.
+        edges = p.detach().double().cumsum(1)[:, :-1].cpu().numpy()
+    else:
+        edges = 1 - p.detach().double().cpu().numpy()
+    rng = np.random.default_rng(seed)
+    values = np.empty(n_draws)
+    for draw in range(n_draws):
+        if p.ndim == 2 and not multilabel:
+            labels = (rng.random(len(edges))[:, None] >= edges).sum(1)
+        else:
+            labels = (rng.random(edges.shape) >= edges).astype(np.int64)
+        values[draw] = float(metric(probabilities, torch.from_numpy(labels).to(p.device)))
+    return _floor(values)
+
+
+def class_ace_noise_floor(
+    probabilities: Array, labels: Array, cls: int, n_bins: int = 20, *, n_draws: int = 200, seed: int = 0
+) -> NoiseFloor:
+    """What `class_ace` reads when, on the very samples it judges, accuracy equals confidence.
+
+    The samples of true class `cls`, their confidences and so the bins stay as they are; only whether each prediction is
+    right is drawn, Bernoulli(confidence). This is the best the measure can see with that many samples: a reading at or
+    below it shows no miscalibration. (Drawn labels would let other samples into the class; see `noise_floor`.)
+
+    Args:
+        probabilities: as for `class_ace`.
+        labels: as for `class_ace`.
+        cls: the class.
+        n_bins: M.
+        n_draws: number of draws.
+        seed: seed of the draws.
+
+    Returns:
+        Mean and standard deviation over draws.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: shape or range is wrong, the task is multi-label, or no sample has class `cls`.
+    """
+    name = "class_ace_noise_floor"
+    _check_floor(name, n_bins, n_draws)
+    data = refuse_multilabel(name, read(name, probabilities, labels))
+    return _floor(_class_draws(name, data, cls, n_bins, n_draws, np.random.default_rng(seed)))
+
+
+def macro_ace_noise_floor(
+    probabilities: Array, labels: Array, n_bins: int = 20, *, n_draws: int = 200, seed: int = 0
+) -> NoiseFloor:
+    """What `macro_ace` reads when accuracy equals confidence within every class; see `class_ace_noise_floor`.
+
+    Args:
+        probabilities: as for `macro_ace`.
+        labels: as for `macro_ace`.
+        n_bins: M.
+        n_draws: number of draws.
+        seed: seed of the draws.
+
+    Returns:
+        Mean and standard deviation over draws.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: shape or range is wrong, or the task is multi-label.
+    """
+    name = "macro_ace_noise_floor"
+    _check_floor(name, n_bins, n_draws)
+    data = refuse_multilabel(name, read(name, probabilities, labels))
+    rng = np.random.default_rng(seed)
+    classes = torch.unique(data.labels).tolist()
+    return _floor(np.mean([_class_draws(name, data, c, n_bins, n_draws, rng) for c in classes], axis=0))
+
+
+def bootstrap_interval(
+    metric: Metric,
+    probabilities: Array,
+    labels: Array,
+    *,
+    level: float = 0.95,
+    n_draws: int = 1000,
+    seed: int = 0,
+    stratify: bool = False,
+) -> Interval:
+    """Percentile bootstrap interval of a measure: samples are drawn with replacement.
+
+    Binned calibration errors grow with noise, and a resampled data set is noisier than the original: their intervals
+    sit somewhat high, and near zero error can lie wholly above the estimate. Read them with the noise floor.
+
+    Args:
+        metric: called with (probabilities, labels), returns one number.
+        probabilities: [n, ...].
+        labels: [n, ...].
+        level: in (0, 1).
+        n_draws: number of resampled data sets.
+        seed: seed of the draws; the same seed gives the same interval on any device.
+        stratify: keep the number of samples of every class (labels must be [n]); needed where a measure is not defined
+            without one of the classes and that class is very small.
+
+    Returns:
+        The (1 - level)/2 and (1 + level)/2 quantiles over draws.
+
+    Raises:
+        TypeError: the values are not numbers.
+        ValueError: shape or range is wrong.
+    """
+    name = "bootstrap_interval"
+    check_count(name, "n_draws", n_draws)
+    if not 0 < level < 1:
+        raise ValueError(f"{name}: level must lie in (0, 1), got {level}")
+    p = to_tensor(name, "probabilities", probabilities)
+    y = to_tensor(name, "labels", labels, p.device)
+    if p.ndim == 0 or y.ndim == 0 or len(p) != len(y) or len(p) == 0:
+        raise ValueError(f"{name}: labels must have as many rows as probabilities, got {len(y)} and {len(p)}")
+    if stratify and y.ndim != 1:
+        raise ValueError(f"{name}: labels must be [n] to be stratified, got shape {tuple(y.shape)}")
+    groups = [np.arange(len(p))]
+    if stratify:
+        host = y.cpu().numpy()
+        groups = [np.flatnonzero(host == c) for c in np.unique(host)]
+    rng = np.random.default_rng(seed)
+    values = np.empty(n_draws)
+    for draw in range(n_draws):
+        chosen = np.concatenate([members[rng.integers(len(members), size=len(members))] for members in groups])
+        index = torch.from_numpy(chosen).to(p.device)
+        values[draw] = float(metric(p[index], y[index]))
+    lower, upper = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(lower), float(upper))
+
+
+def _check_floor(function: str, n_bins: int, n_draws: int) -> None:
+    check_count(function, "n_bins", n_bins)
+    check_count(function, "n_draws", n_draws)
+
+
+def _class_draws(
+    function: str, data: Predictions, cls: int, n_bins: int, n_draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Class ACE of each draw. The confidences never change: they are sorted and binned once, in numpy for speed."""
+    members = class_members(function, data, cls)
+    confidence, _ = confidence_and_correct(data)
+    ordered = np.sort(confidence.detach()[members].double().cpu().numpy())
+    bins = equal_frequency_bins(len(ordered), n_bins, torch.device("cpu")).numpy()
+    starts = np.flatnonzero(np.diff(bins, prepend=-1))
+    values = np.empty(n_draws)
+    for draw in range(n_draws):
+        surplus = (rng.random(len(ordered)) < ordered) - ordered
+        values[draw] = np.abs(np.add.reduceat(surplus, starts)).sum() / len(ordered)
+    return values
+
+
+def _floor(values: np.ndarray) -> NoiseFloor:
+    return NoiseFloor(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0)

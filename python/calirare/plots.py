@@ -1,0 +1,286 @@
+"""Pictures: reliability diagrams and jackknife intervals.
+
+Drawn with matplotlib's object-oriented interface: no global state, no display, and the same input gives the same bytes
+(with the same matplotlib). The colours are Okabe and Ito's, told apart by colour-blind readers and, by lightness and by
+marker, in greyscale. The suffix of the path chooses the format: png, pdf or svg.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from calirare.metrics._inputs import Array, as_integers, as_scores, check_count, to_tensor
+from calirare.metrics.binning import BinStatistics, bin_sums, equal_width_bins
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DARK = "#0072B2"
+LIGHT = "#E69F00"
+GAP = "#D55E00"
+GREY = "#5F5F5F"
+
+Panel = tuple[str, Array, Array]
+
+
+def reliability_diagram(
+    panels: Sequence[Panel],
+    path: str | Path,
+    *,
+    n_bins: int = 15,
+    n_columns: int | None = None,
+    band_level: float = 0.95,
+    title: str | None = None,
+    x_label: str = "confidence",
+    y_label: str = "accuracy",
+) -> Path:
+    """Draws how often predictions of each confidence are right.
+
+    Each panel shows per bin ((m-1)/M, m/M] a bar up to acc(B_m), the gap to the mean confidence conf(B_m) as a hatched
+    box, the diagonal, and the consistency band: the central `band_level` range of acc(B_m) for a perfectly calibrated
+    model with as many samples in the bin (binomial; Broecker and Smith 2007). Below it, the number of samples per bin.
+
+    Args:
+        panels: (title, confidence [n] in [0, 1], correct [n] of 0/1) each; filled row by row, so before and after stand
+            side by side with two columns, and the rows may be all nodes and the minority class. For one class's own
+            diagram give its probability and whether it is the true class.
+        path: where to write; the folder must exist.
+        n_bins: M.
+        n_columns: None takes two for an even number of panels, else as many as panels up to three.
+        band_level: in (0, 1).
+        title: a line above all panels.
+        x_label: what is on the horizontal axis.
+        y_label: what is on the vertical axis.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: there is no panel, or a shape or range is wrong.
+    """
+    check_count("reliability_diagram", "n_bins", n_bins)
+    if not panels:
+        raise ValueError("reliability_diagram: panels must hold at least one (title, confidence, correct), got none")
+    if not 0 < band_level < 1:
+        raise ValueError(f"reliability_diagram: band_level must lie in (0, 1), got {band_level}")
+    if n_columns is None:
+        n_columns = 2 if len(panels) % 2 == 0 else min(len(panels), 3)
+    check_count("reliability_diagram", "n_columns", n_columns)
+    statistics = [_panel_statistics(panel, n_bins) for panel in panels]
+    n_rows = -(-len(panels) // n_columns)
+    figure = _figure(3.6 * n_columns + 0.3, 4.0 * n_rows + (0.75 if title else 0.45))
+    heights = [3.0, 1.0] * n_rows
+    grid = figure.add_gridspec(2 * n_rows, n_columns, height_ratios=heights)
+    first = min(_first_filled(s) for s in statistics) / n_bins
+    for i, ((name, _, _), bins) in enumerate(zip(panels, statistics, strict=True)):
+        row, column = divmod(i, n_columns)
+        axes = figure.add_subplot(grid[2 * row, column])
+        counts = figure.add_subplot(grid[2 * row + 1, column], sharex=axes)
+        _draw_reliability(axes, bins, band_level)
+        _draw_counts(counts, bins)
+        error = float(bins.error()[0])
+        axes.set_title(f"{name}\nn = {int(bins.count.sum()):,}, ECE = {error:.3f}", fontsize=10)
+        axes.set_xlim(first, 1)
+        axes.tick_params(labelbottom=False)
+        counts.set_xlabel(x_label)
+        if column == 0:
+            axes.set_ylabel(y_label)
+            counts.set_ylabel("samples")
+        if i == 0:
+            handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    if title:
+        figure.suptitle(title)
+    return _save(figure, path)
+
+
+def interval_diagram(
+    lower: Array,
+    upper: Array,
+    probability: Array,
+    labels: Array,
+    path: str | Path,
+    *,
+    minority: int = 1,
+    max_nodes: int = 300,
+    class_names: tuple[str, str] = ("other classes", "minority class"),
+    title: str | None = None,
+) -> Path:
+    """Draws nodes sorted by probability with their jackknife intervals.
+
+    Args:
+        lower: lower ends, [n].
+        upper: upper ends, [n], >= lower.
+        probability: P(minority class), [n], in [0, 1].
+        labels: true classes, int [n].
+        path: where to write; the folder must exist.
+        minority: the class drawn dark.
+        max_nodes: at most so many nodes are drawn, evenly spaced in the order of probability; the picture says how many
+            were left out.
+        class_names: names of the rest and of the minority class.
+        title: the line above the picture.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: shape or range is wrong.
+    """
+    name = "interval_diagram"
+    check_count(name, "max_nodes", max_nodes)
+    p = as_scores(name, "probability", probability).detach().cpu().double().numpy()
+    y = as_integers(name, "labels", labels, torch.device("cpu"), None).numpy()
+    low, high = (
+        to_tensor(name, which, values).detach().cpu().double().numpy()
+        for which, values in (("lower", lower), ("upper", upper))
+    )
+    for which, values in (("lower", low), ("upper", high), ("labels", y)):
+        if values.shape != p.shape:
+            raise ValueError(f"{name}: {which} must have shape {p.shape}, got {values.shape}")
+    if not (low <= high).all() or not np.isfinite(low).all() or not np.isfinite(high).all():
+        raise ValueError(f"{name}: lower and upper must be finite with lower <= upper, got other values")
+    order = np.argsort(p, kind="stable")
+    if len(order) > max_nodes:
+        order = order[np.round(np.linspace(0, len(order) - 1, max_nodes)).astype(int)]
+    figure = _figure(8.0, 4.2)
+    axes = figure.add_subplot()
+    _draw_intervals(axes, low[order], high[order], p[order], y[order] == minority, class_names)
+    shown, total = len(order), len(p)
+    note = f"all {total:,} nodes" if shown == total else f"{shown:,} of {total:,} nodes, evenly spaced by probability"
+    left_out = "" if shown == total else f"; {total - shown:,} left out"
+    axes.set_xlabel(f"node, sorted by probability ({note}{left_out})")
+    axes.set_ylabel(f"P({class_names[1]})")
+    axes.set_title(title or "Jackknife intervals")
+    axes.legend(loc="upper left", fontsize=8)
+    return _save(figure, path)
+
+
+def binomial_quantile(q: float, trials: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    """Smallest k with P(Binomial(trials, probability) <= k) >= q, without the second it takes to import scipy.stats.
+
+    Args:
+        q: in (0, 1).
+        trials: whole numbers >= 1, [n].
+        probability: in [0, 1], [n].
+
+    Returns:
+        float64 [n].
+    """
+    from scipy.special import bdtr, bdtrik
+
+    inside = np.clip(probability, 1e-300, 1 - 2**-53)
+    trials = trials.astype(np.int64)
+    k = np.ceil(bdtrik(q, trials, inside))
+    below = np.maximum(k - 1, 0)
+    k = np.where(bdtr(below, trials, inside) >= q, below, k)
+    return np.where(probability <= 0, 0.0, np.where(probability >= 1, trials, k))
+
+
+def _panel_statistics(panel: Panel, n_bins: int) -> BinStatistics:
+    name, confidence, correct = panel
+    scores = as_scores("reliability_diagram", f"confidence of panel {name!r}", confidence).detach().cpu()
+    what = f"correct of panel {name!r}"
+    outcomes = as_integers("reliability_diagram", what, correct, scores.device, 2)
+    if outcomes.shape != scores.shape:
+        shapes = f"{tuple(scores.shape)}, got {tuple(outcomes.shape)}"
+        raise ValueError(f"reliability_diagram: {what} must have shape {shapes}")
+    return bin_sums(equal_width_bins(scores, n_bins), scores, outcomes, n_bins)
+
+
+def _first_filled(bins: BinStatistics) -> int:
+    return int(torch.nonzero(bins.count[0])[0])
+
+
+def _draw_reliability(axes: Axes, bins: BinStatistics, band_level: float) -> None:
+    count, accuracy, confidence = (v[0].numpy() for v in (bins.count, bins.accuracy, bins.confidence))
+    n_bins = len(count)
+    filled = count > 0
+    width = 1 / n_bins
+    left = np.arange(n_bins)[filled] * width
+    count, accuracy, confidence = count[filled], accuracy[filled], confidence[filled]
+    band = [binomial_quantile(q, count, confidence) / count for q in ((1 - band_level) / 2, (1 + band_level) / 2)]
+    bar: dict[str, Any] = {"align": "edge", "width": width}
+    axes.bar(left, accuracy, color=DARK, edgecolor="white", linewidth=0.6, label="accuracy", **bar)
+    axes.bar(
+        left,
+        np.abs(confidence - accuracy),
+        bottom=np.minimum(confidence, accuracy),
+        facecolor=(0.835, 0.369, 0.0, 0.25),
+        edgecolor=GAP,
+        hatch="////",
+        linewidth=0.8,
+        label="gap to confidence",
+        **bar,
+    )
+    middle = left + width / 2
+    axes.vlines(middle, band[0], band[1], color="black", linewidth=1.4, label=f"{band_level:.0%} consistency band")
+    for ends in band:
+        axes.hlines(ends, middle - width / 5, middle + width / 5, color="black", linewidth=1.4)
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect calibration")
+    axes.set_ylim(0, 1)
+
+
+def _draw_counts(axes: Axes, bins: BinStatistics) -> None:
+    count = bins.count[0].numpy()
+    n_bins = len(count)
+    axes.bar(np.arange(n_bins) / n_bins, count, width=1 / n_bins, align="edge", color=GREY, edgecolor="white")
+    largest = count.max()
+    axes.set_ylim(0, largest * 1.35)
+    for m, number in enumerate(count):
+        if number:
+            axes.text((m + 0.5) / n_bins, number + 0.04 * largest, f"{int(number)}", ha="center", fontsize=5.5)
+
+
+def _draw_intervals(
+    axes: Axes,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    probability: np.ndarray,
+    rare: np.ndarray,
+    class_names: tuple[str, str],
+) -> None:
+    position = np.arange(len(probability))
+    styles: tuple[tuple[np.ndarray, str, dict[str, Any], str], ...] = (
+        (~rare, LIGHT, {"marker": "o", "facecolor": "white"}, class_names[0]),
+        (rare, DARK, {"marker": "D", "facecolor": DARK}, class_names[1]),
+    )
+    for layer, (members, colour, marker, name) in enumerate(styles):
+        where, inside = position[members], probability[members]
+        axes.vlines(where, lower[members], upper[members], color=colour, linewidth=1.3, zorder=2 + layer)
+        label = f"{name} ({int(members.sum()):,} shown)"
+        axes.scatter(where, inside, s=11, edgecolor=colour, linewidth=0.8, label=label, zorder=4 + layer, **marker)
+    axes.axhline(0.5, color=GREY, linestyle="--", linewidth=0.8, zorder=1)
+    axes.margins(x=0.01)
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=150, layout="constrained")
+
+
+def _save(figure: Figure, path: str | Path) -> Path:
+    """Writes without date or program version, which would make two equal pictures differ."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    path = Path(path)
+    formats: dict[str, dict[str, Any]] = {
+        ".png": {"Software": None},
+        ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+        ".svg": {"Date": None, "Creator": None},
+    }
+    if path.suffix not in formats:
+        raise ValueError(f"plots: path must end in {', '.join(formats)}, got {path.name!r}")
+    FigureCanvasAgg(figure)
+    with matplotlib.rc_context({"svg.hashsalt": "calirare"}):
+        figure.savefig(path, metadata=formats[path.suffix])
+    return path

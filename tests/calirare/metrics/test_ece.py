@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from calirare import metrics
+from calirare.metrics.binning import equal_frequency_bins, equal_width_bins
+
+
+def brute_bin(p: float, n_bins: int, dtype=np.float64) -> int:
+    """(m-1)/M < p <= m/M by trying every m."""
+    if p == 0:
+        return 0
+    edges = (np.arange(n_bins + 1) / n_bins).astype(dtype)
+    return next(m for m in range(n_bins) if edges[m] < p <= edges[m + 1])
+
+
+def brute_error(scores, outcomes, n_bins: int, norm: float = 1, weights=None) -> float:
+    weights = np.ones(len(scores)) if weights is None else np.asarray(weights)
+    bins = np.array([brute_bin(s, n_bins) for s in scores])
+    terms = []
+    for m in set(bins.tolist()):
+        w = weights[bins == m]
+        gap = (
+            abs(np.average(outcomes[bins == m], weights=w) - np.average(scores[bins == m], weights=w)) if w.sum() else 0
+        )
+        terms.append((w.sum() / weights.sum(), gap))
+    if math.isinf(norm):
+        return max(gap for _, gap in terms)
+    return math.fsum(share * gap**norm for share, gap in terms) ** (1 / norm)
+
+
+def confidence_of(p: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    p = np.stack((1 - p, p), 1) if p.ndim == 1 else p
+    return p.max(1), p.argmax(1) == y
+
+
+@pytest.mark.parametrize("n_bins", [1, 2, 3, 7, 10, 15, 20, 100])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_bins_follow_the_definition_on_and_beside_every_edge(n_bins, dtype):
+    edges = (np.arange(n_bins + 1) / n_bins).astype(dtype)
+    scores = np.concatenate((edges, np.nextafter(edges[1:], dtype(0)), np.nextafter(edges[:-1], dtype(1))))
+    expected = [brute_bin(s, n_bins, dtype) for s in scores]
+    assert equal_width_bins(torch.from_numpy(scores), n_bins).tolist() == expected
+
+
+def test_zero_and_one_lie_in_the_first_and_last_bin():
+    assert equal_width_bins(torch.tensor([0.0, 1.0]), 10).tolist() == [0, 9]
+
+
+def test_confidence_one_shares_the_last_bin():
+    # Both samples lie in (.9, 1]: |1/2 - .975| = .475. A bin of its own for 1.0 gives .525.
+    probabilities = np.array([[0.05, 0.95], [0.0, 1.0]])
+    assert metrics.ece(probabilities, [1, 0], n_bins=10) == pytest.approx(0.475, rel=4 * np.finfo(float).eps, abs=0)
+
+
+def test_ece_by_hand():
+    # Bins of width .5: {.6 right, .8 wrong} and nothing below: |.5 - .7| = .2. Four bins: .4/2 + .8/2 = .6.
+    p, y = np.array([0.6, 0.2]), np.array([1, 1])
+    assert metrics.ece(p, y, n_bins=2) == pytest.approx(0.2, rel=1e-15, abs=0)
+    assert metrics.ece(p, y, n_bins=4) == pytest.approx(0.6, rel=1e-15, abs=0)
+    assert metrics.mce(p, y, n_bins=4) == pytest.approx(0.8, rel=1e-15, abs=0)
+    assert metrics.ece(p, y, n_bins=4, norm=2) == pytest.approx(math.sqrt((0.16 + 0.64) / 2), rel=1e-15, abs=0)
+
+
+@pytest.mark.parametrize("norm", [1, 2, 3.5, math.inf])
+@pytest.mark.parametrize("n_bins", [1, 10, 15])
+def test_ece_and_mce_against_the_definition(task, n_bins, norm, within_rounding):
+    p, y = task
+    confidence, correct = confidence_of(p, y)
+    expected = brute_error(confidence, correct, n_bins, norm)
+    within_rounding(metrics.ece(p, y, n_bins, norm), expected, terms=2 * len(p))
+    if math.isinf(norm):
+        assert metrics.mce(p, y, n_bins) == metrics.ece(p, y, n_bins, norm)
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_weights(task, norm, within_rounding):
+    p, y = task
+    weights = np.random.default_rng(1).integers(0, 4, len(p))
+    repeated = np.repeat(np.arange(len(p)), weights)
+    for metric in (metrics.ece, metrics.classwise_ece):
+        by_weight = metric(p, y, 10, norm, weights=weights)
+        within_rounding(by_weight, metric(p[repeated], y[repeated], 10, norm), terms=4 * len(p))
+    for score in (metrics.nll, metrics.brier):
+        within_rounding(score(p, y, weights=weights), score(p[repeated], y[repeated]), terms=4 * len(p))
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_classwise_ece_against_the_definition(task, norm, within_rounding):
+    p, y = task
+    columns = np.stack((1 - p, p), 1) if p.ndim == 1 else p
+    expected = np.mean([brute_error(columns[:, c], y == c, 15, norm) for c in range(columns.shape[1])])
+    within_rounding(metrics.classwise_ece(p, y, 15, norm), expected, terms=2 * len(p))
+
+
+def test_multilabel_is_the_mean_over_labels(within_rounding):
+    rng = np.random.default_rng(3)
+    p, y = rng.random((200, 3)), rng.integers(0, 2, (200, 3))
+    for metric in (metrics.ece, metrics.mce, metrics.nll, metrics.brier):
+        within_rounding(metric(p, y), np.mean([metric(p[:, k], y[:, k]) for k in range(3)]), terms=200)
+    expected = np.mean([metrics.calibration_error(p[:, k], y[:, k]) for k in range(3)])
+    within_rounding(metrics.classwise_ece(p, y), expected, terms=200)
+
+
+def test_calibration_error_against_sklearn(within_rounding):
+    calibration = pytest.importorskip("sklearn.calibration")
+    rng = np.random.default_rng(5)
+    p = rng.random(1000)
+    y = rng.random(1000) < p**2
+    frequency, mean = calibration.calibration_curve(y, p, n_bins=10)
+    counts = np.histogram(p, 10, (0, 1))[0]
+    expected = np.sum(counts / 1000 * np.abs(frequency - mean))
+    within_rounding(metrics.calibration_error(p, y, 10), expected, terms=2000)
+
+
+def test_ace_cuts_like_array_split():
+    for n, n_bins in ((130, 20), (7, 7), (5, 20), (40, 20), (41, 20)):
+        expected = np.concatenate(
+            [np.full(len(part), i) for i, part in enumerate(np.array_split(np.arange(n), n_bins))]
+        )
+        assert equal_frequency_bins(n, n_bins, torch.device("cpu")).tolist() == expected.tolist()
+
+
+def test_class_ace_against_the_definition(task, within_rounding):
+    p, y = task
+    confidence, correct = confidence_of(p, y)
+    values = []
+    for cls in range(int(y.max()) + 1):
+        conf, right = confidence[y == cls], correct[y == cls]
+        expected = 0.0
+        for part in np.array_split(np.argsort(conf, kind="stable"), 20):
+            expected += len(part) / len(conf) * abs(right[part].mean() - conf[part].mean())
+        values.append(expected)
+        within_rounding(metrics.class_ace(p, y, cls), expected, terms=2 * len(p))
+    within_rounding(metrics.macro_ace(p, y), np.mean(values), terms=2 * len(p))
+
+
+def test_class_ace_by_hand():
+    # True class 1: confidences .9 (right), .6 (wrong), .7 (right). Two bins: {.6, .7} and {.9}.
+    # |1/2 - .65| * 2/3 + |1 - .9| * 1/3 = .4/3. The sample of class 0 does not count.
+    p, y = np.array([0.9, 0.4, 0.7, 0.99]), np.array([1, 1, 1, 0])
+    assert metrics.class_ace(p, y, 1, n_bins=2) == pytest.approx(0.4 / 3, rel=1e-14, abs=0)
+
+
+def test_nixon_ace_against_the_definition(task, within_rounding):
+    p, y = task
+    columns = np.stack((1 - p, p), 1) if p.ndim == 1 else p
+    gaps = []
+    for c in range(columns.shape[1]):
+        order = np.argsort(columns[:, c], kind="stable")
+        gaps += [abs((y[part] == c).mean() - columns[part, c].mean()) for part in np.array_split(order, 20)]
+    within_rounding(metrics.ace(p, y), np.mean(gaps), terms=4 * len(p))
+
+
+def test_ace_with_fewer_samples_than_bins():
+    p, y = np.array([0.8, 0.3]), np.array([1, 0])
+    # Each sample is a range of its own: |1 - .8| and |0 - .3|, the same for both classes.
+    assert metrics.ace(p, y) == pytest.approx(0.25, rel=1e-14, abs=0)
+
+
+def test_ties_for_the_maximum_predict_the_first_class():
+    assert metrics.ece(np.array([[0.5, 0.5]]), [0]) == 0.5
+    assert metrics.ece(np.array([[0.5, 0.5]]), [1]) == 0.5
+    assert metrics.class_ace(np.array([[0.4, 0.4, 0.2]]), [1], 1) == 0.4
+    assert metrics.class_ace(np.array([[0.4, 0.4, 0.2]]), [0], 0) == 0.6
+    assert metrics.class_ace(np.array([0.5]), [0], 0) == 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_torch_in_gives_torch_out(task, dtype, within_rounding):
+    p, y = (torch.from_numpy(a) for a in task)
+    p = p.to(dtype)
+    for name in ("ece", "mce", "classwise_ece", "ace", "macro_ace", "nll", "brier"):
+        metric = getattr(metrics, name)
+        value, again = metric(p, y), metric(p.double().numpy(), y.numpy())
+        assert value.shape == ()
+        assert value.dtype == dtype
+        assert isinstance(again, float)
+        if dtype == torch.float64:
+            assert float(value) == again
+
+
+def test_non_contiguous_and_read_only_input(task):
+    p, y = task
+    doubled = np.repeat(p, 2, axis=0)[::2]
+    frozen = p.copy()
+    frozen.flags.writeable = False
+    assert metrics.ece(doubled, y) == metrics.ece(frozen, y) == metrics.ece(p.tolist(), y.tolist()) == metrics.ece(p, y)
+    assert metrics.ece(p[::-1], y[::-1]) == pytest.approx(metrics.ece(p, y), rel=len(p) * np.finfo(float).eps, abs=0)
+
+
+def test_ece_gradient():
+    p = torch.tensor([[0.3, 0.7], [0.2, 0.8], [0.9, 0.1]], dtype=torch.float64, requires_grad=True)
+    y = torch.tensor([1, 0, 1])
+    (gradient,) = torch.autograd.grad(metrics.ece(p, y, n_bins=10), p)
+    # Bins (.6, .7], (.7, .8], (.8, .9] hold one sample each; only the predicted class's entry moves its gap.
+    expected = torch.tensor([[0, -1], [0, 1], [1, 0]], dtype=torch.float64) / 3
+    assert torch.equal(gradient, expected)
+
+
+BAD = [
+    (([0.5, 1.5], [0, 1]), ValueError, "probabilities must lie in"),
+    (([0.5, math.nan], [0, 1]), ValueError, "probabilities must lie in"),
+    (([0.5, 0.5], [0, 2]), ValueError, "labels must lie in 0..1"),
+    (([0.5, 0.5], [0, -1]), ValueError, "labels must lie in 0..1"),
+    (([0.5, 0.5], [0.5, 1]), TypeError, "labels must be integers"),
+    (([0.5, 0.5], [0]), ValueError, "labels must have shape"),
+    (([], []), ValueError, "must not be empty"),
+    (([[0.5, 0.2]], [0]), ValueError, "sum to 1 in every row"),
+    (([[1.0]], [0]), ValueError, "at least 2 columns"),
+    ((["a"], [0]), TypeError, "must hold numbers"),
+    ((torch.tensor([0.5]).half(), [0]), TypeError, "float32 or float64"),
+    ((torch.tensor([1]), [1]), TypeError, "float32 or float64"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), BAD)
+def test_bad_input_is_named(arguments, error, message):
+    with pytest.raises(error, match=message):
+        metrics.ece(*arguments)
+
+
+def test_bad_settings_are_named():
+    p, y = np.array([0.2, 0.7]), np.array([0, 0])
+    with pytest.raises(ValueError, match="n_bins must be at least 1"):
+        metrics.ece(p, y, 0)
+    with pytest.raises(TypeError, match="n_bins must be an integer"):
+        metrics.ece(p, y, 2.0)
+    with pytest.raises(ValueError, match="norm must be at least 1"):
+        metrics.ece(p, y, norm=0.5)
+    with pytest.raises(ValueError, match="weights must have shape"):
+        metrics.ece(p, y, weights=[1.0])
+    with pytest.raises(ValueError, match="weights must be finite"):
+        metrics.ece(p, y, weights=[0.0, 0.0])
+    with pytest.raises(ValueError, match="must contain class 1"):
+        metrics.class_ace(p, y, 1)
+    with pytest.raises(ValueError, match=r"cls must lie in 0\.\.1"):
+        metrics.class_ace(p, y, 2)
+    with pytest.raises(ValueError, match="one class per sample"):
+        metrics.macro_ace(np.array([[0.2, 0.3]]), np.array([[0, 1]]))

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.collections import PathCollection
+
+from calirare import plots
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.3, 1.5, 400)
+    y = (rng.random(400) < p).astype(int)
+    return p, y
+
+
+def panel(title, p, y):
+    return title, np.maximum(p, 1 - p), (p > 0.5) == y
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_reliability_diagram_is_written_and_repeats_to_the_byte(data, tmp_path, suffix):
+    p, y = data
+    first = plots.reliability_diagram([panel("before", p, y)], tmp_path / f"a.{suffix}")
+    second = plots.reliability_diagram([panel("before", p, y)], tmp_path / f"b.{suffix}")
+    assert first.read_bytes() == second.read_bytes()
+    other = plots.reliability_diagram([panel("before", p**2, y)], tmp_path / f"c.{suffix}")
+    assert first.read_bytes() != other.read_bytes()
+
+
+def drawn(monkeypatch):
+    """Keeps the figure that a plot function saves, to look at what is on it."""
+    kept = []
+    save = plots._save
+    monkeypatch.setattr(plots, "_save", lambda figure, path: kept.append(figure) or save(figure, path))
+    return kept
+
+
+def test_reliability_diagram_shows_the_numbers(monkeypatch, tmp_path):
+    figures = drawn(monkeypatch)
+    # Bins (.4, .6] and (.8, 1]: two of .5 (one right), four of .9 (all right).
+    confidence, correct = np.array([0.5, 0.5, 0.9, 0.9, 0.9, 0.9]), np.array([1, 0, 1, 1, 1, 1])
+    plots.reliability_diagram([("t", confidence, correct)], tmp_path / "a.png", n_bins=5, n_columns=1)
+    axes, counts = figures[0].axes
+    bars, gaps = axes.containers[:2]
+    assert [bar.get_height() for bar in bars] == [0.5, 1.0]
+    assert [bar.get_x() for bar in bars] == pytest.approx([0.4, 0.8], rel=1e-12)
+    assert [bar.get_height() for bar in gaps] == pytest.approx([0.0, 0.1], abs=1e-12)
+    assert [text.get_text() for text in counts.texts] == ["2", "4"]
+    assert "n = 6, ECE = 0.067" in axes.get_title()
+    assert axes.get_xlim() == (0.4, 1.0)
+
+
+def test_panels_stand_side_by_side(data, monkeypatch, tmp_path):
+    figures = drawn(monkeypatch)
+    p, y = data
+    panels = [panel(name, p, y) for name in ("all, before", "all, after", "rare, before", "rare, after")]
+    plots.reliability_diagram(panels, tmp_path / "a.png", title="four")
+    grid = figures[0].axes[0].get_gridspec()
+    assert (grid.nrows, grid.ncols) == (4, 2)
+    assert len(figures[0].axes) == 8
+
+
+def test_consistency_band_is_the_binomial_range():
+    stats = pytest.importorskip("scipy.stats")
+    trials = np.array([1.0, 2, 7, 50, 1000, 20_000, 5, 5])
+    probability = np.array([0.5, 0.97, 0.3, 0.999, 0.8, 1e-4, 0.0, 1.0])
+    for q in (0.005, 0.025, 0.5, 0.975, 0.995):
+        expected = stats.binom.ppf(q, trials, probability)
+        assert plots.binomial_quantile(q, trials, probability).tolist() == expected.tolist()
+
+
+def test_interval_diagram_says_how_many_nodes_it_left_out(data, monkeypatch, tmp_path):
+    figures = drawn(monkeypatch)
+    p, y = data
+    path = plots.interval_diagram(p - 0.1, p + 0.1, p, y, tmp_path / "a.png", max_nodes=50)
+    again = plots.interval_diagram(p - 0.1, p + 0.1, p, y, tmp_path / "b.png", max_nodes=50)
+    assert path.read_bytes() == again.read_bytes()
+    axes = figures[0].axes[0]
+    assert "50 of 400 nodes" in axes.get_xlabel()
+    assert "350 left out" in axes.get_xlabel()
+    points = np.concatenate([c.get_offsets() for c in axes.collections if isinstance(c, PathCollection)])
+    by_rank = points[np.argsort(points[:, 0]), 1]
+    assert len(by_rank) == 50
+    assert by_rank[0] == p.min()
+    assert by_rank[-1] == p.max()
+    assert (np.diff(by_rank) >= 0).all()
+    plots.interval_diagram(p - 0.1, p + 0.1, p, y, tmp_path / "c.png", max_nodes=400)
+    assert "all 400 nodes" in figures[2].axes[0].get_xlabel()
+
+
+def test_interval_diagram_marks_the_minority(monkeypatch, tmp_path):
+    figures = drawn(monkeypatch)
+    plots.interval_diagram([0, 0, 0], [1, 1, 1], [0.1, 0.2, 0.3], [2, 0, 1], tmp_path / "a.png", minority=2)
+    labels = [text.get_text() for text in figures[0].axes[0].get_legend().get_texts()]
+    assert labels == ["other classes (2 shown)", "minority class (1 shown)"]
+
+
+def test_bad_input_is_named(tmp_path):
+    with pytest.raises(ValueError, match="at least one"):
+        plots.reliability_diagram([], tmp_path / "a.png")
+    with pytest.raises(ValueError, match="confidence of panel 'x' must lie in"):
+        plots.reliability_diagram([("x", [1.5], [1])], tmp_path / "a.png")
+    with pytest.raises(ValueError, match="correct of panel 'x' must have shape"):
+        plots.reliability_diagram([("x", [0.5], [1, 0])], tmp_path / "a.png")
+    with pytest.raises(ValueError, match="path must end in"):
+        plots.reliability_diagram([("x", [0.5], [1])], tmp_path / "a.bmp")
+    with pytest.raises(ValueError, match="lower <= upper"):
+        plots.interval_diagram([1.0], [0.0], [0.5], [1], tmp_path / "a.png")
+    with pytest.raises(ValueError, match="upper must have shape"):
+        plots.interval_diagram([1.0], [0.0, 1.0], [0.5], [1], tmp_path / "a.png")
+    assert list(tmp_path.iterdir()) == []
