@@ -1,7 +1,42 @@
 """CaliRare's compiled operators: propagation, per-node gradients, inverse-Hessian products, jackknife intervals."""
 
 from calirare_ext.csr import Csr
+from calirare_ext.gcn_norm import gcn_norm
+from calirare_ext.inverse_hvp import (
+    SolverResult,
+    SolverStatus,
+    block_cg,
+    hessian_product,
+    move_logits,
+    solve_inverse_hvp,
+)
+from calirare_ext.jackknife_interval import JackknifeInterval, jackknife_interval
+from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
+from calirare_ext.propagate import propagate
+from calirare_ext.receptive_field import ReceptiveField, receptive_field
+from calirare_ext.tape import GcnTape, gcn_forward, record
 
 __version__ = "0.1.0"
 
-__all__ = ["Csr", "__version__"]
+__all__ = [
+    "Csr",
+    "GcnTape",
+    "JackknifeInterval",
+    "LayerFactors",
+    "NodeGradients",
+    "ReceptiveField",
+    "SolverResult",
+    "SolverStatus",
+    "__version__",
+    "block_cg",
+    "gcn_forward",
+    "gcn_norm",
+    "hessian_product",
+    "jackknife_interval",
+    "move_logits",
+    "node_gradients",
+    "propagate",
+    "receptive_field",
+    "record",
+    "solve_inverse_hvp",
+]

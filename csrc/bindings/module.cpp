@@ -74,6 +74,7 @@ void bind_solvers(py::module_& m) {
         return hessian_product(tape, vectors, curvature_of(curvature), damping);
       },
       no_gil, py::arg("tape"), py::arg("vectors"), py::arg("curvature"), py::arg("damping"));
+  m.def("move_logits", &move_logits, no_gil, py::arg("tape"), py::arg("vectors"));
   m.def(
       "solve_inverse_hvp",
       [](const GcnTape& tape, const at::Tensor& rhs, const std::string& curvature, double damping, double tolerance,

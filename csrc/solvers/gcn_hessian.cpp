@@ -57,24 +57,12 @@ at::Tensor curvature_at_logits(const GcnTape& tape, const at::Tensor& change, in
   return (weighted * tape.loss_weights.view({-1, 1, 1})).view({change.size(0), -1});
 }
 
-}  // namespace
-
-int64_t GcnTape::n_parameters() const {
-  int64_t total = 0;
-  for (const at::Tensor& weight : weights) total += (weight.size(0) + 1) * weight.size(1);
-  return total;
-}
-
-at::Tensor hessian_product(const GcnTape& tape, const at::Tensor& vectors, Curvature curvature, double damping) {
-  TORCH_CHECK_VALUE(vectors.dim() == 2 && vectors.size(1) == tape.n_parameters(),
-                    "hessian_product: vectors must be [b, ", tape.n_parameters(), "], got ", vectors.sizes());
-  const int64_t b = vectors.size(0), n_layers = tape.n_layers();
-  const auto direction = split(tape, vectors);
-  const bool exact = curvature == Curvature::kExact;
-
-  // Forward: how z_l and s_l move along each direction.
-  std::vector<at::Tensor> moved_inputs(n_layers);  // ds_l [r_l, b * h_{l-1}], l >= 2
-  at::Tensor moved;                                // dz_l, then d relu(z_l) [r_l, b * h_l]
+// How z_l and s_l move along each direction. `moved_inputs` receives ds_l [r_l, b * h_{l-1}] for l >= 2.
+at::Tensor forward(const GcnTape& tape, const std::vector<Direction>& direction, int64_t b,
+                   std::vector<at::Tensor>& moved_inputs) {
+  const int64_t n_layers = tape.n_layers();
+  moved_inputs.resize(n_layers);
+  at::Tensor moved;  // dz_l, then d relu(z_l) [r_l, b * h_l]
   for (int64_t l = 0; l < n_layers; ++l) {
     const at::Tensor weight = side_by_side(direction[l].weight);
     if (l == 0) {
@@ -86,10 +74,37 @@ at::Tensor hessian_product(const GcnTape& tape, const at::Tensor& vectors, Curva
     moved.add_(direction[l].bias.reshape({1, -1}));
     if (l + 1 < n_layers) apply_mask(moved, tape.masks[l], b);
   }
+  return moved;
+}
 
-  // Backward: how the gradient of every layer moves.
-  at::Tensor delta = curvature_at_logits(tape, moved, b);
-  std::vector<at::Tensor> parts(2 * n_layers);
+void check_vectors(const GcnTape& tape, const at::Tensor& vectors, const char* op) {
+  TORCH_CHECK_VALUE(vectors.dim() == 2 && vectors.size(1) == tape.n_parameters(), op, ": vectors must be [b, ",
+                    tape.n_parameters(), "], got ", vectors.sizes());
+}
+
+}  // namespace
+
+int64_t GcnTape::n_parameters() const {
+  int64_t total = 0;
+  for (const at::Tensor& weight : weights) total += (weight.size(0) + 1) * weight.size(1);
+  return total;
+}
+
+at::Tensor move_logits(const GcnTape& tape, const at::Tensor& vectors) {
+  check_vectors(tape, vectors, "move_logits");
+  std::vector<at::Tensor> moved_inputs;
+  return forward(tape, split(tape, vectors), vectors.size(0), moved_inputs);
+}
+
+at::Tensor hessian_product(const GcnTape& tape, const at::Tensor& vectors, Curvature curvature, double damping) {
+  check_vectors(tape, vectors, "hessian_product");
+  const int64_t b = vectors.size(0), n_layers = tape.n_layers();
+  const auto direction = split(tape, vectors);
+  const bool exact = curvature == Curvature::kExact;
+  std::vector<at::Tensor> moved_inputs;
+  at::Tensor delta = curvature_at_logits(tape, forward(tape, direction, b, moved_inputs), b);
+
+  std::vector<at::Tensor> parts(2 * n_layers);  // how the gradient of every layer moves
   for (int64_t l = n_layers - 1; l >= 0; --l) {
     at::Tensor gradient = l == 0 ? inputs_t_times(tape, delta) : at::mm(tape.aggregated[l - 1].t(), delta);
     gradient = one_per_row(gradient, b);

@@ -33,4 +33,7 @@ enum class Curvature { kExact, kGaussNewton };
 // kExact is the Hessian of sum_i w_i l_i / m away from the kinks of the ReLU; kGaussNewton drops its indefinite part.
 at::Tensor hessian_product(const GcnTape& tape, const at::Tensor& vectors, Curvature curvature, double damping);
 
+// J v for every row v: the first-order change of the logits, [m, b * k].
+at::Tensor move_logits(const GcnTape& tape, const at::Tensor& vectors);
+
 }  // namespace calirare

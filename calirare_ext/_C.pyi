@@ -1,0 +1,52 @@
+from collections.abc import Callable
+
+from torch import Tensor
+
+torch_version: str
+cuda_archs: str
+
+def cuda_status() -> tuple[bool, int, str]: ...
+
+class CsrTensors:
+    def __init__(self, indptr: Tensor, indices: Tensor, values: Tensor, n_cols: int) -> None: ...
+
+class GcnTape:
+    sparse_inputs: CsrTensors
+    sparse_inputs_t: CsrTensors
+    dense_inputs: Tensor
+    blocks: list[CsrTensors]
+    blocks_t: list[CsrTensors]
+    aggregated: list[Tensor]
+    weights: list[Tensor]
+    masks: list[Tensor]
+    deltas: list[Tensor]
+    probabilities: Tensor
+    loss_weights: Tensor
+    def __init__(self) -> None: ...
+
+def propagate(a: CsrTensors, x: Tensor) -> Tensor: ...
+def propagate_out(a: CsrTensors, x: Tensor, out: Tensor) -> None: ...
+def node_gradients_out(
+    entry_ptr: Tensor, nodes: Tensor, delta: Tensor, inputs: Tensor | CsrTensors, out: Tensor
+) -> None: ...
+def jackknife_interval(scores: Tensor, residuals: Tensor, q_lower: float, q_upper: float) -> tuple[Tensor, Tensor]: ...
+def hessian_product(tape: GcnTape, vectors: Tensor, curvature: str, damping: float) -> Tensor: ...
+def move_logits(tape: GcnTape, vectors: Tensor) -> Tensor: ...
+def solve_inverse_hvp(
+    tape: GcnTape,
+    rhs: Tensor,
+    curvature: str,
+    damping: float,
+    tolerance: float,
+    max_iterations: int,
+    check_every: int,
+    precondition: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
+def block_cg(
+    product: Callable[[Tensor], Tensor],
+    rhs: Tensor,
+    tolerance: float,
+    max_iterations: int,
+    check_every: int,
+    precondition: Callable[[Tensor], Tensor] | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...

@@ -1,0 +1,46 @@
+"""Checks of arguments, made once, before a device is chosen. Every message names operator, argument, wish and fact."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+FLOATS = (torch.float32, torch.float64)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Returns the dtype's name without its module, for messages."""
+    return str(dtype).removeprefix("torch.")
+
+
+def check_float(op: str, name: str, x: Tensor) -> None:
+    """Raises TypeError unless x is a float32 or float64 tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{op}: {name} must be a tensor, got {type(x).__name__}")
+    if x.dtype not in FLOATS:
+        raise TypeError(f"{op}: {name} must be float32 or float64, got {dtype_name(x.dtype)}")
+
+
+def check_like(op: str, name: str, x: Tensor, like: Tensor, like_name: str) -> None:
+    """Raises TypeError or ValueError unless x has the dtype and device of `like`."""
+    check_float(op, name, x)
+    if x.dtype != like.dtype:
+        raise TypeError(f"{op}: {name} must be {dtype_name(like.dtype)} as {like_name} is, got {dtype_name(x.dtype)}")
+    if x.device != like.device:
+        raise ValueError(f"{op}: {name} must be on {like.device} as {like_name} is, got {x.device}")
+
+
+def check_shape(op: str, name: str, x: Tensor, shape: tuple[int | None, ...]) -> None:
+    """Raises ValueError unless x has the shape; None stands for any size."""
+    fits = x.dim() == len(shape) and all(want in (None, have) for have, want in zip(x.shape, shape, strict=True))
+    if not fits:
+        wanted = "[" + ", ".join("any" if size is None else str(size) for size in shape) + "]"
+        raise ValueError(f"{op}: {name} must have shape {wanted}, got {list(x.shape)}")
+
+
+def check_range(op: str, name: str, value: float, low: float, high: float, *, closed: bool = True) -> None:
+    """Raises ValueError unless value lies between low and high (with the ends where closed)."""
+    inside = low <= value <= high if closed else low < value < high
+    if not inside:
+        ends = f"[{low}, {high}]" if closed else f"({low}, {high})"
+        raise ValueError(f"{op}: {name} must be in {ends}, got {value}")

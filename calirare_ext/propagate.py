@@ -1,0 +1,81 @@
+"""Operator 1, propagate: Y = A X for a sparse A, with derivatives of every order, forward mode and vmap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calirare_ext._backend import _C
+from calirare_ext._checks import check_like, check_shape
+from calirare_ext.csr import Csr
+
+
+def compiled(a: Csr) -> _C.CsrTensors:
+    """Returns the compiled face of a CSR matrix, made once and kept."""
+    if "compiled" not in a._cache:
+        a._cache["compiled"] = _C.CsrTensors(a.indptr, a.indices, a.values, a.n_cols)
+    return a._cache["compiled"]
+
+
+def propagate(a: Csr, x: Tensor) -> Tensor:
+    """Returns the sparse product A X, the aggregation step of a graph convolution.
+
+    Computes A_hat X (Kipf & Welling 2017, Eq. 2) when A is `gcn_norm` of a graph. A is a constant: derivatives are
+    taken with respect to X, to any order, in reverse and forward mode, and `torch.func.vmap` batches over X.
+
+    Args:
+        a: [n, m], float32 or float64.
+        x: [m, d], dtype and device of `a`; any strides.
+
+    Returns:
+        [n, d], dtype and device of `x`.
+
+    Raises:
+        TypeError: `a` is not a Csr or `x` has another dtype.
+        ValueError: shapes or devices do not fit.
+
+    Precision: sums over a row in the dtype of `x`, in stored order; two runs agree bit for bit.
+    Cost: nnz * d multiply-adds; no scratch.
+
+    Example:
+        >>> import torch
+        >>> a = Csr.from_dense(torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
+        >>> propagate(a, torch.tensor([[2.0], [4.0]]))
+        tensor([[3.],
+                [4.]])
+    """
+    if not isinstance(a, Csr):
+        raise TypeError(f"propagate: a must be a calirare_ext.Csr, got {type(a).__name__}")
+    check_like("propagate", "x", x, a.values, "a")
+    check_shape("propagate", "x", x, (a.n_cols, None))
+    return _Propagate.apply(x, a)
+
+
+class _Propagate(torch.autograd.Function):
+    """A X as an autograd function; its backward is a propagate again, so every order is there."""
+
+    @staticmethod
+    def forward(x: Tensor, a: Csr) -> Tensor:
+        rows_are_contiguous = x.shape[1] <= 1 or x.stride(1) == 1
+        return _C.propagate(compiled(a), x if rows_are_contiguous else x.contiguous())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Csr], output: Tensor) -> None:
+        ctx.a = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return _Propagate.apply(grads[0], ctx.a.transpose()), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        return _Propagate.apply(tangents[0], ctx.a)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, None], x: Tensor, a: Csr) -> tuple[Tensor, int | None]:
+        if in_dims[0] is None:
+            return _Propagate.apply(x, a), None
+        wide = x.movedim(in_dims[0], 1)  # [m, batch, d]: one product serves the whole batch
+        return _Propagate.apply(wide.reshape(wide.shape[0], -1), a).view(a.n_rows, *wide.shape[1:]), 1

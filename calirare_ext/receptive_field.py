@@ -1,0 +1,87 @@
+"""The part of a graph that the logits of some nodes depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calirare_ext.csr import Csr
+
+
+@dataclass(frozen=True, eq=False)
+class ReceptiveField:
+    """What an L-layer graph convolution must compute to know the logits of the given nodes, and nothing else.
+
+    Rows of layer l are the nodes whose hidden state is needed after l layers; layer L's rows are the given nodes.
+    Computing on the field is exact: it leaves out only what the logits do not depend on.
+
+    Attributes:
+        rows: int64 node ids of the rows of layers 1 .. L.
+        inputs: (A_hat X) at the rows of layer 1, [r_1, d], dense or sparse.
+        blocks: A_hat cut to [rows of layer l, rows of layer l - 1], for l = 2 .. L.
+    """
+
+    rows: tuple[Tensor, ...]
+    inputs: Tensor | Csr
+    blocks: tuple[Csr, ...]
+    _cache: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def n_layers(self) -> int:
+        """Number of layers."""
+        return len(self.rows)
+
+    @property
+    def nodes(self) -> Tensor:
+        """The nodes whose logits are computed, in the order given."""
+        return self.rows[-1]
+
+
+def receptive_field(a_hat: Csr, inputs: Tensor | Csr, nodes: Tensor, n_layers: int) -> ReceptiveField:
+    """Returns the receptive field of `nodes` under an `n_layers` graph convolution.
+
+    Args:
+        a_hat: propagation matrix [n, n], from `gcn_norm`.
+        inputs: features propagated once, A_hat X [n, d], dense or sparse.
+        nodes: int64 [m], distinct node ids.
+        n_layers: number of layers, >= 1.
+
+    Returns:
+        The field; its last rows are `nodes` in the order given, earlier rows are ascending.
+
+    Raises:
+        ValueError: `n_layers` < 1, a node is out of range or given twice, or the inputs have another number of rows.
+    """
+    n = a_hat.n_rows
+    if n_layers < 1:
+        raise ValueError(f"receptive_field: n_layers must be at least 1, got {n_layers}")
+    n_inputs = inputs.n_rows if isinstance(inputs, Csr) else inputs.shape[0]
+    if n_inputs != n:
+        raise ValueError(f"receptive_field: inputs must have {n} rows, one per node, got {n_inputs}")
+    if nodes.numel() and (int(nodes.min()) < 0 or int(nodes.max()) >= n):
+        raise ValueError(f"receptive_field: nodes must be in [0, {n}), got {int(nodes.min())} to {int(nodes.max())}")
+    if torch.unique(nodes).numel() != nodes.numel():
+        raise ValueError(f"receptive_field: nodes must be distinct, got {nodes.numel()} ids with repetitions")
+    rows = [nodes.long()]
+    blocks: list[Csr] = []
+    for _ in range(n_layers - 1):
+        block, below = _cut(a_hat, rows[0])
+        rows.insert(0, below)
+        blocks.insert(0, block)
+    if isinstance(inputs, Csr):
+        return ReceptiveField(tuple(rows), inputs.select_rows(rows[0]), tuple(blocks))
+    everything = rows[0].numel() == n and bool((rows[0] == torch.arange(n, device=nodes.device)).all())
+    return ReceptiveField(tuple(rows), inputs if everything else inputs[rows[0]], tuple(blocks))
+
+
+def _cut(a_hat: Csr, rows: Tensor) -> tuple[Csr, Tensor]:
+    """Returns A_hat at the given rows with its columns renumbered, and the nodes the columns stand for (ascending)."""
+    block = a_hat.select_rows(rows)
+    used = torch.zeros(a_hat.n_cols, dtype=torch.bool, device=rows.device)
+    used[block.indices.long()] = True
+    below = used.nonzero().squeeze(1)
+    number = torch.cumsum(used, 0) - 1
+    return Csr(block.indptr, number[block.indices.long()].to(torch.int32), block.values, below.numel()), below

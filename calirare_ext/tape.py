@@ -1,0 +1,166 @@
+"""A graph convolutional network's forward and backward pass, kept for per-node gradients and Hessian products."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calirare_ext._backend import _C
+from calirare_ext._checks import check_float, check_like, check_shape
+from calirare_ext.csr import Csr
+from calirare_ext.propagate import compiled, propagate
+from calirare_ext.receptive_field import ReceptiveField
+
+Layer = tuple[Tensor, Tensor]  # weight [d, h], bias [h]
+
+
+def gcn_forward(
+    field: ReceptiveField, layers: Sequence[Layer], between: Callable[[Tensor], Tensor] | None = None
+) -> Tensor:
+    """Returns the logits of the field's nodes: z_l = s_l W_l + b_l, s_1 = A_hat X, s_l = A_hat relu(z_{l-1}).
+
+    Args:
+        field: receptive field with as many layers.
+        layers: weight [d, h] and bias [h] of each layer, first to last.
+        between: applied to every hidden state after the ReLU (dropout); None: nothing.
+
+    Returns:
+        Logits [m, k], differentiable in the weights and biases.
+
+    Raises:
+        ValueError: the number of layers or a shape does not fit.
+    """
+    if len(layers) != field.n_layers:
+        raise ValueError(f"gcn_forward: layers must be {field.n_layers} as in the field, got {len(layers)}")
+    z = _affine(field.inputs, *layers[0])
+    for block, layer in zip(field.blocks, layers[1:], strict=True):
+        hidden = F.relu(z)
+        z = _affine(propagate(block, hidden if between is None else between(hidden)), *layer)
+    return z
+
+
+def _affine(x: Tensor | Csr, weight: Tensor, bias: Tensor) -> Tensor:
+    return propagate(x, weight) + bias if isinstance(x, Csr) else torch.addmm(bias, x, weight)
+
+
+@dataclass(frozen=True, eq=False)
+class GcnTape:
+    """One forward and backward pass of loss = sum_i w_i l_i / m at fixed parameters, l_i the cross-entropy of node i.
+
+    Attributes:
+        field: where the network was evaluated; its m nodes are the labelled ones.
+        layers: weight and bias of each layer, detached.
+        targets: int64 [m], class of each node.
+        sample_weights: w_i [m], such as class weights; the loss is their weighted mean over m.
+        aggregated: s_2 .. s_L, [r_l, h_{l-1}].
+        masks: 1[z_l > 0] for l < L, [r_l, h_l], in the dtype of the weights.
+        logits: z_L [m, k].
+        probabilities: softmax of the logits [m, k].
+        deltas: d loss / d z_l for l = 1 .. L.
+    """
+
+    field: ReceptiveField
+    layers: tuple[Layer, ...]
+    targets: Tensor
+    sample_weights: Tensor
+    aggregated: tuple[Tensor, ...]
+    masks: tuple[Tensor, ...]
+    logits: Tensor
+    probabilities: Tensor
+    deltas: tuple[Tensor, ...]
+    _cache: dict[str, _C.GcnTape] = dataclasses.field(default_factory=dict, repr=False)
+
+    @property
+    def n_parameters(self) -> int:
+        """Number of parameters p."""
+        return sum(weight.numel() + bias.numel() for weight, bias in self.layers)
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of labelled nodes m."""
+        return self.targets.numel()
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes k."""
+        return self.logits.shape[1]
+
+    def loss_gradient_at_logits(self) -> Tensor:
+        """Returns w_i (p_i - onehot(y_i)) [m, k], the gradient of each node's weighted loss at its logits."""
+        return _logit_gradient(self.probabilities, self.targets, self.sample_weights)
+
+    def compiled(self) -> _C.GcnTape:
+        """Returns the compiled face of the tape, made once and kept."""
+        if "tape" not in self._cache:
+            self._cache["tape"] = _compile(self)
+        return self._cache["tape"]
+
+
+def record(
+    field: ReceptiveField, layers: Sequence[Layer], targets: Tensor, sample_weights: Tensor | None = None
+) -> GcnTape:
+    """Returns the tape of one pass over the field's nodes.
+
+    Args:
+        field: receptive field of the labelled nodes.
+        layers: weight [d, h] and bias [h] of each layer; dtype and device of the field's inputs.
+        targets: int64 [m], in [0, k).
+        sample_weights: w_i > 0, [m]; None: ones.
+
+    Returns:
+        The tape.
+
+    Raises:
+        TypeError: a dtype differs.
+        ValueError: a shape does not fit or a target is out of range.
+    """
+    op = "record"
+    fixed = tuple((weight.detach().contiguous(), bias.detach().contiguous()) for weight, bias in layers)
+    like = fixed[0][0]
+    check_float(op, "layers", like)
+    check_like(op, "inputs", field.inputs.values if isinstance(field.inputs, Csr) else field.inputs, like, "layers")
+    check_shape(op, "targets", targets, (field.nodes.numel(),))
+    n_classes = fixed[-1][1].numel()
+    if targets.numel() and (int(targets.min()) < 0 or int(targets.max()) >= n_classes):
+        raise ValueError(f"{op}: targets must be in [0, {n_classes}), got {int(targets.min())} to {int(targets.max())}")
+    weights = torch.ones(targets.numel(), dtype=like.dtype, device=like.device)
+    if sample_weights is not None:
+        weights = sample_weights.to(like.dtype)
+        check_shape(op, "sample_weights", weights, (targets.numel(),))
+    with torch.no_grad():
+        z, aggregated, masks = _affine(field.inputs, *fixed[0]), [], []
+        for block, layer in zip(field.blocks, fixed[1:], strict=True):
+            masks.append((z > 0).to(z.dtype))
+            aggregated.append(propagate(block, F.relu(z)))
+            z = _affine(aggregated[-1], *layer)
+        probabilities = torch.softmax(z, 1)
+        deltas = [_logit_gradient(probabilities, targets, weights) / max(targets.numel(), 1)]
+        for level in range(len(fixed) - 1, 0, -1):
+            back = propagate(field.blocks[level - 1].transpose(), deltas[0] @ fixed[level][0].T)
+            deltas.insert(0, back * masks[level - 1])
+    return GcnTape(field, fixed, targets, weights, tuple(aggregated), tuple(masks), z, probabilities, tuple(deltas))
+
+
+def _logit_gradient(probabilities: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    return weights[:, None] * (probabilities - F.one_hot(targets, probabilities.shape[1]).to(probabilities.dtype))
+
+
+def _compile(tape: GcnTape) -> _C.GcnTape:
+    out = _C.GcnTape()
+    inputs = tape.field.inputs
+    if isinstance(inputs, Csr):
+        out.sparse_inputs, out.sparse_inputs_t = compiled(inputs), compiled(inputs.transpose())
+    else:
+        out.dense_inputs = inputs
+    out.blocks = [compiled(block) for block in tape.field.blocks]
+    out.blocks_t = [compiled(block.transpose()) for block in tape.field.blocks]
+    out.aggregated, out.masks, out.deltas = list(tape.aggregated), list(tape.masks), list(tape.deltas)
+    out.weights = [weight for weight, _ in tape.layers]
+    out.probabilities = tape.probabilities
+    out.loss_weights = tape.sample_weights / max(tape.n_nodes, 1)
+    return out
