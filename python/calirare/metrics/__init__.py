@@ -1,8 +1,9 @@
 """Measures of calibration and of prediction, for numpy and torch."""
 
-from .binning import BinStatistics
+from .ace import ace, class_ace, macro_ace
+from .binning import BinStatistics, SmallSampleWarning
 from .classification import accuracy, macro_f1, precision, recall
-from .ece import ace, calibration_error, class_ace, classwise_ece, ece, macro_ace, mce
+from .ece import calibration_error, class_statistics, classwise_ece, confidence_statistics, ece, mce
 from .jackknife import coverage, eice
 from .proper_scores import brier, nll
 from .report import calibration_report
@@ -19,6 +20,7 @@ __all__ = [
     "BinStatistics",
     "Interval",
     "NoiseFloor",
+    "SmallSampleWarning",
     "accuracy",
     "ace",
     "bootstrap_interval",
@@ -27,7 +29,9 @@ __all__ = [
     "calibration_report",
     "class_ace",
     "class_ace_noise_floor",
+    "class_statistics",
     "classwise_ece",
+    "confidence_statistics",
     "coverage",
     "ece",
     "eice",

@@ -1,61 +1,18 @@
-"""What every measure does first: bring numpy or torch input into one checked form, and the result back."""
+"""What every measure does first: bring numpy or torch input into one checked form."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
+from ._predictions import ROW_SUM_SLACK, Kind, Predictions
+
 Array: TypeAlias = np.ndarray | torch.Tensor | Sequence[Any]
 Scalar: TypeAlias = float | torch.Tensor
-Kind = Literal["binary", "multiclass", "multilabel"]
-
-# Softmax rows in float32 sum to one within a few 1e-7; a table rounded to three digits still holds probabilities.
-ROW_SUM_SLACK = 1e-2
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """Checked input of a measure.
-
-    Attributes:
-        kind: "binary" (probabilities were [n]), "multiclass" ([n, C], rows sum to one) or "multilabel" (labels were
-            [n, K]).
-        probabilities: float32/float64, [n] if binary, otherwise [n, C].
-        labels: int64, [n], or [n, K] if multilabel.
-        weights: float64 [n], or None if every sample counts the same.
-        is_torch: whether the caller gave tensors, and so gets one back.
-    """
-
-    kind: Kind
-    probabilities: torch.Tensor
-    labels: torch.Tensor
-    weights: torch.Tensor | None
-    is_torch: bool
-
-    @property
-    def n_classes(self) -> int:
-        """Classes (two if binary) or labels."""
-        return 2 if self.kind == "binary" else self.probabilities.shape[1]
-
-    def result(self, value: torch.Tensor) -> Scalar:
-        """Gives `value` back as the caller's kind: a tensor of the probabilities' dtype, or a float."""
-        return value.to(self.probabilities.dtype) if self.is_torch else float(value)
-
-    def class_probabilities(self) -> torch.Tensor:
-        """[n, C], with the column of class 0 written out if binary."""
-        if self.kind != "binary":
-            return self.probabilities
-        return torch.stack((1 - self.probabilities, self.probabilities), 1)
-
-    def one_hot(self) -> torch.Tensor:
-        """Bool [n, C]: the labels themselves if multilabel."""
-        if self.kind == "multilabel":
-            return self.labels.bool()
-        return self.labels[:, None] == torch.arange(self.n_classes, device=self.labels.device)
+Metric: TypeAlias = Callable[[Any, Any], Scalar]
 
 
 def to_tensor(function: str, name: str, values: Array, device: torch.device | None = None) -> torch.Tensor:
@@ -255,4 +212,24 @@ def check_norm(function: str, norm: float) -> None:
         raise ValueError(f"{function}: norm must be at least 1, got {norm}")
 
 
-Metric: TypeAlias = Callable[[Any, Any], Scalar]
+def read_scores(function: str, scores: Array, outcomes: Array, weights: Array | None = None) -> Predictions:
+    """Checks one event's probabilities and outcomes.
+
+    Args:
+        function: who asks, for the messages.
+        scores: probabilities of the event, [n], in [0, 1].
+        outcomes: whether it happened, 0 or 1, [n].
+        weights: None, or [n] >= 0.
+
+    Returns:
+        The checked form, of kind "binary".
+
+    Raises:
+        ValueError: shapes or ranges are wrong.
+    """
+    s = as_scores(function, "scores", scores)
+    y = as_integers(function, "outcomes", to_tensor(function, "outcomes", outcomes), s.device, 2)
+    if y.shape != s.shape:
+        raise ValueError(f"{function}: outcomes must have shape {tuple(s.shape)}, got {tuple(y.shape)}")
+    w = as_weights(function, weights, s.shape[0], s.device)
+    return Predictions("binary", s, y, w, isinstance(scores, torch.Tensor))

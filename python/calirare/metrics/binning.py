@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
+
+
+class SmallSampleWarning(UserWarning):
+    """A bin holds so few samples that its accuracy says little."""
+
+
+def bin_edges(n_bins: int, dtype: torch.dtype) -> torch.Tensor:
+    """The edges 0, 1/M, ..., 1, each rounded to `dtype`.
+
+    Args:
+        n_bins: M.
+        dtype: of the scores that will be binned.
+
+    Returns:
+        [M + 1].
+    """
+    return (torch.arange(n_bins + 1, dtype=torch.float64) / n_bins).to(dtype)
 
 
 def equal_width_bins(scores: torch.Tensor, n_bins: int) -> torch.Tensor:
@@ -22,25 +39,16 @@ def equal_width_bins(scores: torch.Tensor, n_bins: int) -> torch.Tensor:
         int64 [...], in 0..M-1.
     """
     scores = scores.detach()
-    if _product_is_exact(n_bins, scores.dtype):
-        return torch.ceil(scores * n_bins).sub_(1).clamp_(min=0).long()
-    inner = _edges(n_bins, scores.dtype)[1:-1].to(scores.device)
-    return torch.bucketize(scores.contiguous(), inner)
-
-
-def _edges(n_bins: int, dtype: torch.dtype) -> torch.Tensor:
-    return (torch.arange(n_bins + 1, dtype=torch.float64) / n_bins).to(dtype)
-
-
-@lru_cache(maxsize=64)
-def _product_is_exact(n_bins: int, dtype: torch.dtype) -> bool:
-    """Whether ceil(score * M) finds every bin: rounding is monotone, so the edges and their successors decide."""
-    edges = _edges(n_bins, dtype)
-    number = torch.arange(n_bins + 1)
-    above = torch.nextafter(edges, torch.full_like(edges, 2.0))
-    on_edge = torch.ceil(edges * n_bins).long() == number
-    past_edge = torch.ceil(above * n_bins).long() == number + 1
-    return bool(on_edge.all()) and bool(past_edge[:-1].all())
+    position = scores * n_bins
+    bins = position.ceil().sub_(1).clamp_(min=0).long()
+    # The product is off by at most one rounding and so are the edges: only scores that close to one are looked up.
+    slack = 2 * n_bins * torch.finfo(scores.dtype).eps
+    near = (position - position.round()).abs_() <= slack
+    unsure = scores[near]
+    if unsure.numel():
+        inner = bin_edges(n_bins, scores.dtype)[1:-1].to(scores.device)
+        bins[near] = torch.bucketize(unsure, inner)
+    return bins
 
 
 def equal_frequency_bins(n: int, n_bins: int, device: torch.device) -> torch.Tensor:
@@ -65,12 +73,39 @@ def equal_frequency_bins(n: int, n_bins: int, device: torch.device) -> torch.Ten
 class BinStatistics:
     """Sums per bin from which accuracy, mean confidence and every binned error follow.
 
+    The sums of two parts of the data add up (`+`) to those of the whole, across batches and, with `all_reduce`, across
+    processes. `confidence_statistics` and `class_statistics` make them.
+
     Attributes:
         sums: float64 [4, G, M]: number of samples, weight, weight x score, weight x outcome, for G groups (one, or one
-            per class) and M bins. Sums of parts of the data add up to the sums of the whole.
+            per class) and M bins.
     """
 
     sums: torch.Tensor
+
+    def __add__(self, other: BinStatistics) -> BinStatistics:
+        if self.sums.shape != other.sums.shape:
+            shapes = f"{tuple(self.sums.shape)}, got {tuple(other.sums.shape)}"
+            raise ValueError(f"BinStatistics: sums must have the same shape {shapes}")
+        return BinStatistics(self.sums + other.sums)
+
+    def all_reduce(self, group: torch.distributed.ProcessGroup | None = None) -> BinStatistics:
+        """Adds up the statistics of all processes (collective: every process of the group must call it).
+
+        Args:
+            group: None for the default process group.
+
+        Returns:
+            The same sums on every process.
+
+        Raises:
+            RuntimeError: torch.distributed is not initialised.
+        """
+        if not torch.distributed.is_available() or not torch.distributed.is_initialized():
+            raise RuntimeError("BinStatistics.all_reduce: torch.distributed must be initialised (run under torchrun)")
+        total = self.sums.detach().clone()
+        torch.distributed.all_reduce(total, group=group)
+        return BinStatistics(total)
 
     @property
     def count(self) -> torch.Tensor:
@@ -121,6 +156,19 @@ class BinStatistics:
             return (self.share * self.gap).sum(1)
         return (self.share * self.gap**norm).sum(1) ** (1 / norm)
 
+    def warn_if_small(self, function: str, min_count: int) -> None:
+        """Warns if a bin that is not empty holds fewer than `min_count` samples.
+
+        Args:
+            function: who asks, for the message.
+            min_count: 0 never warns.
+        """
+        small = (self.count > 0) & (self.count < min_count)
+        if min_count > 0 and bool(small.any()):
+            bins, samples = int(small.sum()), int(self.count[small].sum())
+            text = f"{function}: {bins} of {int((self.count > 0).sum())} bins hold fewer than {min_count} samples"
+            warnings.warn(f"{text} ({samples} samples in all)", SmallSampleWarning, stacklevel=3)
+
 
 def bin_sums(
     bins: torch.Tensor, scores: torch.Tensor, outcomes: torch.Tensor, n_bins: int, weights: torch.Tensor | None = None
@@ -130,7 +178,7 @@ def bin_sums(
     Args:
         bins: int64 [n] or [n, G], in 0..M-1.
         scores: the shape of `bins`; gradients flow into it.
-        outcomes: the shape of `bins`, bool or number.
+        outcomes: the shape of `bins`, bool or 0/1.
         n_bins: M.
         weights: float64 [n], or None.
 
@@ -140,18 +188,18 @@ def bin_sums(
     groups = 1 if bins.ndim == 1 else bins.shape[1]
     if groups > 1:
         bins = bins + n_bins * torch.arange(groups, device=bins.device)
-    flat = bins.reshape(-1)
-    scores = scores.reshape(-1).double()
-    outcomes = outcomes.reshape(-1).double()
+    flat, happened = bins.reshape(-1), outcomes.reshape(-1)
     size = groups * n_bins
-    count = torch.bincount(flat, minlength=size).double()
-    weight = count
-    if weights is not None:
+    count_by_outcome = torch.bincount(2 * flat + happened, minlength=2 * size).view(size, 2).double()
+    count = count_by_outcome.sum(1)
+    if weights is None:
+        weight, outcome = count, count_by_outcome[:, 1]
+        score = _segment_sum(flat, scores.reshape(-1).double(), size)
+    else:
         weights = weights if groups == 1 else weights[:, None].expand(-1, groups).reshape(-1)
-        weight = torch.bincount(flat, weights=weights, minlength=size)
-        scores, outcomes = weights * scores, weights * outcomes
-    score = _segment_sum(flat, scores, size)
-    outcome = _segment_sum(flat, outcomes, size)
+        weight = _segment_sum(flat, weights, size)
+        score = _segment_sum(flat, weights * scores.reshape(-1), size)
+        outcome = _segment_sum(flat, weights * happened, size)
     return BinStatistics(torch.stack((count, weight, score, outcome)).reshape(4, groups, n_bins))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ._inputs import Array, Predictions, Scalar, read
+from ._inputs import Array, Scalar, read
+from ._predictions import Predictions
 
 
 def nll(probabilities: Array, labels: Array, *, weights: Array | None = None) -> Scalar:
@@ -32,7 +33,7 @@ def nll(probabilities: Array, labels: Array, *, weights: Array | None = None) ->
     else:
         true = torch.where(data.labels.bool(), p, 1 - p)
     loss = -true.double().clamp(min=torch.finfo(p.dtype).eps).log()
-    return data.result(mean_over_samples(loss, data))
+    return data.result(data.mean(loss))
 
 
 def brier(probabilities: Array, labels: Array, *, weights: Array | None = None) -> Scalar:
@@ -54,7 +55,7 @@ def brier(probabilities: Array, labels: Array, *, weights: Array | None = None) 
         ValueError: shape or range is wrong.
     """
     data = read("brier", probabilities, labels, weights)
-    return data.result(mean_over_samples(brier_terms(data), data))
+    return data.result(data.mean(brier_terms(data)))
 
 
 def brier_terms(data: Predictions) -> torch.Tensor:
@@ -72,19 +73,3 @@ def brier_terms(data: Predictions) -> torch.Tensor:
         squared = (p - data.one_hot().double()).square().sum(1)
         return squared / 2 if data.n_classes == 2 else squared
     return (p - data.labels.double()).square()
-
-
-def mean_over_samples(values: torch.Tensor, data: Predictions) -> torch.Tensor:
-    """Weighted mean over samples, then the mean over labels.
-
-    Args:
-        values: float64 [n] or [n, K].
-        data: where the weights are.
-
-    Returns:
-        float64, 0-dim.
-    """
-    if data.weights is None:
-        return values.mean()
-    weights = data.weights / data.weights.sum()
-    return (weights @ values).mean()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ._inputs import Array, as_scores, read
+from ._predictions import class_members, predicted_classes, refuse_multilabel
+from .ace import class_ace, macro_ace
 from .classification import accuracy, macro_f1, precision, recall
-from .ece import class_ace, class_members, classwise_ece, ece, macro_ace, mce, refuse_multilabel
+from .ece import classwise_ece, ece, mce
 from .proper_scores import brier, nll
 from .resampling import class_ace_noise_floor, macro_ace_noise_floor, noise_floor
 
@@ -45,7 +47,7 @@ def calibration_report(
     data = refuse_multilabel("calibration_report", read("calibration_report", p, labels))
     class_members("calibration_report", data, minority)
     y = data.labels
-    predictions = ((p > 0.5).long() if data.kind == "binary" else p.argmax(1)).numpy()
+    predictions = predicted_classes(data).numpy()
     true = y.numpy()
     floors: dict[str, Any] = {"n_draws": n_draws, "seed": seed}
     values = {

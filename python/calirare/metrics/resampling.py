@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ._inputs import Array, Metric, Predictions, as_scores, check_count, check_rows, read, to_tensor
+from ._inputs import Array, Metric, as_scores, check_count, check_rows, read, to_tensor
+from ._predictions import Predictions, class_members, confidence_and_correct, refuse_multilabel
 from .binning import equal_frequency_bins
-from .ece import class_members, confidence_and_correct, refuse_multilabel
 
 
 class NoiseFloor(NamedTuple):

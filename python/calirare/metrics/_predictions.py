@@ -1,0 +1,138 @@
+"""Checked predictions, and the few questions every measure asks of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+Kind = Literal["binary", "multiclass", "multilabel"]
+
+# Softmax rows in float32 sum to one within a few 1e-7; a table rounded to three digits still holds probabilities.
+ROW_SUM_SLACK = 1e-2
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Checked input of a measure.
+
+    Attributes:
+        kind: "binary" (probabilities were [n]), "multiclass" ([n, C], rows sum to one) or "multilabel" (labels were
+            [n, K]).
+        probabilities: float32/float64, [n] if binary, otherwise [n, C].
+        labels: int64, [n], or [n, K] if multilabel.
+        weights: float64 [n], or None if every sample counts the same.
+        is_torch: whether the caller gave tensors, and so gets one back.
+    """
+
+    kind: Kind
+    probabilities: torch.Tensor
+    labels: torch.Tensor
+    weights: torch.Tensor | None
+    is_torch: bool
+
+    @property
+    def n_classes(self) -> int:
+        """Classes (two if binary) or labels."""
+        return 2 if self.kind == "binary" else self.probabilities.shape[1]
+
+    def result(self, value: torch.Tensor) -> float | torch.Tensor:
+        """Gives `value` back as the caller's kind: a tensor of the probabilities' dtype, or a float."""
+        return value.to(self.probabilities.dtype) if self.is_torch else float(value)
+
+    def class_probabilities(self) -> torch.Tensor:
+        """[n, C], with the column of class 0 written out if binary."""
+        if self.kind != "binary":
+            return self.probabilities
+        return torch.stack((1 - self.probabilities, self.probabilities), 1)
+
+    def one_hot(self) -> torch.Tensor:
+        """Bool [n, C]: the labels themselves if multilabel."""
+        if self.kind == "multilabel":
+            return self.labels.bool()
+        return self.labels[:, None] == torch.arange(self.n_classes, device=self.labels.device)
+
+    def mean(self, values: torch.Tensor) -> torch.Tensor:
+        """Weighted mean of `values`, float64 [n] or [n, K], over samples; then the mean over labels."""
+        if self.weights is None:
+            return values.mean()
+        return (self.weights / self.weights.sum() @ values).mean()
+
+
+def predicted_classes(data: Predictions) -> torch.Tensor:
+    """The most probable class; of equally probable classes the first.
+
+    Args:
+        data: checked predictions.
+
+    Returns:
+        int64 [n], or [n, K] of 0 and 1 if multilabel.
+    """
+    p = data.probabilities.detach()
+    return p.argmax(1) if data.kind == "multiclass" else (p > 0.5).long()
+
+
+def confidence_and_correct(data: Predictions) -> tuple[torch.Tensor, torch.Tensor]:
+    """Probability of the predicted class and whether it is the true one.
+
+    Args:
+        data: checked predictions.
+
+    Returns:
+        confidence (differentiable), correct: [n], or [n, K] if multilabel.
+    """
+    p = data.probabilities
+    if data.kind != "multiclass":
+        positive = p.detach() > 0.5
+        return torch.where(positive, p, 1 - p), positive == data.labels.bool()
+    if p.requires_grad:
+        confidence, prediction = p.max(1)
+        return confidence, prediction == data.labels
+    # argmax costs several times amax. The label is predicted if its probability is the largest, unless a class before
+    # it has the same one, and two classes can only share the largest when it is at most one half.
+    confidence = p.amax(1)
+    correct = p.gather(1, data.labels[:, None])[:, 0] == confidence
+    may_tie = torch.nonzero(correct & (confidence <= 0.5 + ROW_SUM_SLACK))[:, 0]
+    correct[may_tie] = p[may_tie].argmax(1) == data.labels[may_tie]
+    return confidence, correct
+
+
+def refuse_multilabel(function: str, data: Predictions) -> Predictions:
+    """Passes single-label predictions on.
+
+    Args:
+        function: who asks, for the message.
+        data: checked predictions.
+
+    Returns:
+        `data`.
+
+    Raises:
+        ValueError: the labels are [n, K].
+    """
+    if data.kind == "multilabel":
+        raise ValueError(f"{function}: labels must be [n], one class per sample, got shape {tuple(data.labels.shape)}")
+    return data
+
+
+def class_members(function: str, data: Predictions, cls: int) -> torch.Tensor:
+    """Which samples have true class `cls`.
+
+    Args:
+        function: who asks, for the message.
+        data: checked predictions.
+        cls: the class.
+
+    Returns:
+        Bool [n] with at least one True.
+
+    Raises:
+        ValueError: there is no such class, or no sample of it.
+    """
+    if not 0 <= cls < data.n_classes:
+        raise ValueError(f"{function}: cls must lie in 0..{data.n_classes - 1}, got {cls}")
+    members = data.labels == cls
+    if not bool(members.any()):
+        raise ValueError(f"{function}: labels must contain class {cls}, got none of it among {len(members)} samples")
+    return members

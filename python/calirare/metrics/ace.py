@@ -1,0 +1,134 @@
+"""Adaptive calibration errors, in bins of equal numbers of samples: Nixon's ACE, the paper's class ACE, Macro-ACE."""
+
+from __future__ import annotations
+
+import torch
+
+from ._inputs import Array, Scalar, check_count, read
+from ._predictions import Predictions, class_members, confidence_and_correct, refuse_multilabel
+from .binning import BinStatistics, bin_sums, equal_frequency_bins
+
+
+def ace(
+    probabilities: Array, labels: Array, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0
+) -> Scalar:
+    """Adaptive calibration error of Nixon et al. (2019): 1/(C R) sum_c sum_r |acc(r, c) - conf(r, c)|.
+
+    For every class all samples, sorted by the probability of that class, are cut into R ranges whose sizes differ by at
+    most one; ranges without a sample (n < R) are left out. The paper's Eq. 3 prints the bins' share |B_m|/N beside a
+    further 1/M; one of the two is enough, and this is the definition it cites. Its tables use `class_ace`.
+
+    Args:
+        probabilities: as for `ece`.
+        labels: as for `ece`.
+        n_bins: R.
+        weights: as for `ece`; ranges hold equal numbers of samples, weights enter acc and conf.
+        min_count: as for `ece`.
+
+    Returns:
+        As `ece`. Equal probabilities keep the order of the input.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: shape or range is wrong.
+    """
+    check_count("ace", "n_bins", n_bins)
+    data = read("ace", probabilities, labels, weights)
+    statistics = adaptive_statistics(data.class_probabilities(), data.one_hot(), n_bins, data.weights)
+    statistics.warn_if_small("ace", min_count)
+    filled = statistics.weight > 0
+    return data.result((statistics.gap.sum(1) / filled.sum(1)).mean())
+
+
+def class_ace(
+    probabilities: Array, labels: Array, cls: int, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0
+) -> Scalar:
+    """Adaptive error of one class as the paper's code computes it: sum_m |B_m|/N_cls |acc(B_m) - conf(B_m)|.
+
+    Takes the samples whose TRUE class is `cls`, sorts them by the confidence of the predicted class, cuts them into
+    bins whose sizes differ by at most one, and compares confidence with the share of right predictions (= predictions
+    of `cls`). The paper's tables call it ACE for the minority class.
+
+    Read it beside `class_ace_noise_floor`. Choosing samples by their true class means that a model whose probabilities
+    are exact does not reach 0 when classes are unequal: of the rare samples more are mispredicted with confidence than
+    the confidence says. The measure judges the balanced population, not the one the samples came from.
+
+    Args:
+        probabilities: [n, C], or [n] = P(class 1).
+        labels: int [n].
+        cls: the class, in 0..C-1.
+        n_bins: M.
+        weights: as for `ace`.
+        min_count: as for `ece`.
+
+    Returns:
+        As `ece`. Equal confidences keep the order of the input.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: shape or range is wrong, the task is multi-label, or no sample has class `cls`.
+    """
+    check_count("class_ace", "n_bins", n_bins)
+    data = read("class_ace", probabilities, labels, weights)
+    confidence, correct = confidence_and_correct(refuse_multilabel("class_ace", data))
+    statistics = _of_class("class_ace", data, confidence, correct, cls, n_bins)
+    statistics.warn_if_small("class_ace", min_count)
+    return data.result(statistics.error()[0])
+
+
+def macro_ace(
+    probabilities: Array, labels: Array, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0
+) -> Scalar:
+    """Unweighted mean of `class_ace` over the classes (paper, section 4.1), those that occur among the labels.
+
+    Args:
+        probabilities: as for `class_ace`.
+        labels: as for `class_ace`.
+        n_bins: as for `class_ace`.
+        weights: as for `class_ace`.
+        min_count: as for `ece`.
+
+    Returns:
+        As `ece`.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: shape or range is wrong, or the task is multi-label.
+    """
+    check_count("macro_ace", "n_bins", n_bins)
+    data = read("macro_ace", probabilities, labels, weights)
+    confidence, correct = confidence_and_correct(refuse_multilabel("macro_ace", data))
+    classes = torch.unique(data.labels).tolist()
+    parts = [_of_class("macro_ace", data, confidence, correct, c, n_bins) for c in classes]
+    for statistics in parts:
+        statistics.warn_if_small("macro_ace", min_count)
+    return data.result(torch.stack([statistics.error()[0] for statistics in parts]).mean())
+
+
+def adaptive_statistics(
+    scores: torch.Tensor, outcomes: torch.Tensor, n_bins: int, weights: torch.Tensor | None
+) -> BinStatistics:
+    """Sums per equal-frequency bin, each column of `scores` on its own.
+
+    Args:
+        scores: [n] or [n, G].
+        outcomes: the same shape.
+        n_bins: M.
+        weights: float64 [n], or None.
+
+    Returns:
+        The sums.
+    """
+    order = torch.argsort(scores.detach(), dim=0, stable=True)
+    rank_bins = equal_frequency_bins(scores.shape[0], n_bins, scores.device)
+    source = rank_bins if scores.ndim == 1 else rank_bins[:, None].expand_as(order)
+    bins = torch.empty_like(order).scatter_(0, order, source)
+    return bin_sums(bins, scores, outcomes, n_bins, weights)
+
+
+def _of_class(
+    function: str, data: Predictions, confidence: torch.Tensor, correct: torch.Tensor, cls: int, n_bins: int
+) -> BinStatistics:
+    members = class_members(function, data, cls)
+    weights = None if data.weights is None else data.weights[members]
+    return adaptive_statistics(confidence[members], correct[members], n_bins, weights)
