@@ -38,8 +38,8 @@ def as_features(x: Any, where: str) -> Tensor | Csr:
     if hasattr(x, "tocsr"):
         sparse = x.tocsr().astype(np.float32)
         sparse.sum_duplicates()
-        parts = (sparse.indptr.astype(np.int64), sparse.indices.astype(np.int32), sparse.data)
-        return Csr(*(torch.from_numpy(part) for part in parts), n_cols=sparse.shape[1])
+        indptr, indices = sparse.indptr.astype(np.int64), sparse.indices.astype(np.int32)
+        return Csr(torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(sparse.data), sparse.shape[1])
     array = np.asarray(x)
     if array.dtype.kind not in "biuf":
         raise InputError(f"{where}: features must be real numbers, got {array.dtype}")

@@ -133,8 +133,8 @@ class Graph:
 
     @property
     def minority_share(self) -> float | None:
-        """Share of the rare class among the labelled nodes; None where the task is not a rare-class task."""
-        if self.y is None or self.minority is None:
+        """Share of class 1 among the labelled nodes; None unless there are two classes."""
+        if self.y is None or self.n_classes != 2:
             return None
         return float((self.y == 1).sum() / (self.y >= 0).sum())
 
@@ -230,7 +230,7 @@ class Graph:
         if isinstance(edges, (str, Path)):
             from calirare.datasets.tables import read_tables
 
-            graph = read_tables(edges, features, label=labels, weight=weight, **edge_options)
+            graph = read_tables(edges, features, EdgeRules(**edge_options), label=labels, weight=weight)
             return graph if name is None else dataclasses.replace(graph, name=name, trusted=True)
         name = name or "graph"
         where = f"graph {name!r}"
@@ -280,7 +280,7 @@ def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> in
     """Returns the number of a class given by number or name.
 
     Args:
-        wanted: number from 0, or name; a number in a string is taken for a name first.
+        wanted: name, or number from 0; a number that is also the name of a class means that class.
         names: names of the classes.
         graph_name: for the message.
 
@@ -290,8 +290,8 @@ def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> in
     Raises:
         InputError: there is no such class.
     """
-    if isinstance(wanted, str) and wanted in names:
-        return names.index(wanted)
+    if str(wanted) in names:
+        return names.index(str(wanted))
     try:
         k = int(wanted)
     except ValueError:
@@ -328,7 +328,7 @@ def check_trainable(graph: Graph) -> None:
     counts = torch.bincount(train, minlength=graph.n_classes)
     if bool((counts == 0).any()):
         k = int((counts == 0).nonzero()[-1])
-        kind = "rare class" if graph.minority is not None and k == 1 else "class"
+        kind = "rare class" if graph.n_classes == 2 and k == 1 else "class"
         raise InputError(
             f"{where}: every class must have a training node, but the {kind} {graph.class_names[k]!r} has none among "
             f"the {train.numel()}: add labelled nodes of it to the split"

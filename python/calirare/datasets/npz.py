@@ -56,24 +56,46 @@ def read_npz(path: str | Path, minority: int | str | None = None, **edge_options
         InputError: the file or the graph in it cannot be used.
     """
     path = Path(path)
+    graph, stored = load_npz(path, EdgeRules(**edge_options))
+    if minority is None and graph.y is not None:
+        if stored is not None:
+            minority = graph.class_names[stored]
+        elif graph.class_names == ("0", "1"):
+            minority = 1
+    if minority is None:
+        return graph
+    with located(str(path)):
+        return graph.rare(minority)
+
+
+def load_npz(path: Path, rules: EdgeRules) -> tuple[Graph, int | None]:
+    """Returns the graph of an `.npz` file with its classes as stored, and the number of the rare class stored in it.
+
+    Args:
+        path: the file, see `read_npz`.
+        rules: what to do with repeated edges, self loops and missing opposite directions.
+
+    Returns:
+        The graph, and the rare class or None.
+
+    Raises:
+        InputError: the file or the graph in it cannot be used.
+    """
     arrays = open_arrays(path)
-    rules = EdgeRules(**edge_options)
     if "adj_indptr" in arrays:
         graph = _citation_full(arrays, rules, path)
     elif "target" in arrays and "edges" in arrays:
         graph = _page_page(arrays, rules, path)
     else:
         graph = _own_layout(arrays, rules, path)
-    stored = None
-    if "minority" in arrays:
-        with located(str(path)):
-            stored = int(as_labels(arrays["minority"].reshape(1), "minority"))
-    if minority is None and graph.y is not None:
-        minority = 1 if stored is None and graph.n_classes == 2 else stored
-    if minority is None:
-        return graph
-    with located(str(path)):
-        return graph.rare(minority)
+    if "minority" not in arrays:
+        return graph, None
+    stored = arrays["minority"]
+    if stored.size != 1 or stored.dtype.kind not in "iu" or not 0 <= int(stored.item()) < max(graph.n_classes, 1):
+        raise InputError(
+            f"{path}: minority must be one class from 0 to {graph.n_classes - 1}, got {stored.tolist()}: write it again"
+        )
+    return graph, int(stored.item())
 
 
 def _own_layout(arrays: dict[str, Array], rules: EdgeRules, path: Path) -> Graph:

@@ -1,58 +1,292 @@
-"""The data sets by name, and the one function that loads any of them."""
+"""The one function that loads any data set, and the table of those known by name."""
 
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
-from calirare.datasets.digits import RARE_DIGIT, digits
-from calirare.datasets.npz import read_npz
-from calirare.datasets.paths import data_roots
+from calirare.datasets.catalogue import CATALOGUE, Entry, Layout
+from calirare.datasets.digits import digits
+from calirare.datasets.download import Progress, download
+from calirare.datasets.npz import load_npz
+from calirare.datasets.paths import ENVIRONMENT, data_roots, download_root
+from calirare.datasets.sources import SOURCES
+from calirare.datasets.tables import TABLE_SUFFIXES, read_tables
+from calirare.edges import EdgeOptions, EdgeRules
 from calirare.errors import InputError
 from calirare.graph import Graph, check_trainable
 from calirare.splits import LABEL_RATE, raise_label_rate, random_split
 
 
+class LoadOptions(EdgeOptions, total=False):
+    """Further keywords of `load_dataset`.
+
+    `features` (path), `label` and `weight` (names of columns) belong to edge tables, see `calirare.datasets.tables`;
+    `symmetrize`, `duplicates` and `self_loops` to edge tables and `.npz` files, see `calirare.edges.EdgeRules`.
+    `progress` is called during a download with the bytes so far and in all.
+    """
+
+    features: str | Path
+    label: str
+    weight: str
+    progress: Progress
+
+
 def load_dataset(
-    name: str,
+    name: str | Path,
     root: str | Path | None = None,
     *,
     minority: int | str | None = None,
     label_rate: int = LABEL_RATE,
     split: str | None = None,
     seed: int = 0,
+    download: bool = False,
+    **options: Unpack[LoadOptions],
 ) -> Graph:
-    """Returns a graph by name or path as a rare-class task with a split."""
-    if name == "digits":
-        graph = digits().rare(RARE_DIGIT if minority is None else minority)
-    elif name.endswith(".npz"):
-        graph = read_npz(name, minority)
+    """Returns a data set as a rare-class task with a split, ready for training.
+
+    Args:
+        name: "digits", "cora", "citeseer", "pubmed", "dblp", "facebook" or "facebook_bag"; or the path of an `.npz`
+            file; or the path of an edge table (CSV or Parquet).
+        root: the folder to search; None for those of `calirare.datasets.paths.data_roots`.
+        minority: number or name of the rare class; None for the paper's, the one stored in the file, or class 1 where
+            the labels are 0 and 1.
+        label_rate: training nodes per class before merging. At 20 a stored split stays as it is; a higher rate adds
+            random nodes to it.
+        split: "public" for the stored split, "random", or None for "public" where there is one.
+        seed: of the random split or of the nodes added to the public one.
+        download: fetch a data set that is not there, into `root` or the user's cache.
+        **options: see `LoadOptions`.
+
+    Returns:
+        The graph.
+
+    Raises:
+        InputError: the data set is unknown or not there, damaged, or not fit for training.
+
+    Example:
+        >>> load_dataset("digits")
+        Graph('digits': 1,797 nodes, 24,678 directed edges, 64 features, 2 classes, '8' is rare with 9.68 %, split \
+random(label_rate=20, seed=0) 200/500/1000)
+    """
+    progress = options.pop("progress", None)
+    stored: int | None
+    if str(name) in CATALOGUE:
+        entry = CATALOGUE[str(name)]
+        _refuse(options, tuple(options), f"the data set {name}")
+        graph, stored = _named(str(name), entry, root, download, progress), entry.minority
     else:
-        path = data_roots(root)[0] / f"{name}.npz"
-        graph = read_npz(path, minority)
-    graph = with_chosen_split(graph, split, label_rate, seed)
+        graph, stored = _from_path(Path(name), options)
+    graph = graph.rare(_choose_minority(graph, minority, stored))
+    graph = choose_split(graph, split, label_rate, seed)
     check_trainable(graph)
     return graph
 
 
-def with_chosen_split(graph: Graph, split: str | None, label_rate: int, seed: int) -> Graph:
-    """Returns the graph with its public split, enlarged to the label rate, or a random one."""
-    original = graph.y if graph.original_y is None else graph.original_y
-    names = graph.class_names if graph.original_y is None else graph.original_class_names
+def _from_path(path: Path, options: LoadOptions) -> tuple[Graph, int | None]:
+    """Returns the graph of a file of the user's and the rare class stored in it."""
+    if path.suffix == ".npz":
+        _refuse(options, ("features", "label", "weight"), "an .npz file")
+        return load_npz(path, _rules(options))
+    if path.name.endswith(TABLE_SUFFIXES):
+        nodes, label, weight = options.get("features"), options.get("label"), options.get("weight")
+        return read_tables(path, nodes, _rules(options), label=label, weight=weight), None
+    known = ", ".join(CATALOGUE)
+    raise InputError(
+        f"load_dataset: name must be one of {known}, or a path that ends in .npz or {', '.join(TABLE_SUFFIXES)}, got "
+        f"{str(path)!r}"
+    )
+
+
+def _rules(options: LoadOptions) -> EdgeRules:
+    """Returns the edge rules among the options."""
+    return EdgeRules(
+        options.get("symmetrize", False), options.get("duplicates", "error"), options.get("self_loops", "error")
+    )
+
+
+def _refuse(options: LoadOptions, names: tuple[str, ...], kind: str) -> None:
+    """Checks that options which mean nothing to a kind of data set have their defaults."""
+    given = [name for name in names if options.get(name) not in (None, False, "error")]
+    if given:
+        raise InputError(
+            f"load_dataset: {', '.join(given)} must be left out for {kind}, it is for the user's own graphs"
+        )
+
+
+def _choose_minority(graph: Graph, minority: int | str | None, stored: int | None) -> int | str:
+    """Returns the rare class: the one wanted, the stored one, or 1 of 0 and 1."""
+    if minority is not None:
+        return minority
+    if stored is not None:
+        return graph.class_names[stored] if stored < graph.n_classes else stored
+    if graph.class_names == ("0", "1") or graph.y is None:
+        return 1
+    sizes = [int((graph.y == k).sum()) for k in range(graph.n_classes)]
+    shown = ", ".join(f"{name} ({size} nodes)" for name, size in zip(graph.class_names[:20], sizes, strict=False))
+    raise InputError(
+        f"graph {graph.name!r}: the rare class must be named, the classes are {shown}: pass minority=CLASS (command "
+        "line: --minority CLASS)"
+    )
+
+
+def choose_split(graph: Graph, split: str | None, label_rate: int, seed: int) -> Graph:
+    """Returns the graph with its stored split, enlarged to the label rate, or with a random one.
+
+    Args:
+        graph: the graph, with labels.
+        split: "public", "random" or None; see `load_dataset`.
+        label_rate: training nodes per class before merging.
+        seed: of the random draws.
+
+    Returns:
+        The graph.
+
+    Raises:
+        InputError: `split` is unknown or not there, or a class is too small.
+    """
+    merged = graph.original_y is not None
+    original, names = (graph.original_y, graph.original_class_names) if merged else (graph.y, graph.class_names)
     if original is None:
-        return graph
-    if split is None:
-        split = "public" if graph.split is not None else "random"
-    if split == "random":
-        return graph.with_split(random_split(original, label_rate, seed=seed, class_names=names))
-    if split != "public":
+        raise InputError(f"graph {graph.name!r}: a split needs labels, but no node has one")
+    if split not in (None, "public", "random"):
         raise InputError(f"load_dataset: split must be public or random, got {split!r}")
-    if graph.split is None:
+    if split == "public" and graph.split is None:
         raise InputError(
             f"load_dataset: {graph.name} has no public split: take split='random' (command line: --split random)"
         )
+    if split == "random" or graph.split is None:
+        return graph.with_split(random_split(original, label_rate, seed=seed, class_names=names))
     if label_rate == LABEL_RATE:
         return graph
+    return graph.with_split(raise_label_rate(graph.split, original, label_rate, seed, class_names=names))
+
+
+def _named(name: str, entry: Entry, root: str | Path | None, fetch: bool, progress: Progress | None) -> Graph:
+    """Returns a data set of the catalogue with the classes before merging."""
+    if name == "digits":
+        return digits()
+    found = find(entry, data_roots(root))
+    if found is None and fetch:
+        found = _download(name, entry, root, progress)
+    if found is None:
+        raise InputError(_not_found(name, entry, root))
+    layout, folder = found
+    graph = layout.read(folder / layout.files[0])
     return dataclasses.replace(
-        graph, split=raise_label_rate(graph.split, original, label_rate, seed, class_names=names), trusted=True
+        graph,
+        name=name,
+        class_names=entry.class_names or graph.class_names,
+        feature_normalisation=entry.normalisation,
+        trusted=True,
     )
+
+
+def find(entry: Entry, roots: tuple[Path, ...]) -> tuple[Layout, Path] | None:
+    """Returns the first layout of a data set that is complete in one of the folders, and that folder."""
+    for folder in roots:
+        for layout in entry.layouts:
+            if all((folder / file).is_file() for file in layout.files):
+                return layout, folder
+    return None
+
+
+def _download(
+    name: str, entry: Entry, root: str | Path | None, progress: Progress | None
+) -> tuple[Layout, Path] | None:
+    """Downloads the files of a data set and returns where they are."""
+    if name not in SOURCES:
+        raise InputError(f"{name}: no download is known; searched {_shown(root)}: {entry.by_hand}")
+    folder = download_root(root)
+    for remote in SOURCES[name]:
+        download(remote, folder, progress)
+    return find(entry, (folder,))
+
+
+def _not_found(name: str, entry: Entry, root: str | Path | None) -> str:
+    """Returns what a user needs to know about a data set that is not there."""
+    fetch = ", or pass download=True (command line: --download)" if name in SOURCES else ""
+    for folder in data_roots(root):
+        for layout in entry.layouts:
+            missing = [file for file in layout.files if not (folder / file).is_file()]
+            if 0 < len(missing) < len(layout.files):
+                return (
+                    f"{name}: the data set in {folder} is incomplete, {', '.join(missing)} is missing: put the file at "
+                    f"{folder / missing[0]}{fetch}"
+                )
+    return (
+        f"{name}: the data set was not found in {_shown(root)}: {entry.by_hand}, set {ENVIRONMENT} to its folder{fetch}"
+    )
+
+
+def _shown(root: str | Path | None) -> str:
+    """Returns the searched folders as a message names them."""
+    return ", ".join(str(folder) for folder in data_roots(root))
+
+
+@dataclass(frozen=True)
+class DatasetRow:
+    """One line of `calirare datasets`.
+
+    Attributes:
+        name: the name `load_dataset` takes.
+        n_nodes: nodes.
+        n_edges: directed edges.
+        n_features: features.
+        minority: name of the rare class.
+        minority_share: its share of all nodes.
+        split: "public" or "random", the default.
+        looked_for: every path that is looked for; empty for an embedded data set.
+        found: the file or the first of the files found, or None.
+        how: how to get it where it is not found.
+    """
+
+    name: str
+    n_nodes: int
+    n_edges: int
+    n_features: int
+    minority: str
+    minority_share: float
+    split: str
+    looked_for: tuple[Path, ...]
+    found: Path | None
+    how: str
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be loaded at once."""
+        return self.found is not None or not self.looked_for
+
+
+def dataset_table(root: str | Path | None = None) -> tuple[DatasetRow, ...]:
+    """Returns one row per known data set.
+
+    Args:
+        root: the folder to search; None for those of `calirare.datasets.paths.data_roots`.
+
+    Returns:
+        The rows, the embedded data set first.
+    """
+    rows = []
+    for name, entry in CATALOGUE.items():
+        roots = data_roots(root)
+        place = find(entry, roots)
+        rows.append(
+            DatasetRow(
+                name,
+                entry.n_nodes,
+                entry.n_edges,
+                entry.n_features,
+                entry.class_names[entry.minority] if entry.class_names else str(entry.minority),
+                entry.minority_share,
+                "public" if entry.public else "random",
+                tuple(folder / layout.files[0] for folder in roots for layout in entry.layouts),
+                None if place is None else place[1] / place[0].files[0],
+                f"pass download=True (command line: --download), or {entry.by_hand}"
+                if name in SOURCES
+                else entry.by_hand,
+            )
+        )
+    return tuple(rows)

@@ -1,0 +1,77 @@
+"""Scaling of features, always an explicit step and never one that destroys signed features."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from calirare.errors import InputError
+from calirare.graph import Graph, Normalisation
+from calirare_ext import Csr
+
+
+def normalize_features(graph: Graph, how: Normalisation | None = None) -> Graph:
+    """Returns the graph with its features scaled.
+
+    Args:
+        graph: the graph.
+        how: "row" divides each row by its sum (the GCN's treatment of words; a row of zeros stays), for features
+            >= 0 only: rows of signed features have no meaningful sum. "standardize" gives each column mean 0 and
+            standard deviation 1 over all nodes (a constant column becomes 0), for dense features. "none" leaves them.
+            None takes what the data set wants, `graph.feature_normalisation`.
+
+    Returns:
+        The graph with features scaled and `feature_normalisation` "none", so that a second call changes nothing.
+
+    Raises:
+        InputError: `how` is unknown or does not suit the features.
+    """
+    how = graph.feature_normalisation if how is None else how
+    if how == "row":
+        x = _row(graph)
+    elif how == "standardize":
+        x = _standardize(graph)
+    elif how == "none":
+        x = graph.x
+    else:
+        raise InputError(f"normalize_features: how must be row, standardize or none, got {how!r}")
+    return dataclasses.replace(graph, x=x, feature_normalisation="none", trusted=True)
+
+
+def _row(graph: Graph) -> torch.Tensor | Csr:
+    """Returns the features, each row divided by its sum."""
+    x = graph.x
+    values = x.values if isinstance(x, Csr) else x
+    if values.numel() and float(values.min()) < 0:
+        raise InputError(
+            f"normalize_features: row needs features >= 0, but graph {graph.name!r} has {float(values.min()):g}: take "
+            "how='standardize' or 'none'"
+        )
+    if isinstance(x, Csr):
+        rows = x.rows()
+        total = torch.zeros(x.n_rows, dtype=torch.float64, device=x.device).index_add_(0, rows, x.values.double())
+        # A row that stores only zeros sums to 0 and stays as it is.
+        total[total == 0] = 1
+        return Csr(x.indptr, x.indices, (x.values / total[rows]).float(), x.n_cols)
+    total = x.sum(1, dtype=torch.float64)
+    total[total == 0] = 1
+    return (x / total[:, None]).float()
+
+
+def _standardize(graph: Graph) -> torch.Tensor:
+    """Returns the features, each column with mean 0 and standard deviation 1."""
+    x = graph.x
+    if isinstance(x, Csr):
+        raise InputError(
+            f"normalize_features: standardize needs dense features, but those of graph {graph.name!r} are sparse and "
+            "would lose their zeros: take how='row' or 'none'"
+        )
+    mean = x.mean(0, dtype=torch.float64)
+    spread = x.double().std(0, correction=0)
+    # Rounding leaves a constant column a spread of about 1e-16 of its size.
+    constant = spread <= 1e-12 * mean.abs()
+    spread[constant] = 1
+    scaled = (x - mean) / spread
+    scaled[:, constant] = 0
+    return scaled.float()

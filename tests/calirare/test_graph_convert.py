@@ -1,0 +1,169 @@
+"""Graphs of PyTorch Geometric and networkx, in and out."""
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from calirare.arrays import as_features
+from calirare.errors import InputError
+from calirare.graph import Graph
+from calirare_ext import Csr
+from tests.helpers.graphs import EDGES, N_NODES, small_adjacency, small_features, small_graph
+
+
+@pytest.fixture(scope="module")
+def data_class():
+    return pytest.importorskip("torch_geometric.data").Data
+
+
+def plain(data_class, **changes):
+    parts = {"x": small_features(), "edge_index": torch.from_numpy(EDGES).T, "y": torch.tensor([0, 1, 2, 0, -1])}
+    return data_class(**(parts | changes))
+
+
+def test_data_in_and_out_is_the_same_graph(data_class):
+    weights = [2.0, 2.0, 3.0, 3.0, 0.5, 0.5, 1.0, 1.0]
+    graph = small_graph(adjacency=small_adjacency(weights)).rare(1)
+    data = graph.to_data()
+    assert data.train_mask.tolist() == [True, True, True, False, False]
+    assert data.original_y.tolist() == [0, 1, 2, 0, -1]
+    back = Graph.from_data(data, name="small")
+    assert torch.equal(back.adjacency.to_dense(), graph.adjacency.to_dense())
+    assert torch.equal(back.x, graph.x)
+    assert torch.equal(back.y, graph.y)
+    assert torch.equal(back.split.train, graph.split.train)
+    assert back.split.name == "public"
+
+
+def test_unweighted_data_has_no_weights(data_class):
+    assert "edge_weight" not in small_graph().to_data()
+    assert "y" not in small_graph(y=None, split=None).to_data()
+
+
+def test_edges_point_from_source_to_target(data_class):
+    """A one-way edge list read the wrong way round would name the opposite edge."""
+    data = plain(data_class, edge_index=torch.tensor([[0], [1]]))
+    with pytest.raises(InputError, match=r"edge \(0, 1\) has no opposite edge \(1, 0\)"):
+        Graph.from_data(data)
+    one_way = torch.zeros(5, 5)
+    one_way[0, 1] = 1
+    data = plain(data_class, edge_index=None, adj_t=one_way.T.to_sparse_coo())
+    with pytest.raises(InputError, match=r"edge \(0, 1\) has no opposite edge \(1, 0\)"):
+        Graph.from_data(data)
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_adj_t_stands_for_edges(data_class, layout):
+    a = small_adjacency([2.0, 2.0, 3.0, 3.0, 0.5, 0.5, 1.0, 1.0]).to_dense()
+    adj_t = a.to_sparse_coo() if layout == "coo" else a.to_sparse_csr()
+    graph = Graph.from_data(plain(data_class, edge_index=None, adj_t=adj_t))
+    assert torch.equal(graph.adjacency.to_dense(), a)
+
+
+def test_sparse_tensor_stands_for_edges(data_class):
+    sparse_tensor = pytest.importorskip("torch_sparse").SparseTensor
+    adj_t = sparse_tensor.from_dense(small_adjacency().to_dense())
+    graph = Graph.from_data(plain(data_class, edge_index=None, adj_t=adj_t))
+    assert torch.equal(graph.adjacency.to_dense(), small_adjacency().to_dense())
+
+
+def test_a_stand_in_of_sparse_tensor_stands_for_edges(data_class):
+    class Stub:
+        def coo(self):
+            return torch.from_numpy(EDGES[:, 1].copy()), torch.from_numpy(EDGES[:, 0].copy()), None
+
+    graph = Graph.from_data(plain(data_class, edge_index=None, adj_t=Stub()))
+    assert torch.equal(graph.adjacency.to_dense(), small_adjacency().to_dense())
+
+
+def test_one_column_of_edge_attributes_is_a_weight(data_class):
+    graph = Graph.from_data(plain(data_class, edge_attr=torch.full((8, 1), 2.0)))
+    assert graph.adjacency.values.tolist() == [2.0] * 8
+    with pytest.raises(InputError, match=r"one weight per edge, got shape \(8, 3\): put one weight"):
+        Graph.from_data(plain(data_class, edge_attr=torch.ones(8, 3)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": None}, "data.x must hold the features, but it is missing"),
+        ({"edge_index": None}, "edge_index or adj_t, but both are missing"),
+        ({"edge_index": torch.zeros(3, 2, dtype=torch.long)}, r"must have shape \[2, m\]"),
+        ({"train_mask": torch.ones(5, 2, dtype=torch.bool)}, "choose one column"),
+        ({"train_mask": torch.ones(5)}, "train_mask must be a bool vector, got float32"),
+        ({"y": torch.tensor([0.5, 1, 1, 0, 0])}, "labels must be whole numbers, got float32"),
+        ({"edge_weight": torch.zeros(8)}, "finite and positive"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused(data_class, changes, message):
+    with pytest.raises(InputError, match=message):
+        Graph.from_data(plain(data_class, **changes))
+
+
+def test_labels_may_be_a_column(data_class):
+    assert Graph.from_data(plain(data_class, y=torch.tensor([[0], [1], [2], [0], [-1]]))).y.tolist() == [0, 1, 2, 0, -1]
+
+
+def test_sparse_features_of_every_kind_are_the_same(data_class):
+    x = small_features()
+    for kind in (
+        Csr.from_dense(x),
+        x.to_sparse_coo(),
+        x.to_sparse_csr(),
+        sp.coo_matrix(x.numpy()),
+        sp.csc_matrix(x.numpy()),
+    ):
+        got = as_features(kind, "here")
+        assert isinstance(got, Csr)
+        assert torch.equal(got.to_dense(), x)
+    assert torch.equal(small_graph(x=Csr.from_dense(x)).to_data().x, x)
+
+
+def test_repeated_entries_of_sparse_features_are_added():
+    x = sp.coo_matrix((np.ones(3), ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
+    assert as_features(x, "here").to_dense().tolist() == [[0, 2], [1, 0]]
+
+
+def networkx_graph(kind):
+    graph = kind()
+    for node in range(N_NODES):
+        graph.add_node(f"n{node}", size=float(node), place=[1.0, node], kind=[0, 1, 2, 0, -1][node])
+    for u, v in EDGES if graph.is_directed() else EDGES[::2]:
+        graph.add_edge(f"n{u}", f"n{v}", w=float(1 + min(u, v)))
+    return graph
+
+
+@pytest.mark.parametrize("kind", [nx.Graph, nx.DiGraph])
+def test_networkx_attributes_become_features_labels_and_weights(kind):
+    graph = Graph.from_networkx(networkx_graph(kind), features=["size", "place"], labels="kind", weight="w")
+    assert graph.x.tolist() == [[i, 1.0, i] for i in range(5)]
+    assert graph.y.tolist() == [0, 1, 2, 0, -1]
+    assert graph.adjacency.to_dense()[1].tolist() == [1, 0, 2, 2, 0]
+    assert graph.node_names.tolist() == ["n0", "n1", "n2", "n3", "n4"]
+    assert Graph.from_networkx(networkx_graph(kind), features="size").n_features == 1
+
+
+def test_networkx_faults_are_named():
+    graph = networkx_graph(nx.Graph)
+    with pytest.raises(InputError, match="every node must have the attribute 'age', but node 'n0' has none"):
+        Graph.from_networkx(graph, features="age")
+    with pytest.raises(InputError, match=r"every edge must have the attribute 'v', but edge \(n0, n1\) has none"):
+        Graph.from_networkx(graph, features="size", weight="v")
+    graph.nodes["n3"]["place"] = [1.0]
+    with pytest.raises(InputError, match="must have one length, but node 'n3' has 1 numbers and the first node 2"):
+        Graph.from_networkx(graph, features="place")
+    one_way = nx.DiGraph([("a", "b")])
+    with pytest.raises(InputError, match="pass symmetrize=True"):
+        Graph.from_networkx(one_way, features=np.ones((2, 1)))
+    assert Graph.from_networkx(one_way, features=np.ones((2, 1)), symmetrize=True).n_edges == 2
+    twice = nx.MultiGraph([("a", "b"), ("a", "b")])
+    with pytest.raises(InputError, match="is listed 2 times"):
+        Graph.from_networkx(twice, features=np.ones((2, 1)))
+
+
+def test_a_networkx_self_loop_counts_once():
+    graph = nx.Graph([("a", "b"), ("a", "a")])
+    loops = Graph.from_networkx(graph, features=np.ones((2, 1)), self_loops="keep")
+    assert loops.adjacency.to_dense().tolist() == [[1, 1], [1, 0]]
