@@ -1,0 +1,79 @@
+"""Calibration on leave-one-out logits: every training label is a calibration label, and none is held out."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from calirare.calibration.affine import AffineCalibrator
+from calirare.calibration.base import Calibrator, Target, check_logits
+
+MIN_RARE = 25  # fewer calibration nodes of the rarest class than this make every map with a bias noise (measured)
+FALLBACK_PRIOR = 0.02  # pulls the fallback's temperature to 1; worth a few labelled nodes
+
+
+class JackknifeCalibrator(Calibrator):
+    """Fits a Platt map, or a temperature where labels are few, on leave-one-out logits.
+
+    The logits of node i come from a model that never saw label i (`JackknifeResult.own_loo_logits`), so the map
+    corrects what the network does on new nodes. The same map fitted on in-sample logits makes calibration worse. Give only nodes
+    that represent the population (a random sample such as the validation nodes); nodes drawn with equal numbers per
+    class do not, and a map fitted on them alone is unstable.
+
+    Args:
+        target: "balanced" (weights inverse to class share, what cost-sensitive training and Macro-ACE judge) or
+            "population" (every node alike, what ECE, NLL and "P(fraud)" mean).
+        min_rare: with fewer nodes of the rarest class than this, a temperature with a prior replaces the Platt map.
+
+    Attributes:
+        map: the fitted map; None before fitting.
+        note: one sentence on a fallback, empty otherwise.
+    """
+
+    def __init__(self, *, target: Target = "balanced", min_rare: int = MIN_RARE) -> None:
+        self.target: Target = target
+        self.min_rare = min_rare
+        self.map: AffineCalibrator | None = None
+        self.note = ""
+
+    def fit(self, logits: Tensor, labels: Tensor) -> Self:
+        """Fits on leave-one-out logits [m, k] and labels int64 [m]; returns self."""
+        check_logits("JackknifeCalibrator", logits, labels)
+        counts = torch.bincount(labels, minlength=logits.shape[1])
+        rarest = int(counts.min())
+        enough = rarest >= self.min_rare
+        self.note = ""
+        if not enough:
+            self.note = (
+                f"only {rarest} calibration nodes of the rarest class ({self.min_rare} wanted): "
+                "a temperature with a prior replaces the Platt map"
+            )
+        prior = {} if enough else {"prior": FALLBACK_PRIOR}
+        self.map = AffineCalibrator(with_bias=enough, target=self.target, **prior).fit(logits, labels)
+        return self
+
+    def transform(self, logits: Tensor) -> Tensor:
+        """Returns calibrated probabilities [n, k] of in-sample logits [n, k]."""
+        return self._fitted().transform(logits)
+
+    def calibrated_logits(self, logits: Tensor) -> Tensor:
+        """Returns the logits after the map, [n, k]."""
+        return self._fitted().calibrated_logits(logits)
+
+    def state(self) -> dict[str, Any]:
+        """Returns the map and the settings."""
+        return {"target": self.target, "min_rare": self.min_rare, "note": self.note, "map": self._fitted().state()}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """Returns the calibrator that `state` was taken from."""
+        out = cls(target=state["target"], min_rare=state["min_rare"])
+        out.note, out.map = state["note"], AffineCalibrator.from_state(state["map"])
+        return out
+
+    def _fitted(self) -> AffineCalibrator:
+        if self.map is None:
+            raise RuntimeError("JackknifeCalibrator: call fit before transform")
+        return self.map

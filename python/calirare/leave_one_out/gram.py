@@ -1,0 +1,91 @@
+"""K = J J^T of a graph convolutional network's logits in Gram form: nothing of the size of the parameters is made."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from calirare_ext import Csr, GcnTape, ReceptiveField, gcn_forward, propagate
+
+BLOCK_NUMBERS = 8_000_000  # numbers held per block of rows: 32 MB in float32, near the size of a last-level cache
+
+
+def contrasts(weight: Tensor) -> Tensor:
+    """Returns the last layer's weights [h, k] against class 0: columns W_c - W_0, [h, k - 1].
+
+    A softmax depends on the k - 1 differences z_c - z_0 alone, so every Jacobian is taken of these.
+    """
+    return weight[:, 1:] - weight[:, :1]
+
+
+def gram(tape: GcnTape, everywhere: ReceptiveField) -> Tensor:
+    """Returns the kernel between the logit differences at some nodes and those at the labelled nodes.
+
+    K[(v, c), (i, c')] = <d (z_c - z_0)(v) / d theta, d (z_c' - z_0)(i) / d theta>. For two layers, with m the ReLU's
+    mask and d_c = W2[:, c] - W2[:, 0], the first layer's share is
+
+        sum over u, u' of A_vu A_iu' (S S^T + 1)_uu' sum_h d_ch d_c'h m_uh m_u'h
+
+    and the sum over h factors out as the product of two thin matrices; the second layer's share is
+    (1 + [c = c']) (<(A H)_v, (A H)_i> + 1).
+
+    Args:
+        tape: the network at the labelled nodes; one or two layers.
+        everywhere: receptive field of the nodes v.
+
+    Returns:
+        [n_v, k - 1, m, k - 1], dtype and device of the tape.
+
+    Raises:
+        ValueError: the network has more than two layers.
+    """
+    n_layers, k = len(tape.layers), tape.n_classes - 1
+    if n_layers > 2:
+        raise ValueError(f"gram: the Gram form needs one or two layers, got {n_layers}")
+    shared = torch.ones(k, k, dtype=tape.logits.dtype, device=tape.logits.device).fill_diagonal_(2.0)
+    if n_layers == 1:
+        return torch.einsum("vi,ab->vaib", _dense_gram(everywhere.inputs, tape.field.inputs) + 1, shared)
+    hidden = torch.relu(gcn_forward(_first_layer(everywhere), tape.layers[:1]))
+    top = propagate(everywhere.blocks[0], hidden) @ tape.aggregated[0].T + 1
+    out = torch.einsum("vi,ab->vaib", top, shared)
+    difference = contrasts(tape.layers[1][0])
+    for a in range(k):
+        for b in range(a, k):
+            share = _first_layer_share(tape, everywhere, hidden > 0, difference[:, a] * difference[:, b])
+            out[:, a, :, b] += share
+            if a != b:
+                out[:, b, :, a] += share
+    return out
+
+
+def _first_layer(field: ReceptiveField) -> ReceptiveField:
+    """Returns the field of the first layer alone."""
+    return ReceptiveField(field.rows[:1], field.inputs, ())
+
+
+def _first_layer_share(tape: GcnTape, everywhere: ReceptiveField, active: Tensor, scale: Tensor) -> Tensor:
+    """Returns A (G * M) A_T^T [n_v, m], G = S S_R^T + 1 and M = (m diag(scale)) m_R^T, a block of rows at a time."""
+    seen, mask = tape.field.inputs, tape.masks[0]
+    n_rows, m = active.shape[0], tape.n_nodes
+    scaled = (active * scale).to(mask.dtype)
+    below = torch.empty(n_rows, m, dtype=mask.dtype, device=mask.device)
+    step = max(16, BLOCK_NUMBERS // max(mask.shape[0], 1))
+    for start in range(0, n_rows, step):
+        rows = slice(start, min(start + step, n_rows))
+        g = _dense_gram(seen, _rows(everywhere.inputs, rows)).add_(1)  # [r, block]
+        g.mul_(mask @ scaled[rows].T)
+        below[rows] = propagate(tape.field.blocks[0], g).T
+    return propagate(everywhere.blocks[0], below)
+
+
+def _rows(x: Tensor | Csr, rows: slice) -> Tensor | Csr:
+    if isinstance(x, Csr):
+        return x.select_rows(torch.arange(rows.start, rows.stop, device=x.device))
+    return x[rows]
+
+
+def _dense_gram(a: Tensor | Csr, b: Tensor | Csr) -> Tensor:
+    """Returns a b^T as a dense matrix."""
+    if isinstance(a, Csr):
+        return propagate(a, (b.to_dense() if isinstance(b, Csr) else b).T.contiguous())
+    return a @ b.T if isinstance(b, Tensor) else _dense_gram(b, a).T

@@ -1,0 +1,191 @@
+"""Cost-sensitive training of a graph convolutional network on the receptive field of its labelled nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calirare.graph import Graph
+from calirare.nn import GCN
+from calirare.propagation import propagation
+from calirare_ext import GcnTape, ReceptiveField, record
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How a network is trained; the defaults are Kipf & Welling's (2017), which the paper's section 4.2 takes over.
+
+    Attributes:
+        epochs: gradient steps, each on all labelled nodes.
+        learning_rate: of Adam.
+        weight_decay: mu of the penalty mu / 2 |theta|^2 on all weights and biases.
+        hidden: width of the hidden layers.
+        n_layers: number of layers.
+        dropout: probability of dropping a hidden unit.
+        seed: of the weights and the dropout.
+    """
+
+    epochs: int = 200
+    learning_rate: float = 0.01
+    weight_decay: float = 5e-4
+    hidden: int = 16
+    n_layers: int = 2
+    dropout: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks ranges.
+
+        Raises:
+            ValueError: a setting is out of range.
+        """
+        for name, low in (("epochs", 1), ("hidden", 1), ("n_layers", 1)):
+            if getattr(self, name) < low:
+                raise ValueError(f"TrainingSettings: {name} must be at least {low}, got {getattr(self, name)}")
+        if not self.learning_rate > 0:
+            raise ValueError(f"TrainingSettings: learning_rate must be positive, got {self.learning_rate}")
+        if not self.weight_decay > 0:
+            raise ValueError(f"TrainingSettings: weight_decay must be positive, got {self.weight_decay}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"TrainingSettings: dropout must be in [0, 1), got {self.dropout}")
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A trained network with the labels it was trained on.
+
+    Attributes:
+        model: the network, in evaluation mode.
+        field: receptive field of the labelled nodes.
+        targets: their classes, int64 [m].
+        sample_weights: weight of each one's loss, [m], mean 1.
+        weight_decay: mu of the penalty.
+        losses: training loss of each epoch (with dropout, without penalty).
+    """
+
+    model: GCN
+    field: ReceptiveField
+    targets: Tensor
+    sample_weights: Tensor
+    weight_decay: float
+    losses: tuple[float, ...]
+
+    @property
+    def nodes(self) -> Tensor:
+        """The labelled nodes, int64 [m]."""
+        return self.field.nodes
+
+    def tape(self) -> GcnTape:
+        """Returns the forward and backward pass at the labelled nodes."""
+        return record(self.field, self.model.layers(), self.targets, self.sample_weights)
+
+    def gradient_norm(self) -> float:
+        """Returns |grad| of the penalised loss without dropout; 0 at a stationary point."""
+        parameters = list(self.model.parameters())
+        with torch.enable_grad():
+            loss = penalised_loss(self.model, self.field, self.targets, self.sample_weights, self.weight_decay)
+            gradients = torch.autograd.grad(loss, parameters)
+        return float(torch.cat([gradient.flatten() for gradient in gradients]).norm())
+
+
+def class_weights(targets: Tensor, n_classes: int) -> Tensor:
+    """Returns the weight of each class, inverse to its share (paper, section 4.2), mean 1 over the samples: [k].
+
+    A class without a sample gets weight 0.
+    """
+    counts = torch.bincount(targets, minlength=n_classes).double()
+    present = counts > 0
+    weights = torch.zeros_like(counts)
+    weights[present] = targets.numel() / (int(present.sum()) * counts[present])
+    return weights
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, sample_weights: Tensor) -> Tensor:
+    """Returns sum_i w_i l_i / m (paper, Eq. 12, cost-sensitive)."""
+    return (sample_weights * F.cross_entropy(logits, targets, reduction="none")).mean()
+
+
+def penalised_loss(
+    model: GCN, field: ReceptiveField, targets: Tensor, sample_weights: Tensor, weight_decay: float
+) -> Tensor:
+    """Returns the objective whose minimum the leave-one-out formulas are about: loss + mu / 2 |theta|^2."""
+    penalty = torch.stack([parameter.square().sum() for parameter in model.parameters()]).sum()
+    return cross_entropy(model(field), targets, sample_weights) + weight_decay / 2 * penalty
+
+
+EpochEnd = Callable[[int, Fit], bool | None]
+
+
+def fit(
+    graph: Graph,
+    nodes: Tensor,
+    settings: TrainingSettings,
+    *,
+    sample_weights: Tensor | None = None,
+    every: int = 0,
+    at_checkpoint: EpochEnd | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Fit:
+    """Trains a network on the given labelled nodes with Adam.
+
+    A step touches only the receptive field of these nodes, which is exact. The same settings give the same network.
+
+    Args:
+        graph: the graph with labels.
+        nodes: distinct labelled nodes, int64 [m].
+        settings: how to train.
+        sample_weights: w_i [m]; None: `class_weights` of the nodes' classes.
+        every: epochs between checkpoints; 0: none.
+        at_checkpoint: called with the number of epochs done and the network so far; True ends training.
+        progress: called with the number of epochs done after each.
+
+    Returns:
+        The trained network.
+
+    Raises:
+        ValueError: a node has no label.
+    """
+    if graph.y is None or bool((graph.y[nodes] < 0).any()):
+        raise ValueError(f"fit: nodes must be labelled, but one of graph {graph.name!r} has no label")
+    targets = graph.y[nodes]
+    model = GCN(
+        graph.n_features,
+        graph.n_classes,
+        hidden=settings.hidden,
+        n_layers=settings.n_layers,
+        dropout=settings.dropout,
+    )
+    model.reset_parameters(torch.Generator().manual_seed(settings.seed))
+    model.to(graph.device)
+    field = propagation(graph).field(nodes, settings.n_layers)
+    if sample_weights is None:
+        sample_weights = class_weights(targets, graph.n_classes)[targets]
+    weights = sample_weights.to(model.weights[0])
+    losses: list[float] = []
+
+    def so_far() -> Fit:
+        return Fit(model, field, targets, weights, settings.weight_decay, tuple(losses))
+
+    optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    with torch.random.fork_rng(devices=[graph.device] if graph.device.type == "cuda" else []):
+        torch.manual_seed(settings.seed)
+        for epoch in range(1, settings.epochs + 1):
+            model.train()
+            optimiser.zero_grad()
+            loss = cross_entropy(model(field), targets, weights)
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.detach())  # type: ignore[arg-type]  # read once at the end: no wait per step on a GPU
+            if progress is not None:
+                progress(epoch)
+            if at_checkpoint is not None and every and epoch % every == 0:
+                model.eval()
+                if at_checkpoint(epoch, so_far()):
+                    break
+    model.eval()
+    losses[:] = torch.stack(losses).tolist() if losses else []  # type: ignore[arg-type]
+    return so_far()
