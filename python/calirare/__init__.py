@@ -1,1 +1,33 @@
 """Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs."""
+
+from calirare import calibration, datasets, metrics, plots
+from calirare.config import Settings
+from calirare.datasets import load_dataset
+from calirare.errors import InputError, NotConvergedError
+from calirare.graph import Graph
+from calirare.nn import GCN
+from calirare.pipeline import Outcome, train
+from calirare.splits import Split
+from calirare_ext import __version__
+
+# Last: the function takes the place of the module of the same name.
+from calirare.jackknife import JackknifeResult, jackknife  # isort: skip
+
+__all__ = [
+    "GCN",
+    "Graph",
+    "InputError",
+    "JackknifeResult",
+    "NotConvergedError",
+    "Outcome",
+    "Settings",
+    "Split",
+    "__version__",
+    "calibration",
+    "datasets",
+    "jackknife",
+    "load_dataset",
+    "metrics",
+    "plots",
+    "train",
+]

@@ -104,6 +104,15 @@ def loo_coefficients(tape: GcnTape, kernel: Tensor, damping: float) -> tuple[Ten
     return coefficients, leverage
 
 
+def own_kernel(tape: GcnTape) -> Tensor:
+    """Returns K = J J^T of the logit differences at the labelled nodes, [m (k - 1), m (k - 1)]."""
+    if len(tape.layers) > 2:
+        jacobian = node_gradients(tape, difference_seeds(tape)).dense()
+        return jacobian @ jacobian.T
+    size = tape.n_nodes * (tape.n_classes - 1)
+    return gram(tape, tape.field).reshape(size, size)
+
+
 def difference_seeds(tape: GcnTape) -> Tensor:
     """Returns the seeds [m, k - 1, k] whose pulled-back gradients are the Jacobian of z_c - z_0."""
     k = tape.n_classes
@@ -120,8 +129,8 @@ def _kernels(tape: GcnTape, everywhere: ReceptiveField) -> tuple[Tensor, Tensor 
         return jacobian @ jacobian.T, None, jacobian
     kernel = gram(tape, everywhere)
     place = _places(everywhere.nodes, tape.field.nodes)
-    own = gram(tape, tape.field) if place is None else kernel[place]
-    return own.reshape(size, size), kernel, None
+    own = own_kernel(tape) if place is None else kernel[place].reshape(size, size)
+    return own, kernel, None
 
 
 def _places(nodes: Tensor, wanted: Tensor) -> Tensor | None:

@@ -1,0 +1,156 @@
+"""Everything a run can be told, with the paper's values as defaults, read from and written to YAML."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+
+from calirare.calibration.base import TARGETS, Target
+from calirare.errors import InputError
+from calirare.training import TrainingSettings
+
+Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
+METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train, calibrate and judge one network.
+
+    Attributes:
+        method: "jackknife" trains on all labels and calibrates on leave-one-out logits; "calirare" is the paper's
+            Algorithm 2; "ts" trains on the training labels and fits a temperature on the validation labels;
+            "uncalibrated" stops after training on the training labels.
+        target: the population the calibrated probabilities are right for: "balanced" (classes equally common, what
+            cost-sensitive training and Macro-ACE judge) or "population" (as it is).
+        epochs: gradient steps (200 in Kipf & Welling 2017), or "auto": chosen by leave-one-out loss.
+        hidden: width of the hidden layer (16, Kipf & Welling 2017).
+        n_layers: layers (2, paper section 4.2).
+        dropout: of the hidden units (0.5, Kipf & Welling 2017).
+        learning_rate: of Adam (0.01, Kipf & Welling 2017).
+        weight_decay: mu (5e-4, Kipf & Welling 2017).
+        seed: of everything random.
+        coverage: of the jackknife intervals (0.9, paper section 4.2).
+        damping: of the leave-one-out step, or "auto": the weight decay, raised until leave-one-out loss agrees with
+            cross-validation.
+        folds: of the cross-validation that checks the leave-one-out loss; 0 leaves the check out.
+        eice_weight: lambda of Algorithm 2 (0.1, paper section 4.2).
+        device: "auto" (a GPU when there is one and the kernels were built for it), "cpu" or "cuda".
+    """
+
+    method: Method = "jackknife"
+    target: Target = "balanced"
+    epochs: int | Literal["auto"] = "auto"
+    hidden: int = 16
+    n_layers: int = 2
+    dropout: float = 0.5
+    learning_rate: float = 0.01
+    weight_decay: float = 5e-4
+    seed: int = 0
+    coverage: float = 0.9
+    damping: float | Literal["auto"] = "auto"
+    folds: int = 5
+    eice_weight: float = 0.1
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Checks every setting.
+
+        Raises:
+            InputError: a setting is unknown or out of range.
+        """
+        _one_of("method", self.method, METHODS)
+        _one_of("target", self.target, TARGETS)
+        if not (self.device in ("auto", "cpu", "cuda") or self.device.startswith("cuda:")):
+            raise InputError(f"setting device must be auto, cpu, cuda or cuda:N, got {self.device!r}")
+        if self.epochs != "auto" and not (isinstance(self.epochs, int) and self.epochs >= 1):
+            raise InputError(f"setting epochs must be auto or a whole number of at least 1, got {self.epochs!r}")
+        if self.damping != "auto" and not (isinstance(self.damping, int | float) and self.damping > 0):
+            raise InputError(f"setting damping must be auto or a positive number, got {self.damping!r}")
+        if self.folds != 0 and self.folds < 2:
+            raise InputError(f"setting folds must be 0 (no check) or at least 2, got {self.folds}")
+        for name, value in (("coverage", self.coverage), ("eice_weight", self.eice_weight)):
+            if not 0 < value < 1:
+                raise InputError(f"setting {name} must be in (0, 1), got {value}")
+        try:
+            self.training(1)
+        except ValueError as error:
+            raise InputError(str(error).replace("TrainingSettings: ", "setting ")) from error
+
+    def training(self, epochs: int) -> TrainingSettings:
+        """Returns the settings of one training with the given number of epochs."""
+        return TrainingSettings(
+            epochs=epochs,
+            learning_rate=self.learning_rate,
+            weight_decay=self.weight_decay,
+            hidden=self.hidden,
+            n_layers=self.n_layers,
+            dropout=self.dropout,
+            seed=self.seed,
+        )
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], where: str = "settings") -> Self:
+        """Returns settings from names and values.
+
+        Args:
+            values: any of the attributes.
+            where: what the mapping is called in a message.
+
+        Returns:
+            The settings.
+
+        Raises:
+            InputError: a name is unknown, or a value has the wrong type or range.
+        """
+        known = {field.name: field for field in dataclasses.fields(cls)}
+        for name, value in values.items():
+            if name not in known:
+                raise InputError(f"{where}: unknown setting {name!r}; the settings are {', '.join(known)}")
+            default = known[name].default
+            wanted = (int, float) if isinstance(default, float) or name == "damping" else type(default)
+            if name == "epochs":
+                wanted = int
+            if isinstance(value, bool) or not (isinstance(value, wanted) or (default == "auto" and value == "auto")):
+                raise InputError(f"{where}: {name} must be like {default!r}, got {value!r}")
+        return cls(**values)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Returns every setting by name."""
+        return dataclasses.asdict(self)
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """Returns the mapping in a YAML file.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Its names and values; empty for an empty file.
+
+    Raises:
+        InputError: the file is missing, is not YAML, or does not hold a mapping.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        values = yaml.safe_load(text)
+    except OSError as error:
+        raise InputError(f"config {path}: cannot be read: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"config {path}: is not YAML: {str(error).splitlines()[0]}") from error
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise InputError(f"config {path}: must hold names and values such as `epochs: 200`, got {type(values).__name__}")
+    return values
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise InputError(f"setting {name} must be one of {', '.join(allowed)}, got {value!r}")

@@ -1,0 +1,280 @@
+"""The main job: train, leave every label out, calibrate, judge. `calirare.train` is this module's `train`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calirare.calibration import TARGETS, AffineCalibrator, Calibrator, JackknifeCalibrator, Target, target_weights
+from calirare.config import Settings
+from calirare.crossfit import cross_fitted_logits
+from calirare.device import choose_device
+from calirare.errors import InputError
+from calirare.graph import Graph, check_trainable
+from calirare.jackknife import JackknifeResult, jackknife, leave_one_out
+from calirare.leave_one_out.agreement import Agreement, choose_damping, loo_own_logits
+from calirare.leave_one_out.alo import own_kernel
+from calirare.nn import GCN
+from calirare.training import Fit, fit
+
+MAX_EPOCHS = 400
+CHECKPOINT_EVERY = 50
+PATIENCE = 3  # checkpoints without a lower leave-one-out loss before training stops
+Report = Callable[[str, int, int], None]  # stage, done, of how many
+
+
+@dataclass(eq=False)
+class Outcome:
+    """A trained and calibrated network with everything computed on the way.
+
+    Attributes:
+        graph: the graph, with labels and split.
+        settings: how it was made; `epochs` and `damping` as asked for.
+        fit: the network and the labels it was trained on.
+        epochs: epochs trained.
+        logits: of every node [n, k].
+        calibrators: the fitted map of each target; empty without calibration.
+        jackknife: intervals and errors of every node, under the chosen target's map.
+        eice_before: EICE of the uncalibrated confidence against the same uncertainty.
+        agreement: how leave-one-out loss and held-out loss compare; None without the check.
+        notes: sentences a user should read (fallbacks, warnings).
+        seconds: wall time of each stage.
+    """
+
+    graph: Graph
+    settings: Settings
+    fit: Fit
+    epochs: int
+    logits: Tensor
+    calibrators: dict[Target, Calibrator]
+    jackknife: JackknifeResult
+    eice_before: float
+    agreement: Agreement | None
+    notes: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def model(self) -> GCN:
+        """The trained network."""
+        return self.fit.model
+
+    @property
+    def calibrator(self) -> Calibrator | None:
+        """The map of the chosen target, or None."""
+        return self.calibrators.get(self.settings.target)
+
+    def probabilities(self, target: Target | None = None) -> Tensor:
+        """Returns every node's probabilities [n, k]: calibrated for `target`, or the network's own for None."""
+        if target is None or target not in self.calibrators:
+            return torch.softmax(self.logits, 1)
+        return self.calibrators[target].transform(self.logits)
+
+
+def train(graph: Graph, settings: Settings | None = None, *, report: Report | None = None, **changes: Any) -> Outcome:
+    """Trains, calibrates and explains a network on a graph with a split.
+
+    Args:
+        graph: a graph with labels and a split (`load_dataset`, `Graph.from_data`, ...).
+        settings: how; None: the defaults.
+        report: called as stages proceed: name, steps done, steps in all.
+        **changes: settings by name, over `settings`; for example `epochs=200, target="population"`.
+
+    Returns:
+        The outcome.
+
+    Raises:
+        InputError: the graph cannot be trained on, or a setting does not suit it.
+
+    Example:
+        >>> import calirare
+        >>> outcome = calirare.train(calirare.load_dataset("digits"), epochs=100, folds=0)
+        >>> outcome.probabilities("balanced").shape
+        torch.Size([1797, 2])
+    """
+    values = (settings or Settings()).to_mapping() | changes
+    settings = Settings.from_mapping(values, "train")
+    check_trainable(graph)
+    graph = graph.to(choose_device(settings.device))
+    job = _Job(graph, settings, report or (lambda stage, done, total: None))
+    return job.run()
+
+
+class _Job:
+    """One run of the pipeline; each stage times itself and reports."""
+
+    def __init__(self, graph: Graph, settings: Settings, report: Report) -> None:
+        self.graph, self.settings, self.report = graph, settings, report
+        self.notes: list[str] = []
+        self.seconds: dict[str, float] = {}
+        assert graph.split is not None
+        assert graph.y is not None
+        self.split, self.labels = graph.split, graph.y
+        with_val = settings.method == "jackknife"
+        self.nodes = torch.cat([self.split.train, self.split.val]) if with_val else self.split.train
+        # The nodes that represent the population: drawn at random, not so many per class.
+        self.judges = torch.zeros(self.nodes.numel(), dtype=torch.bool, device=graph.device)
+        self.judges[self.split.train.numel() :] = True
+        if not bool(self.judges.any()):
+            self.judges[:] = True
+
+    def run(self) -> Outcome:
+        """Runs every stage."""
+        if self.settings.method in ("ts", "calirare") and self.split.val.numel() == 0:
+            raise InputError(
+                f"graph {self.graph.name!r}: method {self.settings.method} needs validation nodes, but the split has "
+                "none: take method jackknife (command line: --method jackknife), which needs none"
+            )
+        trained = self._timed("train", self._train)
+        with torch.no_grad():
+            logits = self._timed("predict", lambda: trained.model.logits(self.graph))
+        agreement, damping, loo_logits = self._timed("check", lambda: self._damping(trained))
+        change = self._timed("leave one out", lambda: leave_one_out(trained, self.graph, damping=damping))
+        calibrators = self._timed("calibrate", lambda: self._calibrate(logits, loo_logits))
+        chosen = calibrators.get(self.settings.target)
+        coverage = self.settings.coverage
+        result = self._timed(
+            "jackknife",
+            lambda: jackknife(trained, self.graph, coverage=coverage, calibrator=chosen, change=change),  # type: ignore[arg-type]
+        )
+        before = torch.softmax(logits, 1).max(1).values
+        return Outcome(
+            self.graph,
+            self.settings,
+            trained,
+            len(trained.losses),
+            logits,
+            calibrators,
+            result,
+            float((result.uncertainty - before).abs().double().mean()),
+            agreement,
+            self.notes,
+            self.seconds,
+        )
+
+    def _timed(self, stage: str, work: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
+        out = work()
+        self.seconds[stage] = time.perf_counter() - started
+        return out
+
+    def _train(self) -> Fit:
+        if self.settings.method == "calirare":
+            return self._train_calirare()
+        if self.settings.epochs == "auto":
+            return self._train_with_chosen_epochs()
+        epochs = self.settings.epochs
+        return fit(
+            self.graph, self.nodes, self.settings.training(epochs), progress=lambda e: self.report("train", e, epochs)
+        )
+
+    def _train_calirare(self) -> Fit:
+        from calirare.algorithm2 import EiceSettings, train_calirare
+
+        epochs = 200 if self.settings.epochs == "auto" else self.settings.epochs
+        options = EiceSettings(weight=self.settings.eice_weight, coverage=self.settings.coverage)
+        return train_calirare(
+            self.graph,
+            self.settings.training(epochs),
+            options,
+            progress=lambda e: self.report("train", e, epochs),
+        )
+
+    def _train_with_chosen_epochs(self) -> Fit:
+        """Trains once and keeps the checkpoint with the smallest leave-one-out loss for the target population."""
+        best: tuple[float, int] = (float("inf"), 0)
+        state: dict[str, Tensor] = {}
+        waited = 0
+
+        def look(epoch: int, so_far: Fit) -> bool:
+            nonlocal best, state, waited
+            loss = self._loo_loss(so_far)
+            waited += 1
+            if loss < best[0]:
+                best, waited = (loss, epoch), 0
+                state = {name: value.clone() for name, value in so_far.model.state_dict().items()}
+            return waited >= PATIENCE
+
+        trained = fit(
+            self.graph,
+            self.nodes,
+            self.settings.training(MAX_EPOCHS),
+            every=CHECKPOINT_EVERY,
+            at_checkpoint=look,
+            progress=lambda e: self.report("train", e, MAX_EPOCHS),
+        )
+        if not state:
+            raise InputError(
+                f"graph {self.graph.name!r}: the leave-one-out loss is not finite at any checkpoint: lower the "
+                "learning rate or scale the features"
+            )
+        trained.model.load_state_dict(state)
+        self.report("train", MAX_EPOCHS, MAX_EPOCHS)
+        return Fit(
+            trained.model,
+            trained.field,
+            trained.targets,
+            trained.sample_weights,
+            trained.weight_decay,
+            trained.losses[: best[1]],
+        )
+
+    def _weights(self, targets: Tensor) -> Tensor:
+        return target_weights(targets, self.graph.n_classes, self.settings.target)
+
+    def _loo_loss(self, trained: Fit) -> float:
+        tape = trained.tape()
+        own = loo_own_logits(tape, own_kernel(tape), self._start_damping(trained))
+        targets = trained.targets[self.judges]
+        losses = F.cross_entropy(own[self.judges], targets, reduction="none")
+        return float((self._weights(targets) * losses).mean())
+
+    def _start_damping(self, trained: Fit) -> float:
+        return trained.weight_decay if self.settings.damping == "auto" else float(self.settings.damping)
+
+    def _damping(self, trained: Fit) -> tuple[Agreement | None, float, Tensor]:
+        """Returns the check, the damping and the logits to calibrate on, [m, k]."""
+        tape, start = trained.tape(), self._start_damping(trained)
+        kernel = own_kernel(tape)
+        agreement, damping = None, start
+        if self.settings.method == "jackknife" and self.settings.folds and self.settings.damping == "auto":
+            folds = min(self.settings.folds, self.nodes.numel())
+            held_out = cross_fitted_logits(
+                self.graph,
+                self.nodes,
+                self.settings.training(max(len(trained.losses), 1)),
+                n_folds=folds,
+                progress=lambda k: self.report("check", k, folds),
+            )
+            weights = self._weights(trained.targets)
+            agreement = choose_damping(tape, kernel, start, held_out, self.judges, weights)
+            damping = agreement.damping
+            if agreement.verdict == "do not trust":
+                self.notes.append(f"{agreement.reason}: the map was fitted on cross-validated logits instead")
+                return agreement, damping, held_out
+        return agreement, damping, loo_own_logits(tape, kernel, damping)
+
+    def _calibrate(self, logits: Tensor, loo_logits: Tensor) -> dict[Target, Calibrator]:
+        """Returns the fitted map for each target."""
+        if self.settings.method == "ts":
+            val = self.split.val
+            return {t: AffineCalibrator(with_bias=False, target=t).fit(logits[val], self.labels[val]) for t in TARGETS}
+        if self.settings.method != "jackknife":
+            return {}
+        maps: dict[Target, Calibrator] = {}
+        targets = self.labels[self.nodes][self.judges]
+        for target in TARGETS:
+            fitted = JackknifeCalibrator(target=target).fit(loo_logits[self.judges], targets)
+            if fitted.note and fitted.note not in self.notes:
+                self.notes.append(fitted.note)
+            maps[target] = fitted
+        if self.split.val.numel() == 0:
+            self.notes.append(
+                "no validation nodes: the map was fitted on the training nodes, which may not represent the population"
+            )
+        return maps
