@@ -136,7 +136,7 @@ class Graph:
         """Share of class 1 among the labelled nodes; None unless there are two classes."""
         if self.y is None or self.n_classes != 2:
             return None
-        return float((self.y == 1).sum() / (self.y >= 0).sum())
+        return int((self.y == 1).sum()) / max(int((self.y >= 0).sum()), 1)
 
     @property
     def unlabelled(self) -> Tensor:
@@ -182,8 +182,15 @@ class Graph:
             class_names=("rest", names[k]),
             original_class_names=names,
             minority=k,
+            posterior=self._posterior_of(k, len(names)),
             trusted=True,
         )
+
+    def _posterior_of(self, k: int, n_classes: int) -> Tensor | None:
+        """Returns P(class k before merging | v) where it follows from what is known, else None."""
+        if self.posterior is None or k == (1 if self.minority is None else self.minority):
+            return self.posterior
+        return 1 - self.posterior if n_classes == 2 else None
 
     def with_split(self, split: Split | None) -> Self:
         """Returns the graph with another split."""

@@ -203,7 +203,7 @@ def _draw_per_class(
         members = np.flatnonzero(free & (y == k))
         if len(members) < number:
             raise InputError(
-                f"split: every class must have at least {label_rate} nodes to train on, but {_named(k, names)} has "
+                f"split: every class must have at least {label_rate} nodes free to train on, but {_named(k, names)} has "
                 f"{len(members) + label_rate - int(number)}: lower label_rate (command line: --label-rate)"
             )
         drawn.append(rng.choice(members, int(number), replace=False))

@@ -219,8 +219,17 @@ def test_what_can_be_trained_on_passes():
     check_trainable(random_graph(split=Split(torch.arange(30), torch.arange(30, 40), torch.arange(40, 60))))
 
 
+def test_the_posterior_follows_the_rare_class():
+    p = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64)
+    two = small_graph(y=torch.tensor([0, 1, 1, 0, -1]), posterior=p)
+    assert two.rare(1).posterior.tolist() == p.tolist()
+    assert two.rare(0).posterior.tolist() == (1 - p).tolist()
+    assert two.rare(0).rare(1).posterior.tolist() == (1 - (1 - p)).tolist()
+    assert small_graph(posterior=p).rare(2).posterior is None
+
+
 def test_moving_keeps_everything():
-    graph = small_graph(posterior=torch.linspace(0, 1, 5, dtype=torch.float64)).rare(0)
+    graph = small_graph(posterior=torch.linspace(0, 1, 5, dtype=torch.float64)).rare(1)
     moved = graph.to("cpu")
     assert moved.device == torch.device("cpu")
     for part in ("y", "original_y", "x", "posterior"):

@@ -45,7 +45,7 @@ def test_excluded_nodes_are_never_drawn():
 
 def test_a_class_smaller_than_the_label_rate_is_named():
     with pytest.raises(
-        InputError, match=r"at least 61 nodes to train on, but class 2 \(rare\) has 60: lower label_rate"
+        InputError, match=r"at least 61 nodes free to train on, but class 2 \(rare\) has 60: lower label_rate"
     ):
         random_split(Y, 61, class_names=("a", "b", "rare"))
     with pytest.raises(InputError, match="class 1 has 0"):

@@ -29,7 +29,8 @@ def open_arrays(path: Path) -> dict[str, Array]:
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path}: the file is damaged, cut off or not an .npz archive: get it again")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # numpy leaves a file open that it opened itself and could not read.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
     except ValueError as error:
         if "allow_pickle" in str(error):

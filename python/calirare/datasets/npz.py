@@ -18,7 +18,6 @@ Our layout (every array plain, nothing pickled):
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Unpack
 
@@ -233,16 +232,14 @@ def write_npz(graph: Graph, path: str | Path) -> None:
         arrays["posterior"] = graph.posterior.cpu().numpy()
     if graph.node_names is not None:
         arrays["node_names"] = np.asarray(graph.node_names, dtype=str)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise InputError(f"{path}: the file cannot be written ({error.strerror}): choose another folder") from error
-    try:
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
         os.replace(temporary, path)
     except OSError as error:
-        Path(temporary).unlink(missing_ok=True)
         raise InputError(
-            f"{path}: the file cannot be written ({error.strerror}): make room or choose another"
+            f"{path}: the file cannot be written ({error.strerror}): make room or choose another folder"
         ) from error
+    finally:
+        temporary.unlink(missing_ok=True)

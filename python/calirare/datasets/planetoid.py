@@ -44,6 +44,7 @@ def read_planetoid(folder: Path, prefix: str) -> Graph:
         raise InputError(f"{prefix}: the file {folder / missing[0]} is missing ({len(missing)} of 8): put it there")
     part = {name: read_pickle(folder / f"ind.{prefix}.{name}") for name in PARTS if name != "test.index"}
     test = _read_index(folder / f"ind.{prefix}.test.index")
+    _check_kinds(part, folder, prefix)
     try:
         return _assemble(part, test, prefix, folder)
     except InputError:
@@ -51,6 +52,23 @@ def read_planetoid(folder: Path, prefix: str) -> Graph:
     # The parts are whatever the files hold, and any mismatch among them shows as one of these.
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{folder}: the files of {prefix} do not fit together ({error}): get them again") from error
+
+
+def _check_kinds(part: dict[str, Any], folder: Path, prefix: str) -> None:
+    """Checks that each file holds a matrix, a table of labels, or lists of neighbours, as its name says."""
+    import scipy.sparse as sp
+
+    for name, thing in part.items():
+        if name == "graph":
+            wanted, fits = "lists of neighbours", isinstance(thing, dict)
+        elif name.endswith("x"):
+            wanted, fits = "a sparse matrix", sp.issparse(thing)
+        else:
+            wanted, fits = "a table of whole numbers", isinstance(thing, np.ndarray) and thing.ndim == 2
+            fits = fits and thing.dtype.kind in "iu"
+        if not fits:
+            path = folder / f"ind.{prefix}.{name}"
+            raise InputError(f"{path}: the file must hold {wanted}, got {type(thing).__name__}: get it again")
 
 
 def _read_index(path: Path) -> Array:
@@ -84,6 +102,8 @@ def _assemble(part: dict[str, Any], test: Array, prefix: str, folder: Path) -> G
     rules = EdgeRules(symmetrize=True, duplicates="drop", self_loops="drop")
     adjacency = build_adjacency(edges.astype(np.int64), None, n, rules, str(folder))
     n_train = len(part["y"])
+    if not np.array_equal(part["y"], part["ally"][:n_train]) or (part["x"] != part["allx"][:n_train]).nnz:
+        raise InputError(f"{folder}: x and y must be the first rows of allx and ally: get the files again")
     train, val = torch.arange(n_train), torch.arange(n_train, n_train + N_VAL)
     split = Split(train, val, torch.from_numpy(test), "public")
     return Graph(

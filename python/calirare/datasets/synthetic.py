@@ -85,11 +85,15 @@ def synthetic_rare(
         y = (rng.random(n_nodes) < posterior).astype(np.int64)
         if y.min() == y.max():
             raise InputError(f"synthetic_rare: no node of one class was drawn among {n_nodes}: raise n_nodes or share")
+    names = ("rest", "rare")
     return Graph(
         adjacency,
         torch.from_numpy(x),
         torch.from_numpy(y),
-        class_names=("rest", "rare"),
+        torch.from_numpy(y),
+        class_names=names,
+        original_class_names=names,
+        minority=1,
         name="synthetic",
         posterior=torch.from_numpy(posterior),
         # Symmetric and finite by construction: the checks would take longer than all the rest.

@@ -55,6 +55,8 @@ def read_tables(
     edges = Path(edges)
     nodes = _beside(edges) if nodes is None else Path(nodes)
     table = read_table(nodes)
+    if len(table) == 0:
+        raise InputError(f"{nodes}: the table of nodes has a header but no rows: write one row per node")
     ids = next((name for name in ID_COLUMNS if name in table.columns), None)
     label = _column(table, label, LABEL_COLUMNS, nodes)
     features = [name for name in table.columns if name not in (ids, label, "split")]
@@ -108,8 +110,6 @@ def read_table(path: Path) -> Any:
     except (ValueError, OSError, EOFError, ArithmeticError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path}: the table cannot be read ({reason}): mend the file or write it again") from error
-    if len(table) == 0 and path.name.endswith(TEXT_SUFFIXES) and len(table.columns) == 0:
-        raise InputError(f"{path}: the table is empty: write it again")
     return table
 
 

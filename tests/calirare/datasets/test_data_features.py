@@ -1,0 +1,52 @@
+"""Scaling of features: what each way gives, and that signed features are never divided by their sum."""
+
+import numpy as np
+import pytest
+import torch
+
+from calirare.datasets import normalize_features
+from calirare.errors import InputError
+from calirare_ext import Csr
+from tests.helpers.graphs import small_graph
+
+WORDS = torch.tensor([[1.0, 0, 1], [0, 0, 0], [2, 1, 1], [0, 0, 4], [1, 1, 1]])
+SHARES = [[0.5, 0, 0.5], [0, 0, 0], [0.5, 0.25, 0.25], [0, 0, 1]]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_rows_sum_to_one_and_empty_rows_stay(sparse):
+    graph = small_graph(x=Csr.from_dense(WORDS) if sparse else WORDS, feature_normalisation="row")
+    scaled = normalize_features(graph)
+    x = scaled.x.to_dense() if sparse else scaled.x
+    assert x[:4].tolist() == SHARES
+    assert np.array_equal(x[4].numpy(), np.full(3, 1 / 3, dtype=np.float32))
+    assert isinstance(scaled.x, Csr) == sparse
+    assert x.dtype == torch.float32
+    assert torch.equal(graph.x.to_dense() if sparse else graph.x, WORDS)
+
+
+def test_a_second_call_changes_nothing():
+    once = normalize_features(small_graph(x=WORDS, feature_normalisation="row"))
+    assert once.feature_normalisation == "none"
+    assert torch.equal(normalize_features(once).x, once.x)
+
+
+def test_columns_are_standardised_as_by_scikit_learn():
+    from sklearn.preprocessing import StandardScaler
+
+    x = torch.cat([WORDS * 3 - 1, torch.full((5, 1), 0.1)], 1)
+    got = normalize_features(small_graph(x=x), "standardize").x
+    want = StandardScaler().fit_transform(x[:, :3].double().numpy()).astype(np.float32)
+    assert np.array_equal(got[:, :3].numpy(), want)
+    assert got[:, 3].tolist() == [0] * 5
+
+
+def test_ways_that_do_not_suit_are_refused():
+    signed = small_graph(x=WORDS - 1)
+    with pytest.raises(InputError, match="row needs features >= 0, but graph 'small' has -1: take how='standardize'"):
+        normalize_features(signed, "row")
+    assert torch.equal(normalize_features(signed, "none").x, signed.x)
+    with pytest.raises(InputError, match="standardize needs dense features"):
+        normalize_features(small_graph(x=Csr.from_dense(WORDS)), "standardize")
+    with pytest.raises(InputError, match="how must be row, standardize or none, got 'rows'"):
+        normalize_features(signed, "rows")

@@ -1,0 +1,322 @@
+"""The `.npz` format: what is written is read again, and every kind of broken file is refused in one sentence."""
+
+import os
+import pickle
+import stat
+
+import numpy as np
+import pytest
+import torch
+
+from calirare.datasets import load_dataset, read_npz, write_npz
+from calirare.errors import InputError
+from calirare.graph import Graph
+from calirare_ext import Csr
+from tests.helpers.graphs import EDGES, small_adjacency, small_features, small_graph
+
+WEIGHTS = [2.0, 2.0, 3.0, 3.0, 0.5, 0.5, 1.0, 1.0]
+
+
+def plain_arrays(**changes):
+    """A valid file's arrays; None removes one."""
+    a = small_adjacency()
+    arrays = {
+        "indptr": a.indptr.numpy(),
+        "indices": a.indices.numpy(),
+        "x": small_features().numpy(),
+        "y": np.array([0, 1, 2, 0, -1]),
+    }
+    return {key: value for key, value in (arrays | changes).items() if value is not None}
+
+
+@pytest.fixture
+def save(tmp_path):
+    def write(**changes):
+        path = tmp_path / "g.npz"
+        np.savez_compressed(path, **plain_arrays(**changes))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_what_is_written_is_read(tmp_path, sparse, weights):
+    x = Csr.from_dense(small_features()) if sparse else small_features()
+    graph = small_graph(
+        adjacency=small_adjacency(weights),
+        x=x,
+        class_names=("a", "b", "c"),
+        posterior=torch.linspace(0, 1, 5, dtype=torch.float64),
+        node_names=np.array(["p", "q", "r", "s", "tt"]),
+    ).rare("b")
+    graph.to_npz(tmp_path / "small.npz")
+    back = Graph.from_npz(tmp_path / "small.npz")
+    for part in ("y", "original_y", "posterior"):
+        assert torch.equal(getattr(back, part), getattr(graph, part))
+    for part in ("class_names", "original_class_names", "minority", "name"):
+        assert getattr(back, part) == getattr(graph, part)
+    for part in ("indptr", "indices", "values"):
+        assert torch.equal(getattr(back.adjacency, part), getattr(graph.adjacency, part))
+    assert isinstance(back.x, Csr) == sparse
+    assert torch.equal(back.x.to_dense() if sparse else back.x, small_features())
+    assert [getattr(back.split, part).tolist() for part in ("train", "val", "test")] == [[0, 1, 2], [3], []]
+    assert back.split.name == "given"
+    assert back.node_names.tolist() == ["p", "q", "r", "s", "tt"]
+
+
+def test_an_unlabelled_graph_is_written_and_read(tmp_path):
+    write_npz(small_graph(y=None, split=None), tmp_path / "g.npz")
+    graph = read_npz(tmp_path / "g.npz")
+    assert (graph.y, graph.split, graph.minority) == (None, None, None)
+
+
+def test_the_rare_class_is_given_stored_or_one_of_two(save):
+    assert read_npz(save()).minority is None
+    assert read_npz(save(), 2).y.tolist() == [0, 0, 1, 0, -1]
+    assert read_npz(save(minority=np.array(1))).y.tolist() == [0, 1, 0, 0, -1]
+    assert read_npz(save(minority=np.array(1)), minority=2).minority == 2
+    assert read_npz(save(y=np.array([0, 1, 1, 0, -1]))).minority == 1
+    named = save(y=np.array([0, 1, 1, 0, -1]), class_names=np.array(["bad", "good"]))
+    assert read_npz(named).minority is None
+    assert read_npz(named, "bad").y.tolist() == [1, 0, 0, 1, -1]
+
+
+def test_a_stored_class_number_is_not_taken_for_a_name(save):
+    path = save(class_names=np.array(["2", "0", "1"]), minority=np.array(1))
+    assert read_npz(path).class_names == ("rest", "0")
+
+
+def test_unlabelled_nodes_lose_their_class(save):
+    graph = read_npz(save(y=np.array([0, 1, 2, 0, 0]), unlabelled_idx=np.array([3, 4])))
+    assert graph.y.tolist() == [0, 1, 2, -1, -1]
+
+
+def test_unsorted_columns_are_sorted(save):
+    indices = small_adjacency().indices.numpy().copy()
+    indices[1:4] = indices[1:4][::-1]
+    graph = read_npz(save(indices=indices))
+    assert torch.equal(graph.adjacency.to_dense(), small_adjacency().to_dense())
+
+
+def edges_as_csr(edges):
+    order = np.lexsort((edges[:, 1], edges[:, 0]))
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(edges[:, 0], minlength=5))])
+    return {"indptr": indptr, "indices": edges[order, 1]}
+
+
+ONE_WAY = edges_as_csr(EDGES[1:])
+TWICE = edges_as_csr(np.concatenate([EDGES, EDGES[:2]]))
+LOOP = edges_as_csr(np.concatenate([EDGES, [[4, 4]]]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "n_edges"),
+    [(ONE_WAY, {"symmetrize": True}, 8), (TWICE, {"duplicates": "sum"}, 8), (LOOP, {"self_loops": "keep"}, 9)],
+)
+def test_edge_rules_apply_to_files(save, changes, options, n_edges):
+    path = save(**changes)
+    with pytest.raises(InputError, match=next(iter(options))) as error:
+        read_npz(path)
+    assert str(path) in str(error.value)
+    assert read_npz(path, **options).n_edges == n_edges
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"indptr": None}, "must hold indptr, indices, but indptr is missing"),
+        ({"x": None}, "x_indptr, x_indices, x_data, x_shape is missing"),
+        ({"indptr": np.array([0, 1, 4, 6, 9, 9])}, "indptr must rise from 0 to the number of entries, 8, got 0 to 9"),
+        ({"indptr": np.array([0, 4, 1, 6, 8, 8])}, "indptr must rise"),
+        ({"indptr": np.array([], dtype=np.int64)}, "indptr must rise"),
+        ({"indptr": np.array([0.0, 1, 4, 6, 8, 8])}, "indptr must be a vector of whole numbers, got float64"),
+        ({"indices": np.array([1, 0, 2, 3, 1, 3, 1, 9])}, r"edge 7 \(3, 9\) must join nodes from 0 to 4"),
+        ({"indices": np.array([1, 0, 2, 3, 1, 3, 1, -2])}, r"edge 7 \(3, -2\)"),
+        ({"weights": np.full(8, np.nan)}, "edge weights must be finite and positive"),
+        ({"weights": np.ones(3)}, "one number per edge"),
+        ({"x": np.full((5, 2), np.nan)}, "features must be finite, got nan at node 0, column 0"),
+        ({"x": np.full((5, 2), np.inf)}, "features must be finite, got inf"),
+        ({"x": np.ones((4, 2))}, "one row per node, got 4 rows for 5 nodes"),
+        ({"x": np.array([["a"]] * 5)}, "features must be real numbers, got <U1"),
+        ({"x": np.ones((5, 2), dtype=complex)}, "features must be real numbers, got complex128"),
+        ({"y": np.array([0, 1, 2, 0, 5])}, "classes from 0 to 4, or -1 for unknown, got 5 at node 4"),
+        ({"y": np.array([0, 1, 2, 0, -3])}, "got -3 at node 4"),
+        ({"y": np.array([0.0, 1, 2, 0, 1])}, "labels must be whole numbers, got float64"),
+        ({"y": np.array([0, 1])}, "one label per node"),
+        ({"minority": np.array(3)}, "minority must be one class from 0 to 2, got 3"),
+        ({"minority": np.array("a")}, "minority must be one class"),
+        ({"train_idx": np.array([0])}, "val_idx, test_idx is missing"),
+        (
+            {"train_idx": np.array([0]), "val_idx": np.array([0]), "test_idx": np.array([1])},
+            "node 0 stands in train and val",
+        ),
+        (
+            {"train_idx": np.array([0]), "val_idx": np.array([1]), "test_idx": np.array([7])},
+            "test nodes must be from 0 to 4, got 7",
+        ),
+        (
+            {"train_idx": np.array([4]), "val_idx": np.array([1]), "test_idx": np.array([2])},
+            "train nodes must have a label, node 4",
+        ),
+        ({"unlabelled_idx": np.array([9])}, "unlabelled_idx must be nodes from 0 to 4, got 9"),
+        (
+            {"indptr": np.array([0]), "indices": np.array([], dtype=int), "x": np.ones((0, 1)), "y": None},
+            "at least one node",
+        ),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused(save, changes, message):
+    path = save(**changes)
+    with pytest.raises(InputError, match=message) as error:
+        read_npz(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("x_indices", np.array([0, 1, 2, 9]), "features do not fit together"),
+        ("x_data", np.array([1, np.nan, 1, 1]), "features: values must be finite, got nan in row 1"),
+        ("x_data", np.ones(3), "features do not fit together"),
+        ("x_shape", np.array([5]), "x_shape must be the rows and columns"),
+        ("x_shape", np.array([4, 3]), "x_shape must be the rows and columns"),
+        ("x_indptr", np.array([0, 1, 2, 3]), "x_indptr must rise"),
+    ],
+)
+def test_sparse_features_that_do_not_fit_are_refused(save, part, value, message):
+    parts = {
+        "x": None,
+        "x_indptr": np.array([0, 1, 2, 3, 4, 4]),
+        "x_indices": np.array([0, 1, 2, 0]),
+        "x_data": np.ones(4, dtype=np.float32),
+        "x_shape": np.array([5, 3]),
+    }
+    assert read_npz(save(**parts)).n_features == 3
+    with pytest.raises(InputError, match=message):
+        read_npz(save(**(parts | {part: value})))
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(InputError, match="there is no such file: check the path"):
+        read_npz(tmp_path / "none.npz")
+    with pytest.raises(InputError, match="there is no such file"):
+        read_npz(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"node,label\n", b"PK\x03\x04 and then nothing of an archive"])
+def test_what_is_no_archive_is_refused(tmp_path, content):
+    path = tmp_path / "g.npz"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"damaged, cut off or not an .npz archive"):
+        read_npz(path)
+
+
+def test_a_file_cut_off_anywhere_is_refused(save):
+    path = save()
+    whole = path.read_bytes()
+    for length in range(0, len(whole), 37):
+        path.write_bytes(whole[:length])
+        with pytest.raises(InputError, match="get it again"):
+            read_npz(path)
+
+
+def test_a_file_with_flipped_bytes_never_gives_another_graph(save):
+    """Flipped bytes are refused, or fall where the archive does not look and change nothing."""
+    path = save()
+    whole, graph = path.read_bytes(), read_npz(save())
+    for at in range(0, len(whole), 29):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        try:
+            other = read_npz(path)
+        except InputError:
+            continue
+        assert torch.equal(other.x, graph.x)
+        assert torch.equal(other.adjacency.to_dense(), graph.adjacency.to_dense())
+
+
+class Evil:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (os.mkdir, (str(self.path),))
+
+
+def test_pickled_objects_in_an_archive_are_never_opened(tmp_path, save):
+    proof = tmp_path / "executed"
+    path = save(y=np.array([Evil(proof)] * 5, dtype=object))
+    with pytest.raises(InputError, match="pickled Python objects, which are never opened because they can run code"):
+        read_npz(path)
+    path.write_bytes(pickle.dumps(Evil(proof)))
+    with pytest.raises(InputError, match=r"not an .npz archive"):
+        read_npz(path)
+    assert not proof.exists()
+    pickle.loads(pickle.dumps(Evil(proof)))
+    assert proof.exists(), "the pickle of this test must be one that would have run"
+
+
+def test_raw_archives_of_pytorch_geometric_are_read(tmp_path):
+    a, x = small_adjacency(), Csr.from_dense(small_features() * 0.5)
+    np.savez(
+        tmp_path / "dblp.npz",
+        adj_indptr=a.indptr.numpy().astype(np.int32),
+        adj_indices=a.indices.numpy(),
+        attr_indptr=x.indptr.numpy(),
+        attr_indices=x.indices.numpy(),
+        attr_data=x.values.numpy(),
+        attr_shape=np.array(x.shape),
+        labels=np.array([0, 1, 2, 0, 1]),
+    )
+    graph = read_npz(tmp_path / "dblp.npz")
+    assert torch.equal(graph.x.to_dense(), (small_features() > 0).float())
+    assert torch.equal(graph.adjacency.to_dense(), a.to_dense())
+    np.savez(
+        tmp_path / "pages.npz",
+        edges=EDGES.astype(np.int32),
+        features=small_features(),
+        target=np.array([0, 1, 2, 0, 1]),
+    )
+    graph = read_npz(tmp_path / "pages.npz")
+    assert torch.equal(graph.adjacency.to_dense(), a.to_dense())
+    assert graph.y.tolist() == [0, 1, 2, 0, 1]
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match=r"cannot be written \(No such file or directory\)"):
+        small_graph().to_npz(tmp_path / "none" / "g.npz")
+
+    def full(file, **_):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez_compressed", full)
+    with pytest.raises(InputError, match=r"cannot be written \(No space left on device\): make room"):
+        small_graph().to_npz(tmp_path / "g.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_written_file_may_be_read_by_others_as_usual(tmp_path):
+    small_graph().to_npz(tmp_path / "g.npz")
+    (tmp_path / "plain").touch()
+    assert stat.S_IMODE((tmp_path / "g.npz").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+
+
+def test_load_dataset_takes_a_path(tmp_path):
+    from tests.helpers.graphs import random_graph
+
+    random_graph(name="mine").to_npz(tmp_path / "mine.npz")
+    with pytest.raises(
+        InputError, match=r"the rare class must be named, the classes are 0 \(20 nodes\), 1 \(20 nodes\)"
+    ):
+        load_dataset(tmp_path / "mine.npz", label_rate=5)
+    graph = load_dataset(tmp_path / "mine.npz", label_rate=5, minority=2)
+    assert graph.split.train.numel() == 15
+    assert torch.bincount(graph.original_y[graph.split.train]).tolist() == [5, 5, 5]
+    with pytest.raises(InputError, match="class 0 has 20: lower label_rate"):
+        load_dataset(tmp_path / "mine.npz", label_rate=21, minority=2)
+    with pytest.raises(InputError, match="has no public split: take split='random'"):
+        load_dataset(tmp_path / "mine.npz", split="public", minority=2)
+    with pytest.raises(InputError, match=r"features must be left out for an .npz file"):
+        load_dataset(tmp_path / "mine.npz", features="x.csv", minority=2)

@@ -1,0 +1,262 @@
+"""The published graphs against the statistics published with them; each test skips where its files are not."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from calirare.datasets import data_root, dataset_table, load_dataset, normalize_features
+from calirare.datasets.catalogue import CATALOGUE
+from calirare.datasets.paths import cache_folder, data_roots, download_root
+from calirare.datasets.registry import find
+from calirare.datasets.sources import SOURCES
+from calirare.errors import InputError
+from calirare_ext import Csr
+
+# nodes, directed edges, features, non-zero features (None: dense), nodes per class, rare class, its share in per cent,
+# isolated nodes, split sizes. CiteSeer's first class is without the 15 nodes that have no label.
+PUBLISHED = {
+    "cora": (2708, 10556, 1433, 49216, [351, 217, 418, 818, 426, 298, 180], 0, 12.96, 0, (140, 500, 1000)),
+    "citeseer": (3327, 9104, 3703, 105165, [249, 590, 668, 701, 596, 508], 5, 15.27, 48, (120, 500, 1000)),
+    "pubmed": (19717, 88648, 500, 988031, [4103, 7739, 7875], 0, 20.81, 0, (60, 500, 1000)),
+    "dblp": (17716, 105734, 1639, 92192, [7920, 5645, 1982, 2169], 2, 11.19, 0, None),
+    "facebook": (22470, 341646, 128, None, [6495, 3327, 5768, 6880], 1, 14.81, 0, None),
+    "facebook_bag": (22470, 341646, 4714, 314583, [6495, 3327, 5768, 6880], 1, 14.81, 0, None),
+}
+
+
+def need(name):
+    if find(CATALOGUE[name], data_roots()) is None:
+        pytest.skip(f"{name} was not found in {', '.join(map(str, data_roots()))}")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_graph_has_its_statistics(name):
+    need(name)
+    nodes, edges, features, nonzero, sizes, minority, share, isolated, split = PUBLISHED[name]
+    graph = load_dataset(name)
+    assert (graph.n_nodes, graph.n_edges, graph.n_features, graph.minority) == (nodes, edges, features, minority)
+    labelled = graph.original_y[graph.original_y >= 0]
+    assert torch.bincount(labelled).tolist() == sizes
+    assert round(100 * int((graph.y == 1).sum()) / nodes, 2) == share
+    assert int((graph.adjacency.indptr.diff() == 0).sum()) == isolated
+    assert isinstance(graph.x, Csr) == (nonzero is not None)
+    if nonzero is not None:
+        assert graph.x.nnz == nonzero
+        assert graph.name == "pubmed" or set(graph.x.values.unique().tolist()) == {1.0}
+    parts = (graph.split.train, graph.split.val, graph.split.test)
+    if split:
+        assert tuple(part.numel() for part in parts) == split
+        assert graph.split.name == "public"
+    else:
+        assert [part.numel() for part in parts] == [20 * len(sizes), 500, 1000]
+        assert graph.split.name == "random(label_rate=20, seed=0)"
+    assert torch.bincount(graph.original_y[graph.split.train]).tolist() == [20] * len(sizes)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_catalogue_tells_the_same(name):
+    nodes, edges, features, _, sizes, minority, share, _, split = PUBLISHED[name]
+    entry = CATALOGUE[name]
+    assert (entry.n_nodes, entry.n_edges, entry.n_features, entry.minority) == (nodes, edges, features, minority)
+    assert list(entry.class_sizes) == sizes
+    assert round(100 * entry.minority_share, 2) == share
+    assert entry.public == (split is not None)
+    assert len(entry.class_names) in (0, len(sizes))
+
+
+def test_citeseer_has_15_nodes_without_a_label_and_none_is_drawn():
+    """The paper counts them in the rare class: (508 + 15) of 3,327 are its 15.72 %."""
+    need("citeseer")
+    graph = load_dataset("citeseer")
+    assert graph.unlabelled.numel() == 15
+    assert graph.y[graph.unlabelled].tolist() == graph.original_y[graph.unlabelled].tolist() == [-1] * 15
+    assert round(100 * (508 + 15) / 3327, 2) == 15.72
+    assert graph.minority_share == 508 / 3312
+    for drawn in (load_dataset("citeseer", label_rate=40), load_dataset("citeseer", split="random", label_rate=240)):
+        every = torch.cat([drawn.split.train, drawn.split.val, drawn.split.test])
+        assert not np.isin(graph.unlabelled, every).any()
+
+
+@pytest.mark.parametrize(("name", "rare"), [("cora", 130), ("citeseer", 160), ("pubmed", 180)])
+def test_public_test_sets_have_the_papers_rare_nodes(name, rare):
+    need(name)
+    graph = load_dataset(name)
+    assert int(graph.y[graph.split.test].sum()) == rare
+
+
+@pytest.mark.parametrize("label_rate", [30, 40])
+def test_higher_label_rates_leave_the_public_val_and_test(label_rate):
+    need("cora")
+    public, more = load_dataset("cora"), load_dataset("cora", label_rate=label_rate, seed=2)
+    assert torch.equal(more.split.val, public.split.val)
+    assert torch.equal(more.split.test, public.split.test)
+    assert np.isin(public.split.train, more.split.train).all()
+    assert torch.bincount(more.original_y[more.split.train]).tolist() == [label_rate] * 7
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, entry in CATALOGUE.items() if len(entry.layouts) > 1])
+def test_every_layout_gives_the_same_graph(name):
+    need(name)
+    entry = CATALOGUE[name]
+    found = []
+    for layout in entry.layouts:
+        place = find(dataclasses.replace(entry, layouts=(layout,)), data_roots())
+        if place:
+            found.append(layout.read(place[1] / layout.files[0]))
+    if len(found) < 2:
+        pytest.skip(f"only one layout of {name} is there")
+    for graph in found[1:]:
+        assert torch.equal(graph.y, found[0].y)
+        assert torch.equal(graph.adjacency.indptr, found[0].adjacency.indptr)
+        assert torch.equal(graph.adjacency.indices, found[0].adjacency.indices)
+        if isinstance(graph.x, Csr):
+            for part in ("indptr", "indices", "values"):
+                assert torch.equal(getattr(graph.x, part), getattr(found[0].x, part))
+        else:
+            assert torch.equal(graph.x, found[0].x)
+        if found[0].split is not None:
+            for part in ("train", "val", "test"):
+                assert torch.equal(getattr(graph.split, part), getattr(found[0].split, part))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Cora", "CiteSeer"])
+def test_planetoid_agrees_with_pytorch_geometric(name, tmp_path):
+    """The same raw files read by PyTorch Geometric, on a copy because it writes beside them."""
+    import shutil
+
+    planetoid = pytest.importorskip("torch_geometric.datasets").Planetoid
+    raw = data_root() / "planetoid" / name / "raw"
+    if not raw.is_dir():
+        pytest.skip(f"{raw} is not there")
+    (tmp_path / name / "raw").mkdir(parents=True)
+    for path in raw.iterdir():
+        shutil.copyfile(path, tmp_path / name / "raw" / path.name)
+    theirs = planetoid(str(tmp_path), name)[0]
+    ours = load_dataset(name.lower())
+    assert torch.equal(torch.stack([ours.adjacency.indices.long(), ours.adjacency.rows()]), theirs.edge_index)
+    assert torch.equal(ours.x.to_dense(), theirs.x)
+    labelled = ours.original_y >= 0
+    assert torch.equal(ours.original_y[labelled], theirs.y[labelled])
+    for mask, theirs_mask in zip(
+        ours.split.masks(ours.n_nodes), (theirs.train_mask, theirs.val_mask, theirs.test_mask), strict=True
+    ):
+        assert torch.equal(mask, theirs_mask)
+
+
+def test_words_are_normalised_by_row_and_signed_features_not_at_all():
+    assert {name: entry.normalisation for name, entry in CATALOGUE.items()} == {
+        "digits": "none",
+        "cora": "row",
+        "citeseer": "row",
+        "pubmed": "row",
+        "dblp": "row",
+        "facebook": "none",
+        "facebook_bag": "row",
+    }
+    need("cora")
+    graph = normalize_features(load_dataset("cora"))
+    sums = graph.x.to_dense().sum(1, dtype=torch.float64)
+    # Each of at most 30 words was rounded once: 30 * 2^-24 relative.
+    assert float((sums - 1).abs().max()) <= 30 * 2**-24
+
+
+def test_classes_may_be_named():
+    need("citeseer")
+    assert load_dataset("citeseer", minority="DB").minority == 3
+    with pytest.raises(InputError, match=r"no class 'sport'; the classes are 0 \(AI\), 1 \(ML\), 2 \(IR\)"):
+        load_dataset("citeseer", minority="sport")
+
+
+def test_a_complete_folder_of_raw_files_beside_nothing_else(tmp_path):
+    need("cora")
+    source = data_root() / "planetoid" / "Cora" / "raw"
+    if not source.is_dir():
+        pytest.skip(f"{source} is not there")
+    (tmp_path / "Cora").mkdir()
+    (tmp_path / "Cora" / "raw").symlink_to(source)
+    assert torch.equal(load_dataset("cora", tmp_path).y, load_dataset("cora").y)
+
+
+def test_partial_pubmed_is_refused():
+    path = data_root() / "pubmed_partial.npz"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    with pytest.raises(
+        InputError, match=r"incomplete, it has the features of 1060 of 19717 nodes only: put ind.pubmed.allx"
+    ):
+        load_dataset(path)
+
+
+def test_the_table_lists_every_data_set(tmp_path, monkeypatch):
+    rows = dataset_table(tmp_path)
+    assert [row.name for row in rows] == list(CATALOGUE)
+    assert rows[0].name == "digits"
+    assert rows[0].available
+    assert not any(row.available for row in rows[1:])
+    for row in rows[1:]:
+        assert row.looked_for[0] == tmp_path / f"{row.name}.npz"
+        assert ("download=True" in row.how) == (row.name in SOURCES)
+        assert "put" in row.how
+    (tmp_path / "facebook.npz").touch()
+    assert dataset_table(tmp_path)[5].found == tmp_path / "facebook.npz"
+
+
+@pytest.mark.parametrize("name", [name for name in CATALOGUE if name != "digits"])
+def test_a_data_set_that_is_not_there_says_what_to_put_where(name, tmp_path):
+    with pytest.raises(
+        InputError, match=rf"{name}: the data set was not found in {tmp_path}: put .* set CALIRARE_DATA"
+    ):
+        load_dataset(name, tmp_path)
+
+
+def test_sources_are_pinned_and_checked():
+    for files in SOURCES.values():
+        for file in files:
+            assert file.url.startswith("https://")
+            assert len([part for part in file.url.split("/") if len(part) == 40]) == 1, "the commit"
+            assert len(file.sha256) == 64
+            assert file.n_bytes > 0
+            assert not Path(file.target).is_absolute()
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_checksums_are_those_of_the_files_at_hand(name):
+    import hashlib
+
+    there = [(file, data_root() / file.target) for file in SOURCES[name] if (data_root() / file.target).is_file()]
+    if not there:
+        pytest.skip(f"no raw file of {name} is in {data_root()}")
+    for file, path in there:
+        content = path.read_bytes()
+        assert (len(content), hashlib.sha256(content).hexdigest()) == (file.n_bytes, file.sha256)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_downloads_land_where_they_are_looked_for(name):
+    targets = {file.target for file in SOURCES[name]}
+    assert any(set(layout.files) == targets for layout in CATALOGUE[name].layouts)
+
+
+def test_folders_are_searched_in_order(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("CALIRARE_DATA", raising=False)
+    assert cache_folder() == tmp_path / "cache" / "calirare"
+    assert data_roots()[-1] == cache_folder()
+    monkeypatch.setenv("CALIRARE_DATA", str(tmp_path))
+    assert data_roots() == (tmp_path, cache_folder())
+    assert data_root() == tmp_path
+    other = tmp_path / "other"
+    other.mkdir()
+    assert data_roots(other) == (other,)
+    assert download_root(other) == other
+    assert download_root() == cache_folder()
+    monkeypatch.setenv("CALIRARE_DATA", str(tmp_path / "none"))
+    with pytest.raises(InputError, match=r"CALIRARE_DATA must be an existing folder, got .*none"):
+        data_roots()
+    with pytest.raises(InputError, match="root must be an existing folder"):
+        load_dataset("cora", tmp_path / "none")

@@ -1,0 +1,196 @@
+"""Simulated graphs: the block model's moments, and probabilities that are exactly what the docstring says."""
+
+import time
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+
+from calirare.datasets import synthetic_rare
+from calirare.errors import InputError
+from calirare.graph import Graph
+from calirare.validation import check_adjacency, check_features
+
+
+def logit(p):
+    return np.log(p) - np.log1p(-p)
+
+
+@pytest.mark.parametrize("labels", ["block", "posterior"])
+@pytest.mark.parametrize(("n_nodes", "mean_degree", "share"), [(10, 1, 0.3), (500, 4, 0.02), (3000, 16, 0.5)])
+def test_what_is_built_unchecked_passes_every_check(labels, n_nodes, mean_degree, share):
+    graph = synthetic_rare(n_nodes, share=share, mean_degree=mean_degree, n_features=5, labels=labels, seed=3)
+    check_adjacency(graph.adjacency, "synthetic")
+    check_features(graph.x, n_nodes, "synthetic")
+    assert not bool((graph.adjacency.rows() == graph.adjacency.indices).any())
+    assert set(graph.adjacency.values.tolist()) <= {1.0}
+    assert set(graph.y.tolist()) == {0, 1}
+
+
+def test_the_seed_decides_everything():
+    first, again, other = (synthetic_rare(2000, n_features=8, seed=seed) for seed in (5, 5, 6))
+    for part in ("x", "y", "posterior"):
+        assert torch.equal(getattr(first, part), getattr(again, part))
+        assert not torch.equal(getattr(first, part), getattr(other, part))
+    assert torch.equal(first.adjacency.indices, again.adjacency.indices)
+
+
+def test_the_share_is_met_exactly_by_blocks():
+    for share in (0.001, 0.1, 0.9):
+        assert int(synthetic_rare(5000, share=share, n_features=1).y.sum()) == round(5000 * share)
+    assert int(synthetic_rare(100, share=1e-6, n_features=1).y.sum()) == 1
+    assert synthetic_rare(1000, share=0.1).minority_share == 0.1
+
+
+def test_edges_follow_the_block_model():
+    """Given one end, the other lies in the same block with probability h + (1 - h) * the block's share of all ends."""
+    graph = synthetic_rare(40_000, share=0.25, mean_degree=12, n_features=1, homophily=0.6, seed=1)
+    degree = graph.adjacency.indptr.diff().double()
+    assert abs(float(degree.mean()) - 12) < 0.04 * 12
+    same = graph.y[graph.adjacency.rows()] == graph.y[graph.adjacency.indices.long()]
+    for block in (0, 1):
+        mine = graph.y == block
+        share_of_ends = float(degree[mine].sum() / degree.sum())
+        found = float(same[mine[graph.adjacency.rows()]].double().mean())
+        # About 120,000 edges per block: a standard deviation below .0015; repeated edges bias hubs a little.
+        assert abs(found - (0.6 + 0.4 * share_of_ends)) < 0.01
+        assert abs(float(degree[mine].mean()) - 12) < 0.05 * 12
+
+
+def test_without_homophily_edges_ignore_the_blocks():
+    graph = synthetic_rare(20_000, share=0.5, mean_degree=10, n_features=1, homophily=0.0)
+    same = graph.y[graph.adjacency.rows()] == graph.y[graph.adjacency.indices.long()]
+    assert abs(float(same.double().mean()) - 0.5) < 0.01
+
+
+def test_degrees_have_a_power_law_tail():
+    """Hill's estimator of the tail exponent, between the noise at the bottom and the cut at the top."""
+    degree = synthetic_rare(100_000, mean_degree=16, n_features=1).adjacency.indptr.diff().double().numpy()
+    tail = degree[(degree >= 30) & (degree <= 400)]
+    # Maximum likelihood of a Pareto cut off at b: solved on a grid of exponents.
+    ratio, top = np.log(tail / 30), np.log(400 / 30)
+    grid = np.linspace(1.5, 4, 251)
+    a = grid - 1
+    likelihood = np.log(a) - np.log1p(-np.exp(-a * top)) - grid * ratio.mean()
+    assert 2.2 < grid[likelihood.argmax()] < 2.8
+    assert degree.max() > 20 * degree.mean()
+
+
+def test_one_feature_gives_the_posterior_of_two_normals():
+    share, separation = 0.2, 1.5
+    graph = synthetic_rare(4000, share=share, n_features=1, separation=separation, seed=2)
+    x = graph.x[:, 0].double().numpy()
+    sign = np.sign(x[graph.y == 1].mean() - x[graph.y == 0].mean())
+    rare, rest = (norm.pdf(x, loc=side * sign * separation / 2) for side in (1, -1))
+    want = share * rare / (share * rare + (1 - share) * rest)
+    # The features are stored in float32: a relative rounding of 2^-24 each, times the slope.
+    bound = 2**-22 * separation * (1 + np.abs(x)) + 1e-12
+    assert (np.abs(logit(graph.posterior.numpy()) - logit(want)) < bound).all()
+
+
+def test_many_features_give_log_odds_linear_in_them():
+    """Of two normals with one covariance the log-odds are linear; the slope's length is the separation."""
+    graph = synthetic_rare(3000, share=0.1, n_features=6, separation=2.0, seed=4)
+    design = np.column_stack([graph.x.double().numpy(), np.ones(3000)])
+    target = logit(graph.posterior.numpy())
+    solution, *_ = np.linalg.lstsq(design, target, rcond=None)
+    assert np.abs(design @ solution - target).max() < 1e-4
+    assert abs(np.linalg.norm(solution[:6]) - 2.0) < 1e-4
+    assert abs(solution[6] - logit(300 / 3000)) < 1e-4
+    centre = graph.x[graph.y == 1].double().mean(0) - graph.x[graph.y == 0].double().mean(0)
+    # 300 draws per mean and coordinate: standard deviation .06.
+    assert np.abs(centre.numpy() - solution[:6]).max() < 0.3
+
+
+@pytest.mark.parametrize("labels", ["block", "posterior"])
+@pytest.mark.parametrize("seed", range(3))
+def test_labels_agree_with_the_posterior(labels, seed):
+    """Among nodes of like posterior the share of rare ones is their mean posterior, up to five standard deviations."""
+    graph = synthetic_rare(40_000, share=0.15, n_features=4, labels=labels, seed=seed)
+    p, y = graph.posterior.numpy(), graph.y.numpy()
+    for part in np.array_split(np.argsort(p), 10):
+        deviation = np.sqrt((p[part] * (1 - p[part])).sum()) + 1
+        assert abs(y[part].sum() - p[part].sum()) < 5 * deviation
+    wrong = 1 / (1 + np.exp(-0.7 * logit(p)))
+    top = np.argsort(p)[-4000:]
+    assert abs(y[top].sum() - wrong[top].sum()) > 5 * np.sqrt((wrong[top] * (1 - wrong[top])).sum())
+
+
+def test_drawn_labels_have_log_odds_linear_in_the_neighbourhood_mean():
+    n = 400
+    graph = synthetic_rare(n, share=0.3, n_features=3, labels="posterior", seed=1)
+    a = graph.adjacency.to_dense().double().numpy() + np.eye(n)
+    mean = (a @ graph.x.double().numpy()) / a.sum(1, keepdims=True)
+    design = np.column_stack([mean, np.ones(n)])
+    target = logit(graph.posterior.numpy())
+    solution, *_ = np.linalg.lstsq(design, target, rcond=None)
+    assert np.abs(design @ solution - target).max() < 1e-4
+    assert abs(target.std() - 3.0) < 1e-6
+    assert abs(float(graph.posterior.mean()) - 0.3) < 1e-12
+
+
+def test_drawn_labels_are_independent_given_the_posterior():
+    """Residuals of neighbours do not correlate, as they would if edges told more than the posterior."""
+    graph = synthetic_rare(40_000, share=0.3, n_features=2, labels="posterior", seed=8)
+    p, y = graph.posterior.numpy(), graph.y.numpy()
+    z = (y - p) / np.sqrt(p * (1 - p))
+    rows, cols = graph.adjacency.rows().numpy(), graph.adjacency.indices.numpy()
+    assert abs(np.mean(z[rows] * z[cols])) < 0.03
+    block = synthetic_rare(40_000, share=0.3, n_features=2, labels="block", seed=8)
+    p, y = block.posterior.numpy(), block.y.numpy()
+    z = (y - p) / np.sqrt(p * (1 - p))
+    rows, cols = block.adjacency.rows().numpy(), block.adjacency.indices.numpy()
+    assert np.mean(z[rows] * z[cols]) > 0.15
+
+
+def test_features_in_a_file_are_the_same(tmp_path):
+    inside = synthetic_rare(70_000, n_features=3, seed=9)
+    outside = synthetic_rare(70_000, n_features=3, seed=9, features_file=tmp_path / "x.npy")
+    assert torch.equal(inside.x, outside.x)
+    assert torch.equal(inside.posterior, outside.posterior)
+    assert np.array_equal(np.load(tmp_path / "x.npy"), inside.x.numpy())
+    with pytest.raises(InputError, match=r"x.npy: the file cannot be written \(No such file or directory\)"):
+        synthetic_rare(100, features_file=tmp_path / "none" / "x.npy")
+
+
+def test_a_simulated_graph_survives_its_file(tmp_path):
+    graph = synthetic_rare(300, n_features=2)
+    graph.to_npz(tmp_path / "s.npz")
+    back = Graph.from_npz(tmp_path / "s.npz")
+    assert torch.equal(back.posterior, graph.posterior)
+    assert torch.equal(back.y, graph.y)
+    assert back.class_names == ("rest", "rare")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"n_nodes": 9},
+        {"n_nodes": 0},
+        {"share": 0.0},
+        {"share": 1.0},
+        {"share": float("nan")},
+        {"mean_degree": 0},
+        {"mean_degree": 100},
+        {"n_features": 0},
+        {"homophily": 1.1},
+        {"separation": -1},
+        {"separation": float("inf")},
+        {"labels": "both"},
+        {"seed": -1},
+    ],
+)
+def test_numbers_out_of_range_are_refused(wrong):
+    with pytest.raises(InputError, match=f"synthetic_rare: {next(iter(wrong))} must be .*, got "):
+        synthetic_rare(**({"n_nodes": 100} | wrong))
+
+
+@pytest.mark.slow
+def test_a_million_nodes_take_seconds():
+    start = time.process_time()
+    graph = synthetic_rare(1_000_000)
+    taken = time.process_time() - start
+    assert (graph.n_nodes, graph.n_features) == (1_000_000, 128)
+    assert 15_500_000 < graph.n_edges <= 16_000_000
+    assert taken < 40, "about 7 s on a quiet core, and the machine may be busy"

@@ -1,0 +1,161 @@
+"""Graphs from an edge table and a node table."""
+
+import pandas as pd
+import pytest
+import torch
+
+from calirare.datasets import load_dataset, read_tables
+from calirare.errors import InputError
+from calirare.graph import Graph
+
+NODES = "node,age,income,label,split\np,1,10,ok,train\nq,2,20,fraud,train\nr,3,30,ok,val\ns,4,40,,\nt,5,50,fraud,test\n"
+EDGES = "source,target,when,weight\np,q,mon,2\nq,r,tue,1\nr,s,wed,0.5\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def save(nodes=NODES, edges=EDGES, name="shop_edges.csv"):
+        (tmp_path / name.replace("edges", "nodes")).write_text(nodes)
+        (tmp_path / name).write_text(edges)
+        return tmp_path / name
+
+    return save
+
+
+def read(path, **options):
+    return load_dataset(path, minority="fraud", symmetrize=True, **options)
+
+
+def test_two_tables_are_a_graph(write):
+    graph = read(write())
+    assert graph.name == "shop_edges"
+    assert graph.x.tolist() == [[1, 10], [2, 20], [3, 30], [4, 40], [5, 50]]
+    assert graph.y.tolist() == [0, 1, 0, -1, 1]
+    assert graph.original_class_names == ("fraud", "ok")
+    assert graph.node_names.tolist() == ["p", "q", "r", "s", "t"]
+    assert graph.adjacency.to_dense()[:4, :4].tolist() == [[0, 2, 0, 0], [2, 0, 1, 0], [0, 1, 0, 0.5], [0, 0, 0.5, 0]]
+    assert [getattr(graph.split, part).tolist() for part in ("train", "val", "test")] == [[0, 1], [2], [4]]
+    assert graph.split.name == "given"
+
+
+def test_parquet_and_gzip_and_tabs_give_the_same_graph(write, tmp_path):
+    want = read(write())
+    nodes, edges = tmp_path / "shop_nodes.csv", tmp_path / "shop_edges.csv"
+    for suffix, save in (
+        (".parquet", lambda table, path: table.to_parquet(path)),
+        (".csv.gz", lambda table, path: table.to_csv(path, index=False)),
+        (".tsv", lambda table, path: table.to_csv(path, index=False, sep="\t")),
+    ):
+        for path in (nodes, edges):
+            save(pd.read_csv(path), path.with_name(path.name.replace(".csv", suffix)))
+        got = read(tmp_path / f"shop_edges{suffix}")
+        assert torch.equal(got.adjacency.to_dense(), want.adjacency.to_dense())
+        assert torch.equal(got.x, want.x)
+        assert torch.equal(got.y, want.y)
+        assert got.class_names == want.class_names
+
+
+def test_without_ids_nodes_are_numbered_by_row(write):
+    path = write("f,y\n1,0\n2,1\n3,0\n4,-1\n", "a,b,note\n0,1,x\n1,2,y\n")
+    graph = load_dataset(path, symmetrize=True, label_rate=1)
+    assert graph.y.tolist() == [0, 1, 0, -1]
+    assert graph.adjacency.to_dense()[1].tolist() == [1, 0, 1, 0]
+    assert graph.node_names is None
+
+
+def test_labels_that_are_numbers_keep_their_order(write):
+    graph = read_tables(write("f,y\n1,10\n2,9\n3,\n4,9\n", "a,b\n0,1\n1,0\n"))
+    assert graph.class_names == ("9", "10")
+    assert graph.y.tolist() == [1, 0, -1, 0]
+
+
+def test_columns_may_be_named(write):
+    path = write("id,kind,f\n7,a,1\n8,b,2\n", "target,source,strength\n7,8,3\n8,7,3\n")
+    graph = Graph.from_edges(path, path.with_name("shop_nodes.csv"), "kind", weight="strength", name="mine")
+    assert graph.name == "mine"
+    assert graph.adjacency.to_dense().tolist() == [[0, 3], [3, 0]]
+    assert graph.class_names == ("a", "b")
+    with pytest.raises(InputError, match="there is no column 'sort'; the columns are id, kind, f"):
+        read_tables(path, label="sort")
+    with pytest.raises(InputError, match="there is no column 'w'; the columns are target, source, strength"):
+        read_tables(path, label="kind", weight="w")
+
+
+def test_ids_of_different_types_meet_as_text(write):
+    graph = read_tables(write("node,f\n1,1\n2,2\nx,3\n", "source,target\n1,2\n2,1\n"))
+    assert graph.adjacency.to_dense()[0].tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "message"),
+    [
+        (NODES.replace("3,30", "3,"), EDGES, "column 'income' holds nan in line 4: fill it in or remove the node"),
+        (NODES.replace("3,30", "inf,30"), EDGES, "column 'age' holds inf in line 4"),
+        (NODES.replace("3,30", "3,1e39"), EDGES, "column 'income' holds 1e\\+39 in line 4"),
+        (NODES.replace("3,30", "3,many"), EDGES, "features must be numbers, but column 'income' is (object|str)"),
+        (NODES.replace("val", "valid"), EDGES, "must hold train, val, test or nothing, got 'valid' in line 4"),
+        (NODES.replace("q,2", "p,2"), EDGES, "lists node p more than once"),
+        (NODES, EDGES.replace("r,s", "r,z"), "line 4 names node 'z', which has no row in the node table"),
+        (NODES, EDGES.replace("r,s", "r,"), "both ends of an edge must be given, but 'target' is empty in line 4"),
+        (NODES, EDGES.replace("0.5", "-1"), r"finite and positive in float32, got -1 at edge 2 \(2, 3\)"),
+        (NODES, EDGES.replace("0.5", "heavy"), "edge weights must be numbers"),
+        (NODES, EDGES + "p,q,thu,1\n", r"\(0, 1\) is listed 2 times \(1 repeated\): pass duplicates="),
+        (NODES, EDGES + "t,t,thu,1\n", "edge 3 joins node 4 to itself"),
+        (NODES, "source\np\n", r"an edge table must have two columns, source and target, got \['source'\]"),
+        ("label,split\nok,train\n", EDGES, "at least one feature column"),
+        ("", EDGES, "shop_nodes.csv: the table cannot be read"),
+        (NODES, "a,b\n1,2,3,4\n1\n", "edges.csv"),
+        (NODES + 'u,"6', EDGES, "shop_nodes.csv"),
+        (
+            "f,y\n1,0.5\n2,1\n",
+            "a,b\n0,1\n",
+            "labels must be whole numbers or names, but column 'y' holds 0.5 in line 2",
+        ),
+        ("f\n1\n2\n", "a,b\n0,1\n1,2\n", r"edge 1 \(1, 2\) must join nodes from 0 to 1"),
+        ("f\n1\n2\n", "a,b\nx,y\n", "ends of edges must be whole numbers"),
+        ("node,f,y\n", "a,b\n", "shop_nodes.csv: the table of nodes has a header but no rows"),
+    ],
+)
+def test_a_cell_that_does_not_fit_is_named(write, nodes, edges, message):
+    with pytest.raises(InputError, match=message) as error:
+        read(write(nodes, edges))
+    assert "\n" not in str(error.value)
+
+
+def test_one_way_edges_ask_for_symmetrize(write):
+    with pytest.raises(InputError, match=r"shop_edges.csv: .*pass symmetrize=True \(command line: --symmetrize\)"):
+        load_dataset(write(), minority="fraud")
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path, write):
+    with pytest.raises(InputError, match=r"lonely.csv: an edge table needs a table of nodes .* pass features=PATH"):
+        load_dataset(tmp_path / "lonely.csv")
+    path = write()
+    with pytest.raises(InputError, match=r"none.csv: there is no such file"):
+        read(path, features=tmp_path / "none.csv")
+    for name in ("cut.parquet", "cut.csv.gz"):
+        (tmp_path / name).write_bytes(b"PAR1 nothing")
+        with pytest.raises(InputError, match=f"{name}: the table cannot be read"):
+            read(path, features=tmp_path / name)
+    (tmp_path / "latin.csv").write_bytes(b"node,f\n\xff\xfe,1\n")
+    with pytest.raises(InputError, match=r"latin.csv: the table cannot be read"):
+        read(path, features=tmp_path / "latin.csv")
+    (tmp_path / "nodes.xlsx").write_bytes(b"")
+    with pytest.raises(InputError, match=r"nodes.xlsx: a table must end in .csv"):
+        read(path, features=tmp_path / "nodes.xlsx")
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, write, monkeypatch):
+    (tmp_path / "n.parquet").write_bytes(b"PAR1")
+
+    def refuse(path):
+        raise ImportError("Missing optional dependency 'pyarrow'")
+
+    monkeypatch.setattr(pd, "read_parquet", refuse)
+    with pytest.raises(InputError, match=r"Parquet needs pyarrow: pip install 'calirare\[parquet\]'"):
+        read(write(), features=tmp_path / "n.parquet")
+
+
+def test_unknown_names_list_the_known_ones(tmp_path):
+    with pytest.raises(InputError, match=r"must be one of digits, cora, .* or a path that ends in .npz or .csv"):
+        load_dataset("coral")
