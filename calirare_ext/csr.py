@@ -40,7 +40,7 @@ class Csr:
     indices: Tensor
     values: Tensor
     n_cols: int
-    _cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Checks what costs nothing to check."""
@@ -49,6 +49,8 @@ class Csr:
             ("indices", self.indices, (torch.int32,)),
             ("values", self.values, (torch.float32, torch.float64)),
         ):
+            if not isinstance(tensor, Tensor):
+                raise TypeError(f"Csr: {name} must be a tensor, got {type(tensor).__name__}")
             if tensor.dtype not in dtypes:
                 wanted = " or ".join(str(d).removeprefix("torch.") for d in dtypes)
                 raise TypeError(f"Csr: {name} must be {wanted}, got {str(tensor.dtype).removeprefix('torch.')}")
@@ -82,9 +84,13 @@ class Csr:
             The matrix, on the device of `rows`.
 
         Raises:
+            TypeError: an index is not an integer.
             ValueError: an index is out of range, or the lengths differ.
         """
         n_rows, n_cols = shape
+        for name, index in (("rows", rows), ("cols", cols)):
+            if index.dtype.is_floating_point or index.dtype.is_complex or index.dtype == torch.bool:
+                raise TypeError(f"Csr: {name} must be integers, got {str(index.dtype).removeprefix('torch.')}")
         if rows.shape != cols.shape or rows.dim() != 1:
             raise ValueError(f"Csr: rows and cols must be vectors of one length, got {rows.shape} and {cols.shape}")
         for name, index, size in (("rows", rows, n_rows), ("cols", cols, n_cols)):

@@ -57,7 +57,7 @@ def hessian_product(tape: GcnTape, vectors: Tensor, *, curvature: str = "exact",
         damping: added to the diagonal, such as the weight decay; any real number.
 
     Returns:
-        [b, p].
+        [b, p]; no derivative is tracked.
 
     Raises:
         TypeError: another dtype.
@@ -75,14 +75,14 @@ def move_logits(tape: GcnTape, vectors: Tensor) -> Tensor:
         vectors: [b, p].
 
     Returns:
-        [m, b, k].
+        [m, b, k]; no derivative is tracked.
 
     Raises:
         TypeError: another dtype.
         ValueError: another shape or device.
     """
     _check(tape, vectors, "move_logits", "vectors", "ggn")
-    return _C.move_logits(tape.compiled(), vectors.contiguous()).view(-1, vectors.shape[0], tape.n_classes)
+    return _C.move_logits(tape.compiled(), vectors.contiguous()).view(tape.n_nodes, vectors.shape[0], tape.n_classes)
 
 
 def solve_inverse_hvp(
@@ -155,8 +155,8 @@ def block_cg(
         Solutions and statuses.
 
     Raises:
-        TypeError: dtype is not float32 or float64.
-        ValueError: shape or range is wrong.
+        TypeError: dtype is not float32 or float64, or a function returns another one.
+        ValueError: shape or range is wrong, or a function returns another shape.
     """
     check_float("block_cg", "rhs", rhs)
     check_shape("block_cg", "rhs", rhs, (None, None))
@@ -175,6 +175,8 @@ def _check_solver(op: str, rhs: Tensor, tolerance: float, max_iterations: int, c
     check_range(op, "tolerance", tolerance, 0.0, 1.0, closed=False)
     if max_iterations < 1:
         raise ValueError(f"{op}: max_iterations must be at least 1, got {max_iterations}")
-    if check_every is not None:
-        return check_every
-    return 8 if rhs.is_cuda else 1
+    if check_every is None:
+        return 8 if rhs.is_cuda else 1
+    if check_every < 0:
+        raise ValueError(f"{op}: check_every must be at least 0, got {check_every}")
+    return check_every

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,8 +31,9 @@ def jackknife_interval(scores: Tensor, residuals: Tensor, q_lower: float, q_uppe
     """Returns the q_lower quantile of {f(v; theta_-i) - r_i} and the q_upper quantile of {f(v; theta_-i) + r_i}.
 
     Computes C-minus and C-plus (paper, Eq. 6 and 8; Algorithm 1, line 7) with NumPy's "linear" rule, without
-    forming the two [n, m] sample matrices. Differentiable in scores and residuals (the ends are linear in the order
-    statistics they come from; equal samples are ranked by i).
+    forming the two [n, m] sample matrices. Differentiable in scores and residuals, in reverse and forward mode (the
+    ends are linear in the order statistics they come from; equal samples are ranked by i, -0 before +0). Infinite
+    samples count as numbers: an end is NaN only between two opposite infinities.
 
     Args:
         scores: f(v; theta_-i), float32 or float64 [n, m], m >= 1.
@@ -65,21 +66,56 @@ def jackknife_interval(scores: Tensor, residuals: Tensor, q_lower: float, q_uppe
     check_shape(op, "residuals", residuals, (scores.shape[1],))
     check_range(op, "q_lower", q_lower, 0.0, 1.0)
     check_range(op, "q_upper", q_upper, 0.0, 1.0)
-    with torch.no_grad():
-        matrix = scores.detach() if scores.stride(1) == 1 or scores.shape[1] == 1 else scores.detach().contiguous()
-        ends, places = _C.jackknife_interval(matrix, residuals.detach().contiguous(), q_lower, q_upper)
-    places = places.long()
-    lower, upper = ends[:, 0], ends[:, 1]
-    if torch.is_grad_enabled() and (scores.requires_grad or residuals.requires_grad):
-        lower = _differentiable(lower, scores, -residuals, places[:, 0], q_lower)
-        upper = _differentiable(upper, scores, residuals, places[:, 1], q_upper)
-    return JackknifeInterval(lower, upper, places[:, 0], places[:, 1])
+    ends, places = _Ends.apply(scores, residuals, q_lower, q_upper)
+    return JackknifeInterval(ends[:, 0], ends[:, 1], places[:, 0], places[:, 1])
 
 
-def _differentiable(end: Tensor, scores: Tensor, shift: Tensor, places: Tensor, q: float) -> Tensor:
-    """Returns `end` with the gradient of (1 - t) sample[low] + t sample[high]; its value stays the kernel's."""
-    position = q * (scores.shape[1] - 1)
-    t = position - int(position)
-    samples = scores.gather(1, places) + shift[places]
-    interpolated = (1.0 - t) * samples[:, 0] + t * samples[:, 1]
-    return interpolated + (end - interpolated).detach()
+class _Ends(torch.autograd.Function):
+    """Both ends [n, 2] and their places [n, 2, 2] as an autograd function, linear in its gradient."""
+
+    @staticmethod
+    def forward(scores: Tensor, residuals: Tensor, q_lower: float, q_upper: float) -> tuple[Tensor, Tensor]:
+        rows_are_contiguous = scores.shape[1] == 1 or scores.stride(1) == 1
+        matrix = scores if rows_are_contiguous else scores.contiguous()
+        ends, places = _C.jackknife_interval(matrix, residuals.contiguous(), q_lower, q_upper)
+        return ends, places.long()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float, float], output: tuple[Tensor, Tensor]) -> None:
+        scores, _, *quantiles = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1])
+        ctx.save_for_forward(output[1])
+        ctx.m = scores.shape[1]
+        ctx.shares = [_shares(ctx.m, q) for q in quantiles]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        (places,) = ctx.saved_tensors
+        lower, upper = (
+            grads[0]
+            .new_zeros(places.shape[0], ctx.m)
+            .scatter_add(1, places[:, side], torch.stack([grads[0][:, side] * share for share in ctx.shares[side]], 1))
+            for side in (0, 1)
+        )
+        return lower + upper, (upper - lower).sum(0), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, None]:
+        (places,) = ctx.saved_tensors
+        ends = []
+        for side, sign in ((0, -1.0), (1, 1.0)):
+            low, high = (
+                tangents[0].gather(1, places[:, side, which : which + 1])[:, 0]
+                + sign * tangents[1][places[:, side, which]]
+                for which in (0, 1)
+            )
+            ends.append(ctx.shares[side][0] * low + ctx.shares[side][1] * high)
+        return torch.stack(ends, 1), None
+
+
+def _shares(m: int, q: float) -> tuple[float, float]:
+    """Returns how much the order statistics below and above the q quantile of m samples contribute."""
+    position = q * (m - 1)
+    above = position - int(position)
+    return 1.0 - above, above

@@ -70,7 +70,7 @@ class NodeGradients:
                 part = out[:, q, start : start + layer.n_parameters]
                 _C.node_gradients_out(layer.entry_ptr, layer.nodes, layer.delta[:, q].contiguous(), inputs, part)
             start += layer.n_parameters
-        return out.view(m * seeds, -1)
+        return out.view(m * seeds, self.n_parameters)
 
 
 def node_gradients(tape: GcnTape, seeds: Tensor | None = None) -> NodeGradients:
@@ -103,8 +103,9 @@ def node_gradients(tape: GcnTape, seeds: Tensor | None = None) -> NodeGradients:
     factors = [LayerFactors(plans[-1].entry_ptr, plans[-1].nodes, delta, inputs[-1])]
     for level in range(tape.field.n_layers - 2, -1, -1):
         plan, weight = plans[level], tape.layers[level + 1][0]
-        back = (delta @ weight.T).reshape(delta.shape[0], -1)
-        delta = propagate(plan.gather, back).view(plan.nodes.numel(), seeds.shape[1], -1)
+        back = delta @ weight.T  # [entries of the layer above, s, h]
+        flat = back.reshape(back.shape[0], back.shape[1] * back.shape[2])
+        delta = propagate(plan.gather, flat).view(plan.nodes.numel(), *back.shape[1:])
         delta = delta * tape.masks[level][plan.nodes.long()][:, None, :]
         factors.insert(0, LayerFactors(plan.entry_ptr, plan.nodes, delta, inputs[level]))
     return NodeGradients(tuple(factors))

@@ -78,4 +78,5 @@ class _Propagate(torch.autograd.Function):
         if in_dims[0] is None:
             return _Propagate.apply(x, a), None
         wide = x.movedim(in_dims[0], 1)  # [m, batch, d]: one product serves the whole batch
-        return _Propagate.apply(wide.reshape(wide.shape[0], -1), a).view(a.n_rows, *wide.shape[1:]), 1
+        columns = wide.reshape(wide.shape[0], wide.shape[1] * wide.shape[2])
+        return _Propagate.apply(columns, a).view(a.n_rows, *wide.shape[1:]), 1

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calirare_ext._checks import check_shape, dtype_name
 from calirare_ext.csr import Csr
 
 
@@ -27,7 +28,7 @@ class ReceptiveField:
     rows: tuple[Tensor, ...]
     inputs: Tensor | Csr
     blocks: tuple[Csr, ...]
-    _cache: dict[str, Any] = field(default_factory=dict, repr=False)
+    _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def n_layers(self) -> int:
@@ -53,11 +54,18 @@ def receptive_field(a_hat: Csr, inputs: Tensor | Csr, nodes: Tensor, n_layers: i
         The field; its last rows are `nodes` in the order given, earlier rows are ascending.
 
     Raises:
-        ValueError: `n_layers` < 1, a node is out of range or given twice, or the inputs have another number of rows.
+        TypeError: `nodes` is not int64.
+        ValueError: `a_hat` is not square, `n_layers` < 1, a node is out of range or given twice, or the inputs have
+            another number of rows.
     """
     n = a_hat.n_rows
+    if a_hat.n_cols != n:
+        raise ValueError(f"receptive_field: a_hat must be square, got shape {list(a_hat.shape)}")
     if n_layers < 1:
         raise ValueError(f"receptive_field: n_layers must be at least 1, got {n_layers}")
+    if nodes.dtype != torch.int64:
+        raise TypeError(f"receptive_field: nodes must be int64, got {dtype_name(nodes.dtype)}")
+    check_shape("receptive_field", "nodes", nodes, (None,))
     n_inputs = inputs.n_rows if isinstance(inputs, Csr) else inputs.shape[0]
     if n_inputs != n:
         raise ValueError(f"receptive_field: inputs must have {n} rows, one per node, got {n_inputs}")
@@ -65,7 +73,7 @@ def receptive_field(a_hat: Csr, inputs: Tensor | Csr, nodes: Tensor, n_layers: i
         raise ValueError(f"receptive_field: nodes must be in [0, {n}), got {int(nodes.min())} to {int(nodes.max())}")
     if torch.unique(nodes).numel() != nodes.numel():
         raise ValueError(f"receptive_field: nodes must be distinct, got {nodes.numel()} ids with repetitions")
-    rows = [nodes.long()]
+    rows = [nodes]
     blocks: list[Csr] = []
     for _ in range(n_layers - 1):
         block, below = _cut(a_hat, rows[0])
@@ -74,7 +82,7 @@ def receptive_field(a_hat: Csr, inputs: Tensor | Csr, nodes: Tensor, n_layers: i
     if isinstance(inputs, Csr):
         return ReceptiveField(tuple(rows), inputs.select_rows(rows[0]), tuple(blocks))
     everything = rows[0].numel() == n and bool((rows[0] == torch.arange(n, device=nodes.device)).all())
-    return ReceptiveField(tuple(rows), inputs if everything else inputs[rows[0]], tuple(blocks))
+    return ReceptiveField(tuple(rows), (inputs if everything else inputs[rows[0]]).contiguous(), tuple(blocks))
 
 
 def _cut(a_hat: Csr, rows: Tensor) -> tuple[Csr, Tensor]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare_ext._backend import _C
-from calirare_ext._checks import check_float, check_like, check_shape
+from calirare_ext._checks import check_like, check_shape, dtype_name
 from calirare_ext.csr import Csr
 from calirare_ext.propagate import compiled, propagate
 from calirare_ext.receptive_field import ReceptiveField
@@ -33,15 +33,30 @@ def gcn_forward(
         Logits [m, k], differentiable in the weights and biases.
 
     Raises:
-        ValueError: the number of layers or a shape does not fit.
+        TypeError: a dtype differs from the inputs'.
+        ValueError: the number of layers, a shape or a device does not fit.
     """
-    if len(layers) != field.n_layers:
-        raise ValueError(f"gcn_forward: layers must be {field.n_layers} as in the field, got {len(layers)}")
+    _check_layers("gcn_forward", field, layers)
     z = _affine(field.inputs, *layers[0])
     for block, layer in zip(field.blocks, layers[1:], strict=True):
         hidden = F.relu(z)
         z = _affine(propagate(block, hidden if between is None else between(hidden)), *layer)
     return z
+
+
+def _check_layers(op: str, field: ReceptiveField, layers: Sequence[Layer]) -> Tensor:
+    """Raises TypeError or ValueError unless the layers fit the field; returns a tensor with its dtype and device."""
+    if len(layers) != field.n_layers:
+        raise ValueError(f"{op}: layers must be {field.n_layers} as in the field, got {len(layers)}")
+    inputs = field.inputs
+    like, width = (inputs.values, inputs.n_cols) if isinstance(inputs, Csr) else (inputs, inputs.shape[1])
+    for number, (weight, bias) in enumerate(layers, 1):
+        check_like(op, f"weight {number}", weight, like, "the field's inputs")
+        check_shape(op, f"weight {number}", weight, (width, None))
+        width = weight.shape[1]
+        check_like(op, f"bias {number}", bias, like, "the field's inputs")
+        check_shape(op, f"bias {number}", bias, (width,))
+    return like
 
 
 def _affine(x: Tensor | Csr, weight: Tensor, bias: Tensor) -> Tensor:
@@ -73,7 +88,7 @@ class GcnTape:
     logits: Tensor
     probabilities: Tensor
     deltas: tuple[Tensor, ...]
-    _cache: dict[str, _C.GcnTape] = dataclasses.field(default_factory=dict, repr=False)
+    _cache: dict[str, _C.GcnTape] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     @property
     def n_parameters(self) -> int:
@@ -116,21 +131,21 @@ def record(
         The tape.
 
     Raises:
-        TypeError: a dtype differs.
-        ValueError: a shape does not fit or a target is out of range.
+        TypeError: a dtype differs from the inputs', or `targets` is not int64.
+        ValueError: the number of layers, a shape or a device does not fit, or a target is out of range.
     """
     op = "record"
+    like = _check_layers(op, field, layers)
     fixed = tuple((weight.detach().contiguous(), bias.detach().contiguous()) for weight, bias in layers)
-    like = fixed[0][0]
-    check_float(op, "layers", like)
-    check_like(op, "inputs", field.inputs.values if isinstance(field.inputs, Csr) else field.inputs, like, "layers")
+    if targets.dtype != torch.int64:
+        raise TypeError(f"{op}: targets must be int64, got {dtype_name(targets.dtype)}")
     check_shape(op, "targets", targets, (field.nodes.numel(),))
     n_classes = fixed[-1][1].numel()
     if targets.numel() and (int(targets.min()) < 0 or int(targets.max()) >= n_classes):
         raise ValueError(f"{op}: targets must be in [0, {n_classes}), got {int(targets.min())} to {int(targets.max())}")
     weights = torch.ones(targets.numel(), dtype=like.dtype, device=like.device)
     if sample_weights is not None:
-        weights = sample_weights.to(like.dtype)
+        weights = sample_weights.detach().to(like)
         check_shape(op, "sample_weights", weights, (targets.numel(),))
     with torch.no_grad():
         z, aggregated, masks = _affine(field.inputs, *fixed[0]), [], []

@@ -34,8 +34,13 @@ CALIRARE_HD double cg_step_length(CgColumn& column, double p_dot_ap) {
     column.status = kCgNegativeCurvature;
     return 0.0;
   }
+  const double alpha = column.rho / p_dot_ap;
+  if (!cg_finite(alpha)) {  // p . (A p) is positive but next to nothing
+    column.status = kCgNonFinite;
+    return 0.0;
+  }
   ++column.iterations;
-  return column.rho / p_dot_ap;
+  return alpha;
 }
 
 // After x and r moved: done, lost, or going on.

@@ -46,13 +46,24 @@ CALIRARE_HD QuantileRank quantile_rank(int64_t m, double q) {
   return {low, high, position - double(low)};
 }
 
-// NumPy's interpolation: exact at both ends and monotone. A NaN anywhere is passed in as `top` and wins.
+// a * b, rounded on its own: a compiler that fused it with the sum around it would differ from NumPy by a rounding.
+CALIRARE_HD double rounded_product(double a, double b) {
+#if defined(__CUDA_ARCH__)
+  return __dmul_rn(a, b);
+#else
+  return a * b;
+#endif
+}
+
+// NumPy's interpolation: exact at both ends and monotone. Where NumPy meets inf - inf on its way, this gives the limit:
+// NaN remains only between opposite infinities. A NaN in the row gives NaN.
 template <typename T>
 CALIRARE_HD T interpolate(T low, T high, double fraction, bool has_nan) {
   if (has_nan) return T(0) / T(0);
-  if (low == high) return low;  // also keeps inf - inf out
+  if (low == high || fraction == 0.0) return low;
   const double a = double(low), b = double(high), step = b - a;
-  return T(fraction >= 0.5 ? b - step * (1.0 - fraction) : a + step * fraction);
+  if (step - step != 0.0) return T(a * (1.0 - fraction) + b * fraction);  // an infinite end, or b - a overflows
+  return T(fraction >= 0.5 ? b - rounded_product(step, 1.0 - fraction) : a + rounded_product(step, fraction));
 }
 
 // The two samples of the jackknife at node v: f(v; theta_-i) - r_i below, f(v; theta_-i) + r_i above.

@@ -2,9 +2,13 @@
 #include "block_cg.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <vector>
@@ -40,7 +44,27 @@ bool any_running(const at::Tensor& state) {
   return false;
 }
 
+// The power of two just below each row's largest entry [b, 1]; 1 for rows of zeros and rows that are not finite.
+// Divided by it a row keeps its digits, and squared norms of tiny or huge right-hand sides stay in range.
+at::Tensor row_scales(const at::Tensor& g) {
+  if (g.numel() == 0) return at::ones({g.size(0), 1}, g.options());
+  const at::Tensor exponent = at::amax(g.abs(), {1}, true).log2().floor();
+  return at::where(exponent.isfinite(), exponent.exp2(), at::ones({}, g.options()));
+}
+
 at::Tensor row_norms(const at::Tensor& x) { return at::linalg_vector_norm(x, 2, {1}, false, at::kDouble); }
+
+// The kernels read raw pointers: what a caller's function returns must be shaped like what it was given.
+Product checked(const Product& function, const char* name) {
+  return [&function, name](const at::Tensor& v) {
+    const at::Tensor out = function(v);
+    TORCH_CHECK_VALUE(out.sizes() == v.sizes() && out.device() == v.device(), "block_cg: ", name, " must return shape ",
+                      v.sizes(), " on ", v.device(), ", got ", out.sizes(), " on ", out.device());
+    TORCH_CHECK_TYPE(out.scalar_type() == v.scalar_type(), "block_cg: ", name, " must return ", v.scalar_type(),
+                     ", got ", out.scalar_type());
+    return out.contiguous();
+  };
+}
 
 void report(const at::Tensor& state, const at::TensorOptions& options, CgResult& result) {
   const at::Tensor host = state.cpu();
@@ -57,19 +81,25 @@ void report(const at::Tensor& state, const at::TensorOptions& options, CgResult&
 
 }  // namespace
 
-CgResult block_cg(const Product& product, const Product& precondition, const at::Tensor& g, const CgOptions& options) {
+CgResult block_cg(const Product& product_, const Product& precondition_, const at::Tensor& g,
+                  const CgOptions& options) {
   TORCH_CHECK_VALUE(g.dim() == 2, "block_cg: rhs must be a matrix [b, p], got shape ", g.sizes());
-  const at::Tensor rhs = g.contiguous(), norms = row_norms(rhs);
+  const at::NoGradGuard no_grad;
+  const Product product = checked(product_, "product"), precondition = checked(precondition_, "precondition");
+  const at::Tensor rhs = g.contiguous(), scales = row_scales(rhs);
+  at::Tensor r = rhs / scales;
+  const at::Tensor norms = row_norms(r);
   CgResult result;
   result.x = at::zeros_like(rhs);
-  at::Tensor r = rhs.clone(), p = at::zeros_like(rhs), state = initial_state(norms, options.tolerance);
+  at::Tensor p = at::zeros_like(rhs), state = initial_state(norms, options.tolerance);
   for (int64_t k = 0; k < options.max_iterations; ++k) {
     if (options.check_every > 0 && k % options.check_every == 0 && !any_running(state)) break;
-    cg_redirect(state, r, precondition ? precondition(r).contiguous() : r, p);
-    cg_descend(state, p, product(p).contiguous(), result.x, r);
+    cg_redirect(state, r, precondition_ ? precondition(r) : r, p);
+    cg_descend(state, p, product(p), result.x, r);
   }
   report(state, rhs.options(), result);
-  const at::Tensor left = row_norms(rhs - product(result.x));
+  result.x.mul_(scales);
+  const at::Tensor left = row_norms((rhs - product(result.x)) / scales);
   result.residual_norm = (left / norms).masked_fill(norms == 0, 0.0);
   return result;
 }

@@ -2,6 +2,7 @@
 #include "gcn_hessian.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/mm.h>
 
@@ -27,10 +28,12 @@ std::vector<Direction> split(const GcnTape& tape, const at::Tensor& vectors) {
 }
 
 // [b, d, h] -> [d, b * h]: one product serves all b vectors.
-at::Tensor side_by_side(const at::Tensor& x) { return x.permute({1, 0, 2}).reshape({x.size(1), -1}); }
+at::Tensor side_by_side(const at::Tensor& x) {
+  return x.permute({1, 0, 2}).reshape({x.size(1), x.size(0) * x.size(2)});
+}
 // [d, b * h] -> [b, d * h]
-at::Tensor one_per_row(const at::Tensor& x, int64_t b) {
-  return x.view({x.size(0), b, -1}).permute({1, 0, 2}).reshape({b, -1});
+at::Tensor one_per_row(const at::Tensor& x, int64_t b, int64_t h) {
+  return x.view({x.size(0), b, h}).permute({1, 0, 2}).reshape({b, x.size(0) * h});
 }
 // [r, b * h] times W [h, k] for each of the b parts -> [r, b * k]
 at::Tensor times(const at::Tensor& x, int64_t b, const at::Tensor& weight) {
@@ -54,7 +57,7 @@ at::Tensor curvature_at_logits(const GcnTape& tape, const at::Tensor& change, in
   const at::Tensor p = tape.probabilities.unsqueeze(1);
   at::Tensor weighted = change.view({change.size(0), b, p.size(2)}) * p;
   weighted = weighted - p * weighted.sum({2}, true);
-  return (weighted * tape.loss_weights.view({-1, 1, 1})).view({change.size(0), -1});
+  return (weighted * tape.loss_weights.view({change.size(0), 1, 1})).view({change.size(0), change.size(1)});
 }
 
 // How z_l and s_l move along each direction. `moved_inputs` receives ds_l [r_l, b * h_{l-1}] for l >= 2.
@@ -71,7 +74,7 @@ at::Tensor forward(const GcnTape& tape, const std::vector<Direction>& direction,
       moved_inputs[l] = propagate(tape.blocks[l - 1], moved);
       moved = times(moved_inputs[l], b, tape.weights[l]).add_(at::mm(tape.aggregated[l - 1], weight));
     }
-    moved.add_(direction[l].bias.reshape({1, -1}));
+    moved.add_(direction[l].bias.reshape({1, moved.size(1)}));
     if (l + 1 < n_layers) apply_mask(moved, tape.masks[l], b);
   }
   return moved;
@@ -92,12 +95,14 @@ int64_t GcnTape::n_parameters() const {
 
 at::Tensor move_logits(const GcnTape& tape, const at::Tensor& vectors) {
   check_vectors(tape, vectors, "move_logits");
+  const at::NoGradGuard no_grad;
   std::vector<at::Tensor> moved_inputs;
   return forward(tape, split(tape, vectors), vectors.size(0), moved_inputs);
 }
 
 at::Tensor hessian_product(const GcnTape& tape, const at::Tensor& vectors, Curvature curvature, double damping) {
   check_vectors(tape, vectors, "hessian_product");
+  const at::NoGradGuard no_grad;  // the derivative would need the derivative of the tape
   const int64_t b = vectors.size(0), n_layers = tape.n_layers();
   const auto direction = split(tape, vectors);
   const bool exact = curvature == Curvature::kExact;
@@ -107,10 +112,11 @@ at::Tensor hessian_product(const GcnTape& tape, const at::Tensor& vectors, Curva
   std::vector<at::Tensor> parts(2 * n_layers);  // how the gradient of every layer moves
   for (int64_t l = n_layers - 1; l >= 0; --l) {
     at::Tensor gradient = l == 0 ? inputs_t_times(tape, delta) : at::mm(tape.aggregated[l - 1].t(), delta);
-    gradient = one_per_row(gradient, b);
-    if (exact && l > 0) gradient.add_(at::mm(moved_inputs[l].t(), tape.deltas[l]).view({b, -1}));
+    const int64_t d = tape.weights[l].size(0), h = tape.weights[l].size(1);
+    gradient = one_per_row(gradient, b, h);
+    if (exact && l > 0) gradient.add_(at::mm(moved_inputs[l].t(), tape.deltas[l]).view({b, d * h}));
     parts[2 * l] = gradient;
-    parts[2 * l + 1] = delta.sum({0}).view({b, -1});
+    parts[2 * l + 1] = delta.sum({0}).view({b, h});
     if (l == 0) break;
     at::Tensor back = times(delta, b, tape.weights[l].t());
     if (exact) back.add_(at::mm(tape.deltas[l], side_by_side(direction[l].weight.transpose(1, 2))));

@@ -1,0 +1,68 @@
+"""What every test may ask for: a device, a dtype, a number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import hypothesis
+import pytest
+import torch
+
+from calirare_ext._backend import _C
+
+# Derandomised: a failure in CI is the failure at home. No deadline: the machines that run this are shared.
+hypothesis.settings.register_profile("calirare", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("calirare")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--require-cuda", action="store_true", help="a CUDA test that cannot run is a failure, not a skip")
+
+
+def why_no_cuda() -> str | None:
+    """Returns why CUDA tests cannot run here, or None where they can."""
+    compiled, count, reason = _C.cuda_status()
+    if not compiled or count == 0:
+        return reason or "no GPU was found"
+    return None if torch.cuda.is_available() else f"torch {torch.__version__} finds no GPU"
+
+
+@pytest.fixture(scope="session")
+def cuda_device(request: pytest.FixtureRequest) -> torch.device:
+    """The GPU, for what only a GPU has, such as streams; without one a visible skip, or a failure where required."""
+    reason = why_no_cuda()
+    if reason and request.config.getoption("--require-cuda"):
+        pytest.fail(f"--require-cuda, but CUDA tests cannot run: {reason}")
+    if reason:
+        pytest.skip(reason)
+    return torch.device("cuda", 0)
+
+
+@pytest.fixture(scope="session", params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """Each device in turn."""
+    return torch.device("cpu") if request.param == "cpu" else request.getfixturevalue("cuda_device")
+
+
+@pytest.fixture(scope="session", params=[torch.float32, torch.float64], ids=["float32", "float64"])
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    """Each storage dtype in turn."""
+    return request.param
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable]:
+    """Returns a context manager that sets torch's number of threads for a while."""
+    before = torch.get_num_threads()
+
+    @contextmanager
+    def run_with(count: int) -> Iterator[None]:
+        torch.set_num_threads(count)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    yield run_with
+    torch.set_num_threads(before)

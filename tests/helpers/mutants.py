@@ -1,0 +1,203 @@
+"""Known wrong versions of every operator. test_mutants.py asserts that the comparison helpers reject each of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from calirare_ext import (
+    Csr,
+    GcnTape,
+    JackknifeInterval,
+    SolverResult,
+    block_cg,
+    hessian_product,
+    jackknife_interval,
+    node_gradients,
+    record,
+    reference,
+)
+
+
+def _without(x: Tensor, place: tuple) -> Tensor:
+    """Returns x with zeros at the place."""
+    out = x.clone()
+    out[place] = 0.0
+    return out
+
+
+def _first_entries(a: Csr) -> Csr:
+    """Returns a without the last entry of each row that has one."""
+    rows = a.rows()
+    last = torch.ones_like(rows, dtype=torch.bool)
+    last[:-1] = rows[1:] != rows[:-1]
+    return Csr.from_coo(rows[~last], a.indices[~last], a.values[~last], a.shape)
+
+
+PROPAGATE: dict[str, Callable[[Csr, Tensor], Tensor]] = {
+    "all zeros": lambda a, x: torch.zeros(a.n_rows, x.shape[1], dtype=x.dtype),
+    "adjacency transposed": lambda a, x: reference.propagate(a.transpose(), x),
+    "row lost": lambda a, x: _without(reference.propagate(a, x), (-1,)),
+    "last column lost": lambda a, x: _without(reference.propagate(a, x), (slice(None), -1)),
+    "last entry of each row lost": lambda a, x: reference.propagate(_first_entries(a), x),
+    "weights ignored": lambda a, x: reference.propagate(Csr(a.indptr, a.indices, a.values.sign(), a.n_cols), x),
+    "rows shifted": lambda a, x: reference.propagate(a, x).roll(1, 0),
+    "columns shifted": lambda a, x: reference.propagate(a, x).roll(1, 1),
+    "rounded to half the digits": lambda a, x: (
+        reference.propagate(a, x).to(torch.bfloat16 if x.dtype == torch.float32 else torch.float32).to(x.dtype)
+    ),
+}
+
+
+def _normalised(dense: Tensor, *, left: float, right: float) -> Csr:
+    degree = dense.sum(1)
+    degree[degree == 0] = 1.0
+    return Csr.from_dense(degree[:, None] ** left * dense * degree[None, :] ** right)
+
+
+def _with_loops(a: Csr) -> Tensor:
+    dense = a.to_dense()
+    return dense + torch.diag((dense.diagonal() == 0).to(dense.dtype))
+
+
+GCN_NORM: dict[str, Callable[[Csr], Csr]] = {
+    "without self loops": lambda a: _normalised(a.to_dense(), left=-0.5, right=-0.5),
+    "self loops added twice": lambda a: _normalised(
+        a.to_dense() + torch.eye(a.n_rows, dtype=a.dtype), left=-0.5, right=-0.5
+    ),
+    "normalised by rows": lambda a: _normalised(_with_loops(a), left=-1.0, right=0.0),
+    "degrees of the columns": lambda a: _normalised(_with_loops(a).T, left=-0.5, right=-0.5).transpose(),
+    "not normalised": lambda a: Csr.from_dense(_with_loops(a)),
+}
+
+
+def _unmasked(tape: GcnTape) -> GcnTape:
+    """The tape of a network whose ReLU lets everything pass backwards."""
+    return dataclasses.replace(tape, masks=tuple(torch.ones_like(mask) for mask in tape.masks))
+
+
+def _transposed(tape: GcnTape) -> GcnTape:
+    """The tape with each adjacency turned; the field must be square."""
+    field = dataclasses.replace(tape.field, blocks=tuple(block.transpose() for block in tape.field.blocks))
+    return dataclasses.replace(tape, field=field)
+
+
+def _unweighted(tape: GcnTape) -> GcnTape:
+    return record(tape.field, tape.layers, tape.targets)
+
+
+def _bias_columns(tape: GcnTape) -> Tensor:
+    """Returns which of the p parameters are biases."""
+    return torch.cat([torch.cat([torch.zeros(w.numel()), torch.ones(b.numel())]) for w, b in tape.layers]).bool()
+
+
+NODE_GRADIENTS: dict[str, Callable[[GcnTape], Tensor]] = {
+    "all zeros": lambda tape: torch.zeros_like(node_gradients(tape).dense()),
+    "mask dropped": lambda tape: node_gradients(_unmasked(tape)).dense(),
+    "bias gradient lost": lambda tape: _without(node_gradients(tape).dense(), (slice(None), _bias_columns(tape))),
+    "row lost": lambda tape: _without(node_gradients(tape).dense(), (-1,)),
+    "divided by m": lambda tape: node_gradients(tape).dense() / tape.n_nodes,
+    "sample weights dropped": lambda tape: node_gradients(_unweighted(tape)).dense(),
+    "adjacency transposed": lambda tape: node_gradients(_transposed(tape)).dense(),
+    "sign flipped": lambda tape: -node_gradients(tape).dense(),
+    "the mean instead of each node": lambda tape: node_gradients(tape).dense().mean(0).expand(tape.n_nodes, -1),
+}
+
+HESSIAN_PRODUCT: dict[str, Callable[[GcnTape, Tensor, float], Tensor]] = {
+    "Gauss-Newton instead of exact": lambda tape, v, mu: hessian_product(tape, v, curvature="ggn", damping=mu),
+    "damping forgotten": lambda tape, v, mu: hessian_product(tape, v),
+    "damping doubled": lambda tape, v, mu: hessian_product(tape, v, damping=2 * mu),
+    "1/m dropped": lambda tape, v, mu: hessian_product(tape, v) * tape.n_nodes + mu * v,
+    "sample weights dropped": lambda tape, v, mu: hessian_product(_unweighted(tape), v, damping=mu),
+    "mask dropped": lambda tape, v, mu: hessian_product(_unmasked(tape), v, damping=mu),
+    "adjacency transposed": lambda tape, v, mu: hessian_product(_transposed(tape), v, damping=mu),
+    "biases lost": lambda tape, v, mu: _without(
+        hessian_product(tape, v, damping=mu), (slice(None), _bias_columns(tape))
+    ),
+    "row lost": lambda tape, v, mu: _without(hessian_product(tape, v, damping=mu), (-1,)),
+}
+
+
+def _inverse_hvp(tape: GcnTape, rows: Tensor, damping: float, curvature: str = "exact") -> Tensor:
+    matrix = hessian_product(tape, torch.eye(tape.n_parameters, dtype=rows.dtype), curvature=curvature, damping=damping)
+    return torch.linalg.solve(matrix, rows.T).T
+
+
+# The change of the parameters per unit of each node's weight taken out: + (H + damping)^-1 g_i / m.
+INFLUENCE: dict[str, Callable[[GcnTape, float], Tensor]] = {
+    "sign flipped, as printed": lambda tape, mu: -_inverse_hvp(tape, node_gradients(tape).dense(), mu) / tape.n_nodes,
+    "1/m dropped": lambda tape, mu: _inverse_hvp(tape, node_gradients(tape).dense(), mu),
+    "damping forgotten": lambda tape, mu: _inverse_hvp(tape, node_gradients(tape).dense(), 1e-9) / tape.n_nodes,
+    "Gauss-Newton instead of exact": lambda tape, mu: (
+        _inverse_hvp(tape, node_gradients(tape).dense(), mu, "ggn") / tape.n_nodes
+    ),
+    "inverse forgotten": lambda tape, mu: node_gradients(tape).dense() / tape.n_nodes,
+}
+
+
+def _short(matrix: Tensor, rhs: Tensor) -> SolverResult:
+    return block_cg(lambda v: v @ matrix, rhs, tolerance=1e-10, max_iterations=3)
+
+
+def _claimed(result: SolverResult) -> SolverResult:
+    """The result, all marked as converged with no residual left."""
+    return result._replace(status=torch.ones_like(result.status), residual_norm=torch.zeros_like(result.residual_norm))
+
+
+SOLVE: dict[str, Callable[[Tensor, Tensor], SolverResult]] = {
+    "stopped early": _short,
+    "stopped early, status claimed": lambda a, g: _claimed(_short(a, g)),
+    "zeros returned": lambda a, g: _claimed(_short(a, g))._replace(x=torch.zeros_like(g)),
+    "sign flipped": lambda a, g: _claimed(block_cg(lambda v: -v @ -a, -g, tolerance=1e-10)),
+    "damping forgotten": lambda a, g: _claimed(block_cg(lambda v: v @ a - 0.01 * v, g, tolerance=1e-10)),
+    "residual not recomputed": lambda a, g: _claimed(block_cg(lambda v: v @ a, g, tolerance=1e-3)),
+    "right-hand sides swapped": lambda a, g: (r := block_cg(lambda v: v @ a, g, tolerance=1e-10))._replace(
+        x=r.x.flip(0)
+    ),
+}
+
+
+def _at_rank(samples: Tensor, position: float) -> tuple[Tensor, Tensor]:
+    """Returns the interpolated value and the places around a position in the sorted row."""
+    ordered, order = samples.double().sort(dim=1, stable=True)
+    low = min(max(int(position), 0), samples.shape[1] - 1)
+    high = min(low + 1, samples.shape[1] - 1)
+    value = torch.lerp(ordered[:, low], ordered[:, high], position - int(position))
+    return value.to(samples.dtype), order[:, [low, high]]
+
+
+def _interval(scores: Tensor, residuals: Tensor, low: float, high: float, sign: float = 1.0) -> JackknifeInterval:
+    """The interval by positions in the sorted rows instead of quantiles."""
+    (lower, lower_places), (upper, upper_places) = (
+        _at_rank(scores - sign * residuals, low),
+        _at_rank(scores + sign * residuals, high),
+    )
+    return JackknifeInterval(lower, upper, lower_places, upper_places)
+
+
+def _ranked_from_the_right(s: Tensor, r: Tensor, a: float, b: float) -> JackknifeInterval:
+    turned, m = jackknife_interval(s.flip(1), r.flip(0), a, b), s.shape[1]
+    return turned._replace(lower_places=m - 1 - turned.lower_places, upper_places=m - 1 - turned.upper_places)
+
+
+def _off_by_one_rounding(s: Tensor, r: Tensor, a: float, b: float) -> JackknifeInterval:
+    result = jackknife_interval(s, r, a, b)
+    return result._replace(lower=torch.nextafter(result.lower, torch.full_like(result.lower, torch.inf)))
+
+
+JACKKNIFE_INTERVAL: dict[str, Callable[[Tensor, Tensor, float, float], JackknifeInterval]] = {
+    "rank off by one": lambda s, r, a, b: _interval(s, r, a * (s.shape[1] - 1) + 1, b * (s.shape[1] - 1)),
+    "rank of m instead of m - 1": lambda s, r, a, b: _interval(s, r, a * s.shape[1], b * s.shape[1]),
+    "not interpolated": lambda s, r, a, b: _interval(s, r, int(a * (s.shape[1] - 1)), int(b * (s.shape[1] - 1))),
+    "residual sign": lambda s, r, a, b: _interval(s, r, a * (s.shape[1] - 1), b * (s.shape[1] - 1), sign=-1.0),
+    "wrong quantile side": lambda s, r, a, b: jackknife_interval(s, r, b, a),
+    "ends swapped": lambda s, r, a, b: (x := jackknife_interval(s, r, a, b))._replace(lower=x.upper, upper=x.lower),
+    "residuals dropped": lambda s, r, a, b: jackknife_interval(s, torch.zeros_like(r), a, b),
+    "row lost": lambda s, r, a, b: (x := jackknife_interval(s, r, a, b))._replace(upper=_without(x.upper, (-1,))),
+    "one model lost": lambda s, r, a, b: jackknife_interval(s[:, :-1], r[:-1], a, b),
+    "off by one rounding": _off_by_one_rounding,
+    "equal samples ranked from the right": _ranked_from_the_right,
+}
