@@ -2,15 +2,32 @@
 
 from calirare.calibration.affine import AffineCalibrator, platt_scaling, temperature_scaling
 from calirare.calibration.base import TARGETS, Calibrator, Target, target_weights
+from calirare.calibration.beta import BetaCalibrator
+from calirare.calibration.ets import EnsembleTemperatureCalibrator
+from calirare.calibration.histogram import HistogramCalibrator
+from calirare.calibration.isotonic import IsotonicCalibrator
 from calirare.calibration.jackknife import JackknifeCalibrator
+from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
+from calirare.calibration.registry import CALIBRATORS, load_calibrator, make_calibrator, save_calibrator
 
 __all__ = [
+    "CALIBRATORS",
     "TARGETS",
     "AffineCalibrator",
+    "BetaCalibrator",
     "Calibrator",
+    "EnsembleTemperatureCalibrator",
+    "HistogramCalibrator",
+    "IsotonicCalibrator",
     "JackknifeCalibrator",
+    "LinearCalibrator",
     "Target",
+    "load_calibrator",
+    "make_calibrator",
+    "matrix_scaling",
     "platt_scaling",
+    "save_calibrator",
     "target_weights",
     "temperature_scaling",
+    "vector_scaling",
 ]

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare.calibration.base import Calibrator, Target, check_logits, target_weights
+from calirare.calibration.newton import minimise
 
-MAX_STEPS = 100
 SCALE_PRIOR = 1e-3  # on (log scale)^2 and bias^2: keeps separable logits from an infinite scale, moves nothing else
 
 
@@ -49,7 +49,7 @@ class AffineCalibrator(Calibrator):
             value = (weights * F.cross_entropy(theta[0].exp() * z + bias, labels, reduction="none")).mean()
             return value + self.prior * theta.square().sum()
 
-        theta = _minimise(loss, torch.zeros(k if self.with_bias else 1, dtype=torch.float64, device=z.device))
+        theta = minimise(loss, torch.zeros(k if self.with_bias else 1, dtype=torch.float64, device=z.device))
         self.scale = float(theta[0].exp())
         self.bias = torch.cat([theta.new_zeros(1), theta[1:]]) if self.with_bias else theta.new_zeros(k)
         return self
@@ -93,23 +93,3 @@ def temperature_scaling(target: Target = "population") -> AffineCalibrator:
 def platt_scaling(target: Target = "balanced") -> AffineCalibrator:
     """Returns Platt scaling with one scale and a bias per class, to be fitted."""
     return AffineCalibrator(with_bias=True, target=target)
-
-
-def _minimise(loss: Any, theta: Tensor) -> Tensor:
-    """Returns the minimum of a smooth function of a few numbers: Newton steps with backtracking."""
-    value = loss(theta)
-    for _ in range(MAX_STEPS):
-        gradient = torch.autograd.functional.jacobian(loss, theta)
-        if float(gradient.norm()) < 1e-10:
-            break
-        hessian = torch.autograd.functional.hessian(loss, theta)
-        values, vectors = torch.linalg.eigh(hessian)
-        step = -vectors @ ((vectors.T @ gradient) / values.abs().clamp(min=1e-8))
-        length = 1.0
-        while length > 1e-12 and not loss(theta + length * step) < value:
-            length /= 2
-        if length <= 1e-12:
-            break
-        theta = theta + length * step
-        value = loss(theta)
-    return theta

@@ -18,9 +18,9 @@ class JackknifeCalibrator(Calibrator):
     """Fits a Platt map, or a temperature where labels are few, on leave-one-out logits.
 
     The logits of node i come from a model that never saw label i (`JackknifeResult.own_loo_logits`), so the map
-    corrects what the network does on new nodes. The same map fitted on in-sample logits makes calibration worse. Give only nodes
-    that represent the population (a random sample such as the validation nodes); nodes drawn with equal numbers per
-    class do not, and a map fitted on them alone is unstable.
+    corrects what the network does on new nodes. The same map fitted on in-sample logits makes calibration worse. Give
+    only nodes that represent the population (a random sample such as the validation nodes); nodes drawn with equal
+    numbers per class do not, and a map fitted on them alone is unstable.
 
     Args:
         target: "balanced" (weights inverse to class share, what cost-sensitive training and Macro-ACE judge) or

@@ -1,0 +1,57 @@
+"""Beta calibration (Kull, Silva Filho & Flach 2017)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from calirare.calibration.affine import SCALE_PRIOR
+from calirare.calibration.one_vs_rest import OneVsRestCalibrator
+
+TINY = 1e-12  # keeps both logarithms finite
+
+
+class BetaCalibrator(OneVsRestCalibrator):
+    """Maps p to sigma(a ln p - b ln(1 - p) + c) with a, b >= 0.
+
+    With a = b it is Platt scaling. Fitted by weighted negative log-likelihood, which is convex; the same weak prior as
+    in `AffineCalibrator` keeps separable probabilities from infinite parameters.
+
+    Args:
+        target: population the probabilities shall be right for, see `target_weights`.
+
+    Attributes:
+        maps: "a", "b" and "c" of each class's map.
+    """
+
+    def fit_map(self, p: np.ndarray, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
+        """Returns a, b and c, see `OneVsRestCalibrator.fit_map`."""
+        from scipy.optimize import minimize
+
+        features = _features(p)
+        centre = np.array([1.0, 1.0, 0.0])
+        signs = 1 - 2 * y
+
+        def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
+            margin = signs * (features @ theta)
+            away = theta - centre
+            value = np.mean(weights * np.logaddexp(0, margin)) + SCALE_PRIOR * away @ away
+            slope = weights * signs / (1 + np.exp(-np.clip(margin, -700, 700))) / len(y)
+            return float(value), features.T @ slope + 2 * SCALE_PRIOR * away
+
+        bounds = [(0, None), (0, None), (None, None)]
+        options = {"ftol": 1e-14, "gtol": 1e-10, "maxiter": 1000}
+        found = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        return dict(zip("abc", found.x.tolist(), strict=True))
+
+    def apply_map(self, fitted: dict[str, Any], p: np.ndarray) -> np.ndarray:
+        """Returns calibrated probabilities [n]."""
+        from scipy.special import expit
+
+        return expit(_features(p) @ np.array([fitted["a"], fitted["b"], fitted["c"]]))
+
+
+def _features(p: np.ndarray) -> np.ndarray:
+    inside = np.clip(p, TINY, 1 - TINY)
+    return np.stack([np.log(inside), -np.log1p(-inside), np.ones_like(p)], 1)

@@ -1,0 +1,47 @@
+"""Histogram binning (Zadrozny & Elkan 2001)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from calirare.calibration.base import Target
+from calirare.calibration.one_vs_rest import OneVsRestCalibrator
+
+
+class HistogramCalibrator(OneVsRestCalibrator):
+    """Replaces a probability by the share of the class in its bin; bins hold equal numbers of fitted nodes.
+
+    Args:
+        n_bins: bins wanted, >= 1; repeated probabilities can make them fewer.
+        target: population the probabilities shall be right for, see `target_weights`.
+
+    Attributes:
+        maps: upper ends "upper" of the bins but the last, and "value" of each bin.
+
+    Raises:
+        ValueError: n_bins is below 1.
+    """
+
+    settings: ClassVar[tuple[str, ...]] = ("n_bins", "target")
+
+    def __init__(self, *, n_bins: int = 10, target: Target = "population") -> None:
+        super().__init__(target=target)
+        if n_bins < 1:
+            raise ValueError(f"HistogramCalibrator: n_bins must be at least 1, got {n_bins}")
+        self.n_bins = n_bins
+
+    def fit_map(self, p: np.ndarray, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
+        """Returns ends and values of the bins, see `OneVsRestCalibrator.fit_map`."""
+        # Ends that are data points: no bin (end before, end] is empty.
+        ends = np.unique(np.quantile(p, np.arange(1, self.n_bins + 1) / self.n_bins, method="inverted_cdf"))
+        upper = ends[:-1]
+        at = np.searchsorted(upper, p, side="left")
+        total = np.bincount(at, weights, minlength=len(ends))
+        hits = np.bincount(at, weights * y, minlength=len(ends))
+        return {"upper": upper.tolist(), "value": (hits / total).tolist()}
+
+    def apply_map(self, fitted: dict[str, Any], p: np.ndarray) -> np.ndarray:
+        """Returns calibrated probabilities [n]."""
+        return np.asarray(fitted["value"])[np.searchsorted(fitted["upper"], p, side="left")]

@@ -1,0 +1,98 @@
+"""Matrix and vector scaling (Guo et al. 2017): softmax(W z + b)."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calirare.calibration.affine import SCALE_PRIOR
+from calirare.calibration.base import Calibrator, Target, check_logits, target_weights
+from calirare.calibration.newton import minimise
+
+
+class LinearCalibrator(Calibrator):
+    """Maps z to softmax(W z + b), W a full or a diagonal matrix.
+
+    With few labels a full matrix overfits: the paper's Table 2 shows it. The prior pulls W to the identity and b to 0;
+    it also chooses among the many (W, b) that give the same probabilities.
+
+    Args:
+        diagonal: vector scaling; otherwise matrix scaling.
+        target: population the probabilities shall be right for, see `target_weights`.
+        prior: weight of |W - I|^2 + |b|^2 beside the mean loss.
+
+    Attributes:
+        weight: fitted W, float64 [k, k]; None before fitting.
+        bias: fitted b, float64 [k]; None before fitting.
+    """
+
+    def __init__(self, *, diagonal: bool, target: Target = "population", prior: float = SCALE_PRIOR) -> None:
+        self.diagonal = diagonal
+        self.target: Target = target
+        self.prior = prior
+        self.weight: Tensor | None = None
+        self.bias: Tensor | None = None
+
+    def fit(self, logits: Tensor, labels: Tensor) -> Self:
+        """Fits W and b on logits [n, k] and labels int64 [n] by Newton's method in float64."""
+        check_logits("LinearCalibrator", logits, labels)
+        z, k = logits.detach().double(), logits.shape[1]
+        weights = target_weights(labels, k, self.target)
+        size = k if self.diagonal else k * k
+
+        def loss(theta: Tensor) -> Tensor:
+            weight, bias = self._split(theta, k)
+            value = (weights * F.cross_entropy(z @ weight.T + bias, labels, reduction="none")).mean()
+            return value + self.prior * theta.square().sum()
+
+        theta = minimise(loss, torch.zeros(size + k, dtype=torch.float64, device=z.device))
+        self.weight, self.bias = self._split(theta, k)
+        return self
+
+    def calibrated_logits(self, logits: Tensor) -> Tensor:
+        """Returns W z + b, [n, k], in the dtype of the logits."""
+        if self.weight is None or self.bias is None:
+            raise RuntimeError("LinearCalibrator: call fit before transform")
+        return logits @ self.weight.T.to(logits) + self.bias.to(logits)
+
+    def transform(self, logits: Tensor) -> Tensor:
+        """Returns softmax(W z + b), [n, k]."""
+        check_logits("LinearCalibrator", logits)
+        return torch.softmax(self.calibrated_logits(logits), 1)
+
+    def state(self) -> dict[str, Any]:
+        """Returns matrix, biases and settings."""
+        return {
+            "diagonal": self.diagonal,
+            "target": self.target,
+            "prior": self.prior,
+            "weight": None if self.weight is None else self.weight.tolist(),
+            "bias": None if self.bias is None else self.bias.tolist(),
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """Returns the calibrator that `state` was taken from."""
+        out = cls(diagonal=state["diagonal"], target=state["target"], prior=state["prior"])
+        if state["weight"] is not None:
+            out.weight = torch.tensor(state["weight"], dtype=torch.float64)
+            out.bias = torch.tensor(state["bias"], dtype=torch.float64)
+        return out
+
+    def _split(self, theta: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Returns W and b of the free numbers, which are 0 for the identity."""
+        free = torch.diag(theta[:-k]) if self.diagonal else theta[:-k].view(k, k)
+        return torch.eye(k, dtype=theta.dtype, device=theta.device) + free, theta[-k:]
+
+
+def vector_scaling(target: Target = "population") -> LinearCalibrator:
+    """Returns vector scaling, one scale and one bias per class, to be fitted."""
+    return LinearCalibrator(diagonal=True, target=target)
+
+
+def matrix_scaling(target: Target = "population") -> LinearCalibrator:
+    """Returns matrix scaling, to be fitted."""
+    return LinearCalibrator(diagonal=False, target=target)

@@ -1,0 +1,40 @@
+"""Newton's method with backtracking, for maps of a few numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+MAX_STEPS = 100
+
+
+def minimise(loss: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
+    """Returns the minimum of a smooth function of a few numbers.
+
+    Curvatures enter by their absolute value, so that every step goes downhill where the function is not convex.
+
+    Args:
+        loss: twice differentiable, from [q] to a number.
+        theta: where to start, float64 [q].
+
+    Returns:
+        The minimum, [q].
+    """
+    value = loss(theta)
+    for _ in range(MAX_STEPS):
+        gradient = torch.autograd.functional.jacobian(loss, theta)
+        if float(gradient.norm()) < 1e-10:
+            break
+        hessian = torch.autograd.functional.hessian(loss, theta)
+        values, vectors = torch.linalg.eigh(hessian)
+        step = -vectors @ ((vectors.T @ gradient) / values.abs().clamp(min=1e-8))
+        length = 1.0
+        while length > 1e-12 and not loss(theta + length * step) < value:
+            length /= 2
+        if length <= 1e-12:
+            break
+        theta = theta + length * step
+        value = loss(theta)
+    return theta

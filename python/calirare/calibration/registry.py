@@ -1,0 +1,103 @@
+"""Every calibrator by name, and files that hold a fitted one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from calirare.calibration.affine import AffineCalibrator, platt_scaling, temperature_scaling
+from calirare.calibration.base import Calibrator, Target
+from calirare.calibration.beta import BetaCalibrator
+from calirare.calibration.ets import EnsembleTemperatureCalibrator
+from calirare.calibration.histogram import HistogramCalibrator
+from calirare.calibration.isotonic import IsotonicCalibrator
+from calirare.calibration.jackknife import JackknifeCalibrator
+from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
+from calirare.errors import InputError
+
+CALIBRATORS: dict[str, Callable[[Target], Calibrator]] = {
+    "temperature": temperature_scaling,
+    "platt": platt_scaling,
+    "vector": vector_scaling,
+    "matrix": matrix_scaling,
+    "isotonic": lambda target: IsotonicCalibrator(target=target),
+    "histogram": lambda target: HistogramCalibrator(target=target),
+    "beta": lambda target: BetaCalibrator(target=target),
+    "ets": lambda target: EnsembleTemperatureCalibrator(target=target),
+    "jackknife": lambda target: JackknifeCalibrator(target=target),
+}
+
+KINDS: dict[str, type[Calibrator]] = {
+    kind.__name__: kind
+    for kind in (
+        AffineCalibrator,
+        BetaCalibrator,
+        EnsembleTemperatureCalibrator,
+        HistogramCalibrator,
+        IsotonicCalibrator,
+        JackknifeCalibrator,
+        LinearCalibrator,
+    )
+}
+
+
+def make_calibrator(name: str, target: Target = "population") -> Calibrator:
+    """Returns an unfitted calibrator.
+
+    Args:
+        name: one of `CALIBRATORS`.
+        target: population the probabilities shall be right for, see `target_weights`.
+
+    Returns:
+        The calibrator.
+
+    Raises:
+        InputError: the name is unknown.
+    """
+    if name not in CALIBRATORS:
+        raise InputError(f"make_calibrator: name must be one of {', '.join(CALIBRATORS)}, got {name!r}")
+    return CALIBRATORS[name](target)
+
+
+def save_calibrator(calibrator: Calibrator, path: str | Path) -> Path:
+    """Writes a fitted calibrator as JSON, in full precision.
+
+    Args:
+        calibrator: the calibrator.
+        path: where to write; the folder must exist.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: the calibrator is of a kind that `load_calibrator` does not know.
+    """
+    kind = type(calibrator).__name__
+    if KINDS.get(kind) is not type(calibrator):
+        raise TypeError(f"save_calibrator: calibrator must be one of {', '.join(KINDS)}, got {kind}")
+    path = Path(path)
+    path.write_text(json.dumps({"kind": kind, "state": calibrator.state()}, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def load_calibrator(path: str | Path) -> Calibrator:
+    """Returns the calibrator that `save_calibrator` wrote.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The calibrator.
+
+    Raises:
+        InputError: the file is not a calibrator's.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        kind, state = KINDS[data["kind"]], data["state"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"load_calibrator: {path} must be a file that save_calibrator wrote, got something else ({error!r})"
+        ) from None
+    return kind.from_state(state)

@@ -1,0 +1,221 @@
+"""Each post-hoc map against scikit-learn, scipy or a case worked by hand."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from scipy.special import expit
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+from calirare.calibration import (
+    CALIBRATORS,
+    AffineCalibrator,
+    BetaCalibrator,
+    EnsembleTemperatureCalibrator,
+    HistogramCalibrator,
+    IsotonicCalibrator,
+    JackknifeCalibrator,
+    LinearCalibrator,
+    load_calibrator,
+    make_calibrator,
+    save_calibrator,
+    target_weights,
+)
+from calirare.calibration.affine import SCALE_PRIOR
+from calirare.errors import InputError
+
+CLOSE = 1e-6  # absolute, on probabilities between .01 and .99: two optimisers of the same convex loss
+OFF = 1e-3  # a wrong fit differs by more
+
+
+def problem(n: int = 600, k: int = 2, seed: int = 0, share: float = 0.2) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns overconfident logits with a shifted bias, and labels; class 1 is rare."""
+    rng = np.random.default_rng(seed)
+    shares = np.array([1 - share, share]) if k == 2 else np.full(k, 1 / k)
+    labels = rng.choice(k, size=n, p=shares)
+    logits = rng.normal(size=(n, k)) + 1.2 * np.eye(k)[labels]
+    logits[:, 0] -= 0.5
+    return torch.from_numpy(2.0 * logits), torch.from_numpy(labels)
+
+
+def difference(logits: torch.Tensor) -> np.ndarray:
+    return (logits[:, 1] - logits[:, 0]).numpy()
+
+
+@pytest.mark.parametrize("target", ["population", "balanced"])
+def test_platt_is_logistic_regression_on_the_logit_difference(target: str) -> None:
+    z, y = problem()
+    weights = target_weights(y, 2, target).numpy()  # type: ignore[arg-type]
+    exact = LogisticRegression(C=np.inf, tol=1e-10).fit(difference(z)[:, None], y.numpy(), weights)
+    ours = AffineCalibrator(with_bias=True, target=target, prior=0.0).fit(z, y).transform(z)[:, 1].numpy()  # type: ignore[arg-type]
+    assert np.abs(ours - exact.predict_proba(difference(z)[:, None])[:, 1]).max() < CLOSE
+    other = AffineCalibrator(with_bias=False, prior=0.0).fit(z, y).transform(z)[:, 1].numpy()
+    assert np.abs(other - exact.predict_proba(difference(z)[:, None])[:, 1]).max() > OFF
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_matrix_and_vector_scaling_are_logistic_regression_on_both_logits(diagonal: bool) -> None:
+    z, y = problem()
+    exact = LogisticRegression(C=np.inf, tol=1e-10).fit(z.numpy(), y.numpy())
+    ours = LinearCalibrator(diagonal=diagonal, prior=0.0).fit(z, y).transform(z)[:, 1].numpy()
+    assert np.abs(ours - exact.predict_proba(z.numpy())[:, 1]).max() < CLOSE
+
+
+def test_matrix_scaling_of_three_classes_is_multinomial_regression() -> None:
+    z, y = problem(k=3)
+    exact = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000).fit(z.numpy(), y.numpy())
+    ours = LinearCalibrator(diagonal=False, prior=0.0).fit(z, y).transform(z).numpy()
+    assert np.abs(ours - exact.predict_proba(z.numpy())).max() < 1e-5
+    fewer = LinearCalibrator(diagonal=True, prior=0.0).fit(z, y).transform(z).numpy()
+    assert np.abs(fewer - exact.predict_proba(z.numpy())).max() > OFF
+
+
+def test_a_strong_prior_leaves_the_logits_as_they_are() -> None:
+    z, y = problem()
+    kept = LinearCalibrator(diagonal=False, prior=1e9).fit(z, y).transform(z)
+    assert float((kept - torch.softmax(z, 1)).abs().max()) < CLOSE
+
+
+@pytest.mark.parametrize("target", ["population", "balanced"])
+def test_isotonic_is_scikit_learns_also_beyond_the_fitted_range(target: str) -> None:
+    z, y = problem()
+    p = torch.softmax(z, 1)[:, 1].numpy()
+    weights = target_weights(y, 2, target).numpy()  # type: ignore[arg-type]
+    exact = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(p, y.numpy(), weights)
+    new = torch.cat([z, torch.tensor([[0.0, 40.0], [40.0, 0.0]], dtype=z.dtype)])
+    ours = IsotonicCalibrator(target=target).fit(z, y).transform(new)[:, 1].numpy()  # type: ignore[arg-type]
+    assert np.abs(ours - exact.predict(torch.softmax(new, 1)[:, 1].numpy())).max() < 1e-12
+
+
+def test_histogram_binning_by_hand() -> None:
+    p = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.6, 0.9], dtype=torch.float64)
+    y = torch.tensor([0, 0, 1, 0, 1, 1])
+    z = torch.stack([torch.zeros_like(p), torch.logit(p)], 1)
+    fitted = HistogramCalibrator(n_bins=3).fit(z, y)
+    new = torch.tensor([[0.0, -9.0], [0.0, float(torch.logit(p[2]))], [0.0, 0.0], [0.0, 9.0]], dtype=torch.float64)
+    assert torch.equal(fitted.transform(new)[:, 1], torch.tensor([0.0, 0.5, 1.0, 1.0], dtype=torch.float64))
+    balanced = HistogramCalibrator(n_bins=3, target="balanced").fit(z[:5], y[:5])
+    # weights 5/6 for three of class 0, 5/4 for two of class 1; bins {.1, .2}, {.3, .4}, {.6}
+    assert float(balanced.transform(new[1:2])[0, 1]) == pytest.approx((5 / 4) / (5 / 4 + 5 / 6), rel=1e-12)
+
+
+def test_histogram_binning_with_repeated_probabilities_has_no_empty_bin() -> None:
+    z = torch.zeros(8, 2)
+    fitted = HistogramCalibrator(n_bins=4).fit(z, torch.tensor([0, 0, 0, 0, 0, 0, 1, 1]))
+    assert torch.equal(fitted.transform(z[:1]), torch.tensor([[0.75, 0.25]]))
+
+
+@pytest.mark.parametrize("target", ["population", "balanced"])
+def test_beta_calibration_minimises_its_loss(target: str) -> None:
+    z, y = problem()
+    p = torch.softmax(z, 1)[:, 1].numpy()
+    weights = target_weights(y, 2, target).numpy()  # type: ignore[arg-type]
+    features = np.stack([np.log(p), -np.log1p(-p), np.ones_like(p)], 1)
+
+    def loss(theta: np.ndarray) -> float:
+        a_b_c = np.array([theta[0] ** 2, theta[1] ** 2, theta[2]])  # the bounds by substitution
+        away = a_b_c - np.array([1, 1, 0])
+        margin = (1 - 2 * y.numpy()) * (features @ a_b_c)
+        return float(np.mean(weights * np.logaddexp(0, margin)) + SCALE_PRIOR * away @ away)
+
+    exact = minimize(loss, np.array([1.0, 1.0, 0.0]), method="BFGS", options={"gtol": 1e-9}).x
+    expected = expit(features @ np.array([exact[0] ** 2, exact[1] ** 2, exact[2]]))
+    ours = BetaCalibrator(target=target).fit(z, y).transform(z)[:, 1].numpy()  # type: ignore[arg-type]
+    assert np.abs(ours - expected).max() < 1e-5
+    assert np.abs(p - expected).max() > OFF
+
+
+def test_beta_calibration_keeps_order_where_the_data_want_to_turn_it() -> None:
+    z, y = problem()
+    turned = BetaCalibrator().fit(-z, y)
+    assert min(turned.maps[0]["a"], turned.maps[0]["b"]) == 0.0
+
+
+def test_ensemble_temperature_scaling_finds_the_best_mixture() -> None:
+    z, y = problem(k=3)
+    fitted = EnsembleTemperatureCalibrator().fit(z, y)
+    assert fitted.tempered is not None
+    assert fitted.shares is not None
+    parts = torch.stack([fitted.tempered.transform(z), torch.softmax(z, 1), torch.full_like(z, 1 / 3)])
+    at = parts[:, torch.arange(len(y)), y].numpy()
+
+    def loss(shares: np.ndarray) -> float:
+        return float(-np.log(shares @ at).mean())
+
+    constraint = {"type": "eq", "fun": lambda w: w.sum() - 1}
+    exact = minimize(loss, np.full(3, 1 / 3), method="SLSQP", bounds=[(0, 1)] * 3, constraints=constraint).x
+    assert loss(fitted.shares.numpy()) <= loss(exact) + 1e-7
+    assert loss(fitted.shares.numpy()) < loss(np.full(3, 1 / 3)) - 1e-4
+    assert float(fitted.shares.sum()) == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("name", [name for name in CALIBRATORS if name != "jackknife"])
+def test_every_map_improves_the_loss_it_is_fitted_for(name: str, k: int) -> None:
+    z, y = problem(k=k)
+    for target in ("population", "balanced"):
+        weights = target_weights(y, k, target)  # type: ignore[arg-type]
+        before = -(weights * torch.log(torch.softmax(z, 1)[torch.arange(len(y)), y])).mean()
+        p = make_calibrator(name, target).fit(z, y).transform(z)  # type: ignore[arg-type]
+        assert float((p.sum(1) - 1).abs().max()) < 1e-9
+        brier_before = (weights * (torch.softmax(z, 1)[torch.arange(len(y)), y] - 1) ** 2).mean()
+        after = -(weights * torch.log(p[torch.arange(len(y)), y].clamp(min=1e-12))).mean()
+        brier = (weights * (p[torch.arange(len(y)), y] - 1) ** 2).mean()
+        assert after < before or brier < brier_before
+
+
+@pytest.mark.parametrize("name", list(CALIBRATORS))
+def test_a_saved_calibrator_gives_the_same_probabilities(name: str, tmp_path) -> None:
+    z, y = problem(k=2)
+    fitted = make_calibrator(name, "balanced").fit(z, y)
+    loaded = load_calibrator(save_calibrator(fitted, tmp_path / "map.json"))
+    assert type(loaded) is type(fitted)
+    assert torch.equal(loaded.transform(z), fitted.transform(z))
+    assert json.loads((tmp_path / "map.json").read_text())["kind"] == type(fitted).__name__
+
+
+def test_a_file_of_something_else_is_refused(tmp_path) -> None:
+    path = tmp_path / "other.json"
+    for text in ("{}", "no json", '{"kind": "Other", "state": {}}'):
+        path.write_text(text)
+        with pytest.raises(InputError, match="save_calibrator wrote"):
+            load_calibrator(path)
+
+
+@pytest.mark.parametrize("name", list(CALIBRATORS))
+def test_bad_input_is_refused(name: str) -> None:
+    z, y = problem(n=40)
+    with pytest.raises(RuntimeError, match="call fit before transform"):
+        make_calibrator(name).transform(z)
+    with pytest.raises(ValueError, match="finite"):
+        make_calibrator(name).fit(z / 0, y)
+    with pytest.raises(ValueError, match="labels must be in"):
+        make_calibrator(name).fit(z, y + 1)
+    with pytest.raises(TypeError, match="int64"):
+        make_calibrator(name).fit(z, y.int())
+
+
+def test_names_and_settings_are_checked() -> None:
+    with pytest.raises(InputError, match="temperature, platt"):
+        make_calibrator("other")
+    with pytest.raises(ValueError, match="n_bins must be at least 1, got 0"):
+        HistogramCalibrator(n_bins=0)
+    with pytest.raises(ValueError, match="as many classes"):
+        IsotonicCalibrator().fit(*problem(k=3)).transform(torch.zeros(1, 2))
+
+
+def test_few_rare_nodes_make_the_jackknife_map_a_temperature() -> None:
+    z, y = problem(n=60)
+    few = JackknifeCalibrator().fit(z, y)
+    assert few.map is not None
+    assert not few.map.with_bias
+    assert "of the rarest class" in few.note
+    many = JackknifeCalibrator().fit(*problem(n=600))
+    assert many.map is not None
+    assert many.map.with_bias
+    assert many.note == ""
