@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from calirare.metrics._inputs import Array, as_integers, as_scores, check_count, to_tensor
+from calirare.metrics._inputs import Array, as_integers, as_scores, check_count, read, to_tensor
+from calirare.metrics._predictions import class_members, confidence_and_correct, refuse_multilabel
 from calirare.metrics.binning import BinStatistics, bin_sums, equal_width_bins
 
 if TYPE_CHECKING:
@@ -27,6 +28,55 @@ GAP = "#D55E00"
 GREY = "#5F5F5F"
 
 Panel = tuple[str, Array, Array]
+
+
+def confidence_panel(title: str, probabilities: Array, labels: Array, *, cls: int | None = None) -> Panel:
+    """A panel that asks whether the predicted class is right as often as its probability says.
+
+    Args:
+        title: the panel's title.
+        probabilities: [n, C] with rows that sum to one, or [n] = P(class 1).
+        labels: int [n].
+        cls: keep only samples of this true class (the view of `metrics.class_ace`); None keeps all.
+
+    Returns:
+        (title, confidence, correct).
+
+    Raises:
+        ValueError: shape or range is wrong, or no sample has class `cls`.
+    """
+    name = "confidence_panel"
+    data = refuse_multilabel(name, read(name, probabilities, labels))
+    confidence, correct = confidence_and_correct(data)
+    if cls is not None:
+        members = class_members(name, data, cls)
+        confidence, correct = confidence[members], correct[members]
+    return title, confidence.detach(), correct
+
+
+def class_panels(probabilities: Array, labels: Array, *, class_names: Sequence[str] | None = None) -> list[Panel]:
+    """One panel per class, or label: does the class occur as often as its probability says?
+
+    Args:
+        probabilities: [n, C] with rows that sum to one, [n] = P(class 1) (one panel, for class 1), or [n, K].
+        labels: int [n], or [n, K] of 0 and 1 for multi-label.
+        class_names: titles; None gives "class 0", ...
+
+    Returns:
+        (title, probability of the class, whether it is the true one) per class.
+
+    Raises:
+        ValueError: shape or range is wrong, or the number of names is.
+    """
+    data = read("class_panels", probabilities, labels)
+    if data.kind == "binary":
+        columns, hits, numbers = data.probabilities[:, None], data.labels[:, None] == 1, [1]
+    else:
+        columns, hits, numbers = data.probabilities, data.one_hot(), list(range(data.n_classes))
+    names = [f"class {k}" for k in numbers] if class_names is None else list(class_names)
+    if len(names) != len(numbers):
+        raise ValueError(f"class_panels: class_names must hold {len(numbers)} names, got {len(names)}")
+    return [(name, columns[:, i].detach(), hits[:, i]) for i, name in enumerate(names)]
 
 
 def reliability_diagram(
@@ -48,8 +98,8 @@ def reliability_diagram(
 
     Args:
         panels: (title, confidence [n] in [0, 1], correct [n] of 0/1) each; filled row by row, so before and after stand
-            side by side with two columns, and the rows may be all nodes and the minority class. For one class's own
-            diagram give its probability and whether it is the true class.
+            side by side with two columns, and the rows may be all nodes and the minority class. `confidence_panel`
+            and `class_panels` make them.
         path: where to write; the folder must exist.
         n_bins: M.
         n_columns: None takes two for an even number of panels, else as many as panels up to three.
@@ -83,7 +133,7 @@ def reliability_diagram(
         row, column = divmod(i, n_columns)
         axes = figure.add_subplot(grid[2 * row, column])
         counts = figure.add_subplot(grid[2 * row + 1, column], sharex=axes)
-        _draw_reliability(axes, bins, band_level)
+        _draw_reliability(axes, bins, band_level, y_label, f"gap to {x_label}")
         _draw_counts(counts, bins)
         error = float(bins.error()[0])
         axes.set_title(f"{name}\nn = {int(bins.count.sum()):,}, ECE = {error:.3f}", fontsize=10)
@@ -199,7 +249,7 @@ def _first_filled(bins: BinStatistics) -> int:
     return int(torch.nonzero(bins.count[0])[0])
 
 
-def _draw_reliability(axes: Axes, bins: BinStatistics, band_level: float) -> None:
+def _draw_reliability(axes: Axes, bins: BinStatistics, band_level: float, bar_label: str, gap_label: str) -> None:
     count, accuracy, confidence = (v[0].numpy() for v in (bins.count, bins.accuracy, bins.confidence))
     n_bins = len(count)
     filled = count > 0
@@ -208,7 +258,7 @@ def _draw_reliability(axes: Axes, bins: BinStatistics, band_level: float) -> Non
     count, accuracy, confidence = count[filled], accuracy[filled], confidence[filled]
     band = [binomial_quantile(q, count, confidence) / count for q in ((1 - band_level) / 2, (1 + band_level) / 2)]
     bar: dict[str, Any] = {"align": "edge", "width": width}
-    axes.bar(left, accuracy, color=DARK, edgecolor="white", linewidth=0.6, label="accuracy", **bar)
+    axes.bar(left, accuracy, color=DARK, edgecolor="white", linewidth=0.6, label=bar_label, **bar)
     axes.bar(
         left,
         np.abs(confidence - accuracy),
@@ -217,13 +267,14 @@ def _draw_reliability(axes: Axes, bins: BinStatistics, band_level: float) -> Non
         edgecolor=GAP,
         hatch="////",
         linewidth=0.8,
-        label="gap to confidence",
+        label=gap_label,
         **bar,
     )
     middle = left + width / 2
-    axes.vlines(middle, band[0], band[1], color="black", linewidth=1.4, label=f"{band_level:.0%} consistency band")
-    for ends in band:
-        axes.hlines(ends, middle - width / 5, middle + width / 5, color="black", linewidth=1.4)
+    for colour, line, label in (("white", 3.0, "_nolegend_"), ("black", 1.4, f"{band_level:.0%} consistency band")):
+        axes.vlines(middle, band[0], band[1], color=colour, linewidth=line, label=label)
+        for ends in band:
+            axes.hlines(ends, middle - width / 5, middle + width / 5, color=colour, linewidth=line)
     axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect calibration")
     axes.set_ylim(0, 1)
 

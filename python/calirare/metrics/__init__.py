@@ -3,8 +3,11 @@
 from .ace import ace, class_ace, macro_ace
 from .binning import BinStatistics, SmallSampleWarning
 from .classification import accuracy, macro_f1, precision, recall
+from .debiased import debiased_ece
+from .decomposition import BrierDecomposition, brier_decomposition, sharpness
 from .ece import calibration_error, class_statistics, classwise_ece, confidence_statistics, ece, mce
 from .jackknife import coverage, eice
+from .kde import kde_bandwidth, kde_calibration_error
 from .proper_scores import brier, nll
 from .report import calibration_report
 from .resampling import (
@@ -15,9 +18,14 @@ from .resampling import (
     macro_ace_noise_floor,
     noise_floor,
 )
+from .slope import CalibrationLine, calibration_line
+from .smooth import smooth_calibration_error, smooth_ece
+from .soft import soft_ece
 
 __all__ = [
     "BinStatistics",
+    "BrierDecomposition",
+    "CalibrationLine",
     "Interval",
     "NoiseFloor",
     "SmallSampleWarning",
@@ -25,7 +33,9 @@ __all__ = [
     "ace",
     "bootstrap_interval",
     "brier",
+    "brier_decomposition",
     "calibration_error",
+    "calibration_line",
     "calibration_report",
     "class_ace",
     "class_ace_noise_floor",
@@ -33,8 +43,11 @@ __all__ = [
     "classwise_ece",
     "confidence_statistics",
     "coverage",
+    "debiased_ece",
     "ece",
     "eice",
+    "kde_bandwidth",
+    "kde_calibration_error",
     "macro_ace",
     "macro_ace_noise_floor",
     "macro_f1",
@@ -43,4 +56,8 @@ __all__ = [
     "noise_floor",
     "precision",
     "recall",
+    "sharpness",
+    "smooth_calibration_error",
+    "smooth_ece",
+    "soft_ece",
 ]

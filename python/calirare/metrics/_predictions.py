@@ -116,6 +116,19 @@ def refuse_multilabel(function: str, data: Predictions) -> Predictions:
     return data
 
 
+def present_classes(data: Predictions) -> list[int]:
+    """Classes with at least one sample of positive weight, ascending.
+
+    Args:
+        data: checked predictions.
+
+    Returns:
+        The classes.
+    """
+    labels = data.labels if data.weights is None else data.labels[data.weights > 0]
+    return [int(c) for c in torch.unique(labels)]
+
+
 def class_members(function: str, data: Predictions, cls: int) -> torch.Tensor:
     """Which samples have true class `cls`.
 
@@ -128,11 +141,12 @@ def class_members(function: str, data: Predictions, cls: int) -> torch.Tensor:
         Bool [n] with at least one True.
 
     Raises:
-        ValueError: there is no such class, or no sample of it.
+        ValueError: there is no such class, or no sample (of positive weight) of it.
     """
     if not 0 <= cls < data.n_classes:
         raise ValueError(f"{function}: cls must lie in 0..{data.n_classes - 1}, got {cls}")
     members = data.labels == cls
-    if not bool(members.any()):
+    counted = members if data.weights is None else members & (data.weights > 0)
+    if not bool(counted.any()):
         raise ValueError(f"{function}: labels must contain class {cls}, got none of it among {len(members)} samples")
     return members

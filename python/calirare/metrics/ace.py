@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ._inputs import Array, Scalar, check_count, read
-from ._predictions import Predictions, class_members, confidence_and_correct, refuse_multilabel
+from ._predictions import Predictions, class_members, confidence_and_correct, present_classes, refuse_multilabel
 from .binning import BinStatistics, bin_sums, equal_frequency_bins
 
 
@@ -98,8 +98,7 @@ def macro_ace(
     check_count("macro_ace", "n_bins", n_bins)
     data = read("macro_ace", probabilities, labels, weights)
     confidence, correct = confidence_and_correct(refuse_multilabel("macro_ace", data))
-    classes = torch.unique(data.labels).tolist()
-    parts = [_of_class("macro_ace", data, confidence, correct, c, n_bins) for c in classes]
+    parts = [_of_class("macro_ace", data, confidence, correct, c, n_bins) for c in present_classes(data)]
     for statistics in parts:
         statistics.warn_if_small("macro_ace", min_count)
     return data.result(torch.stack([statistics.error()[0] for statistics in parts]).mean())

@@ -22,6 +22,7 @@ def calibration_report(
     n_ace_bins: int = 20,
     n_draws: int = 200,
     seed: int = 0,
+    weights: Array | None = None,
 ) -> dict[str, float]:
     """Prediction quality, calibration errors and their noise floors.
 
@@ -33,6 +34,7 @@ def calibration_report(
         n_ace_bins: bins of ace_minority and macro_ace.
         n_draws: draws of the noise floors.
         seed: seed of the noise floors; the same input and seed give the same numbers.
+        weights: sample weights [n] >= 0, or None.
 
     Returns:
         Plain floats under the keys recall, precision, accuracy, macro_f1, ace_minority, ace_minority_noise_floor,
@@ -44,26 +46,27 @@ def calibration_report(
         ValueError: shape or range is wrong, the task is multi-label, or no sample has class `minority`.
     """
     p = as_scores("calibration_report", "probabilities", probabilities, ndim=(1, 2)).detach().cpu()
-    data = refuse_multilabel("calibration_report", read("calibration_report", p, labels))
+    data = refuse_multilabel("calibration_report", read("calibration_report", p, labels, weights))
     class_members("calibration_report", data, minority)
     y = data.labels
     predictions = predicted_classes(data).numpy()
     true = y.numpy()
+    w = data.weights
     floors: dict[str, Any] = {"n_draws": n_draws, "seed": seed}
     values = {
-        "recall": recall(true, predictions, minority),
-        "precision": precision(true, predictions, minority),
-        "accuracy": accuracy(true, predictions),
-        "macro_f1": macro_f1(true, predictions),
-        "ace_minority": class_ace(p, y, minority, n_ace_bins),
-        "ace_minority_noise_floor": class_ace_noise_floor(p, y, minority, n_ace_bins, **floors).mean,
-        "macro_ace": macro_ace(p, y, n_ace_bins),
-        "macro_ace_noise_floor": macro_ace_noise_floor(p, y, n_ace_bins, **floors).mean,
-        "ece": ece(p, y, n_bins),
-        "ece_noise_floor": noise_floor(lambda q, drawn: ece(q, drawn, n_bins), p, **floors).mean,
-        "mce": mce(p, y, n_bins),
-        "classwise_ece": classwise_ece(p, y, n_bins),
-        "nll": nll(p, y),
-        "brier": brier(p, y),
+        "recall": recall(true, predictions, minority, weights=w),
+        "precision": precision(true, predictions, minority, weights=w),
+        "accuracy": accuracy(true, predictions, weights=w),
+        "macro_f1": macro_f1(true, predictions, weights=w),
+        "ace_minority": class_ace(p, y, minority, n_ace_bins, weights=w),
+        "ace_minority_noise_floor": class_ace_noise_floor(p, y, minority, n_ace_bins, weights=w, **floors).mean,
+        "macro_ace": macro_ace(p, y, n_ace_bins, weights=w),
+        "macro_ace_noise_floor": macro_ace_noise_floor(p, y, n_ace_bins, weights=w, **floors).mean,
+        "ece": ece(p, y, n_bins, weights=w),
+        "ece_noise_floor": noise_floor(lambda q, drawn: ece(q, drawn, n_bins, weights=w), p, **floors).mean,
+        "mce": mce(p, y, n_bins, weights=w),
+        "classwise_ece": classwise_ece(p, y, n_bins, weights=w),
+        "nll": nll(p, y, weights=w),
+        "brier": brier(p, y, weights=w),
     }
     return {name: float(value) for name, value in values.items()}

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ._inputs import Array, Metric, as_scores, check_count, check_rows, read, to_tensor
-from ._predictions import Predictions, class_members, confidence_and_correct, refuse_multilabel
+from ._predictions import Predictions, class_members, confidence_and_correct, present_classes, refuse_multilabel
 from .binning import equal_frequency_bins
 
 
@@ -74,7 +74,14 @@ def noise_floor(
 
 
 def class_ace_noise_floor(
-    probabilities: Array, labels: Array, cls: int, n_bins: int = 20, *, n_draws: int = 200, seed: int = 0
+    probabilities: Array,
+    labels: Array,
+    cls: int,
+    n_bins: int = 20,
+    *,
+    n_draws: int = 200,
+    seed: int = 0,
+    weights: Array | None = None,
 ) -> NoiseFloor:
     """What `class_ace` reads when, on the very samples it judges, accuracy equals confidence.
 
@@ -89,6 +96,7 @@ def class_ace_noise_floor(
         n_bins: M.
         n_draws: number of draws.
         seed: seed of the draws.
+        weights: as for `class_ace`.
 
     Returns:
         Mean and standard deviation over draws.
@@ -99,12 +107,18 @@ def class_ace_noise_floor(
     """
     name = "class_ace_noise_floor"
     _check_floor(name, n_bins, n_draws)
-    data = refuse_multilabel(name, read(name, probabilities, labels))
+    data = refuse_multilabel(name, read(name, probabilities, labels, weights))
     return _floor(_class_draws(name, data, cls, n_bins, n_draws, np.random.default_rng(seed)))
 
 
 def macro_ace_noise_floor(
-    probabilities: Array, labels: Array, n_bins: int = 20, *, n_draws: int = 200, seed: int = 0
+    probabilities: Array,
+    labels: Array,
+    n_bins: int = 20,
+    *,
+    n_draws: int = 200,
+    seed: int = 0,
+    weights: Array | None = None,
 ) -> NoiseFloor:
     """What `macro_ace` reads when accuracy equals confidence within every class; see `class_ace_noise_floor`.
 
@@ -114,6 +128,7 @@ def macro_ace_noise_floor(
         n_bins: M.
         n_draws: number of draws.
         seed: seed of the draws.
+        weights: as for `class_ace`.
 
     Returns:
         Mean and standard deviation over draws.
@@ -124,10 +139,9 @@ def macro_ace_noise_floor(
     """
     name = "macro_ace_noise_floor"
     _check_floor(name, n_bins, n_draws)
-    data = refuse_multilabel(name, read(name, probabilities, labels))
+    data = refuse_multilabel(name, read(name, probabilities, labels, weights))
     rng = np.random.default_rng(seed)
-    classes = torch.unique(data.labels).tolist()
-    return _floor(np.mean([_class_draws(name, data, c, n_bins, n_draws, rng) for c in classes], axis=0))
+    return _floor(np.mean([_class_draws(name, data, c, n_bins, n_draws, rng) for c in present_classes(data)], axis=0))
 
 
 def bootstrap_interval(
@@ -197,13 +211,19 @@ def _class_draws(
     """Class ACE of each draw. The confidences never change: they are sorted and binned once, in numpy for speed."""
     members = class_members(function, data, cls)
     confidence, _ = confidence_and_correct(data)
-    ordered = np.sort(confidence.detach()[members].double().cpu().numpy())
+    ordered = confidence.detach()[members].double().cpu().numpy()
+    order = np.argsort(ordered, kind="stable")
+    ordered = ordered[order]
+    share = np.full(len(order), 1 / len(order))
+    if data.weights is not None:
+        share = data.weights[members].cpu().numpy()[order]
+        share = share / share.sum()
     bins = equal_frequency_bins(len(ordered), n_bins, torch.device("cpu")).numpy()
     starts = np.flatnonzero(np.diff(bins, prepend=-1))
     values = np.empty(n_draws)
     for draw in range(n_draws):
         surplus = (rng.random(len(ordered)) < ordered) - ordered
-        values[draw] = np.abs(np.add.reduceat(surplus, starts)).sum() / len(ordered)
+        values[draw] = np.abs(np.add.reduceat(share * surplus, starts)).sum()
     return values
 
 

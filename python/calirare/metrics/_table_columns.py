@@ -1,0 +1,242 @@
+"""Columns of a table, checked; each complaint is one sentence that says where and how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calirare.errors import InputError
+
+from ._predictions import ROW_SUM_SLACK
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_frame(path: Path) -> pd.DataFrame:
+    """Reads a table file.
+
+    Args:
+        path: .csv, .tsv or .parquet.
+
+    Returns:
+        The table, rows numbered from 0.
+
+    Raises:
+        InputError: there is no such file, it cannot be read, or it has no rows.
+    """
+    import pandas as pd
+
+    readers = {".csv": pd.read_csv, ".tsv": lambda p: pd.read_csv(p, sep="\t"), ".parquet": pd.read_parquet}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise InputError(f"{path} must end in .csv, .tsv or .parquet")
+    if not path.is_file():
+        raise InputError(f"{path} is not a file: give the path of a table of predictions")
+    try:
+        frame = reader(path)
+    except ImportError as error:
+        raise InputError(f"{path} cannot be read without pyarrow: install it or give a .csv file") from error
+    except Exception as error:  # pandas and pyarrow raise a dozen kinds for a broken file
+        reason = str(error).strip().split("\n")[0]
+        text = f"{path} cannot be read as {path.suffix[1:]} ({reason}): check that the file is whole"
+        raise InputError(text) from error
+    if frame.empty:
+        raise InputError(f"{path} has no rows: give a table with one row per sample")
+    return frame.reset_index(drop=all(name is None for name in frame.index.names))
+
+
+def select_rows(frame: pd.DataFrame, where: str | None) -> pd.DataFrame:
+    """Keeps the rows that the filter names.
+
+    Args:
+        frame: the table.
+        where: "column=value", or None for all rows.
+
+    Returns:
+        At least one row, with the numbers it had.
+
+    Raises:
+        InputError: the filter is not of that form, or no row passes.
+    """
+    if where is None:
+        return frame
+    name, equals, value = where.partition("=")
+    if not equals:
+        raise InputError(f"the row filter must look like column=value, got {where!r}")
+    values = column(frame, name).astype(str)
+    chosen = frame[values == value]
+    if chosen.empty:
+        raise InputError(f"no row has {name} = {value}: values there are {some(values.unique())}")
+    return chosen
+
+
+def column(frame: pd.DataFrame, name: str) -> pd.Series:
+    """One column without missing values.
+
+    Args:
+        frame: the table.
+        name: the column.
+
+    Returns:
+        The column.
+
+    Raises:
+        InputError: it is missing, occurs twice, or has gaps.
+    """
+    if name not in frame.columns:
+        raise InputError(f"there is no column {name!r}: the table has {some(frame.columns)}")
+    values = frame[name]
+    if values.ndim > 1:
+        raise InputError(f"the column name {name!r} occurs more than once: rename one of them")
+    missing = values.isna().to_numpy()
+    if missing.any():
+        raise InputError(f"column {name!r} has no value in {_rows(frame, missing)}: fill it or drop the row")
+    return values
+
+
+def numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """One column of finite numbers.
+
+    Args:
+        frame: the table.
+        name: the column.
+
+    Returns:
+        float64 [n].
+
+    Raises:
+        InputError: a value is not a finite number.
+    """
+    import pandas as pd
+
+    values = column(frame, name)
+    found = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
+    bad = ~np.isfinite(found)
+    if bad.any():
+        got = f"got {values.iloc[int(bad.argmax())]!r} in {_rows(frame, bad)}"
+        raise InputError(f"column {name!r} must hold finite numbers, {got}")
+    return found
+
+
+def probabilities(frame: pd.DataFrame, names: Sequence[str], *, multilabel: bool) -> np.ndarray:
+    """Columns of probabilities.
+
+    Args:
+        frame: the table.
+        names: one column for P(minority), or one per class or label.
+        multilabel: the rows need not sum to one.
+
+    Returns:
+        float64 [n] or [n, C].
+
+    Raises:
+        InputError: a value is not in [0, 1], or a row of several classes does not sum to one.
+    """
+    columns = [numbers(frame, name) for name in names]
+    for name, values in zip(names, columns, strict=True):
+        _refuse(frame, name, values, (values < 0) | (values > 1), "lie in [0, 1]", "give probabilities, not logits")
+    if len(columns) == 1 and not multilabel:
+        return columns[0]
+    p = np.stack(columns, 1)
+    bad = np.abs(p.sum(1) - 1) > ROW_SUM_SLACK
+    if bad.any() and not multilabel:
+        got = f"got {p[int(bad.argmax())].sum():g} in {_rows(frame, bad)}"
+        raise InputError(f"columns {', '.join(names)} must sum to 1 in every row, {got}: give one column per class")
+    return p
+
+
+def weights(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """One column of sample weights.
+
+    Args:
+        frame: the table.
+        name: the column.
+
+    Returns:
+        float64 [n].
+
+    Raises:
+        InputError: a weight is negative, or all are zero.
+    """
+    values = numbers(frame, name)
+    _refuse(frame, name, values, values < 0, "hold weights >= 0", "correct or drop the row")
+    if not values.sum() > 0:
+        raise InputError(f"column {name!r} must hold a weight above 0, got zeros only")
+    return values
+
+
+def classes(frame: pd.DataFrame, name: str, limit: int) -> np.ndarray:
+    """One column of classes 0..limit-1.
+
+    Args:
+        frame: the table.
+        name: the column.
+        limit: number of classes.
+
+    Returns:
+        int64 [n].
+
+    Raises:
+        InputError: a value is not one of the classes.
+    """
+    values = numbers(frame, name)
+    bad = (values != np.round(values)) | (values < 0) | (values >= limit)
+    _refuse(frame, name, values, bad, f"hold classes 0 to {limit - 1}", "number the classes as the probability columns")
+    return values.astype(np.int64)
+
+
+def one_against_rest(frame: pd.DataFrame, name: str, minority: str | int) -> np.ndarray:
+    """1 where the label is the minority class, which may be a number or a name.
+
+    Args:
+        frame: the table.
+        name: the label column.
+        minority: the class as it stands there.
+
+    Returns:
+        int64 [n] with both 0 and 1.
+
+    Raises:
+        InputError: no row or every row has that class.
+    """
+    texts = column(frame, name).astype(str)
+    # 1, 1.0 and True are the same class.
+    same = {str(minority)} | ({"1", "1.0", "True"} if str(minority) in ("1", "1.0", "True") else {f"{minority}.0"})
+    rare = texts.isin(same).to_numpy()
+    if rare.all() or not rare.any():
+        what = "every row has" if rare.all() else "no row has"
+        hint = f"name the rare class; values there are {some(texts.unique())}"
+        raise InputError(f"{what} class {minority} in column {name!r}: {hint}")
+    return rare.astype(np.int64)
+
+
+def some(values: Sequence[object] | np.ndarray | pd.Index) -> str:
+    """The first ten values, as text for a message.
+
+    Args:
+        values: anything with a length.
+
+    Returns:
+        The text.
+    """
+    shown = [str(value) for value in list(values)[:10]]
+    return ", ".join(shown) + (f" and {len(values) - 10} more" if len(values) > 10 else "")
+
+
+def _refuse(frame: pd.DataFrame, name: str, values: np.ndarray, bad: np.ndarray, must: str, mend: str) -> None:
+    if bad.any():
+        got = f"got {values[int(bad.argmax())]:g} in {_rows(frame, bad)}"
+        raise InputError(f"column {name!r} must {must}, {got}: {mend}")
+
+
+def _rows(frame: pd.DataFrame, bad: np.ndarray) -> str:
+    """The first rows as a person counts them, without the header line."""
+    positions = np.flatnonzero(bad)
+    text = ", ".join(str(int(frame.index[i]) + 1) for i in positions[:3])
+    if len(positions) == 1:
+        return f"row {text}"
+    return f"rows {text}{', ...' if len(positions) > 3 else ''} ({len(positions)} rows)"

@@ -1,0 +1,128 @@
+"""Smooth calibration error: a kernel in place of bins, with a width that the data choose."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ._inputs import Array, Scalar, read, read_scores
+from ._predictions import confidence_and_correct
+
+# Cells of [0, 1]. Residuals are split between the two nearest cell centres; a value is good to about one cell.
+GRID = 4096
+
+
+def smooth_calibration_error(
+    scores: Array, outcomes: Array, *, bandwidth: float | None = None, weights: Array | None = None
+) -> Scalar:
+    """The smECE of Blasiok and Nakkiran (2023) for one event's probabilities.
+
+    smECE_s = integral over [0, 1] of |1/n sum_i (y_i - f_i) K_s(t, f_i)| dt, where K_s is the Gaussian kernel of width
+    s reflected at 0 and 1. It falls as s grows; without a bandwidth the value is the s at which smECE_s = s: no
+    setting is left, small changes of the scores change it little, and it bounds the distance to calibration.
+
+    Args:
+        scores: predicted probabilities of the event, [n], in [0, 1].
+        outcomes: 1 where it happened, else 0, [n].
+        bandwidth: s > 0; None takes the fixed point.
+        weights: sample weights [n] >= 0, or None.
+
+    Returns:
+        The error in [0, 1]: a float for numpy input, a 0-dim tensor for torch input; differentiable in the scores (at
+        the fixed point by the implicit function theorem).
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: shape or range is wrong.
+
+    Precision: the residuals lie on 4,096 cells; absolute error below 1/4096.
+    Cost: O(n + 4096) time per bandwidth tried, O(n) memory.
+    """
+    data = read_scores("smooth_calibration_error", scores, outcomes, weights)
+    _check_bandwidth("smooth_calibration_error", bandwidth)
+    return data.result(_error(data.probabilities, data.labels, data.weights, bandwidth))
+
+
+def smooth_ece(
+    probabilities: Array, labels: Array, *, bandwidth: float | None = None, weights: Array | None = None
+) -> Scalar:
+    """`smooth_calibration_error` of the confidence: how far the predicted class's probability is from its accuracy.
+
+    Args:
+        probabilities: as for `ece`.
+        labels: as for `ece`.
+        bandwidth: as for `smooth_calibration_error`.
+        weights: as for `ece`.
+
+    Returns:
+        As `smooth_calibration_error`; the mean over labels if multi-label.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: shape or range is wrong.
+    """
+    data = read("smooth_ece", probabilities, labels, weights)
+    _check_bandwidth("smooth_ece", bandwidth)
+    confidence, correct = confidence_and_correct(data)
+    if data.kind != "multilabel":
+        return data.result(_error(confidence, correct, data.weights, bandwidth))
+    columns = zip(confidence.unbind(1), correct.unbind(1), strict=True)
+    return data.result(torch.stack([_error(c, hit, data.weights, bandwidth) for c, hit in columns]).mean())
+
+
+def _check_bandwidth(function: str, bandwidth: float | None) -> None:
+    if bandwidth is not None and not 0 < bandwidth < math.inf:
+        raise ValueError(f"{function}: bandwidth must be positive and finite, got {bandwidth}")
+
+
+def _error(
+    scores: torch.Tensor, outcomes: torch.Tensor, weights: torch.Tensor | None, bandwidth: float | None
+) -> torch.Tensor:
+    spectrum = _spectrum(scores.double(), outcomes.double(), weights)
+    if bandwidth is not None:
+        return _smoothed(spectrum, torch.tensor(bandwidth, dtype=torch.float64, device=scores.device))
+    with torch.no_grad():
+        width = _fixed_point(spectrum)
+    if not scores.requires_grad:
+        return width
+    # s = F(s, scores)  =>  ds = dF / (1 - dF/ds), and dF/ds <= 0 keeps the divisor at one or more.
+    free = width.clone().requires_grad_()
+    value = _smoothed(spectrum, free)
+    (slope,) = torch.autograd.grad(value, free, retain_graph=True)
+    value = _smoothed(spectrum, width)
+    return width + (value - value.detach()) / (1 - slope)
+
+
+def _spectrum(scores: torch.Tensor, outcomes: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor:
+    """Cosine coefficients of the residuals' measure (1/n) sum_i (y_i - f_i) delta(t - f_i)."""
+    residual = outcomes - scores
+    residual = residual / len(scores) if weights is None else residual * weights / weights.sum()
+    # Position among the cell centres (g + 1/2) / GRID; what falls off an end is reflected onto the last cell.
+    position = scores * GRID - 0.5
+    left = position.detach().floor()
+    fraction = position - left
+    left = left.long()
+    cells = residual.new_zeros(GRID)
+    cells = cells.index_add(0, left.clamp(min=0), residual * (1 - fraction))
+    cells = cells.index_add(0, (left + 1).clamp(max=GRID - 1), residual * fraction)
+    # The even extension turns the reflecting kernel into a circular convolution.
+    return torch.fft.rfft(torch.cat((cells, cells.flip(0))))
+
+
+def _smoothed(spectrum: torch.Tensor, width: torch.Tensor) -> torch.Tensor:
+    """Integral of |residual * kernel|: frequency k on [0, 1] is cos(pi k t), damped by exp(-(pi k s)^2 / 2)."""
+    k = torch.arange(len(spectrum), dtype=torch.float64, device=spectrum.device)
+    damped = spectrum * torch.exp(-((math.pi * k * width) ** 2) / 2)
+    return torch.fft.irfft(damped, n=2 * GRID)[:GRID].abs().sum()
+
+
+def _fixed_point(spectrum: torch.Tensor) -> torch.Tensor:
+    """The s in [0, 1] with smECE_s = s: smECE_s falls from the finely binned error at 0 to at most 1."""
+    low = spectrum.real.new_zeros(())
+    high = torch.ones_like(low)
+    for _ in range(40):
+        middle = (low + high) / 2
+        above = _smoothed(spectrum, middle) > middle
+        low, high = torch.where(above, middle, low), torch.where(above, high, middle)
+    return (low + high) / 2

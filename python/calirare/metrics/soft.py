@@ -1,0 +1,61 @@
+"""Soft-binned ECE: every sample belongs to every bin a little, which makes the error differentiable."""
+
+from __future__ import annotations
+
+import torch
+
+from ._inputs import Array, Scalar, check_count, check_norm, read
+from ._predictions import confidence_and_correct
+
+
+def soft_ece(
+    probabilities: Array,
+    labels: Array,
+    n_bins: int = 15,
+    norm: float = 2,
+    *,
+    temperature: float = 1e-3,
+    weights: Array | None = None,
+) -> Scalar:
+    """Soft-binned ECE of the confidence (Karandikar et al. 2021): (sum_m S_m/n |A_m - C_m|^p)^(1/p).
+
+    A sample's membership in bin m is softmax_m(-(c - centre_m)^2 / temperature); S_m, C_m and A_m are the total
+    membership, the mean confidence and the mean correctness weighted by it. As the temperature falls it becomes `ece`.
+    Gradients flow through the confidences and the memberships; which class is predicted stays fixed. At zero error the
+    root has no slope: use the p-th power as a loss.
+
+    Args:
+        probabilities: as for `ece`.
+        labels: as for `ece`.
+        n_bins: M.
+        norm: p >= 1, finite.
+        temperature: > 0, in units of squared confidence; well below 1/M^2 the bins are nearly hard.
+        weights: sample weights [n] >= 0, or None.
+
+    Returns:
+        The error: a float for numpy input, a 0-dim tensor for torch input. Memory O(n M).
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: shape or range is wrong.
+    """
+    check_count("soft_ece", "n_bins", n_bins)
+    check_norm("soft_ece", norm)
+    if not 0 < temperature < float("inf"):
+        raise ValueError(f"soft_ece: temperature must be positive and finite, got {temperature}")
+    if norm == float("inf"):
+        raise ValueError("soft_ece: norm must be finite, got inf")
+    data = read("soft_ece", probabilities, labels, weights)
+    confidence, correct = confidence_and_correct(data)
+    if data.kind != "multilabel":
+        confidence, correct = confidence[:, None], correct[:, None]
+    confidence, hit = confidence.double(), correct.double()
+    centres = (torch.arange(n_bins, dtype=torch.float64, device=confidence.device) + 0.5) / n_bins
+    member = torch.softmax(-((confidence[..., None] - centres) ** 2) / temperature, dim=-1)
+    if data.weights is not None:
+        member = member * data.weights[:, None, None]
+    size = member.sum(0)
+    surplus = (member * (hit - confidence)[..., None]).sum(0)
+    gap = surplus.abs() / torch.where(size > 0, size, 1.0)
+    share = size / size.sum(1, keepdim=True)
+    return data.result(((share * gap**norm).sum(1) ** (1 / norm)).mean())

@@ -1,0 +1,225 @@
+"""Measures and pictures for anyone with a table of predictions: a CSV or Parquet file with labels and probabilities."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from calirare.errors import InputError
+
+from . import _table_columns as read
+from .ece import class_statistics, confidence_statistics
+from .multilabel_report import multilabel_report
+from .report import calibration_report
+from .smooth import smooth_ece
+
+# Below this many samples a bin's accuracy can be off by .3 through chance alone.
+SMALL_BIN = 10
+# Class diagrams beyond this many cannot be read; the picture then shows the first ones and says so.
+MAX_CLASS_PANELS = 12
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """Which columns of a table mean what.
+
+    Attributes:
+        labels: one column of classes, or several columns of 0 and 1 (multi-label).
+        probabilities: one column = P(minority), or one per class (in the order of the classes) or label.
+        before: the same columns of an earlier model, for before/after pictures; empty for none.
+        weights: column of sample weights, or None.
+        where: "column=value": only rows with that value, for example "split=test"; None for all.
+        minority: the rare class, as it stands in the label column.
+    """
+
+    labels: tuple[str, ...] = ("y",)
+    probabilities: tuple[str, ...] = ("p",)
+    before: tuple[str, ...] = ()
+    weights: str | None = None
+    where: str | None = None
+    minority: str | int = 1
+
+
+@dataclass(frozen=True)
+class Table:
+    """Checked columns.
+
+    Attributes:
+        labels: int64 [n], or [n, K] if several label columns were named.
+        probabilities: float64 [n] = P(minority) from one column, or [n, C] in the order the columns were named.
+        before: the same for the columns of an earlier model, or None.
+        weights: float64 [n], or None.
+        minority: the rare class among `labels`; 1 if there is one probability column.
+    """
+
+    labels: np.ndarray
+    probabilities: np.ndarray
+    before: np.ndarray | None
+    weights: np.ndarray | None
+    minority: int
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """What `evaluate_table` found.
+
+    Attributes:
+        values: every measure, plain floats.
+        before: the same for the earlier model's columns, or None.
+        notes: sentences about what to read with care.
+        files: what was written.
+    """
+
+    values: dict[str, float]
+    before: dict[str, float] | None
+    notes: list[str]
+    files: list[Path] = field(default_factory=list)
+
+
+def evaluate_table(
+    path: str | Path,
+    columns: TableColumns | None = None,
+    *,
+    out: str | Path | None = None,
+    n_bins: int = 15,
+    n_draws: int = 200,
+    seed: int = 0,
+) -> TableReport:
+    """Reads a table of predictions, measures their calibration and draws it.
+
+    Args:
+        path: .csv, .tsv or .parquet file with one row per sample.
+        columns: which columns mean what; None takes "y" and "p".
+        out: existing folder for metrics.json, reliability.png (single-label) and classes.png; None writes nothing.
+        n_bins: bins of the equal-width measures and of the pictures.
+        n_draws: draws of the noise floors.
+        seed: seed of the noise floors.
+
+    Returns:
+        The numbers of `calibration_report` and smooth_ece (of `multilabel_report` if several label columns were named),
+        notes and files.
+
+    Raises:
+        InputError: the file or what is in it cannot be used; the sentence says where and how to mend it.
+    """
+    columns = columns or TableColumns()
+    table = load_table(path, columns)
+    if out is not None and not Path(out).is_dir():
+        raise InputError(f"the folder {out} does not exist: create it, or name one that does")
+    settings = {"n_bins": n_bins, "n_draws": n_draws, "seed": seed}
+    values = _measure(table, table.probabilities, settings)
+    earlier = None if table.before is None else _measure(table, table.before, settings)
+    files: list[Path] = []
+    if out is not None:
+        content = values if earlier is None else {"before": earlier, "after": values}
+        files.append(Path(out) / "metrics.json")
+        files[0].write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        files += _draw(table, columns, Path(out), n_bins)
+    return TableReport(values, earlier, small_sample_notes(table, n_bins), files)
+
+
+def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
+    """Reads and checks a table of predictions.
+
+    Args:
+        path: .csv, .tsv or .parquet file with one row per sample.
+        columns: which columns mean what; None takes "y" and "p".
+
+    Returns:
+        The checked columns.
+
+    Raises:
+        InputError: the file or what is in it cannot be used.
+    """
+    columns = columns or TableColumns()
+    frame = read.select_rows(read.read_frame(Path(path)), columns.where)
+    if not columns.labels or not columns.probabilities:
+        raise InputError("name at least one label column and one probability column")
+    wanted = len(columns.probabilities)
+    if columns.before and len(columns.before) != wanted:
+        raise InputError(f"name as many earlier columns as probability columns: {wanted}, got {len(columns.before)}")
+    multilabel = len(columns.labels) > 1
+    if multilabel and len(columns.labels) != wanted:
+        raise InputError(f"name one probability column per label column: {len(columns.labels)}, got {wanted}")
+    p = read.probabilities(frame, columns.probabilities, multilabel=multilabel)
+    before = read.probabilities(frame, columns.before, multilabel=multilabel) if columns.before else None
+    weights = None if columns.weights is None else read.weights(frame, columns.weights)
+    if multilabel:
+        y = np.stack([read.classes(frame, name, 2) for name in columns.labels], 1)
+        return Table(y, p, before, weights, 1)
+    if p.ndim == 1:
+        return Table(read.one_against_rest(frame, columns.labels[0], columns.minority), p, before, weights, 1)
+    y = read.classes(frame, columns.labels[0], wanted)
+    present = [str(c) for c in np.unique(y)]
+    if str(columns.minority) not in present:
+        where = f"column {columns.labels[0]!r}: name the rare class; values there are {read.some(present)}"
+        raise InputError(f"no row has class {columns.minority} in {where}")
+    return Table(y, p, before, weights, int(columns.minority))
+
+
+def small_sample_notes(table: Table, n_bins: int = 15) -> list[str]:
+    """Sentences about bins and classes that hold too few samples to say much.
+
+    Args:
+        table: checked columns.
+        n_bins: bins of the equal-width measures.
+
+    Returns:
+        No sentence if there is nothing to say.
+    """
+    notes = []
+    statistics = class_statistics if table.labels.ndim == 2 else confidence_statistics
+    count = statistics(table.probabilities, table.labels, n_bins).count.numpy().ravel()
+    small = (count > 0) & (count < SMALL_BIN)
+    if small.any():
+        text = f"{int(small.sum())} of {int((count > 0).sum())} bins hold fewer than {SMALL_BIN} samples"
+        notes.append(f"{text} ({int(count[small].sum())} in all): read mce and those bars with care")
+    rare = int((table.labels == table.minority).sum())
+    if table.labels.ndim == 1 and rare < 20 * SMALL_BIN:
+        notes.append(f"{rare} samples of the minority class share 20 bins: read ace_minority beside its noise floor")
+    return notes
+
+
+def _measure(table: Table, p: np.ndarray, settings: dict[str, int]) -> dict[str, float]:
+    n_bins, n_draws, seed = settings["n_bins"], settings["n_draws"], settings["seed"]
+    y, w = table.labels, table.weights
+    if y.ndim == 2:
+        return multilabel_report(p, y, n_bins=n_bins, n_draws=n_draws, seed=seed, weights=w)
+    report = calibration_report(p, y, minority=table.minority, n_bins=n_bins, n_draws=n_draws, seed=seed, weights=w)
+    return {**report, "smooth_ece": float(smooth_ece(p, y, weights=w))}
+
+
+def _draw(table: Table, columns: TableColumns, out: Path, n_bins: int) -> list[Path]:
+    from calirare.plots import class_panels, confidence_panel, reliability_diagram
+
+    y = table.labels
+    states = [("", columns.probabilities, table.probabilities)]
+    if table.before is not None:
+        states = [
+            ("before: ", columns.before, table.before),
+            ("after: ", columns.probabilities, table.probabilities),
+        ]
+    files = []
+    if y.ndim == 1:
+        views = (("all samples", None), ("minority class", table.minority))
+        panels = [confidence_panel(state + name, p, y, cls=cls) for name, cls in views for state, _, p in states]
+        files.append(reliability_diagram(panels, out / "reliability.png", n_bins=n_bins, n_columns=2))
+    by_state = [class_panels(p, y, class_names=[state + name for name in names]) for state, names, p in states]
+    groups = list(zip(*by_state, strict=True))
+    panels = [panel for group in groups[:MAX_CLASS_PANELS] for panel in group]
+    left_out = len(groups) - MAX_CLASS_PANELS
+    files.append(
+        reliability_diagram(
+            panels,
+            out / "classes.png",
+            n_bins=n_bins,
+            n_columns=2 if len(states) == 2 else min(len(panels), 3),
+            title=f"the first {MAX_CLASS_PANELS} of {len(groups)}; {left_out} left out" if left_out > 0 else None,
+            x_label="predicted probability",
+            y_label="frequency",
+        )
+    )
+    return files

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from calirare import metrics
+
+
+def test_brier_decomposition_by_hand():
+    # Two bins: {.2, .4} with one event, {.8} with an event. base = 2/3.
+    p, y = np.array([0.2, 0.4, 0.8]), np.array([0, 1, 1])
+    parts = metrics.brier_decomposition(p, y, n_bins=2)
+    assert parts.reliability == pytest.approx(2 / 3 * 0.2**2 + 1 / 3 * 0.2**2, rel=1e-12, abs=0)
+    assert parts.resolution == pytest.approx(2 / 3 * (1 / 6) ** 2 + 1 / 3 * (1 / 3) ** 2, rel=1e-12, abs=0)
+    assert parts.uncertainty == pytest.approx(2 / 9, rel=1e-12, abs=0)
+    # Inside the first bin p - mean = -.1, .1 and y - mean = -.5, .5: (2 * .01 - 2 * 2 * .05) / 3.
+    assert parts.within_bin == pytest.approx((0.02 - 0.2) / 3, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("n_bins", [1, 15])
+def test_parts_add_up_to_the_score(task, n_bins, within_rounding):
+    p, y = task
+    weights = np.random.default_rng(0).random(len(y))
+    for w in (None, weights):
+        parts = metrics.brier_decomposition(p, y, n_bins, weights=w)
+        total = parts.reliability - parts.resolution + parts.uncertainty + parts.within_bin
+        within_rounding(total, metrics.brier(p, y, weights=w), terms=4 * len(y), scale=1.0)
+    assert parts.reliability >= 0
+    assert parts.resolution >= 0
+
+
+def test_multilabel_parts_are_means_over_labels():
+    rng = np.random.default_rng(0)
+    p, y = rng.random((80, 3)), rng.integers(0, 2, (80, 3))
+    parts = np.array(metrics.brier_decomposition(p, y))
+    single = np.mean([metrics.brier_decomposition(p[:, k], y[:, k]) for k in range(3)], axis=0)
+    assert np.abs(parts - single).max() < 1e-14
+
+
+def test_torch_parts_are_tensors():
+    parts = metrics.brier_decomposition(torch.tensor([0.2, 0.8]), torch.tensor([0, 1]))
+    assert all(isinstance(part, torch.Tensor) and part.dtype == torch.float32 for part in parts)
+
+
+def test_sharpness_is_the_variance(task):
+    p, _ = task
+    expected = p.var() if p.ndim == 1 else p.var(0).sum()
+    assert metrics.sharpness(p) == pytest.approx(expected, rel=1e-12, abs=0)
+    if p.ndim == 1:
+        assert metrics.sharpness(np.stack((1 - p, p), 1)) == pytest.approx(expected, rel=1e-12, abs=0)
+        assert metrics.sharpness(p.tolist()) == pytest.approx(expected, rel=1e-12, abs=0)
+    else:
+        weights = np.arange(len(p))
+        mean = np.average(p, axis=0, weights=weights)
+        expected = np.average((p - mean) ** 2, axis=0, weights=weights).sum()
+        assert metrics.sharpness(p, weights=weights) == pytest.approx(expected, rel=1e-12, abs=0)
+    labels = np.random.default_rng(0).random((50, 2))
+    assert metrics.sharpness(labels, multilabel=True) == pytest.approx(labels.var(0).mean(), rel=1e-12, abs=0)
+
+
+def test_slope_against_sklearn():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=2000) * 2
+    y = rng.random(2000) < 1 / (1 + np.exp(-(0.6 * z - 0.5)))
+    weights = rng.integers(1, 4, 2000)
+    p = 1 / (1 + np.exp(-z))
+    for w in (None, weights):
+        line = metrics.calibration_line(p, y, weights=w)
+        fit = LogisticRegression(C=np.inf, tol=1e-10, solver="newton-cholesky").fit(z[:, None], y, sample_weight=w)
+        assert line.slope == pytest.approx(fit.coef_[0, 0], rel=1e-6, abs=0)
+        assert line.intercept == pytest.approx(fit.intercept_[0], rel=1e-6, abs=0)
+    assert abs(line.slope - 0.6) < 0.1
+
+
+def test_calibration_in_the_large_balances_the_total():
+    rng = np.random.default_rng(1)
+    p = rng.uniform(0.05, 0.95, 500)
+    y = rng.random(500) < p**2
+    shift = metrics.calibration_line(p, y).in_the_large
+    moved = 1 / (1 + np.exp(-(np.log(p / (1 - p)) + shift)))
+    assert shift < 0
+    assert moved.mean() == pytest.approx(y.mean(), rel=1e-9, abs=0)
+
+
+def test_certain_scores_do_not_break_the_line():
+    line = metrics.calibration_line([0.0, 1.0, 0.5, 1.0, 0.0, 0.4], [0, 1, 1, 0, 1, 0])
+    assert np.isfinite(line).all()
+
+
+@pytest.mark.parametrize(
+    ("scores", "outcomes", "message"),
+    [
+        ([0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1], "must overlap"),
+        ([0.1, 0.2], [1, 1], "both 0 and 1"),
+        ([0.3, 0.3], [0, 1], "must differ"),
+        ([0.3, 0.3], [0, 2], "outcomes must lie in"),
+        ([0.3, 0.3], [0], "outcomes must have shape"),
+    ],
+)
+def test_no_line_is_said_so(scores, outcomes, message):
+    with pytest.raises(ValueError, match=message):
+        metrics.calibration_line(scores, outcomes)

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calirare import metrics
+from calirare.errors import InputError
+from calirare.metrics.table import TableColumns, evaluate_table, load_table
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.5, 1.5, 300)
+    y = (rng.random(300) < p).astype(int)
+    q = p**2 / (p**2 + (1 - p) ** 2)
+    split = np.where(np.arange(300) < 100, "val", "test")
+    return pd.DataFrame({"y": y, "p": p, "q": q, "p0": 1 - p, "w": 1.0, "split": split})
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet"])
+def test_same_numbers_as_the_library(frame, tmp_path, suffix):
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+    path = tmp_path / f"preds.{suffix}"
+    writers = {
+        "csv": lambda: frame.to_csv(path, index=False),
+        "tsv": lambda: frame.to_csv(path, index=False, sep="\t"),
+        "parquet": lambda: frame.to_parquet(path),
+    }
+    writers[suffix]()
+    report = evaluate_table(path, n_draws=20)
+    expected = metrics.calibration_report(frame["p"].to_numpy(), frame["y"].to_numpy(), n_draws=20)
+    assert {key: report.values[key] for key in expected} == expected
+    assert report.values["smooth_ece"] == metrics.smooth_ece(frame["p"].to_numpy(), frame["y"].to_numpy())
+    assert report.before is None
+    assert report.files == []
+
+
+def test_writes_numbers_and_pictures(frame, tmp_path):
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
+    report = evaluate_table(path, TableColumns(before=("q",), where="split=test"), out=tmp_path, n_draws=10)
+    assert [file.name for file in report.files] == ["metrics.json", "reliability.png", "classes.png"]
+    assert all(file.stat().st_size > 0 for file in report.files)
+    content = json.loads((tmp_path / "metrics.json").read_text())
+    assert content == {"before": report.before, "after": report.values}
+    test_rows = frame[frame["split"] == "test"]
+    assert report.values["ece"] == metrics.ece(test_rows["p"].to_numpy(), test_rows["y"].to_numpy())
+    assert report.before["ece"] == metrics.ece(test_rows["q"].to_numpy(), test_rows["y"].to_numpy())
+    assert any("minority class" in note for note in report.notes)
+
+
+def test_several_classes(frame, tmp_path):
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
+    table = load_table(path, TableColumns(probabilities=("p0", "p"), minority="0", weights="w"))
+    assert table.probabilities.shape == (300, 2)
+    assert table.minority == 0
+    report = evaluate_table(path, TableColumns(probabilities=("p0", "p"), minority=0), out=tmp_path, n_draws=5)
+    y, p = frame["y"].to_numpy(), frame[["p0", "p"]].to_numpy()
+    assert report.values["ace_minority"] == metrics.class_ace(p, y, 0)
+
+
+def test_several_labels(frame, tmp_path):
+    path = tmp_path / "preds.csv"
+    frame["z"] = 1 - frame["y"]
+    frame.to_csv(path, index=False)
+    columns = TableColumns(labels=("y", "z"), probabilities=("p", "q"))
+    report = evaluate_table(path, columns, out=tmp_path, n_draws=5)
+    p, y = frame[["p", "q"]].to_numpy(), frame[["y", "z"]].to_numpy()
+    assert report.values["hamming_loss"] == pytest.approx(((p > 0.5) != y).mean(), rel=1e-12, abs=0)
+    assert report.values["subset_accuracy"] == pytest.approx(((p > 0.5) == y).all(1).mean(), rel=1e-12, abs=0)
+    assert report.values["classwise_ece"] == metrics.classwise_ece(p, y)
+    assert [file.name for file in report.files] == ["metrics.json", "classes.png"]
+
+
+@pytest.mark.parametrize(
+    ("values", "minority"),
+    [(["fraud", "fine"], "fraud"), ([1.0, 0.0], 1), ([True, False], 1), ([2, 0], 2), ([2.0, 0.0], 2), ([1, 0], "1")],
+)
+def test_labels_may_be_names_or_numbers(tmp_path, values, minority):
+    path = tmp_path / "preds.csv"
+    pd.DataFrame({"y": values * 2, "p": [0.9, 0.1, 0.8, 0.2]}).to_csv(path, index=False)
+    assert load_table(path, TableColumns(minority=minority)).labels.tolist() == [1, 0, 1, 0]
+
+
+def complaint(tmp_path, frame, **columns) -> str:
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
+    with pytest.raises(InputError) as caught:
+        load_table(path, TableColumns(**columns))
+    return str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match="is not a file"):
+        load_table(tmp_path / "absent.csv")
+    with pytest.raises(InputError, match=r"must end in \.csv"):
+        load_table(tmp_path / "preds.xlsx")
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(InputError, match="cannot be read as csv"):
+        load_table(tmp_path / "empty.csv")
+    (tmp_path / "header.csv").write_text("y,p\n")
+    with pytest.raises(InputError, match="has no rows"):
+        load_table(tmp_path / "header.csv")
+    (tmp_path / "noise.csv").write_bytes(b"\xff\xfe\x00\x01\x02")
+    with pytest.raises(InputError, match="cannot be read as csv"):
+        load_table(tmp_path / "noise.csv")
+    pytest.importorskip("pyarrow")
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(InputError, match="cannot be read as parquet"):
+        load_table(tmp_path / "cut.parquet")
+
+
+def test_columns_that_cannot_be_used(frame, tmp_path):
+    assert "there is no column 'prob': the table has y, p, q" in complaint(tmp_path, frame, probabilities=("prob",))
+    assert "there is no column 'label'" in complaint(tmp_path, frame, labels=("label",))
+    assert "no row has split = train: values there are val, test" in complaint(tmp_path, frame, where="split=train")
+    assert "must look like column=value" in complaint(tmp_path, frame, where="split")
+    assert "no row has class 7" in complaint(tmp_path, frame, minority=7)
+    assert "must sum to 1 in every row" in complaint(tmp_path, frame, probabilities=("p", "q"))
+    assert "as many earlier columns" in complaint(tmp_path, frame, before=("p", "q"))
+    assert "one probability column per label" in complaint(tmp_path, frame, labels=("y", "y"))
+    assert "no row has class 9" in complaint(tmp_path, frame, probabilities=("p0", "p"), minority=9)
+    assert "at least one label column" in complaint(tmp_path, frame, labels=())
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("p", 1.5, "column 'p' must lie in [0, 1], got 1.5 in row 4"),
+        ("p", -0.1, "column 'p' must lie in [0, 1], got -0.1 in row 4"),
+        ("p", np.inf, "column 'p' must hold finite numbers"),
+        ("p", np.nan, "column 'p' has no value in row 4"),
+        ("p", "high", "column 'p' must hold finite numbers, got 'high' in row 4"),
+        ("y", np.nan, "column 'y' has no value in row 4"),
+        ("w", -1.0, "column 'w' must hold weights >= 0, got -1 in row 4"),
+    ],
+)
+def test_bad_values_are_located(frame, tmp_path, column, value, message):
+    frame[column] = frame[column].astype(object)
+    frame.loc[3, column] = value
+    assert message in complaint(tmp_path, frame, weights="w")
+
+
+def test_bad_classes_are_located(frame, tmp_path):
+    frame.loc[[2, 5, 7, 8], "y"] = 2
+    message = complaint(tmp_path, frame, probabilities=("p0", "p"))
+    assert "column 'y' must hold classes 0 to 1, got 2 in rows 3, 6, 8, ... (4 rows)" in message
+
+
+def test_one_class_only(frame, tmp_path):
+    frame["y"] = 1
+    assert "every row has class 1" in complaint(tmp_path, frame)
+
+
+def test_row_numbers_survive_the_filter(frame, tmp_path):
+    frame.loc[150, "p"] = 2.0
+    assert "in row 151" in complaint(tmp_path, frame, where="split=test")
+
+
+def test_missing_folder(frame, tmp_path):
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
+    with pytest.raises(InputError, match="does not exist"):
+        evaluate_table(path, out=tmp_path / "absent")
