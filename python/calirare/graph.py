@@ -59,7 +59,7 @@ class Graph:
         >>> from calirare_ext import Csr
         >>> a = Csr.from_coo(torch.tensor([0, 1]), torch.tensor([1, 0]), None, (2, 2))
         >>> Graph(a, torch.ones(2, 3), torch.tensor([0, 1]))
-        Graph('graph': 2 nodes, 2 directed edges, 3 features, 2 classes)
+        Graph('graph': 2 nodes, 2 directed edges, 3 features, 2 classes, '1' is rare with 50.00 %)
     """
 
     adjacency: Csr

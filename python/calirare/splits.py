@@ -203,8 +203,8 @@ def _draw_per_class(
         members = np.flatnonzero(free & (y == k))
         if len(members) < number:
             raise InputError(
-                f"split: every class must have at least {label_rate} nodes free to train on, but {_named(k, names)} has "
-                f"{len(members) + label_rate - int(number)}: lower label_rate (command line: --label-rate)"
+                f"split: every class must have at least {label_rate} nodes free to train on, but {_named(k, names)} "
+                f"has {len(members) + label_rate - int(number)}: lower label_rate (command line: --label-rate)"
             )
         drawn.append(rng.choice(members, int(number), replace=False))
     return np.concatenate(drawn) if drawn else np.empty(0, dtype=np.int64)

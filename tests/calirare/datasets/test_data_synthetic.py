@@ -28,6 +28,12 @@ def test_what_is_built_unchecked_passes_every_check(labels, n_nodes, mean_degree
     assert set(graph.y.tolist()) == {0, 1}
 
 
+def test_tiny_graphs_of_every_seed_are_built():
+    for seed in range(60):
+        graph = synthetic_rare(10, share=0.5, mean_degree=1, n_features=1, seed=seed)
+        check_adjacency(graph.adjacency, "synthetic")
+
+
 def test_the_seed_decides_everything():
     first, again, other = (synthetic_rare(2000, n_features=8, seed=seed) for seed in (5, 5, 6))
     for part in ("x", "y", "posterior"):
@@ -171,9 +177,10 @@ def test_a_simulated_graph_survives_its_file(tmp_path):
         {"share": 0.0},
         {"share": 1.0},
         {"share": float("nan")},
-        {"mean_degree": 0},
+        {"mean_degree": 0.99},
         {"mean_degree": 100},
         {"n_features": 0},
+        {"degree_exponent": 2},
         {"homophily": 1.1},
         {"separation": -1},
         {"separation": float("inf")},
