@@ -1,0 +1,45 @@
+# `make demo` and `make test` start from a fresh clone; everything they install goes into $(VENV).
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV ?= .venv
+PINS := .ci/constraints.txt
+BIN := $(VENV)/bin
+SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
+PY_DIRS := python calirare_ext tests benchmarks setup.py
+
+.PHONY: setup demo test lint format bench gpu clean
+
+# Dependencies: again only when the pins or the project's own list change.
+$(VENV)/.dependencies: pyproject.toml $(PINS)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -c $(PINS) $(TORCH)
+	$(BIN)/python -m pip install -q -c $(PINS) setuptools cmake ninja
+	$(BIN)/python .ci/requirements.py | $(BIN)/python -m pip install -q -c $(PINS) -r /dev/stdin
+	touch $@
+
+# The extension: again only when a source changes.
+$(VENV)/.built: $(VENV)/.dependencies setup.py CMakeLists.txt $(SOURCES)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install -q --no-build-isolation --no-deps -e .
+	touch $@
+
+setup: $(VENV)/.built
+
+demo: setup
+	$(BIN)/calirare train --dataset digits --out runs/demo --overwrite
+
+test: setup lint
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff format --check $(PY_DIRS)
+	$(BIN)/ruff check $(PY_DIRS)
+	$(BIN)/clang-format --dry-run --Werror $(SOURCES)
+	$(BIN)/mypy -p calirare -p calirare_ext
+
+format: setup
+	$(BIN)/ruff format $(PY_DIRS)
+	$(BIN)/ruff check --fix $(PY_DIRS)
+	$(BIN)/clang-format -i $(SOURCES)
+
+clean:
+	rm -rf build $(VENV)/.built calirare_ext/_C*.so

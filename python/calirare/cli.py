@@ -1,0 +1,193 @@
+"""The command line: `calirare --help`. Exit codes: 0 done, 1 failure, 2 bad usage or input."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from calirare.errors import InputError
+
+DEBUG = "--debug"
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs.",
+    epilog="Every command takes --debug, which shows the whole traceback of an error.",
+)
+
+Run = Annotated[Path, typer.Option("--run", help="Folder written by `calirare train`.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+
+
+@app.command()
+def train(
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Name (see `calirare datasets`), .npz file, or edge table (CSV, Parquet). [default: digits]"),
+    ] = None,
+    root: Annotated[str | None, typer.Option(help="Folder to look for named data sets in.")] = None,
+    minority: Annotated[str | None, typer.Option(help="Name or number of the rare class.")] = None,
+    label_rate: Annotated[int | None, typer.Option(help="Training labels per class. [default: 20]")] = None,
+    split: Annotated[str | None, typer.Option(help="public or random. [default: public where there is one]")] = None,
+    features: Annotated[str | None, typer.Option(help="Node table that belongs to an edge table.")] = None,
+    label: Annotated[str | None, typer.Option(help="Column of the labels in the node table.")] = None,
+    weight: Annotated[str | None, typer.Option(help="Column of the weights in the edge table.")] = None,
+    duplicates: Annotated[str | None, typer.Option(help="Repeated edges: error, drop or sum. [default: error]")] = None,
+    self_loops: Annotated[str | None, typer.Option(help="Self loops: error, drop or keep. [default: error]")] = None,
+    symmetrize: Annotated[bool, typer.Option("--symmetrize", help="Add the missing direction of every edge.")] = False,
+    download: Annotated[bool, typer.Option("--download", help="Fetch a named data set that is not there.")] = False,
+    method: Annotated[
+        str | None, typer.Option(help="jackknife, calirare, ts or uncalibrated. [default: jackknife]")
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="Population the probabilities are right for: balanced or population. [default: balanced]"),
+    ] = None,
+    epochs: Annotated[str | None, typer.Option(help="Number, or auto: by leave-one-out loss. [default: auto]")] = None,
+    hidden: Annotated[int | None, typer.Option(help="Width of the hidden layer. [default: 16]")] = None,
+    n_layers: Annotated[int | None, typer.Option(help="Layers. [default: 2]")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Of the hidden units. [default: 0.5]")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Of Adam. [default: 0.01]")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Penalty mu / 2 |theta|^2. [default: 0.0005]")] = None,
+    coverage: Annotated[float | None, typer.Option(help="Of the jackknife intervals. [default: 0.9]")] = None,
+    damping: Annotated[
+        str | None, typer.Option(help="Number, or auto: until leave-one-out agrees with held-out loss. [default: auto]")
+    ] = None,
+    folds: Annotated[int | None, typer.Option(help="Folds of that check; 0 leaves it out. [default: 5]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random. [default: 0]")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda. [default: auto]")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/run"),
+    config: Annotated[Path | None, typer.Option(help="YAML file with any of these settings.")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train, calibrate and explain a network on a graph; write a run's folder.
+
+    The folder holds config.yaml, metrics.json, predictions.csv, model.safetensors, reliability.png, intervals.png and
+    log.txt. Options given here win over --config.
+    """
+    from calirare.commands.train import run_train
+    from calirare.config import Settings, read_yaml
+
+    given = {name: value for name, value in locals().items() if name in _DATA and value not in (None, False)}
+    tuned: dict[str, Any] = {
+        "method": method,
+        "target": target,
+        "epochs": _number_or_auto("epochs", epochs, int),
+        "hidden": hidden,
+        "n_layers": n_layers,
+        "dropout": dropout,
+        "learning_rate": learning_rate,
+        "weight_decay": weight_decay,
+        "coverage": coverage,
+        "damping": _number_or_auto("damping", damping, float),
+        "folds": folds,
+        "seed": seed,
+        "device": device,
+    }
+    values = {} if config is None else read_yaml(config)
+    values |= given | {name: value for name, value in tuned.items() if value is not None}
+    where = "command line" if config is None else f"config {config}"
+    settings = Settings.from_mapping({k: v for k, v in values.items() if k not in _DATA}, where)
+    data = {"dataset": "digits", "root": None, "seed": settings.seed} | {k: v for k, v in values.items() if k in _DATA}
+    run_train(data, settings, out, overwrite=overwrite)
+
+
+# Settings that `calirare.datasets.load_dataset` takes; the rest are `calirare.config.Settings`.
+_DATA = (
+    "dataset",
+    "root",
+    "minority",
+    "label_rate",
+    "split",
+    "features",
+    "label",
+    "weight",
+    "duplicates",
+    "self_loops",
+    "symmetrize",
+    "download",
+)
+
+
+@app.command()
+def eice(
+    run: Run,
+    nodes: Annotated[str, typer.Option(help="train, val, test or all.")] = "val",
+    coverage: Annotated[float | None, typer.Option(help="Of the intervals. [default: the run's]")] = None,
+) -> None:
+    """Recompute uncertainty, ICE and EICE of a saved run."""
+    from calirare.commands.saved import run_eice
+
+    run_eice(run, nodes, coverage)
+
+
+@app.command()
+def predict(
+    run: Run,
+    graph: Annotated[Path, typer.Option(help="Graph to score, .npz.")],
+    out: Annotated[Path | None, typer.Option(help="CSV to write. [default: in the run's folder]")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Score a graph with a saved run."""
+    from calirare.commands.saved import run_predict
+
+    run_predict(run, graph, out, overwrite=overwrite)
+
+
+@app.command()
+def datasets(root: Annotated[str | None, typer.Option(help="Folder to look in.")] = None) -> None:
+    """List the data sets, where they are looked for and how to get them."""
+    from calirare.commands.datasets import run_datasets
+
+    run_datasets(root)
+
+
+@app.command()
+def doctor() -> None:
+    """Print what was built, and check every kernel against its reference."""
+    from calirare.commands.doctor import run_doctor
+
+    if not run_doctor():
+        raise typer.Exit(1)
+
+
+def _number_or_auto(name: str, text: str | None, kind: type[int] | type[float]) -> int | float | str | None:
+    if text is None or text == "auto":
+        return text
+    try:
+        return kind(text)
+    except ValueError:
+        raise InputError(f"--{name} must be a number or auto, got {text!r}") from None
+
+
+def main() -> None:
+    """Runs the command line; the entry point of the `calirare` script."""
+    debug = DEBUG in sys.argv[1:]
+    arguments = [argument for argument in sys.argv[1:] if argument != DEBUG]
+    try:
+        app(args=arguments, prog_name="calirare")
+    except InputError as error:
+        if debug:
+            raise
+        print(f"calirare: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:
+        # The reader of the output went away: not a fault; keep the interpreter from flushing into the closed pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:
+        if debug:
+            raise
+        print(f"calirare: failed: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""`calirare datasets`: what can be loaded, where it is looked for and how to get it."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from calirare.datasets import dataset_table
+
+
+def run_datasets(root: str | None) -> None:
+    """Prints every known data set."""
+    rows = dataset_table(root)
+    table = Table()
+    for name in ("data set", "nodes", "directed edges", "features", "rare class", "share", "split", "found"):
+        numeric = name in ("nodes", "directed edges", "features", "share")
+        table.add_column(name, justify="right" if numeric else "left")
+    for row in rows:
+        found = "embedded" if not row.looked_for else "yes" if row.available else "no"
+        table.add_row(
+            row.name,
+            f"{row.n_nodes:,}",
+            f"{row.n_edges:,}",
+            f"{row.n_features:,}",
+            row.minority,
+            f"{row.minority_share:.2%}",
+            row.split,
+            found,
+        )
+    console = Console(width=None if Console().is_terminal else 120)
+    console.print(table, highlight=False)
+    for row in rows:
+        if row.found is not None:
+            print(f"{row.name}: {row.found}")
+        elif row.looked_for:
+            print(f"{row.name}: looked for {', '.join(str(path) for path in row.looked_for)}; {row.how}")

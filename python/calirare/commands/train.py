@@ -1,0 +1,140 @@
+"""`calirare train`: the main job, from a data set to a run's folder."""
+
+from __future__ import annotations
+
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from calirare.config import Settings
+from calirare.console import Reporter
+from calirare.datasets import load_dataset
+from calirare.judgement import judge, judged_logits, judged_nodes
+from calirare.pipeline import Outcome, train
+from calirare.plots import confidence_panel, interval_diagram, reliability_diagram
+from calirare.run import fresh_folder, predictions, save_model, write_config, write_json, write_predictions
+from calirare_ext import __version__
+
+ROWS = (
+    ("recall", "recall of the rare class"),
+    ("precision", "precision of the rare class"),
+    ("macro_f1", "macro-F1"),
+    ("ace_minority", "ACE of the rare class"),
+    ("macro_ace", "Macro-ACE"),
+    ("ece", "ECE"),
+    ("nll", "NLL"),
+    ("brier", "Brier score"),
+)
+FLOORS = {"ace_minority", "macro_ace", "ece"}
+
+
+def run_train(data: dict[str, Any], settings: Settings, out: Path, *, overwrite: bool) -> None:
+    """Trains on a data set, writes the run's folder and prints what calibration did.
+
+    Args:
+        data: keywords of `load_dataset` under its names, `dataset` for the name.
+        settings: how to train.
+        out: the run's folder.
+        overwrite: replace a folder that is there.
+
+    Raises:
+        InputError: the data set, a setting or the folder cannot be used; nothing is left behind.
+    """
+    started = time.perf_counter()
+    with fresh_folder(out, overwrite=overwrite) as folder, Reporter() as reporter:
+        options = {name: value for name, value in data.items() if name not in ("dataset", "root")}
+        graph = load_dataset(data["dataset"], data["root"], **options)
+        reporter.say(str(graph))
+        outcome = train(graph, settings, report=reporter)
+        metrics = judge(outcome)
+        for note in outcome.notes:
+            reporter.say(f"note: {note}")
+        write_config(outcome, data, folder / "config.yaml")
+        write_json(metrics, folder / "metrics.json")
+        chosen = outcome.probabilities(outcome.settings.target)
+        raw = outcome.probabilities()[:, 1]
+        write_predictions(predictions(graph, raw, chosen, outcome.jackknife, graph.split), folder)
+        save_model(outcome, folder / "model.safetensors")
+        draw(outcome, folder)
+        _log(reporter, outcome, time.perf_counter() - started)
+        (folder / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
+        names = sorted(path.name for path in folder.iterdir())
+    print_summary(outcome, metrics)
+    for name in names:
+        print(out / name)
+
+
+def draw(outcome: Outcome, folder: Path) -> None:
+    """Draws `reliability.png` and `intervals.png` of the judged nodes."""
+    judged_on, nodes = judged_nodes(outcome)
+    logits = judged_logits(outcome, judged_on, nodes).cpu()
+    y = outcome.graph.y
+    assert y is not None
+    labels, result = y[nodes].cpu(), outcome.jackknife
+    before = torch.softmax(logits, 1)
+    sides = [("before calibration", before)]
+    if outcome.calibrator is not None:
+        sides.append((f"after, target {outcome.settings.target}", outcome.calibrator.transform(logits)))
+    rare = outcome.graph.class_names[1]
+    panels = [confidence_panel(f"all nodes, {side}", p, labels) for side, p in sides]
+    panels += [confidence_panel(f"nodes of {rare}, {side}", p, labels, cls=1) for side, p in sides]
+    title = f"{outcome.graph.name}: is the predicted class right as often as it says? ({judged_on} nodes)"
+    reliability_diagram(panels, folder / "reliability.png", n_columns=len(sides), title=title)
+    chosen = outcome.probabilities(outcome.settings.target)[:, 1]
+    interval_diagram(
+        result.lower[nodes].cpu(),
+        result.upper[nodes].cpu(),
+        chosen[nodes].detach().cpu(),
+        labels,
+        folder / "intervals.png",
+        class_names=(outcome.graph.class_names[0], rare),
+        title=f"{outcome.graph.name}: P({rare}) with its {result.coverage:.0%} jackknife interval ({judged_on} nodes)",
+    )
+
+
+def print_summary(outcome: Outcome, metrics: dict[str, Any]) -> None:
+    """Prints the table before and after calibration."""
+    facts, target = metrics["graph"], metrics["target"]
+    sides = [("raw", "before")]
+    for name in metrics["report"]:
+        if name != "raw":
+            sides.append((name, f"after, {name}" + (" *" if name == target else "")))
+    judged = f"{metrics['n_judged']:,} {metrics['judged_on']} nodes, {metrics['n_judged_rare']} of them rare"
+    table = Table(title=f"{facts['name']}: {judged}", title_justify="left")
+    table.add_column("measure")
+    for _, title in sides:
+        table.add_column(title, justify="right")
+    for key, label in ROWS:
+        cells = []
+        for side, _ in sides:
+            report = metrics["report"][side]
+            floor = f" (floor {report[key + '_noise_floor']:.3f})" if key in FLOORS else ""
+            cells.append(f"{report[key]:.3f}{floor}")
+        table.add_row(label, *cells)
+    eice = {"raw": metrics["eice"]["before"], target: metrics["eice"]["after"]}
+    table.add_row("EICE, all nodes", *(f"{eice[side]:.3f}" if side in eice else "" for side, _ in sides))
+    console = Console(width=None if Console().is_terminal else 120)
+    console.print(table, highlight=False)
+    print("floor: what a perfectly calibrated model scores on as many nodes by chance")
+    if len(sides) > 1:
+        print(f"* the probabilities in predictions.csv (target {target}); the other target: --target")
+    covered = metrics["interval_coverage"]
+    shown = ", ".join(f"{name} {covered[name]:.1%}" for name in ("all", "rare", "rest") if covered[name] is not None)
+    print(f"intervals hold the label: {shown} (wanted {covered['wanted']:.0%})")
+    if metrics["agreement"] is not None:
+        print(f"leave-one-out check: {metrics['agreement']['verdict']} ({metrics['agreement']['reason']})")
+    for note in outcome.notes:
+        print(f"note: {note}")
+
+
+def _log(reporter: Reporter, outcome: Outcome, seconds: float) -> None:
+    reporter.log(f"calirare {__version__}, torch {torch.__version__}, Python {platform.python_version()}")
+    reporter.log(f"device {outcome.graph.device}, {torch.get_num_threads()} threads")
+    for stage, spent in outcome.seconds.items():
+        reporter.log(f"{stage}: {spent:.3f} s")
+    reporter.log(f"everything but imports: {seconds:.3f} s")

@@ -1,0 +1,68 @@
+"""What a job says while it runs: progress bars on a terminal, plain lines when piped, and a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+PLAIN_STEPS = 4  # lines per stage when piped
+
+
+class Reporter:
+    """Shows stages and keeps the lines for `log.txt`. Everything goes to stderr; results go to stdout.
+
+    Attributes:
+        lines: what was said, each with the seconds since the start.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._console = Console(stderr=True)
+        self._started = time.perf_counter()
+        self._shown: dict[str, int] = {}
+        self._tasks: dict[str, TaskID] = {}
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> Self:
+        """Starts the bars where there is a terminal."""
+        if sys.stderr.isatty():
+            columns = (TextColumn("{task.description:12}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._progress = Progress(*columns, console=self._console)
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stops the bars."""
+        if self._progress is not None:
+            self._progress.stop()
+
+    def say(self, line: str) -> None:
+        """Shows and logs one line."""
+        self.log(line)
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def log(self, line: str) -> None:
+        """Logs one line without showing it."""
+        self.lines.append(f"{time.perf_counter() - self._started:9.3f} s  {line}")
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Shows how far a stage is."""
+        if self._progress is not None:
+            if stage not in self._tasks:
+                self._tasks[stage] = self._progress.add_task(stage, total=total)
+            self._progress.update(self._tasks[stage], completed=done, total=total)
+        step = done * PLAIN_STEPS // max(total, 1)
+        if step > self._shown.get(stage, 0):
+            self._shown[stage] = step
+            line = f"{stage}: {done} of {total}"
+            if self._progress is None:
+                self.say(line)
+            else:
+                self.log(line)

@@ -1,0 +1,91 @@
+"""How good a run is: every number of metrics.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calirare.calibration import TARGETS
+from calirare.metrics import calibration_report, coverage
+from calirare.pipeline import Outcome
+
+
+def judged_nodes(outcome: Outcome) -> tuple[str, Tensor]:
+    """Returns what the run is judged on: the labelled test nodes, or else the labelled nodes without their own label.
+
+    Returns:
+        "test" or "leave-one-out", and the nodes.
+    """
+    split, y = outcome.graph.split, outcome.graph.y
+    assert split is not None
+    assert y is not None
+    test = split.test[y[split.test] >= 0]
+    return ("test", test) if test.numel() and bool((y[test] == 1).any()) else ("leave-one-out", outcome.fit.nodes)
+
+
+def judged_logits(outcome: Outcome, judged_on: str, nodes: Tensor) -> Tensor:
+    """Returns the logits the judgement is about, [n, k]: no node's own label has a say in them."""
+    return outcome.logits[nodes] if judged_on == "test" else outcome.jackknife.own_loo_logits.to(outcome.logits.dtype)
+
+
+def judge(outcome: Outcome) -> dict[str, Any]:
+    """Returns everything `metrics.json` holds: plain numbers and strings, no timings, deterministic."""
+    judged_on, nodes = judged_nodes(outcome)
+    logits, y = judged_logits(outcome, judged_on, nodes), outcome.graph.y
+    assert y is not None
+    labels = y[nodes].cpu()
+    reports = {"raw": calibration_report(torch.softmax(logits, 1).cpu(), labels)}
+    for target, calibrator in outcome.calibrators.items():
+        reports[target] = calibration_report(calibrator.transform(logits).cpu(), labels)
+    result, agreement = outcome.jackknife, outcome.agreement
+    diagnostics = {name: value for name, value in result.diagnostics.items() if name != "seconds"}
+    states = {target: outcome.calibrators[target].state() for target in TARGETS if target in outcome.calibrators}
+    return {
+        "graph": _graph_facts(outcome),
+        "method": outcome.settings.method,
+        "target": outcome.settings.target,
+        "epochs": outcome.epochs,
+        "judged_on": judged_on,
+        "n_judged": int(nodes.numel()),
+        "n_judged_rare": int((labels == 1).sum()),
+        "report": reports,
+        "eice": {"before": outcome.eice_before, "after": result.eice},
+        "interval_coverage": {"wanted": result.coverage, **_coverages(outcome, nodes)},
+        "leave_one_out": diagnostics,
+        "agreement": None if agreement is None else vars(agreement),
+        "calibrators": states,
+        "notes": outcome.notes,
+    }
+
+
+def _graph_facts(outcome: Outcome) -> dict[str, Any]:
+    graph, split = outcome.graph, outcome.graph.split
+    assert split is not None
+    return {
+        "name": graph.name,
+        "nodes": graph.n_nodes,
+        "directed_edges": graph.n_edges,
+        "features": graph.n_features,
+        "rare_class": graph.class_names[1],
+        "rare_share": graph.minority_share,
+        "split": split.name,
+        "train": int(split.train.numel()),
+        "val": int(split.val.numel()),
+        "test": int(split.test.numel()),
+        "labels_trained_on": int(outcome.fit.nodes.numel()),
+    }
+
+
+def _coverages(outcome: Outcome, nodes: Tensor) -> dict[str, float | None]:
+    """Returns how often the interval of P(rare) holds the label (0 or 1), for all judged nodes and per class."""
+    result, y = outcome.jackknife, outcome.graph.y
+    assert y is not None
+    labels = y[nodes]
+    out: dict[str, float | None] = {}
+    for name, chosen in (("all", labels >= 0), ("rare", labels == 1), ("rest", labels == 0)):
+        held = nodes[chosen]
+        values = (result.lower[held].cpu(), result.upper[held].cpu(), labels[chosen].double().cpu())
+        out[name] = float(coverage(*values)) if held.numel() else None
+    return out

@@ -1,0 +1,287 @@
+"""A run's folder: what a training writes down, and how it is read again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pandas as pd
+import torch
+import yaml
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from calirare.calibration import AffineCalibrator, Calibrator, JackknifeCalibrator, Target
+from calirare.config import Settings, read_yaml
+from calirare.datasets import load_dataset
+from calirare.errors import InputError
+from calirare.graph import Graph, Normalisation
+from calirare.jackknife import JackknifeResult
+from calirare.nn import GCN
+from calirare.pipeline import Outcome
+from calirare.propagation import propagation
+from calirare.splits import Split
+from calirare.training import Fit, class_weights
+
+FILES = ("config.yaml", "metrics.json", "predictions.csv", "model.safetensors", "reliability.png", "intervals.png")
+COLUMNS = (
+    "node",
+    "split",
+    "y",
+    "p_raw",
+    "p_calibrated",
+    "prediction",
+    "confidence",
+    "lower",
+    "upper",
+    "uncertainty",
+    "ice",
+)
+_CALIBRATORS: dict[str, type[Calibrator]] = {
+    "AffineCalibrator": AffineCalibrator,
+    "JackknifeCalibrator": JackknifeCalibrator,
+}
+
+
+@contextmanager
+def fresh_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Gives a folder to write into that becomes `path` only when everything in it is written.
+
+    Args:
+        path: the run's folder.
+        overwrite: replace a folder that is there.
+
+    Yields:
+        A folder beside it; removed if anything goes wrong.
+
+    Raises:
+        InputError: the folder exists and must not be replaced, or cannot be written.
+    """
+    if path.exists() and not overwrite:
+        raise InputError(f"run {path}: exists already: take another --out, or pass --overwrite to replace it")
+    if path.exists() and not path.is_dir():
+        raise InputError(f"run {path}: is a file, a folder is wanted: take another --out")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+    except OSError as error:
+        raise InputError(f"run {path}: the folder cannot be written: {error.strerror or error}") from error
+    try:
+        yield partial
+        partial.chmod(0o755)
+        if path.exists():
+            shutil.rmtree(path)
+        os.replace(partial, path)
+    except OSError as error:
+        raise InputError(f"run {path}: writing failed and nothing was kept: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def predictions(
+    graph: Graph, p_raw: Tensor, probabilities: Tensor, result: JackknifeResult | None, split: Split | None
+) -> pd.DataFrame:
+    """Returns one row per node with the columns of `predictions.csv`.
+
+    Args:
+        graph: the graph.
+        p_raw: the network's P(class 1) [n].
+        probabilities: calibrated probabilities [n, k]; `prediction` and `confidence` are about these.
+        result: intervals of every node; None leaves their columns empty.
+        split: for the `split` column; None leaves it empty.
+
+    Returns:
+        The table.
+    """
+    part = pd.Series("", index=range(graph.n_nodes))
+    if split is not None:
+        for name in ("train", "val", "test"):
+            part.iloc[getattr(split, name).cpu().numpy()] = name
+    confidence, predicted = probabilities.max(1)
+    table = {
+        "node": range(graph.n_nodes) if graph.node_names is None else graph.node_names,
+        "split": part,
+        "y": -1 if graph.y is None else _numbers(graph.y),
+        "p_raw": _numbers(p_raw),
+        "p_calibrated": _numbers(probabilities[:, 1]),
+        "prediction": _numbers(predicted),
+        "confidence": _numbers(confidence),
+    }
+    for name in ("lower", "upper", "uncertainty", "ice"):
+        table[name] = float("nan") if result is None else _numbers(getattr(result, name))
+    return pd.DataFrame(table)[list(COLUMNS)]
+
+
+def _numbers(x: Tensor) -> Any:
+    return x.detach().cpu().numpy()
+
+
+def write_predictions(table: pd.DataFrame, folder: Path, stem: str = "predictions") -> list[Path]:
+    """Writes the table as CSV, and as Parquet where pyarrow is there; returns the paths."""
+    paths = [folder / f"{stem}.csv"]
+    table.to_csv(paths[0], index=False, float_format="%.7g")
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        return paths
+    paths.append(folder / f"{stem}.parquet")
+    table.to_parquet(paths[1], index=False)
+    return paths
+
+
+def write_json(values: dict[str, Any], path: Path) -> None:
+    """Writes numbers and strings as JSON, keys in order, the same bytes for the same values."""
+    path.write_text(json.dumps(values, indent=2, sort_keys=True, allow_nan=True) + "\n", encoding="utf-8")
+
+
+def write_config(outcome: Outcome, data: dict[str, Any], path: Path) -> None:
+    """Writes every setting, resolved: a run with this file as --config is the same run."""
+    values = data | outcome.settings.to_mapping()
+    values |= {"epochs": outcome.epochs, "device": outcome.graph.device.type}
+    path.write_text(yaml.safe_dump(values, sort_keys=True), encoding="utf-8")
+
+
+def save_model(outcome: Outcome, path: Path) -> None:
+    """Writes weights, biases, split and calibrators, all that another program needs to score a graph."""
+    split = outcome.graph.split
+    assert split is not None
+    tensors = {name: value.detach().cpu().contiguous() for name, value in outcome.model.state_dict().items()}
+    tensors |= {f"split.{name}": getattr(split, name).cpu() for name in ("train", "val", "test")}
+    tensors["labelled"] = outcome.fit.nodes.cpu()
+    states = {t: {"kind": type(c).__name__, "state": c.state()} for t, c in outcome.calibrators.items()}
+    metadata = {
+        "calibrators": json.dumps(states, sort_keys=True),
+        "class_names": json.dumps(list(outcome.graph.class_names)),
+        "damping": repr(outcome.jackknife.diagnostics["damping"]),
+        "weight_decay": repr(outcome.fit.weight_decay),
+        "feature_normalisation": outcome.graph.feature_normalisation,
+        "format": "calirare run 1",
+    }
+    save_file(tensors, str(path), metadata)
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedRun:
+    """A run read from its folder.
+
+    Attributes:
+        folder: where it is.
+        settings: as resolved by the training.
+        data: dataset, minority, label rate, split: how its graph was loaded.
+        model: the network.
+        calibrators: the fitted map of each target.
+        split: the nodes' parts.
+        labelled: the labels the network was trained on, in their order, int64 [m].
+        class_names: names of the task's classes.
+        damping: of the leave-one-out step.
+        feature_normalisation: how the graph's features are scaled before use.
+    """
+
+    folder: Path
+    settings: Settings
+    data: dict[str, Any]
+    model: GCN
+    calibrators: dict[Target, Calibrator]
+    split: Split
+    labelled: Tensor
+    class_names: tuple[str, ...]
+    damping: float
+    feature_normalisation: Normalisation
+
+    @property
+    def calibrator(self) -> Calibrator | None:
+        """The map of the run's target, or None."""
+        return self.calibrators.get(self.settings.target)
+
+    def graph(self) -> Graph:
+        """Returns the run's own graph with the run's split, loaded again.
+
+        Raises:
+            InputError: it is not there any more, or is another graph.
+        """
+        left_out = ("dataset", "root", "split", "download")
+        options = {key: value for key, value in self.data.items() if key not in left_out}
+        graph = load_dataset(self.data["dataset"], self.data.get("root"), **options)
+        if graph.n_features != self.model.n_features or int(self.labelled.max()) >= graph.n_nodes:
+            raise InputError(
+                f"run {self.folder}: {self.data['dataset']} is not the graph the run was trained on any more"
+            )
+        return graph.with_split(self.split)
+
+    def fit(self, graph: Graph) -> Fit:
+        """Returns the trained network with its labels on the run's own graph."""
+        assert graph.y is not None
+        targets = graph.y[self.labelled]
+        weights = class_weights(targets, self.model.n_classes)[targets].to(self.model.weights[0])
+        field = propagation(graph).field(self.labelled, self.model.n_layers)
+        return Fit(self.model, field, targets, weights, self.settings.weight_decay, ())
+
+
+def load_run(folder: str | Path) -> LoadedRun:
+    """Reads a run's folder.
+
+    Args:
+        folder: written by `calirare train`.
+
+    Returns:
+        The run.
+
+    Raises:
+        InputError: the folder is missing or not a run, or a file in it is damaged.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InputError(f"run {folder}: there is no such folder; `calirare train --out {folder}` writes one")
+    for name in ("config.yaml", "model.safetensors"):
+        if not (folder / name).is_file():
+            raise InputError(f"run {folder}: {name} is missing, so this is not a folder written by `calirare train`")
+    values = read_yaml(folder / "config.yaml")
+    names = set(Settings().to_mapping())
+    settings = Settings.from_mapping({k: v for k, v in values.items() if k in names}, f"config {folder}/config.yaml")
+    try:
+        with safe_open(str(folder / "model.safetensors"), "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            metadata = file.metadata() or {}
+        model = _model(tensors, settings)
+        split = Split(tensors["split.train"], tensors["split.val"], tensors["split.test"], str(values.get("split", "")))
+        states = json.loads(metadata["calibrators"])
+        calibrators = {t: _CALIBRATORS[s["kind"]].from_state(s["state"]) for t, s in states.items()}
+        class_names = tuple(json.loads(metadata["class_names"]))
+        damping = float(metadata["damping"])
+        scaling = cast(Normalisation, metadata["feature_normalisation"])
+    except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"run {folder}: model.safetensors is damaged or was written by another version: {error}"
+        ) from error
+    data = {key: value for key, value in values.items() if key not in names or key == "seed"}
+    return LoadedRun(
+        folder, settings, data, model, calibrators, split, tensors["labelled"], class_names, damping, scaling
+    )
+
+
+def _model(tensors: dict[str, Tensor], settings: Settings) -> GCN:
+    weights = {name: value for name, value in tensors.items() if name.startswith(("weights.", "biases."))}
+    last = f"weights.{settings.n_layers - 1}"
+    model = GCN(
+        weights["weights.0"].shape[0],
+        weights[last].shape[1],
+        hidden=settings.hidden,
+        n_layers=settings.n_layers,
+        dropout=settings.dropout,
+    )
+    model.load_state_dict(weights)
+    return model.eval()
+
+
+def run_probabilities(run: LoadedRun, logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns raw P(class 1) [n] and probabilities under the run's map [n, k]."""
+    raw = torch.softmax(logits, 1)
+    return raw[:, 1], raw if run.calibrator is None else run.calibrator.transform(logits)
