@@ -152,7 +152,8 @@ class Csr:
     def transpose(self) -> Csr:
         """Returns the transposed matrix; computed once and kept."""
         if "transpose" not in self._cache:
-            turned = Csr.from_coo(self.indices, self.rows(), self.values, (self.n_cols, self.n_rows))
+            with torch._C._DisableFuncTorch():  # inside torch.func.grad a kept tensor would belong to that call alone
+                turned = Csr.from_coo(self.indices, self.rows(), self.values, (self.n_cols, self.n_rows))
             turned._cache["transpose"] = self
             self._cache["transpose"] = turned
         return self._cache["transpose"]

@@ -1,0 +1,175 @@
+"""Csr: what it accepts, what it refuses and how, and that its derived matrices are right."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from calirare_ext import Csr, propagate
+from tests.helpers.problems import MATRICES, matrix, normal, random_matrix
+from tests.helpers.tolerance import assert_identical
+
+
+def scipy_csr(a: Csr) -> scipy.sparse.csr_array:
+    return scipy.sparse.csr_array((a.values.cpu().numpy(), a.indices.cpu().numpy(), a.indptr.cpu().numpy()), a.shape)
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_derived_matrices_agree_with_scipy(name, dtype, device):
+    a = matrix(name, dtype, device)
+    theirs = scipy_csr(a)
+    assert (a.n_rows, a.n_cols, a.nnz, a.shape) == (*theirs.shape, theirs.nnz, theirs.shape)
+    assert (a.dtype, a.device) == (dtype, a.values.device)
+    assert a.rows().tolist() == theirs.tocoo().row.tolist()
+    assert_identical(a.to_dense().cpu(), torch.from_numpy(theirs.toarray()), "dense")
+    turned = a.transpose()
+    assert_identical(turned.to_dense().cpu(), torch.from_numpy(theirs.T.toarray()), "transpose")
+    assert turned.transpose() is a
+    assert a.transpose() is turned
+
+
+@pytest.mark.parametrize("name", sorted(set(MATRICES) - {"no rows"}))
+def test_select_rows_takes_rows_in_the_order_given(name, dtype, device):
+    a = matrix(name, dtype, device)
+    rows = torch.tensor([a.n_rows - 1, 0, a.n_rows - 1], device=device)
+    assert_identical(a.select_rows(rows).to_dense(), a.to_dense()[rows], "rows")
+    assert a.select_rows(rows[:0]).shape == (0, a.n_cols)
+
+
+@given(st.data())
+def test_from_coo_sorts_and_adds_like_scipy(data):
+    n_rows, n_cols = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))
+    place = data.draw(st.lists(st.integers(0, n_rows * n_cols - 1), max_size=12))
+    rows, cols = np.divmod(np.array(place, dtype=np.int64), n_cols)
+    values = np.arange(1.0, len(place) + 1)
+    theirs = scipy.sparse.coo_array((values, (rows, cols)), (n_rows, n_cols))
+    tensors = [torch.from_numpy(part) for part in (rows, cols, values)]
+    kept = Csr.from_coo(*tensors, (n_rows, n_cols))
+    added = Csr.from_coo(*tensors, (n_rows, n_cols), sum_duplicates=True)
+    assert kept.nnz == len(place)
+    assert added.nnz == len(set(place))
+    added.check_structure()
+    for a in (kept, added):
+        assert_identical(a.to_dense(), torch.from_numpy(theirs.toarray()), "dense")
+        assert bool((a.rows() * n_cols + a.indices).diff().ge(0).all())
+
+
+def test_from_coo_keeps_the_order_of_equal_places():
+    a = Csr.from_coo(torch.tensor([1, 0, 1]), torch.tensor([0, 0, 0]), torch.tensor([3.0, 1.0, 2.0]), (2, 1))
+    assert a.values.tolist() == [1.0, 3.0, 2.0]
+
+
+def test_from_coo_without_values_has_ones():
+    a = Csr.from_coo(torch.tensor([1]), torch.tensor([0]), None, (2, 2))
+    assert a.to_dense().tolist() == [[0.0, 0.0], [1.0, 0.0]]
+    assert a.dtype == torch.float32
+
+
+def test_keys_of_a_matrix_with_more_than_2_to_the_31_places():
+    """Rows and columns are sorted by one key, row * n_cols + column, that must not wrap."""
+    rows, cols = torch.tensor([99_999, 70_000, 70_000]), torch.tensor([1, 2**31 - 2, 3])
+    a = Csr.from_coo(rows, cols, torch.tensor([1.0, 2.0, 3.0]), (100_000, 2**31 - 1))
+    a.check_structure()
+    assert a.rows().tolist() == [70_000, 70_000, 99_999]
+    assert a.indices.tolist() == [3, 2**31 - 2, 1]
+    assert a.values.tolist() == [3.0, 2.0, 1.0]
+
+
+def test_to_changes_dtype_and_device_and_nothing_else(device):
+    a = random_matrix(5, 4, 9, seed=1)
+    moved = a.to(torch.float32).to(device)
+    assert (moved.dtype, moved.device.type) == (torch.float32, device.type)
+    assert_identical(moved.to_dense().cpu(), a.to_dense().float(), "moved")
+    assert a.to(torch.float64) is a
+    assert a.to("cpu") is a
+
+
+def test_a_changed_copy_does_not_inherit_what_was_computed():
+    a = random_matrix(5, 5, 9, seed=1)
+    x = normal(5, 2, seed=2)
+    a.transpose()
+    before = propagate(a, x)
+    twice = dataclasses.replace(a, values=2 * a.values)
+    assert_identical(propagate(twice, x), 2 * before, "propagate")
+    assert_identical(twice.transpose().to_dense(), 2 * a.to_dense().T, "transpose")
+
+
+INDPTR, INDICES, VALUES = torch.tensor([0, 1, 2]), torch.tensor([1, 0], dtype=torch.int32), torch.tensor([1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "message"),
+    [
+        ({"indptr": [0, 1, 2]}, TypeError, "Csr: indptr must be a tensor, got list"),
+        ({"indptr": INDPTR.int()}, TypeError, "Csr: indptr must be int64, got int32"),
+        ({"indices": INDICES.long()}, TypeError, "Csr: indices must be int32, got int64"),
+        ({"values": VALUES.half()}, TypeError, "Csr: values must be float32 or float64, got float16"),
+        ({"values": VALUES.int()}, TypeError, "Csr: values must be float32 or float64, got int32"),
+        ({"values": VALUES[:, None]}, ValueError, r"Csr: values must be a contiguous vector, got shape \(2, 1\)"),
+        ({"values": torch.ones(4)[::2]}, ValueError, r"Csr: values must be a contiguous vector, got shape \(2,\)"),
+        ({"values": VALUES.to("meta")}, ValueError, "Csr: values must be on cpu, got meta"),
+        ({"values": VALUES[:1]}, ValueError, "Csr: values must have one entry per index, got 1 for 2"),
+        ({"indptr": INDPTR[:0]}, ValueError, r"Csr: indptr must have n_rows \+ 1 entries, got none"),
+        ({"n_cols": -1}, ValueError, r"Csr: n_cols must be in \[0, 2147483647\], got -1"),
+        ({"n_cols": 2**31}, ValueError, r"Csr: n_cols must be in \[0, 2147483647\], got 2147483648"),
+    ],
+)
+def test_constructor_refuses(parts, error, message):
+    good = {"indptr": INDPTR, "indices": INDICES, "values": VALUES, "n_cols": 2}
+    Csr(**good)
+    with pytest.raises(error, match=message):
+        Csr(**(good | parts))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"indptr": torch.tensor([1, 1, 2])}, "a: indptr must run from 0 to 2, got 1 to 2"),
+        ({"indptr": torch.tensor([0, 1, 3])}, "a: indptr must run from 0 to 2, got 0 to 3"),
+        ({"indptr": torch.tensor([0, 3, 2])}, "a: indptr must not fall, got a fall after row 1"),
+        ({"indices": torch.tensor([-1, 0], dtype=torch.int32)}, r"a: indices must be in \[0, 2\), got values from -1"),
+        (
+            {"indices": torch.tensor([1, 2], dtype=torch.int32)},
+            r"a: indices must be in \[0, 2\), got values from 1 to 2",
+        ),
+        ({"indptr": torch.tensor([0, 2, 2])}, "a: columns must be ascending and unique within a row, row 0 is not"),
+        ({"values": torch.tensor([1.0, float("nan")])}, "a: values must be finite, got nan in row 1"),
+        ({"values": torch.tensor([float("inf"), 1.0])}, "a: values must be finite, got inf in row 0"),
+    ],
+)
+def test_check_structure_refuses(parts, message):
+    good = {"indptr": INDPTR, "indices": INDICES, "values": VALUES, "n_cols": 2}
+    Csr(**good).check_structure("a")
+    with pytest.raises(ValueError, match=message):
+        Csr(**(good | parts)).check_structure("a")
+
+
+def test_check_structure_refuses_repeated_columns():
+    repeated = matrix("repeated entries", torch.float64, torch.device("cpu"))
+    with pytest.raises(ValueError, match="Csr: columns must be ascending and unique within a row, row 0 is not"):
+        repeated.check_structure()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"rows": torch.tensor([0, 2])}, ValueError, r"Csr: rows must be in \[0, 2\), got values from 0 to 2"),
+        ({"cols": torch.tensor([-1, 0])}, ValueError, r"Csr: cols must be in \[0, 3\), got values from -1 to 0"),
+        ({"rows": torch.tensor([0])}, ValueError, "Csr: rows and cols must be vectors of one length"),
+        ({"values": torch.ones(3)}, ValueError, r"Csr: values must have shape \(2,\), got \(3,\)"),
+        ({"rows": torch.tensor([0.0, 1.5])}, TypeError, "Csr: rows must be integers, got float32"),
+        ({"cols": torch.tensor([True, False])}, TypeError, "Csr: cols must be integers, got bool"),
+        ({"values": torch.ones(2, dtype=torch.int64)}, TypeError, "Csr: values must be float32 or float64, got int64"),
+    ],
+)
+def test_from_coo_refuses(change, error, message):
+    good = {"rows": torch.tensor([0, 1]), "cols": torch.tensor([2, 0]), "values": torch.ones(2), "shape": (2, 3)}
+    Csr.from_coo(**good)
+    with pytest.raises(error, match=message):
+        Csr.from_coo(**(good | change))

@@ -1,0 +1,234 @@
+"""propagate: A X against dense float64 products, at every width, layout and order of derivative."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.autograd import gradcheck, gradgradcheck
+
+from calirare_ext import Csr, propagate, reference
+from calirare_ext._backend import _C
+from calirare_ext.propagate import compiled
+from tests.helpers.compare import exact_csr, exactly, propagate_matches
+from tests.helpers.problems import LAYOUTS, MATRICES, WIDTHS, far_apart, matrix, normal, random_matrix
+from tests.helpers.tolerance import assert_identical
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_every_matrix_at_every_width(name, dtype, device):
+    a = matrix(name, dtype, device)
+    for width in WIDTHS:
+        x = normal(a.n_cols, width, seed=width).to(dtype).to(device)
+        y = propagate(a, x)
+        assert (y.shape, y.dtype, y.device) == ((a.n_rows, width), dtype, x.device)
+        propagate_matches(y, a, x)
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_reference_matches_too(name, dtype, device):
+    a = matrix(name, dtype, device)
+    x = normal(a.n_cols, 9, seed=1).to(dtype).to(device)
+    propagate_matches(reference.propagate(a, x), a, x)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("width", [1, 5, 16, 33, 130])
+def test_strides_do_not_matter(layout, width, dtype, device):
+    a = matrix("directed weights", dtype, device)
+    x = normal(a.n_cols, width, seed=width).to(dtype).to(device)
+    laid_out = LAYOUTS[layout](x)
+    assert_identical(laid_out, x, layout)
+    propagate_matches(propagate(a, laid_out), a, x)
+
+
+def test_a_row_that_stands_for_all_rows(dtype, device):
+    a = matrix("directed weights", dtype, device)
+    x = normal(1, 33, seed=1).to(dtype).to(device)
+    propagate_matches(propagate(a, x.expand(a.n_cols, -1)), a, x.expand(a.n_cols, -1))
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 40), st.integers(1, 40), st.integers(0, 10**6))
+def test_random_problems(n_rows, n_cols, nnz, width, seed):
+    a, x = random_matrix(n_rows, n_cols, min(nnz, n_rows * n_cols), seed), normal(n_cols, width, seed=seed)
+    propagate_matches(propagate(a, x), a, x)
+    propagate_matches(propagate(a.to(torch.float32), x.float()), a.to(torch.float32), x.float())
+
+
+def test_rows_further_apart_than_2_to_the_31_elements(device):
+    """Row r of x starts at r * 2^20 elements, beyond what 32 bits can address."""
+    stride, n = 2**20, 2050
+    x = far_apart(n, 5, stride, torch.float32, device)
+    x[n - 1] = torch.arange(1.0, 6.0, device=device)
+    a = Csr.from_coo(torch.tensor([0, 1]), torch.tensor([n - 1, 0]), torch.tensor([2.0, 1.0]), (2, n)).to(device)
+    assert propagate(a, x).tolist() == [[2.0, 4.0, 6.0, 8.0, 10.0], [0.0] * 5]
+
+
+def test_output_further_apart_than_2_to_the_31_elements(device):
+    n = 2050
+    out = far_apart(n, 3, 2**20, torch.float32, device)
+    a = Csr.from_coo(torch.tensor([n - 1]), torch.tensor([0]), torch.tensor([2.0]), (n, 1)).to(device)
+    _C.propagate_out(compiled(a), torch.tensor([[1.0, 2.0, 3.0]], device=device), out)
+    assert out[n - 1].tolist() == [2.0, 4.0, 6.0]
+    assert out[0].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_out_keeps_what_lies_between_its_rows(dtype, device):
+    a = matrix("directed weights", dtype, device)
+    x = normal(a.n_cols, 7, seed=1).to(dtype).to(device)
+    buffer = torch.full((a.n_rows, 12), 9.0, dtype=dtype, device=device)
+    _C.propagate_out(compiled(a), x, buffer[:, 3:10])
+    assert_identical(buffer[:, 3:10], propagate(a, x), "inside")
+    assert bool((buffer[:, :3] == 9.0).all())
+    assert bool((buffer[:, 10:] == 9.0).all())
+
+
+def test_two_runs_agree_bit_for_bit(dtype, device):
+    a = matrix("hub", dtype, device)
+    x = normal(a.n_cols, 129, seed=1).to(dtype).to(device)
+    assert_identical(propagate(a, x), propagate(a, x), "second run")
+
+
+def test_threads_agree_bit_for_bit(dtype, threads):
+    a = random_matrix(500, 500, 9000, seed=7).to(dtype)
+    x = normal(500, 67, seed=8).to(dtype)
+    with threads(1):
+        one = propagate(a, x)
+    for count in (2, 3):
+        with threads(count):
+            assert_identical(propagate(a, x), one, f"{count} threads")
+
+
+def test_nan_and_infinity_pass_through(dtype, device):
+    a = Csr.from_dense(torch.tensor([[1.0, 0.0], [2.0, 3.0]], dtype=dtype)).to(device)
+    x = torch.tensor([[1.0, float("inf")], [float("nan"), 1.0]], dtype=dtype, device=device)
+    y = propagate(a, x).cpu()
+    assert y[0].tolist() == [1.0, float("inf")], "no entry there, so the NaN of row 1 is not read"
+    assert bool(y[1, 0].isnan())
+    assert y[1, 1] == float("inf")
+
+
+@pytest.mark.parametrize(
+    "a",
+    [random_matrix(6, 4, 12, seed=1), *(MATRICES[name]() for name in ("repeated entries", "isolated nodes"))],
+    ids=["rectangular", "repeated entries", "isolated nodes"],
+)
+def test_derivatives_of_first_and_second_order(a, device):
+    a, x = a.to(device), normal(a.n_cols, 2, seed=1).to(device).requires_grad_()
+    assert gradcheck(lambda x: propagate(a, x), x, check_forward_ad=True)
+    assert gradgradcheck(lambda x: propagate(a, x).sin(), x, check_fwd_over_rev=True)
+
+
+class TestFunctorch:
+    """torch.func through a sparse product, which torch's own sparse tensors refuse."""
+
+    @pytest.fixture
+    def problem(self, device):
+        a = matrix("wide", torch.float64, device)
+        return a, exact_csr(a).to_dense(), normal(a.n_cols, 3, seed=1).to(device)
+
+    def test_jvp(self, problem):
+        a, _, x = problem
+        tangent = normal(*x.shape, seed=2).to(x)
+        value, moved = torch.func.jvp(lambda x: propagate(a, x), (x,), (tangent,))
+        propagate_matches(value, a, x)
+        propagate_matches(moved, a, tangent)
+
+    def test_grad(self, problem):
+        a, _, x = problem
+        seed = normal(a.n_rows, 3, seed=3).to(x)
+        propagate_matches(torch.func.grad(lambda x: (propagate(a, x) * seed).sum())(x), a.transpose(), seed)
+
+    @pytest.mark.parametrize("transform", [torch.func.jacrev, torch.func.jacfwd])
+    def test_jacobian_is_the_matrix(self, problem, transform):
+        a, dense, x = problem
+        jacobian = transform(lambda column: propagate(a, column[:, None])[:, 0])(x[:, 0])
+        assert_identical(jacobian.cpu(), dense, "jacobian")
+
+    @pytest.mark.parametrize("in_dim", [0, 1, 2, -1])
+    @pytest.mark.parametrize("batch", [0, 1, 4])
+    def test_vmap(self, problem, in_dim, batch):
+        a, _, x = problem
+        many = (
+            torch.stack([i + x for i in range(batch)], in_dim) if batch else x.new_empty(0, *x.shape).movedim(0, in_dim)
+        )
+        out = torch.func.vmap(lambda x: propagate(a, x), in_dims=in_dim)(many)
+        assert out.shape == (batch, a.n_rows, 3)
+        for one, x_one in zip(out, many.movedim(in_dim, 0), strict=True):
+            propagate_matches(one, a, x_one)
+
+    def test_vmap_over_something_else(self, problem):
+        a, _, x = problem
+        out = torch.func.vmap(lambda scale: scale * propagate(a, x))(torch.tensor([1.0, 2.0], device=x.device))
+        assert_identical(out[1], 2 * out[0], "scaled")
+
+    def test_hessian(self, problem):
+        a, dense, x = problem
+        hessian = torch.func.hessian(lambda column: (propagate(a, column[:, None]) ** 2).sum() / 2)(x[:, 0])
+        normal_matrix = Csr.from_dense(dense.T).to(x.device)
+        propagate_matches(hessian, normal_matrix, exactly(a.to_dense()).to(x.device))
+
+    def test_per_sample_gradients(self, problem):
+        """vmap of grad, what per-node gradients are made of."""
+        a, _, x = problem
+        many = torch.stack([x, 2 * x, -x])
+        grads = torch.func.vmap(torch.func.grad(lambda x: propagate(a, x).pow(2).sum() / 2))(many)
+        for grad, x_one in zip(grads, many, strict=True):
+            propagate_matches(grad, a.transpose(), propagate(a, x_one))
+
+
+def test_no_gradient_is_tracked_where_none_is_asked_for(device):
+    a = matrix("wide", torch.float32, device)
+    assert not propagate(a, torch.ones(a.n_cols, 2, device=device)).requires_grad
+
+
+GOOD = Csr.from_dense(torch.eye(3))
+
+
+@pytest.mark.parametrize(
+    ("a", "x", "error", "message"),
+    [
+        (torch.eye(3), torch.ones(3, 1), TypeError, "propagate: a must be a calirare_ext.Csr, got Tensor"),
+        (GOOD, [[1.0]] * 3, TypeError, "propagate: x must be a tensor, got list"),
+        (GOOD, torch.ones(3, 1).double(), TypeError, "propagate: x must be float32 as a is, got float64"),
+        (GOOD, torch.ones(3, 1).int(), TypeError, "propagate: x must be float32 or float64, got int32"),
+        (GOOD, torch.ones(4, 1), ValueError, r"propagate: x must have shape \[3, any\], got \[4, 1\]"),
+        (GOOD, torch.ones(3), ValueError, r"propagate: x must have shape \[3, any\], got \[3\]"),
+        (GOOD, torch.ones(2, 3, 1), ValueError, r"propagate: x must have shape \[3, any\], got \[2, 3, 1\]"),
+        (GOOD, torch.ones(3, 1, device="meta"), ValueError, "propagate: x must be on cpu as a is, got meta"),
+    ],
+)
+def test_refuses(a, x, error, message):
+    with pytest.raises(error, match=message):
+        propagate(a, x)
+
+
+def test_the_binding_guards_memory():
+    a, x = compiled(GOOD), torch.ones(3, 4)
+    for bad_x, bad_out, message in (
+        (x[:2], torch.empty(3, 4), "x must have 3 rows, got 2"),
+        (x, torch.empty(3, 3), r"out must be \[3, 4\]"),
+        (x, torch.empty(4, 3).T, "out must be a matrix with contiguous rows"),
+        (x.T.contiguous().T, torch.empty(3, 4), "x must be a matrix with contiguous rows"),
+    ):
+        with pytest.raises(ValueError, match=f"propagate: {message}"):
+            _C.propagate_out(a, bad_x, bad_out)
+    with pytest.raises(TypeError, match="propagate: out must be Float, got Double"):
+        _C.propagate_out(a, x, torch.empty(3, 4).double())
+
+
+def test_follows_the_current_stream(cuda_device):
+    """The kernel must wait for what its own stream computes, not for the default stream."""
+    a = matrix("hub", torch.float32, cuda_device)
+    x = normal(a.n_cols, 64, seed=1).float().to(cuda_device)
+    expected = propagate(a, x)
+    late = torch.zeros_like(x)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(200_000_000)
+        late.copy_(x)
+        y = propagate(a, late)
+    stream.synchronize()
+    assert_identical(y, expected, "on a side stream")
