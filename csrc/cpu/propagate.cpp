@@ -24,6 +24,7 @@ struct Vector<double> {
 
 constexpr int64_t kPrefetchAhead = 16;  // entries; measured best on graphs larger than the cache
 constexpr int64_t kPartsPerThread = 8;  // evens out what the nnz balance does not see (cache misses)
+constexpr int64_t kSerialWork = 1 << 16;  // multiply-adds; below it waking threads costs more than it saves
 
 #define CALIRARE_INLINE inline __attribute__((always_inline))
 
@@ -99,7 +100,9 @@ CALIRARE_CLONES void rows_f64(CsrView<double> a, MatrixView<const double> x, Mat
 template <typename T, typename Rows>
 void spread(const Parallel& parallel, CsrView<T> a, MatrixView<const T> x, MatrixView<T> out, Rows rows) {
   if (out.n_rows == 0 || out.n_cols == 0) return;
-  const int64_t parts = parallel.threads == 1 ? 1 : std::min(out.n_rows, parallel.threads * kPartsPerThread);
+  const int64_t work = (a.indptr[a.n_rows] - a.indptr[0] + a.n_rows) * out.n_cols;
+  const bool alone = parallel.threads == 1 || work < kSerialWork;
+  const int64_t parts = alone ? 1 : std::min(out.n_rows, parallel.threads * kPartsPerThread);
   const auto cuts = balanced_cuts(a.indptr, a.n_rows, parts);
   parallel.run(parts, [&](int64_t begin, int64_t end) { rows(a, x, out, cuts[begin], cuts[end]); });
 }

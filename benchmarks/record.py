@@ -1,0 +1,65 @@
+"""What every results file says beside its numbers: machine, versions, commit, command."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "torch_geometric", "torch_sparse")
+
+
+def environment() -> dict[str, Any]:
+    """Returns machine, versions, commit and command, without names of hosts or folders."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {
+        "machine": {
+            "processor": _processor(),
+            "cores": len(os.sched_getaffinity(0)),
+            "threads": torch.get_num_threads(),
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        },
+        "python": platform.python_version(),
+        "versions": versions,
+        "commit": _commit(),
+        "command": " ".join(["python", str(Path(sys.argv[0]).resolve().relative_to(ROOT)), *sys.argv[1:]]),
+    }
+
+
+def write(name: str, results: dict[str, Any]) -> Path:
+    """Writes `results` with the environment to benchmarks/results/<name>.json and returns the path."""
+    path = RESULTS / f"{name}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(environment() | {"results": results}, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor()
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
+
+    dirty = "" if not git("status", "--porcelain", "--untracked-files=no") else " with uncommitted changes"
+    return git("rev-parse", "--short", "HEAD") + dirty
