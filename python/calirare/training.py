@@ -158,9 +158,8 @@ def fit(
         hidden=settings.hidden,
         n_layers=settings.n_layers,
         dropout=settings.dropout,
-    )
-    model.reset_parameters(torch.Generator().manual_seed(settings.seed))
-    model.to(graph.device)
+        generator=torch.Generator().manual_seed(settings.seed),
+    ).to(graph.device)
     field = propagation(graph).field(nodes, settings.n_layers)
     if sample_weights is None:
         sample_weights = class_weights(targets, graph.n_classes)[targets]
@@ -171,21 +170,20 @@ def fit(
         return Fit(model, field, targets, weights, settings.weight_decay, tuple(losses))
 
     optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    with torch.random.fork_rng(devices=[graph.device] if graph.device.type == "cuda" else []):
-        torch.manual_seed(settings.seed)
-        for epoch in range(1, settings.epochs + 1):
-            model.train()
-            optimiser.zero_grad()
-            loss = cross_entropy(model(field), targets, weights)
-            loss.backward()
-            optimiser.step()
-            losses.append(loss.detach())  # type: ignore[arg-type]  # read once at the end: no wait per step on a GPU
-            if progress is not None:
-                progress(epoch)
-            if at_checkpoint is not None and every and epoch % every == 0:
-                model.eval()
-                if at_checkpoint(epoch, so_far()):
-                    break
+    generator = torch.Generator(graph.device).manual_seed(settings.seed)
+    for epoch in range(1, settings.epochs + 1):
+        model.train()
+        optimiser.zero_grad()
+        loss = cross_entropy(model(field, generator=generator), targets, weights)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.detach())  # type: ignore[arg-type]  # read once at the end: no wait per step on a GPU
+        if progress is not None:
+            progress(epoch)
+        if at_checkpoint is not None and every and epoch % every == 0:
+            model.eval()
+            if at_checkpoint(epoch, so_far()):
+                break
     model.eval()
     losses[:] = torch.stack(losses).tolist() if losses else []  # type: ignore[arg-type]
     return so_far()
