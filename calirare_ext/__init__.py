@@ -1,5 +1,6 @@
 """CaliRare's compiled operators: propagation, per-node gradients, inverse-Hessian products, jackknife intervals."""
 
+from calirare_ext.build_info import BuildInfo, build_info
 from calirare_ext.csr import Csr
 from calirare_ext.gcn_norm import gcn_norm
 from calirare_ext.inverse_hvp import (
@@ -19,6 +20,7 @@ from calirare_ext.tape import GcnTape, gcn_forward, record
 __version__ = "0.1.0"
 
 __all__ = [
+    "BuildInfo",
     "Csr",
     "GcnTape",
     "JackknifeInterval",
@@ -29,6 +31,7 @@ __all__ = [
     "SolverStatus",
     "__version__",
     "block_cg",
+    "build_info",
     "gcn_forward",
     "gcn_norm",
     "hessian_product",

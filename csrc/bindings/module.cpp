@@ -81,8 +81,8 @@ void bind_solvers(py::module_& m) {
          int64_t max_iterations, int64_t check_every, const std::optional<Product>& precondition) {
         const Curvature kind = curvature_of(curvature);
         const Product product = [&](const at::Tensor& v) { return hessian_product(tape, v, kind, damping); };
-        return as_tuple(block_cg(product, precondition.value_or(Product()), rhs,
-                                 {tolerance, max_iterations, check_every}));
+        return as_tuple(
+            block_cg(product, precondition.value_or(Product()), rhs, {tolerance, max_iterations, check_every}));
       },
       no_gil, py::arg("tape"), py::arg("rhs"), py::arg("curvature"), py::arg("damping"), py::arg("tolerance"),
       py::arg("max_iterations"), py::arg("check_every"), py::arg("precondition") = py::none());
@@ -90,8 +90,8 @@ void bind_solvers(py::module_& m) {
       "block_cg",
       [](const Product& product, const at::Tensor& rhs, double tolerance, int64_t max_iterations, int64_t check_every,
          const std::optional<Product>& precondition) {
-        return as_tuple(block_cg(product, precondition.value_or(Product()), rhs,
-                                 {tolerance, max_iterations, check_every}));
+        return as_tuple(
+            block_cg(product, precondition.value_or(Product()), rhs, {tolerance, max_iterations, check_every}));
       },
       no_gil, py::arg("product"), py::arg("rhs"), py::arg("tolerance"), py::arg("max_iterations"),
       py::arg("check_every"), py::arg("precondition") = py::none());

@@ -7,7 +7,8 @@
 
 namespace calirare {
 
-// Unsigned keys with the order of the numbers: -inf < ... < -0 < +0 < ... < +inf < NaN. A negative NaN is made positive.
+// Unsigned keys with the order of the numbers: -inf < ... < -0 < +0 < ... < +inf < NaN. A negative NaN is made
+// positive.
 CALIRARE_HD uint32_t order_key(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);

@@ -8,6 +8,7 @@ template <typename T>
 struct PropagateSum {
   T sum = T(0);
   CALIRARE_HD void add(T weight, T x) { sum += weight * x; }
+  CALIRARE_HD void merge(PropagateSum other) { sum += other.sum; }  // two stretches of one row
   CALIRARE_HD T finish() const { return sum; }
 };
 

@@ -49,12 +49,12 @@ void redirect(const Parallel& parallel, CgColumns columns, const T* r, const T* 
 
 }  // namespace
 
-#define CALIRARE_DEFINE(T)                                                                                        \
-  void cg_descend_cpu(const Parallel& parallel, CgColumns columns, const T* p, const T* ap, T* x, T* r) {         \
-    descend(parallel, columns, p, ap, x, r);                                                                      \
-  }                                                                                                               \
-  void cg_redirect_cpu(const Parallel& parallel, CgColumns columns, const T* r, const T* z, T* p) {               \
-    redirect(parallel, columns, r, z, p);                                                                         \
+#define CALIRARE_DEFINE(T)                                                                                \
+  void cg_descend_cpu(const Parallel& parallel, CgColumns columns, const T* p, const T* ap, T* x, T* r) { \
+    descend(parallel, columns, p, ap, x, r);                                                              \
+  }                                                                                                       \
+  void cg_redirect_cpu(const Parallel& parallel, CgColumns columns, const T* r, const T* z, T* p) {       \
+    redirect(parallel, columns, r, z, p);                                                                 \
   }
 CALIRARE_DEFINE(float)
 CALIRARE_DEFINE(double)

@@ -44,9 +44,9 @@ void gradients(const Parallel& parallel, GradientFactors<T> f, Inputs inputs, Ma
 
 }  // namespace
 
-#define CALIRARE_DEFINE(T, INPUTS)                                                                                   \
-  void node_gradients_cpu(const Parallel& parallel, GradientFactors<T> f, INPUTS inputs, MatrixView<T> out) {        \
-    gradients(parallel, f, inputs, out);                                                                             \
+#define CALIRARE_DEFINE(T, INPUTS)                                                                            \
+  void node_gradients_cpu(const Parallel& parallel, GradientFactors<T> f, INPUTS inputs, MatrixView<T> out) { \
+    gradients(parallel, f, inputs, out);                                                                      \
   }
 CALIRARE_DEFINE(float, MatrixView<const float>)
 CALIRARE_DEFINE(double, MatrixView<const double>)

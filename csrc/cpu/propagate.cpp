@@ -22,8 +22,8 @@ struct Vector<double> {
   static constexpr int kLanes = 8;
 };
 
-constexpr int64_t kPrefetchAhead = 16;  // entries; measured best on graphs larger than the cache
-constexpr int64_t kPartsPerThread = 8;  // evens out what the nnz balance does not see (cache misses)
+constexpr int64_t kPrefetchAhead = 16;    // entries; measured best on graphs larger than the cache
+constexpr int64_t kPartsPerThread = 8;    // evens out what the nnz balance does not see (cache misses)
 constexpr int64_t kSerialWork = 1 << 16;  // multiply-adds; below it waking threads costs more than it saves
 
 #define CALIRARE_INLINE inline __attribute__((always_inline))

@@ -9,9 +9,9 @@ namespace calirare {
 using Product = std::function<at::Tensor(const at::Tensor&)>;  // [b, p] -> [b, p]
 
 struct CgOptions {
-  double tolerance = 1e-6;      // on |g - A x| / |g|
+  double tolerance = 1e-6;  // on |g - A x| / |g|
   int64_t max_iterations = 500;
-  int64_t check_every = 1;      // iterations between looks at the statuses; 0: never (no host synchronisation)
+  int64_t check_every = 1;  // iterations between looks at the statuses; 0: never (no host synchronisation)
 };
 
 struct CgResult {

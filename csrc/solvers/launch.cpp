@@ -16,8 +16,7 @@ namespace calirare {
 namespace {
 
 Parallel torch_pool() {
-  return {at::get_num_threads(),
-          [](int64_t size, const RangeBody& body) { at::parallel_for(0, size, 1, body); }};
+  return {at::get_num_threads(), [](int64_t size, const RangeBody& body) { at::parallel_for(0, size, 1, body); }};
 }
 
 // torch's current stream as the driver's handle, without any CUDA header.
@@ -148,8 +147,9 @@ void node_gradients_out(const at::Tensor& entry_ptr, const at::Tensor& nodes, co
                         const at::Tensor& inputs, at::Tensor& out) {
   check_rows(inputs, "node_gradients", "inputs");
   check_same(inputs, delta, "node_gradients", "inputs");
-  TORCH_CHECK_VALUE(out.size(1) == (inputs.size(1) + 1) * delta.size(1), "node_gradients: out must have (d + 1) h = ",
-                    (inputs.size(1) + 1) * delta.size(1), " columns, got ", out.size(1));
+  TORCH_CHECK_VALUE(out.size(1) == (inputs.size(1) + 1) * delta.size(1),
+                    "node_gradients: out must have (d + 1) h = ", (inputs.size(1) + 1) * delta.size(1),
+                    " columns, got ", out.size(1));
   node_gradients_any(entry_ptr, nodes, delta, inputs, out);
 }
 
@@ -157,8 +157,9 @@ void node_gradients_out(const at::Tensor& entry_ptr, const at::Tensor& nodes, co
                         const CsrTensors& inputs, at::Tensor& out) {
   check_csr(inputs, "node_gradients");
   check_same(inputs.values, delta, "node_gradients", "inputs");
-  TORCH_CHECK_VALUE(out.size(1) == (inputs.n_cols + 1) * delta.size(1), "node_gradients: out must have (d + 1) h = ",
-                    (inputs.n_cols + 1) * delta.size(1), " columns, got ", out.size(1));
+  TORCH_CHECK_VALUE(out.size(1) == (inputs.n_cols + 1) * delta.size(1),
+                    "node_gradients: out must have (d + 1) h = ", (inputs.n_cols + 1) * delta.size(1), " columns, got ",
+                    out.size(1));
   node_gradients_any(entry_ptr, nodes, delta, inputs, out);
 }
 
@@ -182,8 +183,7 @@ IntervalTensors jackknife_interval(const at::Tensor& scores, const at::Tensor& r
     int32_t* places = result.places.mutable_data_ptr<int32_t>();
     const T* r = residuals.const_data_ptr<T>();
     by_device(
-        scores, op,
-        [&](const Parallel& pool) { jackknife_interval_cpu(pool, view<T>(scores), r, q, ends, places); },
+        scores, op, [&](const Parallel& pool) { jackknife_interval_cpu(pool, view<T>(scores), r, q, ends, places); },
         [&](int device, void* stream) {
           jackknife_interval_cuda(device, stream, view<T>(scores), r, q, ends, places);
         });

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from calirare.errors import InputError
-from calirare_ext._backend import _C
+from calirare_ext import build_info
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -20,13 +20,12 @@ def choose_device(wanted: str) -> torch.device:
     Raises:
         InputError: a GPU is wanted and cannot be used; the message says what to do.
     """
-    built, count, reason = _C.cuda_status()
-    usable = built and count > 0 and torch.cuda.is_available()
+    build = build_info()
     if wanted == "auto":
-        return torch.device("cuda" if usable else "cpu")
-    if wanted.startswith("cuda") and not usable:
-        if not built:
-            raise InputError(f"device {wanted}: {reason}; or take device cpu (command line: --device cpu)")
-        why = reason or "torch was installed without CUDA"
-        raise InputError(f"device {wanted}: no GPU can be used ({why}); take device cpu (command line: --device cpu)")
-    return torch.device(wanted)
+        return torch.device("cuda" if build.n_devices else "cpu")
+    if wanted.startswith("cuda") and not build.n_devices:
+        raise InputError(f"device {wanted}: {build.reason}; or take the CPU (command line: --device cpu)")
+    device = torch.device(wanted)
+    if device.type == "cuda" and (device.index or 0) >= build.n_devices:
+        raise InputError(f"device {wanted}: there are {build.n_devices} GPUs, numbered from 0")
+    return device

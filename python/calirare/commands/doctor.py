@@ -9,8 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 
-from calirare_ext import __version__
-from calirare_ext._backend import _C
+from calirare_ext import __version__, build_info
 from calirare_ext.self_check import CHECKS
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "torch_geometric", "safetensors", "pyarrow", "torch_sparse")
@@ -18,15 +17,15 @@ PACKAGES = ("numpy", "scipy", "scikit-learn", "torch_geometric", "safetensors", 
 
 def run_doctor() -> bool:
     """Prints the report; returns whether every check passed."""
-    built, count, reason = _C.cuda_status()
+    build = build_info()
     print(f"calirare {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
-    print(f"torch {torch.__version__} (module built for {_C.torch_version})")
+    print(f"torch {torch.__version__} (module built for {build.torch})")
     print("packages: " + ", ".join(f"{name} {_version(name)}" for name in PACKAGES))
-    print(f"CUDA kernels: {'built for ' + _C.cuda_archs.replace(';', ', ') if built else 'not built, CPU-only'}")
-    print(f"CUDA devices: {count}" + (f" ({reason})" if reason and not count else ""))
+    print(f"CUDA kernels: {'built for ' + ', '.join(build.cuda_archs) if build.cuda else 'not built, CPU-only'}")
+    print(f"CUDA devices: {build.n_devices}" + (f" ({build.reason})" if build.reason else ""))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     print(f"threads: {torch.get_num_threads()} in use, {cores} cores for this process")
-    devices = ["cpu"] + (["cuda"] if built and count and torch.cuda.is_available() else [])
+    devices = ["cpu"] + (["cuda"] if build.n_devices else [])
     passed = True
     for device in devices:
         for name, check in CHECKS.items():
