@@ -158,6 +158,28 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
+@app.command()
+def metrics(
+    table: Annotated[Path, typer.Argument(help="Table of predictions: CSV, TSV or Parquet, one row per sample.")],
+    y: Annotated[list[str] | None, typer.Option(help="Label column; several for multi-label. [default: y]")] = None,
+    p: Annotated[
+        list[str] | None, typer.Option(help="Probability column: of the rare class, or one per class. [default: p]")
+    ] = None,
+    before: Annotated[list[str] | None, typer.Option(help="The same columns of an earlier model.")] = None,
+    weights: Annotated[str | None, typer.Option(help="Column of sample weights.")] = None,
+    where: Annotated[str | None, typer.Option(help="column=value: only these rows, such as split=test.")] = None,
+    minority: Annotated[str, typer.Option(help="The rare class, as it stands in the label column.")] = "1",
+    bins: Annotated[int, typer.Option(help="Bins of ECE and of the pictures.")] = 15,
+    out: Annotated[Path | None, typer.Option(help="Folder for metrics.json and the pictures.")] = None,
+) -> None:
+    """Measure and draw the calibration of a table of predictions."""
+    from calirare.commands.metrics import run_metrics
+    from calirare.metrics.table import TableColumns
+
+    columns = TableColumns(tuple(y or ["y"]), tuple(p or ["p"]), tuple(before or []), weights, where, minority)
+    run_metrics(table, columns, out, bins)
+
+
 def _number_or_auto(name: str, text: str | None, kind: type[int] | type[float]) -> int | float | str | None:
     if text is None or text == "auto":
         return text
