@@ -96,12 +96,12 @@ def predictions(
         p_raw: the network's P(class 1) [n].
         probabilities: calibrated probabilities [n, k]; `prediction` and `confidence` are about these.
         result: intervals of every node; None leaves their columns empty.
-        split: for the `split` column; None leaves it empty.
+        split: for the `split` column (train, val, test, unused); None leaves it empty.
 
     Returns:
         The table.
     """
-    part = pd.Series("", index=range(graph.n_nodes))
+    part = pd.Series("unused" if split is not None else "", index=range(graph.n_nodes))
     if split is not None:
         for name in ("train", "val", "test"):
             part.iloc[getattr(split, name).cpu().numpy()] = name
