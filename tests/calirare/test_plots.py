@@ -97,6 +97,34 @@ def test_interval_diagram_marks_the_minority(monkeypatch, tmp_path):
     assert labels == ["other classes (2 shown)", "minority class (1 shown)"]
 
 
+def test_confidence_panel(data):
+    p, y = data
+    title, confidence, correct = plots.confidence_panel("rare", np.stack((1 - p, p), 1), y, cls=1)
+    assert title == "rare"
+    assert np.array_equal(confidence.numpy(), np.maximum(p, 1 - p)[y == 1])
+    assert np.array_equal(correct.numpy(), (p > 0.5)[y == 1])
+    assert len(plots.confidence_panel("all", p, y)[1]) == len(y)
+    with pytest.raises(ValueError, match="cls must lie in"):
+        plots.confidence_panel("rare", p, y, cls=2)
+
+
+def test_class_panels(data):
+    p, y = data
+    both = np.stack((1 - p, p), 1)
+    panels = plots.class_panels(both, y, class_names=["no", "yes"])
+    assert [name for name, _, _ in panels] == ["no", "yes"]
+    assert np.array_equal(panels[1][1].numpy(), p)
+    assert np.array_equal(panels[0][2].numpy(), y == 0)
+    ((name, scores, hits),) = plots.class_panels(p, y)
+    assert name == "class 1"
+    assert np.array_equal(scores.numpy(), p)
+    assert np.array_equal(hits.numpy(), y == 1)
+    labels = plots.class_panels(both, np.stack((y, y), 1))
+    assert np.array_equal(labels[0][2].numpy(), y == 1)
+    with pytest.raises(ValueError, match="class_names must hold 2 names, got 1"):
+        plots.class_panels(both, y, class_names=["no"])
+
+
 def test_bad_input_is_named(tmp_path):
     with pytest.raises(ValueError, match="at least one"):
         plots.reliability_diagram([], tmp_path / "a.png")

@@ -91,10 +91,13 @@ def confidence_and_correct(data: Predictions) -> tuple[torch.Tensor, torch.Tenso
         return confidence, prediction == data.labels
     # argmax costs several times amax. The label is predicted if its probability is the largest, unless a class before
     # it has the same one, and two classes can only share the largest when it is at most one half.
+    label = data.labels[:, None]
     confidence = p.amax(1)
-    correct = p.gather(1, data.labels[:, None])[:, 0] == confidence
+    correct = p.gather(1, label)[:, 0] == confidence
     may_tie = torch.nonzero(correct & (confidence <= 0.5 + ROW_SUM_SLACK))[:, 0]
-    correct[may_tie] = p[may_tie].argmax(1) == data.labels[may_tie]
+    others = p.index_select(0, may_tie).scatter_(1, label.index_select(0, may_tie), -1.0)
+    tied = may_tie[others.amax(1) == confidence.index_select(0, may_tie)]
+    correct[tied] = p[tied].argmax(1) == data.labels[tied]
     return confidence, correct
 
 

@@ -43,11 +43,10 @@ def equal_width_bins(scores: torch.Tensor, n_bins: int) -> torch.Tensor:
     bins = position.ceil().sub_(1).clamp_(min=0).long()
     # The product is off by at most one rounding and so are the edges: only scores that close to one are looked up.
     slack = 2 * n_bins * torch.finfo(scores.dtype).eps
-    near = (position - position.round()).abs_() <= slack
-    unsure = scores[near]
-    if unsure.numel():
+    near = torch.nonzero((position - position.round()).abs_() <= slack, as_tuple=True)
+    if near[0].numel():
         inner = bin_edges(n_bins, scores.dtype)[1:-1].to(scores.device)
-        bins[near] = torch.bucketize(unsure, inner)
+        bins[near] = torch.bucketize(scores[near], inner)
     return bins
 
 
@@ -183,14 +182,15 @@ def bin_sums(
         weights: float64 [n], or None.
 
     Returns:
-        The sums.
+        The sums. On CUDA they are added in order of arrival: the last digits may vary from call to call.
     """
     groups = 1 if bins.ndim == 1 else bins.shape[1]
     if groups > 1:
         bins = bins + n_bins * torch.arange(groups, device=bins.device)
     flat, happened = bins.reshape(-1), outcomes.reshape(-1)
     size = groups * n_bins
-    count_by_outcome = torch.bincount(2 * flat + happened, minlength=2 * size).view(size, 2).double()
+    count_by_outcome = torch.bincount(torch.add(happened.long(), flat, alpha=2), minlength=2 * size)
+    count_by_outcome = count_by_outcome.view(size, 2).double()
     count = count_by_outcome.sum(1)
     if weights is None:
         weight, outcome = count, count_by_outcome[:, 1]

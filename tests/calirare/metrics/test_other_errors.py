@@ -36,7 +36,7 @@ class TestDebiased:
 
     def test_squared_error_is_unbiased(self):
         # Confidence .7 throughout, accuracy .8: the true squared error is .01. Plain ECE^2 is .01 + .16/n.
-        n, draws = 40, 1500
+        n, draws = 20, 800
         rng = np.random.default_rng(0)
         values, plain = [], []
         for _ in range(draws):

@@ -49,8 +49,9 @@ def _process(rank: int, path: str, p: np.ndarray, y: np.ndarray, results) -> Non
 
 @pytest.mark.slow
 @pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="this torch has no gloo")
-def test_two_processes_get_the_whole(tmp_path, task, within_rounding):
-    p, y = task
+def test_two_processes_get_the_whole(tmp_path, within_rounding):
+    rng = np.random.default_rng(0)
+    p, y = rng.dirichlet([1, 1, 1], 503), rng.integers(0, 3, 503)
     context = mp.get_context("spawn")
     with context.Manager() as manager:
         results = manager.dict()

@@ -116,6 +116,16 @@ def test_files_that_cannot_be_read(tmp_path):
         load_table(tmp_path / "cut.parquet")
 
 
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    def unavailable(path):
+        raise ImportError("Unable to find a usable engine")
+
+    monkeypatch.setattr(pd, "read_parquet", unavailable)
+    (tmp_path / "preds.parquet").write_bytes(b"")
+    with pytest.raises(InputError, match="install it or give"):
+        load_table(tmp_path / "preds.parquet")
+
+
 def test_columns_that_cannot_be_used(frame, tmp_path):
     assert "there is no column 'prob': the table has y, p, q" in complaint(tmp_path, frame, probabilities=("prob",))
     assert "there is no column 'label'" in complaint(tmp_path, frame, labels=("label",))

@@ -1,0 +1,169 @@
+"""Times the measures of calibration beside torchmetrics, netcal and scikit-learn.
+
+    OMP_NUM_THREADS=2 python benchmarks/bench_metrics.py
+
+Every answer is checked before it is timed. Rivals take turns with us, repeat by repeat, so that a busy machine slows
+all alike. Writes benchmarks/results/metrics.json: median, quartiles and fastest of each, in milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.metadata
+import json
+import platform
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn import metrics as sk
+from sklearn.calibration import calibration_curve
+
+from calirare import metrics
+
+BUDGET_MS = 50.0
+RESULT = Path(__file__).parent / "results" / "metrics.json"
+
+Case = tuple[str, Callable[[], float], dict[str, Callable[[], float]]]
+# torchmetrics adds up in float32.
+TOLERANCE = {"torchmetrics": 1e-5, "netcal": 1e-9, "sklearn": 1e-9}
+
+
+def optional(name: str):
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def curve_error(y: np.ndarray, p: np.ndarray, n_bins: int) -> float:
+    """scikit-learn has the curve only: the bins' sizes are counted beside it, which is not timed against it."""
+    frequency, mean = calibration_curve(y, p, n_bins=n_bins)
+    counts = np.histogram(p, n_bins, (0, 1))[0]
+    return float((counts[counts > 0] / len(p) * np.abs(frequency - mean)).sum())
+
+
+def cases(n: int, classes: int, seed: int) -> list[Case]:
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, classes)) * 2
+    p64 = np.exp(z - z.max(1, keepdims=True))
+    p64 /= p64.sum(1, keepdims=True)
+    y = np.minimum((rng.random(n)[:, None] >= p64.cumsum(1)).sum(1), classes - 1)
+    p32 = torch.from_numpy(p64).float()
+    t64, ty = torch.from_numpy(p64), torch.from_numpy(y)
+    b64, by = p64[:, 0].copy(), (y == 0).astype(np.int64)
+    tb, tby = torch.from_numpy(b64), torch.from_numpy(by)
+    y_hat = p64.argmax(1)
+    tm, nc = optional("torchmetrics.functional.classification"), optional("netcal.metrics")
+
+    def rivals(**known: Callable[[], float]) -> dict[str, Callable[[], float]]:
+        have = {"torchmetrics": tm is not None, "netcal": nc is not None, "sklearn": True}
+        return {name: call for name, call in known.items() if have[name]}
+
+    def multi(x: torch.Tensor, norm: str) -> Callable[[], float]:
+        return lambda: float(tm.multiclass_calibration_error(x, ty, num_classes=classes, n_bins=15, norm=norm))
+
+    return [
+        ("ece, float32 torch", lambda: float(metrics.ece(p32, ty)), rivals(torchmetrics=multi(p32, "l1"))),
+        ("ece, float64 torch", lambda: float(metrics.ece(t64, ty)), rivals(torchmetrics=multi(t64, "l1"))),
+        ("ece, float64 numpy", lambda: metrics.ece(p64, y), rivals(netcal=lambda: float(nc.ECE(15).measure(p64, y)))),
+        ("mce, float64 torch", lambda: float(metrics.mce(t64, ty)), rivals(torchmetrics=multi(t64, "max"))),
+        (
+            "calibration_error of one class, float64",
+            lambda: float(metrics.calibration_error(b64, by)),
+            rivals(
+                torchmetrics=lambda: float(tm.binary_calibration_error(tb, tby, n_bins=15, norm="l1")),
+                sklearn=lambda: curve_error(by, b64, 15),
+            ),
+        ),
+        (
+            "classwise_ece, float64 numpy",
+            lambda: metrics.classwise_ece(p64, y),
+            rivals(sklearn=lambda: float(np.mean([curve_error(y == c, p64[:, c], 15) for c in range(classes)]))),
+        ),
+        ("nll, float64 numpy", lambda: metrics.nll(p64, y), rivals(sklearn=lambda: sk.log_loss(y, p64))),
+        ("brier, float64 numpy", lambda: metrics.brier(p64, y), rivals(sklearn=lambda: sk.brier_score_loss(y, p64))),
+        (
+            "macro_f1",
+            lambda: metrics.macro_f1(y, y_hat),
+            rivals(sklearn=lambda: sk.f1_score(y, y_hat, average="macro")),
+        ),
+        ("macro_ace, float64 numpy", lambda: metrics.macro_ace(p64, y), {}),
+        ("smooth_calibration_error of one class", lambda: metrics.smooth_calibration_error(b64, by), {}),
+    ]
+
+
+def timed(calls: dict[str, Callable[[], float]], repeats: int) -> dict[str, dict[str, float]]:
+    """Milliseconds of each call; they take turns."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - start)
+    summary = {}
+    for name, values in seconds.items():
+        low, median, high = (1e3 * q for q in statistics.quantiles(values, n=4))
+        summary[name] = {"median": median, "quartiles": [low, high], "fastest": 1e3 * min(values)}
+    return summary
+
+
+def version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--classes", type=int, default=10)
+    parser.add_argument("--repeats", type=int, default=21)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=RESULT)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    rows = []
+    for name, ours, others in cases(options.rows, options.classes, seed=0):
+        value = ours()
+        for other, call in others.items():
+            theirs = call()
+            if not abs(theirs - value) <= TOLERANCE[other] * max(1.0, abs(value)):
+                raise SystemExit(f"{name}: {other} says {theirs:.9g}, we say {value:.9g}: not timed")
+        summary = timed({"calirare": ours, **others}, options.repeats)
+        rows.append({"case": name, "value": value, "milliseconds": summary})
+        print(f"{name:40s} " + "  ".join(f"{who} {s['median']:.1f} ms" for who, s in summary.items()), flush=True)
+    result = {
+        "command": f"python benchmarks/bench_metrics.py --rows {options.rows} --classes {options.classes} "
+        f"--repeats {options.repeats} --threads {options.threads}",
+        "machine": {"processor": processor(), "threads": options.threads, "system": platform.system()},
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "numpy", "scikit-learn", "torchmetrics", "netcal")},
+        },
+        "rows": options.rows,
+        "classes": options.classes,
+        "repeats": options.repeats,
+        "ece_budget_ms": BUDGET_MS,
+        "cases": rows,
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
