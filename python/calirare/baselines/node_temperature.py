@@ -1,0 +1,85 @@
+"""What CaGCN and GATS share: a small network that gives every node its own scale, trained on calibration labels."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from calirare.calibration.base import Target, check_logits, target_weights
+from calirare.graph import Graph
+
+EPOCHS = 200
+
+
+class NodeTemperature(ABC):
+    """Scales each node's logits by its own positive number; decisions stay as they are.
+
+    Args:
+        target: population the probabilities shall be right for, see `calirare.calibration.target_weights`.
+        weight_decay: of Adam.
+        epochs: gradient steps on all calibration labels.
+        seed: of the weights and the dropout.
+
+    Attributes:
+        model: the fitted network, or None before fitting.
+    """
+
+    def __init__(self, *, target: Target, weight_decay: float, epochs: int = EPOCHS, seed: int = 0) -> None:
+        if epochs < 1:
+            raise ValueError(f"{type(self).__name__}: epochs must be at least 1, got {epochs}")
+        self.target: Target = target
+        self.weight_decay = weight_decay
+        self.epochs = epochs
+        self.seed = seed
+        self.model: nn.Module | None = None
+
+    @abstractmethod
+    def build(self, graph: Graph, logits: Tensor) -> nn.Module:
+        """Returns the untrained network; its forward gives each node's scale [n, 1] > 0 from logits [n, k]."""
+
+    def loss(self, logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
+        """Returns the training loss: the weighted negative log-likelihood."""
+        return (weights * F.cross_entropy(logits, labels, reduction="none")).mean()
+
+    def fit(self, graph: Graph, logits: Tensor, nodes: Tensor, labels: Tensor) -> Self:
+        """Fits the network.
+
+        Args:
+            graph: the graph.
+            logits: uncalibrated logits of every node [n, k].
+            nodes: calibration nodes, int64 [m].
+            labels: their classes, int64 [m].
+
+        Returns:
+            Itself.
+        """
+        check_logits(type(self).__name__, logits[nodes], labels)
+        z = logits.detach()
+        weights = target_weights(labels, z.shape[1], self.target).to(z)
+        with torch.random.fork_rng(devices=[z.device] if z.is_cuda else []):
+            torch.manual_seed(self.seed)
+            model = self.build(graph, z).to(z.device)
+            _descend(model, self.epochs, self.weight_decay, lambda: self.loss((model(z) * z)[nodes], labels, weights))
+        self.model = model.eval()
+        return self
+
+    @torch.no_grad()
+    def transform(self, logits: Tensor) -> Tensor:
+        """Returns calibrated probabilities [n, k] of every node of the graph it was fitted on."""
+        if self.model is None:
+            raise RuntimeError(f"{type(self).__name__}: call fit before transform")
+        return torch.softmax(self.model(logits) * logits, 1)
+
+
+def _descend(model: nn.Module, epochs: int, weight_decay: float, loss: Callable[[], Tensor]) -> None:
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=weight_decay)
+    model.train()
+    for _ in range(epochs):
+        optimiser.zero_grad()
+        loss().backward()
+        optimiser.step()

@@ -1,0 +1,154 @@
+"""GAT-CS (Velickovic et al. 2017) and GIN-CS (Xu et al. 2018): PyTorch Geometric's layers, our cost-sensitive loss.
+
+PyTorch Geometric is imported inside the functions: its import takes seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from calirare.convert import to_data
+from calirare.datasets.features import normalize_features
+from calirare.graph import Graph
+from calirare.training import class_weights, cross_entropy
+
+Kind = Literal["gat", "gin"]
+
+
+@dataclass(frozen=True)
+class PygSettings:
+    """How a network of PyTorch Geometric's layers is trained; each network's published settings for citation graphs.
+
+    Attributes:
+        kind: "gat": 8 heads of 8 units with ELU, then one head; "gin": two GIN layers, each with a perceptron of one
+            hidden layer.
+        epochs: gradient steps on all labelled nodes.
+        learning_rate: of Adam; None: .005 (GAT), .01 (GIN).
+        weight_decay: of Adam.
+        hidden: units per head (GAT) or width of the layers (GIN); None: 8 (GAT), 64 (GIN).
+        heads: heads of the first GAT layer.
+        dropout: of inputs and attention (GAT) or of the hidden layer (GIN); None: .6 (GAT), .5 (GIN).
+        seed: of the weights and the dropout.
+
+    Raises:
+        ValueError: a setting is out of range.
+    """
+
+    kind: Kind
+    epochs: int = 200
+    learning_rate: float | None = None
+    weight_decay: float = 5e-4
+    hidden: int | None = None
+    heads: int = 8
+    dropout: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks ranges and fills in what depends on the kind."""
+        if self.kind not in ("gat", "gin"):
+            raise ValueError(f"PygSettings: kind must be gat or gin, got {self.kind!r}")
+        own = {"gat": (0.005, 8, 0.6), "gin": (0.01, 64, 0.5)}[self.kind]
+        for name, default in zip(("learning_rate", "hidden", "dropout"), own, strict=True):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default)
+        for name in ("epochs", "hidden", "heads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"PygSettings: {name} must be at least 1, got {getattr(self, name)}")
+        assert self.dropout is not None
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"PygSettings: dropout must be in [0, 1), got {self.dropout}")
+
+
+def pyg_inputs(graph: Graph) -> tuple[Tensor, Tensor]:
+    """Returns what PyTorch Geometric's layers read of a graph.
+
+    The features are scaled as the data set wants and written out densely; the weights of edges are left out, as both
+    networks learn or ignore them.
+
+    Args:
+        graph: the graph.
+
+    Returns:
+        Features float32 [n, d] and edge_index int64 [2, m].
+    """
+    data = to_data(normalize_features(graph))
+    assert data.x is not None
+    assert data.edge_index is not None
+    return data.x, data.edge_index
+
+
+def network(settings: PygSettings, n_features: int, n_classes: int) -> nn.Module:
+    """Returns an untrained network: forward(x [n, d], edge_index [2, m]) gives logits [n, k]."""
+    return (_GAT if settings.kind == "gat" else _GIN)(settings, n_features, n_classes)
+
+
+def fit_pyg(graph: Graph, nodes: Tensor, settings: PygSettings) -> Tensor:
+    """Trains a network with class weights inverse to class share and returns every node's logits.
+
+    Args:
+        graph: the graph with labels.
+        nodes: labelled nodes to train on, int64 [m].
+        settings: how to train; the same settings give the same logits.
+
+    Returns:
+        Logits [n, k], without dropout.
+
+    Raises:
+        ValueError: a node has no label.
+    """
+    if graph.y is None or bool((graph.y[nodes] < 0).any()):
+        raise ValueError(f"fit_pyg: nodes must be labelled, but one of graph {graph.name!r} has no label")
+    x, edges = pyg_inputs(graph)
+    targets = graph.y[nodes]
+    weights = class_weights(targets, graph.n_classes)[targets].to(x)
+    with torch.random.fork_rng(devices=[graph.device] if graph.device.type == "cuda" else []):
+        torch.manual_seed(settings.seed)
+        model = network(settings, graph.n_features, graph.n_classes).to(graph.device)
+        assert settings.learning_rate is not None
+        rate, decay = settings.learning_rate, settings.weight_decay
+        optimiser = torch.optim.Adam(model.parameters(), lr=rate, weight_decay=decay)
+        for _ in range(settings.epochs):
+            optimiser.zero_grad()
+            cross_entropy(model(x, edges)[nodes], targets, weights).backward()
+            optimiser.step()
+    model.eval()
+    with torch.no_grad():
+        return model(x, edges)
+
+
+class _GAT(nn.Module):
+    def __init__(self, settings: PygSettings, n_features: int, n_classes: int) -> None:
+        super().__init__()
+        from torch_geometric.nn import GATConv
+
+        assert settings.hidden is not None
+        assert settings.dropout is not None
+        self.dropout = settings.dropout
+        self.first = GATConv(n_features, settings.hidden, heads=settings.heads, dropout=settings.dropout)
+        width = settings.hidden * settings.heads
+        self.second = GATConv(width, n_classes, heads=1, concat=False, dropout=settings.dropout)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        hidden = F.elu(self.first(F.dropout(x, self.dropout, self.training), edges))
+        return self.second(F.dropout(hidden, self.dropout, self.training), edges)
+
+
+class _GIN(nn.Module):
+    def __init__(self, settings: PygSettings, n_features: int, n_classes: int) -> None:
+        super().__init__()
+        from torch_geometric.nn import GINConv
+
+        assert settings.hidden is not None
+        assert settings.dropout is not None
+        self.dropout, h = settings.dropout, settings.hidden
+        self.first = GINConv(nn.Sequential(nn.Linear(n_features, h), nn.ReLU(), nn.Linear(h, h)))
+        self.second = GINConv(nn.Sequential(nn.Linear(h, h), nn.ReLU(), nn.Linear(h, n_classes)))
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        hidden = F.relu(self.first(x, edges))
+        return self.second(F.dropout(hidden, self.dropout, self.training), edges)

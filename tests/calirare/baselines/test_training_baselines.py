@@ -1,0 +1,174 @@
+"""Losses, mixup, the authors' recipe and Algorithm 2 against formulas worked out another way."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from calirare.baselines import (
+    CaliRareSettings,
+    OfficialSettings,
+    calirare_logits,
+    eice_term,
+    focal_loss,
+    label_smoothing_loss,
+    official_probabilities,
+    train_mixup,
+    train_with_loss,
+)
+from calirare.baselines.mixup import mixed_logits
+from calirare.datasets import normalize_features, synthetic_rare
+from calirare.graph import Graph
+from calirare.nn import GCN
+from calirare.propagation import propagation
+from calirare.training import TrainingSettings, cross_entropy, fit
+from tests.helpers.graphs import small_graph
+
+QUICK = TrainingSettings(epochs=15, hidden=4)
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return synthetic_rare(300, seed=1, share=0.2, n_features=6)
+
+
+def test_label_smoothing_by_hand() -> None:
+    logits = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]], dtype=torch.float64)
+    value = label_smoothing_loss(logits, torch.tensor([1, 0]), torch.tensor([1.0, 3.0]).double(), 0.2)
+    expected = (-0.9 * math.log(3 / 4) - 0.1 * math.log(1 / 4) + 3 * math.log(2)) / 2
+    assert float(value) == pytest.approx(expected, rel=1e-12)
+
+
+def test_focal_loss_by_hand_and_without_focus() -> None:
+    logits = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]], dtype=torch.float64)
+    targets, weights = torch.tensor([1, 0]), torch.tensor([1.0, 3.0]).double()
+    expected = (-((1 / 4) ** 2) * math.log(3 / 4) + 3 * (1 / 2) ** 2 * math.log(2)) / 2
+    assert float(focal_loss(logits, targets, weights, 2.0)) == pytest.approx(expected, rel=1e-12)
+    plain = cross_entropy(logits, targets, weights)
+    assert float(focal_loss(logits, targets, weights, 0.0)) == pytest.approx(float(plain), rel=1e-12)
+
+
+def test_training_with_the_cross_entropy_is_fit(graph: Graph) -> None:
+    nodes = torch.arange(60)
+    ours = train_with_loss(graph, nodes, QUICK, cross_entropy)
+    theirs = fit(graph, nodes, QUICK).model
+    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+    smoothed = train_with_loss(graph, nodes, QUICK, label_smoothing_loss)
+    assert not torch.equal(smoothed.weights[0], theirs.weights[0])
+
+
+def dense_mixup(model: GCN, graph: Graph, nodes: torch.Tensor, partner: torch.Tensor, share: float) -> torch.Tensor:
+    """Wang et al.'s two branches node by node, the graph written out as a dense matrix."""
+    a = propagation(graph).a_hat.to_dense()
+    x = normalize_features(graph).x
+    (w1, b1), (w2, b2) = model.layers()
+    plain = torch.relu(a @ x @ w1 + b1)
+    out = []
+    for i, j in zip(nodes.tolist(), nodes[partner].tolist(), strict=True):
+        mixed = share * x[i] + (1 - share) * x[j]
+        for states, w, b, last in ((x, w1, b1, False), (plain, w2, b2, True)):
+            branches = []
+            for centre in (i, j):
+                replaced = states.clone()
+                replaced[centre] = mixed
+                branches.append(a[centre] @ replaced)
+            mixed = (share * branches[0] + (1 - share) * branches[1]) @ w + b
+            mixed = mixed if last else torch.relu(mixed)
+        out.append(mixed)
+    return torch.stack(out)
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+@torch.no_grad()
+def test_mixup_is_two_branches_around_one_centre(graph: Graph, share: float) -> None:
+    nodes = torch.tensor([3, 7, 20, 41, 90])
+    partner = torch.tensor([4, 2, 1, 0, 3])
+    model = GCN(graph.n_features, 2, hidden=4).eval()
+    model.reset_parameters(torch.Generator().manual_seed(3))
+    field = propagation(graph).field(nodes, 2)
+    ours = mixed_logits(model, field, normalize_features(graph).x[nodes], partner, share)
+    expected = dense_mixup(model, graph, nodes, partner, share)
+    size = float(expected.abs().max())
+    assert float((ours - expected).abs().max()) < 1e-5 * size
+    plain = model(graph, nodes)
+    same = float((ours - plain).abs().max()) < 1e-5 * size
+    assert same == (share == 1.0)
+
+
+def test_mixup_trains_another_network_and_checks_its_input(graph: Graph) -> None:
+    nodes = torch.arange(60)
+    mixed = train_mixup(graph, nodes, QUICK)
+    assert not torch.equal(mixed.weights[0], fit(graph, nodes, QUICK).model.weights[0])
+    assert torch.equal(mixed.weights[0], train_mixup(graph, nodes, QUICK).weights[0])
+    with pytest.raises(ValueError, match="alpha must be positive, got 0"):
+        train_mixup(graph, nodes, QUICK, alpha=0)
+    with pytest.raises(ValueError, match="at least 2 layers, got 1"):
+        train_mixup(graph, nodes, dataclasses.replace(QUICK, n_layers=1))
+    with pytest.raises(ValueError, match="has no label"):
+        train_mixup(small_graph(), torch.tensor([4]), QUICK)
+
+
+def test_the_official_recipe_learns_from_the_validation_labels(graph: Graph) -> None:
+    assert graph.y is not None
+    train, val = torch.arange(60), torch.arange(60, 160)
+    settings = OfficialSettings(epochs=10)
+    first = official_probabilities(graph, train, val, QUICK, settings)
+    assert torch.equal(first, official_probabilities(graph, train, val, QUICK, settings))
+    assert float((first.sum(1) - 1).abs().max()) < 1e-6
+    flipped = graph.y.clone()
+    flipped[val] = 1 - flipped[val]
+    moved = official_probabilities(dataclasses.replace(graph, y=flipped), train, val, QUICK, settings)
+    assert float((moved - first).abs().max()) > 1e-2
+    for change in ({"dropout_at_prediction": False}, {"double_softmax": False}):
+        other = official_probabilities(graph, train, val, QUICK, dataclasses.replace(settings, **change))
+        assert not torch.equal(other, first)
+
+
+def eice_problem(m: int = 12) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    g = torch.Generator().manual_seed(5)
+    logits = torch.randn(m, 2, generator=g, dtype=torch.float64)
+    change = 0.3 * torch.randn(m, m, generator=g, dtype=torch.float64)
+    return logits, torch.arange(m) % 2, change, change.diagonal().clone()
+
+
+def test_the_eice_term_is_algorithm_1_in_numpy() -> None:
+    logits, targets, change, own = eice_problem()
+    z = (logits[:, 1] - logits[:, 0]).numpy()
+    f = 1 / (1 + np.exp(-(z[:, None] + change.numpy())))
+    r = np.abs(targets.numpy() - 1 / (1 + np.exp(-(z + own.numpy()))))
+    middle = (np.quantile(f - r, 0.1, axis=1) + np.quantile(f + r, 0.9, axis=1)) / 2
+    uncertainty = np.where(z > 0, middle, 1 - middle)
+    expected = np.abs(uncertainty - 1 / (1 + np.exp(-np.abs(z)))).mean()
+    assert float(eice_term(logits, targets, change, own, 0.8)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_eice_term_has_the_gradient_of_its_value() -> None:
+    logits, targets, change, own = eice_problem()
+    logits.requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: eice_term(z, targets, change, own, 0.9), (logits,))
+    (gradient,) = torch.autograd.grad(eice_term(logits, targets, change, own, 0.9), logits)
+    assert float(gradient.abs().max()) > 1e-3
+
+
+def test_algorithm_2_moves_the_network_more_with_a_larger_weight(graph: Graph) -> None:
+    nodes = torch.arange(80)
+    runs = {
+        weight: calirare_logits(graph, nodes, QUICK, CaliRareSettings(eice_weight=weight, epochs=15, refresh=5))
+        for weight in (1e-6, 0.1, 0.5)
+    }
+    small, large = (float((runs[w] - runs[1e-6]).abs().mean()) for w in (0.1, 0.5))
+    assert 0 < small < large
+
+
+def test_settings_of_algorithm_2_are_checked(graph: Graph) -> None:
+    for name, value in (("eice_weight", 1.0), ("coverage", 0.0)):
+        with pytest.raises(ValueError, match=f"{name} must be in"):
+            CaliRareSettings(**{name: value})
+    with pytest.raises(ValueError, match="refresh must be at least 1"):
+        CaliRareSettings(refresh=0)
+    with pytest.raises(ValueError, match="must have 2 classes, got 3"):
+        calirare_logits(small_graph(), torch.tensor([0, 1]), QUICK, CaliRareSettings())

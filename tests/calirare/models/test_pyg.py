@@ -1,0 +1,77 @@
+"""GAT-CS and GIN-CS: what they read, that they learn, and that they see no label they were not given."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from calirare.datasets import synthetic_rare
+from calirare.graph import Graph
+from calirare.metrics import recall
+from calirare.models import PygSettings, fit_pyg, network, pyg_inputs
+from calirare_ext import Csr
+from tests.helpers.graphs import small_graph
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return synthetic_rare(400, seed=0, share=0.2, n_features=8, separation=3.0)
+
+
+def test_inputs_are_scaled_features_and_both_directions_of_each_edge() -> None:
+    small = dataclasses.replace(small_graph(), feature_normalisation="row")
+    x, edges = pyg_inputs(small)
+    assert torch.allclose(x.sum(1), torch.ones(5), rtol=1e-6, atol=0)
+    assert torch.equal(edges, torch.stack([small.adjacency.rows(), small.adjacency.indices.long()]))
+    sparse = dataclasses.replace(small, x=Csr.from_dense(small.x))
+    assert torch.equal(pyg_inputs(sparse)[0], x)
+
+
+@pytest.mark.parametrize("kind", ["gat", "gin"])
+def test_learns_and_sees_only_the_given_labels(graph: Graph, kind: str) -> None:
+    nodes = torch.arange(0, 200)
+    settings = PygSettings(kind, epochs=40, learning_rate=0.02)  # type: ignore[arg-type]
+    logits = fit_pyg(graph, nodes, settings)
+    assert graph.y is not None
+    predicted = logits.argmax(1)[200:].numpy()
+    truth = graph.y[200:].numpy()
+    assert recall(truth, predicted, 1) > 0.7
+    assert recall(truth, predicted, 0) > 0.7
+    flipped = graph.y.clone()
+    flipped[200:] = 1 - flipped[200:]
+    assert torch.equal(fit_pyg(dataclasses.replace(graph, y=flipped), nodes, settings), logits)
+    other = fit_pyg(graph, nodes, dataclasses.replace(settings, seed=1))
+    assert float((other - logits).abs().max()) > 1e-3
+
+
+@torch.no_grad()
+def test_gin_adds_up_the_neighbours() -> None:
+    settings = PygSettings("gin", hidden=4)
+    torch.manual_seed(0)
+    model = network(settings, 3, 2).eval()
+    x, edges = pyg_inputs(small_graph())
+    adjacency = torch.zeros(5, 5)
+    adjacency[edges[1], edges[0]] = 1
+    hidden = torch.relu(model.first.nn(x + adjacency @ x))
+    expected = model.second.nn(hidden + adjacency @ hidden)
+    assert float((model(x, edges) - expected).abs().max()) < 1e-4 * float(expected.abs().max())
+
+
+def test_gat_has_eight_heads_of_eight() -> None:
+    model = network(PygSettings("gat"), 3, 2)
+    shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    assert shapes["first.lin.weight"] == (64, 3)
+    assert shapes["second.lin.weight"] == (2, 64)
+
+
+def test_settings_and_labels_are_checked() -> None:
+    with pytest.raises(ValueError, match="kind must be gat or gin, got 'gcn'"):
+        PygSettings("gcn")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="epochs must be at least 1"):
+        PygSettings("gat", epochs=0)
+    with pytest.raises(ValueError, match="dropout must be in"):
+        PygSettings("gin", dropout=1.0)
+    with pytest.raises(ValueError, match="one of graph 'small' has no label"):
+        fit_pyg(small_graph(), torch.tensor([4]), PygSettings("gin", epochs=1))
