@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import signal
 import sys
+import traceback
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
 from calirare.errors import InputError
 
 DEBUG = "--debug"
+INTERRUPTED = 130  # a shell's code for Ctrl-C
 
 app = typer.Typer(
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -73,9 +74,11 @@ def train(
     log.txt. Options given here win over --config.
     """
     from calirare.commands.train import run_train
-    from calirare.config import Settings, read_yaml
+    from calirare.config import DATA, Settings, check_data, read_yaml
 
-    given = {name: value for name, value in locals().items() if name in _DATA and value not in (None, False)}
+    given = {
+        name: value for name, value in locals().items() if name in DATA and value is not None and value is not False
+    }
     tuned: dict[str, Any] = {
         "method": method,
         "target": target,
@@ -91,29 +94,14 @@ def train(
         "seed": seed,
         "device": device,
     }
-    values = {} if config is None else read_yaml(config)
+    values: dict[str, Any] = {} if config is None else read_yaml(config)
     values |= given | {name: value for name, value in tuned.items() if value is not None}
     where = "command line" if config is None else f"config {config}"
-    settings = Settings.from_mapping({k: v for k, v in values.items() if k not in _DATA}, where)
-    data = {"dataset": "digits", "root": None, "seed": settings.seed} | {k: v for k, v in values.items() if k in _DATA}
+    settings = Settings.from_mapping({k: v for k, v in values.items() if k not in DATA}, where)
+    check_data({k: v for k, v in values.items() if k in DATA}, where)
+    told = {k: v for k, v in values.items() if k in DATA and v is not None}
+    data = {"dataset": "digits", "root": None, "seed": settings.seed} | told
     run_train(data, settings, out, overwrite=overwrite)
-
-
-# Settings that `calirare.datasets.load_dataset` takes; the rest are `calirare.config.Settings`.
-_DATA = (
-    "dataset",
-    "root",
-    "minority",
-    "label_rate",
-    "split",
-    "features",
-    "label",
-    "weight",
-    "duplicates",
-    "self_loops",
-    "symmetrize",
-    "download",
-)
 
 
 @app.command()
@@ -189,26 +177,49 @@ def _number_or_auto(name: str, text: str | None, kind: type[int] | type[float]) 
         raise InputError(f"--{name} must be a number or auto, got {text!r}") from None
 
 
+# typer keeps its copy of click under a private name: what it exports leads to the class of every usage error.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
 def main() -> None:
     """Runs the command line; the entry point of the `calirare` script."""
     debug = DEBUG in sys.argv[1:]
     arguments = [argument for argument in sys.argv[1:] if argument != DEBUG]
+    signal.signal(signal.SIGTERM, _stop)
     try:
-        app(args=arguments, prog_name="calirare")
-    except InputError as error:
+        code = app(args=arguments or ["--help"], prog_name="calirare", standalone_mode=False)
+    except (InputError, _UsageError) as error:
+        code = 2
         if debug:
-            raise
-        print(f"calirare: {error}", file=sys.stderr)
-        sys.exit(2)
-    except BrokenPipeError:
-        # The reader of the output went away: not a fault; keep the interpreter from flushing into the closed pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+            traceback.print_exc()
+        else:
+            print(f"calirare: {_sentence(error)}", file=sys.stderr)
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
     except Exception as error:
+        code = 1
         if debug:
-            raise
-        print(f"calirare: failed: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
-        sys.exit(1)
+            traceback.print_exc()
+        else:
+            what = " ".join(str(error).split())
+            print(f"calirare: failed: {type(error).__name__}: {what} (--debug shows where)", file=sys.stderr)
+    if code == INTERRUPTED:
+        print("calirare: interrupted", file=sys.stderr)
+    sys.exit(code)
+
+
+def _sentence(error: Exception) -> str:
+    """Returns what a bad input is about; for a usage error also where the usage stands."""
+    if isinstance(error, InputError):
+        return str(error)
+    message = cast(Any, error).format_message().rstrip(".")
+    context = getattr(error, "ctx", None)
+    return f"{message}; see `{'calirare' if context is None else context.command_path} --help`"
+
+
+def _stop(number: int, frame: object) -> None:
+    """Ends the program as an error would, so that nothing half-written stays behind."""
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,23 @@ from calirare.training import TrainingSettings
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
 METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")
+
+# What a run tells `calirare.datasets.load_dataset`, and the types of it; everything else is in `Settings`.
+DATA: dict[str, tuple[type, ...]] = {
+    "dataset": (str,),
+    "root": (str,),
+    "minority": (int, str),
+    "label_rate": (int,),
+    "split": (str,),
+    "features": (str,),
+    "label": (str,),
+    "weight": (str,),
+    "duplicates": (str,),
+    "self_loops": (str,),
+    "symmetrize": (bool,),
+    "download": (bool,),
+}
+MAX_SEED = 2**63
 
 
 @dataclass(frozen=True)
@@ -64,6 +82,12 @@ class Settings:
         Raises:
             InputError: a setting is unknown or out of range.
         """
+        for name in ("learning_rate", "weight_decay", "damping"):
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not math.isfinite(value):
+                raise InputError(f"setting {name} must be finite, got {value}")
+        if not 0 <= self.seed < MAX_SEED:
+            raise InputError(f"setting seed must be from 0 to 2^63 - 1, got {self.seed}")
         _one_of("method", self.method, METHODS)
         _one_of("target", self.target, TARGETS)
         if not (self.device in ("auto", "cpu", "cuda") or self.device.startswith("cuda:")):
@@ -125,6 +149,24 @@ class Settings:
         return dataclasses.asdict(self)
 
 
+def check_data(values: Mapping[str, Any], where: str) -> None:
+    """Checks the types of what goes to `calirare.datasets.load_dataset`.
+
+    Args:
+        values: any of `DATA`; None stands for the default.
+        where: what the mapping is called in a message.
+
+    Raises:
+        InputError: a value has the wrong type.
+    """
+    for name, value in values.items():
+        wanted = DATA[name]
+        if value is None or (isinstance(value, wanted) and (bool in wanted or not isinstance(value, bool))):
+            continue
+        kinds = " or ".join({int: "a whole number", str: "text", bool: "true or false"}[kind] for kind in wanted)
+        raise InputError(f"{where}: {name} must be {kinds}, got {value!r}")
+
+
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Returns the mapping in a YAML file.
 
@@ -147,7 +189,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise InputError(f"config {path}: must hold names and values such as `epochs: 200`, got {type(values).__name__}")
+        raise InputError(
+            f"config {path}: must hold names and values such as `epochs: 200`, got {type(values).__name__}"
+        )
     return values
 
 

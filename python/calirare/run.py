@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -28,10 +23,11 @@ from calirare.jackknife import JackknifeResult
 from calirare.nn import GCN
 from calirare.pipeline import Outcome
 from calirare.propagation import propagation
-from calirare.splits import Split
+from calirare.splits import LABEL_RATE, PARTS, Split, random_split
 from calirare.training import Fit, class_weights
 
 FILES = ("config.yaml", "metrics.json", "predictions.csv", "model.safetensors", "reliability.png", "intervals.png")
+METADATA, FORMAT = "calirare", "calirare run 1"
 COLUMNS = (
     "node",
     "split",
@@ -49,41 +45,6 @@ _CALIBRATORS: dict[str, type[Calibrator]] = {
     "AffineCalibrator": AffineCalibrator,
     "JackknifeCalibrator": JackknifeCalibrator,
 }
-
-
-@contextmanager
-def fresh_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Gives a folder to write into that becomes `path` only when everything in it is written.
-
-    Args:
-        path: the run's folder.
-        overwrite: replace a folder that is there.
-
-    Yields:
-        A folder beside it; removed if anything goes wrong.
-
-    Raises:
-        InputError: the folder exists and must not be replaced, or cannot be written.
-    """
-    if path.exists() and not overwrite:
-        raise InputError(f"run {path}: exists already: take another --out, or pass --overwrite to replace it")
-    if path.exists() and not path.is_dir():
-        raise InputError(f"run {path}: is a file, a folder is wanted: take another --out")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
-    except OSError as error:
-        raise InputError(f"run {path}: the folder cannot be written: {error.strerror or error}") from error
-    try:
-        yield partial
-        partial.chmod(0o755)
-        if path.exists():
-            shutil.rmtree(path)
-        os.replace(partial, path)
-    except OSError as error:
-        raise InputError(f"run {path}: writing failed and nothing was kept: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def predictions(
@@ -144,9 +105,20 @@ def write_json(values: dict[str, Any], path: Path) -> None:
 
 def write_config(outcome: Outcome, data: dict[str, Any], path: Path) -> None:
     """Writes every setting, resolved: a run with this file as --config is the same run."""
-    values = data | outcome.settings.to_mapping()
-    values |= {"epochs": outcome.epochs, "device": outcome.graph.device.type}
+    graph = outcome.graph
+    values = {"label_rate": LABEL_RATE, "split": _split_kind(graph, data)} | data | outcome.settings.to_mapping()
+    values |= {"minority": graph.class_names[1], "epochs": outcome.epochs, "device": graph.device.type}
     path.write_text(yaml.safe_dump(values, sort_keys=True), encoding="utf-8")
+
+
+def _split_kind(graph: Graph, data: dict[str, Any]) -> str:
+    """Returns "random" where `load_dataset` drew the split, "public" where it took or enlarged a stored one."""
+    assert graph.split is not None
+    if graph.original_y is None or not graph.split.name.startswith("random("):
+        return "public"
+    drawn = random_split(graph.original_y, data.get("label_rate", LABEL_RATE), seed=data["seed"])
+    same = all(torch.equal(getattr(drawn, part), getattr(graph.split.to("cpu"), part)) for part in PARTS)
+    return "random" if same else "public"
 
 
 def save_model(outcome: Outcome, path: Path) -> None:
@@ -156,16 +128,19 @@ def save_model(outcome: Outcome, path: Path) -> None:
     tensors = {name: value.detach().cpu().contiguous() for name, value in outcome.model.state_dict().items()}
     tensors |= {f"split.{name}": getattr(split, name).cpu() for name in ("train", "val", "test")}
     tensors["labelled"] = outcome.fit.nodes.cpu()
-    states = {t: {"kind": type(c).__name__, "state": c.state()} for t, c in outcome.calibrators.items()}
-    metadata = {
-        "calibrators": json.dumps(states, sort_keys=True),
-        "class_names": json.dumps(list(outcome.graph.class_names)),
-        "damping": repr(outcome.jackknife.diagnostics["damping"]),
-        "weight_decay": repr(outcome.fit.weight_decay),
+    facts = {
+        "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in outcome.calibrators.items()},
+        "class_names": list(outcome.graph.class_names),
+        "damping": outcome.jackknife.diagnostics["damping"],
         "feature_normalisation": outcome.graph.feature_normalisation,
-        "format": "calirare run 1",
+        "format": FORMAT,
     }
-    save_file(tensors, str(path), metadata)
+    try:
+        # One entry: safetensors writes several in random order.
+        save_file(tensors, str(path), {METADATA: json.dumps(facts, sort_keys=True)})
+        path.chmod(0o644)  # safetensors leaves it to its owner alone
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +182,7 @@ class LoadedRun:
         Raises:
             InputError: it is not there any more, or is another graph.
         """
-        left_out = ("dataset", "root", "split", "download")
+        left_out = ("dataset", "root", "download")
         options = {key: value for key, value in self.data.items() if key not in left_out}
         graph = load_dataset(self.data["dataset"], self.data.get("root"), **options)
         if graph.n_features != self.model.n_features or int(self.labelled.max()) >= graph.n_nodes:
@@ -249,22 +224,23 @@ def load_run(folder: str | Path) -> LoadedRun:
     try:
         with safe_open(str(folder / "model.safetensors"), "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            metadata = file.metadata() or {}
+            facts = json.loads((file.metadata() or {})[METADATA])
+        if facts["format"] != FORMAT:
+            raise ValueError(f"its format is {facts['format']!r}, {FORMAT!r} is known")
         model = _model(tensors, settings)
         split = Split(tensors["split.train"], tensors["split.val"], tensors["split.test"], str(values.get("split", "")))
-        states = json.loads(metadata["calibrators"])
-        calibrators = {t: _CALIBRATORS[s["kind"]].from_state(s["state"]) for t, s in states.items()}
-        class_names = tuple(json.loads(metadata["class_names"]))
-        damping = float(metadata["damping"])
-        scaling = cast(Normalisation, metadata["feature_normalisation"])
-    except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
+        calibrators = {t: _CALIBRATORS[c["kind"]].from_state(c["state"]) for t, c in facts["calibrators"].items()}
+        class_names = tuple(facts["class_names"])
+        damping = float(facts["damping"])
+        scaling = cast(Normalisation, facts["feature_normalisation"])
+        labelled = tensors["labelled"]
+    except (SafetensorError, LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"run {folder}: model.safetensors is damaged or was written by another version: {error}"
+            f"run {folder}: model.safetensors is damaged or was written by another version: {reason}"
         ) from error
     data = {key: value for key, value in values.items() if key not in names or key == "seed"}
-    return LoadedRun(
-        folder, settings, data, model, calibrators, split, tensors["labelled"], class_names, damping, scaling
-    )
+    return LoadedRun(folder, settings, data, model, calibrators, split, labelled, class_names, damping, scaling)
 
 
 def _model(tensors: dict[str, Tensor], settings: Settings) -> GCN:

@@ -12,6 +12,7 @@ from calirare.calibration import AffineCalibrator, JackknifeCalibrator
 from calirare.errors import InputError
 from calirare.graph import Graph
 from calirare.jackknife import JackknifeResult, jackknife
+from calirare.output import fresh_files
 from calirare.run import LoadedRun, load_run, predictions, run_probabilities, write_predictions
 
 PARTS = ("train", "val", "test", "all")
@@ -51,7 +52,7 @@ def run_predict(folder: Path, graph_path: Path, out: Path | None, *, overwrite: 
     Args:
         folder: the run's folder.
         graph_path: `.npz` with as many features; labels are not needed.
-        out: CSV to write; None: `<run>/predictions_<graph>.csv`.
+        out: CSV to write (beside it a Parquet file of that name); None: `<run>/predictions_<graph>.csv`.
         overwrite: replace a file that is there.
 
     Raises:
@@ -65,7 +66,9 @@ def run_predict(folder: Path, graph_path: Path, out: Path | None, *, overwrite: 
             f"{run.model.n_features}"
         )
     path = out or folder / f"predictions_{graph_path.stem}.csv"
-    if path.exists() and not overwrite:
+    if path.suffix != ".csv":
+        raise InputError(f"predict: --out must end in .csv, got {path}")
+    if not overwrite and (path.exists() or path.with_suffix(".parquet").exists()):
         raise InputError(f"predict: {path} exists already: take another --out, or pass --overwrite")
     graph = dataclasses.replace(graph, feature_normalisation=run.feature_normalisation, trusted=True)
     try:
@@ -75,13 +78,10 @@ def run_predict(folder: Path, graph_path: Path, out: Path | None, *, overwrite: 
         print(f"note: intervals are left empty, they need the run's own graph: {error}", file=sys.stderr)
     raw, probabilities = run_probabilities(run, run.model.logits(graph))
     table = predictions(graph, raw, probabilities, result, None)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        written = write_predictions(table, path.parent, path.stem)
-    except OSError as error:
-        raise InputError(f"predict: {path} cannot be written: {error.strerror or error}") from error
-    for file in written:
-        print(file)
+    with fresh_files(path.parent, f"predict: {path}") as partial:
+        names = [file.name for file in write_predictions(table, partial, path.stem)]
+    for name in names:
+        print(path.parent / name)
 
 
 def _jackknife(run: LoadedRun, own: Graph, graph: Graph, coverage: float) -> JackknifeResult:

@@ -15,9 +15,10 @@ from calirare.config import Settings
 from calirare.console import Reporter
 from calirare.datasets import load_dataset
 from calirare.judgement import judge, judged_logits, judged_nodes
+from calirare.output import fresh_folder
 from calirare.pipeline import Outcome, train
 from calirare.plots import confidence_panel, interval_diagram, reliability_diagram
-from calirare.run import fresh_folder, predictions, save_model, write_config, write_json, write_predictions
+from calirare.run import predictions, save_model, write_config, write_json, write_predictions
 from calirare_ext import __version__
 
 ROWS = (
