@@ -212,9 +212,9 @@ def _sentence(error: Exception) -> str:
     """Returns what a bad input is about; for a usage error also where the usage stands."""
     if isinstance(error, InputError):
         return str(error)
-    message = cast(Any, error).format_message().rstrip(".")
+    message = cast(Any, error).format_message().rstrip(".").replace(". ", "; ")
     context = getattr(error, "ctx", None)
-    return f"{message}; see `{'calirare' if context is None else context.command_path} --help`"
+    return f"{message} (see `{'calirare' if context is None else context.command_path} --help`)"
 
 
 def _stop(number: int, frame: object) -> None:

@@ -1,0 +1,36 @@
+"""Fixtures of the command-line tests: a graph on disk and one finished run, made once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.command import QUICK, Said, call
+from tests.helpers.tasks import rare_task
+
+
+@pytest.fixture(scope="session")
+def graph_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A rare-class task with a split, as .npz. Read only."""
+    path = tmp_path_factory.mktemp("graph") / "task.npz"
+    rare_task().to_npz(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def finished(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Said]:
+    """A run with everything a user gets, pictures too, and what was said. Read only."""
+    folder = tmp_path_factory.mktemp("runs") / "full"
+    said = call("train", "--dataset", graph_file, "--epochs", "100", "--folds", "2", "--out", folder, pictures=True)
+    assert said.code == 0, said.err
+    return folder, said
+
+
+@pytest.fixture
+def quick_run(graph_file: Path, tmp_path: Path) -> Path:
+    """A run of this test's own, which it may spoil."""
+    folder = tmp_path / "quick"
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", folder)
+    assert said.code == 0, said.err
+    return folder

@@ -1,0 +1,51 @@
+"""Small rare-class tasks that a network can learn, with a split."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from calirare.graph import Graph
+from calirare.splits import Split
+from calirare_ext import Csr
+
+N_TRAIN, N_VAL = 40, 110
+
+
+def rare_task(n_nodes: int = 260, n_classes: int = 2, seed: int = 0, **changes) -> Graph:
+    """A block graph whose last class is the rarest; neighbours mostly agree, features overlap. Split 40/110/rest."""
+    rng = np.random.default_rng(seed)
+    shares = np.append(np.full(n_classes - 1, 0.7 / (n_classes - 1)), 0.3)
+    y = rng.permutation(np.repeat(np.arange(n_classes), np.round(shares * n_nodes).astype(int))[:n_nodes])
+    chance = np.where(y[:, None] == y[None, :], 8.0, 1.5) / n_nodes
+    upper = np.triu(rng.random((len(y), len(y))) < chance, 1)
+    x = rng.standard_normal((len(y), 6)) + 0.8 * np.eye(n_classes, 6)[y]
+    order = torch.from_numpy(rng.permutation(len(y)))
+    train = torch.cat([order[torch.from_numpy(y[order]) == k][: N_TRAIN // n_classes] for k in range(n_classes)])
+    rest = order[~torch.isin(order, train)]
+    parts = {
+        "adjacency": Csr.from_dense(torch.from_numpy((upper | upper.T).astype(np.float32))),
+        "x": torch.from_numpy(x.astype(np.float32)),
+        "y": torch.from_numpy(y),
+        "split": Split(train, rest[:N_VAL], rest[N_VAL:]),
+        "name": "task",
+    }
+    graph = Graph(**(parts | changes))
+    return graph.rare(1) if n_classes == 2 and graph.y is not None else graph
+
+
+def arrays_of(graph: Graph) -> dict[str, np.ndarray]:
+    """Returns what `Graph.to_npz` would write, for a test to spoil."""
+    split = graph.split
+    assert split is not None
+    assert graph.y is not None
+    assert isinstance(graph.x, torch.Tensor)
+    return {
+        "indptr": graph.adjacency.indptr.numpy(),
+        "indices": graph.adjacency.indices.numpy(),
+        "x": graph.x.numpy(),
+        "y": graph.y.numpy(),
+        "train_idx": split.train.numpy(),
+        "val_idx": split.val.numpy(),
+        "test_idx": split.test.numpy(),
+    }
