@@ -44,7 +44,7 @@ def gcn_norm_matches(a_hat: Csr, adjacency: Csr) -> None:
     dense.diagonal()[dense.diagonal() == 0] = 1.0
     degree = dense.sum(1)
     expected = dense / torch.sqrt(degree[:, None] * degree[None, :])
-    terms = (dense != 0).sum(1).max() + 6  # the degrees of both ends, two roots, two divisions, two products
+    terms = dense.shape[0] + 6  # the degrees of both ends, two roots, two divisions, two products
     bound = sum_bound(expected, terms, expected.abs(), out=adjacency.dtype, accumulate=torch.float64)
     assert_within(exact_csr(a_hat).to_dense(), expected, bound, "gcn_norm")
     a_hat.check_structure("gcn_norm")
@@ -99,6 +99,11 @@ class ExactNetwork:
         return self.weights[:, None] * sizes * self.softmax_growth()
 
     @functools.cached_property
+    def absolute_gradients(self) -> Tensor:
+        """S of the loss gradients of all nodes, [m, p]."""
+        return torch.einsum("mk,mkp->mp", self.absolute_seeds(), self.absolute_jacobian())
+
+    @functools.cached_property
     def ggn(self) -> Tensor:
         """The explicit [p, p] Gauss-Newton matrix of sum_i w_i l_i / m."""
         return reference.ggn(self.field, self.layers, self.weights)
@@ -149,14 +154,13 @@ def node_gradients_match(rows: Tensor, tape: GcnTape, seeds: Tensor | None = Non
     net = exact_network(tape)
     if seeds is None:
         expected = reference.node_gradients(net.field, net.layers, net.targets, net.weights)
-        sizes = net.absolute_seeds()[:, None, :]
+        magnitude = net.absolute_gradients
     else:
         jacobian = torch.autograd.functional.jacobian(
             lambda theta: reference.gcn(net.field, reference.unflatten(theta, net.layers)), net.theta
         )
         expected = torch.einsum("msk,mkp->msp", exactly(seeds), jacobian).flatten(0, 1)
-        sizes = exactly(seeds).abs()
-    magnitude = torch.einsum("msk,mkp->msp", sizes, net.absolute_jacobian()).flatten(0, 1)
+        magnitude = torch.einsum("msk,mkp->msp", exactly(seeds).abs(), net.absolute_jacobian()).flatten(0, 1)
     assert_within(rows, expected, sum_bound(expected, net.terms, magnitude, out=net.dtype), "node_gradients")
 
 
@@ -184,18 +188,25 @@ def move_logits_matches(out: Tensor, tape: GcnTape, vectors: Tensor) -> None:
     assert_within(out, expected, bound, "move_logits")
 
 
-def solution_matches(result: SolverResult, matrix: Tensor, rhs: Tensor, tolerance: float) -> None:
+def solution_matches(
+    result: SolverResult,
+    matrix: Tensor,
+    rhs: Tensor,
+    tolerance: float,
+    magnitude: Tensor | None = None,
+    terms: int | None = None,
+) -> None:
     """Asserts that every right-hand side converged, and that the residual recomputed here in float64 is small enough.
 
-    The solver's running residual drifts from the true one by the rounding of its iterations: each adds at most
-    (p + 4) u (|A| |x|) (Greenbaum 1997, section 4).
+    A product rounds by at most t u S |x| with S = `magnitude` (None: |A|) and t = `terms` (None: p + 4). The residual
+    that the solver carries along drifts from the true one by that much per iteration (Greenbaum 1997, section 7.3).
     """
+    magnitude, terms = matrix.abs() if magnitude is None else magnitude, terms or matrix.shape[0] + 4
     x, g, u = exactly(result.x), exactly(rhs), unit_roundoff(rhs.dtype)
     assert result.status.tolist() == [SolverStatus.CONVERGED] * g.shape[0], result.summary()
     norm = g.norm(dim=1)
     residual = torch.where(norm > 0, (g - x @ matrix).norm(dim=1) / norm, (x @ matrix).norm(dim=1))
-    size = (x.abs() @ matrix.abs()).norm(dim=1) / torch.where(norm > 0, norm, 1.0) + 1.0
-    drift = (matrix.shape[0] + 4) * u * size
+    drift = terms * u * ((x.abs() @ magnitude).norm(dim=1) / torch.where(norm > 0, norm, 1.0) + 1.0)
     slack = drift * result.iterations.cpu()
     over = residual > tolerance + slack
     assert not bool(over.any()), f"residual {residual[over].tolist()} above {tolerance} + {slack[over].tolist()}"
@@ -227,3 +238,17 @@ def interval_matches(
         low = int(np.floor(q * (m - 1)))
         expected = torch.from_numpy(order[:, [low, min(low + 1, m - 1)]])
         assert_identical(places.cpu(), expected, name)
+
+
+def influence_matches(change: Tensor, derivative: Tensor, uncertainty: Tensor) -> None:
+    """Compares d theta / d(weight of node i taken out) [m, p] with finite differences of retrained parameters.
+
+    `uncertainty` [m] is how far each row of the finite differences may itself be off, in norm; it must be a small part
+    of it, or the comparison would prove nothing.
+    """
+    size = derivative.norm(dim=1)
+    assert bool((uncertainty < 0.01 * size).all()), "the finite differences are too rough to judge by"
+    error = (exactly(change) - derivative).norm(dim=1)
+    assert bool((error <= uncertainty).all()), (
+        f"influence: relative errors {(error / size).tolist()}, allowed {(uncertainty / size).tolist()}"
+    )
