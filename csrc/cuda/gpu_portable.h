@@ -4,6 +4,8 @@
 #pragma once
 #include <cstdint>
 
+#include "../core/host_device.h"
+
 #if defined(__CUDACC__)
 #include "launch.cuh"
 #else
@@ -20,7 +22,7 @@ struct GridLimits {
   int64_t x = 0x7fffffff, y = 0xffff;
 };
 
-inline int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+CALIRARE_HD int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 inline unsigned grid_size(int64_t wanted, int64_t limit) { return unsigned(wanted < limit ? wanted : limit); }
 

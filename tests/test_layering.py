@@ -1,0 +1,198 @@
+"""Who may use whom: imports by AST, includes by the compilers' own dependency lists."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+CSRC = ROOT / "csrc"
+
+# Which folders of csrc a folder may include from, itself aside.
+MAY_INCLUDE = {
+    "core": set(),
+    "ops": {"core"},
+    "cpu": {"core", "ops"},
+    "cuda": {"core", "ops"},
+    "solvers": {"core", "ops"},
+    "bindings": {"core", "ops", "solvers"},
+    "tests": {"core", "ops", "cuda"},
+}
+TORCH = re.compile(r"(^|/)(torch|ATen|c10)/")
+PYTHON = re.compile(r"(^|/)(pybind11/|torch/csrc/|Python\.h$)")
+CUDA = re.compile(r"(cuda|cuda_runtime\w*|cublas\w*|cusparse\w*)\.h")
+
+
+def sources(*folders: str) -> list[Path]:
+    """Returns the C++ and CUDA files in folders of csrc."""
+    return sorted(p for f in folders for p in (CSRC / f).iterdir() if p.suffix in {".h", ".cpp", ".cu", ".cuh"})
+
+
+def imported(source: str, package: str) -> Iterator[str]:
+    """Yields the absolute dotted names a module of `package` imports, each name of a from-import its own."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*parents, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def python_faults(module: str, source: str) -> list[str]:
+    """Returns what a module of calirare or calirare_ext imports and must not."""
+    package, faults = module.rpartition(".")[0], []
+    for name in imported(source, package):
+        parts = name.split(".")
+        turned_back = {"tests", "benchmarks"} | ({"calirare"} if module.startswith("calirare_ext.") else set())
+        if parts[0] in turned_back:
+            faults.append(name)
+        elif parts[0] == "calirare_ext" and module.startswith("calirare."):
+            faults += [name] if any(p.startswith("_") and not p.startswith("__") for p in parts[1:]) else []
+        elif parts[:2] == ["calirare_ext", "_C"] and module != "calirare_ext._backend":
+            faults.append(name)
+    return faults
+
+
+def python_modules() -> dict[str, str]:
+    """Returns the source of every module of both packages, by dotted name."""
+    found = {}
+    for base, package in ((ROOT, "calirare_ext"), (ROOT / "python", "calirare")):
+        for path in sorted((base / package).rglob("*.py")):
+            found[".".join(path.relative_to(base).with_suffix("").parts)] = path.read_text()
+    return found
+
+
+def reached_from(module: str, modules: dict[str, str]) -> set[str]:
+    """Returns the modules that importing `module` loads, the packages' own __init__ aside."""
+    reached, waiting = set(), [module]
+    while waiting:
+        name = waiting.pop()
+        if name in reached or name not in modules:
+            continue
+        reached.add(name)
+        for target in imported(modules[name], name.rpartition(".")[0]):
+            waiting += [target, target.rpartition(".")[0]]
+    return reached
+
+
+def include_faults(folder: str, includes: list[str]) -> list[str]:
+    """Returns the headers, written as the sources write them, that a file of `folder` must not include."""
+    faults = []
+    for header in includes:
+        of_csrc = re.fullmatch(r"\.\./(\w+)/\S+", header)
+        if of_csrc and of_csrc[1] not in MAY_INCLUDE[folder]:
+            faults += [] if (folder, header) == ("bindings", "../cuda/cuda.h") else [header]
+        if TORCH.search(header) and folder not in {"solvers", "bindings"}:
+            faults.append(header)
+        if PYTHON.search(header) and folder != "bindings":
+            faults.append(header)
+        if CUDA.fullmatch(header) and folder != "cuda":
+            faults.append(header)
+    return faults
+
+
+def dependencies(command: list[str], path: Path) -> list[Path]:
+    """Returns every header that compiling `path` reads."""
+    done = subprocess.run([*command, "-M", str(path)], capture_output=True, text=True)
+    assert done.returncode == 0, f"{path.name} needs a header that is not there:\n{done.stderr}"
+    names = done.stdout.replace("\\\n", " ").partition(":")[2].split()
+    return [Path(os.path.normpath(path.parent / name)) for name in names]
+
+
+def dependency_faults(folder: str, headers: list[Path]) -> list[str]:
+    """Returns the headers among a file's dependencies that its folder must not reach."""
+    faults = []
+    for header in headers:
+        if header.is_relative_to(CSRC):
+            used = header.relative_to(CSRC).parts[0]
+            faults += [str(header)] if used != folder and used not in MAY_INCLUDE[folder] else []
+        elif TORCH.search(str(header)) or PYTHON.search(str(header)):
+            faults.append(str(header))
+    return faults
+
+
+def test_python_imports_never_turn_back():
+    modules = python_modules()
+    assert len(modules) > 20
+    assert {name: f for name, source in modules.items() if (f := python_faults(name, source))} == {}
+
+
+def test_the_reference_stands_on_torch_alone():
+    modules = python_modules()
+    reached = reached_from("calirare_ext.reference", modules)
+    assert "calirare_ext.csr" in reached
+    assert not reached & {"calirare_ext._backend", "calirare_ext.propagate", "calirare_ext.inverse_hvp"}
+    assert "calirare_ext._backend" in reached_from("calirare_ext.propagate", modules)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("calirare.eice", "from calirare_ext import _C"),
+        ("calirare.eice", "def f():\n    from calirare_ext._backend import _C"),
+        ("calirare.eice", "import calirare_ext._checks"),
+        ("calirare.eice", "from tests.helpers import problems"),
+        ("calirare_ext.csr", "import calirare.graph"),
+        ("calirare_ext.csr", "from . import _C"),
+    ],
+)
+def test_a_wrong_import_is_found(module, source):
+    assert python_faults(module, source) != []
+
+
+@pytest.mark.parametrize("folder", MAY_INCLUDE)
+def test_includes_never_turn_back(folder):
+    assert sources(folder)
+    for path in sources(folder):
+        includes = re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', path.read_text(), re.MULTILINE)
+        assert include_faults(folder, includes) == [], path.name
+
+
+@pytest.mark.parametrize(
+    ("folder", "header"),
+    [
+        ("core", "../ops/propagate.h"),
+        ("cpu", "../cuda/launch.cuh"),
+        ("cuda", "../cpu/balance.h"),
+        ("cuda", "ATen/core/Tensor.h"),
+        ("ops", "c10/core/Stream.h"),
+        ("solvers", "torch/csrc/utils/pybind.h"),
+        ("solvers", "cuda_runtime.h"),
+        ("bindings", "../cpu/balance.h"),
+    ],
+)
+def test_a_wrong_include_is_found(folder, header):
+    assert set(include_faults(folder, [header])) == {header}
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to list the headers")
+def test_cpu_sources_need_neither_torch_nor_python():
+    for folder in ("core", "ops", "cpu"):
+        for path in sources(folder):
+            headers = dependencies(["g++", "-std=c++20", "-x", "c++"], path)
+            assert headers
+            assert dependency_faults(folder, headers) == [], path.name
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc to list the headers")
+@pytest.mark.parametrize("path", [p for p in sources("cuda") if p.suffix == ".cu"], ids=lambda p: p.name)
+def test_cuda_sources_need_neither_torch_nor_python(path):
+    headers = dependencies(["nvcc", "-std=c++17"], path)
+    assert any(h.name == "cuda_runtime.h" for h in headers)
+    assert dependency_faults("cuda", headers) == []
+
+
+def test_a_wrong_dependency_is_found():
+    torch_header = Path(sys.prefix) / "include/ATen/core/Tensor.h"
+    assert dependency_faults("cuda", [torch_header]) == [str(torch_header)]
+    assert dependency_faults("cuda", [CSRC / "cpu/balance.h"]) == [str(CSRC / "cpu/balance.h")]
+    assert dependency_faults("cuda", [CSRC / "core/views.h"]) == []
