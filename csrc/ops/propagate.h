@@ -11,7 +11,7 @@ namespace calirare {
 //   a    [n_rows, n_cols_of_a], indices within the rows of x (not checked)
 //   x    [n_cols_of_a, width], row-major, rows `stride` apart; may be unaligned
 //   out  [n_rows, width], row-major; must not overlap x or a; every element is written
-// Sums run in T in an order fixed by the shapes and the row lengths (on the CPU: as stored), so two runs of one twin
+// Sums run in T in an order fixed by shapes, row lengths and alignment (on the CPU: as stored), so two runs of one twin
 // agree bit for bit. No scratch.
 void propagate_cpu(const Parallel& parallel, CsrView<float> a, MatrixView<const float> x, MatrixView<float> out);
 void propagate_cpu(const Parallel& parallel, CsrView<double> a, MatrixView<const double> x, MatrixView<double> out);
