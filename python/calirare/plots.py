@@ -125,14 +125,18 @@ def reliability_diagram(
     check_count("reliability_diagram", "n_columns", n_columns)
     statistics = [_panel_statistics(panel, n_bins) for panel in panels]
     n_rows = -(-len(panels) // n_columns)
-    figure = _figure(3.6 * n_columns + 0.3, 4.0 * n_rows + (0.75 if title else 0.45))
-    heights = [3.0, 1.0] * n_rows
-    grid = figure.add_gridspec(2 * n_rows, n_columns, height_ratios=heights)
+    # Margins in inches, written down: letting matplotlib measure every label takes longer than drawing them.
+    width, height = 3.6 * n_columns + 0.3, 4.1 * n_rows + (0.7 if title else 0.4)
+    figure = _figure(width, height)
+    edges = {"left": 0.7 / width, "right": 1 - 0.15 / width, "bottom": 0.85 / height}
+    top = 1 - (0.85 if title else 0.5) / height
+    grid = figure.add_gridspec(n_rows, n_columns, top=top, hspace=0.36, wspace=0.28, **edges)
     first = min(_first_filled(s) for s in statistics) / n_bins
     for i, ((name, _, _), bins) in enumerate(zip(panels, statistics, strict=True)):
         row, column = divmod(i, n_columns)
-        axes = figure.add_subplot(grid[2 * row, column])
-        counts = figure.add_subplot(grid[2 * row + 1, column], sharex=axes)
+        cell = grid[row, column].subgridspec(2, 1, height_ratios=[3, 1], hspace=0.1)
+        axes = figure.add_subplot(cell[0])
+        counts = figure.add_subplot(cell[1], sharex=axes)
         _draw_reliability(axes, bins, band_level, y_label, f"gap to {x_label}")
         _draw_counts(counts, bins)
         error = float(bins.error()[0])
@@ -145,9 +149,10 @@ def reliability_diagram(
             counts.set_ylabel("samples")
         if i == 0:
             handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
+    columns = 4 if n_columns > 1 else 2
+    figure.legend(handles, labels, loc="lower center", ncols=columns, fontsize=8, frameon=False, borderaxespad=0.1)
     if title:
-        figure.suptitle(title)
+        figure.suptitle(title, y=1 - 0.12 / height, va="top")
     return _save(figure, path)
 
 
@@ -201,7 +206,7 @@ def interval_diagram(
     if len(order) > max_nodes:
         order = order[np.round(np.linspace(0, len(order) - 1, max_nodes)).astype(int)]
     figure = _figure(8.0, 4.2)
-    axes = figure.add_subplot()
+    axes = figure.add_subplot(figure.add_gridspec(1, 1, left=0.08, right=0.985, bottom=0.13, top=0.92)[0])
     _draw_intervals(axes, low[order], high[order], p[order], y[order] == minority, class_names)
     shown, total = len(order), len(p)
     note = f"all {total:,} nodes" if shown == total else f"{shown:,} of {total:,} nodes, evenly spaced by probability"
@@ -287,7 +292,15 @@ def _draw_counts(axes: Axes, bins: BinStatistics) -> None:
     axes.set_ylim(0, largest * 1.35)
     for m, number in enumerate(count):
         if number:
-            axes.text((m + 0.5) / n_bins, number + 0.04 * largest, f"{int(number)}", ha="center", fontsize=5.5)
+            axes.text((m + 0.5) / n_bins, number + 0.04 * largest, _short(number), ha="center", fontsize=5.5)
+    axes.yaxis.set_major_formatter(lambda value, _: _short(value))
+
+
+def _short(number: float) -> str:
+    """At most four digits and a letter, so that counts of any size fit a bin: 830, 9999, 16.3k, 1.2M."""
+    if number < 9999.5:
+        return f"{number:.4g}"
+    return f"{number / 1e3:.3g}k" if number < 999_500 else f"{number / 1e6:.3g}M"
 
 
 def _draw_intervals(
@@ -315,7 +328,7 @@ def _draw_intervals(
 def _figure(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), dpi=150, layout="constrained")
+    return Figure(figsize=(width, height), dpi=150)
 
 
 def _save(figure: Figure, path: str | Path) -> Path:

@@ -57,9 +57,26 @@ def test_panels_stand_side_by_side(data, monkeypatch, tmp_path):
     p, y = data
     panels = [panel(name, p, y) for name in ("all, before", "all, after", "rare, before", "rare, after")]
     plots.reliability_diagram(panels, tmp_path / "a.png", title="four")
-    grid = figures[0].axes[0].get_gridspec()
-    assert (grid.nrows, grid.ncols) == (4, 2)
-    assert len(figures[0].axes) == 8
+    places = [axes.get_position() for axes in figures[0].axes]
+    assert len(places) == 8
+    before, counts, after = places[:3]
+    assert before.y0 == after.y0 > counts.y1
+    assert before.x1 < after.x0
+    assert places[4].y1 < counts.y0
+
+
+def test_counts_of_any_size_stay_short():
+    numbers = {
+        0: "0",
+        7: "7",
+        9999: "9999",
+        10_000: "10k",
+        16_307: "16.3k",
+        999_400: "999k",
+        999_999: "1M",
+        2.5e7: "25M",
+    }
+    assert {number: plots._short(number) for number in numbers} == numbers
 
 
 def test_consistency_band_is_the_binomial_range():
