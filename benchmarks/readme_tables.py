@@ -1,0 +1,87 @@
+"""Writes the README's example and results from committed files, so that no number there is typed by hand.
+
+python benchmarks/readme_tables.py            # rewrites README.md between its markers
+python benchmarks/readme_tables.py --check    # exits 1 when README.md is not what the files say
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import record
+
+README = record.ROOT / "README.md"
+COLUMNS = ("recall", "macro_f1", "ace_minority", "macro_ace", "ece", "nll")
+TITLES = ("recall", "macro-F1", "ACE(rare)", "Macro-ACE", "ECE", "NLL")
+
+
+def load(name: str) -> dict[str, Any]:
+    return json.loads((record.RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def cell(value: dict[str, float]) -> str:
+    return f"{value['mean']:.3f} ± {value['std']:.3f}"
+
+
+def quality_table(found: dict[str, Any]) -> list[str]:
+    lines = ["| data set | probabilities | " + " | ".join(TITLES) + " |", "| --- | --- |" + " --- |" * len(TITLES)]
+    for dataset, sides in found["results"]["quality"].items():
+        for side, title in (("raw", "before"), ("balanced", "after, balanced"), ("population", "after, population")):
+            cells = " | ".join(cell(sides[side][name]) for name in COLUMNS)
+            lines.append(f"| {dataset if side == 'raw' else ''} | {title} | {cells} |")
+        floors = sides["balanced"]
+        shown = [
+            f"{floors[name + '_noise_floor']['mean']:.3f}" if name + "_noise_floor" in floors else ""
+            for name in COLUMNS
+        ]
+        lines.append("| | *chance alone* | " + " | ".join(shown) + " |")
+    return lines
+
+
+def results(found: dict[str, Any]) -> list[str]:
+    cost = found["results"]["cost"]["cora"]
+    machine, versions = found["machine"], found["versions"]
+    first = next(iter(found["results"]["quality"].values()))
+    seeds = len(first["epochs"])
+    return [
+        f"Label rate 20, {seeds} seeds, mean ± standard deviation on test nodes that chose nothing; the network trained on",
+        "training and validation labels. *Chance alone* is what a perfectly calibrated model scores on as many nodes.",
+        "",
+        *quality_table(found),
+        "",
+        f"`{cost['command']}`: {cost['wall_s']['median']:.1f} s wall, imports and pictures included, "
+        f"{cost['peak_mb']:.0f} MB at most.",
+        "",
+        f"[benchmarks/results/main_job.json](benchmarks/results/main_job.json): `{found['command']}`, commit "
+        f"{found['commit']}, torch {versions['torch']}, {machine['cores']} cores of {machine['processor']}.",
+    ]
+
+
+def example() -> list[str]:
+    return ["```", *(record.RESULTS / "example.txt").read_text(encoding="utf-8").rstrip().splitlines(), "```"]
+
+
+def between(text: str, marker: str, lines: list[str]) -> str:
+    begin, end = f"<!-- {marker}:begin -->\n", f"<!-- {marker}:end -->"
+    head, rest = text.split(begin, 1)
+    tail = rest.split(end, 1)[1]
+    return head + begin + "\n".join(lines) + "\n" + end + tail
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    text = README.read_text(encoding="utf-8")
+    new = between(between(text, "example", example()), "results", results(load("main_job")))
+    if options.check:
+        sys.exit(new != text)
+    Path(README).write_text(new, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
