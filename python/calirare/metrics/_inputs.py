@@ -174,8 +174,8 @@ def check_rows(function: str, probabilities: torch.Tensor) -> None:
         raise ValueError(
             f"{function}: probabilities must have at least 2 columns, or be [n] = P(class 1), got {p.shape[1]}"
         )
-    sums = p @ p.new_ones(p.shape[1])
-    off = float((sums - 1).abs().max())
+    low, high = (float(bound) for bound in torch.aminmax(p @ p.new_ones(p.shape[1])))
+    off = max(1 - low, high - 1)
     if off > ROW_SUM_SLACK:
         raise ValueError(f"{function}: probabilities must sum to 1 in every row, got a sum that is off by {off:g}")
 

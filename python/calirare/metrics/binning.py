@@ -40,8 +40,9 @@ def equal_width_bins(scores: torch.Tensor, n_bins: int) -> torch.Tensor:
     """
     scores = scores.detach()
     position = scores * n_bins
-    bins = position.ceil().sub_(1).clamp_(min=0).long()
-    # The product is off by at most one rounding and so are the edges: only scores that close to one are looked up.
+    bins = position.ceil().long().sub_(1)
+    # The product is off by at most one rounding and so are the edges: only scores that close to one are looked up,
+    # among them those of 0, whose bin would be -1.
     slack = 2 * n_bins * torch.finfo(scores.dtype).eps
     near = torch.nonzero((position - position.round()).abs_() <= slack, as_tuple=True)
     if near[0].numel():
