@@ -133,6 +133,11 @@ class _Job:
         trained = self._timed("train", self._train)
         with torch.no_grad():
             logits = self._timed("predict", lambda: trained.model.logits(self.graph))
+        if not bool(torch.isfinite(logits).all()):
+            raise InputError(
+                f"graph {self.graph.name!r}: training ran away, the network's outputs are not finite: lower the "
+                "learning rate or scale the features"
+            )
         agreement, damping, loo_logits = self._timed("check", lambda: self._damping(trained))
         change = self._timed("leave one out", lambda: leave_one_out(trained, self.graph, damping=damping))
         calibrators = self._timed("calibrate", lambda: self._calibrate(logits, loo_logits))
@@ -178,6 +183,10 @@ class _Job:
 
         epochs = 200 if self.settings.epochs == "auto" else self.settings.epochs
         options = EiceSettings(weight=self.settings.eice_weight, coverage=self.settings.coverage)
+        if epochs <= options.start:
+            self.notes.append(
+                f"the EICE term counts from epoch {options.start + 1} on, so {epochs} epochs trained without it"
+            )
         return train_calirare(
             self.graph,
             self.settings.training(epochs),

@@ -1,0 +1,254 @@
+"""What `calirare train` refuses: one sentence, exit code 2, and nothing left on the disk."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.tasks import arrays_of, rare_task
+
+
+def refused(dataset: Path, *options: object) -> str:
+    """Runs a training beside `dataset`, asserts that it is refused and leaves nothing, returns the sentence."""
+    before = sorted(dataset.parent.iterdir())
+    said = call("train", "--dataset", dataset, *QUICK, "--out", dataset.parent / "runs" / "a", *options)
+    assert sorted(dataset.parent.iterdir()) == before
+    return assert_one_sentence(said)
+
+
+def save(folder: Path, **changes: object) -> Path:
+    """Writes the task with some arrays replaced, or left out where they are None."""
+    arrays = {**arrays_of(rare_task()), **changes}
+    path = folder / "bad.npz"
+    np.savez(path, **{name: value for name, value in arrays.items() if value is not None})
+    return path
+
+
+def spoiled(name: str, at: object, value: object) -> np.ndarray:
+    array = arrays_of(rare_task())[name].copy()
+    array[at] = value
+    return array
+
+
+def with_edge(u: int, v: int) -> dict[str, np.ndarray]:
+    """Returns the adjacency with one directed edge more."""
+    arrays = arrays_of(rare_task())
+    at = int(arrays["indptr"][u + 1])
+    indptr = arrays["indptr"].copy()
+    indptr[u + 1 :] += 1
+    return {"indptr": indptr, "indices": np.insert(arrays["indices"], at, v)}
+
+
+def without_edge(at: int) -> dict[str, np.ndarray]:
+    arrays = arrays_of(rare_task())
+    row = int(np.searchsorted(arrays["indptr"], at, side="right")) - 1
+    indptr = arrays["indptr"].copy()
+    indptr[row + 1 :] -= 1
+    return {"indptr": indptr, "indices": np.delete(arrays["indices"], at)}
+
+
+def repeated_edge() -> dict[str, np.ndarray]:
+    arrays = arrays_of(rare_task())
+    u = int(np.flatnonzero(np.diff(arrays["indptr"]))[0])
+    return with_edge(u, int(arrays["indices"][arrays["indptr"][u]]))
+
+
+RARE = np.flatnonzero(arrays_of(rare_task())["y"] == 1)
+TRAIN = arrays_of(rare_task())["train_idx"]
+N = 260
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": spoiled("x", (3, 2), np.nan)}, "features must be finite, got nan at node 3, column 2"),
+        ({"x": spoiled("x", (5, 0), -np.inf)}, "features must be finite, got -inf at node 5, column 0"),
+        ({"x": np.full((N, 6), 1e300)}, "features"),
+        ({"y": spoiled("y", 4, 9999)}, "got 9999 at node 4"),
+        ({"y": spoiled("y", 4, -2)}, "got -2 at node 4"),
+        ({"y": spoiled("y", 4, np.iinfo(np.int64).max)}, "at node 4"),
+        ({"y": np.zeros(N, dtype=np.int64)}, "class"),
+        ({"y": np.full(N, -1)}, "label"),
+        ({"y": None}, "label"),
+        ({"train_idx": np.setdiff1d(TRAIN, RARE)}, "the rare class '1' has none among the 20"),
+        ({"train_idx": np.setdiff1d(TRAIN, np.setdiff1d(TRAIN, RARE))}, "the class 'rest' has none among the 20"),
+        ({"train_idx": TRAIN[:0]}, "at least two labelled nodes, got 0"),
+        ({"train_idx": TRAIN[:1]}, "at least two labelled nodes, got 1"),
+        ({"train_idx": spoiled("train_idx", 0, N)}, f"train nodes must be from 0 to {N - 1}, got {N}"),
+        ({"train_idx": spoiled("train_idx", 0, -1)}, "node ids must be >= 0, got -1"),
+        ({"train_idx": spoiled("train_idx", 0, TRAIN[1])}, f"node {TRAIN[1]} stands in train"),
+        ({"val_idx": np.append(arrays_of(rare_task())["val_idx"], TRAIN[0])}, "stands in train and val"),
+        ({"val_idx": None}, "val_idx"),
+        (without_edge(7), "adjacency must be symmetric"),
+        (repeated_edge(), "edges must be listed once"),
+        (with_edge(11, 11), "edge must not join a node to itself".replace("edge", "edges")),
+        ({"indices": spoiled("indices", 3, N)}, f"must join nodes from 0 to {N - 1}"),
+        ({"indices": spoiled("indices", 3, -1)}, f"must join nodes from 0 to {N - 1}"),
+        ({"indptr": spoiled("indptr", -1, 10**6)}, "indptr must rise"),
+        ({"indptr": np.zeros(0, dtype=np.int64), "indices": np.zeros(0, dtype=np.int64)}, "indptr"),
+        (
+            {"indptr": np.zeros(1, dtype=np.int64), "indices": np.zeros(0, dtype=np.int64), "x": np.zeros((0, 6))},
+            "node",
+        ),
+        ({"x": np.zeros((N - 1, 6), dtype=np.float32)}, "one row per node"),
+        ({"x": np.zeros((N, 0), dtype=np.float32)}, "at least one column"),
+        ({"x": np.zeros(N, dtype=np.float32)}, "features"),
+        ({"x": np.full((N, 6), "a")}, "features"),
+        ({"x": np.full((N, 6), 1 + 2j)}, "features"),
+        ({"x": None}, "x"),
+        ({"y": np.full(N, 0.5)}, "labels"),
+        ({"y": np.full(N, "a")}, "labels"),
+        ({"y": np.zeros(N - 1, dtype=np.int64)}, "one label per node"),
+        ({"indices": arrays_of(rare_task())["indices"].astype(np.float32) + 0.5}, "indices"),
+        ({"train_idx": TRAIN.astype(np.float32) + 0.5}, "train_idx"),
+        ({"minority": np.int64(7)}, "minority must be one class"),
+    ],
+)
+def test_a_graph_that_does_not_fit(changes, message, tmp_path):
+    assert message in refused(save(tmp_path, **changes))
+
+
+@pytest.mark.parametrize("part", [0.0, 0.01, 0.5, 0.99])
+def test_a_file_that_is_cut_off(part, tmp_path):
+    path = save(tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(part * len(content))])
+    assert "bad.npz" in refused(path)
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04 no archive", b"\x93NUMPY", b"hello\n", bytes(1000)])
+def test_a_file_that_is_no_archive(content, tmp_path):
+    path = tmp_path / "bad.npz"
+    path.write_bytes(content)
+    assert "bad.npz" in refused(path)
+
+
+def test_a_file_that_is_not_there_or_of_no_known_kind(tmp_path):
+    assert "none.npz" in refused(tmp_path / "none.npz")
+    (tmp_path / "graph.txt").write_text("0 1\n")
+    assert "name must be one of digits, cora" in refused(tmp_path / "graph.txt")
+    (tmp_path / "folder.npz").mkdir()
+    assert "folder.npz" in refused(tmp_path / "folder.npz")
+
+
+class Trap:
+    def __init__(self, victim: Path) -> None:
+        self.victim = victim
+
+    def __reduce__(self):
+        return (Path.touch, (self.victim,))
+
+
+def test_a_malicious_pickle_is_never_opened(tmp_path):
+    victim = tmp_path / "opened"
+    path = save(tmp_path, y=np.array([Trap(victim)], dtype=object))
+    assert "bad.npz" in refused(path)
+    path.write_bytes(pickle.dumps(Trap(victim)))
+    assert "bad.npz" in refused(path)
+    for name in ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index"):
+        raw = tmp_path / "planetoid" / "Cora" / "raw" / f"ind.cora.{name}"
+        raw.parent.mkdir(parents=True, exist_ok=True)
+        raw.write_bytes(pickle.dumps(Trap(victim), protocol=2))
+    said = call("train", "--dataset", "cora", "--root", tmp_path, *QUICK, "--out", tmp_path / "run")
+    assert "ind.cora" in assert_one_sentence(said)
+    assert not victim.exists()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--split", "random", "--label-rate", 79), "class 1 has 78: lower label_rate"),
+        (("--split", "random", "--label-rate", 10**15), "lower label_rate"),
+        (("--label-rate", 10**15), "lower label_rate"),
+        (("--label-rate", 3), "label_rate must be at least what the split has"),
+        (("--minority", "fraud"), "there is no class 'fraud'"),
+        (("--minority", 10**12), "there is no class"),
+        (("--features", "nodes.csv"), "features must be left out for an .npz file"),
+        (("--download", "--weight", "w"), "weight must be left out"),
+    ],
+)
+def test_an_option_that_does_not_suit_the_graph(options, message, graph_file, tmp_path):
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "run", *options)
+    assert message in assert_one_sentence(said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_as_many_classes_as_nodes_need_a_rare_one(tmp_path):
+    path = save(tmp_path, y=np.arange(N))
+    assert "the rare class must be named" in refused(path)
+    assert "every class must have a training node" in refused(path, "--minority", 3)
+
+
+def test_a_named_data_set_takes_no_option_of_files(tmp_path):
+    said = call("train", "--dataset", "digits", "--symmetrize", *QUICK, "--out", tmp_path / "run")
+    assert "symmetrize must be left out for the data set digits" in assert_one_sentence(said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_data_set_that_is_not_there_says_where_to_put_it(tmp_path):
+    said = call("train", "--dataset", "cora", "--root", tmp_path, *QUICK, "--out", tmp_path / "run")
+    sentence = assert_one_sentence(said)
+    assert str(tmp_path) in sentence
+    assert "--download" in sentence
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("method", ["ts", "calirare"])
+def test_a_method_that_needs_validation_nodes_says_so(method, tmp_path):
+    path = save(tmp_path, val_idx=np.zeros(0, dtype=np.int64))
+    said = call("train", "--dataset", path, *QUICK, "--method", method, "--out", tmp_path / "run")
+    assert (said.code, said.out) == (2, "")
+    assert f"method {method} needs validation nodes" in said.err.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("calirare.pipeline.MAX_EPOCHS", 10)
+    monkeypatch.setattr("calirare.pipeline.CHECKPOINT_EVERY", 5)
+    options = ("--learning-rate", "1e30", "--folds", "0", "--epochs")
+    for more in (["9"], ["9", "--method", "uncalibrated"], ["auto"]):
+        said = call("train", "--dataset", graph_file, *options, *more, "--out", tmp_path / "run")
+        assert said.code == 2, said.err
+        assert "lower the learning rate" in said.err.splitlines()[-1]
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("epochs: [1, 2]", "epochs must be like 'auto', got [1, 2]"),
+        ("epochs: 2.5", "epochs must be like 'auto', got 2.5"),
+        ("dropout: yes", "dropout must be like 0.5, got True"),
+        ("hiden: 3", "unknown setting 'hiden'"),
+        ("label_rate: many", "label_rate must be a whole number, got 'many'"),
+        ("label_rate: true", "label_rate must be a whole number, got True"),
+        ("dataset: 5", "dataset must be text, got 5"),
+        ("minority: [1]", "minority must be a whole number or text, got [1]"),
+        ("symmetrize: 1", "symmetrize must be true or false, got 1"),
+        ("- epochs", "must hold names and values"),
+        ("epochs: [", "is not YAML"),
+        ("!!python/object/apply:os.system ['false']", "is not YAML"),
+        ("a: &a [*a", "is not YAML"),
+    ],
+)
+def test_a_bad_config_file(content, message, graph_file, tmp_path):
+    config = tmp_path / "c.yaml"
+    config.write_text(content)
+    options = () if content.startswith("dataset") else ("--dataset", graph_file)
+    said = call("train", *options, "--config", config, "--out", tmp_path / "run")
+    assert message in assert_one_sentence(said)
+    assert list(tmp_path.iterdir()) == [config]
+
+
+def test_a_config_that_is_missing_or_binary(graph_file, tmp_path):
+    for name, content in (("none.yaml", None), ("binary.yaml", b"\xff\xfe\x00")):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        said = call("train", "--dataset", graph_file, "--config", tmp_path / name, "--out", tmp_path / "run")
+        assert name in assert_one_sentence(said)
+    assert not (tmp_path / "run").exists()
