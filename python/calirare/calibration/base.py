@@ -10,8 +10,9 @@ from torch import Tensor
 
 from calirare.errors import InputError
 
-Target = Literal["balanced", "population"]
+Target = Literal["balanced", "population"] | float
 TARGETS: tuple[Target, ...] = ("balanced", "population")
+EXPONENTS = {"balanced": 1.0, "population": 0.0}
 
 
 class Calibrator(ABC):
@@ -64,24 +65,24 @@ def check_logits(op: str, logits: Tensor, labels: Tensor | None = None) -> None:
 
 
 def target_weights(labels: Tensor, n_classes: int, target: Target) -> Tensor:
-    """Returns each label's weight, float64 [n], mean 1.
+    """Returns each label's weight, proportional to (share of its class)^-t, float64 [n], mean 1.
 
     Args:
         labels: int64 [n].
         n_classes: k.
-        target: "balanced" gives every class that occurs the same total (the population that cost-sensitive training
-            and Macro-ACE judge); "population" gives every node the same weight.
+        target: "balanced" (t = 1) gives every class that occurs the same total (the population that cost-sensitive
+            training and Macro-ACE judge); "population" (t = 0) gives every node the same weight; a number t in [0, 1]
+            lies in between.
 
     Returns:
         Weights.
 
     Raises:
-        ValueError: the target is unknown.
+        ValueError: the target is unknown or out of range.
     """
-    if target not in TARGETS:
-        raise ValueError(f"target must be one of {', '.join(TARGETS)}, got {target!r}")
-    if target == "population":
-        return torch.ones(labels.numel(), dtype=torch.float64, device=labels.device)
+    balance = EXPONENTS.get(target) if isinstance(target, str) else target
+    if balance is None or not 0 <= balance <= 1:
+        raise ValueError(f"target must be one of {', '.join(EXPONENTS)}, or a number in [0, 1], got {target!r}")
     counts = torch.bincount(labels, minlength=n_classes).double()
-    present = counts > 0
-    return labels.numel() / (int(present.sum()) * counts[labels])
+    weights = (labels.numel() / counts[labels]) ** balance
+    return weights / weights.mean()

@@ -219,3 +219,16 @@ def test_few_rare_nodes_make_the_jackknife_map_a_temperature() -> None:
     assert many.map is not None
     assert many.map.with_bias
     assert many.note == ""
+
+
+def test_weights_between_population_and_balanced() -> None:
+    y = torch.tensor([0] * 9 + [1])
+    halfway = target_weights(y, 2, 0.5)
+    assert float(halfway[9] / halfway[0]) == pytest.approx(3.0, rel=1e-12)
+    assert float(halfway.mean()) == pytest.approx(1.0, rel=1e-12)
+    assert torch.equal(target_weights(y, 2, 0.0), target_weights(y, 2, "population"))
+    assert torch.equal(target_weights(y, 2, 1.0), target_weights(y, 2, "balanced"))
+    assert float(target_weights(y, 2, "balanced")[9]) == pytest.approx(5.0, rel=1e-12)
+    for wrong in (1.5, -0.1, "rare"):
+        with pytest.raises(ValueError, match="population"):
+            target_weights(y, 2, wrong)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""The paper's tables and figures, its own numbers, and where we go beyond: `calirare paper`."""

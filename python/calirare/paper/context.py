@@ -1,0 +1,110 @@
+"""What several methods share at one place: trained networks, held-out and leave-one-out logits, each made once."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from calirare.crossfit import cross_fitted_logits
+from calirare.graph import Graph
+from calirare.leave_one_out.agreement import Agreement, choose_damping, loo_own_logits
+from calirare.leave_one_out.gram import gram
+from calirare.paper.protocol import Place
+from calirare.splits import Split
+from calirare.training import Fit, TrainingSettings, fit
+
+# The paper's base network: Kipf & Welling's settings.
+PAPER_TRAINING = TrainingSettings()
+
+
+class Context:
+    """A graph with its split, and a store of what was computed on it.
+
+    Args:
+        place: the data and the seed.
+        graph: the graph; None: the one of the place.
+
+    Attributes:
+        place: as given.
+        graph: as given or loaded.
+    """
+
+    def __init__(self, place: Place, graph: Graph | None = None) -> None:
+        self.place = place
+        self.graph = place.load() if graph is None else graph
+        self._fits: dict[tuple[str, TrainingSettings], Fit] = {}
+        self._cross: dict[TrainingSettings, Tensor] = {}
+        self._loo: dict[tuple[TrainingSettings, float], Tensor] = {}
+        self._agreement: dict[TrainingSettings, Agreement] = {}
+
+    @property
+    def split(self) -> Split:
+        """The split."""
+        assert self.graph.split is not None
+        return self.graph.split
+
+    @property
+    def y(self) -> Tensor:
+        """Labels of every node."""
+        assert self.graph.y is not None
+        return self.graph.y
+
+    @cached_property
+    def both(self) -> Tensor:
+        """Training nodes, then validation nodes."""
+        return torch.cat([self.split.train, self.split.val])
+
+    @property
+    def val_rows(self) -> slice:
+        """Where the validation nodes stand in `both`."""
+        return slice(self.split.train.numel(), None)
+
+    def settings(self, base: TrainingSettings, network: int = 0) -> TrainingSettings:
+        """Returns settings with this place's seed; `network` tells the networks of an ensemble apart."""
+        return dataclasses.replace(base, seed=self.place.seed + 1000 * network)
+
+    def fit(self, nodes: str, training: TrainingSettings) -> Fit:
+        """Returns the cost-sensitive GCN trained on "train" or on "both"."""
+        key = (nodes, training)
+        if key not in self._fits:
+            self._fits[key] = fit(self.graph, self.both if nodes == "both" else self.split.train, training)
+        return self._fits[key]
+
+    def logits(self, nodes: str, training: TrainingSettings, at: Tensor) -> Tensor:
+        """Returns the logits of the network of `fit` at the given nodes, [m, k]."""
+        with torch.no_grad():
+            return self.fit(nodes, training).model(self.graph, at)
+
+    def cross_fitted(self, training: TrainingSettings) -> Tensor:
+        """Returns 5-fold cross-fitted logits of `both`, [m, k]."""
+        if training not in self._cross:
+            self._cross[training] = cross_fitted_logits(self.graph, self.both, training)
+        return self._cross[training]
+
+    def agreement(self, training: TrainingSettings) -> Agreement:
+        """Returns the damping at which leave-one-out loss agrees with cross-fitted loss on the validation nodes."""
+        if training not in self._agreement:
+            trained = self.fit("both", training)
+            judges = torch.zeros(self.both.numel(), dtype=torch.bool)
+            judges[self.val_rows] = True
+            weights = torch.ones(self.both.numel())
+            self._agreement[training] = choose_damping(
+                trained.tape(), _kernel(trained), training.weight_decay, self.cross_fitted(training), judges, weights
+            )
+        return self._agreement[training]
+
+    def leave_one_out(self, training: TrainingSettings, damping: float) -> Tensor:
+        """Returns each labelled node's logits without itself, rows as in `both`, float64 [m, k]."""
+        key = (training, damping)
+        if key not in self._loo:
+            trained = self.fit("both", training)
+            self._loo[key] = loo_own_logits(trained.tape(), _kernel(trained), damping)
+        return self._loo[key]
+
+
+def _kernel(trained: Fit) -> Tensor:
+    size = trained.nodes.numel() * (trained.model.n_classes - 1)
+    return gram(trained.tape(), trained.field).reshape(size, size)

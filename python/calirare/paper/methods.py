@@ -1,0 +1,198 @@
+"""Every method of the tables by name: what it trains on, what it calibrates on, and how it is run at one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from calirare.baselines import (
+    GATS,
+    CaGCN,
+    CaliRareSettings,
+    calirare_logits,
+    focal_loss,
+    label_smoothing_loss,
+    official_probabilities,
+    train_mixup,
+    train_with_loss,
+)
+from calirare.baselines.losses import Loss
+from calirare.calibration import Target, make_calibrator
+from calirare.models import PygSettings, fit_pyg
+from calirare.models.pyg import Kind
+from calirare.paper.context import PAPER_TRAINING, Context
+from calirare.paper.ours import TRAINING, Recipe, calibrated
+
+Outcome = tuple[Tensor, dict[str, float]]  # probabilities of the test nodes [n, k], further numbers
+Run = Callable[[Context], Outcome]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of a table.
+
+    Attributes:
+        name: for `--method` and files.
+        title: for tables.
+        trains_on: "train", "val", "train + val".
+        calibrates_on: "-", "train", "val" or "train + val", or in words.
+        run: gives the test nodes' probabilities at a place.
+        published: the paper's name of the row it reproduces, or empty.
+    """
+
+    name: str
+    title: str
+    trains_on: str
+    calibrates_on: str
+    run: Run
+    published: str = ""
+
+    @property
+    def all_labels(self) -> bool:
+        """Whether it has used both training and validation labels, whatever for."""
+        return "val" in self.trains_on or "val" in self.calibrates_on
+
+
+def _plain(context: Context, *, nodes: str) -> Outcome:
+    run = context.settings(PAPER_TRAINING)
+    return torch.softmax(context.logits(nodes, run, context.split.test).double(), 1), {}
+
+
+def _post_hoc(context: Context, *, name: str, target: Target) -> Outcome:
+    """Trains on train, calibrates on held-out val."""
+    run, split = context.settings(PAPER_TRAINING), context.split
+    held = context.logits("train", run, split.val).double()
+    calibrator = make_calibrator(name, target).fit(held, context.y[split.val])
+    return calibrator.transform(context.logits("train", run, split.test).double()), {}
+
+
+def _node_temperature(context: Context, *, kind: str) -> Outcome:
+    run, split = context.settings(PAPER_TRAINING), context.split
+    logits = context.logits("train", run, torch.arange(context.graph.n_nodes))
+    calibrator = CaGCN(seed=run.seed) if kind == "cagcn" else GATS(split.train, seed=run.seed)
+    p = calibrator.fit(context.graph, logits, split.val, context.y[split.val]).transform(logits)
+    return p[split.test].double(), {}
+
+
+def _labels(context: Context, nodes: str) -> Tensor:
+    return context.both if nodes == "both" else context.split.train
+
+
+def _with_loss(context: Context, *, nodes: str, loss: Loss) -> Outcome:
+    model = train_with_loss(context.graph, _labels(context, nodes), context.settings(PAPER_TRAINING), loss)
+    return _softmax(model.logits(context.graph), context)
+
+
+def _mixup(context: Context, *, nodes: str) -> Outcome:
+    model = train_mixup(context.graph, _labels(context, nodes), context.settings(PAPER_TRAINING))
+    return _softmax(model.logits(context.graph), context)
+
+
+def _algorithm_2(context: Context, *, nodes: str) -> Outcome:
+    run = context.settings(PAPER_TRAINING)
+    return _softmax(calirare_logits(context.graph, _labels(context, nodes), run, CaliRareSettings()), context)
+
+
+def _official(context: Context) -> Outcome:
+    split = context.split
+    p = official_probabilities(context.graph, split.train, split.val, context.settings(PAPER_TRAINING))
+    return p[split.test].double(), {}
+
+
+def _pyg(context: Context, *, kind: Kind, nodes: str) -> Outcome:
+    settings = PygSettings(kind, seed=context.place.seed)
+    return _softmax(fit_pyg(context.graph, _labels(context, nodes), settings), context)
+
+
+def _recipe(context: Context, *, recipe: Recipe) -> Outcome:
+    return calibrated(context, recipe)
+
+
+def _uncalibrated_recipe(context: Context, *, n_networks: int) -> Outcome:
+    """Our networks without any map: what the calibration adds, and the bound for recall and macro-F1."""
+    runs = [context.settings(TRAINING, network) for network in range(n_networks)]
+    logits = torch.stack([context.logits("both", run, context.split.test).double() for run in runs])
+    return torch.softmax(logits.mean(0), 1), {}
+
+
+def _softmax(logits: Tensor, context: Context) -> Outcome:
+    return torch.softmax(logits[context.split.test].double(), 1), {}
+
+
+def _all_methods() -> list[Method]:
+    both, val, train = "train + val", "val", "train"
+    one = Recipe(n_networks=1)
+    rows = [
+        Method("uncalibrated", "Uncalibrated GCN-CS", train, "-", partial(_plain, nodes="train"), "uncalibrated"),
+    ]
+    for name, title, published in (
+        ("temperature", "Temperature scaling", "temperature"),
+        ("matrix", "Matrix scaling", "matrix"),
+        ("vector", "Vector scaling", ""),
+        ("platt", "Platt scaling", ""),
+        ("isotonic", "Isotonic regression", ""),
+        ("histogram", "Histogram binning", ""),
+        ("beta", "Beta calibration", ""),
+        ("ets", "Ensemble temperature scaling", ""),
+    ):
+        run = partial(_post_hoc, name=name, target="population")
+        rows.append(Method(name, title, train, val, run, published))
+        run = partial(_post_hoc, name=name, target="balanced")
+        rows.append(Method(f"{name}_balanced", f"{title}, class-balanced", train, val, run))
+    rows += [
+        Method("cagcn", "CaGCN", train, val, partial(_node_temperature, kind="cagcn"), "cagcn"),
+        Method("gats", "GATS", train, val, partial(_node_temperature, kind="gats")),
+        Method("official", "The authors' recipe (`official`)", both, "-", _official, "ours"),
+    ]
+    for nodes, labels, suffix, note in (("train", train, "", ""), ("both", both, "_all", ", all labels")):
+        known = nodes == "train"
+        smooth = partial(_with_loss, nodes=nodes, loss=label_smoothing_loss)
+        focal = partial(_with_loss, nodes=nodes, loss=focal_loss)
+        row = partial(Method, trains_on=labels, calibrates_on="-")
+        rows += [
+            row(f"label_smoothing{suffix}", f"Label smoothing{note}", run=smooth, published="label_smoothing" * known),
+            row(f"mixup{suffix}", f"Mixup{note}", run=partial(_mixup, nodes=nodes), published="mixup" * known),
+            row(f"focal{suffix}", f"Focal loss{note}", run=focal),
+            row(f"calirare{suffix}", f"CaliRare, Algorithm 2{note}", run=partial(_algorithm_2, nodes=nodes)),
+            row(f"gat{suffix}", f"GAT-CS{note}", run=partial(_pyg, kind="gat", nodes=nodes), published="gat" * known),
+            row(f"gin{suffix}", f"GIN-CS{note}", run=partial(_pyg, kind="gin", nodes=nodes), published="gin" * known),
+        ]
+    rows += [
+        Method("uncalibrated_all", "Uncalibrated GCN-CS, all labels", both, "-", partial(_plain, nodes="both")),
+        Method("ours_uncalibrated_one", "Our network, no map", both, "-", partial(_uncalibrated_recipe, n_networks=1)),
+        Method(
+            "ours_uncalibrated",
+            "Our networks, no map",
+            both,
+            "-",
+            partial(_uncalibrated_recipe, n_networks=Recipe().n_networks),
+        ),
+    ]
+    crossed = f"{val}, cross-fitted"
+    left = f"{val}, leave-one-out"
+    recipes = (
+        ("insample", "Same map on in-sample logits (control)", f"{val}, in-sample", replace(one, source="in-sample")),
+        ("crossfit_temperature", "Temperature, cross-fitted", crossed, _temperature(one, "cross-fit")),
+        ("crossfit_platt", "Platt, cross-fitted", crossed, replace(one, source="cross-fit", target="population")),
+        ("crossfit_balanced", "Balanced Platt, cross-fitted", crossed, replace(one, source="cross-fit", target=1.0)),
+        ("crossfit_ours", "Our map, cross-fitted, one network", crossed, replace(one, source="cross-fit")),
+        ("jackknife_temperature", "Jackknife temperature", left, _temperature(one, "jackknife")),
+        ("jackknife_platt", "Jackknife Platt, population", left, replace(one, target="population")),
+        ("jackknife_balanced", "Jackknife Platt, fully balanced", left, replace(one, target=1.0)),
+        ("ours_one", "Our map, one network", left, one),
+        ("ours_population", "Ours, population target", left, Recipe(target="population")),
+        ("ours", "Ours (default, balanced target)", left, Recipe()),
+    )
+    rows += [Method(n, title, both, on, partial(_recipe, recipe=recipe)) for n, title, on, recipe in recipes]
+    return rows
+
+
+def _temperature(recipe: Recipe, source: str) -> Recipe:
+    return replace(recipe, with_bias=False, target="population", source=source)
+
+
+METHODS: dict[str, Method] = {method.name: method for method in _all_methods()}
