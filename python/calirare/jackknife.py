@@ -11,7 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare.graph import Graph
-from calirare.leave_one_out.alo import LooChange, alo, logit_differences
+from calirare.leave_one_out.alo import alo
+from calirare.leave_one_out.change import LooChange
+from calirare.leave_one_out.ggn import logit_differences
 from calirare.propagation import propagation
 from calirare.training import Fit
 from calirare_ext import jackknife_interval

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.leave_one_out.alo import logit_differences, loo_coefficients
+from calirare.leave_one_out.alo import loo_coefficients
+from calirare.leave_one_out.ggn import logit_differences
 from calirare_ext import GcnTape
 
 MAX_MULTIPLE = 64.0

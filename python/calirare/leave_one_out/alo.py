@@ -1,41 +1,37 @@
-"""Approximate leave-one-out: one damped Gauss-Newton step with leverage correction, in its dual, for every label."""
+"""Approximate leave-one-out: one damped Gauss-Newton step with leverage correction, for every label."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from calirare.leave_one_out.change import LooChange
+from calirare.leave_one_out.directions import Forward, change_along
+from calirare.leave_one_out.ggn import (
+    curvature_and_error,
+    difference_seeds,
+    dual_system,
+    jacobian,
+    logit_differences,
+    own_kernel,
+)
 from calirare.leave_one_out.gram import gram
-from calirare_ext import GcnTape, ReceptiveField, move_logits, node_gradients, record
+from calirare_ext import GcnTape, ReceptiveField
 
-DIRECTION_NUMBERS = 16_000_000  # numbers in one block of parameter directions
+__all__ = ["FORMS", "LooChange", "alo", "difference_seeds", "logit_differences", "loo_coefficients", "own_kernel"]
 
-
-@dataclass(frozen=True, eq=False)
-class LooChange:
-    """What leaving each labelled node out does to the logit differences z_c - z_0.
-
-    Attributes:
-        change: how node v's logits move when node i is left out, [n_v, k - 1, m].
-        own: how node i's logits move when itself is left out, [m, k - 1].
-        leverage: h_i, mean eigenvalue of the block of the hat matrix, float64 [m], in [0, 1).
-        damping: mu, added to the curvature.
-    """
-
-    change: Tensor
-    own: Tensor
-    leverage: Tensor
-    damping: float
+FORMS = ("auto", "gram", "jacobian", "primal")
 
 
-def logit_differences(logits: Tensor) -> Tensor:
-    """Returns z_c - z_0 for c = 1 .. k - 1, all that a softmax depends on: [n, k] -> [n, k - 1]."""
-    return logits[:, 1:] - logits[:, :1]
-
-
-def alo(tape: GcnTape, everywhere: ReceptiveField, damping: float) -> LooChange:
+def alo(
+    tape: GcnTape,
+    everywhere: ReceptiveField,
+    damping: float,
+    *,
+    form: str = "auto",
+    forward: Forward = "linearised",
+    leverage_corrected: bool = True,
+) -> LooChange:
     """Returns the change of every logit for every labelled node left out, to first order in the logits.
 
     Solves, for each i, one Newton step of loss = sum_{j != i} w_j l_j / m + damping / 2 |theta|^2 with the
@@ -51,86 +47,143 @@ def alo(tape: GcnTape, everywhere: ReceptiveField, damping: float) -> LooChange:
         tape: the network at the labelled nodes, near a stationary point of its loss with this weight decay.
         everywhere: receptive field of the nodes v.
         damping: the weight decay mu of training, or more; > 0.
+        form: "gram" (up to two layers; nothing of the size of the parameters is made), "jacobian" (m (k - 1) x p),
+            "primal" (a p x p system, for more labels than parameters) or "auto": the cheapest of them.
+        forward: "linearised" logits, or "full": the network evaluated at each theta_-i.
+        leverage_corrected: False gives the plain Gauss-Newton influence function.
 
     Returns:
         The changes.
 
     Raises:
-        ValueError: the damping is not positive.
+        ValueError: the damping is not positive, or a word is unknown.
 
-    Precision: kernels in the dtype of the tape, the m (k - 1) system in float64.
-    Cost: Gram form (up to two layers) n_u r (d + h) + n_v m^2 (k - 1)^2 multiply-adds for n_u rows and r rows in the
-    two receptive fields; deeper networks form the m (k - 1) Jacobian rows instead.
+    Precision: kernels in the dtype of the tape, the systems in float64.
+    Cost: Gram form n_u r (d + h) + n_v m^2 (k - 1)^2 multiply-adds for n_u rows and r rows in the two receptive fields;
+    the others m n_u d h.
     """
     if not damping > 0:
         raise ValueError(f"alo: damping must be positive, got {damping}")
-    own_kernel, kernel, jacobian = _kernels(tape, everywhere)
-    coefficients, leverage = loo_coefficients(tape, own_kernel, damping)
-    columns = coefficients.to(tape.logits.dtype)
-    if kernel is not None:
-        change = _times(kernel, columns)
-    else:
-        assert jacobian is not None
-        change = _move_everywhere(tape, everywhere, columns.T @ jacobian)
-    m, k = tape.n_nodes, tape.n_classes - 1
-    own = (own_kernel.reshape(m, k, m * k).double() * coefficients.T.reshape(m, 1, m * k)).sum(2)
-    return LooChange(change, own.to(tape.logits.dtype), leverage, damping)
+    if form not in FORMS:
+        raise ValueError(f"alo: form must be one of {', '.join(FORMS)}, got {form!r}")
+    form = choose_form(tape) if form == "auto" else form
+    if form == "primal":
+        return _primal(tape, everywhere, damping, forward, leverage_corrected)
+    if form == "jacobian" or forward == "full":
+        rows = jacobian(tape)
+        kernel = rows @ rows.T
+        coefficients, leverage = loo_coefficients(tape, kernel, damping, leverage_corrected=leverage_corrected)
+        directions = coefficients.T.to(rows.dtype) @ rows
+        change = change_along(tape, everywhere, directions, forward)
+        own = change_along(tape, tape.field, directions, "full") if forward == "full" else None
+        own = own_change(tape, kernel, coefficients) if own is None else own.diagonal(dim1=0, dim2=2).T
+        return LooChange(change, own, leverage, damping)
+    return _gram_form(tape, everywhere, damping, leverage_corrected)
 
 
-def loo_coefficients(tape: GcnTape, kernel: Tensor, damping: float) -> tuple[Tensor, Tensor]:
+def choose_form(tape: GcnTape) -> str:
+    """Returns the cheapest form: "gram" up to two layers, "primal" where p is below m (k - 1), else "jacobian"."""
+    if tape.n_parameters < tape.n_nodes * (tape.n_classes - 1):
+        return "primal"
+    return "gram" if len(tape.layers) <= 2 else "jacobian"
+
+
+def loo_coefficients(
+    tape: GcnTape, kernel: Tensor, damping: float, *, leverage_corrected: bool = True
+) -> tuple[Tensor, Tensor]:
     """Returns alpha [m (k - 1), m] with theta_-i - theta = J^T alpha_i, and the leverages [m]; both float64.
 
     Args:
         tape: the network at the labelled nodes.
         kernel: K at the labelled nodes, [m (k - 1), m (k - 1)].
         damping: mu > 0.
+        leverage_corrected: False leaves the bracket of `alo` out.
 
     Returns:
         Coefficients and leverages.
     """
-    m, k = tape.n_nodes, tape.n_classes - 1
-    p = torch.softmax(tape.logits.double(), 1)[:, 1:]
-    weight = tape.sample_weights.double() / m
-    curvature = weight[:, None, None] * (torch.diag_embed(p) - p[:, :, None] * p[:, None, :])  # [m, k, k]
-    wanted = torch.nn.functional.one_hot(tape.targets, k + 1)[:, 1:]
-    error = weight[:, None] * (p - wanted)
-    system = (curvature @ kernel.double().reshape(m, k, m * k)).reshape(m * k, m * k)
-    system.diagonal().add_(damping)
-    inverse = torch.linalg.inv(system)
+    curvature, error = curvature_and_error(tape)
+    m, k = error.shape
+    inverse = torch.linalg.inv(dual_system(curvature, kernel, damping))
     blocks = inverse.reshape(m, k, m, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # [m, k, k]
-    scaled = torch.linalg.solve(damping * blocks, error.unsqueeze(2))  # [m, k, 1]
-    coefficients = torch.einsum("ria,ia->ri", inverse.reshape(m * k, m, k), scaled.squeeze(2))
+    scaled = torch.linalg.solve(damping * blocks, error.unsqueeze(2)).squeeze(2) if leverage_corrected else error
+    coefficients = torch.einsum("ria,ia->ri", inverse.reshape(m * k, m, k), scaled)
     leverage = 1 - damping * blocks.diagonal(dim1=1, dim2=2).mean(1)
     return coefficients, leverage
 
 
-def own_kernel(tape: GcnTape) -> Tensor:
-    """Returns K = J J^T of the logit differences at the labelled nodes, [m (k - 1), m (k - 1)]."""
-    if len(tape.layers) > 2:
-        jacobian = node_gradients(tape, difference_seeds(tape)).dense()
-        return jacobian @ jacobian.T
+def own_change(tape: GcnTape, kernel: Tensor, coefficients: Tensor) -> Tensor:
+    """Returns how each labelled node's own logits move, [m, k - 1], in the dtype of the tape."""
+    m, k = tape.n_nodes, tape.n_classes - 1
+    own = (kernel.reshape(m, k, m * k).double() * coefficients.T.reshape(m, 1, m * k)).sum(2)
+    return own.to(tape.logits.dtype)
+
+
+def kernels(tape: GcnTape, everywhere: ReceptiveField) -> tuple[Tensor, Tensor]:
+    """Returns K at the labelled nodes [m (k - 1), m (k - 1)] and K[v, T] [n_v, k - 1, m, k - 1]."""
     size = tape.n_nodes * (tape.n_classes - 1)
-    return gram(tape, tape.field).reshape(size, size)
-
-
-def difference_seeds(tape: GcnTape) -> Tensor:
-    """Returns the seeds [m, k - 1, k] whose pulled-back gradients are the Jacobian of z_c - z_0."""
-    k = tape.n_classes
-    seed = torch.eye(k, dtype=tape.logits.dtype, device=tape.logits.device)[1:]
-    seed[:, 0] = -1
-    return seed.expand(tape.n_nodes, k - 1, k)
-
-
-def _kernels(tape: GcnTape, everywhere: ReceptiveField) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Returns K at the labelled nodes, and either K[v, T] (Gram form) or the Jacobian rows."""
-    size = tape.n_nodes * (tape.n_classes - 1)
-    if len(tape.layers) > 2:
-        jacobian = node_gradients(tape, difference_seeds(tape)).dense()
-        return jacobian @ jacobian.T, None, jacobian
     kernel = gram(tape, everywhere)
     place = _places(everywhere.nodes, tape.field.nodes)
     own = own_kernel(tape) if place is None else kernel[place].reshape(size, size)
-    return own, kernel, None
+    return own, kernel
+
+
+def along_kernel(kernel: Tensor, columns: Tensor) -> Tensor:
+    """Returns K[v, T] alpha for every column: [n_v, k - 1, m, k - 1] and [m (k - 1), c] to [n_v, k - 1, c]."""
+    n, k, m, _ = kernel.shape
+    return (kernel.reshape(n * k, m * k) @ columns.to(kernel.dtype)).reshape(n, k, columns.shape[1])
+
+
+def _gram_form(tape: GcnTape, everywhere: ReceptiveField, damping: float, leverage_corrected: bool) -> LooChange:
+    own_kernel_, kernel = kernels(tape, everywhere)
+    coefficients, leverage = loo_coefficients(tape, own_kernel_, damping, leverage_corrected=leverage_corrected)
+    own = own_change(tape, own_kernel_, coefficients)
+    return LooChange(along_kernel(kernel, coefficients), own, leverage, damping)
+
+
+def _primal(
+    tape: GcnTape, everywhere: ReceptiveField, damping: float, forward: Forward, leverage_corrected: bool
+) -> LooChange:
+    """The same through the p x p system J^T D J + damping I."""
+    rows = jacobian(tape).double()
+    curvature, error = curvature_and_error(tape)
+    m, k = error.shape
+    weighted = (curvature @ rows.view(m, k, -1)).view(m * k, -1)
+    hessian = rows.T @ weighted
+    hessian.diagonal().add_(damping)
+    solved = torch.cholesky_solve(rows.T, torch.linalg.cholesky(hessian)).T.view(m, k, -1)  # H^-1 J^T, as rows
+    hat = torch.einsum("iap,ibp->iab", rows.view(m, k, -1), solved)
+    directions, own, leverage = leave_out(solved, hat, curvature, error, leverage_corrected)
+    change = change_along(tape, everywhere, directions.to(tape.logits.dtype), forward)
+    if forward == "full":
+        moved = change_along(tape, tape.field, directions.to(tape.logits.dtype), forward)
+        own = moved.diagonal(dim1=0, dim2=2).T
+    return LooChange(change, own.to(tape.logits.dtype), leverage, damping)
+
+
+def leave_out(
+    solved: Tensor, hat: Tensor, curvature: Tensor, error: Tensor, leverage_corrected: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns directions, own changes and leverages from H^-1 J_i^T: Delta_i = H^-1 J_i^T (I - D_i P_i)^-1 e_i.
+
+    Args:
+        solved: H^-1 J_i^T as rows, [m, k - 1, p].
+        hat: P_i = J_i H^-1 J_i^T, [m, k - 1, k - 1].
+        curvature: D_i, [m, k - 1, k - 1].
+        error: e_i, [m, k - 1].
+        leverage_corrected: False leaves the bracket out.
+
+    Returns:
+        Delta [m, p], the change of node i's logits [m, k - 1], mean eigenvalue of D_i P_i [m].
+    """
+    leverage = curvature.double() @ hat.double()
+    scaled = error.double()
+    if leverage_corrected:
+        identity = torch.eye(error.shape[1], dtype=torch.float64, device=error.device)
+        scaled = torch.linalg.solve(identity - leverage, scaled.unsqueeze(2)).squeeze(2)
+    directions = torch.einsum("iap,ia->ip", solved, scaled.to(solved.dtype))
+    own = (hat.double() @ scaled.unsqueeze(2)).squeeze(2)
+    return directions, own, leverage.diagonal(dim1=1, dim2=2).mean(1)
 
 
 def _places(nodes: Tensor, wanted: Tensor) -> Tensor | None:
@@ -139,22 +192,3 @@ def _places(nodes: Tensor, wanted: Tensor) -> Tensor | None:
     at = torch.searchsorted(nodes[order], wanted)
     at = order[at.clamp(max=nodes.numel() - 1)] if nodes.numel() else at
     return at if nodes.numel() and bool((nodes[at] == wanted).all()) else None
-
-
-def _times(kernel: Tensor, columns: Tensor) -> Tensor:
-    n, k, m, _ = kernel.shape
-    return (kernel.reshape(n * k, m * k) @ columns).reshape(n, k, m)
-
-
-def _move_everywhere(tape: GcnTape, everywhere: ReceptiveField, directions: Tensor) -> Tensor:
-    """Returns J v for every direction [m, p] at the nodes everywhere, [n_v, k - 1, m]."""
-    n = everywhere.nodes.numel()
-    none = torch.zeros(n, dtype=torch.int64, device=tape.logits.device)
-    there = record(everywhere, tape.layers, none)
-    out = torch.empty(n, tape.n_classes - 1, directions.shape[0], dtype=directions.dtype, device=directions.device)
-    rows = max(x.numel() for x in everywhere.rows) * max(weight.shape[1] for weight, _ in tape.layers)
-    step = max(1, DIRECTION_NUMBERS // max(rows, directions.shape[1]))
-    for start in range(0, directions.shape[0], step):
-        moved = move_logits(there, directions[start : start + step])  # [n, b, k]
-        out[:, :, start : start + step] = (moved[:, :, 1:] - moved[:, :, :1]).transpose(1, 2)
-    return out

@@ -1,0 +1,240 @@
+"""Algorithm 2 of the paper: CaliRare training with the loss (1 - lambda) L_CE + lambda L_EICE (Eq. 11)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from calirare.eice import PATHS, EiceTerm, GradientPath, eice_term
+from calirare.graph import Graph
+from calirare.leave_one_out.alo import alo
+from calirare.leave_one_out.change import LooChange
+from calirare.nn import GCN
+from calirare.propagation import propagation
+from calirare.training import Fit, TrainingSettings, class_weights, cross_entropy
+from calirare_ext import ReceptiveField
+
+Nodes = Literal["train", "val", "all"]
+
+
+@dataclass(frozen=True)
+class EiceSettings:
+    """The regulariser; weight and coverage are the paper's (section 4.2).
+
+    Attributes:
+        weight: lambda, in [0, 1].
+        coverage: alpha, in (0, 1).
+        nodes: whose EICE is minimised: "train", "val" or "all". No label of them is used.
+        refresh: epochs between leave-one-out models, >= 1.
+        start: epoch from which the term counts: the leave-one-out of a random network says nothing.
+        paths: what the gradient goes through, see `calirare.eice.eice_term`.
+        damping: of the leave-one-out step; None: the weight decay.
+        patience: stop when the loss has not fallen for so many epochs; 0: never.
+        tolerance: a fall smaller than this share of the loss is none.
+    """
+
+    weight: float = 0.1
+    coverage: float = 0.9
+    nodes: Nodes = "val"
+    refresh: int = 10
+    start: int = 50
+    paths: tuple[GradientPath, ...] = PATHS
+    damping: float | None = None
+    patience: int = 0
+    tolerance: float = 1e-4
+
+    def __post_init__(self) -> None:
+        """Checks ranges.
+
+        Raises:
+            ValueError: a setting is out of range.
+        """
+        if not 0 <= self.weight <= 1:
+            raise ValueError(f"EiceSettings: weight must be in [0, 1], got {self.weight}")
+        if not 0 < self.coverage < 1:
+            raise ValueError(f"EiceSettings: coverage must be in (0, 1), got {self.coverage}")
+        if self.nodes not in ("train", "val", "all"):
+            raise ValueError(f"EiceSettings: nodes must be train, val or all, got {self.nodes!r}")
+        if self.refresh < 1:
+            raise ValueError(f"EiceSettings: refresh must be at least 1, got {self.refresh}")
+        if self.start < 0 or self.patience < 0:
+            raise ValueError(
+                f"EiceSettings: start and patience must not be negative, got {self.start}, {self.patience}"
+            )
+        if not self.paths:
+            raise ValueError("EiceSettings: paths must name at least one, got none: the term would be a constant")
+        if self.damping is not None and not self.damping > 0:
+            raise ValueError(f"EiceSettings: damping must be positive, got {self.damping}")
+
+
+class EiceRegulariser:
+    """L_EICE of a network on some nodes; leave-one-out changes are refreshed on demand and constant in between.
+
+    Args:
+        everywhere: receptive field of the regulariser's nodes.
+        trained: the labelled nodes and the network.
+        settings: the regulariser's settings.
+    """
+
+    def __init__(self, everywhere: ReceptiveField, trained: Fit, settings: EiceSettings) -> None:
+        self.everywhere, self.trained, self.settings = everywhere, trained, settings
+        self.change: LooChange | None = None
+
+    def refresh(self) -> None:
+        """Computes the leave-one-out changes at the network's present parameters (Algorithm 2, line 3)."""
+        damping = self.trained.weight_decay if self.settings.damping is None else self.settings.damping
+        self.change = alo(self.trained.tape(), self.everywhere, damping)
+
+    def __call__(self) -> EiceTerm:
+        """Returns the term at the network's present parameters, differentiable; without dropout."""
+        if self.change is None:
+            self.refresh()
+        assert self.change is not None
+        model = self.trained.model
+        was_training = model.training
+        model.eval()
+        logits, own_logits = model(self.everywhere), model(self.trained.field)
+        model.train(was_training)
+        return eice_term(
+            logits,
+            self.change.change,
+            own_logits,
+            self.change.own,
+            self.trained.targets,
+            coverage=self.settings.coverage,
+            paths=self.settings.paths,
+        )
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch did.
+
+    Attributes:
+        epoch: number, from 1.
+        cross_entropy: L_CE, with dropout.
+        eice: L_EICE, NaN before the term counts.
+    """
+
+    epoch: int
+    cross_entropy: float
+    eice: float
+
+
+def train_calirare(
+    graph: Graph,
+    settings: TrainingSettings,
+    eice: EiceSettings | None = None,
+    *,
+    nodes: Tensor | None = None,
+    sample_weights: Tensor | None = None,
+    progress: Callable[[int], None] | None = None,
+    history: Callable[[Epoch], None] | None = None,
+) -> Fit:
+    """Trains a network with (1 - lambda) L_CE + lambda L_EICE (paper, Algorithm 2).
+
+    The gradient of L_EICE is a true one. In the authors' code the term is a constant: its weight changes nothing.
+
+    Args:
+        graph: a graph with labels and a split.
+        settings: network and optimiser.
+        eice: the regulariser; None: the paper's weight .1 and coverage .9.
+        nodes: labelled nodes to train on, int64 [m]; None: the split's training nodes.
+        sample_weights: w_i [m]; None: cost-sensitive, see `class_weights`.
+        progress: called with the number of epochs done after each.
+        history: called with the losses of each epoch.
+
+    Returns:
+        The trained network.
+
+    Raises:
+        ValueError: the graph has no labels or no split, a node has no label, or the regulariser has no node.
+    """
+    eice = eice or EiceSettings()
+    if graph.y is None or graph.split is None:
+        raise ValueError(f"train_calirare: graph {graph.name!r} must have labels and a split")
+    nodes = graph.split.train if nodes is None else nodes
+    if bool((graph.y[nodes] < 0).any()):
+        raise ValueError(f"train_calirare: nodes must be labelled, but one of graph {graph.name!r} has no label")
+    trained = _start(graph, nodes, settings, sample_weights)
+    regulariser = EiceRegulariser(_regularised(graph, nodes, eice, settings.n_layers), trained, eice)
+    losses = _train(trained, regulariser, settings, progress, history)
+    return Fit(trained.model, trained.field, trained.targets, trained.sample_weights, settings.weight_decay, losses)
+
+
+def _start(graph: Graph, nodes: Tensor, settings: TrainingSettings, sample_weights: Tensor | None) -> Fit:
+    """Returns the network before the first step."""
+    assert graph.y is not None
+    targets = graph.y[nodes]
+    model = GCN(
+        graph.n_features,
+        graph.n_classes,
+        hidden=settings.hidden,
+        n_layers=settings.n_layers,
+        dropout=settings.dropout,
+    )
+    model.reset_parameters(torch.Generator().manual_seed(settings.seed))
+    model.to(graph.device)
+    if sample_weights is None:
+        sample_weights = class_weights(targets, graph.n_classes)[targets]
+    field = propagation(graph).field(nodes, settings.n_layers)
+    return Fit(model, field, targets, sample_weights.to(model.weights[0]), settings.weight_decay, ())
+
+
+def _regularised(graph: Graph, nodes: Tensor, eice: EiceSettings, n_layers: int) -> ReceptiveField:
+    assert graph.split is not None
+    every = torch.arange(graph.n_nodes, device=graph.device)
+    where = {"train": nodes, "val": graph.split.val, "all": every}[eice.nodes]
+    if where.numel() == 0:
+        raise ValueError(
+            f"train_calirare: nodes of the regulariser must not be empty, but the split has no {eice.nodes} node"
+        )
+    return propagation(graph).field(where, n_layers)
+
+
+def _train(
+    trained: Fit,
+    regulariser: EiceRegulariser,
+    settings: TrainingSettings,
+    progress: Callable[[int], None] | None,
+    history: Callable[[Epoch], None] | None,
+) -> tuple[float, ...]:
+    """Takes the gradient steps; returns the losses."""
+    eice, model = regulariser.settings, trained.model
+    optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    losses: list[float] = []
+    best, waited = math.inf, 0
+    device = trained.targets.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(settings.seed)
+        for epoch in range(1, settings.epochs + 1):
+            counts = eice.weight > 0 and epoch > eice.start
+            if counts and (epoch - eice.start - 1) % eice.refresh == 0:
+                regulariser.refresh()
+            model.train()
+            optimiser.zero_grad()
+            plain = cross_entropy(model(trained.field), trained.targets, trained.sample_weights)
+            term = regulariser().value if counts else None
+            loss = plain if term is None else (1 - eice.weight) * plain + eice.weight * term
+            loss.backward()
+            optimiser.step()
+            losses.append(float(loss.detach()))
+            if history is not None:
+                history(Epoch(epoch, float(plain.detach()), math.nan if term is None else float(term.detach())))
+            if progress is not None:
+                progress(epoch)
+            if losses[-1] < best * (1 - eice.tolerance):
+                best, waited = losses[-1], 0
+            elif counts:
+                waited += 1
+            if epoch == eice.start:
+                best, waited = math.inf, 0  # the loss changes its meaning here
+            if eice.patience and waited >= eice.patience:
+                break
+    model.eval()
+    return tuple(losses)

@@ -1,0 +1,83 @@
+"""What every leave-one-out method returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SolverReport:
+    """What became of the right-hand sides of an iterative solver.
+
+    Attributes:
+        statuses: how many right-hand sides ended with each status.
+        max_iterations: most iterations one of them took.
+        max_residual: largest relative residual, recomputed outside of the iteration.
+    """
+
+    statuses: dict[str, int]
+    max_iterations: int
+    max_residual: float
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """How a leave-one-out was computed and how far it can be trusted.
+
+    Attributes:
+        method: such as "alo".
+        form: how it was computed, such as "gram".
+        damping: added to the curvature.
+        damping_reason: one sentence.
+        lowest_curvature: estimate of the smallest eigenvalue of the exact Hessian without damping, or None.
+        highest_curvature: estimate of its largest one, or None.
+        solver: of an iterative solver, or None.
+        sampling_error: relative error of what was estimated at random, or of a quantile of a subset; 0 for none.
+        seconds: wall time.
+        estimated_bytes: memory it was expected to need before it started.
+        peak_bytes: growth of the process's largest resident set; 0 where nothing larger than before was needed.
+    """
+
+    method: str
+    form: str
+    damping: float
+    damping_reason: str = "the weight decay of training"
+    lowest_curvature: float | None = None
+    highest_curvature: float | None = None
+    solver: SolverReport | None = None
+    sampling_error: float = 0.0
+    seconds: float = 0.0
+    estimated_bytes: int = 0
+    peak_bytes: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class LooChange:
+    """What leaving each labelled node out does to the logit differences z_c - z_0.
+
+    Attributes:
+        change: how node v's logits move in each leave-out model c, [n_v, k - 1, n_models].
+        own: how node i's logits move when itself is left out, [m, k - 1].
+        leverage: h_i, mean eigenvalue of the block of the hat matrix, float64 [m], in [0, 1); NaN where unknown.
+        damping: mu, added to the curvature.
+        model_of: the model that leaves node i out, int64 [m], -1 where none was computed; None: model i.
+        diagnostics: how it was computed, or None.
+    """
+
+    change: Tensor
+    own: Tensor
+    leverage: Tensor
+    damping: float
+    model_of: Tensor | None = field(default=None)
+    diagnostics: Diagnostics | None = field(default=None)
+
+    def samples(self) -> tuple[Tensor, Tensor]:
+        """Returns the labelled nodes that have a model (int64 [s], places) and the model of each (int64 [s])."""
+        if self.model_of is None:
+            every = torch.arange(self.own.shape[0], device=self.own.device)
+            return every, every
+        places = (self.model_of >= 0).nonzero().flatten()
+        return places, self.model_of[places]

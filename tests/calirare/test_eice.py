@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from calirare.eice import PATHS, eice_term, loo_residuals, loo_scores
+from tests.helpers.problems import normal
+
+
+def problem(k: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    targets = torch.arange(13) % k
+    return (
+        normal(9, k, seed=1),
+        0.3 * normal(9, k - 1, 13, seed=2),
+        normal(13, k, seed=3),
+        0.3 * normal(13, k - 1, seed=4),
+        targets,
+    )
+
+
+def by_numpy(logits, change, own_logits, own_change, targets, coverage: float) -> float:
+    """Algorithm 1, node by node and model by model."""
+    z, dz, own, down = logits.numpy(), change.numpy(), own_logits.numpy(), own_change.numpy()
+
+    def softmax(differences: np.ndarray) -> np.ndarray:
+        full = np.concatenate([[0.0], differences])
+        return np.exp(full) / np.exp(full).sum()
+
+    residuals = []
+    for i, y in enumerate(targets.tolist()):
+        watched = 1 if z.shape[1] == 2 else int(own[i].argmax())
+        f = softmax(own[i, 1:] - own[i, 0] + down[i])[watched]
+        residuals.append(abs(float(y == watched) - f))
+    total = 0.0
+    for v in range(len(z)):
+        predicted = int(z[v].argmax())
+        watched = 1 if z.shape[1] == 2 else predicted
+        f = np.array([softmax(z[v, 1:] - z[v, 0] + dz[v, :, i])[watched] for i in range(dz.shape[2])])
+        low = np.quantile(f - residuals, (1 - coverage) / 2)
+        high = np.quantile(f + residuals, 1 - (1 - coverage) / 2)
+        uncertainty = (low + high) / 2
+        if z.shape[1] == 2 and predicted == 0:
+            uncertainty = 1 - uncertainty
+        total += abs(uncertainty - softmax(z[v, 1:] - z[v, 0])[predicted])
+    return total / len(z)
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+@pytest.mark.parametrize("coverage", [0.5, 0.9, 0.95])
+def test_value_is_algorithm_1_by_numpy(k: int, coverage: float) -> None:
+    parts = problem(k)
+    assert float(eice_term(*parts, coverage=coverage).value) == pytest.approx(by_numpy(*parts, coverage), rel=1e-12)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_gradient_agrees_with_finite_differences(k: int) -> None:
+    logits, change, own_logits, own_change, targets = problem(k)
+    logits.requires_grad_()
+    own_logits.requires_grad_()
+
+    def value(z: Tensor, own: Tensor) -> Tensor:
+        return eice_term(z, change, own, own_change, targets).value
+
+    assert torch.autograd.gradcheck(value, (logits, own_logits), eps=1e-7, atol=1e-9, rtol=1e-5)
+    assert all(
+        float(g.abs().max()) > 1e-4 for g in torch.autograd.grad(value(logits, own_logits), (logits, own_logits))
+    )
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_paths_add_up_and_each_carries_something(k: int) -> None:
+    logits, change, own_logits, own_change, targets = problem(k)
+
+    def gradients(paths: tuple) -> Tensor:
+        z, own = logits.clone().requires_grad_(), own_logits.clone().requires_grad_()
+        value = eice_term(z, change, own, own_change, targets, paths=paths).value
+        if not paths:
+            assert not value.requires_grad
+            return torch.zeros(z.numel() + own.numel(), dtype=torch.float64)
+        parts = torch.autograd.grad(value, (z, own), allow_unused=True, materialize_grads=True)
+        return torch.cat([part.flatten() for part in parts])
+
+    alone = {path: gradients((path,)) for path in PATHS}
+    assert all(float(part.abs().max()) > 1e-4 for part in alone.values())
+    for count in range(len(PATHS) + 1):
+        for paths in itertools.combinations(PATHS, count):
+            expected = sum((alone[path] for path in paths), torch.zeros_like(gradients(())))
+            assert float((gradients(paths) - expected).abs().max()) < 1e-15
+
+
+def test_two_classes_written_as_many_give_the_rare_probability() -> None:
+    logits, change, own_logits, own_change, targets = problem(2)
+    scores = loo_scores(logits, change, torch.ones(9, dtype=torch.int64))
+    expected = torch.sigmoid((logits[:, 1] - logits[:, 0])[:, None] + change[:, 0])
+    assert torch.equal(scores, expected)
+    residuals = loo_residuals(own_logits, own_change, targets)
+    f = torch.sigmoid(own_logits[:, 1] - own_logits[:, 0] + own_change[:, 0])
+    assert torch.equal(residuals, (targets - f).abs())
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ValueError, match="paths must be among"):
+        eice_term(*problem(2), paths=("weights",))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="coverage must be in"):
+        eice_term(*problem(2), coverage=1.0)
