@@ -30,7 +30,7 @@ class BuildInfo(NamedTuple):
 def build_info() -> BuildInfo:
     """Returns what was built and which GPUs can be used; never fails for want of a driver."""
     built, count, reason = _C.cuda_status()
-    archs = tuple(arch for arch in _C.cuda_archs.split(";") if arch) if built else ()
+    archs = tuple(arch for arch in _C.cuda_archs.split(",") if arch) if built else ()
     if built and count and not torch.cuda.is_available():
         count, reason = 0, "torch was installed without CUDA"
     return BuildInfo(_C.torch_version, built, archs, count, "" if count else reason)

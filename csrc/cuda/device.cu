@@ -10,7 +10,15 @@ int cuda_device_count(std::string* reason) {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) return count;
   (void)cudaGetLastError();  // asking is no failure: leaves nothing for the next launch to report
-  if (reason) *reason = error == cudaSuccess ? "the driver lists no CUDA device" : cudaGetErrorString(error);
+  if (!reason) return 0;
+  int driver = 0;
+  if (error == cudaSuccess) {
+    *reason = "the NVIDIA driver lists no device";
+  } else if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+    *reason = "no NVIDIA driver is installed";
+  } else {
+    *reason = cudaGetErrorString(error);
+  }
   return 0;
 }
 
