@@ -1,0 +1,163 @@
+"""All measures of a multi-label prediction: calibration by several estimators, and accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from calirare.metrics.binning import bin_sums, equal_width_bins
+
+from ._inputs import Array, as_scores_and_labels
+from .estimator import canonical_calibration_error
+from .families import CopulaOptions
+from .kde import kde_calibration_error
+
+Measure = Callable[[Tensor, Tensor], float]
+SMALLEST_PROBABILITY = 1e-12
+KDE_ROWS = 5_000  # the kernel estimators are quadratic in the rows: more are not used unless asked for
+
+
+def marginal_ece(scores: Array, labels: Array, *, n_bins: int = 15) -> float:
+    """Returns the expected calibration error of each label by itself, averaged over the labels.
+
+    Per label sum_m |B_m|/n |mean y - mean f| over equal-width bins ((m-1)/M, m/M]. Label dependence plays no part.
+
+    Args:
+        scores: f, [n, K], in [0, 1].
+        labels: y, [n, K], each 0 or 1.
+        n_bins: M >= 1.
+
+    Returns:
+        In [0, 1].
+
+    Raises:
+        TypeError: scores or labels do not hold real numbers.
+        ValueError: shapes or ranges are wrong.
+    """
+    f, hot = as_scores_and_labels("marginal_ece", scores, labels)
+    if n_bins < 1:
+        raise ValueError(f"marginal_ece: n_bins must be at least 1, got {n_bins}")
+    return float(bin_sums(equal_width_bins(f, n_bins), f, hot, n_bins).error().mean())
+
+
+def accuracy_measures(scores: Array, labels: Array, *, threshold: float = 0.5) -> dict[str, float]:
+    """Returns Hamming loss, subset accuracy, macro and micro F1, negative log-likelihood and Brier score.
+
+    Args:
+        scores: f, [n, K], in [0, 1].
+        labels: y, [n, K], each 0 or 1.
+        threshold: a label is predicted where its score is above it.
+
+    Returns:
+        "hamming_loss" (share of wrong label decisions), "subset_accuracy" (share of rows without a wrong one),
+        "macro_f1" (mean over labels; a label neither present nor predicted counts 0), "micro_f1", "nll" and "brier"
+        (means over rows and labels).
+
+    Raises:
+        TypeError: scores or labels do not hold real numbers.
+        ValueError: shapes or ranges are wrong.
+    """
+    f, hot = as_scores_and_labels("accuracy_measures", scores, labels)
+    predicted = f > threshold
+    wrong = predicted != hot
+    hits, either = (predicted & hot).sum(0).double(), predicted.sum(0) + hot.sum(0)
+    f = f.double()
+    chance = torch.where(hot, f, 1 - f).clamp_min(SMALLEST_PROBABILITY)
+    return {
+        "hamming_loss": float(wrong.double().mean()),
+        "subset_accuracy": float((~wrong.any(1)).double().mean()),
+        "macro_f1": float((2 * hits / either.clamp_min(1)).mean()),
+        "micro_f1": float(2 * hits.sum() / either.sum().clamp_min(1)),
+        "nll": float(-chance.log().mean()),
+        "brier": float((f - hot.double()).square().mean()),
+    }
+
+
+def calibration_measures(n_rows: int, *, p: float = 1, max_kde_rows: int = KDE_ROWS) -> dict[str, Measure]:
+    """Returns the calibration errors of a report, each a function of scores and labels, all per label.
+
+    Args:
+        n_rows: rows they will be asked for; the kernel estimators are left out above `max_kde_rows`.
+        p: order of the norm of the canonical errors.
+        max_kde_rows: see there.
+
+    Returns:
+        "copula" (the document's), "copula_threshold" (its repaired form), "kde" and "kde_residual" (canonical, product
+        Beta kernels), "kde_marginal", "marginal_ece".
+    """
+    threshold = CopulaOptions(label_model="threshold")
+    measures: dict[str, Measure] = {
+        "copula": lambda f, y: canonical_calibration_error(f, y, p=p).mean,
+        "copula_threshold": lambda f, y: canonical_calibration_error(f, y, p=p, options=threshold).mean,
+        "marginal_ece": lambda f, y: marginal_ece(f, y),
+    }
+    if n_rows <= max_kde_rows:
+        measures |= {
+            "kde": lambda f, y: kde_calibration_error(f, y, p=p).mean,
+            "kde_residual": lambda f, y: (
+                kde_calibration_error(f, y, p=p, target="residuals", bandwidth="regression").mean
+            ),
+            "kde_marginal": lambda f, y: (
+                kde_calibration_error(f, y, p=p, mode="marginal", target="residuals", bandwidth="regression").mean
+            ),
+        }
+    return measures
+
+
+def noise_floor(measure: Measure, scores: Array, *, repeats: int = 20, seed: int = 0) -> tuple[float, float]:
+    """Returns what a calibration error reads for a model that is perfectly calibrated.
+
+    Labels are drawn as Bernoulli(f), each by itself: then E[y | f] = f and the true error is 0, and what remains is
+    noise and bias of the measure at this number of rows.
+
+    Args:
+        measure: a function of scores and labels.
+        scores: f, [n, K], in [0, 1].
+        repeats: draws, >= 2.
+        seed: of the draws.
+
+    Returns:
+        Mean and standard deviation over the draws.
+
+    Raises:
+        ValueError: fewer than two draws, or bad scores.
+    """
+    if repeats < 2:
+        raise ValueError(f"noise_floor: repeats must be at least 2, got {repeats}")
+    f, _ = as_scores_and_labels("noise_floor", scores, torch.zeros_like(torch.as_tensor(scores)))
+    f = f.cpu().double()
+    random = torch.Generator().manual_seed(seed)
+    draws = [measure(f, torch.rand(f.shape, generator=random, dtype=f.dtype) < f) for _ in range(repeats)]
+    values = torch.tensor(draws, dtype=torch.float64)
+    return float(values.mean()), float(values.std())
+
+
+def multilabel_report(
+    scores: Array, labels: Array, *, p: float = 1, floors: int = 0, seed: int = 0, max_kde_rows: int = KDE_ROWS
+) -> dict[str, float]:
+    """Returns every measure of this module for one set of predictions.
+
+    Args:
+        scores: f, [n, K], in [0, 1].
+        labels: y, [n, K], each 0 or 1.
+        p: order of the norm of the canonical errors.
+        floors: draws for the noise floor of each calibration error, reported as "<measure>_floor"; 0 leaves them out.
+        seed: of those draws.
+        max_kde_rows: above, the kernel estimators are left out.
+
+    Returns:
+        Measure name -> value.
+
+    Raises:
+        TypeError: scores or labels do not hold real numbers.
+        ValueError: shapes or ranges are wrong.
+    """
+    f, hot = as_scores_and_labels("multilabel_report", scores, labels)
+    report = {}
+    for name, measure in calibration_measures(len(f), p=p, max_kde_rows=max_kde_rows).items():
+        report[name] = measure(f, hot)
+        if floors:
+            report[f"{name}_floor"], _ = noise_floor(measure, f, repeats=floors, seed=seed)
+    return report | accuracy_measures(f, hot)

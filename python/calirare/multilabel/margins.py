@@ -1,0 +1,173 @@
+"""The margins of the copula: empirical CDFs of the scores and the continuous extension of the labels.
+
+The document prints `F_j(f) = #{i : f <= f_i} / n`. That inequality is reversed: it is one minus the distribution
+function (up to ties), it falls from 1 to 1/n, and at 1 the normal score is infinite. The rule `"printed"` keeps the
+inequality and divides by n + 1, which keeps every value inside (0, 1) (the usual pseudo-observations of maximum
+pseudo-likelihood; Genest, Ghoudi & Rivest 1995). Without ties all rules agree up to the mirror u -> 1 - u, which no
+elliptical copula can tell apart.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+CdfRule = Literal["printed", "empirical", "midrank"]
+CDF_RULES: tuple[CdfRule, ...] = ("printed", "empirical", "midrank")
+
+
+def pseudo_observations(scores: Tensor, rule: CdfRule = "printed") -> tuple[Tensor, Tensor]:
+    """Returns the empirical CDF of each column at its own values, inside (0, 1).
+
+    Args:
+        scores: float32 or float64 [n, k], finite.
+        rule: "printed" counts #{i : f <= f_i} as the document does, "empirical" counts #{i : f_i <= f}, "midrank" is
+            the mean rank of tied values; each is divided by n + 1.
+
+    Returns:
+        u float64 [n, k] in (0, 1), stored column by column, and the share of rows in each column whose value occurs
+        more than once, float64 [k].
+
+    Raises:
+        ValueError: the rule is unknown.
+
+    Cost: one sort per column, O(n k log n) time, O(n k) memory; columns are sorted in parallel on the CPU.
+    """
+    if rule not in CDF_RULES:
+        raise ValueError(f"pseudo_observations: rule must be one of {', '.join(CDF_RULES)}, got {rule!r}")
+    n, k = scores.shape
+    columns = torch.empty(k, n, dtype=torch.float64, device=scores.device)
+    tied = torch.zeros(k, dtype=torch.float64)
+    if scores.device.type != "cpu":
+        for j in range(k):
+            columns[j], tied[j] = _column_torch(scores[:, j].contiguous(), rule)
+        return columns.T, tied.to(scores.device)
+    source, target = scores.detach().numpy(), columns.numpy()
+
+    def fill(j: int) -> None:
+        tied[j] = _column_numpy(np.ascontiguousarray(source[:, j]), rule, target[j])
+
+    workers = min(k, torch.get_num_threads(), os.cpu_count() or 1)
+    if workers > 1 and n * k > 100_000:  # below, starting threads costs more than it saves
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(fill, range(k)))
+    else:
+        for j in range(k):
+            fill(j)
+    return columns.T, tied
+
+
+def _column_numpy(values: np.ndarray, rule: CdfRule, out: np.ndarray) -> float:
+    """Writes the pseudo-observations of one column into `out` and returns the share of tied rows."""
+    n = len(values)
+    order = np.argsort(values)
+    ordered = values[order]
+    new_value = ordered[1:] != ordered[:-1]
+    if new_value.all():
+        grid = np.arange(1.0, n + 1) / (n + 1)
+        out[order] = grid[::-1] if rule == "printed" else grid
+        return 0.0
+    starts = np.concatenate(([0], np.flatnonzero(new_value) + 1))
+    sizes = np.diff(starts, append=n)
+    rank = {"printed": n - starts, "empirical": starts + sizes, "midrank": starts + (sizes + 1) / 2}[rule]
+    out[order] = np.repeat(rank / (n + 1), sizes)
+    return float(sizes[sizes > 1].sum() / n)
+
+
+def _column_torch(values: Tensor, rule: CdfRule) -> tuple[Tensor, Tensor]:
+    """Returns what `_column_numpy` computes, on any device."""
+    n = len(values)
+    _, inverse, sizes = torch.unique(values, return_inverse=True, return_counts=True)
+    ends = sizes.cumsum(0)
+    rank = {"printed": n - ends + sizes, "empirical": ends, "midrank": ends - (sizes - 1) / 2}[rule]
+    return (rank.double() / (n + 1))[inverse], sizes[sizes > 1].sum() / n
+
+
+def smooth_cdf(values: Tensor, bandwidth: float) -> Tensor:
+    """Returns a differentiable CDF of each column at its own values.
+
+    The empirical CDF is a step function: its gradient is zero wherever it exists, so nothing can be trained through
+    it. Here each step becomes a normal CDF, `F_j(f) = 1/n sum_i Phi((f - f_i) / h_j)`, with h_j = bandwidth times the
+    standard deviation of column j times n^(-1/5). The sum contains the value itself (Phi(0) = 1/2), which keeps F in
+    [1/(2n), 1 - 1/(2n)]; for h -> 0 it is (rank - 1/2) / n.
+
+    Args:
+        values: float32 or float64 [n, k], n >= 2; any strictly increasing function of the scores serves, logits are
+            best because their scale is even.
+        bandwidth: > 0; about 1 is the normal reference rule.
+
+    Returns:
+        u [n, k], dtype of `values`, in (0, 1), differentiable in `values` with the bandwidth's own dependence on them.
+
+    Raises:
+        ValueError: the bandwidth is not positive, or n < 2.
+
+    Cost: O(n^2 k) time, and memory where gradients are recorded; meant for minibatches.
+    """
+    n = values.shape[0]
+    if not (bandwidth > 0 and math.isfinite(bandwidth)):
+        raise ValueError(f"smooth_cdf: bandwidth must be positive, got {bandwidth}")
+    if n < 2:
+        raise ValueError(f"smooth_cdf: values must have at least 2 rows, got {n}")
+    columns = values.T.contiguous()
+    centred = columns - columns.mean(1, keepdim=True)
+    # A column without spread gives 0/0 in the gradient of the root: the floor keeps it finite and the CDF at 1/2.
+    floor = torch.finfo(values.dtype).tiny ** 0.5
+    spread = (centred.square().mean(1, keepdim=True) + floor).sqrt()
+    scaled = centred / (spread * (math.sqrt(2) * bandwidth * n**-0.2))
+    return _PairwiseNormalCdf.apply(scaled).T
+
+
+class _PairwiseNormalCdf(torch.autograd.Function):
+    """u_ki = mean_j Phi(sqrt(2) (x_ki - x_kj)) for x [k, n]; the derivative is a symmetric kernel, made anew."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return 0.5 + 0.5 * (x[:, :, None] - x[:, None, :]).erf_().mean(2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        g = grads[0] / (math.sqrt(math.pi) * x.shape[1])
+        kernel = (x[:, :, None] - x[:, None, :]).square_().neg_().exp_()
+        return g * kernel.sum(2) - (kernel @ g[:, :, None]).squeeze(2)
+
+
+def extended_label_cdf(values: Tensor, positive_rate: Tensor) -> Tensor:
+    """Returns the CDF of a label made continuous by spreading each value over an interval of width 1.
+
+    The document's piecewise linear F: 0 below -1/2, p(0) (y + 1/2) up to 1/2, p(0) + p(1) (y - 1/2) up to 3/2, 1 above:
+    a kernel estimate with a uniform kernel. Only y = 0 and y = 1 enter the estimator, where it is p(0)/2 and
+    p(0) + p(1)/2.
+
+    Args:
+        values: y, float [...].
+        positive_rate: p(1), in [0, 1], broadcast against `values`.
+
+    Returns:
+        F(y), the broadcast shape.
+    """
+    zero_rate = 1 - positive_rate
+    lower = zero_rate * (values + 0.5).clamp(0, 1)
+    return lower + positive_rate * (values - 0.5).clamp(0, 1)
+
+
+def label_scores(positive_rate: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the normal scores of the two label values, Phi^-1(p(0)/2) and Phi^-1(p(0) + p(1)/2).
+
+    Args:
+        positive_rate: p(1), float [k], in (0, 1).
+
+    Returns:
+        The score of y = 0 and of y = 1, float [k]; the second is computed as -Phi^-1(p(1)/2), exact for rare labels.
+    """
+    return torch.special.ndtri((1 - positive_rate) / 2), -torch.special.ndtri(positive_rate / 2)

@@ -1,0 +1,348 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from scipy.special import ndtri
+from scipy.stats import multivariate_normal, norm
+
+from calirare.multilabel import CopulaOptions, canonical_calibration_error, conditional_expectation
+from calirare.multilabel.copula import GaussianFit, fit_gaussian, likelihood_root
+from calirare.multilabel.dependence import normal_score_dependence
+from calirare.multilabel.margins import pseudo_observations
+from calirare.multilabel.reference import (
+    gaussian_copula_density,
+    literal_conditional_expectation,
+    literal_error,
+)
+
+PLAIN = CopulaOptions(shrinkage=0.0)
+
+
+def sample(n: int = 24, k: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Dependent scores, labels that follow them, and ties in one column."""
+    rng = np.random.default_rng(seed)
+    latent = rng.normal(size=(n, k)) + rng.normal(size=(n, 1))
+    f = norm.cdf(latent / np.sqrt(2))
+    if k > 1:
+        f[:, 1] = np.round(f[:, 1], 1)
+    return f, (rng.random((n, k)) < f).astype(int)
+
+
+def fitted(f: np.ndarray, y: np.ndarray, **options) -> tuple[GaussianFit, np.ndarray]:
+    u, _ = pseudo_observations(torch.from_numpy(f))
+    z = torch.special.ndtri(u)
+    return fit_gaussian(z, torch.from_numpy(y == 1), **{"shrinkage": 0.0} | options), z.numpy()
+
+
+def thetas(fit: GaussianFit) -> list[np.ndarray]:
+    """The correlation matrix of (y_j, f_1..f_K) for each label."""
+    k = len(fit.dependence.correlation)
+    out = []
+    for j in range(k):
+        theta = np.eye(k + 1)
+        theta[1:, 1:] = fit.dependence.correlation
+        theta[0, 1:] = theta[1:, 0] = fit.label_correlation[:, j]
+        out.append(theta)
+    return out
+
+
+def test_the_reference_density_is_a_ratio_of_normal_densities():
+    theta = np.array([[1, 0.5, -0.2], [0.5, 1, 0.3], [-0.2, 0.3, 1]])
+    u = np.array([0.1, 0.7, 0.95])
+    expected = multivariate_normal(np.zeros(3), theta).pdf(ndtri(u)) / norm.pdf(ndtri(u)).prod()
+    assert gaussian_copula_density(u, theta) == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3.5])
+@pytest.mark.parametrize(("n", "k", "seed"), [(24, 3, 0), (12, 1, 1), (15, 5, 2)])
+def test_equal_to_the_printed_double_sum(n, k, seed, p):
+    f, y = sample(n, k, seed)
+    expected = literal_error(f, y, thetas(fitted(f, y)[0]), p)
+    assert abs(canonical_calibration_error(f, y, p=p, options=PLAIN).value - expected) <= 1e-10
+    assert expected > 1e-4
+
+
+def test_a_wrong_estimator_is_told_from_the_printed_double_sum():
+    f, y = sample()
+    fit, z = fitted(f, y)
+    expected = literal_conditional_expectation(f, y, thetas(fit))
+    assert np.abs(fit.conditional_mean(torch.from_numpy(z)).numpy() - expected).max() <= 1e-10
+    mutants = {
+        "sign of the correlation": dataclasses.replace(fit, loadings=-fit.loadings),
+        "residual variance 1": dataclasses.replace(fit, residual_variance=torch.ones(3, dtype=torch.float64)),
+        "prior odds 1": dataclasses.replace(fit, positive_rate=torch.full((3,), 0.5, dtype=torch.float64)),
+        "labels thresholded": dataclasses.replace(fit, label_model="threshold"),
+    }
+    for what, mutant in mutants.items():
+        gap = np.abs(mutant.conditional_mean(torch.from_numpy(z)).numpy() - expected).max()
+        assert gap > 1e-3, what
+
+
+def test_label_correlation_maximises_the_pseudo_likelihood():
+    f, y = sample(80, 2, 3)
+    fit, _ = fitted(f, y)
+    r = fit.dependence.correlation.numpy()
+    scaled = fit.dependence.standardised.numpy()
+    for j in range(2):
+        zero_rate = np.mean(y[:, j] == 0)
+        score = np.where(y[:, j] == 1, norm.ppf(zero_rate + (1 - zero_rate) / 2), norm.ppf(zero_rate / 2))
+
+        def loss(correlation, score=score):
+            weights = np.linalg.solve(r, correlation)
+            variance = 1 - correlation @ weights
+            if variance <= 0:
+                return np.inf
+            return -norm.logpdf(score, scaled @ weights, np.sqrt(variance)).mean()
+
+        found = minimize(loss, np.zeros(2), method="Nelder-Mead", options={"xatol": 1e-9, "fatol": 1e-15})
+        ours = fit.label_correlation[:, j].numpy()
+        assert loss(ours) <= found.fun + 1e-12
+        assert np.abs(ours - found.x).max() <= 1e-6
+
+
+def test_likelihood_root_is_the_root_in_the_unit_interval_with_its_derivative():
+    c = torch.tensor([1e-9, 0.05, 0.3, 0.6, 0.99], dtype=torch.float64)
+    v = torch.tensor([0.3, 1e-2, 0.5, 0.45, 1.0], dtype=torch.float64)
+    for a, b, t in zip(c.tolist(), v.tolist(), likelihood_root(c, v).tolist(), strict=True):
+        roots = np.roots([-1, a, -b, a])
+        real = roots[np.abs(roots.imag) < 1e-7].real
+        assert t == pytest.approx(real[(real >= 0) & (real < 1)][0], rel=1e-9, abs=0)
+    c, v = c[1:].requires_grad_(), v[1:].requires_grad_()
+    assert torch.autograd.gradcheck(likelihood_root, (c, v))
+    assert torch.autograd.gradgradcheck(likelihood_root, (c, v))
+
+
+def test_shrinkage_weight_by_loops():
+    z = np.random.default_rng(0).normal(size=(20, 4))
+    s = (z - z.mean(0)) / z.std(0)
+    noise = signal = 0.0
+    for i in range(4):
+        for j in range(4):
+            if i != j:
+                products = s[:, i] * s[:, j]
+                noise += products.var() / 20
+                signal += products.mean() ** 2
+    found = normal_score_dependence(torch.from_numpy(z))
+    assert float(found.shrinkage) == pytest.approx(min(1, noise / signal), rel=1e-12, abs=0)
+    off = np.corrcoef(z.T) - np.eye(4)
+    expected = (1 - float(found.shrinkage)) * off + np.eye(4)
+    np.testing.assert_allclose(found.correlation.numpy(), expected, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose((found.factor @ found.factor.T).numpy(), expected, rtol=1e-12, atol=1e-15)
+    assert found.jitter == 0
+
+
+def test_the_threshold_model_is_the_conditional_probability_of_a_latent_normal():
+    f, y = sample(60, 3, 4)
+    fit, z = fitted(f, y, label_model="threshold")
+    for j, theta in enumerate(thetas(fit)):
+        weights = np.linalg.inv(theta[1:, 1:]) @ theta[1:, 0]
+        variance = theta[0, 0] - theta[0, 1:] @ weights
+        expected = norm.sf(norm.isf(y[:, j].mean()), z @ weights, np.sqrt(variance))
+        ours = fit.conditional_mean(torch.from_numpy(z))[:, j].numpy()
+        assert np.abs(ours - expected).max() <= 1e-12
+
+
+def test_the_threshold_model_recovers_a_known_copula_and_the_printed_one_does_not():
+    n, theta = 100_000, np.array([[1, 0.6, 0.1], [0.6, 1, 0.4], [0.1, 0.4, 1]])
+    draws = np.random.default_rng(0).multivariate_normal(np.zeros(3), theta, size=n)
+    labels = (draws[:, :1] > 0.8).repeat(2, 1).astype(int)
+    scores = norm.sf(draws[:, 1:])  # falling, as the printed CDF mirrors the scores once more
+    true = fitted(scores, labels, label_model="threshold")[0].label_correlation[:, 0].numpy()
+    printed = fitted(scores, labels)[0].label_correlation[:, 0].numpy()
+    assert np.abs(true - theta[0, 1:]).max() < 4 * 2 / np.sqrt(n)  # sd(z y / phi) < 2
+    assert abs(printed[0] - 0.6) > 0.05
+
+
+def test_the_reversed_inequality_changes_nothing_without_ties():
+    f = np.random.default_rng(0).random((200, 3))
+    y = (np.random.default_rng(1).random((200, 3)) < f).astype(int)
+    a, b, c = (
+        canonical_calibration_error(f, y, options=CopulaOptions(cdf=rule)).value
+        for rule in ("printed", "empirical", "midrank")
+    )
+    assert abs(a - b) <= 1e-12
+    assert abs(b - c) <= 1e-12
+
+
+def test_with_ties_the_three_rules_differ_and_stay_close():
+    f, y = sample(400, 3, 5)
+    values = [canonical_calibration_error(f, y, options=CopulaOptions(cdf=rule)) for rule in ("printed", "empirical")]
+    assert values[0].value != values[1].value
+    assert values[0].diagnostics.tied_share == 1.0
+    assert abs(values[0].value - values[1].value) < 0.2 * values[0].value
+
+
+def test_value_root_and_mean():
+    f, y = sample(50, 3)
+    error = canonical_calibration_error(f, y, p=2)
+    gap = conditional_expectation(f, y).numpy() - f
+    assert error.value == pytest.approx((gap**2).sum(1).mean(), rel=1e-13, abs=0)
+    assert error.root == pytest.approx(error.value**0.5, rel=1e-15, abs=0)
+    assert error.mean == pytest.approx(error.value / 3, rel=1e-15, abs=0)
+
+
+def test_any_kind_of_input_gives_the_same_number():
+    f, y = sample(70, 3)
+    expected = canonical_calibration_error(f, y).value
+    wide = torch.zeros(70, 6, dtype=torch.float64)
+    wide[:, ::2] = torch.from_numpy(f)
+    for scores, labels in (
+        (torch.from_numpy(f), torch.from_numpy(y)),
+        (wide[:, ::2], torch.from_numpy(y == 1)),
+        (f.tolist(), y.tolist()),
+        (np.asfortranarray(f), y.astype(np.uint8)),
+        (f[::-1][::-1], y.astype(np.float32)),
+        (torch.from_numpy(f).requires_grad_(), y),
+    ):
+        assert canonical_calibration_error(scores, labels).value == expected
+    single = canonical_calibration_error(f.astype(np.float32), y).value
+    assert abs(single - expected) < 1e-6
+
+
+def test_many_chunks_give_what_one_gives(monkeypatch):
+    f, y = sample(500, 3)
+    whole = canonical_calibration_error(f, y, p=2).value
+    monkeypatch.setattr("calirare.multilabel.estimator.CHUNK_ROWS", 7)
+    assert canonical_calibration_error(f, y, p=2).value == pytest.approx(whole, rel=1e-13, abs=0)
+
+
+@pytest.mark.parametrize("label_model", ["density", "threshold"])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("constant column", lambda f: np.column_stack([np.full(len(f), 0.3), f[:, 1:]])),
+        ("all columns constant", lambda f: np.full_like(f, 0.5)),
+        ("equal columns", lambda f: np.repeat(f[:, :1], 3, 1)),
+        ("opposite columns", lambda f: np.column_stack([f[:, 0], 1 - f[:, 0], f[:, 2]])),
+        ("scores 0 and 1", lambda f: np.round(f)),
+        ("fewer rows than labels", lambda f: f[:3]),
+        ("two rows", lambda f: f[:2]),
+    ],
+)
+@pytest.mark.parametrize("shrinkage", ["auto", 0.0, 1.0])
+def test_numerically_safe(name, change, label_model, shrinkage):
+    f, y = sample(40, 3)
+    f = change(f)
+    y = y[: len(f)]
+    options = CopulaOptions(label_model=label_model, shrinkage=shrinkage)
+    expectation = conditional_expectation(f, y, options=options)
+    assert bool(torch.isfinite(expectation).all())
+    assert 0 <= float(expectation.min()) <= float(expectation.max()) <= 1
+    error = canonical_calibration_error(f, y, options=options)
+    assert 0 <= error.mean <= 1
+    if name == "constant column":
+        assert error.diagnostics.constant_scores == (0,)
+    if name == "all columns constant":
+        np.testing.assert_allclose(expectation.numpy(), np.broadcast_to(y.mean(0), y.shape), rtol=1e-12, atol=0)
+    if name == "equal columns":
+        assert (error.diagnostics.jitter > 0) == (shrinkage == 0.0)
+
+
+def test_a_label_nobody_has_and_one_everybody_has():
+    f, y = sample(20, 4)
+    y[:, 1], y[:, 3] = 0, 1
+    error = canonical_calibration_error(f, y)
+    assert error.diagnostics.absent_labels == (1,)
+    assert error.diagnostics.universal_labels == (3,)
+    assert float(error.per_label[1]) == pytest.approx(f[:, 1].mean(), rel=1e-14, abs=0)
+    assert float(error.per_label[3]) == pytest.approx((1 - f[:, 3]).mean(), rel=1e-14, abs=0)
+    kept = [0, 2]
+    # The literal sums say the same: every y in the numerator is 0, or every one is 1.
+    literal = literal_conditional_expectation(f, y, [np.eye(5)] * 4)
+    np.testing.assert_allclose(literal[:, [1, 3]], y[:, [1, 3]], rtol=1e-14, atol=0)
+    assert bool((conditional_expectation(f, y)[:, kept] > 0).all())
+
+
+def test_one_positive_among_a_million_decimals_stays_finite():
+    f, _ = sample(3000, 2)
+    y = np.zeros((3000, 2), dtype=int)
+    y[np.argmax(f[:, 0]), 0] = 1
+    y[1:, 1] = 1
+    expectation = conditional_expectation(f, y)
+    assert bool(torch.isfinite(expectation).all())
+    assert 0 < float(expectation[:, 0].mean()) < 0.01
+    assert 0.99 < float(expectation[:, 1].mean()) < 1
+
+
+def test_equal_to_a_known_case_by_hand():
+    # One score without any relation to the label: r = 0 exactly by symmetry, so E[y|f] = p(1) = 1/2 everywhere.
+    f = np.array([[0.1], [0.2], [0.3], [0.4]])
+    y = np.array([[1], [0], [0], [1]])
+    assert canonical_calibration_error(f, y).value == pytest.approx((0.4 + 0.3 + 0.2 + 0.1) / 4, rel=1e-14, abs=0)
+    # f = 1/5, 2/5, ... 4/5 and labels 0 0 1 1: z = -ppf by the printed CDF, the density ratio written out.
+    f, y = np.array([[0.2], [0.4], [0.6], [0.8]]), np.array([[0], [0], [1], [1]])
+    z, zy = ndtri(np.array([4, 3, 2, 1]) / 5), ndtri(np.array([1, 1, 3, 3]) / 4)
+    r = float(likelihood_root(torch.tensor([-(z * zy).mean() / z.std()]), torch.tensor([(zy**2).mean()])))
+    w = [norm.pdf(v, -r * z, np.sqrt(1 - r * r)) / norm.pdf(v) for v in (ndtri(0.25), ndtri(0.75))]
+    expected = np.abs(w[1] / (w[0] + w[1]) - f[:, 0]).mean()
+    assert canonical_calibration_error(f, y, options=PLAIN).value == pytest.approx(expected, rel=1e-13, abs=0)
+
+
+@pytest.mark.parametrize(
+    ("scores", "labels", "kind", "message"),
+    [
+        (np.full((3, 2), 0.5), np.zeros((3, 1)), ValueError, r"labels must have shape \[3, 2\], got \[3, 1\]"),
+        (np.full((3, 2), 1.5), np.zeros((3, 2)), ValueError, r"scores must lie in \[0, 1\], got values from 1.5"),
+        (np.full((3, 2), 0.5), np.full((3, 2), 2), ValueError, "labels must be 0 or 1, got 2"),
+        (np.full((3, 2), np.nan), np.zeros((3, 2)), ValueError, "scores must be finite"),
+        (np.full((3, 2), 0.5), np.full((3, 2), np.inf), ValueError, "labels must be finite"),
+        (np.full(3, 0.5), np.zeros(3), ValueError, r"scores must be a matrix"),
+        (np.zeros((0, 2)), np.zeros((0, 2)), ValueError, "not empty"),
+        (np.full((1, 2), 0.5), np.zeros((1, 2)), ValueError, "at least 2 rows, got 1"),
+        (np.array([["a"]]), np.zeros((1, 1)), TypeError, "scores must hold real numbers"),
+        (torch.zeros(2, 2, dtype=torch.complex64), np.zeros((2, 2)), TypeError, "scores must hold real numbers"),
+    ],
+)
+def test_bad_input_is_named(scores, labels, kind, message):
+    with pytest.raises(kind, match=message):
+        canonical_calibration_error(scores, labels)
+
+
+@pytest.mark.parametrize("p", [0.5, 0, np.inf, np.nan])
+def test_the_norm_must_be_one(p):
+    with pytest.raises(ValueError, match="p must be a finite number >= 1"):
+        canonical_calibration_error(*sample(), p=p)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"family": "frank"}, "family must be one of gaussian, student, vine"),
+        ({"cdf": "kernel"}, "cdf must be one of"),
+        ({"label_model": "none"}, "label_model must be one of"),
+        ({"family": "student", "label_model": "threshold"}, 'label_model must be "density"'),
+        ({"degrees_of_freedom": 0.0}, "degrees_of_freedom must be positive"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        CopulaOptions(**options)
+
+
+@pytest.mark.parametrize("shrinkage", [-0.1, 1.5, "ledoit"])
+def test_bad_shrinkage_is_named(shrinkage):
+    with pytest.raises(ValueError, match="shrinkage must be"):
+        canonical_calibration_error(*sample(), options=CopulaOptions(shrinkage=shrinkage))
+
+
+@pytest.mark.slow
+def test_many_rows_stay_linear_in_time_and_memory():
+    import resource
+    import time
+
+    rng = np.random.default_rng(0)
+    f = rng.random((200_000, 20), dtype=np.float32)
+    y = rng.random((200_000, 20), dtype=np.float32) < f
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start = time.process_time()
+    error = canonical_calibration_error(f, y)
+    seconds = time.process_time() - start
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    # A loose guard for a shared machine (the benchmark measures): a double sum would take 8e11 terms and n^2 memory.
+    assert seconds < 10
+    assert grown < 12 * f.size * 8
+    assert error.mean < 0.05

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit
+from scipy.stats import norm
+from torch.nn import functional as F
+
+from calirare.multilabel import CMLCCLoss, canonical_calibration_error, focal_loss, smooth_canonical_error
+from calirare.multilabel.reference import gaussian_copula_density
+
+
+def batch(n: int = 24, k: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, k, dtype=torch.float64, generator=random) * 2
+    return logits, torch.rand(n, k, dtype=torch.float64, generator=random) < logits.sigmoid()
+
+
+@pytest.mark.parametrize("p", [1, 2, 2.5])
+@pytest.mark.parametrize("label_model", ["density", "threshold"])
+@pytest.mark.parametrize("shrinkage", ["auto", 0.05])
+def test_gradcheck(p, label_model, shrinkage):
+    logits, labels = batch(12, 2)
+    options = {"p": p, "label_model": label_model, "shrinkage": shrinkage}
+    assert torch.autograd.gradcheck(lambda x: smooth_canonical_error(x, labels, **options), (logits.requires_grad_(),))
+
+
+def test_equal_to_the_literal_sums_on_the_smooth_margins():
+    logits, labels = batch(14, 2, 1)
+    x, y = logits.numpy(), labels.numpy()
+    u = norm.cdf((x[:, None] - x[None]) / (0.8 * x.std(0) * 14**-0.2)).mean(1)
+    z = norm.ppf(u)
+    s = (z - z.mean(0)) / z.std(0)
+    r = s.T @ s / 14
+    total = 0.0
+    for j in range(2):
+        zero_rate = 1 - y[:, j].mean()
+        extended = np.where(y[:, j], zero_rate + (1 - zero_rate) / 2, zero_rate / 2)
+        score = norm.ppf(extended)
+        c = s.T @ score / 14
+        q = np.sqrt(c @ np.linalg.solve(r, c))
+        roots = np.roots([-1, q, -np.mean(score**2), q])
+        strength = roots[np.abs(roots.imag) < 1e-9].real[0]
+        theta = np.block([[np.ones((1, 1)), (c * strength / q)[None]], [(c * strength / q)[:, None], r]])
+        for at in range(14):
+            density = [gaussian_copula_density(np.array([e, *u[at]]), theta) for e in extended]
+            total += abs(np.average(y[:, j], weights=density) - expit(x[at, j]))
+    ours = float(smooth_canonical_error(logits, labels, bandwidth=0.8, shrinkage=0.0))
+    assert abs(ours - total / 28) <= 1e-10
+
+
+def test_close_to_the_evaluation_form_for_a_small_bandwidth():
+    logits, labels = batch(400, 3, 2)
+    smooth = float(smooth_canonical_error(logits, labels, bandwidth=1e-3))
+    steps = canonical_calibration_error(logits.sigmoid(), labels).mean
+    assert abs(smooth - steps) < 0.02 * steps  # (rank - 1/2) / n against rank / (n + 1)
+
+
+def test_labels_that_do_not_vary_are_left_out():
+    logits, labels = batch(30, 3)
+    reference = smooth_canonical_error(logits, labels)
+    more = torch.cat([logits, torch.zeros(30, 2, dtype=torch.float64)], 1)
+    flat = torch.cat([labels, torch.zeros(30, 1, dtype=torch.bool), torch.ones(30, 1, dtype=torch.bool)], 1)
+    assert float(smooth_canonical_error(more, flat)) == pytest.approx(float(reference), rel=1e-12, abs=0)
+    nothing = logits[:, :1].clone().requires_grad_()
+    loss = smooth_canonical_error(nothing, torch.zeros(30, 1))
+    loss.backward()
+    assert loss.item() == 0
+    assert nothing.grad.tolist() == [[0.0]] * 30
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("case", ["constant column", "equal columns", "all constant", "huge logits", "n <= K"])
+def test_gradients_stay_finite(dtype, case):
+    logits, labels = batch(20, 4, 3)
+    if case == "constant column":
+        logits[:, 1] = 3
+    elif case == "equal columns":
+        logits[:, 1] = logits[:, 0]
+    elif case == "all constant":
+        logits[:] = -2
+    elif case == "huge logits":
+        logits = logits * 1e4
+    else:
+        logits, labels = logits[:3], labels[:3]
+    logits = logits.to(dtype).requires_grad_()
+    loss = CMLCCLoss(beta=2.0)(logits, labels)
+    loss.backward()
+    assert loss.dtype == dtype
+    assert bool(torch.isfinite(logits.grad).all())
+    assert bool(torch.isfinite(loss))
+
+
+def test_cmlcc_is_risk_plus_beta_times_error():
+    logits, labels = batch(40, 3)
+    y = labels.double()
+    risk = F.binary_cross_entropy_with_logits(logits, y)
+    expected = risk + 0.7 * smooth_canonical_error(logits, labels, p=2, bandwidth=0.5)
+    assert float(CMLCCLoss(0.7, p=2, bandwidth=0.5)(logits, y)) == pytest.approx(float(expected), rel=1e-14, abs=0)
+    assert float(CMLCCLoss(0.0)(logits, y)) == float(risk)
+
+
+def test_descending_the_loss_lowers_the_evaluated_error():
+    random = torch.Generator().manual_seed(0)
+    truth = torch.randn(256, 3, dtype=torch.float64, generator=random)
+    labels = torch.rand(256, 3, dtype=torch.float64, generator=random) < truth.sigmoid()
+    logits = (4 * truth + 1).requires_grad_()
+    before = canonical_calibration_error(logits.sigmoid(), labels).mean
+    optimiser = torch.optim.Adam([logits], lr=0.1)
+    for _ in range(60):
+        optimiser.zero_grad()
+        smooth_canonical_error(logits, labels).backward()
+        optimiser.step()
+    assert canonical_calibration_error(logits.sigmoid(), labels).mean < 0.3 * before
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+def test_focal_loss_by_the_definition(gamma):
+    logits, labels = batch(10, 2)
+    p = expit(logits.numpy())
+    chance = np.where(labels.numpy(), p, 1 - p)
+    expected = np.mean(-((1 - chance) ** gamma) * np.log(chance))
+    assert float(focal_loss(logits, labels.double(), gamma)) == pytest.approx(expected, rel=1e-12, abs=0)
+    assert torch.autograd.gradcheck(lambda x: focal_loss(x, labels.double(), gamma), (logits.requires_grad_(),))
+
+
+def test_focal_loss_has_a_finite_gradient_where_a_label_is_certain():
+    logits = torch.tensor([[200.0, -200.0]], requires_grad=True)
+    focal_loss(logits, torch.tensor([[1.0, 0.0]]), 0.5).backward()
+    assert bool(torch.isfinite(logits.grad).all())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: smooth_canonical_error(torch.zeros(4, 2), torch.zeros(4, 3)), "labels must have the shape of logits"),
+        (lambda: smooth_canonical_error(torch.zeros(4, 2), torch.zeros(4, 2), p=0), "p must be"),
+        (lambda: CMLCCLoss(-1.0), "beta must be at least 0"),
+        (lambda: focal_loss(torch.zeros(1, 1), torch.zeros(1, 1), -1), "gamma must be at least 0"),
+    ],
+)
+def test_bad_settings_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm, rankdata
+
+from calirare.multilabel import margins
+from calirare.multilabel.margins import extended_label_cdf, label_scores, pseudo_observations, smooth_cdf
+
+EPS = np.finfo(float).eps
+
+
+@pytest.fixture
+def tied() -> np.ndarray:
+    rng = np.random.default_rng(1)
+    return np.column_stack([rng.random(60), np.round(rng.random(60), 1), np.full(60, 0.25)])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_each_rule_counts_what_it_says(tied, dtype):
+    f = tied.astype(dtype)
+    n = len(f)
+    brute = {
+        "printed": [[np.sum(f[i, j] <= f[:, j]) for j in range(3)] for i in range(n)],
+        "empirical": [[np.sum(f[:, j] <= f[i, j]) for j in range(3)] for i in range(n)],
+        "midrank": rankdata(f, method="average", axis=0),
+    }
+    for rule, ranks in brute.items():
+        u, share = pseudo_observations(torch.from_numpy(f), rule)
+        np.testing.assert_array_equal(u.numpy(), np.asarray(ranks) / (n + 1))
+        assert share.tolist() == [0.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("rule", margins.CDF_RULES)
+def test_the_path_for_other_devices_gives_the_same_numbers(tied, rule):
+    for column in tied.T:
+        expected = np.empty(len(column))
+        share = margins._column_numpy(np.ascontiguousarray(column), rule, expected)
+        u, torch_share = margins._column_torch(torch.from_numpy(column.copy()), rule)
+        np.testing.assert_array_equal(u.numpy(), expected)
+        assert float(torch_share) == share
+
+
+def test_threads_change_nothing(threads):
+    f = torch.rand(40_000, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    with threads(1):
+        one, _ = pseudo_observations(f)
+    with threads(2):
+        two, _ = pseudo_observations(f)
+    assert torch.equal(one, two)
+
+
+def test_the_printed_inequality_is_the_mirror_image_without_ties():
+    f = torch.rand(50, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    printed, empirical = pseudo_observations(f, "printed")[0], pseudo_observations(f, "empirical")[0]
+    assert float((printed + empirical - 1).abs().max()) <= EPS
+    # As printed, divided by n, the smallest score has F = 1 and an infinite normal score.
+    assert float(torch.special.ndtri(printed * 51 / 50).max()) == np.inf
+    assert bool(torch.isfinite(torch.special.ndtri(printed)).all())
+
+
+def test_unknown_rule():
+    with pytest.raises(ValueError, match="rule must be one of printed, empirical, midrank, got 'max'"):
+        pseudo_observations(torch.rand(3, 1), "max")
+
+
+def test_extended_label_cdf_by_hand():
+    y = torch.tensor([-1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0], dtype=torch.float64)
+    expected = [0, 0, 0.4, 0.8, 0.9, 1, 1]  # p(0) = 0.8, p(1) = 0.2
+    assert extended_label_cdf(y, torch.tensor(0.2, dtype=torch.float64)).tolist() == pytest.approx(
+        expected, rel=4 * EPS, abs=0
+    )
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.1, 1e-3, 1e-12, 1 - 1e-9])
+def test_label_scores_are_quantiles_of_the_extended_cdf(rate):
+    low, high = (float(v) for v in label_scores(torch.tensor(rate, dtype=torch.float64)))
+    assert low == pytest.approx(norm.ppf((1 - rate) / 2), rel=1e-12, abs=1e-15)
+    assert high == pytest.approx(norm.isf(rate / 2), rel=1e-12, abs=0)
+    assert low < high
+
+
+def test_smooth_cdf_is_the_kernel_sum():
+    x = np.random.default_rng(0).normal(size=(20, 2)) * [1.0, 30.0]
+    h = 0.7 * x.std(0) * 20**-0.2
+    expected = norm.cdf((x[:, None] - x[None]) / h).mean(1)
+    np.testing.assert_allclose(smooth_cdf(torch.from_numpy(x), 0.7).numpy(), expected, rtol=1e-13, atol=0)
+
+
+def test_smooth_cdf_becomes_the_ranks_for_a_small_bandwidth():
+    x = torch.randperm(15, generator=torch.Generator().manual_seed(0)).double()[:, None] + 3
+    np.testing.assert_allclose(
+        smooth_cdf(x, 1e-4)[:, 0].numpy(), (rankdata(x[:, 0].numpy()) - 0.5) / 15, rtol=1e-14, atol=0
+    )
+
+
+def test_smooth_cdf_has_the_right_gradient_where_the_step_function_has_none():
+    x = torch.randn(12, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    weights = torch.randn(12, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    assert torch.autograd.gradcheck(lambda v: smooth_cdf(v, 1.0), (x,))
+    (gradient,) = torch.autograd.grad((smooth_cdf(x, 1.0) * weights).sum(), x)
+    assert float(gradient.abs().min()) > 1e-6
+    moved, still = (pseudo_observations(x.detach() + step)[0] for step in (1e-7 * weights, 0.0))
+    assert torch.equal(moved, still)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_smooth_cdf_of_a_constant_column_is_one_half_with_a_finite_gradient(dtype):
+    x = torch.cat([torch.full((9, 1), 7.0), torch.arange(9.0)[:, None]], 1).to(dtype).requires_grad_()
+    u = smooth_cdf(x, 1.0)
+    assert u[:, 0].tolist() == [0.5] * 9
+    (u * torch.arange(18.0).reshape(9, 2)).sum().backward()
+    assert bool(torch.isfinite(x.grad).all())
+
+
+@pytest.mark.parametrize(("rows", "bandwidth", "message"), [(5, 0.0, "bandwidth must be positive"), (1, 1.0, "2 rows")])
+def test_smooth_cdf_refuses(rows, bandwidth, message):
+    with pytest.raises(ValueError, match=message):
+        smooth_cdf(torch.rand(rows, 2), bandwidth)
