@@ -36,7 +36,7 @@ def to_tensor(function: str, name: str, values: Array, device: torch.device | No
             raise TypeError(f"{function}: {name} must hold numbers, got dtype {array.dtype}")
         if not array.flags.writeable or any(s < 0 for s in array.strides) or not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
-        values = torch.from_numpy(np.ascontiguousarray(array) if array.ndim else array.reshape(1).copy())
+        values = torch.from_numpy(array)
     return values if device is None else values.to(device)
 
 

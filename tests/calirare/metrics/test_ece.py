@@ -211,6 +211,8 @@ BAD = [
     (([0.5, 0.5], [0]), ValueError, "labels must have shape"),
     (([], []), ValueError, "must not be empty"),
     (([[0.5, 0.2]], [0]), ValueError, "sum to 1 in every row"),
+    ((0.5, [1]), ValueError, "1-dimensional or 2-dimensional"),
+    (([0.5], 1), ValueError, "labels must have shape"),
     (([[1.0]], [0]), ValueError, "at least 2 columns"),
     ((["a"], [0]), TypeError, "must hold numbers"),
     ((torch.tensor([0.5]).half(), [0]), TypeError, "float32 or float64"),
