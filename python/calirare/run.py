@@ -127,7 +127,7 @@ def save_model(outcome: Outcome, path: Path) -> None:
     assert split is not None
     tensors = {name: value.detach().cpu().contiguous() for name, value in outcome.model.state_dict().items()}
     tensors |= {f"split.{name}": getattr(split, name).cpu() for name in ("train", "val", "test")}
-    tensors["labelled"] = outcome.fit.nodes.cpu()
+    tensors["labelled"] = outcome.fit.nodes.cpu().clone()  # may be the split's own tensor, which safetensors refuses
     facts = {
         "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in outcome.calibrators.items()},
         "class_names": list(outcome.graph.class_names),

@@ -9,11 +9,11 @@ from calirare.graph import Graph
 from calirare.splits import Split
 from calirare_ext import Csr
 
-N_TRAIN, N_VAL = 40, 110
+N_TRAIN, N_VAL, N_TEST = 40, 110, 100
 
 
 def rare_task(n_nodes: int = 260, n_classes: int = 2, seed: int = 0, **changes) -> Graph:
-    """A block graph whose last class is the rarest; neighbours mostly agree, features overlap. Split 40/110/rest."""
+    """A block graph with overlapping features, its last class the rarest. Split 40/110/100, the rest unused."""
     rng = np.random.default_rng(seed)
     shares = np.append(np.full(n_classes - 1, 0.7 / (n_classes - 1)), 0.3)
     y = rng.permutation(np.repeat(np.arange(n_classes), np.round(shares * n_nodes).astype(int))[:n_nodes])
@@ -27,7 +27,7 @@ def rare_task(n_nodes: int = 260, n_classes: int = 2, seed: int = 0, **changes) 
         "adjacency": Csr.from_dense(torch.from_numpy((upper | upper.T).astype(np.float32))),
         "x": torch.from_numpy(x.astype(np.float32)),
         "y": torch.from_numpy(y),
-        "split": Split(train, rest[:N_VAL], rest[N_VAL:]),
+        "split": Split(train, rest[:N_VAL], rest[N_VAL : N_VAL + N_TEST]),
         "name": "task",
     }
     graph = Graph(**(parts | changes))

@@ -1,0 +1,305 @@
+"""What `calirare train` writes and says, that it never spoils what is there, and that a run can be repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from safetensors import safe_open
+
+from calirare.graph import Graph
+from tests.helpers.command import QUICK, assert_one_sentence, call
+
+FILES = {
+    "config.yaml",
+    "metrics.json",
+    "predictions.csv",
+    "predictions.parquet",
+    "model.safetensors",
+    "reliability.png",
+    "intervals.png",
+    "log.txt",
+}
+COLUMNS = "node,split,y,p_raw,p_calibrated,prediction,confidence,lower,upper,uncertainty,ice"
+# CSV numbers have seven significant digits.
+CSV_ULP = 1e-6
+
+
+def metrics_of(folder: Path) -> dict:
+    return json.loads((folder / "metrics.json").read_text())
+
+
+@pytest.fixture
+def table(finished):
+    return pd.read_csv(finished[0] / "predictions.csv")
+
+
+def test_the_files_are_those_promised_and_no_more(finished):
+    folder, said = finished
+    assert {path.name for path in folder.iterdir()} == FILES
+    assert [path.name for path in folder.parent.iterdir()] == ["full"]
+    for name in FILES:
+        assert (folder / name).stat().st_size > 100, name
+        assert (folder / name).stat().st_mode & 0o044 == 0o044, f"{name} may be read by others"
+        assert str(folder / name) in said.out
+    for name in ("reliability.png", "intervals.png"):
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_columns_are_those_promised(finished, table):
+    assert (finished[0] / "predictions.csv").read_text().splitlines()[0] == COLUMNS
+    assert len(table) == 260
+    assert table["node"].tolist() == list(range(260))
+    assert table.notna().all().all()
+
+
+def test_the_columns_mean_what_they_say(finished, graph_file, table):
+    graph = Graph.from_npz(graph_file)
+    assert np.array_equal(table["y"], graph.y.numpy())
+    for part in ("train", "val", "test"):
+        assert np.array_equal(np.flatnonzero(table["split"] == part), getattr(graph.split, part).numpy())
+    assert (table["split"] == "unused").sum() == 10
+    p = table["p_calibrated"]
+    assert p.between(0, 1).all()
+    assert table["p_raw"].between(0, 1).all()
+    assert np.array_equal(table["prediction"], (p > 0.5).astype(int))
+    assert (table["confidence"] - np.maximum(p, 1 - p)).abs().max() <= CSV_ULP
+    middle = (table["lower"] + table["upper"]) / 2
+    assert (table["uncertainty"] - np.where(table["prediction"] == 1, middle, 1 - middle)).abs().max() <= CSV_ULP
+    assert (table["ice"] - (table["uncertainty"] - table["confidence"]).abs()).abs().max() <= CSV_ULP
+    assert (table["lower"] <= table["upper"]).all()
+    assert len(np.unique(p)) > 200, "the network tells nodes apart"
+
+
+def test_parquet_holds_the_same_as_csv(finished, table):
+    parquet = pd.read_parquet(finished[0] / "predictions.parquet")
+    assert list(parquet.columns) == COLUMNS.split(",")
+    for name in ("node", "split", "y", "prediction"):
+        assert parquet[name].tolist() == table[name].tolist()
+    for name in ("p_raw", "p_calibrated", "confidence", "lower", "upper", "uncertainty", "ice"):
+        exact = parquet[name].to_numpy(dtype=np.float64)
+        # Half a unit of the seventh digit.
+        assert (np.abs(exact - table[name]) <= 5e-7 * np.abs(exact)).all(), name
+
+
+def test_metrics_follow_from_the_predictions(finished):
+    folder, _ = finished
+    metrics, exact = metrics_of(folder), pd.read_parquet(folder / "predictions.parquet")
+    test = exact[exact["split"] == "test"]
+    y = torch.tensor(test["y"].to_list())
+    assert metrics["n_judged"] == len(test) == 100
+    assert metrics["n_judged_rare"] == int((test["y"] == 1).sum())
+    for column, side in (("p_raw", "raw"), ("p_calibrated", "balanced")):
+        p1 = torch.tensor(test[column].to_list())
+        report = metrics["report"][side]
+        predicted = (p1 > 0.5).long()
+        hits = int(((predicted == 1) & (y == 1)).sum())
+        assert report["recall"] == pytest.approx(hits / int((y == 1).sum()), rel=1e-6, abs=0)
+        nll = -float(torch.where(y == 1, p1, 1 - p1).double().log().mean())
+        assert report["nll"] == pytest.approx(nll, rel=1e-5, abs=0)
+        assert report["brier"] == pytest.approx(float((p1 - y).double().square().mean()), rel=1e-5, abs=0)
+    assert metrics["eice"]["after"] == pytest.approx(exact["ice"].astype(np.float64).mean(), rel=1e-6, abs=0)
+
+
+def test_metrics_report_both_targets_and_hold_no_time(finished):
+    metrics = metrics_of(finished[0])
+    assert set(metrics["report"]) == {"raw", "balanced", "population"}
+    names = set(metrics["report"]["raw"])
+    assert {"recall", "macro_f1", "ace_minority", "macro_ace", "ece", "mce", "nll", "brier"} <= names
+    assert {name for name in names if name.endswith("_noise_floor")}
+    assert metrics["target"] == "balanced"
+    assert metrics["epochs"] == 100
+    assert metrics["agreement"]["verdict"] in ("trust", "caution", "do not trust")
+    assert not re.search(r"second|time", json.dumps(metrics).replace("timid", ""))
+
+
+def test_the_summary_says_what_calibration_did(finished):
+    folder, said = finished
+    report = metrics_of(folder)["report"]
+    for side, name in (("raw", "before"), ("balanced", "after, balanced *"), ("population", "after, population")):
+        assert name in said.out
+        assert f"{report[side]['macro_f1']:.3f}" in said.out
+        assert f"{report[side]['ece']:.3f} (floor {report[side]['ece_noise_floor']:.3f})" in said.out
+    assert "100 test nodes" in said.out
+
+
+def test_progress_is_plain_when_piped(finished):
+    _, said = finished
+    assert "\x1b" not in said.err + said.out
+    assert "\r" not in said.err
+    assert [line for line in said.err.splitlines() if line.startswith("train: ")] == [
+        f"train: {done} of 100" for done in (25, 50, 75, 100)
+    ]
+
+
+def test_the_log_has_times_and_versions(finished):
+    log = (finished[0] / "log.txt").read_text()
+    assert re.search(r"\d\.\d{3} s  calirare \d", log)
+    for stage in ("train", "check", "leave one out", "calibrate", "jackknife", "everything but imports"):
+        assert re.search(rf"  {stage}: \d+\.\d{{3}} s", log), stage
+
+
+def test_the_config_is_resolved(finished, graph_file):
+    config = yaml.safe_load((finished[0] / "config.yaml").read_text())
+    assert config["dataset"] == str(graph_file)
+    assert (config["epochs"], config["label_rate"], config["split"], config["minority"]) == (100, 20, "public", "1")
+    assert (config["device"], config["seed"], config["folds"], config["method"]) == ("cpu", 0, 2, "jackknife")
+
+
+def test_the_model_is_plain_tensors(finished, graph_file):
+    graph = Graph.from_npz(graph_file)
+    with safe_open(str(finished[0] / "model.safetensors"), "pt") as file:
+        assert set(file.keys()) == {
+            *("weights.0", "weights.1", "biases.0", "biases.1"),
+            *("split.train", "split.val", "split.test", "labelled"),
+        }
+        assert file.get_tensor("weights.0").shape == (graph.n_features, 16)
+        assert torch.equal(file.get_tensor("labelled"), torch.cat([graph.split.train, graph.split.val]))
+
+
+SAME = ("config.yaml", "metrics.json", "predictions.csv", "predictions.parquet", "model.safetensors")
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_same_command_gives_the_same_bytes(count, graph_file, tmp_path, threads):
+    for name in ("a", "b"):
+        with threads(count):
+            options = ("--epochs", 6, "--folds", 2, "--seed", 3, "--out", tmp_path / name)
+            assert call("train", "--dataset", graph_file, *options).code == 0
+    for name in SAME:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+def test_another_seed_gives_another_run(quick_run, graph_file, tmp_path):
+    other = tmp_path / "other"
+    assert call("train", "--dataset", graph_file, *QUICK, "--seed", 1, "--out", other).code == 0
+    assert (other / "predictions.csv").read_bytes() != (quick_run / "predictions.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--epochs", "auto", "--folds", "0", "--target", "population"),
+        ("--split", "random", "--label-rate", "15", "--seed", "4", "--epochs", "10", "--folds", "2"),
+        ("--label-rate", "21", "--seed", "5", "--epochs", "10", "--method", "ts"),
+    ],
+    ids=["auto epochs", "random split", "higher label rate"],
+)
+def test_a_run_repeats_from_its_own_config(options, graph_file, tmp_path, monkeypatch):
+    monkeypatch.setattr("calirare.pipeline.MAX_EPOCHS", 30)
+    monkeypatch.setattr("calirare.pipeline.CHECKPOINT_EVERY", 10)
+    assert call("train", "--dataset", graph_file, *options, "--out", tmp_path / "a").code == 0
+    monkeypatch.undo()
+    said = call("train", "--config", tmp_path / "a" / "config.yaml", "--out", tmp_path / "b")
+    assert said.code == 0, said.err
+    for name in SAME:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+def test_an_option_wins_over_the_config(quick_run, tmp_path):
+    said = call("train", "--config", quick_run / "config.yaml", "--seed", "9", "--out", tmp_path / "b")
+    assert said.code == 0, said.err
+    config = yaml.safe_load((tmp_path / "b" / "config.yaml").read_text())
+    assert (config["seed"], config["epochs"]) == (9, 12)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_is_not_overwritten_unasked(quick_run, graph_file):
+    before = contents(quick_run.parent)
+    said = call("train", "--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run)
+    assert "--overwrite" in assert_one_sentence(said)
+    assert contents(quick_run.parent) == before
+
+
+def test_overwrite_replaces_the_whole_run(quick_run, graph_file):
+    (quick_run / "old.txt").write_text("old")
+    assert call("train", "--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run, "--overwrite").code == 0
+    assert {path.name for path in quick_run.iterdir()} == FILES
+    assert [path.name for path in quick_run.parent.iterdir()] == ["quick"]
+    assert yaml.safe_load((quick_run / "config.yaml").read_text())["seed"] == 1
+
+
+def test_overwrite_spares_a_folder_that_is_no_run(graph_file, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+    before = contents(tmp_path)
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "thesis", "--overwrite")
+    assert "replaces runs only" in assert_one_sentence(said)
+    assert contents(tmp_path) == before
+    (tmp_path / "empty").mkdir()
+    assert call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "empty", "--overwrite").code == 0
+
+
+def test_a_failed_overwrite_keeps_the_old_run(quick_run, graph_file, monkeypatch):
+    before = contents(quick_run.parent)
+    options = ("--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run, "--overwrite")
+    monkeypatch.setattr("calirare.commands.train.save_model", no_space)
+    assert "No space left" in call("train", *options).err.splitlines()[-1]
+    assert contents(quick_run.parent) == before
+    monkeypatch.undo()
+    # The new run is complete, but cannot take the old one's place.
+    real = os.replace
+
+    def no_second(source, target):
+        if str(source).endswith(".partial"):
+            no_space()
+        real(source, target)
+
+    monkeypatch.setattr("calirare.output.os.replace", no_second)
+    assert call("train", *options).code == 2
+    assert contents(quick_run.parent) == before
+
+
+def test_a_file_in_the_way_stays(graph_file, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path / "file", tmp_path / "file" / "run"):
+        said = call("train", "--dataset", graph_file, *QUICK, "--out", out, "--overwrite")
+        assert str(out) in assert_one_sentence(said)
+    assert contents(tmp_path) == {"file": b"mine"}
+
+
+def no_space(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "writer",
+    ["write_config", "write_json", "write_predictions", "save_model", "draw", "judge"],
+)
+def test_a_full_disk_leaves_nothing(writer, graph_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(f"calirare.commands.train.{writer}", no_space)
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "runs" / "a", pictures=writer == "draw")
+    assert (said.code, said.out) == (2, "")
+    assert "nothing was kept: No space left on device" in said.err.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [13, 30, 28], ids=["EACCES", "EROFS", "ENOSPC"])
+def test_a_folder_that_cannot_be_made_leaves_nothing(number, graph_file, tmp_path, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("calirare.output.tempfile.mkdtemp", refuse)
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "deep" / "runs" / "a")
+    assert f"cannot be written: {os.strerror(number)}" in assert_one_sentence(said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_out_may_be_a_link_to_a_place_elsewhere(graph_file, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for _ in range(2):
+        assert call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "link", "--overwrite").code == 0
+    assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == FILES
+    assert (tmp_path / "link").is_symlink()
+    assert {path.name for path in tmp_path.iterdir()} == {"elsewhere", "link"}
