@@ -1,0 +1,191 @@
+"""What is shipped, under which version, and how a build says that something is missing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+import setuptools
+
+import calirare
+import calirare_ext
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE_SUFFIXES = {".py", ".pyi", ".typed"}
+DATA_SUFFIXES = {".npz", ".npy", ".csv", ".mat", ".pt", ".pkl", ".parquet", ".safetensors", ".zip", ".gz", ".content"}
+
+
+def run(command: list[str | Path], **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, **options)
+
+
+class TestVersion:
+    def test_it_is_the_same_everywhere(self):
+        version = calirare_ext.__version__
+        assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", version)
+        assert importlib.metadata.version("calirare") == version
+        assert calirare.__version__ == version
+
+    def test_it_is_written_once(self):
+        files = [ROOT / name for name in ("setup.py", "pyproject.toml", "CMakeLists.txt")]
+        for folder, pattern in (("calirare_ext", "*.py"), ("python", "**/*.py"), ("csrc", "**/*.*")):
+            files += sorted((ROOT / folder).glob(pattern))
+        found = [path for path in files if re.search(rf"\b{re.escape(calirare_ext.__version__)}\b", path.read_text())]
+        assert found == [ROOT / "calirare_ext" / "__init__.py"]
+
+
+class TestImport:
+    CODE = (
+        "import sys, calirare_ext\n"
+        "compiled, count, reason = calirare_ext._backend._C.cuda_status()\n"
+        "assert count == 0, count\n"
+        "print(sorted({name.split('.')[0] for name in sys.modules}))"
+    )
+
+    @pytest.mark.slow  # a fresh interpreter imports torch
+    def test_it_works_without_a_gpu_and_loads_nothing_heavy(self, tmp_path):
+        environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+        found = run([sys.executable, "-W", "error", "-c", self.CODE], cwd=tmp_path, env=environment)
+        assert found.returncode == 0, found.stderr
+        for heavy in ("torch_geometric", "pandas", "matplotlib", "scipy", "sklearn", "calirare"):
+            assert f"'{heavy}'" not in found.stdout, heavy
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> list[Path]:
+    """The files setuptools would put into a wheel, beside data files it must leave out; nothing is compiled."""
+    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    keep = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info")
+    for name in ("calirare_ext", "python"):
+        shutil.copytree(ROOT / name, source / name, ignore=keep)
+    for folder in ("calirare_ext", "python/calirare"):
+        for suffix in sorted(DATA_SUFFIXES):
+            (source / folder / f"dataset{suffix}").write_bytes(b"data")
+    found = run([sys.executable, "setup.py", "-q", "build_py", "--build-lib", out], cwd=source)
+    assert found.returncode == 0, found.stderr
+    return sorted(path.relative_to(out) for path in out.rglob("*") if path.is_file())
+
+
+class TestWheel:
+    def test_type_information_is_shipped(self, built):
+        for name in ("calirare_ext/py.typed", "calirare_ext/_C.pyi", "calirare/py.typed"):
+            assert Path(name) in built
+
+    def test_the_operators_ship_no_data(self, built):
+        files = [path for path in built if path.parts[0] == "calirare_ext"]
+        assert {path.suffix for path in files} == SOURCE_SUFFIXES
+        assert not [path for path in built if path.suffix in DATA_SUFFIXES]
+
+    def test_every_module_is_shipped_and_nothing_else(self, built):
+        expected = {path.relative_to(ROOT) for path in (ROOT / "calirare_ext").rglob("*.py")}
+        expected |= {path.relative_to(ROOT / "python") for path in (ROOT / "python" / "calirare").rglob("*.py")}
+        assert {path for path in built if path.suffix == ".py"} == expected
+        assert {path.parts[0] for path in built} == {"calirare", "calirare_ext"}
+
+    def test_torch_is_no_build_requirement(self):
+        """An isolated build would fetch the newest torch, gigabytes of it, and build for the wrong one."""
+        text = (ROOT / "pyproject.toml").read_text()
+        requires = re.search(r"^requires = \[(.*)\]$", text, re.MULTILINE)
+        assert requires
+        assert "torch" not in requires.group(1)
+
+
+@pytest.fixture
+def build_script(monkeypatch):
+    """Returns setup.py's names under a given interpreter, without running setup()."""
+    monkeypatch.setattr(setuptools, "setup", lambda **_: None)
+
+    def load(interpreter: str) -> dict:
+        monkeypatch.setattr(sys, "executable", interpreter)
+        return runpy.run_path(str(ROOT / "setup.py"))
+
+    return load
+
+
+class TestTorchOfTheBuild:
+    @pytest.mark.slow  # a fresh interpreter imports torch
+    def test_it_is_the_one_of_the_interpreter(self, build_script):
+        import torch
+
+        assert build_script(sys.executable)["torch_version"]() == torch.__version__
+
+    def test_without_torch_the_build_says_so_in_one_sentence(self, build_script, tmp_path):
+        """An interpreter that sees no site-packages has no torch."""
+        bare = tmp_path / "python"
+        bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+        bare.chmod(0o755)
+        with pytest.raises(SystemExit) as stop:
+            build_script(str(bare))["torch_version"]()
+        message = str(stop.value)
+        assert message.startswith(f"calirare: torch is not importable by {bare}: install torch first")
+        assert "\n" not in message
+
+
+TOOLS = (
+    "cc",
+    "c++",
+    "gcc",
+    "g++",
+    "ld",
+    "as",
+    "ar",
+    "ranlib",
+    "nm",
+    "strip",
+    "objcopy",
+    "objdump",
+    "readelf",
+    "sh",
+    "uname",
+)
+
+
+@pytest.fixture(scope="module")
+def configure(tmp_path_factory):
+    """Returns a function that configures the build where no nvcc can be found."""
+    scripts = sysconfig.get_path("scripts")
+    cmake, ninja = (shutil.which(name, path=f"{scripts}:{os.environ['PATH']}") for name in ("cmake", "ninja"))
+    if not (cmake and ninja and shutil.which("c++")):
+        pytest.skip("needs cmake, ninja and a C++ compiler")
+    tools = tmp_path_factory.mktemp("bin")
+    for name in TOOLS:
+        if found := shutil.which(name):
+            (tools / name).symlink_to(found)
+    hidden = {name: value for name, value in os.environ.items() if "CUDA" not in name} | {"PATH": str(tools)}
+
+    def run_cmake(choice: str) -> subprocess.CompletedProcess[str]:
+        options = [
+            f"-DPython_EXECUTABLE={sys.executable}",
+            f"-DCMAKE_MAKE_PROGRAM={ninja}",
+            f"-DCALIRARE_CUDA={choice}",
+        ]
+        folder = tmp_path_factory.mktemp("build")
+        return run([cmake, "-S", ROOT, "-B", folder, "-G", "Ninja", *options], env=hidden)
+
+    return run_cmake
+
+
+@pytest.mark.slow
+class TestBuildWithoutNvcc:
+    def test_auto_says_in_one_line_that_the_build_is_for_the_cpu(self, configure):
+        found = configure("AUTO")
+        assert found.returncode == 0, found.stderr
+        assert [line for line in found.stdout.splitlines() if "CPU-only" in line] == [
+            "-- calirare: no nvcc in use, this build is CPU-only"
+        ]
+
+    def test_on_is_an_error_that_names_the_remedy(self, configure):
+        found = configure("ON")
+        assert found.returncode != 0
+        message = " ".join(found.stderr.split())
+        assert "CALIRARE_CUDA=ON, but no CUDA compiler was found: install nvcc or set CALIRARE_CUDA=OFF" in message
