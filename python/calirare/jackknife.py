@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from calirare.graph import Graph
-from calirare.leave_one_out.alo import alo
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.ggn import logit_differences
+from calirare.leave_one_out.methods import CONVENTIONS, Convention, LooSettings, leave_one_out
 from calirare.propagation import propagation
 from calirare.training import Fit
 from calirare_ext import jackknife_interval
 
+Score = Literal["auto", "rare", "predicted"]
 BLOCK_NUMBERS = 16_000_000  # leave-one-out scores held at once
 
 
@@ -43,7 +44,7 @@ class JackknifeResult:
         confidence: conf(v) [n], the probability of the predicted class.
         ice: ICE(v) = |uncertainty - confidence| [n] (Eq. 9).
         eice: EICE, the mean of ice (Eq. 10).
-        residuals: r_i = |y_i - f(i; theta_-i)| of the labelled nodes, [m].
+        residuals: r_i = |y_i - f(i; theta_-i)| of the labelled nodes that have a model, [m].
         loo_logits: z_c - z_0 at v without node i, before any map, [n, k - 1, m].
         own_loo_logits: logits of labelled node i without i, class 0 at 0, before any map, [m, k].
         coverage: target coverage.
@@ -64,25 +65,6 @@ class JackknifeResult:
     diagnostics: dict[str, float]
 
 
-def leave_one_out(
-    trained: Fit, graph: Graph, *, damping: float | None = None, nodes: Tensor | None = None
-) -> LooChange:
-    """Returns what leaving each labelled node out does to the logits.
-
-    Args:
-        trained: the network and its labels.
-        graph: the graph it was trained on.
-        damping: added to the curvature; None: the weight decay.
-        nodes: nodes to evaluate, int64 [n]; None: all.
-
-    Returns:
-        The changes, from the default method (`leave_one_out.alo`).
-    """
-    where = torch.arange(graph.n_nodes, device=graph.device) if nodes is None else nodes
-    everywhere = propagation(graph).to(trained.model.weights[0].dtype).field(where, trained.model.n_layers)
-    return alo(trained.tape(), everywhere, trained.weight_decay if damping is None else damping)
-
-
 def jackknife(
     trained: Fit,
     graph: Graph,
@@ -92,6 +74,8 @@ def jackknife(
     calibrator: LogitMap | None = None,
     nodes: Tensor | None = None,
     change: LooChange | None = None,
+    settings: LooSettings | None = None,
+    score: Score = "auto",
 ) -> JackknifeResult:
     """Returns jackknife intervals, uncertainty, ICE and EICE (paper, Algorithm 1), without retraining.
 
@@ -104,29 +88,42 @@ def jackknife(
             None: the network's own probabilities. The confidence is the network's with the same map.
         nodes: nodes to evaluate, int64 [n]; None: all.
         change: the leave-one-out changes, where they were computed before for the same nodes.
+        settings: the leave-one-out method and convention; None: `alo`. The convention "paper" also takes the quantiles
+            as printed, Q_alpha below and Q_(1 - alpha) above, alpha the coverage: intervals are far too narrow.
+        score: f: "rare": the probability of class 1 (two classes only); "predicted": of the predicted class; "auto":
+            "rare" with two classes, as in the authors' code, else "predicted".
 
     Returns:
         Everything Algorithm 1 computes on the way.
 
     Raises:
-        ValueError: the coverage or the damping is out of range.
+        ValueError: the coverage or the damping is out of range, or the score does not fit.
     """
     if not 0 < coverage < 1:
         raise ValueError(f"jackknife: coverage must be in (0, 1), got {coverage}")
+    n_classes = trained.model.n_classes
+    if score not in ("auto", "rare", "predicted") or (score == "rare" and n_classes != 2):
+        raise ValueError(f"jackknife: score must be auto, predicted or, with two classes, rare, got {score!r}")
+    rare = n_classes == 2 and score != "predicted"
     started = time.perf_counter()
     where = torch.arange(graph.n_nodes, device=graph.device) if nodes is None else nodes
-    change = leave_one_out(trained, graph, damping=damping, nodes=where) if change is None else change
+    if change is None:
+        change = leave_one_out(trained, graph, damping=damping, nodes=where, settings=settings)
     tape = trained.tape()
     with torch.no_grad():
         logits = trained.model(propagation(graph).to(tape.logits.dtype).field(where, trained.model.n_layers))
     own = _with_class_zero(logit_differences(tape.logits) + change.own)
-    residuals = _residuals(own, tape.logits, trained.targets, calibrator)
+    places, models = change.samples()
+    if places.numel() == 0:
+        raise ValueError("jackknife: change must hold at least one leave-one-out model, got none: take another form")
+    residuals = _residuals(own[places], tape.logits[places], trained.targets[places], calibrator, rare)
     loo_logits = logit_differences(logits)[:, :, None] + change.change
-    lower, upper = _intervals(loo_logits, logits, residuals, coverage, calibrator)
+    levels = _levels(coverage, "corrected" if settings is None else settings.convention)
+    lower, upper = _intervals(loo_logits, models, logits, residuals, levels, calibrator, rare)
     probability = torch.softmax(_mapped(logits, calibrator), 1)
     confidence, predicted = probability.max(1)
     midpoint = (lower + upper) / 2
-    uncertainty = torch.where(predicted == 0, 1 - midpoint, midpoint) if logits.shape[1] == 2 else midpoint
+    uncertainty = torch.where(predicted == 0, 1 - midpoint, midpoint) if rare else midpoint
     ice = (uncertainty - confidence).abs()
     diagnostics = {
         "damping": change.damping,
@@ -151,26 +148,41 @@ def _mapped(logits: Tensor, calibrator: LogitMap | None) -> Tensor:
     return logits if calibrator is None else calibrator.calibrated_logits(logits)
 
 
-def _residuals(own: Tensor, logits: Tensor, targets: Tensor, calibrator: LogitMap | None) -> Tensor:
-    """Returns r_i = |y_i - f(i; theta_-i)|; beyond two classes y_i says whether the predicted class is right."""
+def _levels(coverage: float, convention: Convention) -> tuple[float, float]:
+    """Returns the levels of the two quantiles."""
+    if convention not in CONVENTIONS:
+        raise ValueError(f"jackknife: convention must be one of {', '.join(CONVENTIONS)}, got {convention!r}")
+    return (coverage, 1 - coverage) if convention == "paper" else ((1 - coverage) / 2, 1 - (1 - coverage) / 2)
+
+
+def _residuals(own: Tensor, logits: Tensor, targets: Tensor, calibrator: LogitMap | None, rare: bool) -> Tensor:
+    """Returns r_i = |y_i - f(i; theta_-i)|; where f is of the predicted class y_i says whether that class is right."""
     probability = torch.softmax(_mapped(own, calibrator), 1)
-    watched = torch.ones_like(targets) if own.shape[1] == 2 else _mapped(logits, calibrator).argmax(1)
+    watched = torch.ones_like(targets) if rare else _mapped(logits, calibrator).argmax(1)
     f = probability.gather(1, watched[:, None]).squeeze(1)
     return ((targets == watched).to(f.dtype) - f).abs()
 
 
 def _intervals(
-    loo_logits: Tensor, logits: Tensor, residuals: Tensor, coverage: float, calibrator: LogitMap | None
+    loo_logits: Tensor,
+    models: Tensor,
+    logits: Tensor,
+    residuals: Tensor,
+    levels: tuple[float, float],
+    calibrator: LogitMap | None,
+    rare: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Returns both interval ends, a block of nodes at a time."""
+    """Returns both interval ends, a block of nodes at a time; sample i is scored by model models[i]."""
     n, k, m = loo_logits.shape
     lower, upper = logits.new_empty(n), logits.new_empty(n)
-    watched = torch.ones(n, dtype=torch.int64) if k == 1 else _mapped(logits, calibrator).argmax(1)
-    step = max(1, BLOCK_NUMBERS // max(m * (k + 1), 1))
+    predicted = _mapped(logits, calibrator).argmax(1)
+    watched = torch.ones_like(predicted) if rare else predicted
+    one_each = models.numel() == m and bool((models == torch.arange(m, device=models.device)).all())
+    step = max(1, BLOCK_NUMBERS // max(models.numel() * (k + 1), 1))
     for start in range(0, n, step):
         rows = slice(start, min(start + step, n))
         scores = _scores(loo_logits[rows], watched[rows], calibrator)
-        ends = jackknife_interval(scores, residuals, (1 - coverage) / 2, 1 - (1 - coverage) / 2)
+        ends = jackknife_interval(scores if one_each else scores[:, models], residuals, *levels)
         lower[rows], upper[rows] = ends.lower, ends.upper
     return lower, upper
 
@@ -178,8 +190,9 @@ def _intervals(
 def _scores(loo_logits: Tensor, watched: Tensor, calibrator: LogitMap | None) -> Tensor:
     """Returns f(v; theta_-i) [n, m] from logit differences [n, k - 1, m]."""
     n, k, m = loo_logits.shape
+    if k == 1 and calibrator is None:
+        rare = torch.sigmoid(loo_logits[:, 0])
+        return torch.where(watched[:, None] == 1, rare, 1 - rare)
     flat = _with_class_zero(loo_logits.transpose(1, 2).reshape(n * m, k))
     mapped = _mapped(flat, calibrator)
-    if k == 1:
-        return torch.sigmoid(mapped[:, 1] - mapped[:, 0]).view(n, m)
     return torch.softmax(mapped, 1).view(n, m, k + 1).gather(2, watched[:, None, None].expand(n, m, 1)).squeeze(2)

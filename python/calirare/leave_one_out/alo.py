@@ -16,7 +16,7 @@ from calirare.leave_one_out.ggn import (
     own_kernel,
 )
 from calirare.leave_one_out.gram import gram
-from calirare_ext import GcnTape, ReceptiveField
+from calirare_ext import Csr, GcnTape, ReceptiveField
 
 __all__ = ["FORMS", "LooChange", "alo", "difference_seeds", "logit_differences", "loo_coefficients", "own_kernel"]
 
@@ -123,7 +123,7 @@ def kernels(tape: GcnTape, everywhere: ReceptiveField) -> tuple[Tensor, Tensor]:
     """Returns K at the labelled nodes [m (k - 1), m (k - 1)] and K[v, T] [n_v, k - 1, m, k - 1]."""
     size = tape.n_nodes * (tape.n_classes - 1)
     kernel = gram(tape, everywhere)
-    place = _places(everywhere.nodes, tape.field.nodes)
+    place = _places(everywhere, tape.field)
     own = own_kernel(tape) if place is None else kernel[place].reshape(size, size)
     return own, kernel
 
@@ -186,9 +186,37 @@ def leave_out(
     return directions, own, leverage.diagonal(dim1=1, dim2=2).mean(1)
 
 
-def _places(nodes: Tensor, wanted: Tensor) -> Tensor | None:
+def _places(everywhere: ReceptiveField, own: ReceptiveField) -> Tensor | None:
+    """Returns where each labelled node stands in a field of the same graph; None where one is missing.
+
+    None also for the field of another graph, where the same numbers mean other nodes: their inputs and neighbours tell.
+    """
+    place, below = _find(everywhere.nodes, own.nodes), _find(everywhere.rows[0], own.rows[0])
+    if place is None or below is None or not _equal(_rows(everywhere.inputs, below), own.inputs):
+        return None
+    for block, own_block in zip(everywhere.blocks, own.blocks, strict=True):
+        rows = block.select_rows(place)
+        mine = Csr(own_block.indptr, below[own_block.indices.long()].int(), own_block.values, block.n_cols)
+        if not _equal(rows, mine):
+            return None
+    return place
+
+
+def _find(nodes: Tensor, wanted: Tensor) -> Tensor | None:
     """Returns where each wanted node stands in `nodes`, or None where one is missing."""
+    if nodes.numel() == 0:
+        return None
     order = torch.argsort(nodes)
-    at = torch.searchsorted(nodes[order], wanted)
-    at = order[at.clamp(max=nodes.numel() - 1)] if nodes.numel() else at
-    return at if nodes.numel() and bool((nodes[at] == wanted).all()) else None
+    at = order[torch.searchsorted(nodes[order], wanted).clamp(max=nodes.numel() - 1)]
+    return at if bool((nodes[at] == wanted).all()) else None
+
+
+def _rows(x: Tensor | Csr, rows: Tensor) -> Tensor | Csr:
+    return x.select_rows(rows) if isinstance(x, Csr) else x[rows]
+
+
+def _equal(a: Tensor | Csr, b: Tensor | Csr) -> bool:
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return isinstance(a, Tensor) and isinstance(b, Tensor) and torch.equal(a, b)
+    parts = ((a.indptr, b.indptr), (a.indices, b.indices), (a.values, b.values))
+    return a.shape == b.shape and all(torch.equal(x, y) for x, y in parts)

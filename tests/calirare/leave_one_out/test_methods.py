@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from calirare.errors import InputError
+from calirare.leave_one_out.alo import alo
+from calirare.leave_one_out.generic import alo_of_module
+from calirare.leave_one_out.grouped import grouped, quantile_error, replicates
+from calirare.leave_one_out.influence import SolverSettings
+from calirare.leave_one_out.memory import estimate_bytes
+from calirare.leave_one_out.methods import LooSettings, leave_one_out
+from calirare.leave_one_out.randomised import randomised
+from calirare.leave_one_out.retrain import retrain
+from calirare.propagation import propagation
+from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, retrained_logits, trained
+from tests.helpers.problems import network
+
+CLOSE = 1e-9
+
+
+def close(actual: Tensor, expected: Tensor, share: float = CLOSE) -> bool:
+    return float((actual.double() - expected.double()).abs().max()) <= share * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("name", ["two layers", "three classes", "three layers, four classes", "one layer"])
+def test_groups_of_one_are_leave_one_out(name: str) -> None:
+    problem = network(name)
+    one = grouped(problem.tape, problem.field, 0.05, torch.arange(problem.tape.n_nodes))
+    plain = alo(problem.tape, problem.field, 0.05)
+    assert close(one.change, plain.change)
+    assert close(one.own, plain.own)
+    assert close(one.leverage, plain.leverage)
+
+
+def test_a_group_is_left_out_together() -> None:
+    from calirare.leave_one_out.ggn import curvature_and_error
+
+    problem = network("three classes")
+    jacobian = dense_jacobian(problem.tape)
+    curvature, error = curvature_and_error(problem.tape)
+    groups = torch.tensor([0, 1, 0, 1, 1])
+    found = grouped(problem.tape, problem.field, 0.05, groups)
+    for g in (0, 1):
+        kept = (groups != g).nonzero().flatten()
+        left = (groups == g).nonzero().flatten()
+        matrix = torch.einsum("iap,iab,ibq->pq", jacobian[kept], curvature[kept], jacobian[kept])
+        matrix = matrix + 0.05 * torch.eye(jacobian.shape[2], dtype=torch.float64)
+        delta = torch.linalg.solve(matrix, torch.einsum("iap,ia->p", jacobian[left], error[left]))
+        moved = jacobian @ delta
+        assert close(found.change[:, :, g], moved)
+        assert close(found.own[left], moved[left])
+    with pytest.raises(ValueError, match="groups must name groups"):
+        grouped(problem.tape, problem.field, 0.05, torch.tensor([0, 2, 0, 2, 2]))
+
+
+def test_replicates_are_some_columns() -> None:
+    problem = network("three classes")
+    chosen = torch.tensor([1, 4])
+    plain, some = alo(problem.tape, problem.field, 0.05), replicates(problem.tape, problem.field, 0.05, chosen)
+    assert close(some.change, plain.change[:, :, chosen])
+    assert close(some.own, plain.own)
+    places, models = some.samples()
+    assert places.tolist() == [1, 4]
+    assert models.tolist() == [0, 1]
+
+
+def test_quantile_error_holds_in_simulation() -> None:
+    m, s, rounds = 400, 60, 400
+    generator = torch.Generator().manual_seed(0)
+    values = torch.sort(torch.randn(m, generator=generator)).values
+    bound = quantile_error(s, m)
+    worst = []
+    for _ in range(rounds):
+        drawn = torch.sort(values[torch.randperm(m, generator=generator)[:s]]).values
+        share = torch.searchsorted(drawn, values, right=True) / s
+        worst.append(float((share - torch.arange(1, m + 1) / m).abs().max()))
+    missed = sum(w > bound for w in worst) / rounds
+    assert missed <= 0.05
+    assert sum(w > bound / 2 for w in worst) / rounds > 0.2  # not a bound that anything meets
+    assert quantile_error(m, m) == 0.0
+
+
+@pytest.mark.parametrize("name", ["two layers", "three classes", "three layers, four classes"])
+def test_sampled_leave_one_out_nears_the_dense_one(name: str) -> None:
+    problem = network(name)
+    plain = alo(problem.tape, problem.field, 0.05)
+    found = randomised(problem.tape, 0.05, samples=20_000, tolerance=1e-6)
+    correlation, error = agreement(found.own, plain.own)
+    assert correlation > 0.999
+    assert error < 0.05  # sqrt(2 / 20000) = .01 and a margin for the leverages' denominators
+    assert float((found.leverage - plain.leverage).abs().max()) < 0.02
+    said, true = 0.0, 0.0
+    for seed in range(6):
+        few = randomised(problem.tape, 0.05, samples=400, tolerance=1e-4, seed=seed)
+        said += few.diagnostics.sampling_error  # type: ignore[union-attr]
+        true += agreement(few.own, plain.own)[1]
+    assert said / 2 < true < 2 * said
+
+
+def test_sampling_needs_samples() -> None:
+    with pytest.raises(ValueError, match="samples must be at least"):
+        randomised(network("two layers").tape, 0.05, samples=3)
+
+
+class Convolutions(nn.Module):
+    """The GCN of `calirare.nn` again, from dense matrices and torch layers."""
+
+    def __init__(self, of) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(*weight.shape).double() for weight in of.weights)
+        for layer, weight, bias in zip(self.layers, of.weights, of.biases, strict=True):
+            layer.weight.data, layer.bias.data = weight.detach().T.clone(), bias.detach().clone()
+
+    def forward(self, a: Tensor, inputs: Tensor) -> Tensor:
+        z = self.layers[0](inputs)
+        for layer in self.layers[1:]:
+            z = layer(a @ torch.relu(z))
+        return z
+
+
+@pytest.mark.parametrize(("n_classes", "n_layers"), [(2, 2), (3, 2), (3, 1)])
+@pytest.mark.parametrize("forward", ["linearised", "full"])
+def test_any_module_gives_what_the_closed_form_gives(n_classes: int, n_layers: int, forward: str) -> None:
+    fit, graph = trained(n_classes, n_layers)
+    kept = propagation(graph).to(torch.float64)
+    dense = kept.inputs if isinstance(kept.inputs, Tensor) else kept.inputs.to_dense()
+    a = kept.a_hat.to_dense()
+    module = Convolutions(fit.model).eval()
+    where = torch.tensor([0, 5, 149])
+    ours = alo(fit.tape(), kept.field(where, n_layers), 5e-3, form="jacobian", forward=forward)  # type: ignore[arg-type]
+    found = alo_of_module(
+        module,
+        lambda: module(a, dense),
+        fit.nodes,
+        fit.targets,
+        5e-3,
+        sample_weights=fit.sample_weights,
+        where=where,
+        forward=forward,
+    )
+    assert close(found.change, ours.change, 1e-7)
+    assert close(found.own, ours.own, 1e-7)
+    before = copy.deepcopy(module.state_dict())
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+
+
+def test_module_in_training_mode_is_refused() -> None:
+    module = nn.Linear(3, 2)
+    with pytest.raises(ValueError, match="evaluation mode"):
+        alo_of_module(module, lambda: module(torch.ones(4, 3)), torch.arange(2), torch.tensor([0, 1]), 0.1)
+
+
+def test_retraining_is_independent_of_jobs_and_takes_up_where_it_ended(tmp_path: Path) -> None:
+    fit, graph = trained(2, 1)
+    everywhere = propagation(graph).to(torch.float64).field(torch.tensor([1, 100]), 1)
+    chosen = torch.tensor([0, 7, 12])
+    found = retrain(fit, everywhere, chosen, folder=tmp_path)
+    for i in chosen.tolist():
+        after = retrained_logits(fit, i, 1e-9)[i]
+        before = fit.tape().logits[i]
+        assert float(found.own[i]) == pytest.approx(float(after[1] - after[0] - before[1] + before[0]), rel=1e-4)
+    assert bool(found.own[1].isnan().all())
+    assert found.samples()[0].tolist() == [0, 7, 12]
+    (tmp_path / "without_7.npy").unlink()
+    stamps = {name: (tmp_path / name).stat().st_mtime_ns for name in ("without_0.npy", "without_12.npy")}
+    again = retrain(fit, everywhere, chosen, folder=tmp_path)
+    assert torch.equal(again.change, found.change)
+    assert all((tmp_path / name).stat().st_mtime_ns == stamp for name, stamp in stamps.items())
+    other, other_graph = trained(4, 1)
+    field = propagation(other_graph).to(torch.float64).field(torch.tensor([1, 100]), 1)
+    with pytest.raises(InputError, match="another network"):
+        retrain(other, field, chosen, folder=tmp_path)
+
+
+@pytest.mark.slow
+def test_retraining_in_two_processes() -> None:
+    fit, graph = trained(2, 1)
+    everywhere = propagation(graph).to(torch.float64).field(torch.tensor([1]), 1)
+    chosen = torch.tensor([0, 7])
+    assert torch.equal(retrain(fit, everywhere, chosen, jobs=2).change, retrain(fit, everywhere, chosen).change)
+
+
+@pytest.mark.parametrize("method", ["alo", "influence", "newton", "retrain", "grouped", "replicates"])
+def test_every_method_behind_one_function(method: str) -> None:
+    fit, graph = trained(2, 1)
+    settings = LooSettings(method=method, n_models=3, n_groups=4)  # type: ignore[arg-type]
+    found = leave_one_out(fit, graph, nodes=torch.tensor([3, 4]), settings=settings)
+    facts = found.diagnostics
+    assert facts is not None
+    assert facts.method == method
+    assert facts.damping == found.damping > 0
+    assert facts.seconds > 0
+    assert facts.estimated_bytes > 0
+    places, models = found.samples()
+    assert places.numel() == models.numel()
+    assert int(models.max()) == found.change.shape[2] - 1
+    assert found.change.shape[:2] == (2, 1)
+
+
+def test_what_does_not_fit_is_refused_with_what_would() -> None:
+    fit, graph = trained(2, 2)
+    settings = LooSettings("influence", solver=SolverSettings("dense"), memory_limit=210_000_000)
+    with pytest.raises(InputError, match=r"GB are needed and 0.21 GB are allowed: take method='alo'"):
+        leave_one_out(fit, graph, settings=settings)
+    leave_one_out(fit, graph, settings=LooSettings(memory_limit=210_000_000))  # the remedy fits
+
+
+def test_estimates_grow_as_the_arrays_do() -> None:
+    fit, graph = trained(2, 2)
+    tape = fit.tape()
+    everywhere = propagation(graph).to(torch.float64).field(torch.arange(150), 2)
+    p, m = tape.n_parameters, tape.n_nodes
+    base = estimate_bytes("influence", "dense", tape, everywhere, m)
+    assert base > p * p * 8
+    assert estimate_bytes("alo", "gram", tape, everywhere, m) < base
+    assert estimate_bytes("alo", "jacobian", tape, everywhere, m) > m * p * 8
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"method": "magic"}, "method must be one of"),
+        ({"convention": "mine"}, "convention must be one of"),
+        ({"form": "odd"}, "form must be one of"),
+        ({"damping": -1.0}, "damping must be positive"),
+        ({"n_groups": 1}, "n_groups must be at least 2"),
+        ({"n_models": 0}, "n_models must be at least 1"),
+    ],
+)
+def test_settings_out_of_range(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LooSettings(**change)
+
+
+def test_no_model_at_all_is_refused() -> None:
+    from calirare.jackknife import jackknife
+
+    fit, graph = trained(2, 2)
+    with pytest.raises(ValueError, match="at least one leave-one-out model"):
+        jackknife(fit, graph, settings=LooSettings(form="randomised"), nodes=torch.tensor([1]))
+    assert math.isfinite(float(leave_one_out(fit, graph, settings=LooSettings(form="randomised")).own.sum()))

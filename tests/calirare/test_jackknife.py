@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from calirare.calibration import AffineCalibrator
+from calirare.jackknife import jackknife, leave_one_out
+from calirare.leave_one_out.change import LooChange
+from calirare.leave_one_out.methods import LooSettings
+from calirare.propagation import propagation
+from tests.calirare.leave_one_out.cases import trained
+
+
+def softmax(differences: np.ndarray) -> np.ndarray:
+    full = np.concatenate([[0.0], differences])
+    return np.exp(full - full.max()) / np.exp(full - full.max()).sum()
+
+
+def every_logit(fit, graph) -> np.ndarray:
+    with torch.no_grad():
+        return fit.model(
+            propagation(graph).to(torch.float64).field(torch.arange(graph.n_nodes), fit.model.n_layers)
+        ).numpy()
+
+
+def algorithm_1(fit, graph, change: LooChange, *, low: float, high: float, rare: bool, scale=1.0, shift=None):
+    """Algorithm 1 node by node in numpy: lower, upper, uncertainty, confidence, residuals."""
+    z = every_logit(fit, graph)
+    k = z.shape[1]
+    shift = np.zeros(k) if shift is None else np.asarray(shift)
+
+    def probabilities(differences: np.ndarray) -> np.ndarray:
+        return softmax(scale * differences + shift[1:] - shift[0])
+
+    places, models = (part.tolist() for part in change.samples())
+    residuals = []
+    for i in places:
+        own = z[int(fit.nodes[i])]
+        watched = 1 if rare else int(probabilities(own[1:] - own[0]).argmax())
+        f = probabilities(own[1:] - own[0] + change.own[i].numpy())[watched]
+        residuals.append(abs(float(int(fit.targets[i]) == watched) - f))
+    rows = []
+    for v in range(len(z)):
+        plain = probabilities(z[v, 1:] - z[v, 0])
+        watched = 1 if rare else int(plain.argmax())
+        f = np.array([probabilities(z[v, 1:] - z[v, 0] + change.change[v, :, c].numpy())[watched] for c in models])
+        ends = np.quantile(f - residuals, low), np.quantile(f + residuals, high)
+        middle = sum(ends) / 2
+        rows.append((*ends, 1 - middle if rare and plain.argmax() == 0 else middle, plain.max()))
+    return np.array(rows), np.array(residuals)
+
+
+def agrees(result, expected: np.ndarray, residuals: np.ndarray) -> None:
+    ours = torch.stack([result.lower, result.upper, result.uncertainty, result.confidence], 1).numpy()
+    assert np.abs(ours - expected).max() < 1e-12
+    assert np.abs(result.residuals.numpy() - residuals).max() < 1e-12
+    assert np.abs(result.ice.numpy() - np.abs(expected[:, 2] - expected[:, 3])).max() < 1e-12
+    assert result.eice == pytest.approx(np.abs(expected[:, 2] - expected[:, 3]).mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("coverage", [0.8, 0.9])
+def test_algorithm_1_by_numpy(n_classes: int, coverage: float) -> None:
+    fit, graph = trained(n_classes, 1)
+    change = leave_one_out(fit, graph)
+    low = (1 - coverage) / 2
+    expected, residuals = algorithm_1(fit, graph, change, low=low, high=1 - low, rare=n_classes == 2)
+    agrees(jackknife(fit, graph, coverage=coverage), expected, residuals)
+
+
+def test_probability_of_the_predicted_class_as_score() -> None:
+    fit, graph = trained(2, 1)
+    expected, residuals = algorithm_1(fit, graph, leave_one_out(fit, graph), low=0.05, high=0.95, rare=False)
+    agrees(jackknife(fit, graph, score="predicted"), expected, residuals)
+    with pytest.raises(ValueError, match="score must be"):
+        jackknife(*trained(3, 1), score="rare")
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_calibrator_maps_every_logit(n_classes: int) -> None:
+    fit, graph = trained(n_classes, 1)
+    bias = [0.0, 0.7, -0.4][:n_classes]
+    map_ = AffineCalibrator.from_state(
+        {"with_bias": True, "target": "balanced", "prior": 0.0, "scale": 0.6, "bias": bias}
+    )
+    expected, residuals = algorithm_1(
+        fit, graph, leave_one_out(fit, graph), low=0.05, high=0.95, rare=n_classes == 2, scale=0.6, shift=bias
+    )
+    agrees(jackknife(fit, graph, calibrator=map_), expected, residuals)
+
+
+@pytest.mark.parametrize("method", ["grouped", "replicates"])
+def test_fewer_models_than_labels(method: str) -> None:
+    fit, graph = trained(2, 1)
+    settings = LooSettings(method=method, n_groups=7, n_models=9)  # type: ignore[arg-type]
+    change = leave_one_out(fit, graph, settings=settings)
+    assert change.change.shape[2] == (7 if method == "grouped" else 9)
+    expected, residuals = algorithm_1(fit, graph, change, low=0.05, high=0.95, rare=True)
+    agrees(jackknife(fit, graph, settings=settings), expected, residuals)
+
+
+def test_paper_convention_prints_its_sign_and_its_quantiles() -> None:
+    fit, graph = trained(2, 1)
+    right = leave_one_out(fit, graph, settings=LooSettings(method="influence"))
+    printed = leave_one_out(fit, graph, settings=LooSettings(convention="paper"))
+    assert float((right.change + printed.change).abs().max()) < 1e-3 * float(right.change.abs().max())
+    expected, residuals = algorithm_1(fit, graph, printed, low=0.9, high=1 - 0.9, rare=True)
+    result = jackknife(fit, graph, settings=LooSettings(convention="paper"))
+    agrees(result, expected, residuals)
+    wide = jackknife(fit, graph)
+    assert bool((result.upper - result.lower < wide.upper - wide.lower).all())
+
+
+def test_official_convention_is_the_authors_damping() -> None:
+    fit, graph = trained(2, 1)
+    change = leave_one_out(fit, graph, settings=LooSettings(convention="official"))
+    assert change.damping == 1e-2
+    assert change.diagnostics is not None
+    assert change.diagnostics.method == "influence"
+    assert change.diagnostics.form == "lowrank"
+
+
+def test_some_nodes_are_those_rows_of_all() -> None:
+    fit, graph = trained(2, 2)
+    nodes = torch.tensor([7, 149, 0, 33])
+    some, every = jackknife(fit, graph, nodes=nodes), jackknife(fit, graph)
+    for name in ("lower", "upper", "uncertainty", "confidence", "ice"):
+        assert float((getattr(some, name) - getattr(every, name)[nodes]).abs().max()) < 1e-10, name
+
+
+def test_coverage_out_of_range() -> None:
+    with pytest.raises(ValueError, match="coverage must be in"):
+        jackknife(*trained(2, 1), coverage=1.0)
