@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calirare_ext import Csr, GcnTape, JackknifeInterval, ReceptiveField, SolverResult, SolverStatus, reference
 from calirare_ext.tape import Layer
-from tests.helpers.tolerance import assert_identical, assert_within, sum_bound, unit_roundoff
+from tests.helpers.tolerance import assert_identical, assert_telling, assert_within, sum_bound, unit_roundoff
 
 
 def exactly(x: Tensor) -> Tensor:
@@ -161,7 +161,9 @@ def node_gradients_match(rows: Tensor, tape: GcnTape, seeds: Tensor | None = Non
         )
         expected = torch.einsum("msk,mkp->msp", exactly(seeds), jacobian).flatten(0, 1)
         magnitude = torch.einsum("msk,mkp->msp", exactly(seeds).abs(), net.absolute_jacobian()).flatten(0, 1)
-    assert_within(rows, expected, sum_bound(expected, net.terms, magnitude, out=net.dtype), "node_gradients")
+    bound = sum_bound(expected, net.terms, magnitude, out=net.dtype)
+    assert_telling(expected, bound)
+    assert_within(rows, expected, bound, "node_gradients")
 
 
 def hessian_product_matches(out: Tensor, tape: GcnTape, vectors: Tensor, curvature: str, damping: float) -> None:
@@ -171,6 +173,7 @@ def hessian_product_matches(out: Tensor, tape: GcnTape, vectors: Tensor, curvatu
     expected = v @ (net.matrix(curvature) + identity)
     magnitude = v.abs() @ (net.absolute_matrix(curvature) + identity.abs())
     bound = sum_bound(expected, net.terms + net.theta.numel(), magnitude, out=net.dtype)
+    assert_telling(expected, bound)
     assert_within(out, expected, bound, f"hessian_product ({curvature})")
 
 
@@ -185,6 +188,7 @@ def move_logits_matches(out: Tensor, tape: GcnTape, vectors: Tensor) -> None:
     expected = torch.stack(rows, 1)
     magnitude = torch.einsum("mkp,bp->mbk", net.absolute_jacobian(), exactly(vectors).abs())
     bound = sum_bound(expected, net.terms + net.theta.numel(), magnitude, out=net.dtype)
+    assert_telling(expected, bound)
     assert_within(out, expected, bound, "move_logits")
 
 

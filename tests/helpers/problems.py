@@ -178,7 +178,7 @@ def network(name: str, dtype: torch.dtype = torch.float64, device: torch.device 
     weights = (0.5 + torch.rand(nodes.numel(), generator=generator(15), dtype=torch.float64)).to(dtype).to(device)
     for seed in range(100, 200):
         layers = tuple(
-            (normal(d, h, seed=10 * seed + 2 * i).to(inputs), normal(h, seed=10 * seed + 2 * i + 1).to(inputs))
+            ((normal(d, h, seed=10 * seed + i) / d**0.5).to(inputs), (normal(h, seed=10 * seed + i + 5) / 4).to(inputs))
             for i, (d, h) in enumerate(itertools.pairwise(sizes))
         )
         if _distance_to_kink(field, layers) > KINK_MARGIN:

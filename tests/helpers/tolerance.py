@@ -60,6 +60,11 @@ def assert_within(actual: Tensor, expected: Tensor, bound: Tensor, what: str = "
         )
 
 
+def assert_telling(expected: Tensor, bound: Tensor) -> None:
+    """Asserts that the bound is a small part of the result, so that passing it proves something."""
+    assert float(bound.norm()) <= 0.05 * float(expected.norm()), "the bound is too wide to judge by"
+
+
 def assert_identical(actual: Tensor, expected: Tensor, what: str = "result") -> None:
     """Asserts the same dtype, shape and numbers, without any tolerance; a NaN equals a NaN."""
     assert actual.dtype == expected.dtype, f"{what}: {actual.dtype}, expected {expected.dtype}"
