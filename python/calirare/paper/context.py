@@ -75,8 +75,9 @@ class Context:
 
     def logits(self, nodes: str, training: TrainingSettings, at: Tensor) -> Tensor:
         """Returns the logits of the network of `fit` at the given nodes, [m, k]."""
+        model = self.fit(nodes, training).model
         with torch.no_grad():
-            return self.fit(nodes, training).model(self.graph, at)
+            return model(self.graph, at)
 
     def cross_fitted(self, training: TrainingSettings) -> Tensor:
         """Returns 5-fold cross-fitted logits of `both`, [m, k]."""

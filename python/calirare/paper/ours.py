@@ -18,7 +18,7 @@ from calirare.training import TrainingSettings
 
 TRAINING = TrainingSettings(learning_rate=0.03, epochs=400)
 N_NETWORKS = 3
-BALANCE = 0.75  # weights ~ share^-t of the balanced target; 1 moves the decision so far that macro-F1 suffers
+BALANCE = 0.8  # t of `target_weights`: at 1 the decision moves so far that macro-F1 suffers (docs/reproduction.md)
 
 
 @dataclass(frozen=True)

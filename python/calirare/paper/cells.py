@@ -1,0 +1,156 @@
+"""One JSON file per method and place, kept when it is there: a stopped run goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from calirare.metrics import bootstrap_interval, calibration_report, class_ace, ece, macro_ace
+from calirare.paper.context import Context
+from calirare.paper.methods import METHODS
+from calirare.paper.protocol import N_BOOTSTRAP_DRAWS, N_FLOOR_DRAWS, Place
+
+Cell = dict[str, Any]
+Progress = Callable[[int, int, str], None]
+BOOTSTRAPPED_SEED = 0  # intervals over test nodes are drawn at this seed only; the spread over seeds is in the tables
+DIGITS = 7  # of stored probabilities
+
+
+def cell_path(out: Path, place: Place, method: str) -> Path:
+    """Returns where a cell is stored."""
+    return out / "cells" / place.dataset / str(place.label_rate) / str(place.seed) / f"{method}.json"
+
+
+def compute_cell(context: Context, method: str) -> Cell:
+    """Runs a method at one place and measures it on the test nodes.
+
+    Args:
+        context: the place with what is already computed there.
+        method: name of the method.
+
+    Returns:
+        The cell: what was run, measures with noise floors, further numbers, seconds, test nodes' P(rare).
+    """
+    started = time.perf_counter()
+    probabilities, numbers = METHODS[method].run(context)
+    seconds = time.perf_counter() - started
+    labels = context.y[context.split.test]
+    place = context.place
+    measures = calibration_report(probabilities, labels, n_draws=N_FLOOR_DRAWS, seed=place.seed)
+    cell: Cell = {
+        "method": method,
+        "dataset": place.dataset,
+        "label_rate": place.label_rate,
+        "seed": place.seed,
+        "split": context.split.name,
+        "measures": measures,
+        "numbers": numbers,
+        "seconds": seconds,
+        "probability": [round(p, DIGITS) for p in probabilities[:, 1].tolist()],
+    }
+    if place.seed == BOOTSTRAPPED_SEED:
+        cell["intervals"] = _intervals(probabilities, labels)
+    return cell
+
+
+def _intervals(probabilities: torch.Tensor, labels: torch.Tensor) -> dict[str, list[float]]:
+    measures = {"ace_minority": lambda p, y: class_ace(p, y, 1), "macro_ace": macro_ace, "ece": ece}
+    return {
+        name: list(bootstrap_interval(f, probabilities, labels, n_draws=N_BOOTSTRAP_DRAWS, stratify=True))
+        for name, f in measures.items()
+    }
+
+
+def write_cell(path: Path, cell: Cell) -> None:
+    """Writes a cell at once or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(cell) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def missing(out: Path, place: Place, methods: Iterable[str]) -> list[str]:
+    """Returns the methods not yet run at a place."""
+    return [method for method in methods if not cell_path(out, place, method).is_file()]
+
+
+def run_place(out: Path, place: Place, methods: list[str]) -> list[str]:
+    """Runs the given methods at a place, one thread; returns their names."""
+    torch.set_num_threads(1)
+    context = Context(place)
+    for method in methods:
+        write_cell(cell_path(out, place, method), compute_cell(context, method))
+    return methods
+
+
+def run_cells(out: Path, places: list[Place], methods: Iterable[str], jobs: int, progress: Progress) -> None:
+    """Runs every missing cell, places in parallel.
+
+    Args:
+        out: folder of the run.
+        places: where to run.
+        methods: names of the methods.
+        jobs: processes.
+        progress: called with cells done, cells in all, and what was done last.
+    """
+    names = list(methods)
+    work = [(place, missing(out, place, names)) for place in places]
+    total = len(places) * len(names)
+    done = total - sum(len(left) for _, left in work)
+    progress(done, total, "found")
+    work = [(place, left) for place, left in work if left]
+    for place, finished in _finished(out, work, jobs):
+        done += len(finished)
+        progress(done, total, f"{place.dataset}, label rate {place.label_rate}, seed {place.seed}")
+
+
+def _finished(out: Path, work: list[tuple[Place, list[str]]], jobs: int) -> Iterator[tuple[Place, list[str]]]:
+    if jobs == 1:
+        for place, left in work:
+            yield place, run_place(out, place, left)
+        return
+    # Spawned, not forked: torch's threads do not survive a fork.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        futures = {pool.submit(run_place, out, place, left): place for place, left in work}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def read_cells(out: Path, places: Iterable[Place], methods: Iterable[str]) -> list[Cell]:
+    """Returns the cells that are there, without their probabilities.
+
+    Args:
+        out: folder of the run.
+        places: which places.
+        methods: which methods.
+
+    Returns:
+        The cells.
+    """
+    names, cells = list(methods), []
+    for place in places:
+        for method in names:
+            path = cell_path(out, place, method)
+            if path.is_file():
+                cell = json.loads(path.read_text(encoding="utf-8"))
+                cell.pop("probability", None)
+                cells.append(cell)
+    return cells
+
+
+def read_probability(out: Path, place: Place, method: str) -> torch.Tensor:
+    """Returns P(rare) of the test nodes, float64 [n], of a cell that was run."""
+    cell = json.loads(cell_path(out, place, method).read_text(encoding="utf-8"))
+    return torch.tensor(cell["probability"], dtype=torch.float64)
