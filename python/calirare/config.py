@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -195,6 +195,6 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return values
 
 
-def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+def _one_of(name: str, value: object, allowed: Sequence[object]) -> None:
     if value not in allowed:
-        raise InputError(f"setting {name} must be one of {', '.join(allowed)}, got {value!r}")
+        raise InputError(f"setting {name} must be one of {', '.join(map(str, allowed))}, got {value!r}")

@@ -38,10 +38,10 @@ def judge(outcome: Outcome) -> dict[str, Any]:
     labels = y[nodes].cpu()
     reports = {"raw": calibration_report(torch.softmax(logits, 1).cpu(), labels)}
     for target, calibrator in outcome.calibrators.items():
-        reports[target] = calibration_report(calibrator.transform(logits).cpu(), labels)
+        reports[str(target)] = calibration_report(calibrator.transform(logits).cpu(), labels)
     result, agreement = outcome.jackknife, outcome.agreement
     diagnostics = {name: value for name, value in result.diagnostics.items() if name != "seconds"}
-    states = {target: outcome.calibrators[target].state() for target in TARGETS if target in outcome.calibrators}
+    states = {str(target): outcome.calibrators[target].state() for target in TARGETS if target in outcome.calibrators}
     return {
         "graph": _graph_facts(outcome),
         "method": outcome.settings.method,
@@ -79,13 +79,20 @@ def _graph_facts(outcome: Outcome) -> dict[str, Any]:
 
 
 def _coverages(outcome: Outcome, nodes: Tensor) -> dict[str, float | None]:
-    """Returns how often the interval of P(rare) holds the label (0 or 1), for all judged nodes and per class."""
+    """Returns how often the interval holds what it is about, for all judged nodes, those of class 1 and the others.
+
+    With two classes an interval is about P(class 1) and shall hold the label, 0 or 1; with more it is about the
+    predicted class and shall hold 1 where the prediction is right, else 0.
+    """
     result, y = outcome.jackknife, outcome.graph.y
     assert y is not None
     labels = y[nodes]
+    hits = labels
+    if outcome.graph.n_classes > 2:
+        hits = (outcome.probabilities(outcome.settings.target)[nodes].argmax(1) == labels).long()
     out: dict[str, float | None] = {}
-    for name, chosen in (("all", labels >= 0), ("rare", labels == 1), ("rest", labels == 0)):
+    for name, chosen in (("all", labels >= 0), ("rare", labels == 1), ("rest", labels != 1)):
         held = nodes[chosen]
-        values = (result.lower[held].cpu(), result.upper[held].cpu(), labels[chosen].double().cpu())
+        values = (result.lower[held].cpu(), result.upper[held].cpu(), hits[chosen].double().cpu())
         out[name] = float(coverage(*values)) if held.numel() else None
     return out

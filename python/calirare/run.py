@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from calirare.calibration import AffineCalibrator, Calibrator, JackknifeCalibrator, Target
-from calirare.config import Settings, read_yaml
+from calirare.config import Settings, check_data, read_yaml
 from calirare.datasets import load_dataset
 from calirare.errors import InputError
 from calirare.graph import Graph, Normalisation
@@ -25,6 +26,7 @@ from calirare.pipeline import Outcome
 from calirare.propagation import propagation
 from calirare.splits import LABEL_RATE, PARTS, Split, random_split
 from calirare.training import Fit, class_weights
+from calirare_ext import Csr
 
 FILES = ("config.yaml", "metrics.json", "predictions.csv", "model.safetensors", "reliability.png", "intervals.png")
 METADATA, FORMAT = "calirare", "calirare run 1"
@@ -133,6 +135,7 @@ def save_model(outcome: Outcome, path: Path) -> None:
         "class_names": list(outcome.graph.class_names),
         "damping": outcome.jackknife.diagnostics["damping"],
         "feature_normalisation": outcome.graph.feature_normalisation,
+        "graph": fingerprint(outcome.graph),
         "format": FORMAT,
     }
     try:
@@ -141,6 +144,15 @@ def save_model(outcome: Outcome, path: Path) -> None:
         path.chmod(0o644)  # safetensors leaves it to its owner alone
     except SafetensorError as error:
         raise OSError(str(error)) from error
+
+
+def fingerprint(graph: Graph) -> str:
+    """Returns a checksum of everything a training reads of a graph: edges, features and labels."""
+    parts = [graph.adjacency.indptr, graph.adjacency.indices, graph.adjacency.values]
+    parts += [graph.x.indptr, graph.x.indices, graph.x.values] if isinstance(graph.x, Csr) else [graph.x]
+    parts += [] if graph.y is None else [graph.y]
+    sums = [zlib.crc32(part.detach().cpu().contiguous().numpy().data) for part in parts]
+    return "-".join(f"{value:08x}" for value in sums)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +170,7 @@ class LoadedRun:
         class_names: names of the task's classes.
         damping: of the leave-one-out step.
         feature_normalisation: how the graph's features are scaled before use.
+        fingerprint: of the run's own graph.
     """
 
     folder: Path
@@ -170,6 +183,7 @@ class LoadedRun:
     class_names: tuple[str, ...]
     damping: float
     feature_normalisation: Normalisation
+    fingerprint: str
 
     @property
     def calibrator(self) -> Calibrator | None:
@@ -185,7 +199,7 @@ class LoadedRun:
         left_out = ("dataset", "root", "download")
         options = {key: value for key, value in self.data.items() if key not in left_out}
         graph = load_dataset(self.data["dataset"], self.data.get("root"), **options)
-        if graph.n_features != self.model.n_features or int(self.labelled.max()) >= graph.n_nodes:
+        if fingerprint(graph) != self.fingerprint:
             raise InputError(
                 f"run {self.folder}: {self.data['dataset']} is not the graph the run was trained on any more"
             )
@@ -220,7 +234,11 @@ def load_run(folder: str | Path) -> LoadedRun:
             raise InputError(f"run {folder}: {name} is missing, so this is not a folder written by `calirare train`")
     values = read_yaml(folder / "config.yaml")
     names = set(Settings().to_mapping())
-    settings = Settings.from_mapping({k: v for k, v in values.items() if k in names}, f"config {folder}/config.yaml")
+    where = f"config {folder / 'config.yaml'}"
+    settings = Settings.from_mapping({k: v for k, v in values.items() if k in names}, where)
+    check_data({k: v for k, v in values.items() if k not in names}, where)
+    if values.get("dataset") is None:
+        raise InputError(f"{where}: dataset is missing")
     try:
         with safe_open(str(folder / "model.safetensors"), "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
@@ -233,14 +251,14 @@ def load_run(folder: str | Path) -> LoadedRun:
         class_names = tuple(facts["class_names"])
         damping = float(facts["damping"])
         scaling = cast(Normalisation, facts["feature_normalisation"])
-        labelled = tensors["labelled"]
+        labelled, graph = tensors["labelled"], str(facts["graph"])
     except (SafetensorError, LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(
             f"run {folder}: model.safetensors is damaged or was written by another version: {reason}"
         ) from error
     data = {key: value for key, value in values.items() if key not in names or key == "seed"}
-    return LoadedRun(folder, settings, data, model, calibrators, split, labelled, class_names, damping, scaling)
+    return LoadedRun(folder, settings, data, model, calibrators, split, labelled, class_names, damping, scaling, graph)
 
 
 def _model(tensors: dict[str, Tensor], settings: Settings) -> GCN:

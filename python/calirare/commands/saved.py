@@ -31,6 +31,8 @@ def run_eice(folder: Path, part: str, coverage: float | None) -> None:
     """
     if part not in PARTS:
         raise InputError(f"eice: --nodes must be one of {', '.join(PARTS)}, got {part!r}")
+    if coverage is not None and not 0 < coverage < 1:
+        raise InputError(f"eice: --coverage must be in (0, 1), got {coverage}")
     run = load_run(folder)
     graph = run.graph()
     result = _jackknife(run, graph, graph, run.settings.coverage if coverage is None else coverage)

@@ -1,0 +1,270 @@
+"""`calirare eice` and `calirare predict`: a saved run says the same of its own graph, and something of another."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+
+from calirare.graph import Graph
+from calirare_ext import Csr
+from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.tasks import rare_task
+
+NUMBERS = ["p_raw", "p_calibrated", "confidence", "lower", "upper", "uncertainty", "ice"]
+# How far float32 results may move when nodes come in another order: sums of at most 110 terms.
+FLOAT32_SLACK = 110 * float(np.finfo(np.float32).eps)
+
+
+@pytest.fixture
+def run(finished):
+    return finished[0]
+
+
+def shown(out: str, name: str) -> str:
+    found = re.search(rf"^{name} +(.*)$", out, re.MULTILINE)
+    assert found, out
+    return found[1]
+
+
+@pytest.mark.parametrize("nodes", ["train", "val", "test", "all"])
+def test_eice_is_the_mean_of_the_ice_column(nodes, run):
+    said = call("eice", "--run", run, "--nodes", nodes)
+    assert (said.code, said.err) == (0, "")
+    table = pd.read_parquet(run / "predictions.parquet")
+    part = table if nodes == "all" else table[table["split"] == nodes]
+    assert shown(said.out, "nodes") == f"{nodes}, {len(part)}"
+    assert shown(said.out, "EICE") == f"{part['ice'].astype(np.float64).mean():.6f}"
+    assert shown(said.out, "uncertainty") == f"{part['uncertainty'].mean():.6f} on average"
+    assert shown(said.out, "confidence") == f"{part['confidence'].mean():.6f} on average"
+    if nodes == "all":
+        metrics = json.loads((run / "metrics.json").read_text())
+        assert shown(said.out, "EICE") == f"{metrics['eice']['after']:.6f}"
+
+
+def test_eice_takes_validation_nodes_by_default_and_another_coverage(run):
+    plain, wide = call("eice", "--run", run), call("eice", "--run", run, "--coverage", "0.5")
+    assert shown(plain.out, "nodes") == "val, 110"
+    assert shown(plain.out, "width").endswith("90%")
+    assert float(shown(wide.out, "width").split()[0]) < float(shown(plain.out, "width").split()[0])
+
+
+@pytest.mark.parametrize("method", ["ts", "uncalibrated", "calirare"])
+def test_every_method_can_be_read_again(method, graph_file, tmp_path):
+    run = tmp_path / "run"
+    options = ("--method", method, "--epochs", 60, "--out", run)
+    assert call("train", "--dataset", graph_file, *options).code == 0
+    said = call("eice", "--run", run, "--nodes", "all")
+    assert shown(said.out, "EICE") == f"{json.loads((run / 'metrics.json').read_text())['eice']['after']:.6f}"
+    assert call("predict", "--run", run, "--graph", graph_file).code == 0
+    same_numbers(pd.read_csv(run / "predictions_task.csv"), pd.read_csv(run / "predictions.csv"))
+
+
+def same_numbers(one: pd.DataFrame, other: pd.DataFrame, slack: float = 0.0) -> None:
+    for name in NUMBERS:
+        assert (one[name] - other[name]).abs().max() <= slack, name
+    assert one["prediction"].tolist() == other["prediction"].tolist()
+
+
+def test_predict_on_the_runs_graph_gives_the_runs_numbers(run, graph_file, tmp_path):
+    said = call("predict", "--run", run, "--graph", graph_file, "--out", tmp_path / "new" / "p.csv")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines() == [str(tmp_path / "new" / name) for name in ("p.csv", "p.parquet")]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["p.csv", "p.parquet"]
+    table = pd.read_csv(tmp_path / "new" / "p.csv")
+    assert table.columns.tolist() == pd.read_csv(run / "predictions.csv").columns.tolist()
+    same_numbers(table, pd.read_csv(run / "predictions.csv"))
+    same_numbers(pd.read_parquet(tmp_path / "new" / "p.parquet"), pd.read_parquet(run / "predictions.parquet"))
+
+
+def reordered(graph: Graph, order: torch.Tensor) -> Graph:
+    """Returns the graph with node order[i] called i."""
+    place = torch.argsort(order)
+    rows, cols = place[graph.adjacency.rows()], place[graph.adjacency.indices.long()]
+    adjacency = Csr.from_coo(rows, cols, graph.adjacency.values, graph.adjacency.shape)
+    return Graph(adjacency, graph.x[order], name="reordered")
+
+
+@pytest.mark.parametrize("hidden", [4, 32], ids=["fewer parameters than labels", "more"])
+def test_predict_knows_another_graph_from_its_own(hidden, graph_file, tmp_path):
+    # The same nodes under other numbers, without labels: each must get the numbers it had.
+    run = tmp_path / "run"
+    options = ("--epochs", 60, "--folds", 0, "--hidden", hidden, "--out", run)
+    assert call("train", "--dataset", graph_file, *options).code == 0
+    order = torch.from_numpy(np.random.default_rng(0).permutation(260))
+    reordered(rare_task(), order).to_npz(tmp_path / "other.npz")
+    said = call("predict", "--run", run, "--graph", tmp_path / "other.npz", "--out", tmp_path / "p.csv")
+    assert (said.code, said.err) == (0, "")
+    got, own = pd.read_parquet(tmp_path / "p.parquet"), pd.read_parquet(run / "predictions.parquet")
+    assert (got["y"] == -1).all()
+    own = own.iloc[order.numpy()].reset_index(drop=True)
+    for name in NUMBERS:
+        worst = float((got[name] - own[name]).abs().max())
+        assert worst <= FLOAT32_SLACK * max(1.0, float(own[name].abs().max())), f"{name}: {worst}"
+
+
+def test_predict_takes_a_smaller_graph_without_labels(run, tmp_path):
+    dataclasses.replace(rare_task(100), y=None, original_y=None, split=None, minority=None, trusted=True).to_npz(
+        tmp_path / "small.npz"
+    )
+    said = call("predict", "--run", run, "--graph", tmp_path / "small.npz", "--out", tmp_path / "p.csv")
+    assert said.code == 0, said.err
+    table = pd.read_csv(tmp_path / "p.csv")
+    assert len(table) == 100
+    assert table[NUMBERS].notna().all().all()
+    assert (table["y"] == -1).all()
+
+
+def test_predict_refuses_another_feature_width(run, tmp_path):
+    graph = rare_task()
+    dataclasses.replace(graph, x=graph.x[:, :5].contiguous()).to_npz(tmp_path / "narrow.npz")
+    said = call("predict", "--run", run, "--graph", tmp_path / "narrow.npz", "--out", tmp_path / "p.csv")
+    assert "has 5 features, the run was trained on 6" in assert_one_sentence(said)
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_predict_without_the_runs_graph_leaves_the_intervals_empty(tmp_path):
+    graph = tmp_path / "task.npz"
+    rare_task().to_npz(graph)
+    run = tmp_path / "run"
+    assert call("train", "--dataset", graph, *QUICK, "--out", run).code == 0
+    graph.rename(tmp_path / "moved.npz")
+    said = call("predict", "--run", run, "--graph", tmp_path / "moved.npz")
+    assert said.code == 0
+    assert said.err.startswith("note: intervals are left empty")
+    table, own = pd.read_csv(run / "predictions_moved.csv"), pd.read_csv(run / "predictions.csv")
+    assert table[["lower", "upper", "uncertainty", "ice"]].isna().all().all()
+    assert table["p_calibrated"].tolist() == own["p_calibrated"].tolist()
+    assert "task.npz" in assert_one_sentence(call("eice", "--run", run))
+
+
+def test_predict_overwrites_only_when_asked(quick_run, graph_file, tmp_path):
+    arguments = ("predict", "--run", quick_run, "--graph", graph_file, "--out")
+    path = tmp_path / "p.csv"
+    path.write_text("mine")
+    assert "--overwrite" in assert_one_sentence(call(*arguments, path))
+    assert path.read_text() == "mine"
+    assert call(*arguments, path, "--overwrite").code == 0
+    assert len(pd.read_csv(path)) == 260
+    path.unlink()
+    assert "--overwrite" in assert_one_sentence(call(*arguments, path)), "the Parquet file is there"
+    assert "must end in .csv" in assert_one_sentence(call(*arguments, tmp_path / "p.txt"))
+    # The run's own table is not for replacing by default.
+    graph_file = Path(shutil.copy(graph_file, tmp_path / "g.npz"))
+    assert call("predict", "--run", quick_run, "--graph", graph_file).code == 0
+    assert (quick_run / "predictions_g.csv").is_file()
+
+
+def test_predict_that_fails_leaves_nothing(quick_run, graph_file, tmp_path, monkeypatch):
+    def half(table: pd.DataFrame, folder: Path, stem: str) -> None:
+        (folder / f"{stem}.csv").write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("calirare.commands.saved.write_predictions", half)
+    out = tmp_path / "deep" / "folder" / "p.csv"
+    said = call("predict", "--run", quick_run, "--graph", graph_file, "--out", out)
+    assert f"{out} cannot be written: No space left on device" in assert_one_sentence(said)
+    assert not (tmp_path / "deep").exists()
+    (tmp_path / "file").write_text("")
+    said = call("predict", "--run", quick_run, "--graph", graph_file, "--out", tmp_path / "file" / "p.csv")
+    assert "cannot be written" in assert_one_sentence(said)
+
+
+@pytest.mark.parametrize("command", [("eice",), ("predict", "--graph", "g.npz")], ids=["eice", "predict"])
+def test_a_folder_that_is_no_run(command, tmp_path):
+    assert "there is no such folder" in assert_one_sentence(call(*command, "--run", tmp_path / "none"))
+    (tmp_path / "empty").mkdir()
+    assert "config.yaml is missing" in assert_one_sentence(call(*command, "--run", tmp_path / "empty"))
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def overwritten(path: Path) -> None:
+    path.write_bytes(b"\x80\x04N.")
+
+
+def without_metadata(path: Path) -> None:
+    save_file(load_file(path), path)
+
+
+def with_other_facts(path: Path) -> None:
+    save_file(load_file(path), path, {"calirare": json.dumps({"format": "calirare run 99"})})
+
+
+def with_odd_facts(path: Path) -> None:
+    save_file(load_file(path), path, {"calirare": json.dumps({"format": "calirare run 1", "calibrators": [1]})})
+
+
+def without_a_tensor(path: Path) -> None:
+    shutil.copy(path, path.with_suffix(".bak"))
+    from safetensors import safe_open
+
+    with safe_open(str(path), "pt") as file:
+        metadata = file.metadata()
+    save_file({k: v for k, v in load_file(path).items() if k != "weights.1"}, path, metadata)
+
+
+@pytest.mark.parametrize(
+    "spoil", [cut, overwritten, without_metadata, with_other_facts, with_odd_facts, without_a_tensor]
+)
+def test_a_damaged_model_is_one_sentence(spoil, quick_run, graph_file):
+    spoil(quick_run / "model.safetensors")
+    sentence = assert_one_sentence(call("predict", "--run", quick_run, "--graph", graph_file))
+    assert "model.safetensors is damaged or was written by another version" in sentence
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden": 7}, "model.safetensors is damaged"),
+        ({"method": "magic"}, "method must be one of"),
+        ({"dataset": 3}, "dataset must be text"),
+        ({"label_rate": "many"}, "label_rate must be a whole number"),
+        ({"dataset": None}, "dataset"),
+        ({"dataset": "none.npz"}, "none.npz"),
+    ],
+)
+def test_a_damaged_config_is_one_sentence(change, message, quick_run):
+    path = quick_run / "config.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
+    assert message in assert_one_sentence(call("eice", "--run", quick_run))
+
+
+def test_another_graph_in_the_place_of_the_runs_is_noticed(tmp_path):
+    rare_task().to_npz(tmp_path / "g.npz")
+    run = tmp_path / "run"
+    assert call("train", "--dataset", tmp_path / "g.npz", *QUICK, "--out", run).code == 0
+    rare_task(seed=1).to_npz(tmp_path / "g.npz")
+    assert "is not the graph the run was trained on any more" in assert_one_sentence(call("eice", "--run", run))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--nodes", "some"), "--nodes must be one of train, val, test, all"),
+        (("--coverage", "1"), "coverage must be in (0, 1)"),
+        (("--coverage", "nan"), "coverage must be in (0, 1)"),
+    ],
+)
+def test_bad_options_of_eice(options, message, quick_run):
+    assert message in assert_one_sentence(call("eice", "--run", quick_run, *options))
+
+
+def test_eice_of_an_empty_part(tmp_path):
+    graph = rare_task()
+    empty = graph.with_split(dataclasses.replace(graph.split, test=graph.split.test[:0]))
+    empty.to_npz(tmp_path / "g.npz")
+    assert call("train", "--dataset", tmp_path / "g.npz", *QUICK, "--out", tmp_path / "run").code == 0
+    said = call("eice", "--run", tmp_path / "run", "--nodes", "test")
+    assert "the run has no test nodes" in assert_one_sentence(said)
