@@ -13,8 +13,7 @@ from torch.nn import functional as F
 from calirare.graph import Graph
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.ggn import logit_differences
-from calirare.leave_one_out.methods import CONVENTIONS, Convention, LooSettings, leave_one_out
-from calirare.propagation import propagation
+from calirare.leave_one_out.methods import CONVENTIONS, Convention, LooSettings, field_at, leave_one_out
 from calirare.training import Fit
 from calirare_ext import jackknife_interval
 
@@ -106,12 +105,12 @@ def jackknife(
         raise ValueError(f"jackknife: score must be auto, predicted or, with two classes, rare, got {score!r}")
     rare = n_classes == 2 and score != "predicted"
     started = time.perf_counter()
-    where = torch.arange(graph.n_nodes, device=graph.device) if nodes is None else nodes
+    everywhere = field_at(trained, graph, nodes)
     if change is None:
-        change = leave_one_out(trained, graph, damping=damping, nodes=where, settings=settings)
+        change = leave_one_out(trained, graph, damping=damping, nodes=nodes, settings=settings)
     tape = trained.tape()
     with torch.no_grad():
-        logits = trained.model(propagation(graph).to(tape.logits.dtype).field(where, trained.model.n_layers))
+        logits = trained.model(everywhere)
     own = _with_class_zero(logit_differences(tape.logits) + change.own)
     places, models = change.samples()
     if places.numel() == 0:
@@ -136,7 +135,18 @@ def jackknife(
     }
     eice = float(ice.double().mean())
     return JackknifeResult(
-        where, lower, upper, uncertainty, confidence, ice, eice, residuals, loo_logits, own, coverage, diagnostics
+        everywhere.nodes,
+        lower,
+        upper,
+        uncertainty,
+        confidence,
+        ice,
+        eice,
+        residuals,
+        loo_logits,
+        own,
+        coverage,
+        diagnostics,
     )
 
 
@@ -175,24 +185,24 @@ def _intervals(
     """Returns both interval ends, a block of nodes at a time; sample i is scored by model models[i]."""
     n, k, m = loo_logits.shape
     lower, upper = logits.new_empty(n), logits.new_empty(n)
-    predicted = _mapped(logits, calibrator).argmax(1)
-    watched = torch.ones_like(predicted) if rare else predicted
+    watched = None if rare else _mapped(logits, calibrator).argmax(1)
     one_each = models.numel() == m and bool((models == torch.arange(m, device=models.device)).all())
     step = max(1, BLOCK_NUMBERS // max(models.numel() * (k + 1), 1))
     for start in range(0, n, step):
         rows = slice(start, min(start + step, n))
-        scores = _scores(loo_logits[rows], watched[rows], calibrator)
+        scores = _scores(loo_logits[rows], None if watched is None else watched[rows], calibrator)
         ends = jackknife_interval(scores if one_each else scores[:, models], residuals, *levels)
         lower[rows], upper[rows] = ends.lower, ends.upper
     return lower, upper
 
 
-def _scores(loo_logits: Tensor, watched: Tensor, calibrator: LogitMap | None) -> Tensor:
-    """Returns f(v; theta_-i) [n, m] from logit differences [n, k - 1, m]."""
+def _scores(loo_logits: Tensor, watched: Tensor | None, calibrator: LogitMap | None) -> Tensor:
+    """Returns f(v; theta_-i) [n, m] from logit differences [n, k - 1, m]; of class 1 where no class is watched."""
     n, k, m = loo_logits.shape
-    if k == 1 and calibrator is None:
-        rare = torch.sigmoid(loo_logits[:, 0])
-        return torch.where(watched[:, None] == 1, rare, 1 - rare)
+    if watched is None and calibrator is None:
+        return torch.sigmoid(loo_logits[:, 0])
     flat = _with_class_zero(loo_logits.transpose(1, 2).reshape(n * m, k))
     mapped = _mapped(flat, calibrator)
+    if watched is None:
+        return torch.sigmoid(mapped[:, 1] - mapped[:, 0]).view(n, m)
     return torch.softmax(mapped, 1).view(n, m, k + 1).gather(2, watched[:, None, None].expand(n, m, 1)).squeeze(2)

@@ -115,9 +115,7 @@ def leave_one_out(
     """
     settings = settings or LooSettings()
     started, peak = time.perf_counter(), _peak_bytes()
-    where = torch.arange(graph.n_nodes, device=graph.device) if nodes is None else nodes
-    dtype = trained.model.weights[0].dtype
-    everywhere = propagation(graph).to(dtype).field(where, trained.model.n_layers)
+    everywhere = field_at(trained, graph, nodes)
     tape = trained.tape()
     wanted = damping if damping is not None else settings.damping
     mu = trained.weight_decay if wanted is None else wanted
@@ -137,6 +135,16 @@ def leave_one_out(
     )
     sign = -1.0 if settings.convention == "paper" else 1.0
     return dataclasses.replace(out, change=sign * out.change, own=sign * out.own, diagnostics=facts)
+
+
+def field_at(trained: Fit, graph: Graph, nodes: Tensor | None) -> ReceptiveField:
+    """Returns the receptive field of some nodes, or of all without a copy of anything, in the network's dtype."""
+    kept = propagation(graph).to(trained.model.weights[0].dtype)
+    n_layers = trained.model.n_layers
+    if nodes is not None:
+        return kept.field(nodes, n_layers)
+    every = torch.arange(graph.n_nodes, device=graph.device)
+    return ReceptiveField((every,) * n_layers, kept.inputs, (kept.a_hat,) * (n_layers - 1))
 
 
 def _method(settings: LooSettings) -> str:

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from calirare.crossfit import cross_fitted_logits, fold_of
+from calirare.leave_one_out.agreement import choose_damping, loo_own_logits
+from calirare.leave_one_out.alo import alo, own_kernel
+from calirare.leave_one_out.methods import LooSettings, leave_one_out
+from calirare.leave_one_out.quality import quality, report
+from calirare.training import TrainingSettings, class_weights, fit
+from tests.calirare.leave_one_out.cases import trained, words_graph
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_own_logits_are_those_of_alo(n_classes: int) -> None:
+    fitted, _ = trained(n_classes)
+    tape = fitted.tape()
+    own = loo_own_logits(tape, own_kernel(tape), 0.02)
+    expected = tape.logits[:, 1:] - tape.logits[:, :1] + alo(tape, fitted.field, 0.02).own
+    assert torch.equal(own[:, 0], torch.zeros_like(own[:, 0]))
+    assert float((own[:, 1:] - expected).abs().max()) < 1e-10
+
+
+def losses(tape, damping: float) -> torch.Tensor:
+    return F.cross_entropy(loo_own_logits(tape, own_kernel(tape), damping), tape.targets)
+
+
+def test_damping_is_raised_until_the_losses_agree() -> None:
+    fitted, _ = trained()
+    tape = fitted.tape()
+    every, ones = torch.ones(40, dtype=torch.bool), torch.ones(40)
+    wanted = loo_own_logits(tape, own_kernel(tape), 3 * fitted.weight_decay)
+    assert float(losses(tape, fitted.weight_decay)) > 1.1 * float(losses(tape, 3 * fitted.weight_decay))
+    found = choose_damping(tape, own_kernel(tape), fitted.weight_decay, wanted, every, ones)
+    assert found.verdict == "caution"
+    assert found.damping == pytest.approx(3 * fitted.weight_decay, rel=0.01)
+    assert found.loo == pytest.approx(found.held_out, rel=0.01)
+
+
+def test_agreement_at_the_weight_decay_is_left_alone() -> None:
+    fitted, _ = trained()
+    tape = fitted.tape()
+    every, ones = torch.ones(40, dtype=torch.bool), torch.ones(40)
+    wanted = loo_own_logits(tape, own_kernel(tape), fitted.weight_decay)
+    found = choose_damping(tape, own_kernel(tape), fitted.weight_decay, wanted, every, ones)
+    assert (found.verdict, found.damping) == ("trust", fitted.weight_decay)
+
+
+def test_optimistic_leave_one_out_is_not_to_be_trusted() -> None:
+    fitted, _ = trained()
+    tape = fitted.tape()
+    every, ones = torch.ones(40, dtype=torch.bool), torch.ones(40)
+    wrong = -3 * loo_own_logits(tape, own_kernel(tape), fitted.weight_decay)
+    found = choose_damping(tape, own_kernel(tape), fitted.weight_decay, wrong, every, ones)
+    assert found.verdict == "do not trust"
+    assert "optimistic" in found.reason
+
+
+def test_folds_spread_every_class() -> None:
+    targets = torch.tensor([0] * 23 + [1] * 7)
+    fold = fold_of(targets, 5, seed=1)
+    counts = torch.stack([torch.bincount(fold[targets == k], minlength=5) for k in (0, 1)])
+    assert int((counts.max(1).values - counts.min(1).values).max()) <= 1
+    assert int(counts.sum(0).max() - counts.sum(0).min()) <= 1
+    assert torch.equal(fold, fold_of(targets, 5, seed=1))
+    assert not torch.equal(fold, fold_of(targets, 5, seed=2))
+
+
+def test_cross_fitted_logits_come_from_networks_without_the_fold() -> None:
+    graph, nodes = words_graph(2), torch.arange(0, 90, 3)
+    settings = TrainingSettings(epochs=15, hidden=4, seed=2)
+    logits = cross_fitted_logits(graph, nodes, settings, n_folds=3)
+    targets = graph.y[nodes]  # type: ignore[index]
+    fold, weights = fold_of(targets, 3, 2), class_weights(targets, 2)[targets]
+    for k in range(3):
+        alone = fit(graph, nodes[fold != k], settings, sample_weights=weights[fold != k])
+        with torch.no_grad():
+            assert torch.equal(logits[fold == k], alone.model(graph, nodes[fold == k]))
+    with pytest.raises(ValueError, match="n_folds must be in"):
+        cross_fitted_logits(graph, nodes, settings, n_folds=1)
+
+
+def test_quality_says_trust_and_why_not() -> None:
+    fitted, graph = trained(2, 1)
+    change = leave_one_out(fitted, graph)
+    good = quality(fitted, change)
+    assert good.verdict == "trust"
+    assert good.stationarity < 1e-3
+    assert good.in_sample_nll < good.loo_nll
+    assert good.leverage_quantiles is not None
+    assert good.leverage_quantiles[0] == pytest.approx(float(change.leverage.min()))
+    plain = leave_one_out(fitted, graph, settings=LooSettings("influence"))
+    assert quality(fitted, plain).verdict == "do not trust"
+    far = quality(fitted, change, held_out_logits=10 * torch.randn(40, 2, generator=torch.Generator().manual_seed(0)))
+    assert (far.verdict, "factor of two" in far.reason) == ("do not trust", True)
+    some = leave_one_out(fitted, graph, settings=LooSettings("replicates", n_models=3))
+    assert "level may be off" in quality(fitted, some).reason
+    early = fit(graph, fitted.nodes, TrainingSettings(epochs=3, hidden=4, weight_decay=5e-3))
+    assert "stopped far from a minimum" in quality(early, leave_one_out(early, graph)).reason
+    facts = report(change, good)
+    assert facts["diagnostics"]["method"] == "alo"
+    assert facts["quality"]["verdict"] == "trust"
