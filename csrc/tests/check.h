@@ -1,4 +1,5 @@
-// What the kernel tests share: data, arrays that end where they end, counting, and the command line.
+// What the kernel tests share: data, arrays that end where they end, counting, and the command line. The tests compile
+// with g++, kernels then run under the emulator, and with nvcc for a GPU.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -16,13 +17,23 @@
 
 #include "../core/parallel.h"
 #include "../core/views.h"
-#include "emulator.h"
+#include "../cuda/gpu_portable.h"
+
+#if defined(__CUDACC__)
+namespace calirare::emulator {
+inline unsigned schedule_seed = 1;  // a GPU has schedules of its own
+inline int mutant = 0;
+}  // namespace calirare::emulator
+#endif
 
 namespace calirare::testing {
 
 inline const Parallel kSerial{1, [](int64_t size, const RangeBody& body) { body(0, size); }};
 
-// A heap array, so that the sanitizer sees the first element past its end. `offset` elements lie before data().
+enum class Place { kHost, kDevice };
+
+// A heap array, so that the sanitizer sees the first element past its end, and its copy on the device. `offset`
+// elements lie before data().
 template <typename T>
 class Array {
  public:
@@ -38,10 +49,38 @@ class Array {
   T* data() { return all_.get() + offset_; }
   const T* data() const { return all_.get() + offset_; }
   int64_t size() const { return size_; }
+  // Where the code that runs at `place` finds the array; the device gets what the array holds now.
+  T* on(Place place) { return place == Place::kHost ? data() : to_device(); }
+  const T* on(Place place) const { return place == Place::kHost ? data() : to_device(); }
+
+  // Takes what kernels left on the device.
+  void fetch() {
+#if defined(__CUDACC__)
+    check_cuda(cudaMemcpy(all_.get(), device_.get(), bytes(), cudaMemcpyDeviceToHost), "cudaMemcpy to the host");
+#endif
+  }
   T& operator[](int64_t i) { return data()[i]; }
   const T& operator[](int64_t i) const { return data()[i]; }
 
  private:
+#if defined(__CUDACC__)
+  struct Free {
+    void operator()(void* memory) const { (void)cudaFree(memory); }
+  };
+  size_t bytes() const { return size_t(size_ + offset_) * sizeof(T); }
+  T* to_device() const {
+    if (!device_) {
+      void* memory = nullptr;
+      check_cuda(cudaMalloc(&memory, bytes()), "cudaMalloc");
+      device_.reset(static_cast<T*>(memory));
+    }
+    check_cuda(cudaMemcpy(device_.get(), all_.get(), bytes(), cudaMemcpyHostToDevice), "cudaMemcpy to the device");
+    return device_.get() + offset_;
+  }
+  mutable std::unique_ptr<T, Free> device_;
+#else
+  T* to_device() const { return all_.get() + offset_; }
+#endif
   int64_t size_, offset_;
   std::unique_ptr<T[]> all_;
 };
@@ -90,7 +129,9 @@ struct Csr {
   Array<int64_t> indptr;
   Array<int32_t> indices;
   Array<T> values;
-  CsrView<T> view() const { return {indptr.data(), indices.data(), values.data(), indptr.size() - 1}; }
+  CsrView<T> on(Place place) const {
+    return {indptr.on(place), indices.on(place), values.on(place), indptr.size() - 1};
+  }
 };
 
 // A matrix with the given numbers of entries per row, columns ascending; unique where a row has room for that.

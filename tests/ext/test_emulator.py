@@ -75,16 +75,16 @@ def cases(output: str) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["self", *OPS])
+@pytest.mark.parametrize("name", ["emulator", *OPS])
 def test_kernels_agree_with_the_cpu_twins(built, name):
-    done = run(built / f"emulator_{name}")
+    done = run(built / f"{name}_test")
     assert (done.returncode, cases(done.stdout) > 100) == (0, True), done.stdout + done.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("op", OPS)
 def test_sources_with_every_bug_switched_off_are_right(built, op):
-    done = run(built / f"mutants_{op}")
+    done = run(built / f"{op}_mutants")
     assert (done.returncode, cases(done.stdout) > 100) == (0, True), done.stdout + done.stderr
 
 
@@ -93,7 +93,7 @@ def test_sources_with_every_bug_switched_off_are_right(built, op):
     ("op", "number"), PLANTED, ids=[f"{op}: {kernel_mutants.of_op(op)[k - 1].name}" for op, k in PLANTED]
 )
 def test_planted_bugs_are_caught(built, op, number):
-    done = run(built / f"mutants_{op}", "--mutant", number)
+    done = run(built / f"{op}_mutants", "--mutant", number)
     assert done.returncode != 0, f"not caught:\n{done.stdout}"
 
 

@@ -1,5 +1,6 @@
 // The CUDA twin of jackknife_interval against the CPU twin: order statistics are exact, so every bit must agree.
 #include "../ops/jackknife_interval.h"
+
 #include "check.h"
 #include "jackknife_interval.cuh"
 
@@ -44,15 +45,17 @@ void check(Checks& checks, int64_t n, int64_t m, const double (&q)[2], int64_t p
     for (int64_t i = 0; i < m; ++i) scores[v * stride + i] = make_sample<T>(kKinds[v % 8], i, random);
   }
   for (int64_t i = 0; i < m; ++i) residuals[i] = random.below(2) ? T(0) : T(random.below(3)) * T(0.5);
-  const MatrixView<const T> view{scores.data(), n, m, stride};
+  const auto scores_on = [&](Place place) { return MatrixView<const T>{scores.on(place), n, m, stride}; };
   Array<T> want(2 * n, kUnwritten<T>);
   Array<int32_t> want_places(4 * n, -1);
-  jackknife_interval_cpu(kSerial, view, residuals.data(), q, want.data(), want_places.data());
+  jackknife_interval_cpu(kSerial, scores_on(Place::kHost), residuals.data(), q, want.data(), want_places.data());
   for (unsigned seed : seeds) {
     emulator::schedule_seed = seed;
     Array<T> got(2 * n, kUnwritten<T>);
     Array<int32_t> places(4 * n, -1);
-    launch_jackknife_interval(view, residuals.data(), q, got.data(), places.data(), nullptr, limits);
+    launch_jackknife_interval(scores_on(Place::kDevice), residuals.on(Place::kDevice), q, got.on(Place::kDevice),
+                              places.on(Place::kDevice), nullptr, limits);
+    got.fetch(), places.fetch();
     const std::string name = std::string(name_of<T>()) + " m " + std::to_string(m) + " q " + std::to_string(q[0]);
     checks.expect(same_bits(places, want_places), name + ": places");
     checks.expect(same_bits(got, want), name + ": ends");

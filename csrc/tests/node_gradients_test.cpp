@@ -1,6 +1,7 @@
 // The CUDA twin of node_gradients against the CPU twin: both add in entry order, so every bit must agree.
-#include "check.h"
 #include "node_gradients.cuh"
+
+#include "check.h"
 
 namespace calirare::testing {
 namespace {
@@ -35,18 +36,24 @@ struct Problem {
     out = Array<T>(int64_t(shape.entries.size()) * stride, kUnwritten<T>);
   }
   int64_t m() const { return entry_ptr.size() - 1; }
-  GradientFactors<T> factors() const { return {entry_ptr.data(), nodes.data(), delta.data(), m(), h}; }
-  MatrixView<T> view(Array<T>& to, const Shape& shape) { return {to.data(), m(), (shape.d + 1) * h, stride}; }
+  GradientFactors<T> on(Place place) const { return {entry_ptr.on(place), nodes.on(place), delta.on(place), m(), h}; }
+  MatrixView<T> out_on(Place place, Array<T>& to, const Shape& shape) const {
+    return {to.on(place), m(), (shape.d + 1) * h, stride};
+  }
 };
 
+// inputs_on(place) gives the view of the inputs.
 template <typename T, typename Inputs>
-void compare(Checks& checks, const Shape& shape, Problem<T>& problem, Inputs inputs, const std::string& kind) {
+void compare(Checks& checks, const Shape& shape, const Problem<T>& problem, Inputs inputs_on, const std::string& kind) {
   Array<T> want = problem.out;
-  node_gradients_cpu(kSerial, problem.factors(), inputs, problem.view(want, shape));
+  node_gradients_cpu(kSerial, problem.on(Place::kHost), inputs_on(Place::kHost),
+                     problem.out_on(Place::kHost, want, shape));
   for (unsigned seed : {1u, 2u, 3u}) {
     emulator::schedule_seed = seed;
     Array<T> got = problem.out;
-    launch_node_gradients(problem.factors(), inputs, problem.view(got, shape), nullptr, shape.limits);
+    launch_node_gradients(problem.on(Place::kDevice), inputs_on(Place::kDevice),
+                          problem.out_on(Place::kDevice, got, shape), nullptr, shape.limits);
+    got.fetch();
     checks.expect(same_bits(got, want), kind + " " + name_of<T>() + " d " + std::to_string(shape.d) + " h " +
                                             std::to_string(shape.h) + " padding " + std::to_string(shape.padding));
   }
@@ -58,7 +65,8 @@ void check_dense(Checks& checks, const Shape& shape, Data data, int64_t padding)
   const int64_t n_inputs = 37, stride = shape.d + padding;
   Problem<T> problem(shape, n_inputs, data, random);
   const Array<T> inputs = random.numbers<T>(n_inputs * stride, data);
-  compare(checks, shape, problem, MatrixView<const T>{inputs.data(), n_inputs, shape.d, stride}, "dense");
+  const auto inputs_on = [&](Place place) { return MatrixView<const T>{inputs.on(place), n_inputs, shape.d, stride}; };
+  compare(checks, shape, problem, inputs_on, "dense");
 }
 
 // Rows of the inputs are empty, hold one number, a few, or every column.
@@ -69,7 +77,7 @@ void check_csr(Checks& checks, const Shape& shape, Data data) {
   for (int64_t r = 0; r < 37; ++r) degrees.push_back(shape.d * (r % 4) / 3);
   const Csr<T> inputs = make_csr<T>(degrees, shape.d, data, random);
   Problem<T> problem(shape, 37, data, random);
-  compare(checks, shape, problem, inputs.view(), "csr");
+  compare(checks, shape, problem, [&](Place place) { return inputs.on(place); }, "csr");
 }
 
 template <typename T>

@@ -1,5 +1,6 @@
 // The CUDA twin of propagate against the CPU twin.
 #include "../ops/propagate.h"
+
 #include "check.h"
 #include "propagate.cuh"
 
@@ -37,14 +38,16 @@ void check(Checks& checks, const Shape& shape, Data data, std::initializer_list<
   const Csr<T> a = make_csr<T>(shape.degrees, shape.n_cols, data, random);
   const int64_t stride = shape.width + shape.padding, n_rows = int64_t(shape.degrees.size());
   Array<T> x = random.numbers<T>(shape.n_cols * stride, data, shape.offset);
-  const MatrixView<const T> x_view{x.data(), shape.n_cols, shape.width, stride};
+  const auto x_on = [&](Place place) { return MatrixView<const T>{x.on(place), shape.n_cols, shape.width, stride}; };
   Array<T> want(n_rows * stride, kUnwritten<T>, shape.offset), first = want;
-  propagate_cpu(kSerial, a.view(), x_view, {want.data(), n_rows, shape.width, stride});
+  propagate_cpu(kSerial, a.on(Place::kHost), x_on(Place::kHost), {want.data(), n_rows, shape.width, stride});
   bool is_first = true;
   for (unsigned seed : seeds) {
     emulator::schedule_seed = seed;
     Array<T> got(n_rows * stride, kUnwritten<T>, shape.offset);
-    launch_propagate(a.view(), x_view, {got.data(), n_rows, shape.width, stride}, nullptr, shape.limits);
+    launch_propagate(a.on(Place::kDevice), x_on(Place::kDevice), {got.on(Place::kDevice), n_rows, shape.width, stride},
+                     nullptr, shape.limits);
+    got.fetch();
     const std::string name = std::string(name_of<T>()) + " width " + std::to_string(shape.width) + " rows " +
                              std::to_string(n_rows) + " padding " + std::to_string(shape.padding);
     checks.expect(
@@ -99,9 +102,10 @@ void infinities_stay_put(Checks& checks) {
     Array<float> x = random.numbers<float>(50 * width, Data::kIntegers), want(4 * width), got(4 * width);
     x[0] = INFINITY;
     x[49 * width + 1] = NAN;
-    const MatrixView<const float> x_view{x.data(), 50, width, width};
-    propagate_cpu(kSerial, a.view(), x_view, {want.data(), 4, width, width});
-    launch_propagate(a.view(), x_view, {got.data(), 4, width, width}, nullptr);
+    const auto x_on = [&](Place place) { return MatrixView<const float>{x.on(place), 50, width, width}; };
+    propagate_cpu(kSerial, a.on(Place::kHost), x_on(Place::kHost), {want.data(), 4, width, width});
+    launch_propagate(a.on(Place::kDevice), x_on(Place::kDevice), {got.on(Place::kDevice), 4, width, width}, nullptr);
+    got.fetch();
     checks.expect(same_bits(got, want), "infinities at width " + std::to_string(width));
   }
 }

@@ -1,5 +1,6 @@
 // The CUDA twin of block_cg against the CPU twin, step by step and over whole solves.
 #include "block_cg.cuh"
+
 #include "check.h"
 
 namespace calirare::testing {
@@ -47,6 +48,7 @@ struct Vectors {
         ap(random.numbers<T>(size, Data::kIntegers)),
         x(random.numbers<T>(size, Data::kIntegers)),
         r(random.numbers<T>(size, Data::kIntegers)) {}
+  void fetch() { p.fetch(), ap.fetch(), x.fetch(), r.fetch(); }
 };
 
 template <typename T>
@@ -63,8 +65,9 @@ void check_descend(Checks& checks, int64_t b, int64_t p, GridLimits limits) {
     emulator::schedule_seed = seed;
     Vectors<T> got = start;
     Array<CgColumn> state = mixed_columns(b);
-    launch_cg_descend<T>({state.data(), b, p}, got.p.data(), got.ap.data(), got.x.data(), got.r.data(), nullptr,
-                         limits);
+    launch_cg_descend<T>({state.on(Place::kDevice), b, p}, got.p.on(Place::kDevice), got.ap.on(Place::kDevice),
+                         got.x.on(Place::kDevice), got.r.on(Place::kDevice), nullptr, limits);
+    got.fetch(), state.fetch();
     const std::string name =
         std::string("descend ") + name_of<T>() + " b " + std::to_string(b) + " p " + std::to_string(p);
     checks.expect(same_state(state, want_state, 0.0), name + ": state");
@@ -86,7 +89,9 @@ void check_redirect(Checks& checks, int64_t b, int64_t p, GridLimits limits) {
     emulator::schedule_seed = seed;
     Vectors<T> got = start;
     Array<CgColumn> state = mixed_columns(b);
-    launch_cg_redirect<T>({state.data(), b, p}, got.r.data(), got.x.data(), got.p.data(), nullptr, limits);
+    launch_cg_redirect<T>({state.on(Place::kDevice), b, p}, got.r.on(Place::kDevice), got.x.on(Place::kDevice),
+                          got.p.on(Place::kDevice), nullptr, limits);
+    got.p.fetch(), got.r.fetch(), got.x.fetch(), state.fetch();
     const std::string name =
         std::string("redirect ") + name_of<T>() + " b " + std::to_string(b) + " p " + std::to_string(p);
     checks.expect(same_state(state, want_state, 0.0), name + ": state");
@@ -106,11 +111,15 @@ void check_solve(Checks& checks, int64_t b, int64_t p) {
     for (int64_t i = 0; i < p; ++i) norm += g[j * p + i] * g[j * p + i];
     state[j].threshold = 1e-20 * norm;
   }
-  const CgColumns columns{state.data(), b, p};
+  const Place device = Place::kDevice;
   for (int64_t k = 0; k < 3 * p; ++k) {
-    launch_cg_redirect<double>(columns, r.data(), r.data(), direction.data(), nullptr);
+    const double* residual = r.on(device);
+    launch_cg_redirect<double>({state.on(device), b, p}, residual, residual, direction.on(device), nullptr);
+    direction.fetch(), state.fetch();
     for (int64_t i = 0; i < b * p; ++i) product[i] = double(i % p + 1) * direction[i];
-    launch_cg_descend<double>(columns, direction.data(), product.data(), x.data(), r.data(), nullptr);
+    launch_cg_descend<double>({state.on(device), b, p}, direction.on(device), product.on(device), x.on(device),
+                              r.on(device), nullptr);
+    x.fetch(), r.fetch(), state.fetch();
   }
   for (int64_t j = 0; j < b; ++j) {
     double error = 0, size = 0;
