@@ -1,0 +1,163 @@
+"""Cells are kept and resumed, statistics are right, tables and commands say what was run and what was not."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from scipy.stats import ttest_rel
+from typer.testing import CliRunner
+
+from calirare.errors import InputError
+from calirare.graph import Graph
+from calirare.metrics import macro_ace
+from calirare.paper import cells as module
+from calirare.paper import cli, protocol
+from calirare.paper.cells import cell_path, read_cells, read_probability, run_cells
+from calirare.paper.protocol import Place, places
+from calirare.paper.published import TABLE2
+from calirare.paper.render import Table, write_tables
+from calirare.paper.statistics import Comparison, by_key, compare_with_paper, paired_p, strongest, summarise
+from calirare.paper.table2 import table2
+from calirare.paper.table3 import table3
+
+NAMES = ("uncalibrated", "temperature")
+
+
+def quiet(done: int, total: int, what: str) -> None:
+    assert 0 <= done <= total
+    assert what
+
+
+@pytest.fixture
+def quick_cells(everywhere_small: Graph, monkeypatch: pytest.MonkeyPatch) -> Graph:
+    monkeypatch.setattr(module, "N_FLOOR_DRAWS", 2)
+    monkeypatch.setattr(module, "N_BOOTSTRAP_DRAWS", 5)
+    return everywhere_small
+
+
+def test_cells_are_run_once_and_only_what_is_missing_again(quick_cells: Graph, tmp_path: Path) -> None:
+    where = [Place("cora", 20, 0)]
+    run_cells(tmp_path, where, NAMES, 1, quiet)
+    paths = [cell_path(tmp_path, where[0], name) for name in NAMES]
+    before = [path.read_text() for path in paths]
+    paths[1].unlink()
+    stamp = paths[0].stat().st_mtime_ns
+    run_cells(tmp_path, where, NAMES, 1, quiet)
+    assert paths[0].stat().st_mtime_ns == stamp
+    again = json.loads(paths[1].read_text())
+    assert again["measures"] == json.loads(before[1])["measures"]
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_a_cell_holds_what_it_measured(quick_cells: Graph, tmp_path: Path) -> None:
+    where = [Place("cora", 20, 0)]
+    run_cells(tmp_path, where, ("uncalibrated",), 1, quiet)
+    (cell,) = read_cells(tmp_path, where, NAMES)
+    p = read_probability(tmp_path, where[0], "uncalibrated")
+    y = quick_cells.y[quick_cells.split.test]  # type: ignore[index,union-attr]
+    again = float(macro_ace(torch.stack([1 - p, p], 1), y))
+    assert cell["measures"]["macro_ace"] == pytest.approx(again, abs=1e-5)
+    assert set(cell["intervals"]) == {"ace_minority", "macro_ace", "ece"}
+    assert "probability" not in cell
+
+
+def cell(method: str, seed: int, dataset: str = "cora", rate: int = 20, **measures: float) -> module.Cell:
+    names = (*protocol.MEASURES, "ace_minority_noise_floor", "macro_ace_noise_floor", "ece_noise_floor")
+    filled = dict.fromkeys(names, 0.5) | measures
+    return {
+        "method": method,
+        "dataset": dataset,
+        "label_rate": rate,
+        "seed": seed,
+        "measures": filled,
+        "numbers": {},
+        "seconds": 1.0,
+    }
+
+
+def test_means_paired_tests_and_the_strongest_rival() -> None:
+    first, second = (0.10, 0.12, 0.14), (0.13, 0.14, 0.18)
+    groups = by_key(
+        [cell("ours", s, macro_ace=v) for s, v in enumerate(first)]
+        + [cell("temperature", s, macro_ace=v) for s, v in enumerate(second)]
+        + [cell("matrix", s, macro_ace=0.9) for s in range(3)]
+    )
+    ours, theirs = groups["cora", 20, "ours"], groups["cora", 20, "temperature"]
+    summary = summarise(ours.values(), "macro_ace")
+    assert (summary.mean, summary.std, summary.n) == (pytest.approx(0.12), pytest.approx(0.02), 3)
+    assert paired_p(ours, theirs, "macro_ace") == pytest.approx(float(ttest_rel(first, second).pvalue))
+    assert math.isnan(paired_p({0: ours[0]}, theirs, "macro_ace"))
+    assert math.isnan(paired_p(ours, ours, "macro_ace"))
+    assert strongest(groups, "cora", 20, ("temperature", "matrix", "beta"), "macro_ace") == "temperature"
+    assert strongest(groups, "cora", 20, ("temperature", "matrix"), "recall") in ("temperature", "matrix")
+    assert strongest(groups, "cora", 30, ("temperature",), "macro_ace") == ""
+
+
+def test_a_cell_is_lost_by_one_measure() -> None:
+    paper = {"recall": 0.8, "macro_f1": 0.8, "ace_minority": 0.1, "macro_ace": 0.1}
+    better = {"recall": 0.8, "macro_f1": 0.81, "ace_minority": 0.09, "macro_ace": 0.09}
+    assert Comparison("cora", 20, better, paper, 1).lost == []
+    assert Comparison("cora", 20, paper, paper, 1).lost == ["ace_minority", "macro_ace"]
+    assert Comparison("cora", 20, better | {"recall": 0.79}, paper, 1).lost == ["recall"]
+    (one,) = compare_with_paper(by_key([cell("ours", 0, **better)]))
+    assert one.paper == TABLE2["cora", 20, "ours"]
+
+
+def test_table_2_in_all_formats_says_what_was_not_run(tmp_path: Path) -> None:
+    cells = [cell(name, s) for name in ("uncalibrated", "temperature", "ours", "ours_population") for s in range(2)]
+    paths = table2(cells, {"pubmed": "a file is missing"}, tmp_path)
+    text = (tmp_path / "table2.md").read_text()
+    assert "pubmed: not run. a file is missing" in text
+    assert "71.54" in text
+    assert "0 of 1 cells won" in text
+    assert {path.suffix for path in paths} == {".md", ".tex", ".json", ".csv"}
+    assert r"\begin{tabular}" in (tmp_path / "table2.tex").read_text()
+    data = json.loads((tmp_path / "table2.json").read_text())
+    assert data["Table 2: ours beside the paper's"][0]["seeds"] == [0, 1]
+    table3([cell("gat", 0), cell("uncalibrated", 0)], {}, tmp_path)
+    assert "78.79" in (tmp_path / "table3.md").read_text()  # GAT-CS on Cora, printed as 63.04, as macro-F1
+
+
+def test_tables_escape_what_their_format_reserves(tmp_path: Path) -> None:
+    table = Table("t", ["a_b", "c"], [["50 %", "x|y"]])
+    write_tables([table], tmp_path, "t")
+    assert r"50 \%" in table.latex()
+    assert r"a\_b" in table.latex()
+    assert "x/y" in table.markdown()
+    with (tmp_path / "t.csv").open(encoding="utf-8") as file:
+        assert list(csv.reader(file)) == [["a_b", "c"], ["50 %", "x|y"]]
+
+
+def test_places_are_checked() -> None:
+    assert len(places(("cora", "dblp"), (20, 40), 3)) == 12
+    with pytest.raises(InputError, match="dataset must be one of cora"):
+        Place("karate", 20, 0)
+    with pytest.raises(InputError, match="label rate must be one of 20, 30, 40"):
+        Place("cora", 25, 0)
+
+
+def test_the_command_takes_words_after_one_option(quick_cells: Graph, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(protocol, "why_not_run", lambda name: "its file is missing" if name == "pubmed" else "")
+    words = ["table2", "--datasets", "cora", "pubmed", "--label-rates", "20", "30", "--seeds", "1"]
+    options = [*words, "--methods", "uncalibrated,temperature", "--out", str(tmp_path)]
+    result = CliRunner().invoke(cli.app, options)
+    assert result.exit_code == 0, result.output
+    assert len(list((tmp_path / "cells").rglob("*.json"))) == 4
+    assert "pubmed: not run. its file is missing" in (tmp_path / "table2.md").read_text()
+
+
+def test_the_command_refuses_what_it_does_not_know(everywhere_small: Graph, tmp_path: Path) -> None:
+    for options, what in (
+        (["--methods", "other"], "must be among"),
+        (["--label-rates", "many"], "whole numbers"),
+        (["--seeds", "0"], "at least 1"),
+        (["--datasets", "karate"], "must be one of"),
+    ):
+        result = CliRunner().invoke(cli.app, ["table2", "--datasets", "cora", *options, "--out", str(tmp_path)])
+        assert isinstance(result.exception, InputError)
+        assert what in str(result.exception)
