@@ -36,7 +36,7 @@ def propagate(a: Csr, x: Tensor) -> Tensor:
         TypeError: `a` is not a Csr or `x` has another dtype.
         ValueError: shapes or devices do not fit.
 
-    Precision: sums over a row in the dtype of `x`, in stored order; two runs agree bit for bit.
+    Precision: sums over a row in the dtype of `x`, in a fixed order; two runs agree bit for bit.
     Cost: nnz * d multiply-adds; no scratch.
 
     Example:
