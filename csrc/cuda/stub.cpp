@@ -22,12 +22,12 @@ int cuda_device_count(std::string* reason) {
   return 0;
 }
 
-#define CALIRARE_STUB(T)                                                                                            \
-  void propagate_cuda(int, void*, CsrView<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }                     \
-  void node_gradients_cuda(int, void*, GradientFactors<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }        \
-  void node_gradients_cuda(int, void*, GradientFactors<T>, CsrView<T>, MatrixView<T>) { refuse(); }                 \
-  void cg_descend_cuda(int, void*, CgColumns, const T*, const T*, T*, T*) { refuse(); }                             \
-  void cg_redirect_cuda(int, void*, CgColumns, const T*, const T*, T*) { refuse(); }                                \
+#define CALIRARE_STUB(T)                                                                                     \
+  void propagate_cuda(int, void*, CsrView<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }              \
+  void node_gradients_cuda(int, void*, GradientFactors<T>, MatrixView<const T>, MatrixView<T>) { refuse(); } \
+  void node_gradients_cuda(int, void*, GradientFactors<T>, CsrView<T>, MatrixView<T>) { refuse(); }          \
+  void cg_descend_cuda(int, void*, CgColumns, const T*, const T*, T*, T*) { refuse(); }                      \
+  void cg_redirect_cuda(int, void*, CgColumns, const T*, const T*, T*) { refuse(); }                         \
   void jackknife_interval_cuda(int, void*, MatrixView<const T>, const T*, const double*, T*, int32_t*) { refuse(); }
 CALIRARE_STUB(float)
 CALIRARE_STUB(double)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from calirare.errors import InputError
+from calirare.paper.cli import app as paper_app
 
 DEBUG = "--debug"
 INTERRUPTED = 130  # a shell's code for Ctrl-C
@@ -22,6 +23,8 @@ app = typer.Typer(
     help="Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs.",
     epilog="Every command takes --debug, which shows the whole traceback of an error.",
 )
+
+app.add_typer(paper_app, name="paper")
 
 Run = Annotated[Path, typer.Option("--run", help="Folder written by `calirare train`.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
