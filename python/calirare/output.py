@@ -28,10 +28,11 @@ def fresh_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
     Raises:
         InputError: the folder exists and must not be replaced, is no run, or cannot be written.
     """
-    where = path.resolve()
-    _check_free(where, path, overwrite)
-    made = [folder for folder in where.parents if not folder.exists()]
+    made: list[Path] = []
     try:
+        where = path.resolve()
+        _check_free(where, path, overwrite)
+        made += [folder for folder in where.parents if not folder.exists()]
         where.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{where.name}.", suffix=".partial", dir=where.parent))
     except OSError as error:
@@ -96,8 +97,9 @@ def fresh_files(folder: Path, what: str) -> Iterator[Path]:
     Raises:
         InputError: a file cannot be written.
     """
-    made = [f for f in (folder, *folder.parents) if not f.exists()]
+    made: list[Path] = []
     try:
+        made += [f for f in (folder, *folder.parents) if not f.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=".", suffix=".partial", dir=folder))
     except OSError as error:

@@ -252,7 +252,7 @@ def load_run(folder: str | Path) -> LoadedRun:
         damping = float(facts["damping"])
         scaling = cast(Normalisation, facts["feature_normalisation"])
         labelled, graph = tensors["labelled"], str(facts["graph"])
-    except (SafetensorError, LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+    except (OSError, SafetensorError, LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise InputError(
             f"run {folder}: model.safetensors is damaged or was written by another version: {reason}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -293,6 +295,35 @@ def test_a_folder_that_cannot_be_made_leaves_nothing(number, graph_file, tmp_pat
     said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "deep" / "runs" / "a")
     assert f"cannot be written: {os.strerror(number)}" in assert_one_sentence(said)
     assert list(tmp_path.iterdir()) == []
+
+
+@contextmanager
+def unprivileged(folder: Path) -> Iterator[None]:
+    """Root may write everywhere: a test run by root is somebody else for a while, who can reach `folder`."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for path in (folder, *list(folder.parents)[:2]):
+        path.chmod(0o755)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o555], ids=["closed", "read only"])
+def test_a_folder_without_permission(mode, graph_file, tmp_path):
+    # Once before, so that everything is imported that somebody else may not read.
+    assert call("train", "--dataset", tmp_path / "none.npz", "--out", tmp_path / "run").code == 2
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    theirs.chmod(mode)
+    with unprivileged(tmp_path):
+        said = call("train", "--dataset", graph_file, *QUICK, "--out", theirs / "runs" / "a")
+    theirs.chmod(0o755)
+    assert "cannot be written: Permission denied" in assert_one_sentence(said)
+    assert list(theirs.iterdir()) == []
 
 
 def test_out_may_be_a_link_to_a_place_elsewhere(graph_file, tmp_path):

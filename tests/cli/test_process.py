@@ -1,0 +1,80 @@
+"""The command as the shell runs it: a process of its own, few of them because each imports torch."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.helpers.command import QUICK
+
+COMMAND = (sys.executable, "-m", "calirare")
+SILENT = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+
+
+def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, env=SILENT, timeout=120, **options
+    )
+
+
+@pytest.mark.slow
+def test_bad_input_is_code_2_and_one_sentence(tmp_path):
+    done = run("train", "--dataset", "none.npz", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("calirare: none.npz")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
+def test_a_stopped_run_leaves_nothing(number, graph_file, tmp_path):
+    options = ("--epochs", "100000", "--out", tmp_path / "runs" / "a")
+    process = subprocess.Popen(
+        [*COMMAND, "train", "--dataset", str(graph_file), *map(str, options)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=SILENT,
+    )
+    until = time.monotonic() + 100
+    while not list(tmp_path.glob("runs/.a.*.partial")) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert list(tmp_path.glob("runs/.a.*.partial")), "the run has begun"
+    time.sleep(0.5)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert out == ""
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [2_000, 20_000])
+def test_a_write_that_really_fails_leaves_nothing(limit, graph_file, tmp_path):
+    # The system refuses to let any file grow beyond the limit, as it would on a full disk.
+    done = run(
+        *("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "runs" / "a"),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "nothing was kept" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_is_no_trouble(tmp_path):
+    line = f"{sys.executable} -m calirare datasets --root {tmp_path} | head -n 1"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=SILENT, timeout=120)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr

@@ -1,0 +1,121 @@
+"""From an edge table and a node table to a run's folder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.tasks import rare_task
+
+NAMES = np.array([f"p{i:03d}" for i in range(260)])
+
+
+def write_tables(folder, suffix=".csv", **columns):
+    """Writes the task as tables: nodes by name, classes by name, one direction of each edge."""
+    graph = rare_task()
+    rows, cols = graph.adjacency.rows().numpy(), graph.adjacency.indices.numpy()
+    once = rows < cols
+    edges = pd.DataFrame({"source": NAMES[rows[once]], "target": NAMES[cols[once]]})
+    part = np.full(260, "", dtype=object)
+    for name in ("train", "val", "test"):
+        part[getattr(graph.split, name).numpy()] = name
+    nodes = pd.DataFrame(graph.x.numpy(), columns=[f"f{i}" for i in range(6)])
+    nodes = nodes.assign(node=NAMES, label=np.where(graph.y.numpy() == 1, "fraud", "fine"), split=part, **columns)
+    for name, table in (("edges", edges), ("nodes", nodes)):
+        path = folder / f"{name}{suffix}"
+        table.to_parquet(path) if suffix == ".parquet" else table.to_csv(path, index=False)
+    return folder / f"edges{suffix}"
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
+def test_tables_train_and_give_the_users_names_back(suffix, tmp_path, graph_file):
+    edges = write_tables(tmp_path, suffix)
+    options = ("--dataset", edges, "--minority", "fraud", "--symmetrize", *QUICK)
+    said = call("train", *options, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    table = pd.read_csv(tmp_path / "run" / "predictions.csv")
+    assert table["node"].tolist() == NAMES.tolist()
+    # The same graph as an archive gives the same numbers.
+    assert call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "npz").code == 0
+    own = pd.read_csv(tmp_path / "npz" / "predictions.csv")
+    assert table["p_calibrated"].tolist() == own["p_calibrated"].tolist()
+    assert table["split"].tolist() == own["split"].tolist()
+    # And the run finds its tables again.
+    said = call("eice", "--run", tmp_path / "run", "--nodes", "all")
+    assert said.code == 0, said.err
+    ice = pd.read_parquet(tmp_path / "run" / "predictions.parquet")["ice"].astype(np.float64)
+    assert f"EICE         {ice.mean():.6f}" in said.out
+
+
+def test_unlabelled_nodes_are_predicted_too(tmp_path):
+    edges = write_tables(tmp_path)
+    nodes = pd.read_csv(tmp_path / "nodes.csv")
+    nodes.loc[nodes["split"].isna(), "label"] = np.nan
+    nodes.to_csv(tmp_path / "nodes.csv", index=False)
+    said = call("train", "--dataset", edges, "--minority", "fraud", "--symmetrize", *QUICK, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    table = pd.read_csv(tmp_path / "run" / "predictions.csv")
+    assert (table.loc[table["split"] == "unused", "y"] == -1).all()
+    assert table["p_calibrated"].notna().all()
+
+
+def test_other_columns_can_be_named(tmp_path):
+    edges = write_tables(tmp_path)
+    nodes = pd.read_csv(tmp_path / "nodes.csv").rename(columns={"label": "kind"})
+    nodes.to_csv(tmp_path / "people.csv", index=False)
+    table = pd.read_csv(edges)
+    table.assign(strength=2.0).to_csv(edges, index=False)
+    options = ("--features", tmp_path / "people.csv", "--label", "kind", "--weight", "strength", "--symmetrize")
+    said = call("train", "--dataset", edges, *options, "--minority", "fraud", *QUICK, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "adjacency must be symmetric"),
+        (("--symmetrize", "--minority", "thief"), "no class 'thief'; the classes are 0 (fine), 1 (fraud)"),
+        (("--symmetrize", "--label", "kind"), "there is no column 'kind'"),
+        (("--symmetrize", "--weight", "w"), "there is no column 'w'"),
+        (("--symmetrize", "--features", "none.csv"), "none.csv"),
+        (("--symmetrize",), "the rare class must be named, the classes are fine (182 nodes), fraud (78 nodes)"),
+    ],
+)
+def test_what_the_tables_lack_is_said(options, message, tmp_path):
+    edges = write_tables(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    said = call("train", "--dataset", edges, *options, *QUICK, "--out", tmp_path / "run")
+    assert message in assert_one_sentence(said)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("edges", lambda text: text + "p001,nobody\n", "names node 'nobody', which has no row in the node table"),
+        ("edges", lambda text: text + "p001,\n", "'target' is empty in line"),
+        ("edges", lambda text: text + "p003,p003\n", "edges must not join a node to itself"),
+        ("edges", lambda text: text + text.splitlines()[1] + "\n", "edges must be listed once"),
+        ("edges", lambda text: "source\n", "edge table must have two columns"),
+        ("edges", lambda text: "", "cannot be read"),
+        (
+            "nodes",
+            lambda text: text.replace("fraud", "", 1).replace("p000", "p001", 1),
+            "lists node p001 more than once",
+        ),
+        ("nodes", lambda text: text.replace(",train", ",training", 1), "must hold train, val, test or nothing"),
+        ("nodes", lambda text: text.splitlines()[0] + "\n", "has a header but no rows"),
+        ("nodes", lambda text: text[:200], "nodes.csv"),
+    ],
+)
+def test_a_damaged_table_is_one_sentence(name, change, message, tmp_path):
+    edges = write_tables(tmp_path)
+    path = tmp_path / f"{name}.csv"
+    path.write_text(change(path.read_text()))
+    before = sorted(tmp_path.iterdir())
+    options = ("--symmetrize", "--minority", "fraud", *QUICK)
+    said = call("train", "--dataset", edges, *options, "--out", tmp_path / "run")
+    assert message in assert_one_sentence(said)
+    assert sorted(tmp_path.iterdir()) == before
