@@ -22,7 +22,7 @@ from calirare.paper.protocol import Place, places
 from calirare.paper.published import TABLE2
 from calirare.paper.render import Table, write_tables
 from calirare.paper.statistics import Comparison, by_key, compare_with_paper, paired_p, strongest, summarise
-from calirare.paper.table2 import table2
+from calirare.paper.table2 import reproduced_table, table2
 from calirare.paper.table3 import table3
 
 NAMES = ("uncalibrated", "temperature")
@@ -121,6 +121,16 @@ def test_table_2_in_all_formats_says_what_was_not_run(tmp_path: Path) -> None:
     assert data["Table 2: ours beside the paper's"][0]["seeds"] == [0, 1]
     table3([cell("gat", 0), cell("uncalibrated", 0)], {}, tmp_path)
     assert "78.79" in (tmp_path / "table3.md").read_text()  # GAT-CS on Cora, printed as 63.04, as macro-F1
+
+
+def test_rows_two_standard_deviations_off_are_named() -> None:
+    paper = TABLE2["cora", 20, "uncalibrated"]
+    near = {"recall": paper["recall"], "macro_f1": paper["macro_f1"], "ace_minority": 0.1515}
+    cells = [
+        cell("uncalibrated", s, **{m: v + 0.01 * s for m, v in near.items()}, macro_ace=0.2 + 0.01 * s) for s in (0, 1)
+    ]
+    (row,) = reproduced_table(by_key(cells)).rows
+    assert row[-1] == "macro_ace +0.095"  # .205 - .1104, with a standard deviation of .007
 
 
 def test_tables_escape_what_their_format_reserves(tmp_path: Path) -> None:
