@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +91,7 @@ class Settings:
             raise InputError(f"setting seed must be from 0 to 2^63 - 1, got {self.seed}")
         _one_of("method", self.method, METHODS)
         _one_of("target", self.target, TARGETS)
-        if not (self.device in ("auto", "cpu", "cuda") or self.device.startswith("cuda:")):
+        if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):
             raise InputError(f"setting device must be auto, cpu, cuda or cuda:N, got {self.device!r}")
         if self.epochs != "auto" and not (isinstance(self.epochs, int) and self.epochs >= 1):
             raise InputError(f"setting epochs must be auto or a whole number of at least 1, got {self.epochs!r}")

@@ -22,7 +22,7 @@ class Reporter:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self._console = Console(stderr=True)
+        self._console = Console(stderr=True, markup=False, emoji=False, highlight=False)
         self._started = time.perf_counter()
         self._shown: dict[str, int] = {}
         self._tasks: dict[str, TaskID] = {}
@@ -46,7 +46,7 @@ class Reporter:
     def say(self, line: str) -> None:
         """Shows and logs one line."""
         self.log(line)
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(line, soft_wrap=True)
 
     def log(self, line: str) -> None:
         """Logs one line without showing it."""

@@ -64,6 +64,7 @@ def test_bad_usage_is_one_sentence(arguments, message, tmp_path, monkeypatch):
         ("--method", "magic", "method must be one of jackknife, calirare, ts, uncalibrated"),
         ("--target", "everyone", "target must be one of balanced, population"),
         ("--device", "tpu", "device must be auto, cpu, cuda or cuda:N"),
+        ("--device", "cuda:x", "device must be auto, cpu, cuda or cuda:N"),
         ("--split", "secret", "split must be public or random"),
         ("--duplicates", "maybe", "duplicates must be one of error, drop, sum"),
         ("--self-loops", "maybe", "self_loops must be one of error, drop, keep"),

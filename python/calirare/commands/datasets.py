@@ -27,7 +27,7 @@ def run_datasets(root: str | None) -> None:
             row.split,
             found,
         )
-    console = Console(width=None if Console().is_terminal else 120)
+    console = Console(width=None if Console().is_terminal else 120, markup=False, emoji=False)
     console.print(table, highlight=False)
     for row in rows:
         if row.found is not None:

@@ -119,7 +119,7 @@ def print_summary(outcome: Outcome, metrics: dict[str, Any]) -> None:
         table.add_row(label, *cells)
     eice = {"raw": metrics["eice"]["before"], target: metrics["eice"]["after"]}
     table.add_row("EICE, all nodes", *(f"{eice[side]:.3f}" if side in eice else "" for side, _ in sides))
-    console = Console(width=None if Console().is_terminal else 120)
+    console = Console(width=None if Console().is_terminal else 120, markup=False, emoji=False)
     console.print(table, highlight=False)
     print("floor: what a perfectly calibrated model scores on as many nodes by chance")
     if len(sides) > 1:
