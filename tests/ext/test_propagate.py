@@ -57,21 +57,21 @@ def test_random_problems(n_rows, n_cols, nnz, width, seed):
 
 
 def test_rows_further_apart_than_2_to_the_31_elements(device):
-    """Row r of x starts at r * 2^20 elements, beyond what 32 bits can address."""
-    stride, n = 2**20, 2050
-    x = far_apart(n, 5, stride, torch.float32, device)
-    x[n - 1] = torch.arange(1.0, 6.0, device=device)
+    """Row r of x starts at r * 2^20 elements, beyond what 32 bits can address; 215 columns use every tile width."""
+    n, width = 2050, 215
+    x = far_apart(n, width, 2**20, torch.float32, device)
+    x[n - 1] = torch.arange(width, device=device)
     a = Csr.from_coo(torch.tensor([0, 1]), torch.tensor([n - 1, 0]), torch.tensor([2.0, 1.0]), (2, n)).to(device)
-    assert propagate(a, x).tolist() == [[2.0, 4.0, 6.0, 8.0, 10.0], [0.0] * 5]
+    assert propagate(a, x).tolist() == [[2.0 * c for c in range(width)], [0.0] * width]
 
 
 def test_output_further_apart_than_2_to_the_31_elements(device):
-    n = 2050
-    out = far_apart(n, 3, 2**20, torch.float32, device)
+    n, width = 2050, 215
+    out = far_apart(n, width, 2**20, torch.float32, device)
     a = Csr.from_coo(torch.tensor([n - 1]), torch.tensor([0]), torch.tensor([2.0]), (n, 1)).to(device)
-    _C.propagate_out(compiled(a), torch.tensor([[1.0, 2.0, 3.0]], device=device), out)
-    assert out[n - 1].tolist() == [2.0, 4.0, 6.0]
-    assert out[0].tolist() == [0.0, 0.0, 0.0]
+    _C.propagate_out(compiled(a), torch.arange(width, dtype=torch.float32, device=device)[None], out)
+    assert out[n - 1].tolist() == [2.0 * c for c in range(width)]
+    assert not bool(out[0].any())
 
 
 def test_out_keeps_what_lies_between_its_rows(dtype, device):
