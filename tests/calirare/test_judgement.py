@@ -1,0 +1,96 @@
+"""What metrics.json says of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import calirare
+from calirare.judgement import judge, judged_logits, judged_nodes
+from calirare.metrics import calibration_report
+from tests.helpers.tasks import rare_task
+
+NONE = torch.zeros(0, dtype=torch.int64)
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    return calirare.train(rare_task(), epochs=30, folds=2)
+
+
+def test_the_test_nodes_judge(outcome):
+    metrics = judge(outcome)
+    test = outcome.graph.split.test
+    y = outcome.graph.y[test]
+    assert (metrics["judged_on"], metrics["n_judged"], metrics["n_judged_rare"]) == ("test", 100, int((y == 1).sum()))
+    assert metrics["report"]["raw"] == calibration_report(outcome.probabilities()[test], y)
+    for target in ("balanced", "population"):
+        assert metrics["report"][target] == calibration_report(outcome.probabilities(target)[test], y)
+    assert metrics["eice"] == {"before": outcome.eice_before, "after": outcome.jackknife.eice}
+
+
+def test_coverage_counts_labels_within_the_intervals(outcome):
+    told = judge(outcome)["interval_coverage"]
+    test = outcome.graph.split.test
+    y, low, high = (x[test].numpy() for x in (outcome.graph.y, outcome.jackknife.lower, outcome.jackknife.upper))
+    held = (low <= y) & (y <= high)
+    assert told["wanted"] == 0.9
+    for name, chosen in (("all", y >= 0), ("rare", y == 1), ("rest", y == 0)):
+        assert told[name] == pytest.approx(float(np.mean(held[chosen])), rel=1e-6, abs=0)
+
+
+def test_it_is_plain_and_says_no_time(outcome):
+    text = json.dumps(judge(outcome), sort_keys=True)
+    assert json.loads(text) == judge(outcome)
+    assert "second" not in text
+
+
+@pytest.mark.parametrize("kept", ["none", "only the rest"])
+def test_without_rare_test_nodes_the_labels_judge_by_leave_one_out(kept):
+    graph = rare_task()
+    test = graph.split.test
+    test = NONE if kept == "none" else test[graph.y[test] == 0]
+    outcome = calirare.train(graph.with_split(dataclasses.replace(graph.split, test=test)), epochs=12, folds=0)
+    judged_on, nodes = judged_nodes(outcome)
+    assert judged_on == "leave-one-out"
+    assert torch.equal(nodes, outcome.fit.nodes)
+    logits = judged_logits(outcome, judged_on, nodes)
+    assert torch.equal(logits, outcome.jackknife.own_loo_logits)
+    metrics = judge(outcome)
+    assert metrics["n_judged"] == 150
+    assert metrics["report"]["raw"] == calibration_report(torch.softmax(logits, 1), graph.y[nodes])
+
+
+def test_unlabelled_test_nodes_do_not_judge():
+    graph = rare_task()
+    y = graph.y.clone()
+    y[graph.split.test[:30]] = -1
+    # A split may not hold unlabelled nodes, so they leave it.
+    split = dataclasses.replace(graph.split, test=graph.split.test[30:])
+    other = calirare.Graph(graph.adjacency, graph.x, y, split=split)
+    assert judge(calirare.train(other, epochs=5, folds=0))["n_judged"] == 70
+
+
+def test_more_than_two_classes_are_judged_by_the_predicted_one():
+    graph = rare_task(n_classes=3)
+    outcome = calirare.train(graph, epochs=12, folds=0)
+    metrics = judge(outcome)
+    test = graph.split.test
+    right = (outcome.probabilities("balanced")[test].argmax(1) == graph.y[test]).double()
+    low, high = outcome.jackknife.lower[test], outcome.jackknife.upper[test]
+    held = ((low <= right) & (right <= high)).double()
+    assert metrics["interval_coverage"]["all"] == pytest.approx(float(held.mean()), rel=1e-6, abs=0)
+    assert metrics["graph"]["rare_share"] is None
+
+
+@pytest.mark.parametrize(("method", "sides"), [("ts", {"raw", "balanced", "population"}), ("uncalibrated", {"raw"})])
+def test_every_method_is_judged(method, sides):
+    metrics = judge(calirare.train(rare_task(), method=method, epochs=5))
+    assert set(metrics["report"]) == sides
+    assert set(metrics["calibrators"]) == sides - {"raw"}
+    assert metrics["agreement"] is None
+    assert metrics["graph"]["labels_trained_on"] == 40

@@ -1,0 +1,297 @@
+"""calirare.train: every method, its fallbacks and what it says of them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import calirare
+from calirare import Settings
+from calirare.calibration import AffineCalibrator, JackknifeCalibrator
+from calirare.crossfit import cross_fitted_logits
+from calirare.errors import InputError
+from calirare.jackknife import jackknife
+from calirare.splits import Split
+from tests.helpers.tasks import rare_task
+from tests.helpers.tolerance import assert_identical
+
+QUICK = {"epochs": 12, "folds": 0}
+NONE = torch.zeros(0, dtype=torch.int64)
+
+
+def with_parts(graph, **parts):
+    return graph.with_split(dataclasses.replace(graph.split, **parts))
+
+
+def test_the_default_trains_and_calibrates_on_all_labels():
+    graph = rare_task()
+    outcome = calirare.train(graph, **QUICK)
+    assert torch.equal(outcome.fit.nodes, torch.cat([graph.split.train, graph.split.val]))
+    assert set(outcome.calibrators) == {"balanced", "population"}
+    assert outcome.calibrator is outcome.calibrators["balanced"]
+    assert_identical(outcome.logits, outcome.model.logits(graph))
+    assert_identical(outcome.probabilities(), torch.softmax(outcome.logits, 1))
+    assert_identical(outcome.probabilities("population"), outcome.calibrators["population"].transform(outcome.logits))
+    assert not outcome.model.training
+    assert set(outcome.seconds) == {"train", "predict", "check", "leave one out", "calibrate", "jackknife"}
+    assert outcome.agreement is None, "folds=0"
+    assert outcome.notes == []
+
+
+def test_the_map_is_fitted_on_leave_one_out_logits_of_the_validation_nodes():
+    graph = rare_task()
+    outcome = calirare.train(graph, **QUICK)
+    own = outcome.jackknife.own_loo_logits[40:].double()
+    labels = graph.y[graph.split.val]
+    fitted = JackknifeCalibrator(target="balanced").fit(own, labels).state()["map"]
+    got = outcome.calibrators["balanced"].state()["map"]
+    # The pipeline's leave-one-out logits are float64, the result's float32.
+    assert got["scale"] == pytest.approx(fitted["scale"], rel=1e-4, abs=0)
+    assert got["bias"][1] == pytest.approx(fitted["bias"][1], rel=1e-3, abs=1e-4)
+    in_sample = JackknifeCalibrator(target="balanced").fit(outcome.logits[graph.split.val], labels).state()["map"]
+    assert abs(got["scale"] - in_sample["scale"]) > 0.01 * got["scale"], "in-sample logits give another map"
+
+
+def test_the_jackknife_is_that_of_the_public_function():
+    graph = rare_task()
+    outcome = calirare.train(graph, target="population", coverage=0.8, **QUICK)
+    damping = outcome.jackknife.diagnostics["damping"]
+    again = jackknife(outcome.fit, graph, coverage=0.8, damping=damping, calibrator=outcome.calibrators["population"])
+    for name in ("lower", "upper", "uncertainty", "confidence", "ice"):
+        assert_identical(getattr(outcome.jackknife, name), getattr(again, name), name)
+    assert_identical(outcome.jackknife.confidence, outcome.probabilities("population").max(1).values)
+
+
+def test_eice_before_is_about_the_uncalibrated_confidence():
+    outcome = calirare.train(rare_task(), **QUICK)
+    raw = torch.softmax(outcome.logits, 1).max(1).values
+    want = float((outcome.jackknife.uncertainty - raw).abs().double().mean())
+    assert outcome.eice_before == pytest.approx(want, rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("method", ["ts", "uncalibrated", "calirare"])
+def test_the_other_methods_train_on_the_training_labels(method):
+    graph = rare_task()
+    outcome = calirare.train(graph, method=method, epochs=60)
+    assert torch.equal(outcome.fit.nodes, graph.split.train)
+    assert outcome.agreement is None
+    assert bool(outcome.calibrators) == (method == "ts")
+    if method == "ts":
+        val = graph.split.val
+        for target, got in outcome.calibrators.items():
+            want = AffineCalibrator(with_bias=False, target=target).fit(outcome.logits[val], graph.y[val])
+            assert got.state() == want.state()
+            assert not any(got.state()["bias"])
+    else:
+        assert outcome.calibrator is None
+        assert_identical(outcome.probabilities("balanced"), outcome.probabilities())
+
+
+def test_algorithm_2_differs_from_plain_training_and_says_when_it_does_not():
+    graph = rare_task()
+    plain = calirare.train(graph, method="uncalibrated", epochs=60)
+    eice = calirare.train(graph, method="calirare", epochs=60)
+    assert not torch.equal(plain.logits, eice.logits)
+    assert eice.notes == []
+    short = calirare.train(graph, method="calirare", epochs=50)
+    assert short.notes == ["the EICE term counts from epoch 51 on, so 50 epochs trained without it"]
+
+
+@pytest.mark.parametrize("method", ["ts", "calirare"])
+def test_methods_that_need_validation_nodes_refuse_without(method):
+    with pytest.raises(InputError, match=f"method {method} needs validation nodes"):
+        calirare.train(with_parts(rare_task(), val=NONE), method=method, **QUICK)
+
+
+def test_without_validation_nodes_the_training_nodes_stand_in_with_a_note():
+    outcome = calirare.train(with_parts(rare_task(), val=NONE), **QUICK)
+    assert outcome.fit.nodes.numel() == 40
+    assert any("no validation nodes: the map was fitted on the training nodes" in note for note in outcome.notes)
+    assert any("only 20 calibration nodes of the rarest class" in note for note in outcome.notes)
+    assert torch.isfinite(outcome.probabilities("balanced")).all()
+
+
+def test_few_rare_validation_nodes_fall_back_to_a_temperature_with_a_note():
+    graph = rare_task()
+    val = graph.split.val
+    few = torch.cat([val[graph.y[val] == 0], val[graph.y[val] == 1][:7]])
+    outcome = calirare.train(with_parts(graph, val=few), **QUICK)
+    assert outcome.notes == [
+        "only 7 calibration nodes of the rarest class (25 wanted): a temperature with a prior replaces the Platt map"
+    ]
+    assert all(not any(c.state()["map"]["bias"]) for c in outcome.calibrators.values())
+
+
+def test_no_rare_validation_node_at_all_is_no_trouble():
+    graph = rare_task()
+    val = graph.split.val
+    outcome = calirare.train(with_parts(graph, val=val[graph.y[val] == 0]), **QUICK)
+    assert "only 0 calibration nodes" in outcome.notes[0]
+    assert torch.isfinite(outcome.probabilities("balanced")).all()
+    assert torch.isfinite(outcome.jackknife.ice).all()
+
+
+def test_the_least_that_can_be_trained_on():
+    graph = rare_task()
+    one_each = torch.stack([(graph.y == k).nonzero()[0, 0] for k in (0, 1)])
+    outcome = calirare.train(graph.with_split(Split(one_each, NONE, NONE)), epochs=5, folds=2)
+    assert torch.isfinite(outcome.probabilities("balanced")).all()
+    assert torch.isfinite(outcome.jackknife.ice).all()
+
+
+def test_automatic_epochs_keep_the_best_checkpoint(monkeypatch):
+    monkeypatch.setattr("calirare.pipeline.MAX_EPOCHS", 40)
+    monkeypatch.setattr("calirare.pipeline.CHECKPOINT_EVERY", 10)
+    graph, done = rare_task(), []
+    best = calirare.train(graph, folds=0, report=lambda stage, k, total: done.append((stage, k, total)))
+    assert best.epochs in (10, 20, 30, 40)
+    assert best.settings.epochs == "auto"
+    assert done[-1] == ("train", 40, 40)
+    given = calirare.train(graph, folds=0, epochs=best.epochs)
+    assert_identical(best.logits, given.logits)
+    assert best.fit.losses == given.fit.losses
+    # The choice is by leave-one-out loss in the target population, on the validation nodes.
+    losses = {}
+    for epochs in (10, 20, 30, 40):
+        outcome = calirare.train(graph, folds=0, epochs=epochs)
+        y = graph.y[graph.split.val]
+        share = torch.bincount(y).double() / y.numel()
+        each = torch.nn.functional.cross_entropy(outcome.jackknife.own_loo_logits[40:].double(), y, reduction="none")
+        losses[epochs] = float((each / share[y]).mean())
+    assert losses[best.epochs] <= min(losses.values()) * (1 + 1e-6)
+
+
+def test_the_check_compares_with_cross_validation():
+    graph = rare_task()
+    outcome = calirare.train(graph, epochs=40, folds=3)
+    agreement = outcome.agreement
+    nodes = outcome.fit.nodes
+    held = cross_fitted_logits(graph, nodes, outcome.settings.training(40), n_folds=3)[40:].double()
+    y = graph.y[nodes[40:]]
+    # Balanced over all labelled nodes, compared on the validation nodes.
+    share = torch.bincount(graph.y[nodes]).double() / nodes.numel()
+    each = torch.nn.functional.cross_entropy(held, y, reduction="none") / share[y]
+    want = float(each.sum() / (1 / share[y]).sum())
+    assert agreement.held_out == pytest.approx(want, rel=1e-6, abs=0)
+    assert agreement.damping == outcome.jackknife.diagnostics["damping"]
+
+
+def test_a_check_that_fails_takes_the_cross_validated_logits_and_says_so(monkeypatch):
+    import calirare.pipeline as module
+
+    real = module.choose_damping
+    monkeypatch.setattr(
+        module,
+        "choose_damping",
+        lambda *a: dataclasses.replace(real(*a), verdict="do not trust", reason="leave-one-out is off"),
+    )
+    graph = rare_task()
+    outcome = calirare.train(graph, epochs=12, folds=2)
+    assert outcome.notes == ["leave-one-out is off: the map was fitted on cross-validated logits instead"]
+    held = cross_fitted_logits(graph, outcome.fit.nodes, outcome.settings.training(12), n_folds=2)
+    want = JackknifeCalibrator(target="balanced").fit(held[40:], graph.y[graph.split.val])
+    assert outcome.calibrator.state() == want.state()
+
+
+def test_a_given_damping_is_taken_as_it_is():
+    outcome = calirare.train(rare_task(), damping=0.02, epochs=12, folds=5)
+    assert outcome.jackknife.diagnostics["damping"] == 0.02
+    assert outcome.agreement is None
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "ts"}, {"n_layers": 1}, {"n_layers": 3}, {"folds": 2}])
+def test_more_than_two_classes(options):
+    graph = rare_task(n_classes=3)
+    outcome = calirare.train(graph, **{**QUICK, "epochs": 60, **options})
+    p = outcome.probabilities("balanced")
+    assert p.shape == (260, 3)
+    assert float((p.sum(1) - 1).abs().max()) <= 1e-6
+    assert outcome.jackknife.loo_logits.shape[:2] == (260, 2)
+    assert_identical(outcome.jackknife.confidence, p.max(1).values)
+    assert torch.isfinite(outcome.jackknife.ice).all()
+    scored = outcome.probabilities()[graph.split.test].argmax(1) == graph.y[graph.split.test]
+    assert float(scored.double().mean()) > 0.4, "better than the 1/3 of guessing"
+
+
+@pytest.mark.parametrize("n_layers", [1, 2, 3])
+def test_every_depth(n_layers):
+    outcome = calirare.train(rare_task(), n_layers=n_layers, epochs=40, folds=0)
+    assert outcome.model.n_layers == n_layers
+    assert torch.isfinite(outcome.jackknife.ice).all()
+
+
+def test_pytorch_geometric_data_goes_in_and_comes_out():
+    from torch_geometric.data import Data
+
+    graph = rare_task()
+    train, val, test = graph.split.masks(260)
+    edges = torch.stack([graph.adjacency.rows(), graph.adjacency.indices.long()])
+    data = Data(x=graph.x, edge_index=edges, y=graph.y, train_mask=train, val_mask=val, test_mask=test)
+    outcome = calirare.train(calirare.Graph.from_data(data), **QUICK)
+    assert_identical(outcome.logits, calirare.train(graph, **QUICK).logits)
+    back = outcome.graph.to_data()
+    assert torch.equal(back.x, data.x)
+    assert torch.equal(back.train_mask, train)
+
+
+def test_the_same_call_gives_the_same_numbers_and_leaves_the_random_state():
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002 (the global state is what is watched)
+    torch_state, numpy_state = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    a = calirare.train(rare_task(), epochs=8, folds=2)
+    assert torch.equal(torch.random.get_rng_state(), torch_state)
+    assert np.array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
+    torch.manual_seed(6)
+    b = calirare.train(rare_task(), epochs=8, folds=2)
+    assert_identical(a.logits, b.logits)
+    assert_identical(a.jackknife.ice, b.jackknife.ice)
+    assert a.calibrator.state() == b.calibrator.state()
+
+
+def test_progress_is_reported_by_stage():
+    said = []
+    calirare.train(rare_task(), epochs=3, folds=2, report=lambda *what: said.append(what))
+    assert said == [*(("train", k, 3) for k in (1, 2, 3)), ("check", 1, 2), ("check", 2, 2)]
+
+
+def test_changes_go_over_settings():
+    settings = Settings(epochs=3, folds=0, hidden=5, target="population")
+    outcome = calirare.train(rare_task(), settings, hidden=7)
+    assert (outcome.model.hidden, outcome.settings.target, settings.hidden) == (7, "population", 5)
+    with pytest.raises(InputError, match="unknown setting 'hiden'"):
+        calirare.train(rare_task(), hiden=7)
+    with pytest.raises(InputError, match="method must be one of"):
+        calirare.train(rare_task(), method="magic")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"y": None, "original_y": None, "minority": None, "split": None}, "training needs labels"),
+        ({"split": None}, "training needs a split"),
+        ({"split": Split(NONE, NONE, NONE)}, "at least two labelled nodes, got 0"),
+        ({"split": Split(torch.tensor([0]), NONE, NONE)}, "at least two labelled nodes, got 1"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_refused(change, message):
+    with pytest.raises(InputError, match=message):
+        calirare.train(dataclasses.replace(rare_task(), **change), **QUICK)
+
+
+def test_a_training_that_runs_away_is_named():
+    with pytest.raises(InputError, match=r"training ran away.*lower the learning rate"):
+        calirare.train(rare_task(), learning_rate=1e30, **QUICK)
+
+
+def test_labels_are_used_up_by_no_test_node():
+    # What the test nodes are labelled changes nothing of the outcome.
+    graph = rare_task()
+    y = graph.y.clone()
+    y[graph.split.test] = 1 - y[graph.split.test]
+    other = calirare.Graph(graph.adjacency, graph.x, y, split=graph.split, name="task")
+    a, b = calirare.train(graph, epochs=12, folds=2), calirare.train(other, epochs=12, folds=2)
+    assert_identical(a.probabilities("balanced"), b.probabilities("balanced"))
+    assert_identical(a.jackknife.ice, b.jackknife.ice)
