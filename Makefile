@@ -27,8 +27,9 @@ setup: $(VENV)/.built
 demo: setup
 	$(BIN)/calirare train --dataset digits --out runs/demo --overwrite
 
+# One worker per core, one thread each: a file's tests stay together.
 test: setup lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile
 
 lint: setup
 	$(BIN)/ruff format --check $(PY_DIRS)
