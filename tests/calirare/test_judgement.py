@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -10,11 +11,18 @@ import pytest
 import torch
 
 import calirare
+from calirare import metrics as measures
 from calirare.judgement import judge, judged_logits, judged_nodes
-from calirare.metrics import calibration_report
 from tests.helpers.tasks import rare_task
 
+# Two hundred draws of the noise floors take a second; how many there are changes nothing here.
+calibration_report = functools.partial(measures.calibration_report, n_draws=3)
 NONE = torch.zeros(0, dtype=torch.int64)
+
+
+@pytest.fixture(autouse=True)
+def rough_floors(monkeypatch):
+    monkeypatch.setattr("calirare.judgement.calibration_report", calibration_report)
 
 
 @pytest.fixture(scope="module")
