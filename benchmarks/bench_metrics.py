@@ -3,7 +3,8 @@
     OMP_NUM_THREADS=2 python benchmarks/bench_metrics.py
 
 Every answer is checked before it is timed. Rivals take turns with us, repeat by repeat, so that a busy machine slows
-all alike. Writes benchmarks/results/metrics.json: median, quartiles and fastest of each, in milliseconds.
+all alike. Writes benchmarks/results/metrics.json: median, quartiles and fastest of each, in milliseconds by
+the clock, and the processor time of all threads, which says more when others use the machine (see the load averages).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import importlib
 import importlib.metadata
 import json
+import os
 import platform
 import statistics
 import time
@@ -100,18 +102,21 @@ def cases(n: int, classes: int, seed: int) -> list[Case]:
     ]
 
 
-def timed(calls: dict[str, Callable[[], float]], repeats: int) -> dict[str, dict[str, float]]:
-    """Milliseconds of each call; they take turns."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
+def timed(calls: dict[str, Callable[[], float]], repeats: int) -> dict[str, dict[str, object]]:
+    """Milliseconds of each call, by the clock and of all threads' work; the calls take turns."""
+    wall: dict[str, list[float]] = {name: [] for name in calls}
+    work: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
-            start = time.perf_counter()
+            start, start_work = time.perf_counter(), time.process_time()
             call()
-            seconds[name].append(time.perf_counter() - start)
+            work[name].append(1e3 * (time.process_time() - start_work))
+            wall[name].append(1e3 * (time.perf_counter() - start))
     summary = {}
-    for name, values in seconds.items():
-        low, median, high = (1e3 * q for q in statistics.quantiles(values, n=4))
-        summary[name] = {"median": median, "quartiles": [low, high], "fastest": 1e3 * min(values)}
+    for name, values in wall.items():
+        low, median, high = statistics.quantiles(values, n=4)
+        times = {"median": median, "quartiles": [low, high], "fastest": min(values)}
+        summary[name] = {**times, "cpu_median": statistics.median(work[name]), "cpu_fastest": min(work[name])}
     return summary
 
 
@@ -138,6 +143,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     rows = []
+    load = [os.getloadavg()[0]]
     for name, ours, others in cases(options.rows, options.classes, seed=0):
         value = ours()
         for other, call in others.items():
@@ -146,11 +152,14 @@ def main() -> None:
                 raise SystemExit(f"{name}: {other} says {theirs:.9g}, we say {value:.9g}: not timed")
         summary = timed({"calirare": ours, **others}, options.repeats)
         rows.append({"case": name, "value": value, "milliseconds": summary})
-        print(f"{name:40s} " + "  ".join(f"{who} {s['median']:.1f} ms" for who, s in summary.items()), flush=True)
+        texts = [f"{who} {s['median']:.1f} ms (cpu {s['cpu_median']:.1f})" for who, s in summary.items()]
+        print(f"{name:40s} " + "  ".join(texts), flush=True)
+    load.append(os.getloadavg()[0])
     result = {
         "command": f"python benchmarks/bench_metrics.py --rows {options.rows} --classes {options.classes} "
         f"--repeats {options.repeats} --threads {options.threads}",
         "machine": {"processor": processor(), "threads": options.threads, "system": platform.system()},
+        "load_average_before_and_after": load,
         "versions": {
             "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "numpy", "scikit-learn", "torchmetrics", "netcal")},

@@ -16,7 +16,7 @@ import torch
 
 from calirare.metrics._inputs import Array, as_integers, as_scores, check_count, read, to_tensor
 from calirare.metrics._predictions import class_members, confidence_and_correct, refuse_multilabel
-from calirare.metrics.binning import BinStatistics, bin_sums, equal_width_bins
+from calirare.metrics.binning import BinStatistics, equal_width_statistics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -247,7 +247,7 @@ def _panel_statistics(panel: Panel, n_bins: int) -> BinStatistics:
     if outcomes.shape != scores.shape:
         shapes = f"{tuple(scores.shape)}, got {tuple(outcomes.shape)}"
         raise ValueError(f"reliability_diagram: {what} must have shape {shapes}")
-    return bin_sums(equal_width_bins(scores, n_bins), scores, outcomes, n_bins)
+    return equal_width_statistics(scores, outcomes, n_bins)
 
 
 def _first_filled(bins: BinStatistics) -> int:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
+# Numbers handled at a time: torch's own limit below which it stays on one thread.
+BLOCK = 32768
+
 
 class SmallSampleWarning(UserWarning):
     """A bin holds so few samples that its accuracy says little."""
@@ -40,12 +43,13 @@ def equal_width_bins(scores: torch.Tensor, n_bins: int) -> torch.Tensor:
     """
     scores = scores.detach()
     position = scores * n_bins
-    bins = position.ceil().long().sub_(1)
-    # The product is off by at most one rounding and so are the edges: only scores that close to one are looked up,
-    # among them those of 0, whose bin would be -1.
-    slack = 2 * n_bins * torch.finfo(scores.dtype).eps
-    near = torch.nonzero((position - position.round()).abs_() <= slack, as_tuple=True)
-    if near[0].numel():
+    bins = position.long()
+    # The product is off by at most one rounding and so are the edges: only scores that close to an edge are looked up.
+    # (frac, not ceil or round: torch wakes its threads for those however few the numbers.)
+    from_middle = position.frac().sub_(0.5).abs_()
+    bound = 0.5 - 2 * n_bins * torch.finfo(scores.dtype).eps
+    if bool(from_middle.max() >= bound):
+        near = torch.nonzero(from_middle >= bound, as_tuple=True)
         inner = bin_edges(n_bins, scores.dtype)[1:-1].to(scores.device)
         bins[near] = torch.bucketize(scores[near], inner)
     return bins
@@ -168,6 +172,36 @@ class BinStatistics:
             bins, samples = int(small.sum()), int(self.count[small].sum())
             text = f"{function}: {bins} of {int((self.count > 0).sum())} bins hold fewer than {min_count} samples"
             warnings.warn(f"{text} ({samples} samples in all)", SmallSampleWarning, stacklevel=3)
+
+
+def equal_width_statistics(
+    scores: torch.Tensor, outcomes: torch.Tensor, n_bins: int, weights: torch.Tensor | None = None
+) -> BinStatistics:
+    """Sums per bin ((m-1)/M, m/M].
+
+    Works through the rows in blocks that stay in the cache and are too small for torch to wake its threads: a dozen
+    passes over the whole would spend more time waiting for memory and threads than counting.
+
+    Args:
+        scores: float [n] or [n, G], in [0, 1]; gradients flow into it.
+        outcomes: the same shape, bool or 0/1.
+        n_bins: M.
+        weights: float64 [n], or None.
+
+    Returns:
+        The sums.
+    """
+    n = len(scores)
+    whole = scores.requires_grad or scores.device.type != "cpu"
+    rows = n if whole else max(1, BLOCK * n // scores.numel())
+    total: BinStatistics | None = None
+    for start in range(0, n, rows):
+        part = slice(start, start + rows)
+        bins = equal_width_bins(scores[part], n_bins)
+        sums = bin_sums(bins, scores[part], outcomes[part], n_bins, None if weights is None else weights[part])
+        total = sums if total is None else total + sums
+    assert total is not None  # scores are never empty
+    return total
 
 
 def bin_sums(

@@ -9,7 +9,7 @@ import torch
 from ._inputs import Array, Scalar, check_count, read
 from ._predictions import confidence_and_correct
 from .ace import adaptive_statistics
-from .binning import bin_sums, equal_width_bins
+from .binning import equal_width_statistics
 
 
 def debiased_ece(
@@ -55,7 +55,7 @@ def debiased_ece(
     if equal_frequency:
         bins = adaptive_statistics(confidence, correct, n_bins, None)
     else:
-        bins = bin_sums(equal_width_bins(confidence, n_bins), confidence, correct, n_bins)
+        bins = equal_width_statistics(confidence, correct, n_bins)
     variance = bins.accuracy * (1 - bins.accuracy)
     if norm == 1:
         deviation = (variance / bins.count.clamp(min=1)).sqrt()

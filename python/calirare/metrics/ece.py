@@ -11,7 +11,7 @@ import math
 
 from ._inputs import Array, Scalar, check_count, check_norm, read, read_scores
 from ._predictions import Predictions, confidence_and_correct
-from .binning import BinStatistics, bin_sums, equal_width_bins
+from .binning import BinStatistics, equal_width_statistics
 
 
 def calibration_error(
@@ -47,7 +47,7 @@ def calibration_error(
     check_norm(name, norm)
     data = read_scores(name, scores, outcomes, weights)
     s = data.probabilities
-    statistics = bin_sums(equal_width_bins(s, n_bins), s, data.labels, n_bins, data.weights)
+    statistics = equal_width_statistics(s, data.labels, n_bins, data.weights)
     statistics.warn_if_small(name, min_count)
     return data.result(statistics.error(norm)[0])
 
@@ -204,9 +204,9 @@ def class_statistics(
 
 def _of_confidence(data: Predictions, n_bins: int) -> BinStatistics:
     confidence, correct = confidence_and_correct(data)
-    return bin_sums(equal_width_bins(confidence, n_bins), confidence, correct, n_bins, data.weights)
+    return equal_width_statistics(confidence, correct, n_bins, data.weights)
 
 
 def _of_classes(data: Predictions, n_bins: int) -> BinStatistics:
     p = data.class_probabilities()
-    return bin_sums(equal_width_bins(p, n_bins), p, data.one_hot(), n_bins, data.weights)
+    return equal_width_statistics(p, data.one_hot(), n_bins, data.weights)
