@@ -111,7 +111,8 @@ def newton(
         tape: the network at the labelled nodes.
         everywhere: receptive field of the nodes v.
         damping: mu > 0.
-        settings: the solver; None: "lowrank" up to two layers, else "cg".
+        settings: the solver; None: "lowrank" up to two layers, which needs no positive definite Hessian and so no more
+            damping, else "cg".
         forward: see `alo`.
 
     Returns:
@@ -120,7 +121,9 @@ def newton(
     Raises:
         NotConvergedError: cg did not reach its tolerance.
     """
-    settings = settings or SolverSettings("lowrank" if len(tape.layers) <= 2 else "cg")
+    if settings is None:
+        shallow = len(tape.layers) <= 2
+        settings = SolverSettings("lowrank", automatic_damping=False) if shallow else SolverSettings("cg")
     if settings.solver == "ggn":
         return alo(tape, everywhere, damping, forward=forward)
     rows = jacobian(tape)

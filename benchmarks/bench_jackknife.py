@@ -1,0 +1,252 @@
+"""Times of the jackknife beside plain torch.func, a bare GEMM and PyG training, in one process on the same threads.
+
+    python benchmarks/bench_jackknife.py [--datasets cora citeseer facebook] [--threads 2] [--repeats 15] [--slow 2]
+
+Answers are checked before anything is timed: our exact-Hessian influence must agree with the baseline's. Medians; ours
+and the baselines take turns. Writes benchmarks/results/jackknife_speed.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import record
+import torch
+from baselines.torch_func_jackknife import Baseline, TwoLayers
+
+from calirare.algorithm2 import EiceRegulariser, EiceSettings
+from calirare.datasets import load_dataset
+from calirare.graph import Graph
+from calirare.jackknife import jackknife
+from calirare.leave_one_out.alo import alo
+from calirare.leave_one_out.ggn import GgnInverse, jacobian
+from calirare.leave_one_out.gram import gram
+from calirare.leave_one_out.influence import SolverSettings, influence
+from calirare.leave_one_out.methods import field_at
+from calirare.leave_one_out.spectrum import safe_damping, spectrum_ends
+from calirare.propagation import propagation
+from calirare.training import Fit, TrainingSettings, cross_entropy, fit
+from calirare_ext import Csr, hessian_product, solve_inverse_hvp
+
+TOLERANCE = 1e-4  # of conjugate gradients, ours and the baseline's
+AUTHORS = {"cora": 343.7, "facebook": 71.5}  # seconds of the authors' code for one EICE, from their published script
+
+
+def timed(work: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def in_turns(works: dict[str, tuple[Callable[[], Any], int]]) -> dict[str, dict[str, float]]:
+    """Returns median, minimum and repeats of each; the works take turns so that a busy moment meets all."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for work, _ in works.values():
+        work()
+    for turn in range(max(repeats for _, repeats in works.values())):
+        for name, (work, repeats) in works.items():
+            if turn < repeats:
+                times[name].append(timed(work))
+    return {name: {"median_s": statistics.median(t), "min_s": min(t), "repeats": len(t)} for name, t in times.items()}
+
+
+def prepare(name: str) -> tuple[Graph, Fit]:
+    graph = load_dataset(name, split="random" if name == "facebook" else None)
+    assert graph.split is not None
+    return graph, fit(graph, graph.split.train, TrainingSettings())
+
+
+def baseline_of(trained: Fit, damping: float) -> Baseline:
+    (w1, b1), (w2, b2) = trained.model.layers()
+    model = TwoLayers(w1.shape[0], w1.shape[1], w2.shape[1])
+    with torch.no_grad():
+        for layer, weight, bias in ((model.first, w1, b1), (model.second, w2, b2)):
+            layer.weight.copy_(weight.T)
+            layer.bias.copy_(bias)
+    inputs = trained.field.inputs
+    dense = inputs.to_dense() if isinstance(inputs, Csr) else inputs
+    block = trained.field.blocks[0].to_dense()
+    return Baseline(model, dense, block, trained.targets, trained.sample_weights, damping)
+
+
+def torch_csr(a: Csr) -> torch.Tensor:
+    return torch.sparse_csr_tensor(a.indptr, a.indices.long(), a.values, a.shape)
+
+
+def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
+    graph, trained = prepare(name)
+    assert graph.split is not None
+    tape, mu = trained.tape(), trained.weight_decay
+    lowest, _ = spectrum_ends(lambda v: hessian_product(tape, v), tape.n_parameters, tape.logits)
+    damping, reason = safe_damping(lowest, mu)
+    baseline = baseline_of(trained, damping)
+    there = propagation(graph).field(graph.split.test, 2)
+    s = there.inputs.to_dense() if isinstance(there.inputs, Csr) else there.inputs
+    aggregate = torch_csr(there.blocks[0])
+    settings = SolverSettings("cg", tolerance=TOLERANCE, automatic_damping=False)
+
+    def ours() -> torch.Tensor:
+        change = alo(trained.tape(), propagation(graph).field(graph.split.test, 2), mu).change
+        with torch.no_grad():
+            z = trained.model(there)
+        return torch.sigmoid((z[:, 1] - z[:, 0])[:, None] + change[:, 0])
+
+    def theirs() -> torch.Tensor:
+        directions, _, _ = baseline.solve(baseline.gradients(), TOLERANCE)
+        return baseline.changed_scores(directions, s, lambda h: aggregate @ h)
+
+    def our_cg() -> Any:
+        rows = jacobian(tape)
+        error = tape.loss_gradient_at_logits()[:, 1:] / tape.n_nodes
+        inverse = GgnInverse(tape, damping)
+        return solve_inverse_hvp(tape, rows * error, damping=damping, tolerance=TOLERANCE, precondition=inverse)
+
+    def their_cg() -> Any:
+        return baseline.solve(baseline.gradients(), TOLERANCE)
+
+    exact = influence(tape, there, damping, settings, forward="full")
+    with torch.no_grad():
+        z = trained.model(there)
+    agreement = float((torch.sigmoid((z[:, 1] - z[:, 0])[:, None] + exact.change[:, 0]) - theirs()).abs().max())
+    assert agreement < 1e-3, f"our exact influence is {agreement} from the baseline's"
+    solved, baseline_solved = our_cg(), their_cg()
+    times = in_turns(
+        {
+            "alo": (ours, repeats),
+            "cg": (our_cg, repeats),
+            "torch_func": (theirs, slow),
+            "torch_func_cg": (their_cg, slow),
+        }
+    )
+    seconds = {key: value["median_s"] for key, value in times.items()}
+    return {
+        "times": times,
+        "speedup_of_alo": seconds["torch_func"] / seconds["alo"],
+        "speedup_of_cg": seconds["torch_func_cg"] / seconds["cg"],
+        "speedup_over_authors": AUTHORS[name] / seconds["alo"] if name in AUTHORS else None,
+        "damping": damping,
+        "damping_reason": reason,
+        "largest_difference_of_scores": agreement,
+        "iterations": {"ours": int(solved.iterations.max()), "torch_func": baseline_solved[1]},
+        "residual": {"ours": float(solved.residual_norm.max()), "torch_func": baseline_solved[2]},
+        "labels": tape.n_nodes,
+        "parameters": tape.n_parameters,
+    }
+
+
+def whole_jackknife(name: str, repeats: int) -> dict[str, Any]:
+    """All nodes: directions, every logit's change, intervals, uncertainty; beside the products the algebra needs."""
+    graph, trained = prepare(name)
+    everywhere, tape = field_at(trained, graph, None), trained.tape()
+    works: dict[str, tuple[Callable[[], Any], int]] = {"jackknife": (lambda: jackknife(trained, graph), repeats)}
+    inputs = everywhere.inputs
+    wide = tape.n_nodes * trained.model.hidden
+    if isinstance(inputs, Csr):
+        seen = tape.field.inputs.to_dense().T.contiguous()  # type: ignore[union-attr]
+        csr = torch_csr(inputs)
+        works["sparse product S S_R^T by torch"] = (lambda: csr @ seen, repeats)
+        works["kernel alone"] = (lambda: gram(tape, everywhere), repeats)
+    else:
+        matrix = torch.randn(inputs.shape[1], wide)
+        works["gemm [n, d] x [d, m h]"] = (lambda: inputs @ matrix, repeats)
+        works["kernel alone"] = (lambda: gram(tape, everywhere), repeats)
+    times = in_turns(works)
+    reference = next(key for key in times if key not in ("jackknife", "kernel alone"))
+    ratio = times["jackknife"]["median_s"] / times[reference]["median_s"]
+    return {"times": times, "ratio_to": reference, "ratio": ratio, "nodes": graph.n_nodes, "labels": tape.n_nodes}
+
+
+def epochs(name: str, repeats: int) -> dict[str, Any]:
+    """An epoch of Algorithm 2, leave-one-out refreshed in it, beside an epoch of full-graph PyG without it."""
+    from torch_geometric.nn import GCNConv
+    from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+    graph, trained = prepare(name)
+    assert graph.split is not None
+    assert graph.y is not None
+    model = trained.model
+    everywhere = propagation(graph).field(graph.split.val, 2)
+    regulariser = EiceRegulariser(everywhere, trained, EiceSettings(refresh=1))
+    optimiser = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
+
+    def ours() -> None:
+        model.train()
+        regulariser.refresh()
+        optimiser.zero_grad()
+        plain = cross_entropy(model(trained.field), trained.targets, trained.sample_weights)
+        (0.9 * plain + 0.1 * regulariser().value).backward()
+        optimiser.step()
+
+    data = graph.to_data()
+    edges, weights = gcn_norm(data.edge_index, None, graph.n_nodes)
+    first = GCNConv(graph.n_features, 16, normalize=False)
+    second = GCNConv(16, 2, normalize=False)
+    theirs_optimiser = torch.optim.Adam([*first.parameters(), *second.parameters()], lr=0.01, weight_decay=5e-4)
+    train, targets = graph.split.train, graph.y[graph.split.train]
+    x = data.x.to_dense() if data.x.is_sparse or data.x.layout != torch.strided else data.x
+
+    def theirs() -> None:
+        theirs_optimiser.zero_grad()
+        hidden = torch.nn.functional.dropout(torch.relu(first(x, edges, weights)), 0.5)
+        z = second(hidden, edges, weights)
+        cross_entropy(z[train], targets, trained.sample_weights).backward()
+        theirs_optimiser.step()
+
+    times = in_turns({"algorithm 2": (ours, repeats), "pyg": (theirs, repeats)})
+    return {"times": times, "ratio": times["algorithm 2"]["median_s"] / times["pyg"]["median_s"]}
+
+
+def extra_memory(name: str) -> float:
+    """Returns by how many MB the jackknife raises the peak memory of a process that has trained."""
+    code = f"import bench_jackknife as b; print(b.peak_growth({name!r}))"
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=record.ROOT / "benchmarks"
+    )
+    return float(out.stdout.strip().splitlines()[-1])
+
+
+def peak_growth(name: str) -> float:
+    graph, trained = prepare(name)
+    trained.model.logits(graph)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    jackknife(trained, graph)
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--datasets", nargs="+", default=["cora", "citeseer", "facebook"])
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--slow", type=int, default=2)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    results: dict[str, Any] = {}
+    for name in arguments.datasets:
+        results[name] = {
+            "one_change": compare_speed(name, arguments.repeats, arguments.slow),
+            "whole": whole_jackknife(name, arguments.repeats),
+            "epoch": epochs(name, arguments.repeats),
+            "extra_memory_mb": extra_memory(name),
+        }
+        found = results[name]
+        print(
+            f"{name:<9} alo {found['one_change']['speedup_of_alo']:.1f}x torch.func, CG "
+            f"{found['one_change']['speedup_of_cg']:.1f}x; whole {found['whole']['ratio']:.2f}x of "
+            f"{found['whole']['ratio_to']}; epoch {found['epoch']['ratio']:.2f}x of PyG; "
+            f"{found['extra_memory_mb']:.0f} MB",
+            flush=True,
+        )
+        print(record.write("jackknife_speed", results))
+
+
+if __name__ == "__main__":
+    main()

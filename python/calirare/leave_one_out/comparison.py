@@ -1,0 +1,129 @@
+"""Every leave-one-out method beside true retraining."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from calirare.errors import NotConvergedError
+from calirare.graph import Graph
+from calirare.leave_one_out.change import LooChange
+from calirare.leave_one_out.influence import SolverSettings
+from calirare.leave_one_out.methods import LooSettings, field_at, leave_one_out
+from calirare.leave_one_out.retrain import MAX_STEPS, retrain
+from calirare.training import Fit
+
+DEFAULT_METHODS: dict[str, LooSettings] = {
+    "alo": LooSettings("alo"),
+    "alo, full forward": LooSettings("alo", forward="full"),
+    "newton": LooSettings("newton"),
+    "influence, ggn": LooSettings("influence", solver=SolverSettings("ggn")),
+    "influence, exact": LooSettings("influence", solver=SolverSettings("lowrank")),
+    "official": LooSettings(convention="official"),
+    "paper": LooSettings(convention="paper"),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method beside retraining.
+
+    Attributes:
+        method: its name.
+        correlation: of the change of the left-out node's own logits.
+        slope: of the estimate on the truth, through the origin; 1 is right.
+        relative_error: |estimate - truth| / |truth| at the left-out nodes.
+        elsewhere_correlation: of the change of the other nodes' logits.
+        elsewhere_error: relative error there.
+        seconds: for all labels, whatever the number compared.
+        note: why there are no numbers, else empty.
+    """
+
+    method: str
+    correlation: float
+    slope: float
+    relative_error: float
+    elsewhere_correlation: float
+    elsewhere_error: float
+    seconds: float
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Methods beside retraining.
+
+    Attributes:
+        rows: one per method.
+        truth: change of each chosen node's own logits [s, k - 1].
+        estimates: the same by each method.
+        retrain_seconds: for the chosen nodes.
+    """
+
+    rows: list[Row]
+    truth: Tensor
+    estimates: dict[str, Tensor]
+    retrain_seconds: float
+
+
+def compare(
+    trained: Fit,
+    graph: Graph,
+    chosen: Tensor,
+    elsewhere: Tensor,
+    methods: Mapping[str, LooSettings] | None = None,
+    *,
+    truth: LooChange | None = None,
+    jobs: int = 1,
+    folder: str | Path | None = None,
+    max_steps: int = MAX_STEPS,
+    progress: Callable[[int], None] | None = None,
+) -> Comparison:
+    """Returns how well each method foresees retraining.
+
+    Args:
+        trained: the network, at a minimum, better in float64.
+        graph: the graph it was trained on.
+        chosen: places of labelled nodes to retrain without, int64 [s].
+        elsewhere: other nodes to judge the change at, int64 [n].
+        methods: settings by name; None: `DEFAULT_METHODS`.
+        truth: the retraining at `elsewhere`, where it is known.
+        jobs: see `retrain`.
+        folder: see `retrain`.
+        max_steps: see `retrain`.
+        progress: see `retrain`.
+
+    Returns:
+        The comparison. A method whose solver does not converge keeps its row, with a note.
+    """
+    started = time.perf_counter()
+    if truth is None:
+        everywhere = field_at(trained, graph, elsewhere)
+        truth = retrain(trained, everywhere, chosen, jobs=jobs, folder=folder, max_steps=max_steps, progress=progress)
+    spent = time.perf_counter() - started
+    rows, estimates = [], {}
+    for name, settings in (DEFAULT_METHODS if methods is None else methods).items():
+        try:
+            found = leave_one_out(trained, graph, nodes=elsewhere, settings=settings)
+        except NotConvergedError as error:
+            nan = float("nan")
+            rows.append(Row(name, nan, nan, nan, nan, nan, nan, str(error)))
+            continue
+        estimates[name] = found.own[chosen]
+        own = _agreement(found.own[chosen], truth.own[chosen])
+        away = _agreement(found.change[:, :, chosen], truth.change)
+        seconds = 0.0 if found.diagnostics is None else found.diagnostics.seconds
+        rows.append(Row(name, *own, away[0], away[2], seconds))
+    return Comparison(rows, truth.own[chosen], estimates, spent)
+
+
+def _agreement(estimate: Tensor, truth: Tensor) -> tuple[float, float, float]:
+    """Returns correlation, slope through the origin and relative error over all entries."""
+    a, b = estimate.flatten().double(), truth.flatten().double()
+    correlation = float(torch.corrcoef(torch.stack([a, b]))[0, 1])
+    return correlation, float(a @ b / (b @ b)), float((a - b).norm() / b.norm())
