@@ -9,6 +9,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
+SOURCES = ["CMakeLists.txt", *(str(p.relative_to(ROOT)) for p in sorted(ROOT.glob("csrc/**/*")) if p.is_file())]
 
 # -I leaves out what an isolated build puts in front: this asks the interpreter that will import the module.
 ASK_TORCH = [sys.executable, "-I", "-c", "import torch; print(torch.__version__)"]
@@ -48,6 +49,7 @@ class CMakeBuild(build_ext):
 setup(
     package_dir={"calirare": "python/calirare", "calirare_ext": "calirare_ext"},
     package_data={"calirare_ext": ["py.typed", "*.pyi"], "calirare": ["py.typed"]},
-    ext_modules=[Extension("calirare_ext._C", sources=[])],
+    # `depends` puts the sources into a source distribution; CMakeLists.txt says which are compiled.
+    ext_modules=[Extension("calirare_ext._C", sources=[], depends=SOURCES)],
     cmdclass={"build_ext": CMakeBuild},
 )
