@@ -173,7 +173,7 @@ SAME = ("config.yaml", "metrics.json", "predictions.csv", "predictions.parquet",
 def test_the_same_command_gives_the_same_bytes(count, graph_file, tmp_path, threads):
     for name in ("a", "b"):
         with threads(count):
-            options = ("--epochs", 6, "--folds", 2, "--seed", 3, "--out", tmp_path / name)
+            options = ("--epochs", 4, "--folds", 2, "--seed", 3, "--out", tmp_path / name)
             assert call("train", "--dataset", graph_file, *options).code == 0
     for name in SAME:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
