@@ -16,7 +16,8 @@ from .kde import kde_calibration_error
 
 Measure = Callable[[Tensor, Tensor], float]
 SMALLEST_PROBABILITY = 1e-12
-KDE_ROWS = 5_000  # the kernel estimators are quadratic in the rows: more are not used unless asked for
+# The kernel estimators are quadratic in the rows: above these they, or their noise floors, are left out.
+KDE_ROWS, KDE_FLOOR_ROWS = 5_000, 1_000
 
 
 def marginal_ece(scores: Array, labels: Array, *, n_bins: int = 15) -> float:
@@ -143,7 +144,8 @@ def multilabel_report(
         scores: f, [n, K], in [0, 1].
         labels: y, [n, K], each 0 or 1.
         p: order of the norm of the canonical errors.
-        floors: draws for the noise floor of each calibration error, reported as "<measure>_floor"; 0 leaves them out.
+        floors: draws for the noise floor of each calibration error, reported as "<measure>_floor"; 0 leaves them out,
+            and above `KDE_FLOOR_ROWS` rows those of the kernel estimators are left out.
         seed: of those draws.
         max_kde_rows: above, the kernel estimators are left out.
 
@@ -158,6 +160,6 @@ def multilabel_report(
     report = {}
     for name, measure in calibration_measures(len(f), p=p, max_kde_rows=max_kde_rows).items():
         report[name] = measure(f, hot)
-        if floors:
+        if floors and (len(f) <= KDE_FLOOR_ROWS or not name.startswith("kde")):
             report[f"{name}_floor"], _ = noise_floor(measure, f, repeats=floors, seed=seed)
     return report | accuracy_measures(f, hot)

@@ -80,8 +80,36 @@ def kde_calibration_error(
     Precision: float64, weights in log space.
     Cost: O(n^2 K) time per bandwidth, O(n) memory beside chunks of fixed size.
     """
+    check_norm("kde_calibration_error", p)
+    gap, used = kernel_gap(scores, labels, mode=mode, target=target, bandwidth=bandwidth)
+    return KernelError((gap.abs() ** p).mean(0), used)
+
+
+def kernel_gap(
+    scores: Array,
+    labels: Array,
+    *,
+    mode: Mode = "canonical",
+    target: Target = "labels",
+    bandwidth: float | Rule = "likelihood",
+) -> tuple[Tensor, tuple[float, ...]]:
+    """Estimates E[y|f] - f at every row, what `kde_calibration_error` averages and explains.
+
+    Args:
+        scores: f, [n, K], in [0, 1], n >= 2.
+        labels: y, [n, K], each 0 or 1.
+        mode: one kernel over all labels, or each label by itself.
+        target: what the kernel averages.
+        bandwidth: h > 0, "likelihood" or "regression".
+
+    Returns:
+        The gap, float64 [n, K], and the bandwidths used, one or K.
+
+    Raises:
+        TypeError: scores or labels do not hold real numbers.
+        ValueError: shapes, ranges or options are wrong.
+    """
     name = "kde_calibration_error"
-    check_norm(name, p)
     for what, given, known in (
         ("mode", mode, ("canonical", "marginal")),
         ("target", target, ("labels", "residuals")),
@@ -94,13 +122,12 @@ def kde_calibration_error(
     f = f.double()
     aim = hot.double() - f if target == "residuals" else hot.double()
     groups = [slice(None)] if mode == "canonical" else [slice(j, j + 1) for j in range(f.shape[1])]
-    errors, used = [], []
+    gaps, used = [], []
     for columns in groups:
         estimate, h = _kernel_means(name, f[:, columns], aim[:, columns], bandwidth)
-        gap = estimate if target == "residuals" else estimate - f[:, columns]
-        errors.append((gap.abs() ** p).mean(0))
+        gaps.append(estimate if target == "residuals" else estimate - f[:, columns])
         used.append(h)
-    return KernelError(torch.cat(errors), tuple(used))
+    return torch.cat(gaps, 1), tuple(used)
 
 
 def _kernel_means(name: str, f: Tensor, aim: Tensor, bandwidth: float | Rule) -> tuple[Tensor, float]:

@@ -1,0 +1,199 @@
+"""Speed of the multi-label estimator, the simulation study and the experiments behind docs/multilabel.md.
+
+    python benchmarks/bench_multilabel.py speed                   # results/multilabel_speed.json
+    python benchmarks/bench_multilabel.py study [--jobs 2]        # results/multilabel_simulation.json and .png
+    python benchmarks/bench_multilabel.py experiments [--jobs 2]  # results/multilabel_experiments.json and .png
+
+Study and experiments keep a file per cell in a working folder (--cells) and go on where they were stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine() -> dict[str, Any]:
+    import torch
+
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=RESULTS.parent)
+    return {
+        "cpus": os.cpu_count(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "commit": commit.stdout.strip() or None,
+    }
+
+
+def write(name: str, values: dict[str, Any]) -> None:
+    path = RESULTS / name
+    path.write_text(json.dumps(values, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    print(path)
+
+
+def speed(repeats: int) -> None:
+    """The estimator on a million rows, checked against the literal double sum on a few rows first."""
+    import torch
+
+    from calirare.multilabel import CopulaOptions, canonical_calibration_error
+    from calirare.multilabel.copula import fit_gaussian
+    from calirare.multilabel.margins import pseudo_observations
+    from calirare.multilabel.reference import literal_error
+
+    random = np.random.default_rng(0)
+    small = random.random((30, 4))
+    hot = random.random((30, 4)) < small
+    fit = fit_gaussian(
+        torch.special.ndtri(pseudo_observations(torch.from_numpy(small))[0]), torch.from_numpy(hot), shrinkage=0.0
+    )
+    thetas = []
+    for j in range(4):
+        theta = np.eye(5)
+        theta[1:, 1:] = fit.dependence.correlation
+        theta[0, 1:] = theta[1:, 0] = fit.label_correlation[:, j]
+        thetas.append(theta)
+    literal_start = time.perf_counter()
+    literal = literal_error(small, hot.astype(int), thetas, 1)
+    literal_seconds = time.perf_counter() - literal_start
+    ours = canonical_calibration_error(small, hot, options=CopulaOptions(shrinkage=0.0)).value
+    assert abs(literal - ours) <= 1e-10, (literal, ours)
+    rows = []
+    for n, k, dtype in (
+        (10_000, 20, "float64"),
+        (100_000, 20, "float64"),
+        (1_000_000, 20, "float64"),
+        (1_000_000, 20, "float32"),
+    ):
+        f = random.random((n, k)).astype(dtype)
+        y = random.random((n, k)) < f
+        canonical_calibration_error(f[:1000], y[:1000])
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        times = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            canonical_calibration_error(f, y)
+            times.append(time.perf_counter() - start)
+        grown = max(0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+        rows.append(
+            {
+                "n": n,
+                "K": k,
+                "dtype": dtype,
+                "median_s": statistics.median(times),
+                "min_s": min(times),
+                "max_s": max(times),
+                "extra_peak_bytes_per_entry": grown / (n * k),
+            }
+        )
+        print(rows[-1])
+    write(
+        "multilabel_speed.json",
+        {
+            "machine": machine(),
+            "threads": torch.get_num_threads(),
+            "repeats": repeats,
+            "load_before": os.getloadavg()[0],
+            "literal_double_sum": {"n": 30, "K": 4, "seconds": literal_seconds, "difference": abs(literal - ours)},
+            "estimator": rows,
+        },
+    )
+
+
+def study(cells: Path, jobs: int, repeats: int) -> None:
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+
+    from calirare.multilabel.plots import draw_study
+    from calirare.multilabel.simulate import worlds
+    from calirare.multilabel.study import SIZES, Cell, verdicts
+
+    cells.mkdir(parents=True, exist_ok=True)
+    keys = [(world.name, n) for n in SIZES for world in worlds()]
+    with ProcessPoolExecutor(jobs) as pool:
+        work = {pool.submit(study_cell, cells, name, n, repeats): (name, n) for name, n in keys}
+        for done in as_completed(work):
+            print(*work[done], f"{done.result():.0f} s", flush=True)
+    found = [cell for name, n in keys for cell in json.loads((cells / f"{name}_{n}.json").read_text())]
+    values = {
+        "repeats": repeats,
+        "seed": 0,
+        "machine": machine(),
+        "worlds": {world.name: world.description for world in worlds()},
+        "cells": found,
+        "verdicts": verdicts([Cell(**cell) for cell in found]),
+    }
+    write("multilabel_simulation.json", values)
+    print(draw_study(values, RESULTS / "multilabel_simulation.png"))
+
+
+def study_cell(cells: Path, name: str, n: int, repeats: int) -> float:
+    import torch
+
+    from calirare.multilabel.simulate import worlds
+    from calirare.multilabel.study import run_cell
+
+    torch.set_num_threads(1)
+    path, start = cells / f"{name}_{n}.json", time.perf_counter()
+    if not path.is_file():
+        world = next(world for world in worlds() if world.name == name)
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps([asdict(cell) for cell in run_cell(world, n, repeats=repeats)]))
+        os.replace(partial, path)
+    return time.perf_counter() - start
+
+
+def experiments(cells: Path, jobs: int, root: str | None) -> None:
+    from calirare.multilabel.experiments import run_experiments, summarise
+    from calirare.multilabel.plots import draw_experiments
+
+    def tell(line: str) -> None:
+        print(line, flush=True)
+
+    found = run_experiments(cells, root=root, jobs=jobs, progress=tell)
+    summary = summarise(found)
+    write("multilabel_experiments.json", {"machine": machine(), "summary": summary, "cells": found})
+    print(draw_experiments(summary, RESULTS / "multilabel_experiments.png"))
+    for name, part in summary["sets"].items():
+        print(
+            name,
+            "passes" if part["passes"] else "fails",
+            "Hamming ratio",
+            round(part["hamming_ratio"], 4),
+            part["betas"],
+        )
+        for method, table in part["methods"].items():
+            print("  ", method, {key: round(value[0], 4) for key, value in table.items()})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case", choices=("speed", "study", "experiments"))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=None, help="20 timed runs, or 200 samples per size")
+    parser.add_argument("--cells", type=Path, default=None)
+    parser.add_argument("--root", default=None, help="folder with multilabel/<set>.npz")
+    options = parser.parse_args()
+    cells = options.cells or Path("runs") / f"multilabel_{options.case}"
+    if options.case == "speed":
+        speed(options.repeats or 20)
+    elif options.case == "study":
+        study(cells, options.jobs, options.repeats or 200)
+    else:
+        experiments(cells, options.jobs, options.root)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""`calirare multilabel`: train, evaluate, simulate."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from calirare.errors import InputError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Canonical calibration of models that give several labels at once (CMLCC).",
+)
+
+
+@app.command()
+def train(
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="emotions, scene, yeast, enron, simulated_graph, or an .npz file, also of a graph."),
+    ] = None,
+    root: Annotated[str | None, typer.Option(help="Folder to look for named data sets in.")] = None,
+    images: Annotated[Path | None, typer.Option(help="Folder of images, instead of --dataset.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="Table of the images: file, split (optional), labels.")] = None,
+    features: Annotated[Path | None, typer.Option(help="Features of the images computed once, .npz.")] = None,
+    size: Annotated[int, typer.Option(help="Edge the images are scaled to.")] = 64,
+    loss: Annotated[str, typer.Option(help="bce, focal or cmlcc.")] = "cmlcc",
+    beta: Annotated[str, typer.Option(help="Weight of the calibration error, or auto: by validation.")] = "auto",
+    p: Annotated[float, typer.Option(help="Order of its norm.")] = 1.0,
+    gamma: Annotated[float, typer.Option(help="Exponent of the focal loss.")] = 2.0,
+    calibrate: Annotated[str, typer.Option(help="none or temperature, fitted on the validation rows.")] = "none",
+    hidden: Annotated[int, typer.Option(help="Width of the hidden layer.")] = 64,
+    dropout: Annotated[float, typer.Option(help="Of the hidden units.")] = 0.0,
+    learning_rate: Annotated[float, typer.Option(help="Of Adam.")] = 1e-3,
+    weight_decay: Annotated[float, typer.Option(help="Of Adam.")] = 0.0,
+    batch_size: Annotated[int, typer.Option(help="Rows per step.")] = 128,
+    epochs: Annotated[int, typer.Option(help="At most so many.")] = 150,
+    patience: Annotated[int, typer.Option(help="Epochs without improvement before stopping.")] = 15,
+    floors: Annotated[int, typer.Option(help="Draws for the noise floors of the errors; 0: none.")] = 5,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/multilabel"),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+) -> None:
+    """Train on a table, a graph or images with several labels per row; write a run's folder."""
+    from calirare.console import Reporter
+
+    from .runs import Calibration, train_and_measure, write_run
+    from .training import TrainOptions
+
+    options = TrainOptions(
+        loss=cast(Any, loss),
+        beta=1.0 if beta == "auto" else _number(beta),
+        p=p,
+        gamma=gamma,
+        hidden=hidden,
+        dropout=dropout,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
+        batch_size=batch_size,
+        max_epochs=epochs,
+        patience=patience,
+        seed=seed,
+    )
+    told = {
+        "dataset": dataset,
+        "root": root,
+        "images": images and str(images),
+        "labels": labels and str(labels),
+        "features": features and str(features),
+        "size": size,
+    }
+    with Reporter() as reporter:
+        start = time.perf_counter()
+        data = _load(dataset, root, images, labels, features, size, seed)
+        reporter.say(
+            f"{data.name}: {len(data.x):,} rows, {data.n_labels} labels"
+            + ("" if data.adjacency is None else f", {data.adjacency.nnz:,} directed edges")
+        )
+        outcome = train_and_measure(
+            data,
+            options,
+            choose=beta == "auto",
+            calibration=cast(Calibration, calibrate),
+            floors=floors,
+            reporter=reporter,
+        )
+        if outcome.choice is not None:
+            reporter.say(f"beta {outcome.choice.beta:g} chosen on the validation rows")
+        reporter.log(f"trained and measured after {time.perf_counter() - start:.1f} s")
+        paths = write_run(outcome, told, out, overwrite=overwrite, reporter=reporter)
+    for part, sides in outcome.reports.items():
+        _print_reports(f"{data.name}, {part} rows, loss {loss}", sides)
+    for path in paths:
+        print(path)
+
+
+def _load(
+    dataset: str | None,
+    root: str | None,
+    images: Path | None,
+    labels: Path | None,
+    features: Path | None,
+    size: int,
+    seed: int,
+) -> Any:
+    if (images is None) == (dataset is None):
+        raise InputError("multilabel train: give either --dataset or --images with --labels")
+    if images is None:
+        from .data import load_multilabel
+
+        return load_multilabel(cast(str, dataset), root=root, seed=seed)
+    if labels is None:
+        raise InputError("multilabel train: --images needs --labels, the table of their labels")
+    from .images import load_images
+
+    return load_images(images, labels, features=features, size=size, seed=seed)
+
+
+@app.command()
+def evaluate(
+    table: Annotated[Path, typer.Argument(help="CSV with y_<label> and p_<label>, or a run's folder.")],
+    part: Annotated[str | None, typer.Option(help="Only rows of this split. [default: test, for a run]")] = None,
+    p: Annotated[float, typer.Option(help="Order of the norm of the canonical errors.")] = 1.0,
+    copula: Annotated[
+        str, typer.Option(help="gaussian, student or vine: one more row for another family.")
+    ] = "gaussian",
+    floors: Annotated[int, typer.Option(help="Draws for the noise floors; 0: none.")] = 20,
+    seed: Annotated[int, typer.Option(help="Of those draws.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
+) -> None:
+    """Measure the calibration and accuracy of multi-label predictions."""
+    from .estimator import canonical_calibration_error
+    from .evaluate import multilabel_report
+    from .families import FAMILIES, CopulaOptions
+    from .runs import read_table
+
+    if copula not in FAMILIES:
+        raise InputError(f"multilabel evaluate: copula must be one of {', '.join(FAMILIES)}, got {copula!r}")
+    if table.is_dir():
+        table, part = table / "predictions.csv", part or "test"
+    scores, labels, names = read_table(table, part)
+    try:
+        report = multilabel_report(scores, labels, p=p, floors=floors, seed=seed)
+        if copula != "gaussian":
+            family = CopulaOptions(cast(Any, copula))
+            report[f"copula_{copula}"] = canonical_calibration_error(scores, labels, p=p, options=family).mean
+        diagnostics = canonical_calibration_error(scores, labels, p=p).diagnostics
+    except (ValueError, ImportError) as error:
+        raise InputError(f"{table}: {error}") from error
+    _print_reports(f"{table}, {len(scores):,} rows, {len(names)} labels", {"value": report})
+    for what, found in dataclasses.asdict(diagnostics).items():
+        if found and what in ("jitter", "constant_scores", "absent_labels", "universal_labels"):
+            shown = ", ".join(names[j] for j in found) if isinstance(found, tuple) else f"{found:g}"
+            print(f"note: {what.replace('_', ' ')}: {shown}")
+    if out is not None:
+        values = {"report": report, "diagnostics": dataclasses.asdict(diagnostics), "rows": len(scores), "p": p}
+        _write(out, json.dumps(values, indent=2, sort_keys=True) + "\n")
+        print(out)
+
+
+@app.command()
+def simulate(
+    out: Annotated[Path, typer.Option(help="Folder for simulation.json and simulation.png.")] = Path("runs/simulation"),
+    sizes: Annotated[str, typer.Option(help="Rows per sample, comma-separated.")] = "250,1000,4000,16000",
+    repeats: Annotated[int, typer.Option(help="Samples per size, at most.")] = 20,
+    seed: Annotated[int, typer.Option(help="Of the samples.")] = 0,
+) -> None:
+    """Measure bias and consistency of the estimators where the true error is known."""
+    from .plots import draw_study
+    from .study import run_study
+
+    try:
+        rows = tuple(sorted({int(size) for size in sizes.split(",")}))
+    except ValueError:
+        raise InputError(f"multilabel simulate: sizes must be whole numbers with commas, got {sizes!r}") from None
+    if rows[0] < 10 or repeats < 2:
+        raise InputError(f"multilabel simulate: sizes must be >= 10 and repeats >= 2, got {rows[0]} and {repeats}")
+    study = run_study(sizes=rows, repeats=repeats, seed=seed, progress=print)
+    _write(out / "simulation.json", json.dumps(study, indent=1, sort_keys=True) + "\n")
+    draw_study(study, out / "simulation.png")
+    for verdict in cast(list[dict[str, Any]], study["verdicts"]):
+        print(
+            "{estimator}, {world}, p = {p:g}: truth {truth:.4f}, bias {bias_small:+.4f} ({z_small:+.1f} SE) at n = "
+            "{n_small:,}, {bias_large:+.4f} ({z_large:+.1f} SE) at n = {n_large:,}".format(**verdict)
+        )
+    for name in ("simulation.json", "simulation.png"):
+        print(out / name)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(f"multilabel train: beta must be a number or auto, got {text!r}") from None
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: the file cannot be written: {error.strerror or error}") from error
+
+
+def _print_reports(title: str, sides: dict[str, dict[str, float]]) -> None:
+    """Prints one row per measure, one column per side, with the noise floors where they are known."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    table.add_column("measure")
+    for side in sides:
+        table.add_column(side, justify="right")
+    for name in next(iter(sides.values())):
+        if not name.endswith("_floor"):
+            cells = [
+                f"{report[name]:.4f}" + (f" (floor {report[f'{name}_floor']:.4f})" if f"{name}_floor" in report else "")
+                for report in sides.values()
+            ]
+            table.add_row(name.replace("_", " "), *cells)
+    Console(width=None if Console().is_terminal else 110).print(table, highlight=False)

@@ -1,0 +1,194 @@
+"""Multi-label data: the four published sets, any `.npz` of the same layout, and graphs with several labels per node."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare.datasets.archive import integers, open_arrays, require
+from calirare.datasets.paths import data_root
+from calirare.edges import Array
+from calirare.errors import InputError
+from calirare.splits import Split
+from calirare.validation import check_adjacency
+from calirare_ext import Csr
+
+PUBLISHED = ("emotions", "scene", "yeast", "enron")
+SIMULATED = "simulated_graph"
+VALIDATION_SHARE = 0.2
+
+
+@dataclass(frozen=True, eq=False)
+class MultilabelData:
+    """Rows with features and several labels each, split into training, validation and test.
+
+    Attributes:
+        x: float32 [n, d], or images [n, channels, height, width], finite.
+        y: multi-hot, bool [n, K].
+        split: which rows train, validate and test.
+        label_names: str [K].
+        name: what the data is called.
+        adjacency: of the graph on the rows, [n, n], where there is one.
+
+    Raises:
+        InputError: shapes do not fit, a value is not finite, a row of the split does not exist, or a part of the split
+            that is needed is empty.
+    """
+
+    x: Tensor
+    y: Tensor
+    split: Split
+    label_names: tuple[str, ...]
+    name: str
+    adjacency: Csr | None = None
+
+    def __post_init__(self) -> None:
+        """Checks what training relies on."""
+        n = len(self.x)
+        if self.y.dim() != 2 or len(self.y) != n or self.y.shape[1] < 1 or self.y.dtype != torch.bool:
+            raise InputError(
+                f"{self.name}: labels must be a 0/1 table with one row for each of the {n} rows of features and at "
+                f"least one label, got shape {list(self.y.shape)}"
+            )
+        if self.x.dim() not in (2, 4) or not bool(torch.isfinite(self.x).all()):
+            raise InputError(
+                f"{self.name}: features must be a table or images of finite numbers, got shape "
+                f"{list(self.x.shape)} or a NaN: fill or drop the rows concerned"
+            )
+        if len(self.label_names) != self.y.shape[1]:
+            raise InputError(
+                f"{self.name}: label_names must name {self.y.shape[1]} labels, got {len(self.label_names)} names"
+            )
+        for part in ("train", "val", "test"):
+            rows = getattr(self.split, part)
+            if part != "test" and len(rows) < 2:
+                raise InputError(f"{self.name}: the {part} part must hold at least 2 rows, got {len(rows)}")
+            if len(rows) and int(rows[-1]) >= n:
+                raise InputError(f"{self.name}: the {part} part must name rows below {n}, got row {int(rows[-1])}")
+        if self.adjacency is not None:
+            if self.adjacency.shape != (n, n):
+                raise InputError(
+                    f"{self.name}: the adjacency must be {n} x {n}, one node per row, got {self.adjacency.shape}"
+                )
+            check_adjacency(self.adjacency, self.name)
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels K."""
+        return self.y.shape[1]
+
+    def part(self, name: str) -> tuple[Tensor, Tensor]:
+        """Returns the rows of a part, int64, and their labels, bool; `name` is "train", "val" or "test"."""
+        rows = getattr(self.split, name)
+        return rows, self.y[rows]
+
+    def standardised(self) -> MultilabelData:
+        """Returns the same with each feature at mean 0 and variance 1 over the training rows.
+
+        Validation and test rows play no part in it. A feature without spread there is centred only; of images, each
+        channel is one feature.
+        """
+        over = (0,) if self.x.dim() == 2 else (0, 2, 3)
+        train = self.x[self.split.train].double()
+        mean, spread = train.mean(over, keepdim=True), train.std(over, correction=0, keepdim=True)
+        spread = torch.where(spread > 1e-9 * mean.abs().clamp_min(1e-30), spread, torch.ones_like(spread))
+        return dataclasses.replace(self, x=((self.x - mean) / spread).float())
+
+
+def load_multilabel(name: str | Path, *, root: str | Path | None = None, seed: int = 0) -> MultilabelData:
+    """Loads a published set by name or an `.npz` file by path.
+
+    A file holds `X` (or `x`) float [n, d], `Y` (or `y`) 0/1 [n, K], `train_idx` and `test_idx`; optionally `val_idx`,
+    `label_names`, and `indptr`, `indices` (CSR, both directions of each edge, no self loops) of a graph on the rows.
+    Without `val_idx` a fifth of the training rows, drawn by the seed, validates. Features are left as they are.
+
+    Args:
+        name: "emotions", "scene", "yeast", "enron", "simulated_graph" (see `graphs`), or the path of a file.
+        root: folder with a sub-folder `multilabel`; None for `CALIRARE_DATA`, else `../shared/data` beside a source
+            checkout.
+        seed: of the validation rows.
+
+    Returns:
+        The data.
+
+    Raises:
+        InputError: the name is unknown, or the file is missing, damaged or does not fit the layout.
+    """
+    if str(name) == SIMULATED:
+        from .graphs import simulated_graph
+
+        return simulated_graph()
+    if str(name) in PUBLISHED:
+        path = data_root(root) / "multilabel" / f"{name}.npz"
+        if not path.is_file():
+            raise InputError(
+                f"{name}: the file {path} is not there: give the folder that holds multilabel/{name}.npz as root or "
+                "in CALIRARE_DATA"
+            )
+    else:
+        path = Path(name)
+        if path.suffix != ".npz":
+            raise InputError(
+                f"multilabel data must be one of {', '.join(PUBLISHED)}, {SIMULATED} or a path to .npz, got {name}"
+            )
+    return _from_arrays(open_arrays(path), path, seed)
+
+
+def _from_arrays(arrays: dict[str, Array], path: Path, seed: int) -> MultilabelData:
+    arrays = {{"X": "x", "Y": "y"}.get(key, key): value for key, value in arrays.items()}
+    require(arrays, ("x", "y", "train_idx", "test_idx"), path)
+    x, y = arrays["x"], arrays["y"]
+    if x.dtype.kind not in "biuf":
+        raise InputError(f"{path}: x must hold numbers, got {x.dtype}")
+    if y.dtype.kind not in "biuf" or not np.isin(y, (0, 1)).all():
+        raise InputError(f"{path}: y must hold 0 or 1 for each row and label, got other values or {y.dtype}")
+    parts = {key: torch.from_numpy(integers(arrays[key], key, path)) for key in ("train_idx", "test_idx")}
+    if "val_idx" in arrays:
+        parts["val_idx"] = torch.from_numpy(integers(arrays["val_idx"], "val_idx", path))
+        kind = "given"
+    else:
+        parts["train_idx"], parts["val_idx"] = hold_out(parts["train_idx"], seed)
+        kind = f"given, validation drawn with seed {seed}"
+    split = Split(parts["train_idx"], parts["val_idx"], parts["test_idx"], kind)
+    names = arrays["label_names"].tolist() if "label_names" in arrays else [f"label {j}" for j in range(y.shape[-1])]
+    return MultilabelData(
+        torch.from_numpy(x.astype(np.float32)),
+        torch.from_numpy(y.astype(bool)),
+        split,
+        tuple(str(label) for label in names),
+        path.stem,
+        _adjacency(arrays, path),
+    )
+
+
+def _adjacency(arrays: dict[str, Array], path: Path) -> Csr | None:
+    if "indptr" not in arrays:
+        return None
+    require(arrays, ("indptr", "indices"), path)
+    indptr = torch.from_numpy(integers(arrays["indptr"], "indptr", path))
+    indices = torch.from_numpy(integers(arrays["indices"], "indices", path).astype(np.int32))
+    try:
+        return Csr(indptr, indices, torch.ones(len(indices)), len(indptr) - 1)
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def hold_out(rows: Tensor, seed: int, share: float = VALIDATION_SHARE) -> tuple[Tensor, Tensor]:
+    """Splits rows at random into those that stay and those that validate.
+
+    Args:
+        rows: int64 [m].
+        seed: of the draw.
+        share: of the rows that validate, in (0, 1); at least two validate where there are four or more.
+
+    Returns:
+        Staying and validating rows, each ascending.
+    """
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+    size = max(round(share * len(rows)), min(2, len(rows) // 2))
+    return rows[order[size:]].sort().values, rows[order[:size]].sort().values

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import csv
+import json
+import sys
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from calirare.errors import InputError
+from calirare.multilabel import multilabel_report
+from calirare.multilabel.cli import app
+from calirare.multilabel.graphs import save_multilabel, simulated_graph
+from tests.helpers.multilabel import small_data, write_images
+
+QUICK = ["--epochs", "3", "--hidden", "8", "--floors", "0", "--batch-size", "48"]
+FILES = ["config.yaml", "log.txt", "metrics.json", "model.safetensors", "predictions.csv", "reliability.png"]
+
+
+def call(*arguments: str) -> str:
+    result = CliRunner().invoke(app, [str(a) for a in arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def table(tmp_path):
+    save_multilabel(small_data(200), tmp_path / "small.npz")
+    return tmp_path / "small.npz"
+
+
+def test_train_writes_a_run_and_evaluate_reads_it(table, tmp_path):
+    out = tmp_path / "run"
+    text = call("train", "--dataset", table, "--out", out, "--calibrate", "temperature", "--beta", "0.5", *QUICK)
+    assert sorted(path.name for path in out.iterdir()) == FILES
+    assert "small, test rows, loss cmlcc" in text
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert set(metrics["report"]["test"]) == {"raw", "calibrated"}
+    assert metrics["beta"] == 0.5
+    assert yaml.safe_load((out / "config.yaml").read_text())["loss"] == "cmlcc"
+    with (out / "predictions.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 200
+    test = [row for row in rows if row["split"] == "test"]
+    f, y = (np.array([[float(row[f"{kind}_{name}"]) for name in "abc"] for row in test]) for kind in "py")
+    expected = multilabel_report(f, y)
+    saved = metrics["report"]["test"]["calibrated"]
+    assert saved["hamming_loss"] == expected["hamming_loss"]
+    assert saved["copula"] == pytest.approx(expected["copula"], rel=1e-6, abs=0)
+    text = call("evaluate", out, "--floors", "2", "--out", tmp_path / "e.json", "--copula", "student")
+    report = json.loads((tmp_path / "e.json").read_text())["report"]
+    assert {key: report[key] for key in expected} == expected
+    assert report["copula_floor"] > 0
+    assert "copula student" in text
+
+
+@pytest.mark.slow
+def test_the_same_command_twice_gives_the_same_bytes(table, tmp_path):
+    for name in ("a", "b"):
+        call("train", "--dataset", table, "--out", tmp_path / name, "--loss", "cmlcc", *QUICK)
+    for name in set(FILES) - {"log.txt"}:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+    choice = json.loads((tmp_path / "a" / "metrics.json").read_text())["beta_choice"]
+    assert list(choice["validation"]) == ["0.0", "0.1", "0.3", "1.0", "3.0"]
+
+
+def test_a_graph_is_trained_with_the_same_command(tmp_path):
+    save_multilabel(simulated_graph(200, n_labels=3, share=0.2), tmp_path / "graph.npz")
+    call("train", "--dataset", tmp_path / "graph.npz", "--out", tmp_path / "run", "--loss", "focal", *QUICK)
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["data"]["graph_edges"] > 400
+    assert metrics["beta"] is None
+
+
+def test_images_are_trained_with_the_same_command(tmp_path):
+    labels = write_images(tmp_path / "images")
+    call(
+        "train",
+        "--images",
+        tmp_path / "images",
+        "--labels",
+        labels,
+        "--size",
+        "8",
+        "--out",
+        tmp_path / "run",
+        "--loss",
+        "bce",
+        *QUICK,
+    )
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["data"]["label_names"] == ["red", "blue"]
+
+
+def test_evaluate_names_what_it_met(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "p.csv"
+    with path.open("w") as file:
+        file.write("y_a,y_b,p_a,p_b\n")
+        for _ in range(30):
+            file.write(f"{int(rng.random() < 0.5)},0,{rng.random():.3f},0.25\n")
+    text = call("evaluate", path, "--floors", "0")
+    assert "note: constant scores: b" in text
+    assert "note: absent labels: b" in text
+
+
+@pytest.mark.slow
+def test_simulate_writes_numbers_and_a_picture(tmp_path):
+    text = call("simulate", "--out", tmp_path, "--sizes", "40,80", "--repeats", "2")
+    assert "copula_threshold, hidden, p = 1: truth 0.0655" in text
+    assert (tmp_path / "simulation.png").stat().st_size > 10_000
+    assert json.loads((tmp_path / "simulation.json").read_text())["seed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train"], "either --dataset or --images"),
+        (["train", "--dataset", "x.npz", "--images", "y"], "either --dataset or --images"),
+        (["train", "--images", "y"], "needs --labels"),
+        (["train", "--dataset", "{table}", "--beta", "much"], "beta must be a number or auto"),
+        (["train", "--dataset", "{table}", "--loss", "mse"], "loss must be one of"),
+        (["train", "--dataset", "{table}", "--calibrate", "platt"], "calibrate must be none or temperature"),
+        (["train", "--dataset", "none.npz"], "no such file"),
+        (["evaluate", "none.csv"], "no such table"),
+        (["evaluate", "{bad}"], "a column y_<label> and a column p_<label>"),
+        (["evaluate", "{range}"], "scores must lie in"),
+        (["evaluate", "{range}", "--part", "test"], "no column `split`"),
+        (["evaluate", "{range}", "--copula", "frank"], "copula must be one of"),
+        (["evaluate", "{text}"], "must be numbers"),
+        (["simulate", "--sizes", "a"], "sizes must be whole numbers"),
+        (["simulate", "--sizes", "2"], "sizes must be >= 10"),
+    ],
+)
+def test_bad_input_is_one_sentence(table, tmp_path, arguments, message):
+    files = {"bad": "a,b\n1,2\n", "range": "y_a,p_a\n1,1.5\n0,0.2\n", "text": "y_a,p_a\n1,x\n0,0.2\n"}
+    paths = {"table": table}
+    for name, text in files.items():
+        paths[name] = tmp_path / f"{name}.csv"
+        paths[name].write_text(text)
+    out = tmp_path / "out"
+    given = [argument.format(**paths) for argument in arguments]
+    with pytest.raises(InputError, match=message) as error:
+        CliRunner().invoke(
+            app, [*given, *(["--out", str(out)] if given[0] != "evaluate" else [])], catch_exceptions=False
+        )
+    assert "\n" not in str(error.value)
+    assert not out.exists()
+
+
+def test_a_run_is_not_replaced_unasked(table, tmp_path):
+    call("train", "--dataset", table, "--out", tmp_path / "run", "--loss", "bce", *QUICK)
+    with pytest.raises(InputError, match="exists already"):
+        call("train", "--dataset", table, "--out", tmp_path / "run", "--loss", "bce", *QUICK)
+    call("train", "--dataset", table, "--out", tmp_path / "run", "--loss", "bce", "--overwrite", *QUICK)
+
+
+def test_help_and_import_need_no_heavy_library():
+    import subprocess
+
+    code = (
+        "import sys, calirare.multilabel.cli, calirare.multilabel; "
+        "print([m for m in ('matplotlib', 'pandas', 'torch_geometric', 'pyvinecopulib') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+    for command in ("train", "evaluate", "simulate"):
+        assert command in call("--help")
+        assert call(command, "--help")

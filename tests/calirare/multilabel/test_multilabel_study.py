@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from calirare.multilabel import CopulaOptions, canonical_calibration_error
+from calirare.multilabel.plots import draw_experiments, draw_study
+from calirare.multilabel.simulate import RATES, _hidden_parts, _score_correlation, worlds
+from calirare.multilabel.study import Cell, kernel_repeats, repeats_for, run_study, verdicts
+
+WORLDS = {world.name: world for world in worlds()}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_the_true_error_is_what_the_draws_average_to(name):
+    n = 60_000
+    sample = WORLDS[name].draw(n, np.random.default_rng(0))
+    gap = (sample.conditional - sample.scores).abs()
+    for p in (1.0, 2.0):
+        rows = gap.pow(p).mean(1)
+        # labels of one row are dependent, rows are not
+        assert abs(float(rows.mean()) - WORLDS[name].true_error(p)) <= 4 * float(rows.std()) / n**0.5 + 1e-12
+    assert (WORLDS[name].true_error(1.0) == 0) == (name in ("calibrated", "skewed"))
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_labels_follow_the_conditional_probability(name):
+    n = 60_000
+    sample = WORLDS[name].draw(n, np.random.default_rng(1))
+    wrong = sample.labels.double() - sample.conditional
+    z = wrong.mean(0) / (sample.conditional * (1 - sample.conditional)).mean(0).sqrt() * n**0.5
+    assert float(z.abs().max()) < 4.5
+    # nor is there anything left to learn from the scores
+    moments = sample.scores[:, :, None] * wrong[:, None, :]
+    assert float((moments.mean(0) / moments.std(0)).abs().max()) < 4.5 / n**0.5
+    assert float((wrong[:, 0] * wrong[:, 1]).mean()) > 0.01  # labels stay dependent given the scores
+
+
+def test_hidden_is_calibrated_label_by_label_and_not_canonically():
+    world = WORLDS["hidden"]
+    sample = world.draw(200_000, np.random.default_rng(0))
+    for j in range(4):
+        edges = np.quantile(sample.scores[:, j].numpy(), np.linspace(0, 1, 11))
+        at = np.searchsorted(edges[1:-1], sample.scores[:, j].numpy())
+        for b in range(10):
+            gap = float((sample.labels[at == b, j].double() - sample.scores[at == b, j]).mean())
+            assert abs(gap) < 4.5 * 0.5 / (200_000 / 10) ** 0.5
+    assert world.true_error(1.0) > 0.05
+    g, deviation = _hidden_parts()
+    variance = np.diag(g.T @ _score_correlation() @ g)
+    np.testing.assert_allclose(variance + deviation**2, 1, rtol=1e-12, atol=0)
+    assert float(sample.labels[:, 0].double().mean()) == pytest.approx(RATES[0], abs=0.01, rel=0)
+
+
+def test_one_score_world_by_hand():
+    # E |sharp(Phi(a z + b)) - Phi(a z + b)| by another quadrature
+    nodes, weights = np.polynomial.hermite_e.hermegauss(180)
+    a, total = 0.7 / np.sqrt(1 - 0.49), 0.0
+    for rate in RATES:
+        f = norm.cdf(a * nodes + norm.ppf(rate) / np.sqrt(1 - 0.49))
+        sharp = f**1.5 / (f**1.5 + (1 - f) ** 1.5)
+        total += weights @ (sharp - f) ** 2 / weights.sum()
+    assert WORLDS["overconfident"].true_error(2.0) == pytest.approx(total / 4, rel=1e-4, abs=0)
+
+
+@pytest.mark.slow
+def test_the_claims_where_they_hold_and_where_they_do_not():
+    n, random = 60_000, np.random.default_rng(0)
+    threshold = CopulaOptions(label_model="threshold")
+    for name in ("calibrated", "overconfident", "hidden"):
+        sample = WORLDS[name].draw(n, random)
+        truth = WORLDS[name].true_error(1.0)
+        repaired = canonical_calibration_error(sample.scores, sample.labels, options=threshold).mean
+        printed = canonical_calibration_error(sample.scores, sample.labels).mean
+        assert abs(repaired - truth) < 0.004, name  # noise of 60,000 rows
+        assert abs(printed - truth) > (0.003 if name == "hidden" else 0.02), name
+
+
+@pytest.mark.slow
+def test_a_small_study_is_complete_and_drawn(tmp_path):
+    lines = []
+    study = run_study(sizes=(60, 120), repeats=3, seed=1, progress=lines.append)
+    assert len(lines) == 10
+    keys = {(c["world"], c["estimator"], c["n"], c["p"]) for c in study["cells"]}
+    assert len(keys) == len(study["cells"]) == 5 * 2 * (4 * 2 + 1)
+    assert all(np.isfinite([c["mean"], c["deviation"]]).all() for c in study["cells"])
+    assert json.loads(json.dumps(study)) == study
+    path = draw_study(study, tmp_path / "study.png")
+    assert path.stat().st_size > 10_000
+    again = run_study(sizes=(60,), repeats=3, seed=1)
+    assert again["cells"][0] == study["cells"][0]
+
+
+def test_verdicts_weigh_bias_against_its_noise():
+    def cell(n, mean, deviation):
+        return Cell("w", "copula", n, 1.0, 100, 0.05, mean, deviation, None)
+
+    (biased,) = verdicts([cell(100, 0.08, 0.02), cell(10_000, 0.07, 0.002)])
+    assert not biased["unbiased_small"]
+    assert biased["still_biased_large"]
+    assert biased["z_large"] == pytest.approx(0.02 / 0.0002, rel=1e-9, abs=0)
+    (fine,) = verdicts([cell(100, 0.0501, 0.02), cell(10_000, 0.05001, 0.002)])
+    assert fine["unbiased_small"]
+    assert not fine["still_biased_large"]
+    assert verdicts([cell(100, 0.05, 0.02)]) == []
+
+
+def test_repeats_shrink_with_the_rows():
+    assert [repeats_for(n, 200) for n in (250, 64_000, 10**6)] == [200, 46, 10]
+    assert [kernel_repeats(n, 200) for n in (250, 1000, 4000)] == [50, 20, 10]
+
+
+def test_the_picture_of_experiments_is_drawn(tmp_path):
+    methods = ("bce", "bce_temperature", "focal", "cmlcc")
+    measures = (
+        "copula",
+        "copula_threshold",
+        "kde_residual",
+        "marginal_ece",
+        "hamming_loss",
+        "copula_floor",
+        "copula_threshold_floor",
+        "marginal_ece_floor",
+    )
+    table = {"methods": {method: {key: [0.1, 0.01] for key in measures} for method in methods}}
+    path = draw_experiments({"sets": {"one": table, "two": table}}, tmp_path / "e.png")
+    assert path.stat().st_size > 10_000
