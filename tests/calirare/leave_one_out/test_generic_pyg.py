@@ -1,0 +1,77 @@
+"""Layers of PyTorch Geometric through the generic path, judged by retraining."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from calirare.leave_one_out.generic import alo_of_module
+from tests.calirare.leave_one_out.cases import agreement, words_graph
+
+MU = 1e-2
+
+
+class OneLayer(nn.Module):
+    """One convolution: a smooth loss, so that retraining ends in one place."""
+
+    def __init__(self, kind: str, d: int, k: int) -> None:
+        super().__init__()
+        import torch_geometric.nn as pyg
+
+        torch.manual_seed(0)
+        convolution = {
+            "GAT": lambda: pyg.GATConv(d, k, heads=1),
+            "GIN": lambda: pyg.GINConv(nn.Linear(d, k)),
+            "SAGE": lambda: pyg.SAGEConv(d, k),
+        }[kind]()
+        self.layer = convolution.double()
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        return self.layer(x, edges)
+
+
+def train(module: nn.Module, x: Tensor, edges: Tensor, nodes: Tensor, targets: Tensor, weights: Tensor) -> None:
+    optimiser = torch.optim.LBFGS(
+        module.parameters(), max_iter=400, tolerance_grad=1e-9, tolerance_change=0.0, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        losses = weights * F.cross_entropy(module(x, edges)[nodes], targets, reduction="none")
+        penalty = sum((p.square().sum() for p in module.parameters()), torch.zeros(()))
+        loss = losses.mean() + MU / 2 * penalty
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["GAT", "GIN", "SAGE"])
+def test_pyg_layers_agree_with_retraining(kind: str) -> None:
+    graph = words_graph(2)
+    assert graph.y is not None
+    x = graph.x.double() / 10  # type: ignore[union-attr]
+    edges = torch.stack([graph.adjacency.rows(), graph.adjacency.indices.long()])
+    nodes = torch.arange(0, 120, 3)
+    targets, weights = graph.y[nodes], torch.ones(40, dtype=torch.float64)
+    module = OneLayer(kind, x.shape[1], 2).eval()
+    train(module, x, edges, nodes, targets, weights)
+    found = alo_of_module(module, lambda: module(x, edges), nodes, targets, MU)
+    before = module(x, edges).detach()
+    chosen, own, elsewhere = list(range(0, 40, 8)), [], []
+    for i in chosen:
+        without, left = copy.deepcopy(module), weights.clone()
+        left[i] = 0.0
+        train(without, x, edges, nodes, targets, left)
+        moved = without(x, edges).detach() - before
+        moved = moved[:, 1] - moved[:, 0]
+        own.append(moved[nodes[i]])
+        elsewhere.append(moved)
+    assert agreement(found.own[chosen, 0], torch.stack(own))[0] >= 0.99
+    assert agreement(found.own[chosen, 0], torch.stack(own))[1] <= 0.15
+    assert agreement(found.change[:, 0, chosen], torch.stack(elsewhere, 1))[0] >= 0.98
