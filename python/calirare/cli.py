@@ -11,6 +11,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from calirare.errors import InputError
+from calirare.multilabel.cli import app as multilabel_app
 from calirare.paper.cli import app as paper_app
 
 DEBUG = "--debug"
@@ -24,6 +25,7 @@ app = typer.Typer(
     epilog="Every command takes --debug, which shows the whole traceback of an error.",
 )
 
+app.add_typer(multilabel_app, name="multilabel")
 app.add_typer(paper_app, name="paper")
 
 Run = Annotated[Path, typer.Option("--run", help="Folder written by `calirare train`.")]
