@@ -26,14 +26,14 @@ from calirare.datasets import load_dataset
 from calirare.graph import Graph
 from calirare.jackknife import jackknife
 from calirare.leave_one_out.alo import alo
-from calirare.leave_one_out.ggn import GgnInverse, jacobian
+from calirare.leave_one_out.ggn import jacobian
 from calirare.leave_one_out.gram import gram
-from calirare.leave_one_out.influence import SolverSettings, influence
+from calirare.leave_one_out.influence import SolverSettings, influence, range_of, solve_exact
 from calirare.leave_one_out.methods import field_at
 from calirare.leave_one_out.spectrum import safe_damping, spectrum_ends
 from calirare.propagation import propagation
 from calirare.training import Fit, TrainingSettings, cross_entropy, fit
-from calirare_ext import Csr, hessian_product, solve_inverse_hvp
+from calirare_ext import Csr, hessian_product
 
 TOLERANCE = 1e-4  # of conjugate gradients, ours and the baseline's
 AUTHORS = {"cora": 343.7, "facebook": 71.5}  # seconds of the authors' code for one EICE, from their published script
@@ -105,8 +105,7 @@ def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
     def our_cg() -> Any:
         rows = jacobian(tape)
         error = tape.loss_gradient_at_logits()[:, 1:] / tape.n_nodes
-        inverse = GgnInverse(tape, damping)
-        return solve_inverse_hvp(tape, rows * error, damping=damping, tolerance=TOLERANCE, precondition=inverse)
+        return solve_exact(tape, rows * error, damping, settings, range_of(tape))
 
     def their_cg() -> Any:
         return baseline.solve(baseline.gradients(), TOLERANCE)

@@ -12,11 +12,12 @@ from calirare.leave_one_out.alo import alo, leave_out
 from calirare.leave_one_out.change import Diagnostics, LooChange, SolverReport
 from calirare.leave_one_out.directions import Forward, change_along
 from calirare.leave_one_out.ggn import GgnInverse, curvature_and_error, jacobian
-from calirare.leave_one_out.lowrank import ExactHessian
+from calirare.leave_one_out.lowrank import ExactHessian, HessianRange
 from calirare.leave_one_out.spectrum import safe_damping, spectrum_ends
 from calirare_ext import GcnTape, ReceptiveField, SolverResult, SolverStatus, hessian_product, solve_inverse_hvp
 
 SOLVERS = ("cg", "ggn", "dense", "lowrank")
+MAX_RANGE = 4000  # unknowns of the Hessian's range that are still cheaper than products with p parameters
 MAX_RAISES = 4  # negative curvature met in spite of the estimate: the damping is doubled so often
 
 
@@ -166,18 +167,15 @@ def _solve_cg(
     tape: GcnTape, rhs: Tensor, damping: float, settings: SolverSettings, method: str
 ) -> tuple[Tensor, Diagnostics]:
     reason = "the weight decay of training"
-    lowest, highest = spectrum_ends(lambda v: hessian_product(tape, v), tape.n_parameters, tape.logits)
+    small = range_of(tape)
+    if small is None:
+        lowest, highest = spectrum_ends(lambda v: hessian_product(tape, v), tape.n_parameters, tape.logits)
+    else:
+        lowest, highest = small.ends()
     if settings.automatic_damping:
         damping, reason = safe_damping(lowest, damping)
     for raise_ in range(MAX_RAISES + 1):
-        found = solve_inverse_hvp(
-            tape,
-            rhs,
-            damping=damping,
-            tolerance=settings.tolerance,
-            max_iterations=settings.max_iterations,
-            precondition=GgnInverse(tape, damping) if settings.preconditioned else None,
-        )
+        found = solve_exact(tape, rhs, damping, settings, small)
         negative = int((found.status == SolverStatus.NEGATIVE_CURVATURE).sum())
         if not negative or not settings.automatic_damping or raise_ == MAX_RAISES:
             break
@@ -189,6 +187,43 @@ def _solve_cg(
             f"{settings.tolerance:.1g}): raise the damping or the iterations, or take solver='lowrank'"
         )
     return found.x, Diagnostics(method, "cg", damping, reason, lowest, highest, solver_report(found))
+
+
+def range_of(tape: GcnTape) -> HessianRange | None:
+    """Returns the exact Hessian's range where it is known in closed form and small, else None."""
+    width = (tape.n_nodes + 2 * tape.layers[0][0].shape[1]) * (tape.n_classes - 1)
+    return HessianRange(tape) if len(tape.layers) <= 2 and width <= MAX_RANGE else None
+
+
+def solve_exact(
+    tape: GcnTape, rhs: Tensor, damping: float, settings: SolverSettings, small: HessianRange | None
+) -> SolverResult:
+    """Returns (H + damping I)^-1 g by block conjugate gradients, H exact; residuals recomputed on all parameters.
+
+    Args:
+        tape: the network.
+        rhs: [b, p], combinations of per-node gradients.
+        damping: added to the Hessian.
+        settings: tolerance, iterations, preconditioner.
+        small: the Hessian's range, where there is one: the same iteration on far smaller matrices.
+
+    Returns:
+        Solutions and statuses.
+    """
+    if small is None:
+        return solve_inverse_hvp(
+            tape,
+            rhs,
+            damping=damping,
+            tolerance=settings.tolerance,
+            max_iterations=settings.max_iterations,
+            precondition=GgnInverse(tape, damping) if settings.preconditioned else None,
+        )
+    preconditioned = settings.preconditioned
+    found = small.solve(rhs, damping, settings.tolerance, settings.max_iterations, preconditioned=preconditioned)
+    left = (rhs - hessian_product(tape, found.x, damping=damping)).double().norm(dim=1)
+    size = rhs.double().norm(dim=1)
+    return found._replace(residual_norm=(left / size).masked_fill(size == 0, 0.0))
 
 
 def solver_report(found: SolverResult) -> SolverReport:

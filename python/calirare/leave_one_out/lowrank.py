@@ -6,7 +6,9 @@ import torch
 from torch import Tensor
 
 from calirare.leave_one_out.ggn import curvature_and_error, jacobian
-from calirare_ext import Csr, GcnTape, propagate
+from calirare_ext import Csr, GcnTape, SolverResult, block_cg, propagate
+
+RANK_TOLERANCE = 1e-12  # eigenvalues of the rows' Gram matrix below this share of the largest are rounding
 
 
 def residual_factors(tape: GcnTape) -> tuple[Tensor, Tensor]:
@@ -93,3 +95,65 @@ class ExactHessian:
         """Returns (H + damping I)^-1 v for each row of [b, p]."""
         inner = (vectors @ self.rows.T).double() @ self.inner.T
         return (vectors - inner.to(vectors.dtype) @ self.rows) / self.damping
+
+
+class HessianRange:
+    """The exact Hessian in an orthonormal basis of its range, r = m (k - 1) + 2 h (k - 1) numbers instead of p.
+
+    Per-node gradients lie in the range, and so does everything conjugate gradients make of them: they run on r x r
+    matrices here and take the same steps as on p parameters.
+
+    Args:
+        tape: the network; one or two layers.
+    """
+
+    def __init__(self, tape: GcnTape) -> None:
+        rows = jacobian(tape)
+        q, e = residual_factors(tape)
+        self.rows = torch.cat([rows, q, e])
+        wide = self.rows.double()
+        values, vectors = torch.linalg.eigh(wide @ wide.T)
+        kept = values > RANK_TOLERANCE * values[-1:]
+        values, vectors = values[kept], vectors[:, kept]
+        self.into = vectors / values.sqrt()  # basis = rows^T into, orthonormal
+        root = vectors * values.sqrt()
+        curvature, _ = curvature_and_error(tape)
+        m, k, _ = curvature.shape
+        top = root[: m * k].view(m, k, -1)
+        self.ggn = torch.einsum("iar,iab,ibs->rs", top, curvature, top)
+        bottom = root[m * k :]
+        coupled = bottom[: len(q)].T @ bottom[len(q) :]
+        self.hessian = self.ggn + coupled + coupled.T
+
+    def ends(self) -> tuple[float, float]:
+        """Returns the smallest and the largest eigenvalue of the Hessian; 0 belongs to its spectrum."""
+        values = torch.linalg.eigvalsh(self.hessian)
+        return min(float(values[0]), 0.0), max(float(values[-1]), 0.0)
+
+    def solve(
+        self, rhs: Tensor, damping: float, tolerance: float, max_iterations: int, *, preconditioned: bool
+    ) -> SolverResult:
+        """Returns (H + damping I)^-1 g for rows of the Jacobian's span [b, p], by block conjugate gradients.
+
+        Args:
+            rhs: [b, p], combinations of per-node gradients.
+            damping: added to the Hessian.
+            tolerance: on the relative residual.
+            max_iterations: per right-hand side.
+            preconditioned: by the Gauss-Newton matrix.
+
+        Returns:
+            Solutions [b, p] and statuses; residuals are those in the range.
+        """
+        inside = (rhs @ self.rows.T).double() @ self.into
+        identity = torch.eye(self.hessian.shape[0], dtype=torch.float64, device=rhs.device)
+        system = self.hessian + damping * identity
+        inverse = torch.linalg.inv(self.ggn + damping * identity) if preconditioned else None
+        found = block_cg(
+            lambda v: v @ system,
+            inside,
+            tolerance=tolerance,
+            max_iterations=max_iterations,
+            precondition=None if inverse is None else lambda v: v @ inverse,
+        )
+        return found._replace(x=(found.x @ self.into.T).to(rhs.dtype) @ self.rows)

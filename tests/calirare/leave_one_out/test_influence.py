@@ -6,7 +6,7 @@ from torch import Tensor
 
 from calirare.errors import NotConvergedError
 from calirare.leave_one_out.ggn import GgnInverse, curvature_and_error
-from calirare.leave_one_out.influence import SolverSettings, influence, newton
+from calirare.leave_one_out.influence import SolverSettings, influence, newton, range_of, solve_exact
 from calirare.leave_one_out.lowrank import ExactHessian, residual_factors
 from calirare.leave_one_out.spectrum import safe_damping, spectrum_ends
 from calirare_ext import hessian_product, solve_inverse_hvp
@@ -104,8 +104,27 @@ def test_negative_curvature_raises_the_damping_and_says_so() -> None:
         assert found.diagnostics.lowest_curvature == pytest.approx(lowest, rel=1e-3)
 
 
-def test_negative_curvature_is_never_stepped_over() -> None:
-    problem = network("two layers")
+@pytest.mark.parametrize("name", SHALLOW)
+@pytest.mark.parametrize("preconditioned", [True, False])
+def test_range_takes_the_steps_of_all_parameters(name: str, preconditioned: bool) -> None:
+    problem = network(name)
+    tape = problem.tape
+    settings = SolverSettings(tolerance=1e-9, max_iterations=60, preconditioned=preconditioned)
+    rhs = normal(3, tape.n_nodes * (tape.n_classes - 1), seed=6) @ dense_jacobian(tape).flatten(0, 1)
+    damping = max(DAMPING, -1.5 * float(torch.linalg.eigvalsh(exact(problem))[0]))
+    small, large = (solve_exact(tape, rhs, damping, settings, part) for part in (range_of(tape), None))
+    assert bool((small.status == 1).all())
+    assert int((small.iterations - large.iterations).abs().max()) <= 1
+    assert close(small.x, large.x, 1e-7)
+    assert float(small.residual_norm.max()) < 1e-8
+    ends, values = range_of(tape).ends(), torch.linalg.eigvalsh(exact(problem))  # type: ignore[union-attr]
+    assert ends[0] == pytest.approx(min(float(values[0]), 0.0), rel=1e-8, abs=1e-12)
+    assert ends[1] == pytest.approx(float(values[-1]), rel=1e-8)
+
+
+@pytest.mark.parametrize("name", ["two layers", "four layers"])
+def test_negative_curvature_is_never_stepped_over(name: str) -> None:
+    problem = network(name)
     settings = SolverSettings("cg", automatic_damping=False, preconditioned=False)
     with pytest.raises(NotConvergedError, match="NEGATIVE_CURVATURE"):
         influence(problem.tape, problem.field, 1e-3, settings)
