@@ -99,13 +99,14 @@ def _draw(mean: np.ndarray, spread: np.ndarray, n_seeds: int, path: Path) -> Pat
     middle = (mean.min() + mean.max()) / 2
     for (row, column), value in np.ndenumerate(mean):
         colour = "black" if value > middle else "white"
-        text = f"{value:.3f}\n±{spread[row, column]:.3f}"
+        text = f"{value:.3f}" + (f"\n±{spread[row, column]:.3f}" if n_seeds > 1 else "")
         axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=8)
     axes.set_xticks(range(len(COVERAGES)), [str(a) for a in COVERAGES])
     axes.set_yticks(range(len(WEIGHTS)), [str(w) for w in WEIGHTS])
     axes.set_xlabel("coverage α")
     axes.set_ylabel("weight λ of L_EICE")
-    axes.set_title(f"Macro-ACE of Algorithm 2 on Cora, 20 labels per class, {n_seeds} seeds", fontsize=10)
+    drawn = f"{n_seeds} seeds" if n_seeds > 1 else "one seed"
+    axes.set_title(f"Macro-ACE of Algorithm 2 on Cora, 20 labels per class, {drawn}", fontsize=10)
     figure.colorbar(image, label="Macro-ACE (smaller is better)")
     FigureCanvasAgg(figure)
     figure.savefig(path)

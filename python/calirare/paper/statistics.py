@@ -31,6 +31,11 @@ class Summary:
     std: float
     n: int
 
+    def text(self, scale: float, digits: int) -> str:
+        """Returns "mean ± std" of the measure times `scale`; the mean alone where there is one seed."""
+        mean = f"{scale * self.mean:.{digits}f}"
+        return f"{mean} ± {scale * self.std:.{digits}f}" if self.n > 1 else mean
+
 
 def by_key(cells: Iterable[Cell]) -> dict[Key, dict[int, Cell]]:
     """Returns the cells of each data set, label rate and method by seed."""

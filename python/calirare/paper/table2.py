@@ -27,7 +27,7 @@ POPULATION = ("ours_population", "jackknife_platt", "jackknife_temperature", "cr
 TABLE2_METHODS = tuple(name for name in METHODS if not name.startswith(("gat", "gin")) or name == "gats")
 
 NOTES = [
-    "Mean ± standard deviation over seeds. Recall and macro-F1 in per cent. ACE: true class, confidence of the "
+    "Mean ± standard deviation over seeds (one seed: no ±). Recall and macro-F1 in per cent. ACE: true class, confidence of the "
     "predicted class, 20 bins of equal numbers. Floor: what a perfectly calibrated model would read.",
     "[lower, upper]: 95 % bootstrap interval over the test nodes at seed 0. Resampling adds noise: the intervals of "
     "binned errors sit high.",
@@ -208,9 +208,7 @@ def _with_extras(cells: list[Cell], measure: str) -> str:
 
 def _summary(cells: list[Cell], measure: str) -> str:
     s = summarise(cells, measure)
-    if measure in ("recall", "macro_f1", "accuracy"):
-        return f"{100 * s.mean:.2f} ± {100 * s.std:.2f}"
-    return f"{s.mean:.4f} ± {s.std:.4f}"
+    return s.text(100, 2) if measure in ("recall", "macro_f1", "accuracy") else s.text(1, 4)
 
 
 def _number(value: float | None, measure: str) -> str:

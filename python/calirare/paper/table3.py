@@ -36,7 +36,7 @@ def table3(cells: Iterable[Cell], not_run: dict[str, str], out: Path) -> list[Pa
         summaries = [summarise(seeds.values(), column) for column in COLUMNS]
         published = TABLE3.get((dataset, rate, "ours" if name == "ours" else method.published), {})
         row = [dataset, str(rate), method.title, method.trains_on, str(len(seeds))]
-        row += [f"{100 * s.mean:.2f} ± {100 * s.std:.2f}" for s in summaries]
+        row += [s.text(100, 2) for s in summaries]
         row += [f"{100 * published[column]:.2f}" if published else "" for column in COLUMNS]
         macro = float("nan")
         if published:

@@ -90,6 +90,8 @@ def test_means_paired_tests_and_the_strongest_rival() -> None:
     ours, theirs = groups["cora", 20, "ours"], groups["cora", 20, "temperature"]
     summary = summarise(ours.values(), "macro_ace")
     assert (summary.mean, summary.std, summary.n) == (pytest.approx(0.12), pytest.approx(0.02), 3)
+    assert summary.text(100, 1) == "12.0 ± 2.0"
+    assert summarise([ours[0]], "macro_ace").text(1, 3) == "0.100"
     assert paired_p(ours, theirs, "macro_ace") == pytest.approx(float(ttest_rel(first, second).pvalue))
     assert math.isnan(paired_p({0: ours[0]}, theirs, "macro_ace"))
     assert math.isnan(paired_p(ours, ours, "macro_ace"))
