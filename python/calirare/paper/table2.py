@@ -27,8 +27,8 @@ POPULATION = ("ours_population", "jackknife_platt", "jackknife_temperature", "cr
 TABLE2_METHODS = tuple(name for name in METHODS if not name.startswith(("gat", "gin")) or name == "gats")
 
 NOTES = [
-    "Mean ± standard deviation over seeds (one seed: no ±). Recall and macro-F1 in per cent. ACE: true class, confidence of the "
-    "predicted class, 20 bins of equal numbers. Floor: what a perfectly calibrated model would read.",
+    "Mean ± standard deviation over seeds (one seed: no ±). Recall and macro-F1 in per cent. ACE: true class, "
+    "confidence of the predicted class, 20 bins of equal numbers. Floor: what a perfectly calibrated model would read.",
     "[lower, upper]: 95 % bootstrap interval over the test nodes at seed 0. Resampling adds noise: the intervals of "
     "binned errors sit high.",
 ]
