@@ -85,8 +85,8 @@ def calibration_measures(n_rows: int, *, p: float = 1, max_kde_rows: int = KDE_R
         max_kde_rows: see there.
 
     Returns:
-        "copula" (the document's), "copula_threshold" (its repaired form), "kde" and "kde_residual" (canonical, product
-        Beta kernels), "kde_marginal", "marginal_ece".
+        "copula" (the document's), "copula_threshold" (its repaired form), "marginal_ece", and "kde" and
+        "kde_residual" (canonical, product Beta kernels).
     """
     threshold = CopulaOptions(label_model="threshold")
     measures: dict[str, Measure] = {

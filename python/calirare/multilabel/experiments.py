@@ -17,10 +17,10 @@ from torch import Tensor
 
 from .data import PUBLISHED, load_multilabel
 from .evaluate import calibration_measures, multilabel_report, noise_floor
-from .training import BETAS, TrainOptions, choose_beta, fit_temperature, train_network
+from .training import BETAS, TrainOptions, best_beta, choose_beta, fit_temperature, train_network
 
 SEEDS = tuple(range(10))
-METHODS = ("bce", "bce_temperature", "focal", "cmlcc")
+METHODS = ("bce", "bce_temperature", "focal", "cmlcc", "cmlcc_per_seed")
 FLOORED = ("copula", "copula_threshold", "marginal_ece")  # measures cheap enough to simulate their noise floor
 FLOOR_DRAWS = 10
 HAMMING_LIMIT = 1.02
@@ -30,8 +30,9 @@ Cell = dict[str, Any]
 def run_cell(name: str, seed: int, *, root: str | Path | None = None, options: TrainOptions | None = None) -> Cell:
     """Trains every method on one set with one seed and measures it on the publisher's test rows.
 
-    The seed draws the validation rows, the weights and the batches, alike for each method. Betas and temperature are
-    chosen on the validation rows; test rows are read once, by the measures.
+    The seed draws the validation rows, the weights and the batches, alike for each method. The temperature is fitted
+    on the validation rows. CMLCC is trained with every beta and each is measured; `summarise` chooses among them by
+    what the validation rows say.
 
     Args:
         name: a published set, or the path of an `.npz`.
@@ -40,8 +41,9 @@ def run_cell(name: str, seed: int, *, root: str | Path | None = None, options: T
         options: of the training; loss, beta and seed are set here.
 
     Returns:
-        {"data", "seed", "rows", "labels", "methods": method -> measures, "beta", "betas", "within_slack",
-        "temperature", "epochs"}, ready for JSON.
+        {"data", "seed", "rows", "labels", "test": model -> measures, "validation": beta -> [canonical error, Hamming
+        loss], "temperature", "epochs"}, ready for JSON; the models are "bce", "bce_temperature", "focal" and "cmlcc_B"
+        for each beta B.
     """
     data = load_multilabel(name, root=root, seed=seed).standardised()
     options = dataclasses.replace(options or TrainOptions(), seed=seed)
@@ -51,23 +53,18 @@ def run_cell(name: str, seed: int, *, root: str | Path | None = None, options: T
     val, val_labels = data.part("val")
     temperature = fit_temperature(base.logits(data, val), val_labels)
     test, labels = data.part("test")
-    scores = {
-        "bce": base.scores(data, test),
-        "bce_temperature": (base.logits(data, test) / temperature).sigmoid(),
-        "focal": focal.scores(data, test),
-        "cmlcc": choice.model.scores(data, test),
-    }
+    models = {"bce": base, "focal": focal} | {f"cmlcc_{beta:g}": model for beta, model in choice.models.items()}
+    scores = {name: model.scores(data, test) for name, model in models.items()}
+    scores["bce_temperature"] = (base.logits(data, test) / temperature).sigmoid()
     return {
         "data": data.name,
         "seed": seed,
         "rows": len(test),
         "labels": data.n_labels,
-        "methods": {method: _measure(f, labels, seed) for method, f in scores.items()},
-        "beta": choice.beta,
-        "within_slack": choice.within_slack,
-        "betas": {str(beta): {"copula": error, "hamming_loss": wrong} for beta, (error, wrong) in choice.table.items()},
+        "test": {name: _measure(f, labels, seed) for name, f in scores.items()},
+        "validation": {f"{beta:g}": list(found) for beta, found in choice.table.items()},
         "temperature": temperature,
-        "epochs": {"bce": base.best_epoch, "focal": focal.best_epoch, "cmlcc": choice.model.best_epoch},
+        "epochs": {name: model.best_epoch for name, model in models.items()},
     }
 
 
@@ -137,39 +134,60 @@ def _run_and_save(folder: Path, name: str, seed: int, root: str | Path | None, o
 def summarise(cells: list[Cell]) -> dict[str, Any]:
     """Returns means and deviations per set and method, and what CMLCC did against cross-entropy.
 
+    Beta is chosen by validation rows in two ways (`best_beta`): "cmlcc" takes one beta for a set, by the canonical
+    error and the Hamming loss averaged over the seeds' validation rows (repeated hold-out); "cmlcc_per_seed" lets each
+    seed's few validation rows choose for that seed. Neither reads a test row.
+
     Args:
         cells: of `run_experiments`.
 
     Returns:
-        {"sets": set -> {"methods": method -> measure -> [mean, sd], "cmlcc_against_bce": measure -> paired
-        difference, "betas": beta -> count, "hamming_ratio", "passes"}, "sets_passed"}. A set passes where CMLCC's mean
-        canonical error ("copula") is below that of cross-entropy and its mean Hamming loss is at most
-        1.02 times as large.
+        {"sets": set -> {"seeds", "methods": method -> measure -> [mean, sd], "against_bce": method -> {"paired":
+        measure -> difference, "hamming_ratio", "passes"}, "beta", "betas_per_seed": beta -> count}, "sets_passed":
+        method -> count}. A method passes on a set where its mean canonical error ("copula") is below that of
+        cross-entropy and its mean Hamming loss is at most 1.02 times as large.
     """
-    sets: dict[str, Any] = {}
+    sets = {}
     for name in dict.fromkeys(cell["data"] for cell in cells):
-        own = [cell for cell in cells if cell["data"] == name]
-        values = {
-            method: {key: np.array([cell["methods"][method][key] for cell in own]) for key in own[0]["methods"][method]}
-            for method in METHODS
-        }
-        against = {key: _paired(values["cmlcc"][key] - values["bce"][key]) for key in values["bce"]}
-        ratio = float(values["cmlcc"]["hamming_loss"].mean() / values["bce"]["hamming_loss"].mean())
-        chosen = [str(cell["beta"]) for cell in own]
-        sets[name] = {
-            "seeds": len(own),
-            "methods": {
-                method: {
-                    key: [float(v.mean()), float(v.std(ddof=1)) if len(v) > 1 else 0.0] for key, v in table.items()
-                }
-                for method, table in values.items()
-            },
-            "cmlcc_against_bce": against,
-            "betas": {beta: chosen.count(beta) for beta in sorted(set(chosen), key=float)},
-            "hamming_ratio": ratio,
-            "passes": against["copula"]["mean"] < 0 and ratio <= HAMMING_LIMIT,
-        }
-    return {"sets": sets, "sets_passed": sum(part["passes"] for part in sets.values())}
+        sets[name] = _summarise_set([cell for cell in cells if cell["data"] == name])
+    passed = {
+        method: sum(part["against_bce"][method]["passes"] for part in sets.values())
+        for method in ("cmlcc", "cmlcc_per_seed")
+    }
+    return {"sets": sets, "sets_passed": passed}
+
+
+def _summarise_set(cells: list[Cell]) -> dict[str, Any]:
+    tables = [{float(beta): tuple(found) for beta, found in cell["validation"].items()} for cell in cells]
+    pooled = {beta: tuple(np.mean([table[beta] for table in tables], axis=0)) for beta in tables[0]}
+    beta, within = best_beta(pooled)
+    own = [best_beta(table)[0] for table in tables]
+    rows = {method: [cell["test"][method] for cell in cells] for method in ("bce", "bce_temperature", "focal")}
+    rows["cmlcc"] = [cell["test"][f"cmlcc_{beta:g}"] for cell in cells]
+    rows["cmlcc_per_seed"] = [cell["test"][f"cmlcc_{b:g}"] for cell, b in zip(cells, own, strict=True)]
+    values = {m: {key: np.array([row[key] for row in table]) for key in table[0]} for m, table in rows.items()}
+    return {
+        "seeds": len(cells),
+        "methods": {m: {key: _mean_and_deviation(v) for key, v in table.items()} for m, table in values.items()},
+        "against_bce": {m: _against(table, values["bce"]) for m, table in values.items() if m != "bce"},
+        "beta": beta,
+        "beta_within_slack": within,
+        "betas_per_seed": {f"{b:g}": own.count(b) for b in sorted(set(own))},
+    }
+
+
+def _mean_and_deviation(values: np.ndarray) -> list[float]:
+    return [float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0]
+
+
+def _against(table: dict[str, np.ndarray], base: dict[str, np.ndarray]) -> dict[str, Any]:
+    paired = {key: _paired(table[key] - base[key]) for key in base}
+    ratio = float(table["hamming_loss"].mean() / base["hamming_loss"].mean())
+    return {
+        "paired": paired,
+        "hamming_ratio": ratio,
+        "passes": paired["copula"]["mean"] < 0 and ratio <= HAMMING_LIMIT,
+    }
 
 
 def _paired(difference: np.ndarray) -> dict[str, float]:

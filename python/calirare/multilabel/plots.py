@@ -21,7 +21,7 @@ METHOD_STYLE = {
     "bce": ("cross-entropy", "#5F5F5F"),
     "bce_temperature": ("cross-entropy + temperature", "#56B4E9"),
     "focal": ("focal loss", "#E69F00"),
-    "cmlcc": ("CMLCC", "#0072B2"),
+    "cmlcc": ("CMLCC, beta by validation", "#0072B2"),
 }
 MEASURES = {
     "copula": "canonical error,\ncopula as printed",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -182,6 +182,9 @@ def _batches(n: int, size: int, random: torch.Generator) -> Iterator[Tensor]:
     yield from torch.tensor_split(torch.randperm(n, generator=random), max(1, round(n / size)))
 
 
+BetaTable = Mapping[float, tuple[float, float]]
+
+
 @dataclass(frozen=True, eq=False)
 class BetaChoice:
     """The beta that validation rows chose, and what they said of each.
@@ -189,6 +192,7 @@ class BetaChoice:
     Attributes:
         model: trained with the chosen beta.
         beta: the choice.
+        models: trained with each beta.
         table: for each beta (0 is cross-entropy) the canonical error and the Hamming loss on the validation rows.
         within_slack: whether the choice keeps the Hamming loss within the slack; if none does, the smallest beta is
             taken.
@@ -196,7 +200,8 @@ class BetaChoice:
 
     model: TrainedModel
     beta: float
-    table: dict[float, tuple[float, float]]
+    models: dict[float, TrainedModel]
+    table: BetaTable
     within_slack: bool
 
 
@@ -235,10 +240,24 @@ def choose_beta(
     for beta in sorted(betas):
         models[beta] = train_network(data, dataclasses.replace(options, loss="cmlcc", beta=beta))
         table[beta] = _judge(models[beta].scores(data, rows), labels, options.p)
+    beta, within = best_beta(table, slack)
+    return BetaChoice(models[beta], beta, models, table, within)
+
+
+def best_beta(table: BetaTable, slack: float = HAMMING_SLACK) -> tuple[float, bool]:
+    """Returns the beta with the smallest error among those that keep the Hamming loss.
+
+    Args:
+        table: beta -> canonical error and Hamming loss on validation rows, with the entry 0 for cross-entropy.
+        slack: a beta may worsen the Hamming loss by this share of that of cross-entropy.
+
+    Returns:
+        The beta, and whether any keeps the Hamming loss; if none does, the smallest.
+    """
     limit = (1 + slack) * table[0.0][1]
-    allowed = [beta for beta in models if table[beta][1] <= limit]
-    beta = min(allowed, key=lambda b: table[b][0]) if allowed else min(models)
-    return BetaChoice(models[beta], beta, table, bool(allowed))
+    betas = [beta for beta in table if beta > 0]
+    allowed = [beta for beta in betas if table[beta][1] <= limit]
+    return min(allowed, key=lambda beta: table[beta][0]) if allowed else min(betas), bool(allowed)
 
 
 def _judge(scores: Tensor, labels: Tensor, p: float) -> tuple[float, float]:

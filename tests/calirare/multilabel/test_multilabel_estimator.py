@@ -203,6 +203,17 @@ def test_any_kind_of_input_gives_the_same_number():
     assert abs(single - expected) < 1e-6
 
 
+def test_every_device_gives_the_same_number(device):
+    f, y = sample(70, 3)
+    scores, labels = torch.from_numpy(f).to(device), torch.from_numpy(y).to(device)
+    for options in (CopulaOptions(), CopulaOptions(label_model="threshold"), CopulaOptions(cdf="midrank")):
+        here = canonical_calibration_error(f, y, options=options)
+        there = canonical_calibration_error(scores, labels, options=options)
+        assert there.per_label.device == scores.device
+        # Two libraries may differ in the last bits of the normal quantiles.
+        assert float((there.per_label.cpu() - here.per_label).abs().max()) <= 1e-12
+
+
 def test_many_chunks_give_what_one_gives(monkeypatch):
     f, y = sample(500, 3)
     whole = canonical_calibration_error(f, y, p=2).value

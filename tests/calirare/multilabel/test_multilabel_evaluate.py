@@ -69,7 +69,6 @@ def test_report_names_everything_and_leaves_kernels_out_of_large_data():
         "copula_threshold",
         "kde",
         "kde_residual",
-        "kde_marginal",
         "marginal_ece",
         "hamming_loss",
         "macro_f1",
