@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from calirare.graph import Graph
 from calirare.nn import GCN
 from calirare.propagation import propagation
-from calirare_ext import GcnTape, ReceptiveField, record
+from calirare.threads import threads_for
+from calirare_ext import Csr, GcnTape, ReceptiveField, record
 
 
 @dataclass(frozen=True)
@@ -164,26 +165,33 @@ def fit(
     if sample_weights is None:
         sample_weights = class_weights(targets, graph.n_classes)[targets]
     weights = sample_weights.to(model.weights[0])
-    losses: list[float] = []
+    losses: list[Tensor] = []
 
     def so_far() -> Fit:
-        return Fit(model, field, targets, weights, settings.weight_decay, tuple(losses))
+        values = torch.stack(losses).tolist() if losses else []
+        return Fit(model, field, targets, weights, settings.weight_decay, tuple(values))
 
     optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     generator = torch.Generator(graph.device).manual_seed(settings.seed)
-    for epoch in range(1, settings.epochs + 1):
-        model.train()
-        optimiser.zero_grad()
-        loss = cross_entropy(model(field, generator=generator), targets, weights)
-        loss.backward()
-        optimiser.step()
-        losses.append(loss.detach())  # type: ignore[arg-type]  # read once at the end: no wait per step on a GPU
-        if progress is not None:
-            progress(epoch)
-        if at_checkpoint is not None and every and epoch % every == 0:
-            model.eval()
-            if at_checkpoint(epoch, so_far()):
-                break
+    with threads_for(_step_work(field, settings.hidden)):
+        for epoch in range(1, settings.epochs + 1):
+            model.train()
+            optimiser.zero_grad()
+            loss = cross_entropy(model(field, generator=generator), targets, weights)
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.detach())  # read at the end: no wait per step on a GPU
+            if progress is not None:
+                progress(epoch)
+            if at_checkpoint is not None and every and epoch % every == 0:
+                model.eval()
+                if at_checkpoint(epoch, so_far()):
+                    break
     model.eval()
-    losses[:] = torch.stack(losses).tolist() if losses else []  # type: ignore[arg-type]
     return so_far()
+
+
+def _step_work(field: ReceptiveField, hidden: int) -> int:
+    """Returns the multiply-adds of one forward pass, about."""
+    inputs = field.inputs.nnz if isinstance(field.inputs, Csr) else field.inputs.numel()
+    return hidden * (inputs + sum(block.nnz for block in field.blocks))

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from calirare.threads import threads_for
+
 MAX_STEPS = 100
 
 
@@ -22,6 +24,11 @@ def minimise(loss: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
     Returns:
         The minimum, [q].
     """
+    with threads_for(0):
+        return _newton(loss, theta)
+
+
+def _newton(loss: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
     value = loss(theta)
     for _ in range(MAX_STEPS):
         gradient = torch.autograd.functional.jacobian(loss, theta)
