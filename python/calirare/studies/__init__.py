@@ -1,0 +1,1 @@
+"""Studies that settle a default, each a module one can run again."""
