@@ -110,9 +110,9 @@ class HessianRange:
     def __init__(self, tape: GcnTape) -> None:
         rows = jacobian(tape)
         q, e = residual_factors(tape)
-        self.rows = torch.cat([rows, q, e])
-        wide = self.rows.double()
-        values, vectors = torch.linalg.eigh(wide @ wide.T)
+        # In float64: the basis is made of differences of nearly parallel gradients.
+        self.rows = torch.cat([rows, q, e]).double()
+        values, vectors = torch.linalg.eigh(self.rows @ self.rows.T)
         kept = values > RANK_TOLERANCE * values[-1:]
         values, vectors = values[kept], vectors[:, kept]
         self.into = vectors / values.sqrt()  # basis = rows^T into, orthonormal
@@ -145,7 +145,7 @@ class HessianRange:
         Returns:
             Solutions [b, p] and statuses; residuals are those in the range.
         """
-        inside = (rhs @ self.rows.T).double() @ self.into
+        inside = rhs.double() @ self.rows.T @ self.into
         identity = torch.eye(self.hessian.shape[0], dtype=torch.float64, device=rhs.device)
         system = self.hessian + damping * identity
         inverse = torch.linalg.inv(self.ggn + damping * identity) if preconditioned else None
@@ -156,4 +156,4 @@ class HessianRange:
             max_iterations=max_iterations,
             precondition=None if inverse is None else lambda v: v @ inverse,
         )
-        return found._replace(x=(found.x @ self.into.T).to(rhs.dtype) @ self.rows)
+        return found._replace(x=(found.x @ self.into.T @ self.rows).to(rhs.dtype))
