@@ -95,12 +95,17 @@ def main() -> None:
     parser.add_argument("--datasets", nargs="+", default=["cora", "citeseer", "dblp", "facebook", "digits"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--only", choices=("quality", "cost"), help="measure one part and keep the other as it is")
     options = parser.parse_args()
+    before = record.RESULTS / "main_job.json"
     results: dict[str, Any] = {"quality": {}, "cost": {}}
+    if options.only and before.exists():
+        results = json.loads(before.read_text())["results"]
     with tempfile.TemporaryDirectory() as folder:
-        results["cost"]["cora"] = cost("cora", options.repeats, Path(folder))
-        print("cora", results["cost"]["cora"]["wall_s"], f"{results['cost']['cora']['peak_mb']:.0f} MB")
-        for dataset in options.datasets:
+        if options.only != "quality":
+            results["cost"]["cora"] = cost("cora", options.repeats, Path(folder))
+            print("cora", results["cost"]["cora"]["wall_s"], f"{results['cost']['cora']['peak_mb']:.0f} MB")
+        for dataset in options.datasets if options.only != "cost" else ():
             results["quality"][dataset] = found = quality(dataset, options.seeds, Path(folder))
             shown = {name: round(found["balanced"][name]["mean"], 3) for name in MEASURES}
             print(dataset, shown, found["verdicts"], found["epochs"])
