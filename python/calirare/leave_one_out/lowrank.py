@@ -8,8 +8,6 @@ from torch import Tensor
 from calirare.leave_one_out.ggn import curvature_and_error, jacobian
 from calirare_ext import Csr, GcnTape, SolverResult, block_cg, propagate
 
-RANK_TOLERANCE = 1e-12  # eigenvalues of the rows' Gram matrix below this share of the largest are rounding
-
 
 def residual_factors(tape: GcnTape) -> tuple[Tensor, Tensor]:
     """Returns Q and E, [h (k - 1), p] each, with sum_i e_i d^2 z_i / d theta^2 = Q^T E + E^T Q.
@@ -110,13 +108,10 @@ class HessianRange:
     def __init__(self, tape: GcnTape) -> None:
         rows = jacobian(tape)
         q, e = residual_factors(tape)
-        # In float64: the basis is made of differences of nearly parallel gradients.
-        self.rows = torch.cat([rows, q, e]).double()
-        values, vectors = torch.linalg.eigh(self.rows @ self.rows.T)
-        kept = values > RANK_TOLERANCE * values[-1:]
-        values, vectors = values[kept], vectors[:, kept]
-        self.into = vectors / values.sqrt()  # basis = rows^T into, orthonormal
-        root = vectors * values.sqrt()
+        # In float64 and by QR: the eigenvectors of the rows' Gram matrix lose half of the digits.
+        rows = torch.cat([rows, q, e]).double()
+        self.basis = torch.linalg.qr(rows.T).Q  # [p, r]
+        root = rows @ self.basis
         curvature, _ = curvature_and_error(tape)
         m, k, _ = curvature.shape
         top = root[: m * k].view(m, k, -1)
@@ -145,7 +140,7 @@ class HessianRange:
         Returns:
             Solutions [b, p] and statuses; residuals are those in the range.
         """
-        inside = rhs.double() @ self.rows.T @ self.into
+        inside = rhs.double() @ self.basis
         identity = torch.eye(self.hessian.shape[0], dtype=torch.float64, device=rhs.device)
         system = self.hessian + damping * identity
         inverse = torch.linalg.inv(self.ggn + damping * identity) if preconditioned else None
@@ -156,4 +151,4 @@ class HessianRange:
             max_iterations=max_iterations,
             precondition=None if inverse is None else lambda v: v @ inverse,
         )
-        return found._replace(x=(found.x @ self.into.T @ self.rows).to(rhs.dtype))
+        return found._replace(x=(found.x @ self.basis.T).to(rhs.dtype))
