@@ -110,7 +110,7 @@ class GCN(nn.Module):
                     f"GCN: the network was built for {self.n_features} features, graph {at.name!r} has {at.n_features}"
                 )
             wanted = torch.arange(at.n_nodes, device=at.device) if nodes is None else nodes
-            field = propagation(at).field(wanted, self.n_layers)
+            field = propagation(at).to(self.weights[0].dtype).field(wanted, self.n_layers)
         drop = (lambda h: _drop(h, self.dropout, generator)) if self.training and self.dropout > 0 else None
         return gcn_forward(field, self.layers(), drop)
 
