@@ -49,7 +49,7 @@ def results(found: dict[str, Any]) -> list[str]:
     seeds = len(first["epochs"])
     return [
         f"Label rate 20, {seeds} seeds, mean ± standard deviation on test nodes that chose nothing. The network trains",
-        "on training and validation labels. *Chance alone* is what a perfectly calibrated model scores on as many nodes.",
+        "on training and validation labels. *Chance alone*: what a perfectly calibrated model scores on as many nodes.",
         "",
         *quality_table(found),
         "",
