@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calirare.adam import Adam
 from calirare.graph import Graph
 from calirare.nn import GCN
 from calirare.propagation import propagation
@@ -171,15 +172,14 @@ def fit(
         values = torch.stack(losses).tolist() if losses else []
         return Fit(model, field, targets, weights, settings.weight_decay, tuple(values))
 
-    optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    parameters = list(model.parameters())
+    optimiser = Adam(parameters, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
     generator = torch.Generator(graph.device).manual_seed(settings.seed)
     with threads_for(_step_work(field, settings.hidden)):
         for epoch in range(1, settings.epochs + 1):
             model.train()
-            optimiser.zero_grad()
             loss = cross_entropy(model(field, generator=generator), targets, weights)
-            loss.backward()
-            optimiser.step()
+            optimiser.step(torch.autograd.grad(loss, parameters))
             losses.append(loss.detach())  # read at the end: no wait per step on a GPU
             if progress is not None:
                 progress(epoch)
