@@ -14,7 +14,8 @@ from calirare.graph import Graph
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.ggn import logit_differences
 from calirare.leave_one_out.methods import CONVENTIONS, Convention, LooSettings, field_at, leave_one_out
-from calirare.training import Fit
+from calirare.nn import GCN
+from calirare.training import Fit, fit_of
 from calirare_ext import jackknife_interval
 
 Score = Literal["auto", "rare", "predicted"]
@@ -65,7 +66,7 @@ class JackknifeResult:
 
 
 def jackknife(
-    trained: Fit,
+    trained: Fit | GCN,
     graph: Graph,
     *,
     coverage: float = 0.9,
@@ -79,7 +80,8 @@ def jackknife(
     """Returns jackknife intervals, uncertainty, ICE and EICE (paper, Algorithm 1), without retraining.
 
     Args:
-        trained: the network and the labels it was trained on (`calirare.training.fit`, or `Outcome.fit`).
+        trained: the network with the labels it was trained on (`calirare.training.fit`, `fit_of`, or `Outcome.fit`); a
+            bare network stands for one trained on the split's training nodes with the default weight decay.
         graph: the graph it was trained on.
         coverage: the paper's alpha, in (0, 1): the interval runs from quantile (1 - coverage) / 2 to its mirror image.
         damping: see `leave_one_out`.
@@ -100,6 +102,7 @@ def jackknife(
     """
     if not 0 < coverage < 1:
         raise ValueError(f"jackknife: coverage must be in (0, 1), got {coverage}")
+    trained = fit_of(trained, graph) if isinstance(trained, GCN) else trained
     n_classes = trained.model.n_classes
     if score not in ("auto", "rare", "predicted") or (score == "rare" and n_classes != 2):
         raise ValueError(f"jackknife: score must be auto, predicted or, with two classes, rare, got {score!r}")

@@ -94,6 +94,33 @@ class Fit:
         return float(torch.cat([gradient.flatten() for gradient in gradients]).norm())
 
 
+def fit_of(model: GCN, graph: Graph, labelled: Tensor | None = None, *, weight_decay: float = 5e-4) -> Fit:
+    """Returns a network that was trained elsewhere together with the labels it was trained on.
+
+    Args:
+        model: the network.
+        graph: the graph it was trained on, with labels.
+        labelled: the nodes it was trained on, int64 [m]; None: the split's training nodes.
+        weight_decay: mu of its training.
+
+    Returns:
+        What `calirare.jackknife` and the leave-one-out methods take.
+
+    Raises:
+        ValueError: the graph has no labels, a node has none, or there is no split to take the nodes from.
+    """
+    if labelled is None:
+        if graph.split is None:
+            raise ValueError(f"fit_of: labelled must be given, graph {graph.name!r} has no split to take it from")
+        labelled = graph.split.train
+    if graph.y is None or bool((graph.y[labelled] < 0).any()):
+        raise ValueError(f"fit_of: labelled must be labelled nodes, but one of graph {graph.name!r} has no label")
+    targets, first = graph.y[labelled], model.weights[0]
+    weights = class_weights(targets, model.n_classes)[targets].to(first)
+    field = propagation(graph).to(first.dtype).field(labelled, model.n_layers)
+    return Fit(model.eval(), field, targets, weights, weight_decay, ())
+
+
 def class_weights(targets: Tensor, n_classes: int) -> Tensor:
     """Returns the weight of each class, inverse to its share (paper, section 4.2), mean 1 over the samples: [k].
 

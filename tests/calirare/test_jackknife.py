@@ -9,7 +9,9 @@ from calirare.jackknife import jackknife, leave_one_out
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.methods import LooSettings
 from calirare.propagation import propagation
+from calirare.training import TrainingSettings, fit, fit_of
 from tests.calirare.leave_one_out.cases import trained
+from tests.helpers.tasks import rare_task
 
 
 def softmax(differences: np.ndarray) -> np.ndarray:
@@ -132,3 +134,15 @@ def test_some_nodes_are_those_rows_of_all() -> None:
 def test_coverage_out_of_range() -> None:
     with pytest.raises(ValueError, match="coverage must be in"):
         jackknife(*trained(2, 1), coverage=1.0)
+
+
+def test_a_bare_network_stands_for_one_trained_on_the_training_nodes():
+    graph = rare_task()
+    fitted = fit(graph, graph.split.train, TrainingSettings(epochs=20))
+    bare, whole = jackknife(fitted.model, graph), jackknife(fitted, graph)
+    assert torch.equal(bare.lower, whole.lower)
+    assert bare.eice == whole.eice
+    elsewhere = fit_of(fitted.model, graph, graph.split.val, weight_decay=1e-3)
+    assert elsewhere.nodes.tolist() == graph.split.val.tolist()
+    with pytest.raises(ValueError, match="no split"):
+        fit_of(fitted.model, graph.with_split(None))
