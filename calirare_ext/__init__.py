@@ -12,6 +12,8 @@ from calirare_ext.inverse_hvp import (
     solve_inverse_hvp,
 )
 from calirare_ext.jackknife_interval import JackknifeInterval, jackknife_interval
+from calirare_ext.loo_messages import LooDirections, loo_messages
+from calirare_ext.message_interval import message_interval
 from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
 from calirare_ext.propagate import propagate
 from calirare_ext.receptive_field import ReceptiveField, receptive_field
@@ -25,6 +27,7 @@ __all__ = [
     "GcnTape",
     "JackknifeInterval",
     "LayerFactors",
+    "LooDirections",
     "NodeGradients",
     "ReceptiveField",
     "SolverResult",
@@ -36,6 +39,8 @@ __all__ = [
     "gcn_norm",
     "hessian_product",
     "jackknife_interval",
+    "loo_messages",
+    "message_interval",
     "move_logits",
     "node_gradients",
     "propagate",

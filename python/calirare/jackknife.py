@@ -10,13 +10,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calirare.calibration.affine import AffineCalibrator
+from calirare.calibration.jackknife import JackknifeCalibrator
 from calirare.graph import Graph
 from calirare.leave_one_out.change import LooChange
+from calirare.leave_one_out.evaluate import evaluate, fits, left_out
 from calirare.leave_one_out.ggn import logit_differences
+from calirare.leave_one_out.memory import check_memory, estimate_bytes
 from calirare.leave_one_out.methods import CONVENTIONS, Convention, LooSettings, field_at, leave_one_out
 from calirare.nn import GCN
 from calirare.training import Fit, fit_of
-from calirare_ext import jackknife_interval
+from calirare_ext import GcnTape, ReceptiveField, jackknife_interval
 
 Score = Literal["auto", "rare", "predicted"]
 BLOCK_NUMBERS = 16_000_000  # leave-one-out scores held at once
@@ -45,7 +49,7 @@ class JackknifeResult:
         ice: ICE(v) = |uncertainty - confidence| [n] (Eq. 9).
         eice: EICE, the mean of ice (Eq. 10).
         residuals: r_i = |y_i - f(i; theta_-i)| of the labelled nodes that have a model, [m].
-        loo_logits: z_c - z_0 at v without node i, before any map, [n, k - 1, m].
+        loo_logits: z_c - z_0 at v without node i, before any map, [n, k - 1, m]; None unless they were asked for.
         own_loo_logits: logits of labelled node i without i, class 0 at 0, before any map, [m, k].
         coverage: target coverage.
         diagnostics: damping, leverages, losses, gradient norm, seconds.
@@ -59,7 +63,7 @@ class JackknifeResult:
     ice: Tensor
     eice: float
     residuals: Tensor
-    loo_logits: Tensor
+    loo_logits: Tensor | None
     own_loo_logits: Tensor
     coverage: float
     diagnostics: dict[str, float]
@@ -76,8 +80,13 @@ def jackknife(
     change: LooChange | None = None,
     settings: LooSettings | None = None,
     score: Score = "auto",
+    keep_logits: bool = False,
 ) -> JackknifeResult:
     """Returns jackknife intervals, uncertainty, ICE and EICE (paper, Algorithm 1), without retraining.
+
+    With two layers, two classes, linearised `alo` and no map or an affine one, scores are made and reduced to interval
+    ends for a few nodes at a time (`leave_one_out.evaluate`): about a fifth of the time, and one number for each node
+    and label instead of several. Anything else takes every leave-one-out logit first.
 
     Args:
         trained: the network with the labels it was trained on (`calirare.training.fit`, `fit_of`, or `Outcome.fit`); a
@@ -93,6 +102,7 @@ def jackknife(
             as printed, Q_alpha below and Q_(1 - alpha) above, alpha the coverage: intervals are far too narrow.
         score: f: "rare": the probability of class 1 (two classes only); "predicted": of the predicted class; "auto":
             "rare" with two classes, as in the authors' code, else "predicted".
+        keep_logits: put every leave-one-out logit into the result.
 
     Returns:
         Everything Algorithm 1 computes on the way.
@@ -107,50 +117,122 @@ def jackknife(
     if score not in ("auto", "rare", "predicted") or (score == "rare" and n_classes != 2):
         raise ValueError(f"jackknife: score must be auto, predicted or, with two classes, rare, got {score!r}")
     rare = n_classes == 2 and score != "predicted"
+    settings = settings or LooSettings()
     started = time.perf_counter()
-    everywhere = field_at(trained, graph, nodes)
-    if change is None:
-        change = leave_one_out(trained, graph, damping=damping, nodes=nodes, settings=settings)
-    tape = trained.tape()
+    everywhere, tape = field_at(trained, graph, nodes), trained.tape()
+    levels = _levels(coverage, settings.convention)
+    affine = affine_map(calibrator)
     with torch.no_grad():
-        logits = trained.model(everywhere)
+        if rare and affine is not None and change is None and not keep_logits and _fuses(tape, settings):
+            ends = _fused(trained, tape, everywhere, settings, damping, affine, levels)
+        else:
+            if change is None:
+                change = leave_one_out(trained, graph, damping=damping, nodes=nodes, settings=settings)
+            ends = _unfused(trained, tape, everywhere, change, calibrator, levels, rare, keep_logits)
+    confidence, predicted = torch.softmax(_mapped(ends.logits, calibrator), 1).max(1)
+    midpoint = (ends.lower + ends.upper) / 2
+    uncertainty = torch.where(predicted == 0, 1 - midpoint, midpoint) if rare else midpoint
+    ice = (uncertainty - confidence).abs()
+    diagnostics = {
+        "damping": ends.damping,
+        "mean_leverage": float(ends.leverage.mean()),
+        "max_leverage": float(ends.leverage.max()),
+        "in_sample_nll": float(F.cross_entropy(tape.logits, trained.targets)),
+        "loo_nll": float(F.cross_entropy(ends.own, trained.targets)),
+        "gradient_norm": trained.gradient_norm(),
+        "seconds": time.perf_counter() - started,
+    }
+    return JackknifeResult(
+        everywhere.nodes,
+        ends.lower,
+        ends.upper,
+        uncertainty,
+        confidence,
+        ice,
+        float(ice.double().mean()),
+        ends.residuals,
+        ends.loo_logits,
+        ends.own,
+        coverage,
+        diagnostics,
+    )
+
+
+def affine_map(calibrator: LogitMap | None) -> tuple[float, float] | None:
+    """Returns scale and bias of a map of z_1 - z_0 with two classes; None where it is not affine."""
+    fitted = calibrator.map if isinstance(calibrator, JackknifeCalibrator) else calibrator
+    if fitted is None:
+        return (1.0, 0.0) if calibrator is None else None
+    if not isinstance(fitted, AffineCalibrator) or fitted.bias is None or fitted.bias.numel() != 2:
+        return None
+    return fitted.scale, float(fitted.bias[1] - fitted.bias[0])
+
+
+@dataclass(frozen=True, eq=False)
+class _Ends:
+    """What both ways to the interval ends return: of the nodes, and of the labelled nodes."""
+
+    logits: Tensor
+    lower: Tensor
+    upper: Tensor
+    own: Tensor
+    residuals: Tensor
+    leverage: Tensor
+    damping: float
+    loo_logits: Tensor | None
+
+
+def _fuses(tape: GcnTape, settings: LooSettings) -> bool:
+    """Returns whether the fused evaluation computes what the settings ask for."""
+    asked = settings.method == "alo" and settings.convention == "corrected" and settings.forward == "linearised"
+    return fits(tape) and asked and settings.form != "randomised"
+
+
+def _fused(
+    trained: Fit,
+    tape: GcnTape,
+    everywhere: ReceptiveField,
+    settings: LooSettings,
+    damping: float | None,
+    affine: tuple[float, float],
+    levels: tuple[float, float],
+) -> _Ends:
+    """Returns the ends without a leave-one-out logit kept."""
+    wanted = damping if damping is not None else settings.damping
+    mu = trained.weight_decay if wanted is None else wanted
+    needed = estimate_bytes("fused", settings.form, tape, everywhere, tape.n_nodes)
+    check_memory(needed, settings.memory_limit, tape.logits.device, "evaluate fewer nodes at a time")
+    form = "primal" if settings.form == "primal" else "auto" if settings.form == "auto" else "dual"
+    left = left_out(tape, mu, form=form, n_rows=everywhere.rows[0].numel())
+    own = _with_class_zero(logit_differences(tape.logits) + left.own)
+    scale, bias = affine
+    probability = torch.sigmoid(scale * (own[:, 1] - own[:, 0]) + bias)
+    residuals = (trained.targets.to(probability.dtype) - probability).abs()
+    logits, lower, upper = evaluate(left, tape, everywhere, residuals, levels, scale=scale, bias=bias)
+    return _Ends(logits, lower, upper, own, residuals, left.leverage, left.damping, None)
+
+
+def _unfused(
+    trained: Fit,
+    tape: GcnTape,
+    everywhere: ReceptiveField,
+    change: LooChange,
+    calibrator: LogitMap | None,
+    levels: tuple[float, float],
+    rare: bool,
+    keep_logits: bool,
+) -> _Ends:
+    """Returns the ends from every leave-one-out logit."""
+    logits = trained.model(everywhere)
     own = _with_class_zero(logit_differences(tape.logits) + change.own)
     places, models = change.samples()
     if places.numel() == 0:
         raise ValueError("jackknife: change must hold at least one leave-one-out model, got none: take another form")
     residuals = _residuals(own[places], tape.logits[places], trained.targets[places], calibrator, rare)
-    loo_logits = logit_differences(logits)[:, :, None] + change.change
-    levels = _levels(coverage, "corrected" if settings is None else settings.convention)
-    lower, upper = _intervals(loo_logits, models, logits, residuals, levels, calibrator, rare)
-    probability = torch.softmax(_mapped(logits, calibrator), 1)
-    confidence, predicted = probability.max(1)
-    midpoint = (lower + upper) / 2
-    uncertainty = torch.where(predicted == 0, 1 - midpoint, midpoint) if rare else midpoint
-    ice = (uncertainty - confidence).abs()
-    diagnostics = {
-        "damping": change.damping,
-        "mean_leverage": float(change.leverage.mean()),
-        "max_leverage": float(change.leverage.max()),
-        "in_sample_nll": float(F.cross_entropy(tape.logits, trained.targets)),
-        "loo_nll": float(F.cross_entropy(own, trained.targets)),
-        "gradient_norm": trained.gradient_norm(),
-        "seconds": time.perf_counter() - started,
-    }
-    eice = float(ice.double().mean())
-    return JackknifeResult(
-        everywhere.nodes,
-        lower,
-        upper,
-        uncertainty,
-        confidence,
-        ice,
-        eice,
-        residuals,
-        loo_logits,
-        own,
-        coverage,
-        diagnostics,
-    )
+    start = logit_differences(logits)
+    lower, upper = _intervals(start, change.change, models, logits, residuals, levels, calibrator, rare)
+    kept = start[:, :, None] + change.change if keep_logits else None
+    return _Ends(logits, lower, upper, own, residuals, change.leverage, change.damping, kept)
 
 
 def _with_class_zero(differences: Tensor) -> Tensor:
@@ -177,7 +259,8 @@ def _residuals(own: Tensor, logits: Tensor, targets: Tensor, calibrator: LogitMa
 
 
 def _intervals(
-    loo_logits: Tensor,
+    start: Tensor,
+    change: Tensor,
     models: Tensor,
     logits: Tensor,
     residuals: Tensor,
@@ -186,14 +269,14 @@ def _intervals(
     rare: bool,
 ) -> tuple[Tensor, Tensor]:
     """Returns both interval ends, a block of nodes at a time; sample i is scored by model models[i]."""
-    n, k, m = loo_logits.shape
+    n, k, m = change.shape
     lower, upper = logits.new_empty(n), logits.new_empty(n)
     watched = None if rare else _mapped(logits, calibrator).argmax(1)
     one_each = models.numel() == m and bool((models == torch.arange(m, device=models.device)).all())
     step = max(1, BLOCK_NUMBERS // max(models.numel() * (k + 1), 1))
-    for start in range(0, n, step):
-        rows = slice(start, min(start + step, n))
-        scores = _scores(loo_logits[rows], None if watched is None else watched[rows], calibrator)
+    for first in range(0, n, step):
+        rows = slice(first, min(first + step, n))
+        scores = _scores(start[rows, :, None] + change[rows], None if watched is None else watched[rows], calibrator)
         ends = jackknife_interval(scores if one_each else scores[:, models], residuals, *levels)
         lower[rows], upper[rows] = ends.lower, ends.upper
     return lower, upper

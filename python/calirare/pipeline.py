@@ -17,7 +17,7 @@ from calirare.crossfit import cross_fitted_logits
 from calirare.device import choose_device
 from calirare.errors import InputError
 from calirare.graph import Graph, check_trainable
-from calirare.jackknife import JackknifeResult, LogitMap, jackknife, leave_one_out
+from calirare.jackknife import JackknifeResult, LogitMap, jackknife
 from calirare.leave_one_out.agreement import Agreement, choose_damping, loo_own_logits
 from calirare.leave_one_out.alo import own_kernel
 from calirare.nn import GCN
@@ -139,13 +139,12 @@ class _Job:
                 "learning rate or scale the features"
             )
         agreement, damping, loo_logits = self._timed("check", lambda: self._damping(trained))
-        change = self._timed("leave one out", lambda: leave_one_out(trained, self.graph, damping=damping))
         calibrators = self._timed("calibrate", lambda: self._calibrate(logits, loo_logits))
         chosen = cast(LogitMap | None, calibrators.get(self.settings.target))
         coverage = self.settings.coverage
         result = self._timed(
             "jackknife",
-            lambda: jackknife(trained, self.graph, coverage=coverage, calibrator=chosen, change=change),
+            lambda: jackknife(trained, self.graph, coverage=coverage, calibrator=chosen, damping=damping),
         )
         before = torch.softmax(logits, 1).max(1).values
         return Outcome(

@@ -144,7 +144,16 @@ def _gram_form(tape: GcnTape, everywhere: ReceptiveField, damping: float, levera
 def _primal(
     tape: GcnTape, everywhere: ReceptiveField, damping: float, forward: Forward, leverage_corrected: bool
 ) -> LooChange:
-    """The same through the p x p system J^T D J + damping I."""
+    directions, own, leverage = primal_directions(tape, damping, leverage_corrected)
+    change = change_along(tape, everywhere, directions.to(tape.logits.dtype), forward)
+    if forward == "full":
+        moved = change_along(tape, tape.field, directions.to(tape.logits.dtype), forward)
+        own = moved.diagonal(dim1=0, dim2=2).T
+    return LooChange(change, own.to(tape.logits.dtype), leverage, damping)
+
+
+def primal_directions(tape: GcnTape, damping: float, leverage_corrected: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns theta_-i - theta [m, p], own changes [m, k - 1] and leverages [m] by J^T D J + damping I; all float64."""
     rows = jacobian(tape).double()
     curvature, error = curvature_and_error(tape)
     m, k = error.shape
@@ -153,12 +162,7 @@ def _primal(
     hessian.diagonal().add_(damping)
     solved = torch.cholesky_solve(rows.T, torch.linalg.cholesky(hessian)).T.view(m, k, -1)  # H^-1 J^T, as rows
     hat = torch.einsum("iap,ibp->iab", rows.view(m, k, -1), solved)
-    directions, own, leverage = leave_out(solved, hat, curvature, error, leverage_corrected)
-    change = change_along(tape, everywhere, directions.to(tape.logits.dtype), forward)
-    if forward == "full":
-        moved = change_along(tape, tape.field, directions.to(tape.logits.dtype), forward)
-        own = moved.diagonal(dim1=0, dim2=2).T
-    return LooChange(change, own.to(tape.logits.dtype), leverage, damping)
+    return leave_out(solved, hat, curvature, error, leverage_corrected)
 
 
 def leave_out(

@@ -17,7 +17,7 @@ def estimate_bytes(method: str, form: str, tape: GcnTape, everywhere: ReceptiveF
     """Returns an upper estimate of the memory a method allocates, in bytes.
 
     Args:
-        method: of `leave_one_out`.
+        method: of `leave_one_out`, or "fused": `leave_one_out.evaluate`.
         form: the form or solver.
         tape: the network at the labelled nodes.
         everywhere: receptive field of the nodes v.
@@ -32,6 +32,9 @@ def estimate_bytes(method: str, form: str, tape: GcnTape, everywhere: ReceptiveF
     dual = m * k
     change = n * k * n_models * size
     rows_below = everywhere.rows[0].numel()
+    if method == "fused":  # no change of any logit: messages, hidden states and both ends
+        hidden = tape.layers[0][0].shape[1]
+        return (rows_below * (m + 2 * hidden) + 4 * n + 3 * m * p) * size + 4 * m * m * 8 + BLOCK_BYTES
     if method == "retrain":
         return change + 100 * p * size + BLOCK_BYTES
     if form == "gram":

@@ -59,7 +59,8 @@ def uncertainties(trained: Fit, graph: Graph, settings: TrainingSettings) -> dic
     tape = trained.tape()
     every = torch.ones(tape.n_nodes, dtype=torch.bool)
     agreed = choose_damping(tape, own_kernel(tape), trained.weight_decay, crossed, every, trained.sample_weights)
-    paper = jackknife(trained, graph, damping=agreed.damping)
+    paper = jackknife(trained, graph, damping=agreed.damping, keep_logits=True)
+    assert paper.loo_logits is not None
     predicted = trained.model.logits(graph).argmax(1)
     mean = torch.sigmoid(paper.loo_logits[:, 0]).mean(1)
     out = {
