@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import overload
 
 from torch import Tensor
 
@@ -30,6 +31,41 @@ def node_gradients_out(
     entry_ptr: Tensor, nodes: Tensor, delta: Tensor, inputs: Tensor | CsrTensors, out: Tensor
 ) -> None: ...
 def jackknife_interval(scores: Tensor, residuals: Tensor, q_lower: float, q_upper: float) -> tuple[Tensor, Tensor]: ...
+@overload
+def loo_messages_out(
+    inputs: Tensor | CsrTensors,
+    z: Tensor,
+    first: Tensor,
+    second: Tensor,
+    contrast: Tensor,
+    mix: Tensor | None,
+    out: Tensor,
+) -> None: ...
+@overload
+def loo_messages_out(
+    inputs: Tensor | CsrTensors,
+    z: Tensor,
+    entry_ptr: Tensor,
+    nodes: Tensor,
+    delta: Tensor,
+    factors: CsrTensors,
+    second: Tensor,
+    contrast: Tensor,
+    mix: Tensor | None,
+    out: Tensor,
+) -> None: ...
+def masked_sum_add(product: Tensor, bias: Tensor, z: Tensor, weight: Tensor, out: Tensor) -> None: ...
+def message_interval(
+    a: CsrTensors,
+    messages: Tensor,
+    logits: Tensor,
+    shift: Tensor,
+    residuals: Tensor,
+    q_lower: float,
+    q_upper: float,
+    scale: float,
+    bias: float,
+) -> Tensor: ...
 def hessian_product(tape: GcnTape, vectors: Tensor, curvature: str, damping: float) -> Tensor: ...
 def move_logits(tape: GcnTape, vectors: Tensor) -> Tensor: ...
 def solve_inverse_hvp(

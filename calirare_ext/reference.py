@@ -101,3 +101,20 @@ def quantile(samples: Tensor, q: float) -> Tensor:
 def jackknife_interval(scores: Tensor, residuals: Tensor, q_lower: float, q_upper: float) -> tuple[Tensor, Tensor]:
     """Returns both interval ends [n] from the full sample matrices (paper, Eq. 6)."""
     return quantile(scores - residuals, q_lower), quantile(scores + residuals, q_upper)
+
+
+def loo_messages(
+    inputs: Tensor, z: Tensor, first: Tensor, second: Tensor, contrast: Tensor, mix: Tensor | None = None
+) -> Tensor:
+    """Returns the changes of the messages [r, m] from the product with all directions (see `LooDirections`)."""
+    changed = torch.einsum("ud,dsh->ush", inputs, first[:-1]) + first[-1]
+    active = (z > 0).to(z.dtype) * contrast
+    out = torch.einsum("ush,uh->us", changed, active) + z.clamp(min=0) @ second
+    return out if mix is None else out @ mix
+
+
+def message_scores(
+    a: Csr, messages: Tensor, logits: Tensor, shift: Tensor, scale: float = 1.0, bias: float = 0.0
+) -> Tensor:
+    """Returns f(v; theta_-i) [n, m] of every node from the changes of its neighbours' messages."""
+    return torch.sigmoid(scale * (propagate(a, messages) + shift + logits[:, None]) + bias)

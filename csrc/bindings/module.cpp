@@ -6,6 +6,7 @@
 #include "../solvers/block_cg.h"
 #include "../solvers/gcn_hessian.h"
 #include "../solvers/launch.h"
+#include "../solvers/loo_messages.h"
 
 namespace py = pybind11;
 
@@ -42,6 +43,47 @@ void bind_operators(py::module_& m) {
         return std::make_tuple(result.ends, result.places);
       },
       no_gil, py::arg("scores"), py::arg("residuals"), py::arg("q_lower"), py::arg("q_upper"));
+}
+
+LooDirections directions_of(const at::Tensor& first, const at::Tensor& second, const at::Tensor& contrast,
+                            const std::optional<at::Tensor>& mix) {
+  return {first, second, contrast, mix.value_or(at::Tensor())};
+}
+
+template <typename Inputs>
+void bind_loo_messages(py::module_& m) {
+  m.def(
+      "loo_messages_out",
+      [](const Inputs& inputs, const at::Tensor& z, const at::Tensor& first, const at::Tensor& second,
+         const at::Tensor& contrast, const std::optional<at::Tensor>& mix,
+         at::Tensor& out) { loo_messages_out(inputs, z, directions_of(first, second, contrast, mix), out); },
+      no_gil, py::arg("inputs"), py::arg("z"), py::arg("first"), py::arg("second"), py::arg("contrast"), py::arg("mix"),
+      py::arg("out"));
+}
+
+void bind_fused(py::module_& m) {
+  bind_loo_messages<at::Tensor>(m);
+  bind_loo_messages<CsrTensors>(m);
+  m.def(
+      "loo_messages_out",
+      [](const CsrTensors& inputs, const at::Tensor& z, const at::Tensor& entry_ptr, const at::Tensor& nodes,
+         const at::Tensor& delta, const CsrTensors& factors, const at::Tensor& second, const at::Tensor& contrast,
+         const std::optional<at::Tensor>& mix, at::Tensor& out) {
+        loo_messages_out(inputs, z, directions_of(at::Tensor(), second, contrast, mix),
+                         DirectionFactors{entry_ptr, nodes, delta, factors}, out);
+      },
+      no_gil, py::arg("inputs"), py::arg("z"), py::arg("entry_ptr"), py::arg("nodes"), py::arg("delta"),
+      py::arg("factors"), py::arg("second"), py::arg("contrast"), py::arg("mix"), py::arg("out"));
+  m.def("masked_sum_add", &masked_sum_add, no_gil, py::arg("product"), py::arg("bias"), py::arg("z"), py::arg("weight"),
+        py::arg("out"));
+  m.def(
+      "message_interval",
+      [](const CsrTensors& a, const at::Tensor& messages, const at::Tensor& logits, const at::Tensor& shift,
+         const at::Tensor& residuals, double q_lower, double q_upper, double scale, double bias) {
+        return message_interval({a, messages, logits, shift, scale, bias}, residuals, q_lower, q_upper);
+      },
+      no_gil, py::arg("a"), py::arg("messages"), py::arg("logits"), py::arg("shift"), py::arg("residuals"),
+      py::arg("q_lower"), py::arg("q_upper"), py::arg("scale"), py::arg("bias"));
 }
 
 using CgTuple = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
@@ -115,5 +157,6 @@ PYBIND11_MODULE(_C, m) {
   calirare::bind_build(m);
   calirare::bind_csr(m);
   calirare::bind_operators(m);
+  calirare::bind_fused(m);
   calirare::bind_solvers(m);
 }

@@ -22,6 +22,20 @@ CALIRARE_HD uint64_t order_key(double x) {
   return (bits >> 63) ? ~bits : (bits | (uint64_t(1) << 63));
 }
 
+// The number of a key; the key of NaN gives a NaN.
+CALIRARE_HD float number_of(uint32_t key) {
+  const uint32_t bits = (key & 0x80000000u) ? key & 0x7fffffffu : ~key;
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+CALIRARE_HD double number_of(uint64_t key) {
+  const uint64_t bits = (key >> 63) ? key & ~(uint64_t(1) << 63) : ~key;
+  double x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
 // A number with the place it came from; equal numbers are ordered by place, so every twin picks the same one.
 template <typename T>
 struct Ranked {

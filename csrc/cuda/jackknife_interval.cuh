@@ -26,6 +26,9 @@ struct IntervalTask {
   __device__ T sample(int64_t i) const { return interval_sample(scores[i], residuals[i], side); }
   __device__ Key key(int64_t i) const { return order_key(sample(i)); }
 
+  __device__ IntervalTask(const T* scores_, const T* residuals_, int64_t m_, int side_, QuantileRank rank_)
+      : scores(scores_), residuals(residuals_), m(m_), side(side_), rank(rank_) {}
+
   // Task number t of a batch: node t / 2, side t % 2.
   __device__ IntervalTask(MatrixView<const T> all, const T* residuals_, QuantileRank lower, QuantileRank upper,
                           int64_t t)

@@ -3,6 +3,8 @@
 
 #include "../ops/block_cg.h"
 #include "../ops/jackknife_interval.h"
+#include "../ops/masked_sum.h"
+#include "../ops/message_interval.h"
 #include "../ops/node_gradients.h"
 #include "../ops/propagate.h"
 #include "cuda.h"
@@ -22,12 +24,16 @@ int cuda_device_count(std::string* reason) {
   return 0;
 }
 
-#define CALIRARE_STUB(T)                                                                                     \
-  void propagate_cuda(int, void*, CsrView<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }              \
-  void node_gradients_cuda(int, void*, GradientFactors<T>, MatrixView<const T>, MatrixView<T>) { refuse(); } \
-  void node_gradients_cuda(int, void*, GradientFactors<T>, CsrView<T>, MatrixView<T>) { refuse(); }          \
-  void cg_descend_cuda(int, void*, CgColumns, const T*, const T*, T*, T*) { refuse(); }                      \
-  void cg_redirect_cuda(int, void*, CgColumns, const T*, const T*, T*) { refuse(); }                         \
+int64_t message_interval_scratch_rows(int64_t, int64_t) { refuse(); }
+
+#define CALIRARE_STUB(T)                                                                                         \
+  void propagate_cuda(int, void*, CsrView<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }                  \
+  void node_gradients_cuda(int, void*, GradientFactors<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }     \
+  void node_gradients_cuda(int, void*, GradientFactors<T>, CsrView<T>, MatrixView<T>) { refuse(); }              \
+  void cg_descend_cuda(int, void*, CgColumns, const T*, const T*, T*, T*) { refuse(); }                          \
+  void cg_redirect_cuda(int, void*, CgColumns, const T*, const T*, T*) { refuse(); }                             \
+  void masked_sum_cuda(int, void*, const MaskedSumTask<T>&) { refuse(); }                                        \
+  void message_interval_cuda(int, void*, const MessageScores<T>&, const T*, const double*, T*, T*) { refuse(); } \
   void jackknife_interval_cuda(int, void*, MatrixView<const T>, const T*, const double*, T*, int32_t*) { refuse(); }
 CALIRARE_STUB(float)
 CALIRARE_STUB(double)

@@ -1,81 +1,18 @@
 #define TORCH_ASSERT_ONLY_METHOD_OPERATORS
 #include "launch.h"
 
-#include <ATen/DeviceAccelerator.h>
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
-#include <c10/core/DeviceGuard.h>
-#include <c10/core/Stream.h>
 
 #include "../ops/block_cg.h"
 #include "../ops/jackknife_interval.h"
+#include "../ops/masked_sum.h"
+#include "../ops/message_interval.h"
 #include "../ops/node_gradients.h"
 #include "../ops/propagate.h"
+#include "dispatch.h"
 
 namespace calirare {
 namespace {
-
-Parallel torch_pool() {
-  return {at::get_num_threads(), [](int64_t size, const RangeBody& body) { at::parallel_for(0, size, 1, body); }};
-}
-
-// torch's current stream as the driver's handle, without any CUDA header.
-void* current_stream(const at::Device& device) {
-  return at::accelerator::getCurrentStream(device.index()).native_handle();
-}
-
-template <typename T>
-CsrView<T> view(const CsrTensors& a) {
-  return {a.indptr.const_data_ptr<int64_t>(), a.indices.const_data_ptr<int32_t>(), a.values.const_data_ptr<T>(),
-          a.n_rows()};
-}
-template <typename T>
-MatrixView<const T> view(const at::Tensor& x) {
-  return {x.const_data_ptr<T>(), x.size(0), x.size(1), x.stride(0)};
-}
-template <typename T>
-MatrixView<T> view_out(at::Tensor& x) {
-  return {x.mutable_data_ptr<T>(), x.size(0), x.size(1), x.stride(0)};
-}
-
-// Calls body with a float or a double, the dtype of `like`.
-template <typename Body>
-void by_dtype(const at::Tensor& like, const char* op, Body body) {
-  if (like.scalar_type() == at::kFloat) {
-    body(float());
-  } else if (like.scalar_type() == at::kDouble) {
-    body(double());
-  } else {
-    TORCH_CHECK_TYPE(false, op, ": dtype must be float32 or float64, got ", like.scalar_type());
-  }
-}
-
-void check_same(const at::Tensor& x, const at::Tensor& like, const char* op, const char* name) {
-  TORCH_CHECK_TYPE(x.scalar_type() == like.scalar_type(), op, ": ", name, " must be ", like.scalar_type(), ", got ",
-                   x.scalar_type());
-  TORCH_CHECK_VALUE(x.device() == like.device(), op, ": ", name, " must be on ", like.device(), ", got ", x.device());
-}
-
-void check_rows(const at::Tensor& x, const char* op, const char* name) {
-  TORCH_CHECK_VALUE(x.dim() == 2 && (x.size(1) <= 1 || x.stride(1) == 1), op, ": ", name,
-                    " must be a matrix with contiguous rows");
-}
-
-void check_device(const at::Tensor& x, const char* op) {
-  TORCH_CHECK_VALUE(x.is_cpu() || x.is_cuda(), op, ": device must be cpu or cuda, got ", x.device());
-}
-
-// Runs `cpu(pool)` or `cuda(device, stream)` by the device of x.
-template <typename Cpu, typename Cuda>
-void by_device(const at::Tensor& x, const char* op, Cpu cpu, Cuda cuda) {
-  check_device(x, op);
-  const c10::OptionalDeviceGuard guard(x.device());
-  if (x.is_cpu()) {
-    cpu(torch_pool());
-  } else {
-    cuda(int(x.device().index()), current_stream(x.device()));
-  }
-}
 
 template <typename Inputs>
 void node_gradients_any(const at::Tensor& entry_ptr, const at::Tensor& nodes, const at::Tensor& delta, Inputs&& inputs,
@@ -98,6 +35,12 @@ void node_gradients_any(const at::Tensor& entry_ptr, const at::Tensor& nodes, co
           node_gradients_cuda(device, stream, factors, view<T>(inputs), view_out<T>(out));
         });
   });
+}
+
+void check_samples(int64_t m, double q_lower, double q_upper, const char* op) {
+  TORCH_CHECK_VALUE(m > 0 && m < (int64_t(1) << 31), op, ": there must be between 1 and 2^31 - 1 samples, got ", m);
+  TORCH_CHECK_VALUE(q_lower >= 0 && q_lower <= 1 && q_upper >= 0 && q_upper <= 1, op,
+                    ": quantiles must be in [0, 1], got ", q_lower, " and ", q_upper);
 }
 
 CgColumns columns_of(at::Tensor& state, const at::Tensor& x) {
@@ -170,10 +113,7 @@ IntervalTensors jackknife_interval(const at::Tensor& scores, const at::Tensor& r
   check_same(residuals, scores, op, "residuals");
   TORCH_CHECK_VALUE(residuals.is_contiguous() && residuals.numel() == scores.size(1), op,
                     ": residuals must have one entry per column of scores");
-  TORCH_CHECK_VALUE(scores.size(1) > 0 && scores.size(1) < (int64_t(1) << 31), op,
-                    ": scores must have between 1 and 2^31 - 1 columns, got ", scores.size(1));
-  TORCH_CHECK_VALUE(q_lower >= 0 && q_lower <= 1 && q_upper >= 0 && q_upper <= 1, op,
-                    ": quantiles must be in [0, 1], got ", q_lower, " and ", q_upper);
+  check_samples(scores.size(1), q_lower, q_upper, op);
   const int64_t n = scores.size(0);
   IntervalTensors result{at::empty({n, 2}, scores.options()), at::empty({n, 2, 2}, scores.options().dtype(at::kInt))};
   const double q[2] = {q_lower, q_upper};
@@ -189,6 +129,65 @@ IntervalTensors jackknife_interval(const at::Tensor& scores, const at::Tensor& r
         });
   });
   return result;
+}
+
+at::Tensor message_interval(const MessageTensors& t, const at::Tensor& residuals, double q_lower, double q_upper) {
+  const char* op = "message_interval";
+  check_csr(t.a, op);
+  check_rows(t.messages, op, "messages");
+  const int64_t n = t.a.n_rows(), m = t.messages.size(1);
+  for (const auto& [x, name, size] :
+       {std::tuple(t.logits, "logits", n), std::tuple(t.shift, "shift", m), std::tuple(residuals, "residuals", m)}) {
+    check_same(x, t.a.values, op, name);
+    TORCH_CHECK_VALUE(x.is_contiguous() && x.numel() == size, op, ": ", name, " must be contiguous [", size, "], got ",
+                      x.sizes());
+  }
+  check_same(t.messages, t.a.values, op, "messages");
+  TORCH_CHECK_VALUE(t.messages.size(0) == t.a.n_cols, op, ": messages must have ", t.a.n_cols, " rows, got ",
+                    t.messages.size(0));
+  check_samples(m, q_lower, q_upper, op);
+  at::Tensor ends = at::empty({n, 2}, residuals.options());
+  const double q[2] = {q_lower, q_upper};
+  by_dtype(residuals, op, [&](auto zero) {
+    using T = decltype(zero);
+    const MessageScores<T> scores{
+        view<T>(t.a), view<T>(t.messages), t.logits.const_data_ptr<T>(), t.shift.const_data_ptr<T>(), T(t.scale),
+        T(t.bias)};
+    const T* r = residuals.const_data_ptr<T>();
+    T* out = ends.mutable_data_ptr<T>();
+    by_device(
+        residuals, op, [&](const Parallel& pool) { message_interval_cpu(pool, scores, r, q, out); },
+        [&](int device, void* stream) {
+          at::Tensor scratch = at::empty({message_interval_scratch_rows(n, m), m}, residuals.options());
+          message_interval_cuda(device, stream, scores, r, q, out, scratch.mutable_data_ptr<T>());
+        });
+  });
+  return ends;
+}
+
+void masked_sum_add(const at::Tensor& product, const at::Tensor& bias, const at::Tensor& z, const at::Tensor& weight,
+                    at::Tensor& out) {
+  const char* op = "masked_sum";
+  const int64_t n = out.size(0), s = out.size(1), h = weight.numel();
+  for (const auto& [x, name, width] :
+       {std::tuple(product, "product", s * h), std::tuple(z, "z", h), std::tuple(out, "out", s)}) {
+    check_rows(x, op, name);
+    check_same(x, out, op, name);
+    TORCH_CHECK_VALUE(x.size(0) == n && x.size(1) == width, op, ": ", name, " must be [", n, ", ", width, "], got ",
+                      x.sizes());
+  }
+  check_same(bias, out, op, "bias");
+  check_same(weight, out, op, "weight");
+  TORCH_CHECK_VALUE(bias.is_contiguous() && bias.numel() == s * h && weight.is_contiguous(), op,
+                    ": bias and weight must be contiguous [", s * h, "] and [", h, "]");
+  by_dtype(out, op, [&](auto zero) {
+    using T = decltype(zero);
+    const MaskedSumTask<T> task{view<T>(product), bias.const_data_ptr<T>(), view<T>(z), weight.const_data_ptr<T>(),
+                                view_out<T>(out)};
+    by_device(
+        out, op, [&](const Parallel& pool) { masked_sum_cpu(pool, task); },
+        [&](int device, void* stream) { masked_sum_cuda(device, stream, task); });
+  });
 }
 
 void cg_descend(at::Tensor& state, const at::Tensor& p, const at::Tensor& ap, at::Tensor& x, at::Tensor& r) {

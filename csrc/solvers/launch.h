@@ -29,6 +29,19 @@ struct IntervalTensors {
 IntervalTensors jackknife_interval(const at::Tensor& scores, const at::Tensor& residuals, double q_lower,
                                    double q_upper);
 
+// Scores f(v; theta_-i) of a graph's nodes from the changes of their neighbours' messages; see ops/message_interval.h.
+struct MessageTensors {
+  CsrTensors a;                        // [n, r]
+  at::Tensor messages, logits, shift;  // [r, m], [n], [m]
+  double scale = 1, bias = 0;
+};
+at::Tensor message_interval(const MessageTensors& scores, const at::Tensor& residuals, double q_lower,
+                            double q_upper);  // [n, 2]
+
+// out += the sum over active units; see ops/masked_sum.h.
+void masked_sum_add(const at::Tensor& product, const at::Tensor& bias, const at::Tensor& z, const at::Tensor& weight,
+                    at::Tensor& out);
+
 // CG state lives in an opaque byte tensor of sizeof(CgColumn) per column.
 void cg_descend(at::Tensor& state, const at::Tensor& p, const at::Tensor& ap, at::Tensor& x, at::Tensor& r);
 void cg_redirect(at::Tensor& state, const at::Tensor& r, const at::Tensor& z, at::Tensor& p);

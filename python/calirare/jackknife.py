@@ -15,7 +15,7 @@ from calirare.calibration.jackknife import JackknifeCalibrator
 from calirare.graph import Graph
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.evaluate import evaluate, fits, left_out
-from calirare.leave_one_out.ggn import logit_differences
+from calirare.leave_one_out.ggn import logit_differences, pull_back
 from calirare.leave_one_out.memory import check_memory, estimate_bytes
 from calirare.leave_one_out.methods import CONVENTIONS, Convention, LooSettings, field_at, leave_one_out
 from calirare.nn import GCN
@@ -139,7 +139,7 @@ def jackknife(
         "max_leverage": float(ends.leverage.max()),
         "in_sample_nll": float(F.cross_entropy(tape.logits, trained.targets)),
         "loo_nll": float(F.cross_entropy(ends.own, trained.targets)),
-        "gradient_norm": trained.gradient_norm(),
+        "gradient_norm": _gradient_norm(tape, trained.weight_decay),
         "seconds": time.perf_counter() - started,
     }
     return JackknifeResult(
@@ -233,6 +233,13 @@ def _unfused(
     lower, upper = _intervals(start, change.change, models, logits, residuals, levels, calibrator, rare)
     kept = start[:, :, None] + change.change if keep_logits else None
     return _Ends(logits, lower, upper, own, residuals, change.leverage, change.damping, kept)
+
+
+def _gradient_norm(tape: GcnTape, weight_decay: float) -> float:
+    """Returns |grad| of the penalised loss, without automatic differentiation; 0 at a stationary point."""
+    parameters = torch.cat([part.flatten() for layer in tape.layers for part in layer])
+    loss = pull_back(tape, (tape.loss_gradient_at_logits() / tape.n_nodes)[None])[0]
+    return float((loss + weight_decay * parameters).norm())
 
 
 def _with_class_zero(differences: Tensor) -> Tensor:

@@ -11,14 +11,24 @@ For two layers and two classes, linearised. Three steps, each of which may run o
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from calirare.leave_one_out.alo import choose_form, loo_coefficients, own_change, primal_directions
-from calirare.leave_one_out.ggn import jacobian
-from calirare_ext import Csr, GcnTape, LooDirections, ReceptiveField, loo_messages, message_interval, propagate
+from calirare.leave_one_out.ggn import difference_seeds, jacobian
+from calirare_ext import (
+    Csr,
+    GcnTape,
+    LooDirections,
+    ReceptiveField,
+    loo_messages,
+    message_interval,
+    node_gradients,
+    propagate,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +41,7 @@ class LeftOut:
         own: change of each labelled node's own logit difference without itself, [m, 1].
         leverage: float64 [m].
         damping: mu, added to the curvature.
-        form: how it was computed.
+        form: "primal", "directions" (J^T alpha), "jacobian" (J, then alpha) or "factors" (J in factors, then alpha).
     """
 
     directions: LooDirections
@@ -53,7 +63,8 @@ def left_out(
     """Returns the left-out models of `alo` as directions: theta_-i - theta = J^T alpha_i.
 
     Where the parameters are fewer than the rows that will be evaluated, alpha is multiplied in here (p m^2
-    multiply-adds), otherwise to the messages (m^2 for each row): see `LooDirections.mix`.
+    multiply-adds), otherwise to the messages (m^2 for each row): see `LooDirections.mix`. With sparse features J is
+    then never made: it stays in factors.
 
     Args:
         tape: the network at the labelled nodes; two layers, two classes.
@@ -78,14 +89,22 @@ def left_out(
         rows, own, leverage = primal_directions(tape, damping, leverage_corrected)
         rows = rows.to(tape.logits.dtype)
         return LeftOut(_directions(tape, rows, None), _shift(rows), own.to(rows.dtype), leverage, damping, "primal")
-    rows = jacobian(tape)
-    kernel = _own_kernel(tape, rows)
+    below = tape.field.rows[0].numel() if n_rows is None else n_rows
+    multiplied = tape.n_parameters < below
+    if not multiplied and isinstance(tape.field.inputs, Csr) and tape.logits.device.type == "cpu":
+        directions, shift = _factored(tape)
+        kernel, form = _kernel_of_messages(tape, directions, shift), "factors"
+    else:
+        rows = jacobian(tape)
+        kernel, form = rows @ rows.T, "directions" if multiplied else "jacobian"
     alpha, leverage = loo_coefficients(tape, kernel, damping, leverage_corrected=leverage_corrected)
-    own, mix = own_change(tape, kernel, alpha), alpha.to(rows.dtype)
-    if tape.n_parameters < (tape.field.rows[0].numel() if n_rows is None else n_rows):
+    own, mix = own_change(tape, kernel, alpha), alpha.to(kernel.dtype)
+    if form == "factors":
+        return LeftOut(dataclasses.replace(directions, mix=mix), shift @ mix, own, leverage, damping, form)
+    if multiplied:
         rows = mix.T @ rows
-        return LeftOut(_directions(tape, rows, None), _shift(rows), own, leverage, damping, "directions")
-    return LeftOut(_directions(tape, rows, mix), _shift(rows) @ mix, own, leverage, damping, "jacobian")
+        return LeftOut(_directions(tape, rows, None), _shift(rows), own, leverage, damping, form)
+    return LeftOut(_directions(tape, rows, mix), _shift(rows) @ mix, own, leverage, damping, form)
 
 
 def messages(
@@ -190,11 +209,17 @@ def _shift(rows: Tensor) -> Tensor:
     return rows[:, -1] - rows[:, -2]
 
 
-def _own_kernel(tape: GcnTape, rows: Tensor) -> Tensor:
-    """Returns K at the labelled nodes, [m, m]: from the Jacobian, or where that is long from its messages."""
+def _factored(tape: GcnTape) -> tuple[LooDirections, Tensor]:
+    """Returns the Jacobian's rows as directions in factors, and their change of the second layer's bias."""
+    top = tape.layers[1][0]
+    first = node_gradients(tape, difference_seeds(tape)).layers[0]
+    second = 2 * tape.aggregated[0].T  # the seed is -1 for class 0 and 1 for class 1
+    return LooDirections(first, second.contiguous(), top[:, 1] - top[:, 0]), top.new_full((tape.n_nodes,), 2.0)
+
+
+def _kernel_of_messages(tape: GcnTape, directions: LooDirections, shift: Tensor) -> Tensor:
+    """Returns K = J J^T at the labelled nodes, [m, m], from how their own messages change along their gradients."""
     inputs = tape.field.inputs
-    numbers = inputs.nnz if isinstance(inputs, Csr) else inputs.numel()
-    if tape.n_nodes * rows.shape[1] <= 2 * numbers:
-        return rows @ rows.T
-    sent = loo_messages(inputs, pre_activation(tape.layers, inputs), _directions(tape, rows, None))
-    return propagate(tape.field.blocks[0], sent) + _shift(rows)
+    return (
+        propagate(tape.field.blocks[0], loo_messages(inputs, pre_activation(tape.layers, inputs), directions)) + shift
+    )
