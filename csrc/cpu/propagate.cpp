@@ -2,82 +2,117 @@
 
 #include <algorithm>
 
-#include "../core/propagate_element.h"
 #include "balance.h"
 
 namespace calirare {
 namespace {
 
-// A vector register's worth of elements; loads and stores need no alignment.
-template <typename T>
-struct Vector;
-template <>
-struct Vector<float> {
-  typedef float type __attribute__((vector_size(64), aligned(4), may_alias));
-  static constexpr int kLanes = 16;
-};
-template <>
-struct Vector<double> {
-  typedef double type __attribute__((vector_size(64), aligned(8), may_alias));
-  static constexpr int kLanes = 8;
-};
-
-constexpr int64_t kPrefetchAhead = 16;    // entries; measured best on graphs larger than the cache
-constexpr int64_t kPartsPerThread = 8;    // evens out what the nnz balance does not see (cache misses)
-constexpr int64_t kSerialWork = 1 << 16;  // multiply-adds; below it waking threads costs more than it saves
-
 #define CALIRARE_INLINE inline __attribute__((always_inline))
 
-// kVectors registers of one output row.
-template <typename T, int kVectors>
-CALIRARE_INLINE void row_tile(CsrView<T> a, int64_t begin, int64_t end, MatrixView<const T> x, int64_t column, T* out) {
-  using V = typename Vector<T>::type;
-  constexpr int kLanes = Vector<T>::kLanes;
+// kLanes neighbouring elements; loads and stores need no alignment.
+template <typename T, int kLanes>
+struct Vector {
+  typedef T type __attribute__((vector_size(kLanes * sizeof(T)), aligned(alignof(T)), may_alias));
+};
+template <typename T>
+struct Vector<T, 1> {
+  typedef T type;
+};
+
+constexpr int kLineBytes = 64;
+constexpr int kMostVectors = 8;           // of one row of `out` at a time
+constexpr int64_t kAheadBytes = 1 << 23;  // an X above this is fetched ahead; below, that costs more than it saves
+constexpr int64_t kAhead = 16;            // entries, over the ends of rows: most rows are shorter
+
+// kVectors vectors of one output row, sums in stored order. Entries before `last` may be fetched ahead.
+template <typename T, int kLanes, int kVectors, bool kFetch>
+CALIRARE_INLINE void row_tile(CsrView<T> a, int64_t row, int64_t last, MatrixView<const T> x, MatrixView<T> out,
+                              int64_t column) {
+  using V = typename Vector<T, kLanes>::type;
+  constexpr int kLines = (kVectors * kLanes * sizeof(T) + kLineBytes - 1) / kLineBytes;
+  const int64_t end = a.indptr[row + 1];
   V sum[kVectors];
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) sum[v] = V{};
-  for (int64_t e = begin; e < end; ++e) {
-    if (e + kPrefetchAhead < end) {
-      const T* ahead = x.data + int64_t(a.indices[e + kPrefetchAhead]) * x.stride + column;
+  for (int64_t e = a.indptr[row]; e < end; ++e) {
+    // Compilers turn the loop over entries of a narrow row into gathers with a sum in order: half as fast.
+    asm volatile("");
+    if (kFetch && e + kAhead < last) {
+      const T* ahead = x.data + int64_t(a.indices[e + kAhead]) * x.stride + column;
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) __builtin_prefetch(ahead + v * kLanes);
+      for (int l = 0; l < kLines; ++l) __builtin_prefetch(ahead + l * (kLineBytes / int(sizeof(T))));
     }
-    const T* row = x.data + int64_t(a.indices[e]) * x.stride + column;
+    const T* from = x.data + int64_t(a.indices[e]) * x.stride + column;
     const T weight = a.values[e];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) sum[v] += weight * *reinterpret_cast<const V*>(row + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) sum[v] += weight * *reinterpret_cast<const V*>(from + v * kLanes);
   }
+  T* to = out.data + row * out.stride + column;
 #pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) *reinterpret_cast<V*>(out + v * kLanes) = sum[v];
+  for (int v = 0; v < kVectors; ++v) *reinterpret_cast<V*>(to + v * kLanes) = sum[v];
 }
 
-// The last columns, fewer than a register.
-template <typename T, int kWidth>
-CALIRARE_INLINE void row_tail(CsrView<T> a, int64_t begin, int64_t end, MatrixView<const T> x, int64_t column, T* out) {
-  PropagateSum<T> sum[kWidth];
-  for (int64_t e = begin; e < end; ++e) {
-    const T* row = x.data + int64_t(a.indices[e]) * x.stride + column;
-#pragma GCC unroll 16
-    for (int c = 0; c < kWidth; ++c) sum[c].add(a.values[e], row[c]);
+template <typename T, int kLanes, int kVectors, bool kFetch>
+CALIRARE_INLINE void tile_rows(CsrView<T> a, MatrixView<const T> x, MatrixView<T> out, int64_t first, int64_t stop,
+                               int64_t last, int64_t column) {
+  for (int64_t r = first; r < stop; ++r) row_tile<T, kLanes, kVectors, kFetch>(a, r, last, x, out, column);
+}
+
+// Rows first .. stop of every column. A tile is up to 8 registers of 64 bytes; tiles of one row are nearly equal, so
+// that no narrow one is left over. Rows of a single tile run in one loop; wider rows are finished one by one.
+template <typename T, bool kFetch>
+CALIRARE_INLINE void rows_of(CsrView<T> a, MatrixView<const T> x, MatrixView<T> out, int64_t first, int64_t stop) {
+  constexpr int kLanes = 64 / sizeof(T);
+  const int64_t vectors = out.n_cols / kLanes, tiles = (vectors + kMostVectors - 1) / kMostVectors;
+  const int64_t narrow = tiles > 0 ? vectors / tiles : 0, wider = vectors - narrow * tiles;
+  const int64_t last = a.indptr[stop], step = tiles > 1 ? 1 : stop - first;
+  for (int64_t r = first; r < stop; r += step) {
+    int64_t c = 0;
+    for (int64_t t = 0; t < tiles; ++t) {
+      const int64_t count = narrow + (t < wider);
+      switch (count) {
+        case 1:
+          tile_rows<T, kLanes, 1, kFetch>(a, x, out, r, r + step, last, c);
+          break;
+        case 2:
+          tile_rows<T, kLanes, 2, kFetch>(a, x, out, r, r + step, last, c);
+          break;
+        case 3:
+          tile_rows<T, kLanes, 3, kFetch>(a, x, out, r, r + step, last, c);
+          break;
+        case 4:
+          tile_rows<T, kLanes, 4, kFetch>(a, x, out, r, r + step, last, c);
+          break;
+        case 5:
+          tile_rows<T, kLanes, 5, kFetch>(a, x, out, r, r + step, last, c);
+          break;
+        case 6:
+          tile_rows<T, kLanes, 6, kFetch>(a, x, out, r, r + step, last, c);
+          break;
+        case 7:
+          tile_rows<T, kLanes, 7, kFetch>(a, x, out, r, r + step, last, c);
+          break;
+        default:
+          tile_rows<T, kLanes, 8, kFetch>(a, x, out, r, r + step, last, c);
+      }
+      c += count * kLanes;
+    }
+    const int64_t left = out.n_cols - c;
+    if (kLanes > 8 && (left & 8)) tile_rows<T, 8, 1, kFetch>(a, x, out, r, r + step, last, c), c += 8;
+    if (left & 4) tile_rows<T, 4, 1, kFetch>(a, x, out, r, r + step, last, c), c += 4;
+    if (left & 2) tile_rows<T, 2, 1, kFetch>(a, x, out, r, r + step, last, c), c += 2;
+    if (left & 1) tile_rows<T, 1, 1, kFetch>(a, x, out, r, r + step, last, c);
   }
-#pragma GCC unroll 16
-  for (int c = 0; c < kWidth; ++c) out[c] = sum[c].finish();
 }
 
 template <typename T>
 CALIRARE_INLINE void propagate_rows(CsrView<T> a, MatrixView<const T> x, MatrixView<T> out, int64_t first,
-                                    int64_t last) {
-  constexpr int64_t kLanes = Vector<T>::kLanes;
-  for (int64_t r = first; r < last; ++r) {
-    const int64_t begin = a.indptr[r], end = a.indptr[r + 1];
-    T* row = out.data + r * out.stride;
-    int64_t c = 0;
-    for (; c + 8 * kLanes <= out.n_cols; c += 8 * kLanes) row_tile<T, 8>(a, begin, end, x, c, row + c);
-    for (; c + 4 * kLanes <= out.n_cols; c += 4 * kLanes) row_tile<T, 4>(a, begin, end, x, c, row + c);
-    for (; c + kLanes <= out.n_cols; c += kLanes) row_tile<T, 1>(a, begin, end, x, c, row + c);
-    for (; c + 4 <= out.n_cols; c += 4) row_tail<T, 4>(a, begin, end, x, c, row + c);
-    if (c + 2 <= out.n_cols) row_tail<T, 2>(a, begin, end, x, c, row + c), c += 2;
-    if (c < out.n_cols) row_tail<T, 1>(a, begin, end, x, c, row + c);
+                                    int64_t stop) {
+  if (first == stop) return;
+  if (x.n_rows * x.n_cols * int64_t(sizeof(T)) > kAheadBytes) {
+    rows_of<T, true>(a, x, out, first, stop);
+  } else {
+    rows_of<T, false>(a, x, out, first, stop);
   }
 }
 
@@ -89,22 +124,27 @@ CALIRARE_INLINE void propagate_rows(CsrView<T> a, MatrixView<const T> x, MatrixV
 
 // target_clones does not take templates, hence one plain function per type.
 CALIRARE_CLONES void rows_f32(CsrView<float> a, MatrixView<const float> x, MatrixView<float> out, int64_t first,
-                              int64_t last) {
-  propagate_rows(a, x, out, first, last);
+                              int64_t stop) {
+  propagate_rows(a, x, out, first, stop);
 }
 CALIRARE_CLONES void rows_f64(CsrView<double> a, MatrixView<const double> x, MatrixView<double> out, int64_t first,
-                              int64_t last) {
-  propagate_rows(a, x, out, first, last);
+                              int64_t stop) {
+  propagate_rows(a, x, out, first, stop);
 }
+
+constexpr int64_t kSerialWork = 1 << 13;  // entries times cache lines of a row; below it a second thread gains nothing
 
 template <typename T, typename Rows>
 void spread(const Parallel& parallel, CsrView<T> a, MatrixView<const T> x, MatrixView<T> out, Rows rows) {
   if (out.n_rows == 0 || out.n_cols == 0) return;
-  const int64_t work = (a.indptr[a.n_rows] - a.indptr[0] + a.n_rows) * out.n_cols;
-  const bool alone = parallel.threads == 1 || work < kSerialWork;
-  const int64_t parts = alone ? 1 : std::min(out.n_rows, parallel.threads * kPartsPerThread);
+  const int64_t lines = (out.n_cols * int64_t(sizeof(T)) + kLineBytes - 1) / kLineBytes;
+  const int64_t work = (a.indptr[a.n_rows] - a.indptr[0] + a.n_rows) * lines;
+  if (parallel.threads == 1 || work < kSerialWork) return rows(a, x, out, 0, out.n_rows);
+  const int64_t parts = std::min<int64_t>(out.n_rows, parallel.threads);
   const auto cuts = balanced_cuts(a.indptr, a.n_rows, parts);
-  parallel.run(parts, [&](int64_t begin, int64_t end) { rows(a, x, out, cuts[begin], cuts[end]); });
+  parallel.run(parts, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) rows(a, x, out, cuts[part], cuts[part + 1]);
+  });
 }
 
 }  // namespace
