@@ -49,6 +49,7 @@ def loo_messages_out(
     nodes: Tensor,
     delta: Tensor,
     factors: CsrTensors,
+    seen: Tensor | None,
     second: Tensor,
     contrast: Tensor,
     mix: Tensor | None,

@@ -13,6 +13,8 @@ from calirare_ext.csr import Csr
 from calirare_ext.node_gradients import LayerFactors
 from calirare_ext.propagate import compiled
 
+DENSE_BYTES = 64_000_000  # of the labelled nodes' inputs, kept dense beside sparse
+
 
 @dataclass(frozen=True, eq=False)
 class LooDirections:
@@ -117,7 +119,11 @@ def loo_messages(
     return out
 
 
-def _factors(inputs: Tensor | Csr, first: LayerFactors) -> tuple[Tensor, Tensor, Tensor, _C.CsrTensors]:
-    if not isinstance(inputs, Csr) or not isinstance(first.inputs, Csr):
+def _factors(inputs: Tensor | Csr, first: LayerFactors) -> tuple[Tensor, Tensor, Tensor, _C.CsrTensors, Tensor | None]:
+    rows = first.inputs
+    if not isinstance(inputs, Csr) or not isinstance(rows, Csr):
         raise ValueError("loo_messages: directions in factors must come with sparse inputs, got dense ones")
-    return first.entry_ptr, first.nodes, first.delta[:, 0].contiguous(), compiled(first.inputs)
+    if "dense_transposed" not in rows._cache and rows.n_rows * rows.n_cols * rows.values.element_size() <= DENSE_BYTES:
+        rows._cache["dense_transposed"] = rows.to_dense().T.contiguous()  # constant while a network is trained
+    seen = rows._cache.get("dense_transposed")
+    return first.entry_ptr, first.nodes, first.delta[:, 0].contiguous(), compiled(rows), seen

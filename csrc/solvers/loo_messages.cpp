@@ -6,13 +6,13 @@
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
 #include "../ops/masked_sum.h"
 #include "../ops/propagate.h"
 #include "dispatch.h"
+#include "pattern_tables.h"
 #include "unit_patterns.h"
 
 namespace calirare {
@@ -20,10 +20,7 @@ namespace {
 
 const char* const kOp = "loo_messages";
 constexpr int64_t kBlockRows = 1 << 16;      // rows grouped by pattern together
-constexpr int64_t kPieceRows = 128;          // rows of one product: they and their results stay in the L2 cache
-constexpr int64_t kTableBytes = 16 << 20;    // matrices of patterns held at once
 constexpr int64_t kProductBytes = 64 << 20;  // CUDA: the product with all directions
-constexpr double kCallCost = 8.0;            // of a small product, in rows of a dense one; measured
 
 at::Tensor rows_of(const at::Tensor& x, int64_t start, int64_t size) { return x.narrow(0, start, size); }
 CsrTensors rows_of(const CsrTensors& x, int64_t start, int64_t size) {
@@ -82,20 +79,6 @@ struct Piece {
   int64_t pattern, first, size;
 };
 
-// w2_j where unit j of the group belongs to the pattern, else 0: [patterns, units].
-template <typename T>
-at::Tensor pattern_weights(const PatternGroup& group, int64_t first, int64_t size, const at::Tensor& contrast) {
-  at::Tensor weights = at::zeros({size, group.n_units}, contrast.options());
-  T* to = weights.mutable_data_ptr<T>();
-  const T* from = contrast.const_data_ptr<T>() + group.first_unit;
-  for (int64_t p = 0; p < size; ++p) {
-    for (int64_t j = 0; j < group.n_units; ++j) {
-      if (group.pattern[first + p] >> j & 1u) to[p * group.n_units + j] = from[j];
-    }
-  }
-  return weights;
-}
-
 std::vector<Piece> cut(const PatternGroup& group, int64_t first, int64_t size) {
   std::vector<Piece> pieces;
   for (int64_t p = 0; p < size; ++p) {
@@ -122,100 +105,10 @@ void spread(const std::vector<Piece>& pieces, Body body) {
   });
 }
 
-// Matrices of patterns, sum_j w2_j dW1[:, :, j] over the pattern's units and the bias's row, [d + 1, s]: `batch` of
-// them at once by one product from dense directions.
-template <typename T>
-struct DenseTables {
-  const LooDirections& directions;
-  at::Tensor tables;
-  int64_t first = 0;
-
-  explicit DenseTables(const LooDirections& directions_) : directions(directions_) {}
-  int64_t d() const { return directions.first.size(0) - 1; }
-  int64_t s() const { return directions.first.size(1); }
-  int64_t batch() const { return kTableBytes / int64_t((d() + 1) * s() * sizeof(T)); }
-  // Measured: a unit of a pattern costs two rows of a dense product; a number of it as much as half an entry.
-  double unit_cost(double row_entries, bool sparse) const { return sparse ? 0.5 * double(d() + 1) / row_entries : 2.0; }
-  double pattern_cost(double) const { return kCallCost; }
-
-  void prepare(const PatternGroup& group, int64_t first_, int64_t size) {
-    const int64_t h = directions.first.size(2);
-    const at::Tensor units = directions.first.view({(d() + 1) * s(), h}).narrow(1, group.first_unit, group.n_units).t();
-    first = first_;
-    tables = at::mm(pattern_weights<T>(group, first, size, directions.contrast), units).view({size, d() + 1, s()});
-  }
-  // One per thread.
-  struct Reader {
-    const DenseTables& all;
-    at::Tensor of(const PatternGroup&, int64_t pattern) { return all.tables.select(0, pattern - all.first); }
-  };
-  Reader reader() const { return {*this}; }
-};
-
-// The same from factors, one at a time: with c_e = sum_j w2_j delta[e, j] column i is the sum of c_e inputs[nodes[e],
-// :].
-template <typename T>
-struct FactoredTables {
-  const LooDirections& directions;
-  const DirectionFactors& factors;
-  double added = 0;  // numbers added to a matrix
-
-  FactoredTables(const LooDirections& directions_, const DirectionFactors& factors_)
-      : directions(directions_), factors(factors_) {
-    const int64_t* indptr = factors.inputs.indptr.const_data_ptr<int64_t>();
-    const int32_t* nodes = factors.nodes.const_data_ptr<int32_t>();
-    for (int64_t e = 0; e < factors.nodes.numel(); ++e) added += double(indptr[nodes[e] + 1] - indptr[nodes[e]]);
-  }
-  int64_t d() const { return factors.inputs.n_cols; }
-  int64_t s() const { return factors.entry_ptr.numel() - 1; }
-  int64_t batch() const { return int64_t(1) << 40; }
-  double unit_cost(double, bool) const { return 0.0; }
-  // Measured, in multiply-adds of a row: eight for a number added to the matrix, a quarter for one set to zero.
-  double pattern_cost(double row_entries) const {
-    return kCallCost + (8.0 * added + 0.25 * double((d() + 1) * s())) / (row_entries * double(s()));
-  }
-  void prepare(const PatternGroup&, int64_t, int64_t) {}
-
-  struct Reader {
-    const FactoredTables& all;
-    at::Tensor table;
-    int64_t present = -1;
-
-    at::Tensor of(const PatternGroup& group, int64_t pattern) {
-      if (pattern != present) fill(group, group.pattern[pattern]);
-      present = pattern;
-      return table;
-    }
-    void fill(const PatternGroup& group, uint32_t pattern) {
-      const int64_t s = all.s(), d = all.d(), h = all.factors.delta.size(1);
-      const T* contrast = all.directions.contrast.const_data_ptr<T>() + group.first_unit;
-      const T* delta = all.factors.delta.const_data_ptr<T>() + group.first_unit;
-      const int64_t* entry_ptr = all.factors.entry_ptr.const_data_ptr<int64_t>();
-      const int32_t* nodes = all.factors.nodes.const_data_ptr<int32_t>();
-      const CsrView<T> a = view<T>(all.factors.inputs);
-      T* to = table.mutable_data_ptr<T>();
-      std::fill_n(to, (d + 1) * s, T(0));
-      for (int64_t i = 0; i < s; ++i) {
-        for (int64_t e = entry_ptr[i]; e < entry_ptr[i + 1]; ++e) {
-          T sum = 0;
-          for (int64_t j = 0; j < group.n_units; ++j) {
-            if (pattern >> j & 1u) sum += contrast[j] * delta[e * h + j];
-          }
-          to[d * s + i] += sum;
-          for (int64_t k = a.indptr[nodes[e]]; k < a.indptr[nodes[e] + 1]; ++k) {
-            to[a.indices[k] * s + i] += a.values[k] * sum;
-          }
-        }
-      }
-    }
-  };
-  Reader reader() const { return {*this, at::empty({d() + 1, s()}, factors.delta.options())}; }
-};
-
 // Adds what the first layer's change does to a block of rows, one group of units.
 template <typename T, typename Inputs, typename Tables>
 void add_group(const Inputs& inputs, const PatternGroup& group, Tables& tables, at::Tensor& out) {
-  const int64_t d = tables.d(), s = tables.s(), n_patterns = int64_t(group.pattern.size());
+  const int64_t s = tables.s(), n_patterns = int64_t(group.pattern.size());
   const int64_t batch = std::clamp<int64_t>(tables.batch(), 1, n_patterns), stride = out.stride(0);
   T* to = out.mutable_data_ptr<T>();
   for (int64_t first = 0; first < n_patterns; first += batch) {
@@ -228,13 +121,12 @@ void add_group(const Inputs& inputs, const PatternGroup& group, Tables& tables, 
       auto reader = tables.reader();
       at::Tensor result = at::empty({kPieceRows, s}, out.options());
       for (int64_t k = begin; k < end; ++k) {
-        const at::Tensor table = reader.of(group, pieces[k].pattern);
         const int32_t* order = group.order.data() + pieces[k].first;
-        piece.template product<T>(order, pieces[k].size, table.narrow(0, 0, d), result);
-        const T *bias = table.const_data_ptr<T>() + d * s, *sums = result.const_data_ptr<T>();
+        const at::Tensor factor = reader.factor(group, pieces[k].pattern);
+        at::Tensor& sums = reader.finishes(group, pieces[k].pattern) ? reader.products : result;
+        piece.template product<T>(order, pieces[k].size, factor, sums);
         for (int64_t u = 0; u < pieces[k].size; ++u) {
-          T* row = to + order[u] * stride;
-          for (int64_t i = 0; i < s; ++i) row[i] += sums[u * s + i] + bias[i];
+          reader.add(group, pieces[k].pattern, sums.const_data_ptr<T>() + u * sums.size(1), to + order[u] * stride);
         }
       }
     });
@@ -249,9 +141,8 @@ double row_entries(const CsrTensors& inputs) {
 
 template <typename T, typename Inputs, typename Tables>
 void add_groups(const Inputs& inputs, const at::Tensor& z, Tables tables, at::Tensor& out) {
-  const double entries = row_entries(inputs);
-  const double unit_cost = tables.unit_cost(entries, std::is_same_v<Inputs, CsrTensors>);
-  for (const PatternGroup& group : group_patterns(z, tables.pattern_cost(entries), unit_cost)) {
+  const PatternCost cost = tables.cost(row_entries(inputs), std::is_same_v<Inputs, CsrTensors>);
+  for (const PatternGroup& group : group_patterns(z, cost)) {
     add_group<T>(inputs, group, tables, out);
   }
 }
@@ -352,6 +243,12 @@ void check_factors(const LooDirections& directions, const DirectionFactors& fact
                     factors.delta.size(1) == z.size(1) && factors.inputs.n_cols == d &&
                     factors.entry_ptr.numel() == directions.second.size(1) + 1;
   TORCH_CHECK_VALUE(fits, kOp, ": the factors do not fit the directions or the inputs");
+  if (!factors.seen.defined()) return;
+  check_same(factors.seen, z, kOp, "seen");
+  TORCH_CHECK_VALUE(factors.seen.is_contiguous() && factors.seen.dim() == 2 && factors.seen.size(0) == d &&
+                        factors.seen.size(1) == factors.inputs.n_rows(),
+                    kOp, ": seen must be contiguous [", d, ", ", factors.inputs.n_rows(), "], got ",
+                    factors.seen.sizes());
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ struct DirectionFactors {
   at::Tensor entry_ptr, nodes;  // int64 [s + 1], int32 [E]
   at::Tensor delta;             // [E, h]
   CsrTensors inputs;            // [rows, d]
+  at::Tensor seen;              // the same transposed and dense [d, rows]; undefined where that is large
 };
 
 // out[u, i] = sum_s dt_us mix[s, i]. Inputs S [r, d], z [r, h], out [r, m] with contiguous rows, written in full.

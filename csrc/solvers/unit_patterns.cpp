@@ -57,7 +57,7 @@ PatternGroup sorted(const Window& window, int64_t r, std::vector<int32_t> counts
 
 }  // namespace
 
-std::vector<PatternGroup> group_patterns(const at::Tensor& z, double pattern_cost, double unit_cost) {
+std::vector<PatternGroup> group_patterns(const at::Tensor& z, const PatternCost& cost) {
   const int64_t r = z.size(0), h = z.size(1), words = (h + kMostUnits - 1) / kMostUnits;
   if (h == 0) return {};
   std::vector<uint16_t> bits;
@@ -75,9 +75,7 @@ std::vector<PatternGroup> group_patterns(const at::Tensor& z, double pattern_cos
       const int64_t first = h * g / n_groups, last = h * (g + 1) / n_groups;
       windows.push_back({bits.data(), words, first, last - first});
       counts.push_back(count(windows.back(), r));
-      const int64_t patterns =
-          std::count_if(counts.back().begin(), counts.back().end(), [](int32_t c) { return c > 0; });
-      work += double(r) + double(patterns) * (pattern_cost + unit_cost * double(last - first));
+      for (int32_t rows : counts.back()) work += rows == 0 ? 0.0 : cost.of(rows, last - first);
     }
     if (!best.empty() && work >= least) continue;
     least = work;

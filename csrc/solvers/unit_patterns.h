@@ -2,6 +2,7 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -15,8 +16,21 @@ struct PatternGroup {
   std::vector<int32_t> order;     // row numbers within the block
 };
 
-// Cuts the units of z [r, h] (rows contiguous) into the number of groups with the least work, where a row costs one
-// unit of work in each group and a pattern `pattern_cost` plus `unit_cost` for each unit of the group.
-std::vector<PatternGroup> group_patterns(const at::Tensor& z, double pattern_cost, double unit_cost);
+constexpr double kNever = 1e30;
+
+// What a pattern costs, in rows: its matrix, or each of its rows without one.
+struct PatternCost {
+  double pattern, unit;  // the matrix, and for each unit of the group
+  double row_alone;      // a row without the matrix; kNever where that cannot be
+
+  double matrix(int64_t n_units) const { return pattern + unit * double(n_units); }
+  bool alone(int64_t rows, int64_t n_units) const { return double(rows) * (row_alone - 1.0) < matrix(n_units); }
+  double of(int64_t rows, int64_t n_units) const {
+    return std::min(double(rows) + matrix(n_units), double(rows) * row_alone);
+  }
+};
+
+// Cuts the units of z [r, h] (rows contiguous) into the number of groups with the least work.
+std::vector<PatternGroup> group_patterns(const at::Tensor& z, const PatternCost& cost);
 
 }  // namespace calirare

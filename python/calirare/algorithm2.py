@@ -14,6 +14,7 @@ from calirare.eice import PATHS, EiceTerm, GradientPath, eice_term
 from calirare.graph import Graph
 from calirare.leave_one_out.alo import alo
 from calirare.leave_one_out.change import LooChange
+from calirare.leave_one_out.evaluate import change_of_logits, fits
 from calirare.nn import GCN
 from calirare.propagation import propagation
 from calirare.training import Fit, TrainingSettings, class_weights, cross_entropy
@@ -88,7 +89,8 @@ class EiceRegulariser:
     def refresh(self) -> None:
         """Computes the leave-one-out changes at the network's present parameters (Algorithm 2, line 3)."""
         damping = self.trained.weight_decay if self.settings.damping is None else self.settings.damping
-        self.change = alo(self.trained.tape(), self.everywhere, damping)
+        tape = self.trained.tape()
+        self.change = (change_of_logits if fits(tape) else alo)(tape, self.everywhere, damping)
 
     def __call__(self) -> EiceTerm:
         """Returns the term at the network's present parameters, differentiable; without dropout."""
