@@ -14,7 +14,7 @@ from calirare.calibration.affine import AffineCalibrator
 from calirare.calibration.jackknife import JackknifeCalibrator
 from calirare.graph import Graph
 from calirare.leave_one_out.change import LooChange
-from calirare.leave_one_out.evaluate import evaluate, fits, left_out
+from calirare.leave_one_out.evaluate import LeftOut, evaluate, fits, left_out
 from calirare.leave_one_out.ggn import logit_differences, pull_back
 from calirare.leave_one_out.memory import check_memory, estimate_bytes
 from calirare.leave_one_out.methods import CONVENTIONS, Convention, LooSettings, field_at, leave_one_out
@@ -31,6 +31,16 @@ class LogitMap(Protocol):
 
     def calibrated_logits(self, logits: Tensor) -> Tensor:
         """Returns the logits after the map, [n, k]."""
+        ...
+
+
+class Evaluator(Protocol):
+    """What turns left-out models into logits [n, 2] and interval ends [n] of all nodes, under an affine map."""
+
+    def __call__(
+        self, left: LeftOut, tape: GcnTape, residuals: Tensor, levels: tuple[float, float], scale: float, bias: float, /
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns logits before the map, lower ends and upper ends."""
         ...
 
 
@@ -81,6 +91,7 @@ def jackknife(
     settings: LooSettings | None = None,
     score: Score = "auto",
     keep_logits: bool = False,
+    evaluator: Evaluator | None = None,
 ) -> JackknifeResult:
     """Returns jackknife intervals, uncertainty, ICE and EICE (paper, Algorithm 1), without retraining.
 
@@ -103,6 +114,8 @@ def jackknife(
         score: f: "rare": the probability of class 1 (two classes only); "predicted": of the predicted class; "auto":
             "rare" with two classes, as in the authors' code, else "predicted".
         keep_logits: put every leave-one-out logit into the result.
+        evaluator: what evaluates all nodes in blocks where the fused evaluation fits (`calirare.scale.stream`); None:
+            for a large graph a `Streaming` in memory.
 
     Returns:
         Everything Algorithm 1 computes on the way.
@@ -119,13 +132,25 @@ def jackknife(
     rare = n_classes == 2 and score != "predicted"
     settings = settings or LooSettings()
     started = time.perf_counter()
-    everywhere, tape = field_at(trained, graph, nodes), trained.tape()
+    tape = trained.tape()
     levels = _levels(coverage, settings.convention)
     affine = affine_map(calibrator)
+    fused = rare and affine is not None and change is None and not keep_logits and _fuses(tape, settings)
+    if fused and nodes is None and evaluator is None:
+        evaluator = _streaming(graph, tape)
     with torch.no_grad():
-        if rare and affine is not None and change is None and not keep_logits and _fuses(tape, settings):
+        if fused and nodes is None and evaluator is not None:
+            assert affine is not None
+            ends = _streamed(trained, tape, graph.n_nodes, settings, damping, affine, levels, evaluator)
+            everywhere_nodes = torch.arange(graph.n_nodes, device=graph.device)
+        elif fused:
+            assert affine is not None
+            everywhere = field_at(trained, graph, nodes)
+            everywhere_nodes = everywhere.nodes
             ends = _fused(trained, tape, everywhere, settings, damping, affine, levels)
         else:
+            everywhere = field_at(trained, graph, nodes)
+            everywhere_nodes = everywhere.nodes
             if change is None:
                 change = leave_one_out(trained, graph, damping=damping, nodes=nodes, settings=settings)
             ends = _unfused(trained, tape, everywhere, change, calibrator, levels, rare, keep_logits)
@@ -143,7 +168,7 @@ def jackknife(
         "seconds": time.perf_counter() - started,
     }
     return JackknifeResult(
-        everywhere.nodes,
+        everywhere_nodes,
         ends.lower,
         ends.upper,
         uncertainty,
@@ -198,17 +223,45 @@ def _fused(
     levels: tuple[float, float],
 ) -> _Ends:
     """Returns the ends without a leave-one-out logit kept."""
-    wanted = damping if damping is not None else settings.damping
-    mu = trained.weight_decay if wanted is None else wanted
     needed = estimate_bytes("fused", settings.form, tape, everywhere, tape.n_nodes)
     check_memory(needed, settings.memory_limit, tape.logits.device, "evaluate fewer nodes at a time")
+
+    def in_one(
+        left: LeftOut, tape: GcnTape, residuals: Tensor, levels: tuple[float, float], scale: float, bias: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        return evaluate(left, tape, everywhere, residuals, levels, scale=scale, bias=bias)
+
+    return _streamed(trained, tape, everywhere.rows[0].numel(), settings, damping, affine, levels, in_one)
+
+
+def _streaming(graph: Graph, tape: GcnTape) -> Evaluator | None:
+    """Returns what evaluates a large graph in blocks; None for a graph that is better taken as a whole."""
+    from calirare.scale.stream import Streaming, streams  # which imports what this module is made of
+
+    whole = tape.logits.dtype == graph.x.dtype and streams(graph, len(tape.layers), tape.n_classes)
+    return Streaming(graph) if whole else None
+
+
+def _streamed(
+    trained: Fit,
+    tape: GcnTape,
+    n_rows: int,
+    settings: LooSettings,
+    damping: float | None,
+    affine: tuple[float, float],
+    levels: tuple[float, float],
+    evaluator: Evaluator,
+) -> _Ends:
+    """Returns the ends from whatever evaluates the left-out models at the nodes."""
+    wanted = damping if damping is not None else settings.damping
+    mu = trained.weight_decay if wanted is None else wanted
     form = "primal" if settings.form == "primal" else "auto" if settings.form == "auto" else "dual"
-    left = left_out(tape, mu, form=form, n_rows=everywhere.rows[0].numel())
+    left = left_out(tape, mu, form=form, n_rows=n_rows)
     own = _with_class_zero(logit_differences(tape.logits) + left.own)
     scale, bias = affine
     probability = torch.sigmoid(scale * (own[:, 1] - own[:, 0]) + bias)
     residuals = (trained.targets.to(probability.dtype) - probability).abs()
-    logits, lower, upper = evaluate(left, tape, everywhere, residuals, levels, scale=scale, bias=bias)
+    logits, lower, upper = evaluator(left, tape, residuals, levels, scale, bias)
     return _Ends(logits, lower, upper, own, residuals, left.leverage, left.damping, None)
 
 

@@ -21,12 +21,15 @@ from calirare.jackknife import JackknifeResult, LogitMap, jackknife
 from calirare.leave_one_out.agreement import Agreement, choose_damping, loo_own_logits
 from calirare.leave_one_out.alo import own_kernel
 from calirare.nn import GCN
+from calirare.scale.ranges import named
+from calirare.scale.stream import Streaming, streams
 from calirare.training import Fit, fit
 
 MAX_EPOCHS = 400
 CHECKPOINT_EVERY = 50
 PATIENCE = 3  # checkpoints without a lower leave-one-out loss before training stops
 Report = Callable[[str, int, int], None]  # stage, done, of how many
+StreamingMaker = Callable[[Graph, Report], Streaming]
 
 
 @dataclass(eq=False)
@@ -76,13 +79,21 @@ class Outcome:
         return self.calibrators[target].transform(self.logits)
 
 
-def train(graph: Graph, settings: Settings | None = None, *, report: Report | None = None, **changes: Any) -> Outcome:
+def train(
+    graph: Graph,
+    settings: Settings | None = None,
+    *,
+    report: Report | None = None,
+    streaming: StreamingMaker | None = None,
+    **changes: Any,
+) -> Outcome:
     """Trains, calibrates and explains a network on a graph with a split.
 
     Args:
         graph: a graph with labels and a split (`load_dataset`, `Graph.from_data`, ...).
         settings: how; None: the defaults.
         report: called as stages proceed: name, steps done, steps in all.
+        streaming: makes what evaluates a large graph in blocks, from the graph on its device; None: one without files.
         **changes: settings by name, over `settings`; for example `epochs=200, target="population"`.
 
     Returns:
@@ -101,17 +112,22 @@ def train(graph: Graph, settings: Settings | None = None, *, report: Report | No
     settings = Settings.from_mapping(values, "train")
     check_trainable(graph)
     graph = graph.to(choose_device(settings.device))
-    job = _Job(graph, settings, report or (lambda stage, done, total: None))
+    job = _Job(graph, settings, report or (lambda stage, done, total: None), streaming)
     return job.run()
 
 
 class _Job:
     """One run of the pipeline; each stage times itself and reports."""
 
-    def __init__(self, graph: Graph, settings: Settings, report: Report) -> None:
+    def __init__(
+        self, graph: Graph, settings: Settings, report: Report, streaming: StreamingMaker | None = None
+    ) -> None:
         self.graph, self.settings, self.report = graph, settings, report
         self.notes: list[str] = []
         self.seconds: dict[str, float] = {}
+        self.evaluator: Streaming | None = None
+        if self._timed("prepare", lambda: streams(graph, settings.n_layers, graph.n_classes)):
+            self.evaluator = Streaming(graph, report=report) if streaming is None else streaming(graph, report)
         assert graph.split is not None
         assert graph.y is not None
         self.split, self.labels = graph.split, graph.y
@@ -132,20 +148,24 @@ class _Job:
             )
         trained = self._timed("train", self._train)
         with torch.no_grad():
-            logits = self._timed("predict", lambda: trained.model.logits(self.graph))
-        if not bool(torch.isfinite(logits).all()):
-            raise InputError(
-                f"graph {self.graph.name!r}: training ran away, the network's outputs are not finite: lower the "
-                "learning rate or scale the features"
-            )
+            # A large graph's logits come with its intervals; until then those of the nodes a map is fitted on will do.
+            some = None if self.evaluator is None else self.split.val if self.split.val.numel() else self.nodes
+            logits = self._timed("predict", lambda: trained.model(self.graph, some))
+        self._check_finite(logits)
         agreement, damping, loo_logits = self._timed("check", lambda: self._damping(trained))
         calibrators = self._timed("calibrate", lambda: self._calibrate(logits, loo_logits))
         chosen = cast(LogitMap | None, calibrators.get(self.settings.target))
         coverage = self.settings.coverage
         result = self._timed(
             "jackknife",
-            lambda: jackknife(trained, self.graph, coverage=coverage, calibrator=chosen, damping=damping),
+            lambda: jackknife(
+                trained, self.graph, coverage=coverage, calibrator=chosen, damping=damping, evaluator=self.evaluator
+            ),
         )
+        if self.evaluator is not None:
+            assert self.evaluator.logits is not None
+            logits = self.evaluator.logits
+            self._check_finite(logits)
         before = torch.softmax(logits, 1).max(1).values
         return Outcome(
             self.graph,
@@ -161,9 +181,17 @@ class _Job:
             self.seconds,
         )
 
+    def _check_finite(self, logits: Tensor) -> None:
+        if not bool(torch.isfinite(logits).all()):
+            raise InputError(
+                f"graph {self.graph.name!r}: training ran away, the network's outputs are not finite: lower the "
+                "learning rate or scale the features"
+            )
+
     def _timed(self, stage: str, work: Callable[[], Any]) -> Any:
         started = time.perf_counter()
-        out = work()
+        with named(stage):
+            out = work()
         self.seconds[stage] = time.perf_counter() - started
         return out
 
@@ -271,7 +299,8 @@ class _Job:
         """Returns the fitted map for each target."""
         if self.settings.method == "ts":
             val = self.split.val
-            return {t: AffineCalibrator(with_bias=False, target=t).fit(logits[val], self.labels[val]) for t in TARGETS}
+            z = logits[val] if self.evaluator is None else logits
+            return {t: AffineCalibrator(with_bias=False, target=t).fit(z, self.labels[val]) for t in TARGETS}
         if self.settings.method != "jackknife":
             return {}
         maps: dict[Target, Calibrator] = {}

@@ -15,6 +15,9 @@ from calirare.graph import Graph
 from calirare_ext import Csr, ReceptiveField, gcn_norm, propagate, receptive_field
 
 DENSE_ABOVE = 0.25  # a product with more non-zeros than this share is faster as a dense matrix
+LARGE = 50_000  # nodes from which A_hat X is made at the rows that are asked for
+WHOLE = 0.25  # share of the nodes from which "the rows asked for" are best taken from the whole product
+BLOCK = 65_536  # rows of A_hat X made together
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +51,49 @@ class Propagation:
         return Propagation(self.a_hat.to(dtype), self.inputs.to(dtype))
 
 
+class LazyPropagation(Propagation):
+    """The same for a large graph with dense features: A_hat X is made at the rows that are asked for.
+
+    Training touches the receptive field of the labelled nodes alone, and `calirare.scale.stream` makes the rest a block
+    of rows at a time, so that A_hat X never exists as a whole. What asks for `inputs` gets all of it, kept.
+
+    Args:
+        a_hat: D^-1/2 (A + I) D^-1/2, [n, n].
+        x: features, scaled, [n, d], in memory or memory-mapped.
+    """
+
+    def __init__(self, a_hat: Csr, x: Tensor) -> None:
+        object.__setattr__(self, "a_hat", a_hat)
+        object.__setattr__(self, "x", x)
+
+    x: Tensor
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return self.x.shape[1]
+
+    def __getattr__(self, name: str) -> Tensor:
+        """Makes `inputs` on first use."""
+        if name != "inputs":
+            raise AttributeError(name)
+        object.__setattr__(self, "inputs", propagate(self.a_hat, self.x))
+        return self.__dict__["inputs"]
+
+    def field(self, nodes: Tensor, n_layers: int) -> ReceptiveField:
+        """Returns the receptive field of `nodes` (int64 [m]) under an `n_layers` network."""
+        if "inputs" in self.__dict__ or nodes.numel() > WHOLE * self.n_nodes:
+            return super().field(nodes, n_layers)
+        bare = receptive_field(self.a_hat, self.x[:, :0], nodes, n_layers)
+        rows = bare.rows[0]
+        inputs = torch.cat([propagate(self.a_hat.select_rows(part), self.x) for part in rows.split(BLOCK)])
+        return ReceptiveField(bare.rows, inputs, bare.blocks)
+
+    def to(self, dtype: torch.dtype) -> Propagation:
+        """Returns the same in another floating-point type."""
+        return self if dtype == self.a_hat.dtype else LazyPropagation(self.a_hat.to(dtype), self.x.to(dtype))
+
+
 _KEPT: WeakKeyDictionary[Graph, Propagation] = WeakKeyDictionary()
 
 
@@ -56,7 +102,12 @@ def propagation(graph: Graph) -> Propagation:
     if graph not in _KEPT:
         a_hat = gcn_norm(graph.adjacency)
         x = normalize_features(graph).x
-        _KEPT[graph] = Propagation(a_hat, _sparse_product(a_hat, x) if isinstance(x, Csr) else propagate(a_hat, x))
+        if isinstance(x, Csr):
+            _KEPT[graph] = Propagation(a_hat, _sparse_product(a_hat, x))
+        elif graph.n_nodes >= LARGE:
+            _KEPT[graph] = LazyPropagation(a_hat, x)
+        else:
+            _KEPT[graph] = Propagation(a_hat, propagate(a_hat, x))
     return _KEPT[graph]
 
 

@@ -10,6 +10,7 @@ from typing import Unpack
 from calirare.datasets.catalogue import CATALOGUE, Entry, Layout
 from calirare.datasets.digits import digits
 from calirare.datasets.download import Progress, download
+from calirare.datasets.folder import load_folder
 from calirare.datasets.npz import load_npz
 from calirare.datasets.paths import ENVIRONMENT, data_roots, download_root
 from calirare.datasets.sources import SOURCES
@@ -49,7 +50,7 @@ def load_dataset(
 
     Args:
         name: "digits", "cora", "citeseer", "pubmed", "dblp", "facebook" or "facebook_bag"; or the path of an `.npz`
-            file; or the path of an edge table (CSV or Parquet).
+            file or of a folder (`calirare.datasets.folder`); or the path of an edge table (CSV or Parquet).
         root: the folder to search; None for those of `calirare.datasets.paths.data_roots`.
         minority: number or name of the rare class; None for the paper's, the one stored in the file, or class 1 where
             the labels are 0 and 1.
@@ -86,7 +87,10 @@ random(label_rate=20, seed=0) 200/500/1000)
 
 
 def _from_path(path: Path, options: LoadOptions) -> tuple[Graph, int | None]:
-    """Returns the graph of a file of the user's and the rare class stored in it."""
+    """Returns the graph of a file or folder of the user's and the rare class stored in it."""
+    if path.is_dir():
+        _refuse(options, tuple(options), "a graph's folder")
+        return load_folder(path)
     if path.suffix == ".npz":
         _refuse(options, ("features", "label", "weight"), "an .npz file")
         return load_npz(path, _rules(options))
@@ -95,8 +99,8 @@ def _from_path(path: Path, options: LoadOptions) -> tuple[Graph, int | None]:
         return read_tables(path, nodes, _rules(options), label=label, weight=weight), None
     known = ", ".join(CATALOGUE)
     raise InputError(
-        f"load_dataset: name must be one of {known}, or a path that ends in .npz or {', '.join(TABLE_SUFFIXES)}, got "
-        f"{str(path)!r}"
+        f"load_dataset: name must be one of {known}, a folder, or a path that ends in .npz or "
+        f"{', '.join(TABLE_SUFFIXES)}, got {str(path)!r}"
     )
 
 

@@ -1,0 +1,153 @@
+"""Evaluation in blocks, in memory and in files, against the whole at once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+import calirare
+from calirare import propagation as propagation_module
+from calirare.graph import Graph
+from calirare.jackknife import jackknife
+from calirare.propagation import LazyPropagation, propagation
+from calirare.scale import stream
+from calirare.scale.blocks import BlockFiles
+from calirare.scale.stream import Streaming, rows_of
+from calirare.training import TrainingSettings, fit
+from tests.helpers.tasks import rare_task
+from tests.helpers.tolerance import assert_identical
+
+LEVEL = 2e-5  # of probabilities and logits near 1 in float32: sums in another order
+
+
+@pytest.fixture
+def small_is_large(monkeypatch):
+    """Every graph counts as large, so that a test need not wait for one."""
+    monkeypatch.setattr(propagation_module, "LARGE", 1)
+
+
+def copy_of(graph: Graph) -> Graph:
+    return dataclasses.replace(graph)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    graph = rare_task()
+    assert graph.split is not None
+    trained = fit(graph, graph.split.train, TrainingSettings(epochs=30))
+    return graph, trained, jackknife(trained, graph), trained.model.logits(graph)
+
+
+def test_the_lazy_propagation_is_the_whole_one(small_is_large):
+    graph = rare_task()
+    lazy = propagation(graph)
+    assert isinstance(lazy, LazyPropagation)
+    nodes = torch.tensor([3, 100, 7])
+    part = lazy.field(nodes, 2)
+    assert "inputs" not in vars(lazy)
+    dense = lazy.a_hat.to_dense().double() @ graph.x.double()
+    assert float((lazy.inputs.double() - dense).abs().max()) < 1e-6
+    again = lazy.field(nodes, 2)
+    assert torch.equal(part.rows[0], again.rows[0])
+    assert_identical(part.inputs, again.inputs)
+    assert_identical(part.blocks[0].to_dense(), again.blocks[0].to_dense())
+    with pytest.raises(AttributeError, match="nothing"):
+        lazy.nothing  # noqa: B018
+    assert lazy.to(torch.float64).inputs.dtype == torch.float64
+
+
+def test_rows_of_are_rows():
+    a = propagation(rare_task()).a_hat
+    assert_identical(rows_of(a, slice(17, 60)).to_dense(), a.to_dense()[17:60])
+    assert rows_of(a, slice(260, 260)).nnz == 0
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+@pytest.mark.parametrize("block", [7, 64, 1000])
+def test_blocks_give_what_the_whole_gives(whole, small_is_large, monkeypatch, tmp_path, in_files, block):
+    graph, trained, expected, logits = whole
+    monkeypatch.setattr(stream, "IN_MEMORY", 0.0 if in_files else 1.0)
+    seen = []
+    evaluator = Streaming(
+        copy_of(graph), tmp_path / "blocks" if in_files else None, block=block, report=lambda *a: seen.append(a)
+    )
+    result = jackknife(trained, graph, evaluator=evaluator)
+    for name in ("lower", "upper", "uncertainty", "confidence", "ice"):
+        difference = (getattr(result, name) - getattr(expected, name)).abs()
+        assert float(difference.max()) < LEVEL, name
+    assert float((evaluator.logits - logits).abs().max()) < LEVEL * float(logits.abs().max())
+    assert torch.equal(result.nodes, expected.nodes)
+    blocks = -(-graph.n_nodes // block)
+    assert seen[-1] == ("intervals", blocks, blocks)
+    assert (tmp_path / "blocks").exists() == in_files
+    evaluator.finish()
+    assert not (tmp_path / "blocks").exists()
+
+
+def test_a_stopped_job_resumes_from_its_finished_blocks(whole, small_is_large, monkeypatch, tmp_path):
+    graph, trained, _, _ = whole
+    monkeypatch.setattr(stream, "IN_MEMORY", 0.0)
+    straight = Streaming(copy_of(graph), tmp_path / "straight", block=20)
+    expected = jackknife(trained, graph, evaluator=straight)
+
+    class StopError(Exception):
+        pass
+
+    def stop(stage, done, total):
+        if (stage, done) == ("intervals", 5):
+            raise StopError
+
+    folder = tmp_path / "blocks"
+    with pytest.raises(StopError):
+        jackknife(trained, graph, evaluator=Streaming(copy_of(graph), folder, block=20, report=stop))
+    files = BlockFiles(folder)
+    assert (files.count("messages"), files.count("intervals")) == (13, 5)
+    computed = []
+    original = Streaming._intervals
+    monkeypatch.setattr(Streaming, "_messages", lambda *a: pytest.fail("messages were made again"))
+    monkeypatch.setattr(Streaming, "_intervals", lambda self, *a: (computed.append(a[1]), original(self, *a))[1])
+    again = Streaming(copy_of(graph), folder, block=20)
+    result = jackknife(trained, graph, evaluator=again)
+    assert again.resumed
+    assert [rows.start for rows in computed] == list(range(100, 260, 20))
+    assert_identical(result.lower, expected.lower)
+    assert_identical(result.upper, expected.upper)
+
+
+def test_blocks_of_another_job_are_not_taken(whole, small_is_large, monkeypatch, tmp_path):
+    graph, trained, _, _ = whole
+    monkeypatch.setattr(stream, "IN_MEMORY", 0.0)
+    folder = tmp_path / "blocks"
+    jackknife(trained, graph, evaluator=Streaming(copy_of(graph), folder))
+    other = Streaming(copy_of(graph), folder)
+    result = jackknife(trained, graph, coverage=0.5, evaluator=other)
+    assert not other.resumed
+    assert_identical(result.lower, jackknife(trained, graph, coverage=0.5, evaluator=Streaming(copy_of(graph))).lower)
+
+
+def test_a_folder_of_something_else_stays(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(calirare.errors.InputError, match="something else"):
+        BlockFiles(tmp_path).start("key")
+    assert (tmp_path / "mine.txt").exists()
+
+
+@pytest.mark.parametrize("method", ["jackknife", "ts"])
+def test_a_large_graph_streams_through_the_whole_pipeline(small_is_large, monkeypatch, method):
+    outcome = calirare.train(rare_task(), epochs=12, folds=2, method=method)
+    monkeypatch.setattr(propagation_module, "LARGE", 10**9)
+    expected = calirare.train(rare_task(), epochs=12, folds=2, method=method)
+    assert outcome.logits.shape == expected.logits.shape
+    assert float((outcome.logits - expected.logits).abs().max()) < LEVEL
+    assert float((outcome.jackknife.upper - expected.jackknife.upper).abs().max()) < LEVEL
+    assert outcome.eice_before == pytest.approx(expected.eice_before, abs=LEVEL)
+    for target, fitted in outcome.calibrators.items():
+        one, other = fitted.transform(outcome.logits), expected.calibrators[target].transform(expected.logits)
+        assert float((one - other).abs().max()) < LEVEL
+
+
+def test_a_small_graph_cannot_be_streamed():
+    with pytest.raises(ValueError, match="large"):
+        Streaming(rare_task())
