@@ -22,7 +22,7 @@ struct Vector<T, 1> {
 constexpr int kLineBytes = 64;
 constexpr int kMostVectors = 8;           // of one row of `out` at a time
 constexpr int64_t kAheadBytes = 1 << 23;  // an X above this is fetched ahead; below, that costs more than it saves
-constexpr int64_t kAhead = 16;            // entries, over the ends of rows: most rows are shorter
+constexpr int kAheadLines = 64;           // fetched but not yet used, over the ends of rows: most rows are shorter
 
 // kVectors vectors of one output row, sums in stored order. Entries before `last` may be fetched ahead.
 template <typename T, int kLanes, int kVectors, bool kFetch>
@@ -30,6 +30,7 @@ CALIRARE_INLINE void row_tile(CsrView<T> a, int64_t row, int64_t last, MatrixVie
                               int64_t column) {
   using V = typename Vector<T, kLanes>::type;
   constexpr int kLines = (kVectors * kLanes * sizeof(T) + kLineBytes - 1) / kLineBytes;
+  constexpr int64_t kAhead = kAheadLines / (kLines < 2 ? 2 : kLines);  // entries
   const int64_t end = a.indptr[row + 1];
   V sum[kVectors];
 #pragma GCC unroll 8
