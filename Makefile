@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 PY_DIRS := python calirare_ext tests benchmarks setup.py
 
-.PHONY: setup demo test lint format gpu clean
+.PHONY: setup demo test lint format bench gpu clean
 
 # Dependencies: again only when the pins or the project's own list change.
 $(VENV)/.dependencies: pyproject.toml $(PINS)
@@ -41,6 +41,10 @@ format: setup
 	$(BIN)/ruff format $(PY_DIRS)
 	$(BIN)/ruff check --fix $(PY_DIRS)
 	$(BIN)/clang-format -i $(SOURCES)
+
+# Every CPU benchmark at quick settings, at most 15 minutes; writes benchmarks/results.
+bench: setup
+	$(BIN)/python benchmarks/run.py
 
 # On a machine with a GPU, without network: uses the torch that is there, not $(VENV).
 gpu:
