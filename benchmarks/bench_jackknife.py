@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import record
+import scipy.sparse
 import torch
 from baselines.torch_func_jackknife import Baseline, TwoLayers
 
@@ -26,14 +27,14 @@ from calirare.datasets import load_dataset
 from calirare.graph import Graph
 from calirare.jackknife import jackknife
 from calirare.leave_one_out.alo import alo
+from calirare.leave_one_out.evaluate import change_of_logits, intervals, left_out, pre_activation
 from calirare.leave_one_out.ggn import jacobian
-from calirare.leave_one_out.gram import gram
 from calirare.leave_one_out.influence import SolverSettings, influence, range_of, solve_exact
 from calirare.leave_one_out.methods import field_at
 from calirare.leave_one_out.spectrum import safe_damping, spectrum_ends
 from calirare.propagation import propagation
 from calirare.training import Fit, TrainingSettings, cross_entropy, fit
-from calirare_ext import Csr, hessian_product
+from calirare_ext import Csr, hessian_product, loo_messages, propagate
 
 TOLERANCE = 1e-4  # of conjugate gradients, ours and the baseline's
 AUTHORS = {"cora": 343.7, "facebook": 71.5}  # seconds of the authors' code for one EICE, from their published script
@@ -93,7 +94,7 @@ def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
     settings = SolverSettings("cg", tolerance=TOLERANCE, automatic_damping=False)
 
     def ours() -> torch.Tensor:
-        change = alo(trained.tape(), propagation(graph).field(graph.split.test, 2), mu).change
+        change = change_of_logits(trained.tape(), propagation(graph).field(graph.split.test, 2), mu).change
         with torch.no_grad():
             z = trained.model(there)
         return torch.sigmoid((z[:, 1] - z[:, 0])[:, None] + change[:, 0])
@@ -110,6 +111,9 @@ def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
     def their_cg() -> Any:
         return baseline.solve(baseline.gradients(), TOLERANCE)
 
+    plain = alo(trained.tape(), there, mu, form="gram").change
+    off = float((change_of_logits(tape, there, mu).change - plain).abs().max() / plain.abs().max())
+    assert off < 1e-4, f"the messages' change is {off} from the Gram form's"
     exact = influence(tape, there, damping, settings, forward="full")
     with torch.no_grad():
         z = trained.model(there)
@@ -141,25 +145,85 @@ def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
 
 
 def whole_jackknife(name: str, repeats: int) -> dict[str, Any]:
-    """All nodes: directions, every logit's change, intervals, uncertainty; beside the products the algebra needs."""
+    """All nodes: directions, changes, intervals, uncertainty; beside the products the algebra needs."""
     graph, trained = prepare(name)
     everywhere, tape = field_at(trained, graph, None), trained.tape()
-    works: dict[str, tuple[Callable[[], Any], int]] = {"jackknife": (lambda: jackknife(trained, graph), repeats)}
-    inputs = everywhere.inputs
-    wide = tape.n_nodes * trained.model.hidden
+    check_fused(trained, graph)
+    inputs, seen = everywhere.inputs, tape.field.inputs
+    products: dict[str, tuple[Callable[[], Any], int]] = {}
     if isinstance(inputs, Csr):
-        seen = tape.field.inputs.to_dense().T.contiguous()  # type: ignore[union-attr]
-        csr = torch_csr(inputs)
-        works["sparse product S S_R^T by torch"] = (lambda: csr @ seen, repeats)
-        works["kernel alone"] = (lambda: gram(tape, everywhere), repeats)
+        assert isinstance(seen, Csr)
+        dense, transposed, csr = inputs.to_dense(), seen.to_dense().T.contiguous(), torch_csr(inputs)
+        scipy_inputs, scipy_seen = as_scipy(inputs), as_scipy(seen).T.tocsr()
+        products["S S_R^T, torch CSR x dense"] = (lambda: csr @ transposed, repeats)
+        products["S S_R^T, calirare CSR x dense"] = (lambda: propagate(inputs, transposed), repeats)
+        products["S S_R^T, dense GEMM"] = (lambda: dense @ transposed, repeats)
+        products["S S_R^T, scipy sparse x sparse"] = (lambda: scipy_inputs @ scipy_seen, repeats)
     else:
-        matrix = torch.randn(inputs.shape[1], wide)
-        works["gemm [n, d] x [d, m h]"] = (lambda: inputs @ matrix, repeats)
-        works["kernel alone"] = (lambda: gram(tape, everywhere), repeats)
-    times = in_turns(works)
-    reference = next(key for key in times if key not in ("jackknife", "kernel alone"))
-    ratio = times["jackknife"]["median_s"] / times[reference]["median_s"]
-    return {"times": times, "ratio_to": reference, "ratio": ratio, "nodes": graph.n_nodes, "labels": tape.n_nodes}
+        matrix = torch.randn(inputs.shape[1], tape.n_nodes * trained.model.hidden)
+        products["gemm [n, d] x [d, m h]"] = (lambda: inputs @ matrix, repeats)
+    times = in_turns({"jackknife": (lambda: jackknife(trained, graph), repeats)} | products)
+    cheapest = min(products, key=lambda key: times[key]["median_s"])
+    return {
+        "times": times,
+        "stages": stages(trained, graph, repeats),
+        "ratio_to": cheapest,
+        "ratio": times["jackknife"]["median_s"] / times[cheapest]["median_s"],
+        "work": work(trained, graph),
+    }
+
+
+def check_fused(trained: Fit, graph: Graph) -> None:
+    """Asserts that the fused intervals are those of every leave-one-out logit."""
+    plain = jackknife(trained, graph, change=alo(trained.tape(), field_at(trained, graph, None), trained.weight_decay))
+    fused = jackknife(trained, graph)
+    for ends in ("lower", "upper"):
+        off = float((getattr(plain, ends) - getattr(fused, ends)).abs().max())
+        assert off < 1e-3, f"the fused {ends} ends are {off} from the unfused ones"
+
+
+def stages(trained: Fit, graph: Graph, repeats: int) -> dict[str, dict[str, float]]:
+    """Times of the parts of the fused evaluation."""
+    everywhere, tape = field_at(trained, graph, None), trained.tape()
+    a, rows = everywhere.blocks[0], everywhere.rows[0].numel()
+    with torch.no_grad():
+        left = left_out(tape, trained.weight_decay, n_rows=rows)
+        z = pre_activation(tape.layers, everywhere.inputs)
+        sent = loo_messages(everywhere.inputs, z, left.directions)
+        logits, residuals = torch.zeros(a.n_rows), torch.rand(tape.n_nodes)
+        parts = {
+            "tape": trained.tape,
+            "left-out models": lambda: left_out(tape, trained.weight_decay, n_rows=rows),
+            "hidden states": lambda: pre_activation(tape.layers, everywhere.inputs),
+            "messages": lambda: loo_messages(everywhere.inputs, z, left.directions, out=sent),
+            "intervals": lambda: intervals(left, a, sent, logits, residuals, (0.05, 0.95)),
+        }
+        return in_turns({key: (part, repeats) for key, part in parts.items()})
+
+
+def work(trained: Fit, graph: Graph) -> dict[str, float]:
+    """Sizes and multiply-adds of the algebra: all hidden units one by one, and by patterns of active units."""
+    everywhere, tape = field_at(trained, graph, None), trained.tape()
+    inputs, m, h = everywhere.inputs, tape.n_nodes, trained.model.hidden
+    entries = inputs.nnz if isinstance(inputs, Csr) else inputs.numel()
+    active = pre_activation(tape.layers, inputs) > 0
+    halves = [len(torch.unique(part.int(), dim=0)) for part in active.split((h + 1) // 2, 1)]
+    return {
+        "nodes": graph.n_nodes,
+        "labels": m,
+        "hidden": h,
+        "features": trained.model.n_features,
+        "patterns_of_all_units": len(torch.unique(active.int(), dim=0)),
+        "patterns_of_half_the_units": max(halves),
+        "multiply_adds_all_units": entries * m * h,
+        "multiply_adds_one_group": entries * m,
+        "multiply_adds_propagation": everywhere.blocks[0].nnz * m,
+        "bytes_of_messages": active.shape[0] * m * 4,
+    }
+
+
+def as_scipy(a: Csr) -> Any:
+    return scipy.sparse.csr_array((a.values.numpy(), a.indices.numpy(), a.indptr.numpy()), shape=a.shape)
 
 
 def epochs(name: str, repeats: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from calirare_ext.inverse_hvp import (
     solve_inverse_hvp,
 )
 from calirare_ext.jackknife_interval import JackknifeInterval, jackknife_interval
-from calirare_ext.loo_messages import LooDirections, loo_messages
+from calirare_ext.loo_messages import LooDirections, inputs_products, loo_messages
 from calirare_ext.message_interval import message_interval
 from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
 from calirare_ext.propagate import propagate
@@ -38,6 +38,7 @@ __all__ = [
     "gcn_forward",
     "gcn_norm",
     "hessian_product",
+    "inputs_products",
     "jackknife_interval",
     "loo_messages",
     "message_interval",

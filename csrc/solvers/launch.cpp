@@ -38,7 +38,7 @@ void node_gradients_any(const at::Tensor& entry_ptr, const at::Tensor& nodes, co
 }
 
 void check_samples(int64_t m, double q_lower, double q_upper, const char* op) {
-  TORCH_CHECK_VALUE(m > 0 && m < (int64_t(1) << 31), op, ": there must be between 1 and 2^31 - 1 samples, got ", m);
+  TORCH_CHECK_VALUE(m > 0 && m < (int64_t(1) << 31), op, ": scores must have between 1 and 2^31 - 1 columns, got ", m);
   TORCH_CHECK_VALUE(q_lower >= 0 && q_lower <= 1 && q_upper >= 0 && q_upper <= 1, op,
                     ": quantiles must be in [0, 1], got ", q_lower, " and ", q_upper);
 }

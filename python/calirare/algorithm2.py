@@ -14,7 +14,7 @@ from calirare.eice import PATHS, EiceTerm, GradientPath, eice_term
 from calirare.graph import Graph
 from calirare.leave_one_out.alo import alo
 from calirare.leave_one_out.change import LooChange
-from calirare.leave_one_out.evaluate import change_of_logits, fits
+from calirare.leave_one_out.evaluate import Products, change_of_logits, fits, known_products
 from calirare.nn import GCN
 from calirare.propagation import propagation
 from calirare.training import Fit, TrainingSettings, class_weights, cross_entropy
@@ -85,12 +85,18 @@ class EiceRegulariser:
     def __init__(self, everywhere: ReceptiveField, trained: Fit, settings: EiceSettings) -> None:
         self.everywhere, self.trained, self.settings = everywhere, trained, settings
         self.change: LooChange | None = None
+        self.products: Products | None = None  # what no epoch changes
 
     def refresh(self) -> None:
         """Computes the leave-one-out changes at the network's present parameters (Algorithm 2, line 3)."""
         damping = self.trained.weight_decay if self.settings.damping is None else self.settings.damping
         tape = self.trained.tape()
-        self.change = (change_of_logits if fits(tape) else alo)(tape, self.everywhere, damping)
+        if not fits(tape):
+            self.change = alo(tape, self.everywhere, damping)
+            return
+        if self.change is None:
+            self.products = known_products(tape.field, self.everywhere)
+        self.change = change_of_logits(tape, self.everywhere, damping, self.products)
 
     def __call__(self) -> EiceTerm:
         """Returns the term at the network's present parameters, differentiable; without dropout."""

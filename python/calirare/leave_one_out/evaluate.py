@@ -25,6 +25,7 @@ from calirare_ext import (
     GcnTape,
     LooDirections,
     ReceptiveField,
+    inputs_products,
     loo_messages,
     message_interval,
     node_gradients,
@@ -59,7 +60,13 @@ def fits(tape: GcnTape) -> bool:
 
 
 def left_out(
-    tape: GcnTape, damping: float, *, form: str = "auto", n_rows: int | None = None, leverage_corrected: bool = True
+    tape: GcnTape,
+    damping: float,
+    *,
+    form: str = "auto",
+    n_rows: int | None = None,
+    leverage_corrected: bool = True,
+    products: Tensor | None = None,
 ) -> LeftOut:
     """Returns the left-out models of `alo` as directions: theta_-i - theta = J^T alpha_i.
 
@@ -73,6 +80,7 @@ def left_out(
         form: "primal" (p x p, for more labels than parameters), "dual" or "auto".
         n_rows: rows of `messages` to come; None: those of the tape.
         leverage_corrected: False gives the plain Gauss-Newton influence function.
+        products: `inputs_products` of the tape's inputs with themselves, where they are known.
 
     Returns:
         The models.
@@ -94,7 +102,7 @@ def left_out(
     multiplied = tape.n_parameters < below
     if not multiplied and isinstance(tape.field.inputs, Csr) and tape.logits.device.type == "cpu":
         directions, shift = _factored(tape)
-        kernel, form = _kernel_of_messages(tape, directions, shift), "factors"
+        kernel, form = _kernel_of_messages(tape, directions, shift, products), "factors"
     else:
         rows = jacobian(tape)
         kernel, form = rows @ rows.T, "directions" if multiplied else "jacobian"
@@ -189,13 +197,38 @@ def evaluate(
     return logits, *ends
 
 
-def change_of_logits(tape: GcnTape, everywhere: ReceptiveField, damping: float) -> LooChange:
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Products of sparse inputs, which stay the same while a network is trained.
+
+    Attributes:
+        own: of the labelled nodes' rows with themselves.
+        there: of the evaluated rows with the labelled nodes'.
+    """
+
+    own: Tensor
+    there: Tensor
+
+
+def known_products(labelled: ReceptiveField, everywhere: ReceptiveField) -> Products | None:
+    """Returns what need not be computed again for other parameters; None where the inputs are dense or it is large."""
+    seen, inputs = labelled.inputs, everywhere.inputs
+    if not isinstance(seen, Csr) or not isinstance(inputs, Csr) or seen.values.device.type != "cpu":
+        return None
+    own, there = inputs_products(seen, seen), inputs_products(inputs, seen)
+    return None if own is None or there is None else Products(own, there)
+
+
+def change_of_logits(
+    tape: GcnTape, everywhere: ReceptiveField, damping: float, products: Products | None = None
+) -> LooChange:
     """Returns what `alo` returns, from the messages: the fastest way to every change for two layers and two classes.
 
     Args:
         tape: the network at the labelled nodes.
         everywhere: receptive field of the nodes v.
         damping: mu > 0.
+        products: from `known_products`, where many networks on the same nodes follow each other.
 
     Returns:
         The changes.
@@ -203,8 +236,11 @@ def change_of_logits(tape: GcnTape, everywhere: ReceptiveField, damping: float) 
     Raises:
         ValueError: the network or the damping does not fit.
     """
-    left = left_out(tape, damping, n_rows=everywhere.rows[0].numel())
-    sent = messages(left, tape.layers, everywhere.inputs)
+    own = None if products is None else products.own
+    left = left_out(tape, damping, n_rows=everywhere.rows[0].numel(), products=own)
+    z = pre_activation(tape.layers, everywhere.inputs)
+    known = products.there if products is not None and left.form == "factors" else None
+    sent = loo_messages(everywhere.inputs, z, left.directions, products=known)
     change = propagate(everywhere.blocks[0], sent).add_(left.shift)
     return LooChange(change[:, None], left.own, left.leverage, damping)
 
@@ -238,9 +274,10 @@ def _factored(tape: GcnTape) -> tuple[LooDirections, Tensor]:
     return LooDirections(first, second.contiguous(), top[:, 1] - top[:, 0]), top.new_full((tape.n_nodes,), 2.0)
 
 
-def _kernel_of_messages(tape: GcnTape, directions: LooDirections, shift: Tensor) -> Tensor:
+def _kernel_of_messages(
+    tape: GcnTape, directions: LooDirections, shift: Tensor, products: Tensor | None = None
+) -> Tensor:
     """Returns K = J J^T at the labelled nodes, [m, m], from how their own messages change along their gradients."""
     inputs = tape.field.inputs
-    return (
-        propagate(tape.field.blocks[0], loo_messages(inputs, pre_activation(tape.layers, inputs), directions)) + shift
-    )
+    sent = loo_messages(inputs, pre_activation(tape.layers, inputs), directions, products=products)
+    return propagate(tape.field.blocks[0], sent) + shift
