@@ -164,6 +164,17 @@ def in_turns(works: dict[str, Work], repeats: int) -> dict[str, dict[str, float]
     return found
 
 
+def other_load() -> bool:
+    """Returns whether something else keeps a core: a copy on all threads takes longer than on one."""
+    source, threads = torch.ones(2**20), torch.get_num_threads()
+    target, ms = torch.empty_like(source), {}
+    for count in (1, max(threads, 2)):
+        torch.set_num_threads(count)
+        ms[count] = in_turns({"copy": lambda: target.copy_(source)}, 9)["copy"]["median_ms"]
+    torch.set_num_threads(threads)
+    return ms.popitem()[1] > 1.2 * ms[1]
+
+
 def empty_call() -> float:
     """Returns the microseconds of a call that has nothing to do."""
     a = Csr(torch.zeros(2, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), torch.zeros(0), 1)
@@ -178,6 +189,7 @@ def cell(name: str, a: Csr, width: int, threads: int, dtype: torch.dtype, repeat
     if a.n_rows * width * torch.finfo(dtype).bits // 8 > MEMORY:
         return about | {"skipped": f"X and Y would take {2 * a.n_rows * width * torch.finfo(dtype).bits / 8e9:.0f} GB"}
     x = torch.randn(a.n_cols, width, dtype=dtype, generator=torch.Generator().manual_seed(width))
+    before = other_load()
     times = in_turns(contenders(a.to(dtype), x, left_out), repeats)
     best = min((name for name in times if name not in {"ours", "copy"}), key=lambda name: times[name]["median_ms"])
     mine = times["ours"]["median_ms"]
@@ -187,6 +199,7 @@ def cell(name: str, a: Csr, width: int, threads: int, dtype: torch.dtype, repeat
         "ratio": times[best]["median_ms"] / mine,
         "times_the_copy": mine / times["copy"]["median_ms"],
         "left_out": left_out,
+        "other_load": before or other_load(),  # such a cell is measured again by the next run
         "commit": record.environment()["commit"],
     }
 
@@ -196,6 +209,7 @@ def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
     worst = min(timed, key=lambda c: c["ratio"])
     return {
         "cells": len(timed),
+        "cells_beside_other_load": sum(c["other_load"] for c in timed),
         "geometric_mean_ratio": math.exp(statistics.fmean(math.log(c["ratio"]) for c in timed)),
         "worst_ratio": worst["ratio"],
         "worst_cell": [worst[key] for key in ("graph", "width", "threads", "dtype")],
@@ -211,6 +225,7 @@ def show(c: dict[str, Any]) -> None:
         print(f"{where}  skipped: {c['skipped']}", flush=True)
         return
     times = " ".join(f"{name} {t['median_ms']:.3f}" for name, t in c["times"].items())
+    where += " (other load)" if c["other_load"] else ""
     print(f"{where}  {c['ratio']:.2f}x {c['best']}, {c['times_the_copy']:.1f} copies  [ms: {times}]", flush=True)
 
 
@@ -230,6 +245,7 @@ def main() -> None:
     path, begin = record.RESULTS / f"{stem}.json", time.perf_counter()
     kept = path.exists() and not arguments.fresh and not arguments.quick
     cells = json.loads(path.read_text(encoding="utf-8"))["results"]["cells"] if kept else []
+    cells = [c for c in cells if not c.get("other_load", False)]
     done = {(c["graph"], c["width"], c["threads"], c["dtype"]) for c in cells}
     for name in arguments.graphs or (QUICK["graphs"] if arguments.quick else GRAPHS):
         a = None

@@ -68,12 +68,14 @@ def _cpu(x: Tensor | Csr) -> Tensor | Csr:
 def _edges_of_data(data: Data, where: str) -> tuple[Array, Array | None]:
     """Returns the edges [m, 2] of a `Data` and their weights."""
     index, adj_t = getattr(data, "edge_index", None), getattr(data, "adj_t", None)
+    if adj_t is None and index is not None and is_adjacency(index):
+        index, adj_t = None, index  # PyG's layers take a transposed adjacency in the place of edge_index
     if index is None and adj_t is None:
         raise InputError(f"{where}: data must have edge_index or adj_t, but both are missing")
     if index is None:
         # adj_t holds the transposed adjacency: its rows are the targets.
         target, source, weight = _entries(adj_t)
-        return torch.stack([source, target], 1).cpu().numpy(), None if weight is None else weight.cpu().numpy()
+        return _as_arrays(source, target, weight)
     if index.dim() != 2 or index.shape[0] != 2:
         raise InputError(f"{where}: data.edge_index must have shape [2, m], got {tuple(index.shape)}")
     weight, what = getattr(data, "edge_weight", None), "edge_weight"
@@ -87,6 +89,21 @@ def _edges_of_data(data: Data, where: str) -> tuple[Array, Array | None]:
             "per edge in data.edge_weight, or remove data.edge_attr"
         )
     return index.cpu().numpy().T, None if weight is None else weight.detach().cpu().numpy()
+
+
+def is_adjacency(edges: Any) -> bool:
+    """Returns whether edges come as a matrix: a sparse torch tensor or a `SparseTensor` of torch_sparse."""
+    return edges.layout != torch.strided if isinstance(edges, Tensor) else hasattr(edges, "coo")
+
+
+def edges_of_adjacency(adjacency: Any) -> tuple[Array, Array | None]:
+    """Returns the edges [m, 2], from row to column, of a matrix `is_adjacency` knows, and their weights [m]."""
+    return _as_arrays(*_entries(adjacency))
+
+
+def _as_arrays(source: Tensor, target: Tensor, weight: Tensor | None) -> tuple[Array, Array | None]:
+    weights = None if weight is None else weight.detach().cpu().numpy()
+    return torch.stack([source, target], 1).cpu().numpy(), weights
 
 
 def _entries(adj_t: Any) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from calirare.arrays import as_features, as_labels
+from calirare.convert import edges_of_adjacency, is_adjacency
 from calirare.edges import Array, EdgeOptions, EdgeRules, build_adjacency
 from calirare.errors import InputError
 from calirare.splits import Split
@@ -220,8 +221,9 @@ class Graph:
         """Returns the graph of an edge list, from arrays or from files.
 
         Args:
-            edges: integer [m, 2], one directed edge per row, or the path of a CSV or Parquet file (see
-                `calirare.datasets.tables`).
+            edges: integer [m, 2], one directed edge per row; or the path of a CSV or Parquet file (see
+                `calirare.datasets.tables`); or an adjacency [n, n] as a sparse torch tensor or a `SparseTensor` of
+                torch_sparse, whose values are the weights where `weight` gives none.
             features: real [n, d], dense or sparse (`Csr`, scipy), or the path of a CSV or Parquet file.
             labels: integer [n] with -1 for unknown, or the name of a column of the feature file.
             weight: real [m], > 0, or the name of a column of the edge file; None for ones.
@@ -243,6 +245,9 @@ class Graph:
         where = f"graph {name!r}"
         x = as_features(features, where)
         weights = None if weight is None else np.asarray(weight)
+        if is_adjacency(edges):
+            edges, stored = edges_of_adjacency(edges)
+            weights = stored if weights is None else weights
         adjacency = build_adjacency(np.asarray(edges), weights, x.shape[0], EdgeRules(**edge_options), where)
         y = None if labels is None else as_labels(labels, where)
         return cls(adjacency, x, y, name=name)

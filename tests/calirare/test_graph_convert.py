@@ -69,6 +69,25 @@ def test_sparse_tensor_stands_for_edges(data_class):
     assert torch.equal(graph.adjacency.to_dense(), small_adjacency().to_dense())
 
 
+@pytest.mark.parametrize("layout", ["coo", "csr", "SparseTensor"])
+def test_an_adjacency_stands_for_a_list_of_edges(data_class, layout):
+    a = small_adjacency([2.0, 2.0, 3.0, 3.0, 0.5, 0.5, 1.0, 1.0]).to_dense()
+    if layout == "SparseTensor":
+        matrix = pytest.importorskip("torch_sparse").SparseTensor.from_dense(a)
+    else:
+        matrix = a.to_sparse_coo() if layout == "coo" else a.to_sparse_csr()
+    features = torch.ones(a.shape[0], 2)
+    assert torch.equal(Graph.from_edges(matrix, features).adjacency.to_dense(), a)
+    assert torch.equal(Graph.from_data(plain(data_class, edge_index=matrix)).adjacency.to_dense(), a)
+
+
+def test_a_one_way_adjacency_keeps_its_direction():
+    one_way = torch.zeros(3, 3)
+    one_way[0, 1] = 1
+    with pytest.raises(InputError, match=r"edge \(0, 1\) has no opposite edge \(1, 0\)"):
+        Graph.from_edges(one_way.to_sparse_coo(), torch.ones(3, 1))
+
+
 def test_a_stand_in_of_sparse_tensor_stands_for_edges(data_class):
     class Stub:
         def coo(self):

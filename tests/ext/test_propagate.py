@@ -33,6 +33,34 @@ def test_reference_matches_too(name, dtype, device):
     propagate_matches(reference.propagate(a, x), a, x)
 
 
+# torch-sparse 0.6.18 divides by the number of rows or entries: a matrix without any ends the process.
+@pytest.mark.parametrize("name", [name for name, make in MATRICES.items() if make().nnz and make().n_rows])
+def test_torch_sparse_says_the_same(name, dtype):
+    torch_sparse = pytest.importorskip("torch_sparse")
+    a = matrix(name, dtype, torch.device("cpu"))
+    x = normal(a.n_cols, 9, seed=2).to(dtype)
+    theirs = torch_sparse.SparseTensor(
+        rowptr=a.indptr, col=a.indices.long(), value=a.values, sparse_sizes=a.shape, is_sorted=True
+    )
+    propagate_matches(torch_sparse.matmul(theirs, x), a, x)
+
+
+@pytest.mark.parametrize("width", [80, 144, 272, 400])
+def test_tiles_of_unequal_width(width, dtype, device):
+    """5 to 25 registers in float32, twice that in float64: tiles of every width from 1 to 8 registers."""
+    a = matrix("directed weights", dtype, device)
+    x = normal(a.n_cols, width, seed=width).to(dtype).to(device)
+    propagate_matches(propagate(a, x), a, x)
+
+
+def test_an_input_too_large_for_the_cache(dtype, device):
+    """Above 8 MB rows are fetched ahead, beyond the ends of rows and never beyond the last entry."""
+    a = random_matrix(300, 40_000, 2_000, seed=11).to(dtype).to(device)
+    for width in (53, 67):
+        x = normal(a.n_cols, width, seed=width).to(dtype).to(device)
+        propagate_matches(propagate(a, x), a, x)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("width", [1, 5, 16, 33, 130])
 def test_strides_do_not_matter(layout, width, dtype, device):
