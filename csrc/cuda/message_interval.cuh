@@ -13,7 +13,8 @@ constexpr int kMessageThreads = 128;  // warps of up to kShortRow scores: 16 or 
 constexpr int kMessageWarps = kMessageThreads / kWarp;
 constexpr int64_t kMessageBlocks = 1024;  // of long rows: as many rows of scratch
 
-// Scores of node v into out [m], column by column over `count` threads; this one is number `mine`.
+// Scores of node v into out [m], column by column over `count` threads; this one is number `mine`. The selections give
+// each thread the same columns, so no thread reads what another wrote and no barrier is needed.
 template <typename T>
 __device__ void write_scores(const MessageScores<T>& scores, int64_t v, int64_t mine, int64_t count, T* out) {
   const int64_t begin = scores.a.indptr[v], end = scores.a.indptr[v + 1];
@@ -44,14 +45,12 @@ __global__ void __launch_bounds__(kMessageThreads)
   for (int64_t v = int64_t(blockIdx.x) * kMessageWarps + warp; v < scores.a.n_rows;
        v += int64_t(gridDim.x) * kMessageWarps) {
     write_scores(scores, v, lane, kWarp, row);
-    __syncwarp();  // the selection reads what other lanes wrote
     for (int side = 0; side < 2; ++side) {
       const IntervalTask<T> task(row, residuals, scores.messages.n_cols, side, side == 0 ? lower : upper);
       const WarpRow<T> keys(task, lane);
       const T end = end_of(task, keys.select(task.rank.low));
       if (lane == 0) ends[2 * v + side] = end;
     }
-    __syncwarp();  // the next node's scores overwrite these
   }
 }
 
@@ -65,13 +64,11 @@ __global__ void __launch_bounds__(kIntervalThreads)
   T* row = scratch + blockIdx.x * m;
   for (int64_t v = blockIdx.x; v < scores.a.n_rows; v += gridDim.x) {
     write_scores(scores, v, threadIdx.x, kIntervalThreads, row);
-    __syncthreads();  // the selection reads what other threads wrote
     for (int side = 0; side < 2; ++side) {
       const IntervalTask<T> task(row, residuals, m, side, side == 0 ? lower : upper);
       auto low = block_select(task, task.rank.low, shared[0]);
       block_look_above(task, low, shared[0]);
       if (threadIdx.x == 0) ends[2 * v + side] = end_of(task, low);
-      __syncthreads();  // the other side, or the next node, uses the scratch again
     }
   }
 }

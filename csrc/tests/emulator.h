@@ -106,7 +106,6 @@ inline unsigned __ballot_sync(unsigned mask, int vote) {
   }
   return votes;
 }
-inline void __syncwarp(unsigned mask = 0xffffffffu) { (void)__ballot_sync(mask, 1); }
 inline int __any_sync(unsigned mask, int vote) { return __ballot_sync(mask, vote) != 0; }
 inline unsigned __reduce_add_sync(unsigned mask, unsigned value) {
   const uint64_t* received = calirare::emulator::collective(calirare::emulator::Op::kReduceAdd, mask, value);

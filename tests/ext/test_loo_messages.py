@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from calirare_ext import (
+    Csr,
+    LooDirections,
+    inputs_products,
+    loo_messages,
+    node_gradients,
+    receptive_field,
+    record,
+    reference,
+)
+from calirare_ext._backend import _C
+from tests.helpers.tolerance import assert_telling, assert_within, sum_bound
+
+DTYPES = [torch.float32, torch.float64]
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+def problem(r: int, d: int, s: int, h: int, dtype: torch.dtype, m: int = 0) -> tuple[Tensor, Tensor, LooDirections]:
+    """Inputs with zeros, pre-activations with exact zeros and repeated patterns, directions."""
+    inputs = draw(r, d) * (draw(r, d, seed=1) > 0.5)
+    z = draw(r, h, seed=2)
+    z[::3] = z[0].clone()  # rows that share a pattern
+    z[1::7] = 0.0
+    mix = draw(s, m, seed=6).to(dtype) if m else None
+    parts = (draw(d + 1, s, h, seed=3), draw(h, s, seed=4), draw(h, seed=5))
+    return inputs.to(dtype), z.to(dtype), LooDirections(*(part.to(dtype) for part in parts), mix)
+
+
+def expected(inputs: Tensor, z: Tensor, directions: LooDirections) -> tuple[Tensor, Tensor]:
+    """The reference in float64, and the same on absolute values with the same active units."""
+    assert isinstance(directions.first, Tensor)
+    parts = [directions.first, directions.second, directions.contrast]
+    parts = [part.double() for part in (*parts, *([] if directions.mix is None else [directions.mix]))]
+    y = reference.loo_messages(inputs.double(), z.double(), *parts)
+    return y, reference.loo_messages(inputs.abs().double(), z.double(), *(part.abs() for part in parts))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("mixed", [0, 6])
+@pytest.mark.parametrize(("r", "d", "s", "h"), [(1, 1, 1, 1), (40, 7, 5, 4), (300, 9, 33, 16), (130, 3, 65, 37)])
+def test_messages_against_the_product_with_all_directions(dtype, sparse, mixed, r, d, s, h) -> None:
+    inputs, z, directions = problem(r, d, s, h, dtype, mixed)
+    got = loo_messages(Csr.from_dense(inputs) if sparse else inputs, z, directions)
+    y, magnitude = expected(inputs, z, directions)
+    bound = sum_bound(y, (d + 2) * (h + 1) + h + (s if mixed else 0), magnitude, out=dtype)
+    assert_within(got, y, bound)
+    if r > 1 and dtype == torch.float64:
+        assert_telling(y, bound)
+
+
+def test_written_into_a_buffer_with_longer_rows_and_one_thread_as_two() -> None:
+    inputs, z, directions = problem(200, 6, 8, 16, torch.float32)
+    buffer = torch.full((200, 11), 7.0)
+    out = loo_messages(inputs, z, directions, out=buffer[:, :8])
+    assert out.data_ptr() == buffer.data_ptr()
+    assert bool((buffer[:, 8:] == 7.0).all()), "only the columns given are written"
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        assert torch.equal(loo_messages(inputs, z, directions), out)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def network(r: int = 60, d: int = 30, h: int = 6):
+    """A tape of ten labelled nodes with sparse inputs, all rows, and the dense directions of its gradients."""
+    a = Csr.from_dense((draw(r, r, seed=8) > 1.3).double() + torch.eye(r, dtype=torch.float64))
+    inputs = Csr.from_dense(draw(r, d) * (draw(r, d, seed=1) > 1.0))
+    layers = [(draw(d, h, seed=1), draw(h, seed=2)), (draw(h, 2, seed=3), draw(2, seed=4))]
+    nodes = torch.arange(0, r, 6)
+    tape = record(receptive_field(a, inputs, nodes, 2), layers, torch.zeros(len(nodes), dtype=torch.int64))
+    seeds = torch.tensor([[-1.0, 1.0]], dtype=torch.float64).expand(len(nodes), 1, 2)
+    gradients = node_gradients(tape, seeds)
+    rows = gradients.dense()[:, : (d + 1) * h].view(-1, d + 1, h).transpose(0, 1).contiguous()
+    top = layers[1][0]
+    dense = LooDirections(rows, 2 * tape.aggregated[0].T.contiguous(), top[:, 1] - top[:, 0])
+    z = inputs.to_dense() @ layers[0][0] + layers[0][1]
+    return inputs, z, dense, dataclasses.replace(dense, first=gradients.layers[0])
+
+
+@pytest.mark.parametrize("copies", [1, 40])  # with many rows to a pattern it gets a matrix, else the Gram form
+def test_factors_give_what_the_dense_directions_give(copies: int) -> None:
+    inputs, z, dense, factored = network()
+    inputs = inputs.select_rows(torch.arange(inputs.n_rows).repeat_interleave(copies))
+    z = z.repeat_interleave(copies, 0)
+    y, magnitude = expected(inputs.to_dense(), z, dense)
+    bound = sum_bound(y, 2000, magnitude, out=torch.float64)
+    assert_within(loo_messages(inputs, z, factored), y, bound)
+    assert not isinstance(factored.first, Tensor)
+    assert isinstance(factored.first.inputs, Csr)
+    products = inputs_products(inputs, factored.first.inputs)
+    assert_within(loo_messages(inputs, z, factored, products=products), y, bound)
+    assert_telling(y, bound)
+
+
+def test_masked_sum_is_the_reduction() -> None:
+    inputs, z, directions = problem(50, 5, 7, 9, torch.float64)
+    assert isinstance(directions.first, Tensor)
+    wide = directions.first.view(6, 63)
+    out = z.clamp(min=0) @ directions.second
+    _C.masked_sum_add(inputs @ wide[:-1], wide[-1], z, directions.contrast, out)
+    y, magnitude = expected(inputs, z, directions)
+    assert_within(out, y, sum_bound(y, 200, magnitude, out=torch.float64))
+
+
+def test_bad_arguments_name_themselves() -> None:
+    inputs, z, directions = problem(4, 3, 2, 2, torch.float32)
+    with pytest.raises(ValueError, match="inputs must have 3 columns, got 2"):
+        loo_messages(inputs[:, :2], z, directions)
+    with pytest.raises(ValueError, match="pre_activation must have shape"):
+        loo_messages(inputs, z[:3], directions)
+    with pytest.raises(TypeError, match="out must be float32"):
+        loo_messages(inputs, z, directions, out=torch.empty(4, 2, dtype=torch.float64))
+    with pytest.raises(ValueError, match="out must be a matrix with contiguous rows"):
+        loo_messages(inputs, z, directions, out=torch.empty(2, 4).T)
+    sparse, states, _, factored = network()
+    with pytest.raises(ValueError, match="must come with sparse inputs"):
+        loo_messages(sparse.to_dense(), states, factored)
