@@ -20,6 +20,7 @@ from calirare.run import (
     save_model,
     write_config,
     write_json,
+    write_large_predictions,
     write_predictions,
 )
 from tests.helpers.tasks import rare_task
@@ -130,3 +131,22 @@ def test_a_folder_appears_only_when_it_is_done(tmp_path):
     with pytest.raises(RuntimeError, match="stop"), fresh_folder(tmp_path / "y" / "z", overwrite=False) as partial:
         _write_then_stop(partial / "a")
     assert [path.name for path in tmp_path.iterdir()] == ["x"], "folders made on the way are gone too"
+
+
+@pytest.mark.parametrize("with_arrow", [True, False])
+def test_a_table_written_in_blocks_is_the_table(outcome, tmp_path, monkeypatch, with_arrow):
+    graph, chosen = outcome.graph, outcome.probabilities("balanced")
+    table = predictions(graph, outcome.probabilities()[:, 1], chosen, outcome.jackknife, graph.split)
+    monkeypatch.setattr("calirare.run.ROWS", 100)
+    if not with_arrow:
+        monkeypatch.setattr("calirare.run._arrow_writer", lambda folder, stem: None)
+    arguments = (graph, outcome.probabilities()[:, 1], chosen, outcome.jackknife, graph.split)
+    paths = write_large_predictions(*arguments, tmp_path)
+    assert [path.name for path in paths] == ["predictions.csv", "predictions.parquet"][: 1 + with_arrow]
+    assert paths[0].read_text().startswith(",".join(COLUMNS) + "\n")
+    for path in paths:
+        read = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+        assert list(read["split"]) == list(table["split"])
+        for name in COLUMNS[2:]:
+            assert (read[name] - table[name]).abs().max() <= 1e-6 * max(1, table[name].abs().max()), name
+        assert list(read["node"]) == list(range(graph.n_nodes))

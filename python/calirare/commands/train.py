@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,15 @@ from rich.table import Table
 from calirare.config import Settings
 from calirare.console import Reporter
 from calirare.datasets import load_dataset
+from calirare.device import choose_device
+from calirare.graph import Graph
 from calirare.judgement import judge, judged_logits, judged_nodes
 from calirare.output import fresh_folder
-from calirare.pipeline import Outcome, train
+from calirare.pipeline import Outcome, Report, train
 from calirare.plots import confidence_panel, interval_diagram, reliability_diagram
-from calirare.run import predictions, save_model, write_config, write_json, write_predictions
+from calirare.run import save_model, write_config, write_json, write_table
+from calirare.scale.ranks import Ranks, join, leave
+from calirare.scale.stream import Streaming, streams
 from calirare_ext import __version__
 
 ROWS = (
@@ -31,6 +36,7 @@ ROWS = (
     ("nll", "NLL"),
     ("brier", "Brier score"),
 )
+DRAWN = 20_000  # nodes in a picture; of more a sample is drawn, and the picture says so
 FLOORS = {"ace_minority", "macro_ace", "ece"}
 
 
@@ -47,33 +53,84 @@ def run_train(data: dict[str, Any], settings: Settings, out: Path, *, overwrite:
         InputError: the data set, a setting or the folder cannot be used; nothing is left behind.
     """
     started = time.perf_counter()
-    with fresh_folder(out, overwrite=overwrite) as folder, Reporter() as reporter:
-        options = {name: value for name, value in data.items() if name not in ("dataset", "root")}
-        graph = load_dataset(data["dataset"], data["root"], **options)
-        reporter.say(str(graph))
-        outcome = train(graph, settings, report=reporter)
-        metrics = judge(outcome)
-        for note in outcome.notes:
-            reporter.say(f"note: {note}")
-        write_config(outcome, data, folder / "config.yaml")
-        write_json(metrics, folder / "metrics.json")
-        chosen = outcome.probabilities(outcome.settings.target)
-        raw = outcome.probabilities()[:, 1]
-        write_predictions(predictions(graph, raw, chosen, outcome.jackknife, graph.split), folder)
-        save_model(outcome, folder / "model.safetensors")
-        draw(outcome, folder)
-        _log(reporter, outcome, time.perf_counter() - started)
-        (folder / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
-        names = sorted(path.name for path in folder.iterdir())
+    ranks = join(settings.device)
+    blocks = out.with_name(f".{out.name}.blocks")
+    try:
+        if ranks.rank > 0:
+            _serve(data, settings, blocks, ranks)
+            return
+        with fresh_folder(out, overwrite=overwrite) as folder, Reporter() as reporter:
+            graph = _load(data)
+            reporter.say(str(graph))
+            held: list[Streaming] = []
+
+            def streaming(graph: Graph, report: Report) -> Streaming:
+                held.append(Streaming(graph, blocks, ranks=ranks, report=report))
+                return held[0]
+
+            outcome = train(graph, settings, report=reporter, streaming=streaming)
+            metrics = judge(outcome)
+            if held and held[0].resumed:
+                reporter.say("resumed: finished blocks of nodes of an earlier start were taken")
+            if ranks.size > 1 and not held:
+                reporter.say(f"note: the graph is too small to share, one of {ranks.size} processes did all the work")
+            ranks.send(None)
+            for note in outcome.notes:
+                reporter.say(f"note: {note}")
+            _write(outcome, data, metrics, folder)
+            _log(reporter, outcome, time.perf_counter() - started)
+            (folder / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
+            names = sorted(path.name for path in folder.iterdir())
+        for evaluator in held:
+            evaluator.finish()
+    except SystemExit:
+        if ranks.size > 1:  # the launcher stops every process when one has ended
+            print(
+                f"calirare: rank {ranks.rank} was stopped, because another process of the job ended or the job was "
+                "cancelled: start the same command again, finished blocks are kept",
+                file=sys.stderr,
+            )
+        raise
+    finally:
+        leave()
     print_summary(outcome, metrics)
     for name in names:
         print(out / name)
+
+
+def _load(data: dict[str, Any]) -> Graph:
+    options = {name: value for name, value in data.items() if name not in ("dataset", "root")}
+    return load_dataset(data["dataset"], data["root"], **options)
+
+
+def _serve(data: dict[str, Any], settings: Settings, blocks: Path, ranks: Ranks) -> None:
+    """Evaluates blocks of nodes for rank 0."""
+    graph = _load(data).to(choose_device(settings.device))
+    if streams(graph, settings.n_layers, graph.n_classes):
+        Streaming(graph, blocks, ranks=ranks).serve()
+    else:
+        ranks.receive()
+
+
+def _write(outcome: Outcome, data: dict[str, Any], metrics: dict[str, Any], folder: Path) -> None:
+    """Writes what a run's folder holds, its log aside."""
+    graph = outcome.graph
+    write_config(outcome, data, folder / "config.yaml")
+    write_json(metrics, folder / "metrics.json")
+    chosen = outcome.probabilities(outcome.settings.target)
+    write_table(graph, outcome.probabilities()[:, 1], chosen, outcome.jackknife, graph.split, folder)
+    save_model(outcome, folder / "model.safetensors")
+    draw(outcome, folder)
 
 
 def draw(outcome: Outcome, folder: Path) -> None:
     """Draws `reliability.png` and `intervals.png` of the judged nodes."""
     judged_on, nodes = judged_nodes(outcome)
     logits = judged_logits(outcome, judged_on, nodes).cpu()
+    if nodes.numel() > DRAWN:
+        order = torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(0))[:DRAWN].sort().values
+        judged_on = f"{DRAWN:,} random ones of {nodes.numel():,} {judged_on}"
+        nodes, logits = nodes[order.to(nodes.device)], logits[order]
     y = outcome.graph.y
     assert y is not None
     labels, result = y[nodes].cpu(), outcome.jackknife
@@ -117,7 +174,7 @@ def print_summary(outcome: Outcome, metrics: dict[str, Any]) -> None:
             floor = f" (floor {report[key + '_noise_floor']:.3f})" if key in FLOORS else ""
             cells.append(f"{report[key]:.3f}{floor}")
         table.add_row(label, *cells)
-    eice = {"raw": metrics["eice"]["before"], target: metrics["eice"]["after"]}
+    eice = metrics["eice"]
     table.add_row("EICE, all nodes", *(f"{eice[side]:.3f}" if side in eice else "" for side, _ in sides))
     console = Console(width=None if Console().is_terminal else 120, markup=False, emoji=False)
     console.print(table, highlight=False)

@@ -29,7 +29,8 @@ from calirare.scale.ranges import named
 from calirare.scale.ranks import Ranks, alone
 from calirare_ext import Csr, GcnTape, propagate
 
-BLOCK = 32_768  # nodes
+BLOCK = 32_768  # nodes; fewer where there would be less than BLOCKS of them to share
+BLOCKS = 16
 IN_MEMORY = 0.25  # share of the free memory that the messages may take before they go to a file
 Report = Callable[[str, int, int], None]
 
@@ -85,7 +86,7 @@ class Streaming:
             there is one process.
         ranks: the processes that share the work; None: this one.
         report: called as blocks proceed.
-        block: nodes in a block.
+        block: nodes in a block; None: as many as fit the caches.
 
     Attributes:
         logits: of every node before any map, [n, 2], after a call.
@@ -98,12 +99,14 @@ class Streaming:
         *,
         ranks: Ranks | None = None,
         report: Report | None = None,
-        block: int = BLOCK,
+        block: int | None = None,
     ) -> None:
         kept = propagation(graph)
         if not isinstance(kept, LazyPropagation):
             raise ValueError(f"Streaming: graph must be large with dense features, got {graph!r}")
-        self.kept, self.block = kept, block
+        self.kept = kept
+        # Not a matter of how many processes there are: another number of them resumes the same blocks.
+        self.block = min(BLOCK, -(-kept.n_nodes // BLOCKS)) if block is None else block
         self.files = None if folder is None else BlockFiles(folder)
         self.ranks = ranks or alone()
         self.report: Report = report or (lambda stage, done, total: None)
@@ -148,6 +151,11 @@ class Streaming:
         if self.files is not None and (self.ranks.size > 1 or self.resumed or not self._fits(job)):
             return self._in_files(job, self.files)
         return self._in_memory(job)
+
+    def serve(self) -> None:
+        """Evaluates this process's share of the jobs rank 0 sends, until it sends None."""
+        while (job := self.ranks.receive()) is not None:
+            self.run(job.to(self.kept.a_hat.device))
 
     def finish(self) -> None:
         """Removes the finished blocks."""

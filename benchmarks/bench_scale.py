@@ -1,0 +1,120 @@
+"""Time and memory of `calirare train` on simulated graphs from 62,500 to 10 million nodes, and of two processes.
+
+    python benchmarks/bench_scale.py [--sizes 62500 125000 ...] [--ranks 1000000] [--folder scale-graphs]
+
+16 directed edges and 128 features per node, 200 labels, 100 epochs, intervals of every node, predictions written.
+Results are added to benchmarks/results/scale.json, so that sizes may be run one at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import record
+
+from calirare.datasets.synthetic import synthetic_folder
+
+STAGE = re.compile(r"^ *[0-9.]+ s  ([a-z]+|everything but imports): ([0-9.]+) s$")
+
+
+def graph_folder(folder: Path, n: int) -> tuple[Path, float | None]:
+    path = folder / f"g{n}"
+    if path.exists():
+        return path, None
+    started = time.perf_counter()
+    synthetic_folder(path, n)
+    return path, time.perf_counter() - started
+
+
+def run(folder: Path, path: Path, threads: int, ranks: int = 1) -> dict[str, Any]:
+    """Runs the command in `ranks` processes; returns wall time, peak memory of the largest, seconds per stage."""
+    out = folder / "run"
+    shutil.rmtree(out, ignore_errors=True)
+    arguments = ["train", "--dataset", str(path), "--epochs", "100", "--out", str(out), "--device", "cpu"]
+    base = os.environ | {"OMP_NUM_THREADS": str(threads)}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    started = time.perf_counter()
+    children = []
+    for rank in range(ranks):
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        extra = {name: str(value) for name, value in place.items()} if ranks > 1 else {}
+        command = [sys.executable, "-m", "calirare", *arguments]
+        children.append(subprocess.Popen(command, env=base | extra, stdout=subprocess.DEVNULL))
+    peaks = []
+    for child in children:
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        peaks.append(usage.ru_maxrss * 1024)
+        if child.returncode != 0:
+            raise RuntimeError(f"the command failed with {child.returncode}")
+    wall = time.perf_counter() - started
+    found = [STAGE.match(line) for line in (out / "log.txt").read_text().splitlines()]
+    stages = {match[1]: float(match[2]) for match in found if match}
+    files = {file.name: file.stat().st_size for file in out.iterdir() if file.name.startswith("predictions")}
+    return {
+        "threads": threads,
+        "ranks": ranks,
+        "wall_s": wall,
+        "peak_bytes": max(peaks),
+        "stages_s": stages,
+        "file_bytes": files,
+    }
+
+
+def exponent(rows: list[dict[str, Any]], value: str, *, above: float = 0.0) -> float:
+    """Returns the slope of log value over log n by least squares; `above` is what the value is without a graph."""
+    xs, ys = [math.log(row["n"]) for row in rows], [math.log(row[value] - above) for row in rows]
+    x, y = sum(xs) / len(xs), sum(ys) / len(ys)
+    return sum((a - x) * (b - y) for a, b in zip(xs, ys, strict=True)) / sum((a - x) ** 2 for a in xs)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[])
+    parser.add_argument("--ranks", type=int, default=0, help="size at which two processes are held against one")
+    parser.add_argument("--folder", type=Path, default=Path("scale-graphs"))
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    file = record.RESULTS / "scale.json"
+    kept: dict[str, Any] = json.loads(file.read_text())["results"] if file.exists() else {}
+    rows = {row["n"]: row for row in kept.get("sizes", [])}
+    for n in options.sizes:
+        path, seconds = graph_folder(options.folder, n)
+        rows[n] = {"n": n, "generate_s": seconds or rows.get(n, {}).get("generate_s")}
+        rows[n] |= {"directed_edges": (path / "indices.npy").stat().st_size // 4, "features": 128, "labels": 200}
+        rows[n] |= run(options.folder, path, threads=2)
+        print(json.dumps(rows[n]), flush=True)
+    kept["sizes"] = [rows[n] for n in sorted(rows)]
+    fitted = [row for row in kept["sizes"] if 62_000 <= row["n"] <= 1_000_000]
+    if len(fitted) > 2:
+        kept["fitted_exponents_62k_to_1M"] = {name: exponent(fitted, name) for name in ("wall_s", "peak_bytes")}
+    if options.ranks:
+        path, _ = graph_folder(options.folder, options.ranks)
+        one, two = (run(options.folder, path, threads=1, ranks=ranks) for ranks in (1, 2))
+        shared = [result["stages_s"]["jackknife"] for result in (one, two)]
+        kept["two_processes"] = {
+            "n": options.ranks,
+            "one": one,
+            "two": two,
+            "efficiency_of_the_shared_stage": shared[0] / (2 * shared[1]),
+            "efficiency_of_the_whole": one["wall_s"] / (2 * two["wall_s"]),
+        }
+        print(json.dumps(kept["two_processes"]), flush=True)
+    record.write("scale", kept)
+
+
+if __name__ == "__main__":
+    main()
