@@ -145,7 +145,7 @@ def in_turns(works: dict[str, Work], repeats: int) -> dict[str, dict[str, float]
         work()
         first[name] = time.perf_counter() - begin
         calls[name] = max(1, math.ceil(1e-3 / first[name]))
-    fastest = min(t for name, t in first.items() if name != "copy")
+    fastest = min((t for name, t in first.items() if name != "copy"), default=math.inf)
     turns = {}
     for name, t in first.items():
         turns[name] = 3 if t > HOPELESS * fastest and t > 0.1 else repeats if t < LONG else min(5, repeats)
@@ -209,7 +209,8 @@ def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
     worst = min(timed, key=lambda c: c["ratio"])
     return {
         "cells": len(timed),
-        "cells_beside_other_load": sum(c["other_load"] for c in timed),
+        "cells_beside_other_load": sum(c.get("other_load", False) for c in timed),
+        "cells_not_checked_for_other_load": sum("other_load" not in c for c in timed),
         "geometric_mean_ratio": math.exp(statistics.fmean(math.log(c["ratio"]) for c in timed)),
         "worst_ratio": worst["ratio"],
         "worst_cell": [worst[key] for key in ("graph", "width", "threads", "dtype")],
@@ -225,7 +226,7 @@ def show(c: dict[str, Any]) -> None:
         print(f"{where}  skipped: {c['skipped']}", flush=True)
         return
     times = " ".join(f"{name} {t['median_ms']:.3f}" for name, t in c["times"].items())
-    where += " (other load)" if c["other_load"] else ""
+    where += " (other load)" if c.get("other_load", False) else ""
     print(f"{where}  {c['ratio']:.2f}x {c['best']}, {c['times_the_copy']:.1f} copies  [ms: {times}]", flush=True)
 
 

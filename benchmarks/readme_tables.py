@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,56 @@ def results(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def propagate_lines(found: dict[str, Any]) -> list[str]:
+    cells = [c for c in found["results"]["cells"] if "ratio" in c and c["dtype"] == "float32"]
+    total = found["results"]["summary"]
+    lines = [
+        "| A X, milliseconds on 1 / 2 threads | width | calirare | best other | ratio | copy X to Y |",
+        "| --- " * 6 + "|",
+    ]
+    for graph, width in dict.fromkeys((c["graph"], c["width"]) for c in cells):
+        pair = [c for c in cells if (c["graph"], c["width"]) == (graph, width)]
+
+        def both(pick: Callable[[dict[str, Any]], float], pair: list[dict[str, Any]] = pair) -> str:
+            return " / ".join(f"{pick(c):.3g}" for c in pair)
+
+        best = " / ".join(f"{c['times'][c['best']]['median_ms']:.3g} ({c['best']})" for c in pair)
+        ratio, mine = both(lambda c: c["ratio"]), both(lambda c: c["times"]["ours"]["median_ms"])
+        copied = both(lambda c: c["times"]["copy"]["median_ms"])
+        lines.append(f"| {graph} | {width} | {mine} | {best} | {ratio} | {copied} |")
+    return [
+        *lines,
+        "",
+        f"Geometric mean of {total['cells']} cells: {total['geometric_mean_ratio']:.2f} times the fastest of MKL,",
+        f"SciPy, index_add and torch-sparse; lowest {total['worst_ratio']:.2f}.",
+        "",
+        source("propagate", found),
+    ]
+
+
+def training_lines(found: dict[str, Any]) -> list[str]:
+    lines = [
+        "| 200 epochs, dropout off, seconds | calirare | full-graph PyG | ratio | losses apart |",
+        "| --- " * 5 + "|",
+    ]
+    for name, case in found["results"].items():
+        times, rival = case["times"], case["fastest_rival"]
+        lines.append(
+            f"| {name} | {times['calirare']['median_s']:.2f} | {times[rival]['median_s']:.2f} ({rival}) | "
+            f"{case['speedup']:.1f} | {max(case['largest_difference_of_losses'].values()):.0e} |"
+        )
+    return [*lines, "", source("training_speed", found)]
+
+
+def source(name: str, found: dict[str, Any]) -> str:
+    path = f"benchmarks/results/{name}.json"
+    return f"[{path}]({path}): `{found['command']}`, commit {found['commit']}, torch {found['versions']['torch']}."
+
+
+def performance() -> list[str]:
+    return [*training_lines(load("training_speed")), "", *propagate_lines(load("propagate"))]
+
+
 def example() -> list[str]:
     return ["```", *(record.RESULTS / "example.txt").read_text(encoding="utf-8").rstrip().splitlines(), "```"]
 
@@ -78,6 +129,7 @@ def main() -> None:
     options = parser.parse_args()
     text = README.read_text(encoding="utf-8")
     new = between(between(text, "example", example()), "results", results(load("main_job")))
+    new = between(new, "performance", performance())
     if options.check:
         sys.exit(new != text)
     Path(README).write_text(new, encoding="utf-8")
