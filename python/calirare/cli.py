@@ -135,6 +135,27 @@ def predict(
 
 
 @app.command()
+def profile(
+    run: Annotated[Path | None, typer.Option("--run", help="Folder of a run to train again.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Data set to train on, as in `calirare train`.")] = None,
+    root: Annotated[str | None, typer.Option(help="Folder to look for named data sets in.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Gradient steps, with --dataset. [default: 50]")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda, with --dataset. [default: auto]")] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("profile"),
+    overwrite: Overwrite = False,
+) -> None:
+    """Train under a profiler: Chrome trace, table of time, bytes and share of peak, timeline picture."""
+    from calirare.commands.profile import run_profile
+    from calirare.config import Settings
+
+    if run is not None and (epochs is not None or device is not None):
+        raise InputError("profile: --epochs and --device belong to --dataset, a run is trained as it was")
+    data = None if dataset is None else {"dataset": dataset, "root": root}
+    settings = Settings(epochs=50 if epochs is None else epochs, device=device or "auto")
+    run_profile(run, data, None if data is None else settings, out, overwrite=overwrite)
+
+
+@app.command()
 def datasets(root: Annotated[str | None, typer.Option(help="Folder to look in.")] = None) -> None:
     """List the data sets, where they are looked for and how to get them."""
     from calirare.commands.datasets import run_datasets
