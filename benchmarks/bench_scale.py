@@ -1,9 +1,10 @@
 """Time and memory of `calirare train` on simulated graphs from 62,500 to 10 million nodes, and of two processes.
 
-    python benchmarks/bench_scale.py [--sizes 62500 125000 ...] [--ranks 1000000] [--folder scale-graphs]
+    python benchmarks/bench_scale.py [--sizes 62500 ...] [--ranks 1000000] [--profile 1000000] [--folder scale-graphs]
 
 16 directed edges and 128 features per node, 200 labels, 100 epochs, intervals of every node, predictions written.
-Results are added to benchmarks/results/scale.json, so that sizes may be run one at a time.
+Results are added to benchmarks/results/scale.json, so that sizes may be run one at a time, and their table to
+docs/scaling.md.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ import numpy as np
 import record
 
 from calirare.datasets.synthetic import synthetic_folder
+from calirare.scale.cost import Sizes, memory_bytes
 
+PAGE = record.ROOT / "docs" / "scaling.md"
+BEGIN, END = "<!-- scale:begin -->", "<!-- scale:end -->"
 STAGE = re.compile(r"^ *[0-9.]+ s  ([a-z]+|everything but imports): ([0-9.]+) s$")
 
 
@@ -75,6 +79,82 @@ def run(folder: Path, path: Path, threads: int, ranks: int = 1) -> dict[str, Any
     }
 
 
+def profile(folder: Path, path: Path) -> dict[str, Any]:
+    """Returns what `calirare profile` says of each stage."""
+    out = folder / "profile"
+    shutil.rmtree(out, ignore_errors=True)
+    command = ["profile", "--dataset", str(path), "--epochs", "100", "--device", "cpu", "--out", str(out)]
+    subprocess.run([sys.executable, "-m", "calirare", *command], check=True, stdout=subprocess.DEVNULL)
+    facts = json.loads((out / "profile.json").read_text())
+    return {name: facts[name] for name in ("seconds", "threads", "peaks", "sizes", "stages")}
+
+
+def predicted_bytes(row: dict[str, Any]) -> int:
+    """Returns the memory that the cost model expects, libraries included."""
+    sizes = Sizes(row["n"], row["directed_edges"] + row["n"], row["features"], 16, row["labels"], 0, 0)
+    return memory_bytes(sizes) + 400_000_000
+
+
+def page(kept: dict[str, Any]) -> str:
+    """Returns the tables of docs/scaling.md."""
+    lines = [
+        "## Measured",
+        "",
+        "`calirare train --epochs 100`, 16 edges and 128 features per node, 200 labels, two threads.",
+        "",
+    ]
+    lines += [
+        "| nodes | directed edges | wall, s | prepare | train | check | messages, intervals | peak GB | model's GB |"
+    ]
+    lines += ["| " + " | ".join(["---"] * 9) + " |"]
+    for row in kept["sizes"]:
+        s = row["stages_s"]
+        cells = [f"{row['n']:,}", f"{row['directed_edges']:,}", f"{row['wall_s']:.1f}", f"{s['prepare']:.2f}"]
+        cells += [f"{s[name]:.2f}" for name in ("train", "check", "jackknife")]
+        cells += [f"{row['peak_bytes'] / 1e9:.2f}", f"{predicted_bytes(row) / 1e9:.2f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    fit, last = kept.get("fitted_exponents_62k_to_1M"), kept.get("exponents_of_the_last_doubling")
+    if fit and last:
+        lines += [
+            "",
+            "Exponents fitted from 62,500 to a million nodes, and of the last doubling in brackets: wall time",
+        ]
+        texts = [f"{fit[name]:.2f} ({last[name]:.2f})" for name in ("wall_s", "peak_bytes", "streamed_s")]
+        lines += [f"{texts[0]}, peak memory {texts[1]}, what is streamed (prepare, messages, intervals) {texts[2]}."]
+    if "two_processes" in kept:
+        two = kept["two_processes"]
+        walls = [two[name]["wall_s"] for name in ("one", "two")]
+        lines += [
+            "",
+            f"Two processes of one thread against one, {two['n']:,} nodes: {walls[1]:.1f} s against {walls[0]:.1f} s;",
+        ]
+        lines += [
+            f"efficiency {two['efficiency_of_the_shared_stage']:.2f} of the shared stage, "
+            f"{two['efficiency_of_the_whole']:.2f} of the whole, which rank 0 trains, judges and writes alone."
+        ]
+    if "profile" in kept:
+        lines += ["", *stage_table(kept["profile"])]
+    lines += [
+        "",
+        "[benchmarks/results/scale.json](../benchmarks/results/scale.json): `python benchmarks/bench_scale.py`.",
+    ]
+    return "\n".join(lines)
+
+
+def stage_table(facts: dict[str, Any]) -> list[str]:
+    """Returns the table of stages beside their floors."""
+    peaks, n = facts["peaks"], facts["sizes"]["n"]
+    copy, product = peaks["copy_bytes_per_s"] / 1e9, peaks["gemm_flops_per_s"] / 1e9
+    lines = [f"Stages beside the cost model, {n:,} nodes, under the profiler, {facts['threads']} threads; copy"]
+    lines += [f"{copy:.0f} GB/s and product {product:.0f} GFLOP/s in the same run.", ""]
+    lines += ["| stage | seconds | GB | GFLOP | share of peak |", "| --- | --- | --- | --- | --- |"]
+    for name, stage in facts["stages"].items():
+        if "bytes" in stage:
+            share, gb = f"{stage['share_of_peak']:.0%}", f"{stage['bytes'] / 1e9:.2f}"
+            lines.append(f"| {name} | {stage['seconds']:.2f} | {gb} | {stage['flops'] / 1e9:.1f} | {share} |")
+    return lines
+
+
 def exponent(rows: list[dict[str, Any]], value: str) -> float:
     """Returns the slope of log value over log n by least squares."""
     xs, ys = [math.log(row["n"]) for row in rows], [math.log(row[value]) for row in rows]
@@ -86,6 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="*", default=[])
     parser.add_argument("--ranks", type=int, default=0, help="size at which two processes are held against one")
+    parser.add_argument("--profile", type=int, default=0, help="size at which stages are held against the cost model")
     parser.add_argument("--folder", type=Path, default=Path("scale-graphs"))
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -120,7 +201,12 @@ def main() -> None:
             "efficiency_of_the_whole": one["wall_s"] / (2 * two["wall_s"]),
         }
         print(json.dumps(kept["two_processes"]), flush=True)
+    if options.profile:
+        kept["profile"] = profile(options.folder, graph_folder(options.folder, options.profile)[0])
     record.write("scale", kept)
+    text = PAGE.read_text(encoding="utf-8")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    PAGE.write_text(f"{before}{BEGIN}\n{page(kept)}\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
