@@ -92,7 +92,7 @@ def profile(folder: Path, path: Path) -> dict[str, Any]:
 def predicted_bytes(row: dict[str, Any]) -> int:
     """Returns the memory that the cost model expects, libraries included."""
     sizes = Sizes(row["n"], row["directed_edges"] + row["n"], row["features"], 16, row["labels"], 0, 0)
-    return memory_bytes(sizes) + 400_000_000
+    return memory_bytes(sizes, messages_in_file=row["n"] > 5_000_000) + 400_000_000
 
 
 def page(kept: dict[str, Any]) -> str:
@@ -113,6 +113,7 @@ def page(kept: dict[str, Any]) -> str:
         cells += [f"{s[name]:.2f}" for name in ("train", "check", "jackknife")]
         cells += [f"{row['peak_bytes'] / 1e9:.2f}", f"{predicted_bytes(row) / 1e9:.2f}"]
         lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "Above 5 million nodes messages were in a file, and the machine did other work at the same time."]
     fit, last = kept.get("fitted_exponents_62k_to_1M"), kept.get("exponents_of_the_last_doubling")
     if fit and last:
         lines += [

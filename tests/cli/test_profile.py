@@ -110,4 +110,5 @@ def test_costs_by_hand():
     assert costs["messages"].flops == 2 * 10 * 4 * (2 * 3 + 2)
     assert Cost(100, 10).floor_seconds(50.0, 1.0) == 10.0
     assert Cost(1000, 10).floor_seconds(50.0, 1.0) == 20.0
-    assert memory_bytes(s) == 2 * 30 * 8 + 160 + 10 * 4 * 4 + 1200
+    assert memory_bytes(s) == 2 * 30 * 8 + 160 + 10 * 7 * 4 + 1200
+    assert memory_bytes(s, messages_in_file=True) == 2 * 30 * 8 + 160 + 10 * 4 * 4 + 1200

@@ -71,11 +71,18 @@ def stage_costs(s: Sizes) -> dict[str, Cost]:
     }
 
 
-def memory_bytes(s: Sizes) -> int:
+def memory_bytes(s: Sizes, *, messages_in_file: bool = False) -> int:
     """Returns about how much memory a run on a graph's folder takes beside interpreter and libraries (some 0.4 GB).
 
-    Features and messages are never there together: a mapped file's pages are given back when its stage is done.
+    Args:
+        s: the sizes.
+        messages_in_file: the messages are written to a file; then its pages and those of the features, which are given
+            back before, are never in memory together.
+
+    Returns:
+        Bytes.
     """
     adjacency = 2 * s.e * (INDEX + REAL) + 16 * s.n  # A and A_hat
     per_node = 120 * s.n  # labels, posterior, logits, ends, probabilities, columns of a table
-    return adjacency + s.n * max(s.d, s.m) * REAL + per_node
+    columns = max(s.d, s.m) if messages_in_file else s.d + s.m
+    return adjacency + s.n * columns * REAL + per_node
