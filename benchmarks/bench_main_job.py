@@ -69,7 +69,7 @@ def quality(dataset: str, seeds: int, folder: Path) -> dict[str, Any]:
         "epochs": [r["epochs"] for r in runs],
         "verdicts": [r["agreement"]["verdict"] for r in runs],
         "damping": [r["leave_one_out"]["damping"] for r in runs],
-        "eice": {side: mean_and_std([r["eice"][side] for r in runs]) for side in ("before", "after")},
+        "eice": {side: mean_and_std([r["eice"][side] for r in runs]) for side in ("raw", "balanced", "population")},
         "interval_coverage": {
             part: mean_and_std([r["interval_coverage"][part] for r in runs]) for part in ("all", "rare", "rest")
         },

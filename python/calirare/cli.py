@@ -62,6 +62,16 @@ def train(
     dropout: Annotated[float | None, typer.Option(help="Of the hidden units. [default: 0.5]")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of Adam. [default: 0.01]")] = None,
     weight_decay: Annotated[float | None, typer.Option(help="Penalty mu / 2 |theta|^2. [default: 0.0005]")] = None,
+    loo: Annotated[
+        str | None,
+        typer.Option(help="alo, influence, newton, retrain, grouped or replicates: how labels are left out."),
+    ] = None,
+    convention: Annotated[
+        str | None, typer.Option(help="corrected, paper (as printed) or official (the authors' code).")
+    ] = None,
+    uncertainty: Annotated[
+        str | None, typer.Option(help="map (on leave-one-out logits) or midpoint (the paper's). [default: auto]")
+    ] = None,
     coverage: Annotated[float | None, typer.Option(help="Of the jackknife intervals. [default: 0.9]")] = None,
     damping: Annotated[
         str | None, typer.Option(help="Number, or auto: until leave-one-out agrees with held-out loss. [default: auto]")
@@ -93,6 +103,9 @@ def train(
         "dropout": dropout,
         "learning_rate": learning_rate,
         "weight_decay": weight_decay,
+        "loo": loo,
+        "convention": convention,
+        "uncertainty": uncertainty,
         "coverage": coverage,
         "damping": _number_or_auto("damping", damping, float),
         "folds": folds,

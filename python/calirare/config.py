@@ -14,10 +14,14 @@ import yaml
 
 from calirare.calibration.base import TARGETS, Target
 from calirare.errors import InputError
+from calirare.leave_one_out.methods import CONVENTIONS, Convention, LooSettings
+from calirare.leave_one_out.methods import METHODS as LOO_METHODS
+from calirare.leave_one_out.methods import Method as LooMethod
 from calirare.training import TrainingSettings
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
 METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")
+UNCERTAINTIES = ("auto", "map", "midpoint")
 
 # What a run tells `calirare.datasets.load_dataset`, and the types of it; everything else is in `Settings`.
 DATA: dict[str, tuple[type, ...]] = {
@@ -54,6 +58,10 @@ class Settings:
         learning_rate: of Adam (0.01, Kipf & Welling 2017).
         weight_decay: mu (5e-4, Kipf & Welling 2017).
         seed: of everything random.
+        loo: how labels are left out (`leave_one_out.methods.LooSettings`): "alo", "influence", "newton", "retrain",
+            "grouped" or "replicates".
+        convention: "corrected"; "paper" or "official": the printed formulas or the authors' code, for reproduction.
+        uncertainty: uncer(v) of the paper's Eq. 8: "map", "midpoint" or "auto", see `calirare.jackknife`.
         coverage: of the jackknife intervals (0.9, paper section 4.2).
         damping: of the leave-one-out step, or "auto": the weight decay, raised until leave-one-out loss agrees with
             cross-validation.
@@ -71,6 +79,9 @@ class Settings:
     learning_rate: float = 0.01
     weight_decay: float = 5e-4
     seed: int = 0
+    loo: LooMethod = "alo"
+    convention: Convention = "corrected"
+    uncertainty: Literal["auto", "map", "midpoint"] = "auto"
     coverage: float = 0.9
     damping: float | Literal["auto"] = "auto"
     folds: int = 5
@@ -91,6 +102,9 @@ class Settings:
             raise InputError(f"setting seed must be from 0 to 2^63 - 1, got {self.seed}")
         _one_of("method", self.method, METHODS)
         _one_of("target", self.target, TARGETS)
+        _one_of("loo", self.loo, LOO_METHODS)
+        _one_of("convention", self.convention, CONVENTIONS)
+        _one_of("uncertainty", self.uncertainty, UNCERTAINTIES)
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):
             raise InputError(f"setting device must be auto, cpu, cuda or cuda:N, got {self.device!r}")
         if self.epochs != "auto" and not (isinstance(self.epochs, int) and self.epochs >= 1):
@@ -106,6 +120,10 @@ class Settings:
             self.training(1)
         except ValueError as error:
             raise InputError(str(error).replace("TrainingSettings: ", "setting ")) from error
+
+    def leaving_out(self) -> LooSettings:
+        """Returns the settings of the leave-one-out."""
+        return LooSettings(self.loo, self.convention, seed=self.seed)
 
     def training(self, epochs: int) -> TrainingSettings:
         """Returns the settings of one training with the given number of epochs."""

@@ -23,6 +23,7 @@ from calirare.training import Fit, fit_of
 from calirare_ext import GcnTape, ReceptiveField, jackknife_interval
 
 Score = Literal["auto", "rare", "predicted"]
+Uncertainty = Literal["auto", "map", "midpoint"]
 BLOCK_NUMBERS = 16_000_000  # leave-one-out scores held at once
 
 
@@ -54,8 +55,10 @@ class JackknifeResult:
         nodes: the nodes v, int64 [n].
         lower: C-minus(v) [n] (Eq. 8). Ends may lie outside [0, 1]: they bound f -/+ residual, as in the paper.
         upper: C-plus(v) [n].
-        uncertainty: uncer(v) [n], the interval's midpoint, for the predicted class (Eq. 8).
-        confidence: conf(v) [n], the probability of the predicted class.
+        uncertainty: uncer(v) [n], an estimate of P(predicted class is right): by the map on leave-one-out logits, or
+            the interval's midpoint (Eq. 8).
+        confidence: conf(v) [n], the network's probability of its predicted class; with the midpoint under the same map
+            as the interval.
         ice: ICE(v) = |uncertainty - confidence| [n] (Eq. 9).
         eice: EICE, the mean of ice (Eq. 10).
         residuals: r_i = |y_i - f(i; theta_-i)| of the labelled nodes that have a model, [m].
@@ -63,6 +66,11 @@ class JackknifeResult:
         own_loo_logits: logits of labelled node i without i, class 0 at 0, before any map, [m, k].
         coverage: target coverage.
         diagnostics: damping, leverages, losses, gradient norm, seconds.
+        estimate: P(y | v) by the map on leave-one-out logits, [n, k], of which `uncertainty` is one column; None with
+            the midpoint.
+        note: one sentence where the map was a fallback, else empty.
+        leverage: h_i, float64 [m], see `LooChange`.
+        method: of the leave-one-out.
     """
 
     nodes: Tensor
@@ -77,6 +85,10 @@ class JackknifeResult:
     own_loo_logits: Tensor
     coverage: float
     diagnostics: dict[str, float]
+    estimate: Tensor | None
+    note: str
+    leverage: Tensor
+    method: str
 
 
 def jackknife(
@@ -90,6 +102,8 @@ def jackknife(
     change: LooChange | None = None,
     settings: LooSettings | None = None,
     score: Score = "auto",
+    uncertainty: Uncertainty = "auto",
+    judges: Tensor | None = None,
     keep_logits: bool = False,
     evaluator: Evaluator | None = None,
 ) -> JackknifeResult:
@@ -106,13 +120,18 @@ def jackknife(
         coverage: the paper's alpha, in (0, 1): the interval runs from quantile (1 - coverage) / 2 to its mirror image.
         damping: see `leave_one_out`.
         calibrator: a map put on every leave-one-out logit before f is taken, fitted on leave-one-out logits itself;
-            None: the network's own probabilities. The confidence is the network's with the same map.
+            None: the network's own probabilities.
         nodes: nodes to evaluate, int64 [n]; None: all.
         change: the leave-one-out changes, where they were computed before for the same nodes.
         settings: the leave-one-out method and convention; None: `alo`. The convention "paper" also takes the quantiles
             as printed, Q_alpha below and Q_(1 - alpha) above, alpha the coverage: intervals are far too narrow.
         score: f: "rare": the probability of class 1 (two classes only); "predicted": of the predicted class; "auto":
             "rare" with two classes, as in the authors' code, else "predicted".
+        uncertainty: uncer(v): "map": the probability, under a Platt map for the population fitted on the labelled
+            nodes' leave-one-out logits, that the predicted class is right (the best of the definitions judged where
+            P(y | v) is known, docs/jackknife.md); "midpoint": the paper's; "auto": "map" with the convention
+            "corrected", else "midpoint".
+        judges: labelled nodes the map is fitted on, those that represent the population, bool [m]; None: all.
         keep_logits: put every leave-one-out logit into the result.
         evaluator: what evaluates all nodes in blocks where the fused evaluation fits (`calirare.scale.stream`); None:
             for a large graph a `Streaming` in memory.
@@ -121,7 +140,7 @@ def jackknife(
         Everything Algorithm 1 computes on the way.
 
     Raises:
-        ValueError: the coverage or the damping is out of range, or the score does not fit.
+        ValueError: the coverage or the damping is out of range, a word is unknown, or the score does not fit.
     """
     if not 0 < coverage < 1:
         raise ValueError(f"jackknife: coverage must be in (0, 1), got {coverage}")
@@ -129,8 +148,11 @@ def jackknife(
     n_classes = trained.model.n_classes
     if score not in ("auto", "rare", "predicted") or (score == "rare" and n_classes != 2):
         raise ValueError(f"jackknife: score must be auto, predicted or, with two classes, rare, got {score!r}")
+    if uncertainty not in ("auto", "map", "midpoint"):
+        raise ValueError(f"jackknife: uncertainty must be auto, map or midpoint, got {uncertainty!r}")
     rare = n_classes == 2 and score != "predicted"
     settings = settings or LooSettings()
+    mapped = uncertainty == "map" or (uncertainty == "auto" and settings.convention == "corrected")
     started = time.perf_counter()
     tape = trained.tape()
     levels = _levels(coverage, settings.convention)
@@ -154,10 +176,14 @@ def jackknife(
             if change is None:
                 change = leave_one_out(trained, graph, damping=damping, nodes=nodes, settings=settings)
             ends = _unfused(trained, tape, everywhere, change, calibrator, levels, rare, keep_logits)
-    confidence, predicted = torch.softmax(_mapped(ends.logits, calibrator), 1).max(1)
-    midpoint = (ends.lower + ends.upper) / 2
-    uncertainty = torch.where(predicted == 0, 1 - midpoint, midpoint) if rare else midpoint
-    ice = (uncertainty - confidence).abs()
+    estimate, note = _estimate(ends, trained.targets, judges) if mapped else (None, "")
+    confidence, predicted = torch.softmax(ends.logits if mapped else _mapped(ends.logits, calibrator), 1).max(1)
+    if estimate is not None:
+        right = estimate.gather(1, predicted[:, None]).squeeze(1)
+    else:
+        midpoint = (ends.lower + ends.upper) / 2
+        right = torch.where(predicted == 0, 1 - midpoint, midpoint) if rare else midpoint
+    ice = (right - confidence).abs()
     diagnostics = {
         "damping": ends.damping,
         "mean_leverage": float(ends.leverage.mean()),
@@ -171,7 +197,7 @@ def jackknife(
         everywhere_nodes,
         ends.lower,
         ends.upper,
-        uncertainty,
+        right,
         confidence,
         ice,
         float(ice.double().mean()),
@@ -180,6 +206,10 @@ def jackknife(
         ends.own,
         coverage,
         diagnostics,
+        estimate,
+        note,
+        ends.leverage,
+        "influence" if settings.convention != "corrected" else settings.method,
     )
 
 
@@ -205,6 +235,14 @@ class _Ends:
     leverage: Tensor
     damping: float
     loo_logits: Tensor | None
+
+
+def _estimate(ends: _Ends, targets: Tensor, judges: Tensor | None) -> tuple[Tensor, str]:
+    """Returns P(y | v) of the nodes [n, k] under the population's map on leave-one-out logits, and its note."""
+    known = torch.isfinite(ends.own).all(1)
+    chosen = known if judges is None else known & judges.to(known.device)
+    fitted = JackknifeCalibrator(target="population").fit(ends.own[chosen], targets[chosen])
+    return fitted.transform(ends.logits), fitted.note
 
 
 def _fuses(tape: GcnTape, settings: LooSettings) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from calirare.calibration import TARGETS
+from calirare.leave_one_out.quality import Quality, quality_of
 from calirare.metrics import calibration_report, coverage
 from calirare.pipeline import Outcome
 
@@ -51,13 +53,45 @@ def judge(outcome: Outcome) -> dict[str, Any]:
         "n_judged": int(nodes.numel()),
         "n_judged_rare": int((labels == 1).sum()),
         "report": reports,
-        "eice": {"before": outcome.eice_before, "after": result.eice},
+        "eice": eice_of(outcome),
         "interval_coverage": {"wanted": result.coverage, **_coverages(outcome, nodes)},
         "leave_one_out": diagnostics,
         "agreement": None if agreement is None else vars(agreement),
+        "quality": _plain(asdict(_quality(outcome))),
         "calibrators": states,
         "notes": outcome.notes,
     }
+
+
+def eice_of(outcome: Outcome) -> dict[str, float]:
+    """Returns EICE (paper, Eq. 10) of all nodes: "raw", of the network's own confidence, and of each target's.
+
+    With the map on leave-one-out logits the population's target has EICE 0 by construction: that map is the estimate.
+    With the paper's midpoint only the chosen target's interval is there to judge by.
+    """
+    result = outcome.jackknife
+    if result.estimate is None:
+        raw = outcome.probabilities().max(1).values
+        found = {"raw": float((result.uncertainty - raw).abs().double().mean())}
+        return found | ({str(outcome.settings.target): result.eice} if outcome.calibrators else {})
+    sides = {"raw": outcome.probabilities()} | {str(t): outcome.probabilities(t) for t in outcome.calibrators}
+    found = {}
+    for name, p in sides.items():
+        confidence, predicted = p.max(1)
+        right = result.estimate.gather(1, predicted[:, None]).squeeze(1)
+        found[name] = float((right - confidence).abs().double().mean())
+    return found
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values as JSON gives them back."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _quality(outcome: Outcome) -> Quality:
+    result = outcome.jackknife
+    finite = bool(torch.isfinite(result.lower).all() and torch.isfinite(result.upper).all())
+    return quality_of(outcome.fit, result.own_loo_logits, result.leverage, result.method, finite=finite)
 
 
 def _graph_facts(outcome: Outcome) -> dict[str, Any]:

@@ -20,6 +20,9 @@ from calirare.graph import Graph, check_trainable
 from calirare.jackknife import JackknifeResult, LogitMap, jackknife
 from calirare.leave_one_out.agreement import Agreement, choose_damping, loo_own_logits
 from calirare.leave_one_out.alo import own_kernel
+from calirare.leave_one_out.change import LooChange
+from calirare.leave_one_out.ggn import logit_differences
+from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.nn import GCN
 from calirare.scale.ranges import named
 from calirare.scale.stream import Streaming, streams
@@ -44,7 +47,6 @@ class Outcome:
         logits: of every node [n, k].
         calibrators: the fitted map of each target; empty without calibration.
         jackknife: intervals and errors of every node, under the chosen target's map.
-        eice_before: EICE of the uncalibrated confidence against the same uncertainty.
         agreement: how leave-one-out loss and held-out loss compare; None without the check.
         notes: sentences a user should read (fallbacks, warnings).
         seconds: wall time of each stage.
@@ -57,7 +59,6 @@ class Outcome:
     logits: Tensor
     calibrators: dict[Target, Calibrator]
     jackknife: JackknifeResult
-    eice_before: float
     agreement: Agreement | None
     notes: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -126,6 +127,7 @@ class _Job:
         self.notes: list[str] = []
         self.seconds: dict[str, float] = {}
         self.evaluator: Streaming | None = None
+        self.change: LooChange | None = None  # of methods other than `alo`
         if self._timed("prepare", lambda: streams(graph, settings.n_layers, graph.n_classes)):
             self.evaluator = Streaming(graph, report=report) if streaming is None else streaming(graph, report)
         assert graph.split is not None
@@ -159,14 +161,24 @@ class _Job:
         result = self._timed(
             "jackknife",
             lambda: jackknife(
-                trained, self.graph, coverage=coverage, calibrator=chosen, damping=damping, evaluator=self.evaluator
+                trained,
+                self.graph,
+                coverage=coverage,
+                calibrator=chosen,
+                damping=damping,
+                change=self.change,
+                settings=self.settings.leaving_out(),
+                uncertainty=self.settings.uncertainty,
+                judges=self.judges,
+                evaluator=self.evaluator,
             ),
         )
+        if self.settings.method == "jackknife" and result.note and result.note not in self.notes:
+            self.notes.append(result.note)
         if self.evaluator is not None:
             assert self.evaluator.logits is not None
             logits = self.evaluator.logits
             self._check_finite(logits)
-        before = torch.softmax(logits, 1).max(1).values
         return Outcome(
             self.graph,
             self.settings,
@@ -175,7 +187,6 @@ class _Job:
             logits,
             calibrators,
             result,
-            float((result.uncertainty - before).abs().double().mean()),
             agreement,
             self.notes,
             self.seconds,
@@ -273,11 +284,13 @@ class _Job:
     def _start_damping(self, trained: Fit) -> float:
         return trained.weight_decay if self.settings.damping == "auto" else float(self.settings.damping)
 
-    def _damping(self, trained: Fit) -> tuple[Agreement | None, float, Tensor]:
+    def _damping(self, trained: Fit) -> tuple[Agreement | None, float | None, Tensor]:
         """Returns the check, the damping and the logits to calibrate on, [m, k]."""
         tape, start = trained.tape(), self._start_damping(trained)
         kernel = own_kernel(tape)
         agreement, damping = None, start
+        if self.settings.leaving_out() != LooSettings(seed=self.settings.seed):
+            return self._other_leave_one_out(trained)
         if self.settings.method == "jackknife" and self.settings.folds and self.settings.damping == "auto":
             folds = min(self.settings.folds, self.nodes.numel())
             held_out = cross_fitted_logits(
@@ -294,6 +307,15 @@ class _Job:
                 self.notes.append(f"{agreement.reason}: the map was fitted on cross-validated logits instead")
                 return agreement, damping, held_out
         return agreement, damping, loo_own_logits(tape, kernel, damping)
+
+    def _other_leave_one_out(self, trained: Fit) -> tuple[None, float | None, Tensor]:
+        """Returns the same for a method other than `alo`; a label without a model judges nothing."""
+        wanted = None if self.settings.damping == "auto" else float(self.settings.damping)
+        self.change = leave_one_out(trained, self.graph, damping=wanted, settings=self.settings.leaving_out())
+        tape = trained.tape()
+        own = logit_differences(tape.logits) + self.change.own
+        self.judges = self.judges & torch.isfinite(own).all(1)
+        return None, wanted, torch.cat([own.new_zeros(own.shape[0], 1), own], 1)
 
     def _calibrate(self, logits: Tensor, loo_logits: Tensor) -> dict[Target, Calibrator]:
         """Returns the fitted map for each target."""

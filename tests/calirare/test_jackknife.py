@@ -68,13 +68,13 @@ def test_algorithm_1_by_numpy(n_classes: int, coverage: float) -> None:
     change = leave_one_out(fit, graph)
     low = (1 - coverage) / 2
     expected, residuals = algorithm_1(fit, graph, change, low=low, high=1 - low, rare=n_classes == 2)
-    agrees(jackknife(fit, graph, coverage=coverage), expected, residuals)
+    agrees(jackknife(fit, graph, coverage=coverage, uncertainty="midpoint"), expected, residuals)
 
 
 def test_probability_of_the_predicted_class_as_score() -> None:
     fit, graph = trained(2, 1)
     expected, residuals = algorithm_1(fit, graph, leave_one_out(fit, graph), low=0.05, high=0.95, rare=False)
-    agrees(jackknife(fit, graph, score="predicted"), expected, residuals)
+    agrees(jackknife(fit, graph, score="predicted", uncertainty="midpoint"), expected, residuals)
     with pytest.raises(ValueError, match="score must be"):
         jackknife(*trained(3, 1), score="rare")
 
@@ -89,7 +89,7 @@ def test_calibrator_maps_every_logit(n_classes: int) -> None:
     expected, residuals = algorithm_1(
         fit, graph, leave_one_out(fit, graph), low=0.05, high=0.95, rare=n_classes == 2, scale=0.6, shift=bias
     )
-    agrees(jackknife(fit, graph, calibrator=map_), expected, residuals)
+    agrees(jackknife(fit, graph, calibrator=map_, uncertainty="midpoint"), expected, residuals)
 
 
 @pytest.mark.parametrize("method", ["grouped", "replicates"])
@@ -99,7 +99,7 @@ def test_fewer_models_than_labels(method: str) -> None:
     change = leave_one_out(fit, graph, settings=settings)
     assert change.change.shape[2] == (7 if method == "grouped" else 9)
     expected, residuals = algorithm_1(fit, graph, change, low=0.05, high=0.95, rare=True)
-    agrees(jackknife(fit, graph, settings=settings), expected, residuals)
+    agrees(jackknife(fit, graph, settings=settings, uncertainty="midpoint"), expected, residuals)
 
 
 def test_paper_convention_prints_its_sign_and_its_quantiles() -> None:

@@ -38,7 +38,11 @@ def test_the_test_nodes_judge(outcome):
     assert metrics["report"]["raw"] == calibration_report(outcome.probabilities()[test], y)
     for target in ("balanced", "population"):
         assert metrics["report"][target] == calibration_report(outcome.probabilities(target)[test], y)
-    assert metrics["eice"] == {"before": outcome.eice_before, "after": outcome.jackknife.eice}
+    assert set(metrics["eice"]) == {"raw", "balanced", "population"}
+    assert metrics["eice"]["raw"] == pytest.approx(outcome.jackknife.eice, rel=1e-6, abs=0)
+    assert metrics["eice"]["population"] < 1e-3 < metrics["eice"]["raw"], "that map is the estimate"
+    assert metrics["quality"]["verdict"] in ("trust", "caution", "do not trust")
+    assert metrics["quality"]["loo_nll"] > metrics["quality"]["in_sample_nll"]
 
 
 def test_coverage_counts_labels_within_the_intervals(outcome):

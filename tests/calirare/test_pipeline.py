@@ -14,6 +14,7 @@ from calirare.calibration import AffineCalibrator, JackknifeCalibrator
 from calirare.crossfit import cross_fitted_logits
 from calirare.errors import InputError
 from calirare.jackknife import jackknife
+from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.splits import Split
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
@@ -36,7 +37,7 @@ def test_the_default_trains_and_calibrates_on_all_labels():
     assert_identical(outcome.probabilities(), torch.softmax(outcome.logits, 1))
     assert_identical(outcome.probabilities("population"), outcome.calibrators["population"].transform(outcome.logits))
     assert not outcome.model.training
-    assert set(outcome.seconds) == {"train", "predict", "check", "calibrate", "jackknife"}
+    assert set(outcome.seconds) == {"prepare", "train", "predict", "check", "calibrate", "jackknife"}
     assert outcome.agreement is None, "folds=0"
     assert outcome.notes == []
 
@@ -59,17 +60,46 @@ def test_the_jackknife_is_that_of_the_public_function():
     graph = rare_task()
     outcome = calirare.train(graph, target="population", coverage=0.8, **QUICK)
     damping = outcome.jackknife.diagnostics["damping"]
-    again = jackknife(outcome.fit, graph, coverage=0.8, damping=damping, calibrator=outcome.calibrators["population"])
+    judges = torch.arange(outcome.fit.nodes.numel()) >= graph.split.train.numel()
+    map_ = outcome.calibrators["population"]
+    again = jackknife(outcome.fit, graph, coverage=0.8, damping=damping, calibrator=map_, judges=judges)
     for name in ("lower", "upper", "uncertainty", "confidence", "ice"):
         assert_identical(getattr(outcome.jackknife, name), getattr(again, name), name)
-    assert_identical(outcome.jackknife.confidence, outcome.probabilities("population").max(1).values)
+    assert_identical(outcome.jackknife.confidence, outcome.probabilities().max(1).values)
+    population = outcome.probabilities("population")
+    predicted = outcome.probabilities().argmax(1)
+    distance = outcome.jackknife.uncertainty - population.gather(1, predicted[:, None]).squeeze(1)
+    assert float(distance.abs().max()) < 1e-4, "the same map, fitted on float32 leave-one-out logits"
+    assert float(outcome.jackknife.ice.mean()) > 0.01
 
 
-def test_eice_before_is_about_the_uncalibrated_confidence():
-    outcome = calirare.train(rare_task(), **QUICK)
-    raw = torch.softmax(outcome.logits, 1).max(1).values
-    want = float((outcome.jackknife.uncertainty - raw).abs().double().mean())
-    assert outcome.eice_before == pytest.approx(want, rel=1e-12, abs=0)
+@pytest.mark.parametrize("loo", ["influence", "newton", "grouped", "replicates"])
+def test_another_leave_one_out(loo):
+    graph = rare_task()
+    outcome = calirare.train(graph, loo=loo, **QUICK)
+    assert outcome.jackknife.method == loo
+    settings = LooSettings(loo)
+    change = leave_one_out(outcome.fit, graph, settings=settings)
+    judges = torch.arange(outcome.fit.nodes.numel()) >= graph.split.train.numel()
+    again = jackknife(
+        outcome.fit, graph, calibrator=outcome.calibrator, change=change, settings=settings, judges=judges
+    )
+    assert_identical(outcome.jackknife.lower, again.lower)
+    assert_identical(outcome.jackknife.uncertainty, again.uncertainty)
+    plain = calirare.train(graph, **QUICK)
+    assert not torch.equal(outcome.jackknife.own_loo_logits, plain.jackknife.own_loo_logits)
+
+
+def test_the_midpoint_is_selectable_and_the_printed_formulas_come_with_it():
+    graph = rare_task()
+    outcome = calirare.train(graph, uncertainty="midpoint", **QUICK)
+    result = outcome.jackknife
+    middle = (result.lower + result.upper) / 2
+    predicted = outcome.probabilities("balanced").argmax(1)
+    assert_identical(result.uncertainty, torch.where(predicted == 0, 1 - middle, middle))
+    assert_identical(result.confidence, outcome.probabilities("balanced").max(1).values)
+    printed = calirare.train(graph, convention="paper", **QUICK)
+    assert printed.jackknife.estimate is None
 
 
 @pytest.mark.parametrize("method", ["ts", "uncalibrated", "calirare"])
@@ -209,7 +239,7 @@ def test_more_than_two_classes(options):
     p = outcome.probabilities("balanced")
     assert p.shape == (260, 3)
     assert float((p.sum(1) - 1).abs().max()) <= 1e-6
-    assert_identical(outcome.jackknife.confidence, p.max(1).values)
+    assert_identical(outcome.jackknife.confidence, outcome.probabilities().max(1).values)
     assert torch.isfinite(outcome.jackknife.ice).all()
     scored = outcome.probabilities()[graph.split.test].argmax(1) == graph.y[graph.split.test]
     assert float(scored.double().mean()) > 0.4, "better than the 1/3 of guessing"

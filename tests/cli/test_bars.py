@@ -46,4 +46,4 @@ def test_the_embedded_digits_improve(tmp_path):
     report = metrics["report"]
     assert report["balanced"]["recall"] >= 0.9
     assert report["population"]["nll"] < report["raw"]["nll"]
-    assert metrics["eice"]["after"] < metrics["eice"]["before"]
+    assert metrics["eice"]["population"] < metrics["eice"]["raw"]

@@ -45,10 +45,11 @@ def test_eice_is_the_mean_of_the_ice_column(nodes, run):
     assert shown(said.out, "nodes") == f"{nodes}, {len(part)}"
     assert shown(said.out, "EICE") == f"{part['ice'].astype(np.float64).mean():.6f}"
     assert shown(said.out, "uncertainty") == f"{part['uncertainty'].mean():.6f} on average"
-    assert shown(said.out, "confidence") == f"{part['confidence'].mean():.6f} on average"
+    own = part["p_raw"].where(part["p_raw"] > 0.5, 1 - part["p_raw"])
+    assert float(shown(said.out, "confidence").split()[0]) == pytest.approx(own.mean(), rel=0, abs=2e-6)
     if nodes == "all":
         metrics = json.loads((run / "metrics.json").read_text())
-        assert shown(said.out, "EICE") == f"{metrics['eice']['after']:.6f}"
+        assert shown(said.out, "EICE") == f"{metrics['eice']['raw']:.6f}"
 
 
 def test_eice_takes_validation_nodes_by_default_and_another_coverage(run):
@@ -64,7 +65,7 @@ def test_every_method_can_be_read_again(method, graph_file, tmp_path):
     options = ("--method", method, "--epochs", 60, "--out", run)
     assert call("train", "--dataset", graph_file, *options).code == 0
     said = call("eice", "--run", run, "--nodes", "all")
-    assert shown(said.out, "EICE") == f"{json.loads((run / 'metrics.json').read_text())['eice']['after']:.6f}"
+    assert shown(said.out, "EICE") == f"{json.loads((run / 'metrics.json').read_text())['eice']['raw']:.6f}"
     assert call("predict", "--run", run, "--graph", graph_file).code == 0
     same_numbers(pd.read_csv(run / "predictions_task.csv"), pd.read_csv(run / "predictions.csv"))
 

@@ -12,6 +12,7 @@ from calirare.calibration import AffineCalibrator, JackknifeCalibrator
 from calirare.errors import InputError
 from calirare.graph import Graph
 from calirare.jackknife import JackknifeResult, jackknife
+from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.output import fresh_files
 from calirare.run import LoadedRun, load_run, predictions, run_probabilities, write_predictions
 
@@ -90,4 +91,25 @@ def _jackknife(run: LoadedRun, own: Graph, graph: Graph, coverage: float) -> Jac
     """Returns Algorithm 1 for the nodes of `graph`, leaving out labels of the run's own graph."""
     calibrator = run.calibrator
     assert calibrator is None or isinstance(calibrator, AffineCalibrator | JackknifeCalibrator)
-    return jackknife(run.fit(own), graph, coverage=coverage, damping=run.damping, calibrator=calibrator)
+    settings = run.settings
+    trained = run.fit(own)
+    in_val = torch.isin(trained.nodes, run.split.val.to(trained.nodes.device))
+    leaving_out = settings.leaving_out()
+    change = None
+    if leaving_out != LooSettings(seed=settings.seed):
+        if graph is not own:
+            raise InputError(
+                f"predict: intervals by --loo {settings.loo} need the run's own graph: train with --loo alo"
+            )
+        change = leave_one_out(trained, own, damping=run.damping, settings=leaving_out)
+    return jackknife(
+        trained,
+        graph,
+        coverage=coverage,
+        damping=run.damping,
+        calibrator=calibrator,
+        change=change,
+        settings=leaving_out,
+        uncertainty=settings.uncertainty,
+        judges=in_val if bool(in_val.any()) else None,
+    )

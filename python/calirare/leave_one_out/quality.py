@@ -52,31 +52,73 @@ def quality(trained: Fit, change: LooChange, held_out_logits: Tensor | None = No
     Returns:
         The account.
     """
+    own = logit_differences(trained.tape().logits) + change.own
+    facts = change.diagnostics
+    return quality_of(
+        trained,
+        torch.cat([own.new_zeros(own.shape[0], 1), own], 1),
+        change.leverage,
+        "alo" if facts is None else facts.method,
+        finite=bool(torch.isfinite(change.change).all()),
+        sampling_error=0.0 if facts is None else facts.sampling_error,
+        held_out_logits=held_out_logits,
+    )
+
+
+def quality_of(
+    trained: Fit,
+    own_logits: Tensor,
+    leverage: Tensor,
+    method: str,
+    *,
+    finite: bool = True,
+    sampling_error: float = 0.0,
+    held_out_logits: Tensor | None = None,
+) -> Quality:
+    """Returns the same account where no `LooChange` was kept.
+
+    Args:
+        trained: the network and its labels.
+        own_logits: each label's logits without itself, class 0 at 0, [m, k]; NaN where there is no model.
+        leverage: h_i [m], NaN where unknown.
+        method: of the leave-one-out.
+        finite: whether every change at other nodes is finite.
+        sampling_error: see `Diagnostics`.
+        held_out_logits: see `quality`.
+
+    Returns:
+        The account.
+    """
     tape = trained.tape()
-    own = logit_differences(tape.logits) + change.own
-    has_model = torch.isfinite(own).all(1)
-    with_zero = torch.cat([own.new_zeros(own.shape[0], 1), own], 1)
-    loo = float(F.cross_entropy(with_zero[has_model].double(), tape.targets[has_model]))
+    has_model = torch.isfinite(own_logits).all(1)
+    loo = float(F.cross_entropy(own_logits[has_model].double(), tape.targets[has_model]))
     held = None if held_out_logits is None else float(F.cross_entropy(held_out_logits.double(), tape.targets))
     in_sample = float(F.cross_entropy(tape.logits.double(), tape.targets))
-    known = change.leverage[torch.isfinite(change.leverage)]
+    known = leverage[torch.isfinite(leverage)]
     spread = None
     if known.numel():
-        levels = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0], dtype=known.dtype)
+        levels = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0], dtype=known.dtype, device=known.device)
         spread = tuple(torch.quantile(known, levels).tolist())
     above = float((known > HIGH_LEVERAGE).double().mean()) if known.numel() else 0.0
     size = torch.stack([p.detach().norm() for p in trained.model.parameters()]).norm()
     stationarity = trained.gradient_norm() / (trained.weight_decay * float(size))
-    verdict, reason = _verdict(change, stationarity, in_sample, loo, held, above)
-    return Quality(verdict, reason, stationarity, in_sample, loo, held, spread, above)
+    losses = (in_sample, loo, held)
+    verdict, reason = _verdict(method, losses, stationarity, above, finite=finite, sampling_error=sampling_error)
+    return Quality(verdict, reason, stationarity, *losses, spread, above)
 
 
 def _verdict(
-    change: LooChange, stationarity: float, in_sample: float, loo: float, held: float | None, above: float
+    method: str,
+    losses: tuple[float, float, float | None],
+    stationarity: float,
+    above: float,
+    *,
+    finite: bool,
+    sampling_error: float,
 ) -> tuple[str, str]:
     """Returns the verdict and the first reason that holds, the gravest first."""
-    method = "alo" if change.diagnostics is None else change.diagnostics.method
-    if not bool(torch.isfinite(change.change).all()):
+    in_sample, loo, held = losses
+    if not finite:
         return "do not trust", "a change is not finite"
     if method == "influence":
         return "do not trust", "influence leaves the leverage out and sees 15-20 % of a label's effect on itself"
@@ -94,9 +136,8 @@ def _verdict(
             "caution",
             f"{100 * above:.0f} % of the labels have a leverage above {HIGH_LEVERAGE}: raise the weight decay",
         )
-    if method == "replicates" and change.diagnostics is not None and change.diagnostics.sampling_error > 0.1:
-        error = change.diagnostics.sampling_error
-        return "caution", f"a quantile's level may be off by {error:.2f}: leave more labels out"
+    if method == "replicates" and sampling_error > 0.1:
+        return "caution", f"a quantile's level may be off by {sampling_error:.2f}: leave more labels out"
     return "trust", f"gradient {stationarity:.2f} of the weight decay's, leverages below {HIGH_LEVERAGE}"
 
 
