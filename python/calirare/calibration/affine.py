@@ -49,7 +49,24 @@ class AffineCalibrator(Calibrator):
             value = (weights * F.cross_entropy(theta[0].exp() * z + bias, labels, reduction="none")).mean()
             return value + self.prior * theta.square().sum()
 
-        theta = minimise(loss, torch.zeros(k if self.with_bias else 1, dtype=torch.float64, device=z.device))
+        def derivatives(theta: Tensor) -> tuple[Tensor, Tensor]:
+            """The gradient sum_i phi_i w_i (p_i - y_i) / n, phi_i = d (logits) / d theta, and the Hessian."""
+            scaled = theta[0].exp() * z
+            bias = torch.cat([theta.new_zeros(1), theta[1:]]) if self.with_bias else theta.new_zeros(k)
+            p, share = torch.softmax(scaled + bias, 1), weights / len(z)
+            away = share[:, None] * (p - F.one_hot(labels, k))
+            slopes = scaled[:, None, :]  # [n, q, k]
+            if self.with_bias:
+                unit = torch.eye(k, dtype=z.dtype, device=z.device)[1:]
+                slopes = torch.cat([slopes, unit.expand(len(z), k - 1, k)], 1)
+            gradient = torch.einsum("nqk,nk->q", slopes, away) + 2 * self.prior * theta
+            centred = slopes - (slopes * p[:, None, :]).sum(2, keepdim=True)
+            hessian = torch.einsum("nqk,nrk,nk->qr", centred, centred, share[:, None] * p)
+            hessian[0, 0] += (scaled * away).sum()
+            return gradient, hessian + 2 * self.prior * torch.eye(len(theta), dtype=z.dtype, device=z.device)
+
+        start = torch.zeros(k if self.with_bias else 1, dtype=torch.float64, device=z.device)
+        theta = minimise(loss, start, derivatives)
         self.scale = float(theta[0].exp())
         self.bias = torch.cat([theta.new_zeros(1), theta[1:]]) if self.with_bias else theta.new_zeros(k)
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import torch
@@ -13,14 +14,29 @@ class SolverReport:
     """What became of the right-hand sides of an iterative solver.
 
     Attributes:
-        statuses: how many right-hand sides ended with each status.
-        max_iterations: most iterations one of them took.
-        max_residual: largest relative residual, recomputed outside of the iteration.
+        status: how each right-hand side ended, a name of `SolverStatus`.
+        iterations: how many each took.
+        residuals: relative residual of each, recomputed outside of the iteration.
     """
 
-    statuses: dict[str, int]
-    max_iterations: int
-    max_residual: float
+    status: tuple[str, ...]
+    iterations: tuple[int, ...]
+    residuals: tuple[float, ...]
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """How many right-hand sides ended with each status."""
+        return dict(Counter(self.status))
+
+    @property
+    def max_iterations(self) -> int:
+        """Most iterations one of them took."""
+        return max(self.iterations, default=0)
+
+    @property
+    def max_residual(self) -> float:
+        """Largest relative residual."""
+        return max(self.residuals, default=0.0)
 
 
 @dataclass(frozen=True)

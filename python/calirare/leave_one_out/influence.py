@@ -228,12 +228,8 @@ def solve_exact(
 
 def solver_report(found: SolverResult) -> SolverReport:
     """Returns a solver's result as plain numbers."""
-    counts = {code.name: int((found.status == code).sum()) for code in SolverStatus}
-    return SolverReport(
-        {name: count for name, count in counts.items() if count},
-        int(found.iterations.max()) if found.iterations.numel() else 0,
-        float(found.residual_norm.max()) if found.residual_norm.numel() else 0.0,
-    )
+    status = tuple(SolverStatus(code).name for code in found.status.tolist())
+    return SolverReport(status, tuple(found.iterations.tolist()), tuple(found.residual_norm.tolist()))
 
 
 def _dense_hessian(tape: GcnTape) -> Tensor:

@@ -232,3 +232,25 @@ def test_weights_between_population_and_balanced() -> None:
     for wrong in (1.5, -0.1, "rare"):
         with pytest.raises(ValueError, match="population"):
             target_weights(y, 2, wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize("k", [2, 4])
+@pytest.mark.parametrize("target", ["balanced", "population"])
+def test_the_affine_map_is_where_automatic_differentiation_finds_no_slope(with_bias, k, target):
+    draw = torch.Generator().manual_seed(k)
+    z = 3 * torch.randn(300, k, generator=draw, dtype=torch.float64)
+    labels = torch.where(
+        torch.rand(300, generator=draw) < 0.7, z.argmax(1), torch.randint(0, k, (300,), generator=draw)
+    )
+    fitted = AffineCalibrator(with_bias=with_bias, target=target, prior=0.01).fit(z, labels)
+    scale = torch.tensor(fitted.scale, dtype=torch.float64).log().requires_grad_()
+    free = fitted.bias[1:].clone().requires_grad_()
+    bias = torch.cat([torch.zeros(1, dtype=torch.float64), free])
+    losses = torch.nn.functional.cross_entropy(scale.exp() * z + bias, labels, reduction="none")
+    loss = (target_weights(labels, k, target) * losses).mean() + 0.01 * (scale.square() + free.square().sum())
+    slopes = torch.autograd.grad(loss, [scale, free])
+    assert abs(float(slopes[0])) < 1e-9
+    assert fitted.scale != 1.0
+    if with_bias:
+        assert float(slopes[1].abs().max()) < 1e-9
