@@ -10,8 +10,10 @@ from torch import Tensor
 
 from calirare.calibration import TARGETS
 from calirare.leave_one_out.quality import Quality, quality_of
+from calirare.leave_one_out.spectrum import spectrum_ends
 from calirare.metrics import calibration_report, coverage
 from calirare.pipeline import Outcome
+from calirare_ext import hessian_product
 
 
 def judged_nodes(outcome: Outcome) -> tuple[str, Tensor]:
@@ -58,6 +60,7 @@ def judge(outcome: Outcome) -> dict[str, Any]:
         "leave_one_out": diagnostics,
         "agreement": None if agreement is None else vars(agreement),
         "quality": _plain(asdict(_quality(outcome))),
+        "spectrum": _spectrum(outcome),
         "calibrators": states,
         "notes": outcome.notes,
     }
@@ -81,6 +84,13 @@ def eice_of(outcome: Outcome) -> dict[str, float]:
         right = result.estimate.gather(1, predicted[:, None]).squeeze(1)
         found[name] = float((right - confidence).abs().double().mean())
     return found
+
+
+def _spectrum(outcome: Outcome) -> dict[str, float]:
+    """Returns estimates of the ends of the exact Hessian's spectrum, without damping."""
+    tape = outcome.fit.tape()
+    lowest, highest = spectrum_ends(lambda v: hessian_product(tape, v), tape.n_parameters, tape.logits)
+    return {"lowest": float(lowest), "highest": float(highest)}
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def test_the_test_nodes_judge(outcome):
     assert metrics["eice"]["raw"] == pytest.approx(outcome.jackknife.eice, rel=1e-6, abs=0)
     assert metrics["eice"]["population"] < 1e-3 < metrics["eice"]["raw"], "that map is the estimate"
     assert metrics["quality"]["verdict"] in ("trust", "caution", "do not trust")
+    assert metrics["spectrum"]["lowest"] < metrics["spectrum"]["highest"]
     assert metrics["quality"]["loo_nll"] > metrics["quality"]["in_sample_nll"]
 
 
