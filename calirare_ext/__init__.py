@@ -1,6 +1,7 @@
 """CaliRare's compiled operators: propagation, per-node gradients, inverse-Hessian products, jackknife intervals."""
 
 from calirare_ext.build_info import BuildInfo, build_info
+from calirare_ext.confidence_bins import confidence_bins
 from calirare_ext.csr import Csr
 from calirare_ext.gcn_norm import gcn_norm
 from calirare_ext.inverse_hvp import (
@@ -35,6 +36,7 @@ __all__ = [
     "__version__",
     "block_cg",
     "build_info",
+    "confidence_bins",
     "gcn_forward",
     "gcn_norm",
     "hessian_product",

@@ -118,3 +118,21 @@ def message_scores(
 ) -> Tensor:
     """Returns f(v; theta_-i) [n, m] of every node from the changes of its neighbours' messages."""
     return torch.sigmoid(scale * (propagate(a, messages) + shift + logits[:, None]) + bias)
+
+
+def confidence_bins(
+    probabilities: Tensor, labels: Tensor, n_bins: int, weights: Tensor | None = None, slack: float = 1e-2
+) -> tuple[Tensor, int]:
+    """Returns the sums per bin of the confidence [4, M] and the number of refused rows, row by row."""
+    edges = (torch.arange(n_bins + 1, dtype=torch.float64) / n_bins).to(probabilities.dtype).tolist()
+    sums, refused = torch.zeros(4, n_bins, dtype=torch.float64), 0
+    counts = [1.0] * len(labels) if weights is None else weights.tolist()
+    for row, label, weight in zip(probabilities.tolist(), labels.tolist(), counts, strict=True):
+        if not (all(0 <= p <= 1 for p in row) and abs(sum(row) - 1) <= slack and 0 <= label < len(row)):
+            refused += 1
+            continue
+        confidence = max(row)
+        in_bin = next(m for m in range(n_bins) if confidence <= edges[m + 1])
+        right = row.index(confidence) == label
+        sums[:, in_bin] += torch.tensor([1.0, weight, weight * confidence, weight * right], dtype=torch.float64)
+    return sums, refused

@@ -4,6 +4,7 @@
 
 #include "../cuda/cuda.h"
 #include "../solvers/block_cg.h"
+#include "../solvers/confidence_bins.h"
 #include "../solvers/gcn_hessian.h"
 #include "../solvers/launch.h"
 #include "../solvers/loo_messages.h"
@@ -149,6 +150,11 @@ void bind_solvers(py::module_& m) {
       py::arg("check_every"), py::arg("precondition") = py::none());
 }
 
+void bind_measures(py::module_& m) {
+  m.def("confidence_bins", &confidence_bins, no_gil, py::arg("probabilities"), py::arg("labels"), py::arg("weights"),
+        py::arg("edges"), py::arg("slack"));
+}
+
 void bind_build(py::module_& m) {
   m.def("cuda_status", [] {
     std::string reason;
@@ -169,4 +175,5 @@ PYBIND11_MODULE(_C, m) {
   calirare::bind_operators(m);
   calirare::bind_fused(m);
   calirare::bind_solvers(m);
+  calirare::bind_measures(m);
 }
