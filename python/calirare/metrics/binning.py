@@ -160,18 +160,19 @@ class BinStatistics:
             return (self.share * self.gap).sum(1)
         return (self.share * self.gap**norm).sum(1) ** (1 / norm)
 
-    def warn_if_small(self, function: str, min_count: int) -> None:
+    def warn_if_small(self, function: str, min_count: int, *, stacklevel: int = 3) -> None:
         """Warns if a bin that is not empty holds fewer than `min_count` samples.
 
         Args:
             function: who asks, for the message.
             min_count: 0 never warns.
+            stacklevel: of `warnings.warn`; 3 is the caller of the measure that calls this.
         """
         small = (self.count > 0) & (self.count < min_count)
         if min_count > 0 and bool(small.any()):
             bins, samples = int(small.sum()), int(self.count[small].sum())
             text = f"{function}: {bins} of {int((self.count > 0).sum())} bins hold fewer than {min_count} samples"
-            warnings.warn(f"{text} ({samples} samples in all)", SmallSampleWarning, stacklevel=3)
+            warnings.warn(f"{text} ({samples} samples in all)", SmallSampleWarning, stacklevel=stacklevel)
 
 
 def equal_width_statistics(

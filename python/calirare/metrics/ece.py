@@ -8,10 +8,18 @@ label is a binary task of its own, and the measure is the mean over labels.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
-from ._inputs import Array, Scalar, check_count, check_norm, read, read_scores
-from ._predictions import Predictions, confidence_and_correct
+import torch
+
+from calirare_ext import confidence_bins
+
+from ._inputs import Array, Scalar, as_weights, check_count, check_norm, read, read_scores, to_tensor
+from ._predictions import ROW_SUM_SLACK, Predictions, confidence_and_correct
 from .binning import BinStatistics, equal_width_statistics
+
+# (function, probabilities, labels, n_bins, weights) -> the checked input and its sums per bin.
+Count = Callable[[str, Array, Array, int, Array | None], tuple[Predictions, BinStatistics]]
 
 
 def calibration_error(
@@ -86,12 +94,7 @@ def ece(
         >>> ece([[0.05, 0.95], [0.0, 1.0]], [1, 0], n_bins=10)
         0.475
     """
-    check_count("ece", "n_bins", n_bins)
-    check_norm("ece", norm)
-    data = read("ece", probabilities, labels, weights)
-    statistics = _of_confidence(data, n_bins)
-    statistics.warn_if_small("ece", min_count)
-    return data.result(statistics.error(norm).mean())
+    return _error("ece", _of_confidence, probabilities, labels, n_bins, norm, weights, min_count)
 
 
 def mce(
@@ -113,11 +116,7 @@ def mce(
         TypeError: dtype is wrong.
         ValueError: shape or range is wrong.
     """
-    check_count("mce", "n_bins", n_bins)
-    data = read("mce", probabilities, labels, weights)
-    statistics = _of_confidence(data, n_bins)
-    statistics.warn_if_small("mce", min_count)
-    return data.result(statistics.error(math.inf).mean())
+    return _error("mce", _of_confidence, probabilities, labels, n_bins, math.inf, weights, min_count)
 
 
 def classwise_ece(
@@ -150,12 +149,7 @@ def classwise_ece(
         TypeError: dtype is wrong.
         ValueError: shape or range is wrong.
     """
-    check_count("classwise_ece", "n_bins", n_bins)
-    check_norm("classwise_ece", norm)
-    data = read("classwise_ece", probabilities, labels, weights)
-    statistics = _of_classes(data, n_bins)
-    statistics.warn_if_small("classwise_ece", min_count)
-    return data.result(statistics.error(norm).mean())
+    return _error("classwise_ece", _of_classes, probabilities, labels, n_bins, norm, weights, min_count)
 
 
 def confidence_statistics(
@@ -177,7 +171,7 @@ def confidence_statistics(
         ValueError: shape or range is wrong.
     """
     check_count("confidence_statistics", "n_bins", n_bins)
-    return _of_confidence(read("confidence_statistics", probabilities, labels, weights), n_bins)
+    return _of_confidence("confidence_statistics", probabilities, labels, n_bins, weights)[1]
 
 
 def class_statistics(
@@ -199,14 +193,61 @@ def class_statistics(
         ValueError: shape or range is wrong.
     """
     check_count("class_statistics", "n_bins", n_bins)
-    return _of_classes(read("class_statistics", probabilities, labels, weights), n_bins)
+    return _of_classes("class_statistics", probabilities, labels, n_bins, weights)[1]
 
 
-def _of_confidence(data: Predictions, n_bins: int) -> BinStatistics:
+def _error(
+    function: str,
+    count: Count,
+    probabilities: Array,
+    labels: Array,
+    n_bins: int,
+    norm: float,
+    weights: Array | None,
+    min_count: int,
+) -> Scalar:
+    check_count(function, "n_bins", n_bins)
+    check_norm(function, norm)
+    data, statistics = count(function, probabilities, labels, n_bins, weights)
+    statistics.warn_if_small(function, min_count, stacklevel=4)
+    return data.result(statistics.error(norm).mean())
+
+
+def _of_confidence(
+    function: str, probabilities: Array, labels: Array, n_bins: int, weights: Array | None
+) -> tuple[Predictions, BinStatistics]:
+    fused = _in_one_pass(function, probabilities, labels, n_bins, weights)
+    if fused is not None:
+        return fused
+    data = read(function, probabilities, labels, weights)
     confidence, correct = confidence_and_correct(data)
-    return equal_width_statistics(confidence, correct, n_bins, data.weights)
+    return data, equal_width_statistics(confidence, correct, n_bins, data.weights)
 
 
-def _of_classes(data: Predictions, n_bins: int) -> BinStatistics:
-    p = data.class_probabilities()
-    return equal_width_statistics(p, data.one_hot(), n_bins, data.weights)
+def _in_one_pass(
+    function: str, probabilities: Array, labels: Array, n_bins: int, weights: Array | None
+) -> tuple[Predictions, BinStatistics] | None:
+    """Checks and counts class probabilities on the CPU together; None where no row may be counted unseen.
+
+    That is where a derivative is wanted, the task or the device is another, or a row is refused: `read` says which.
+    """
+    p = to_tensor(function, "probabilities", probabilities)
+    y = to_tensor(function, "labels", labels)
+    countable = p.dtype in (torch.float32, torch.float64) and p.device.type == "cpu" and not p.requires_grad
+    if not countable or p.ndim != 2 or p.shape[0] == 0 or p.shape[1] < 2:
+        return None
+    if y.shape != p.shape[:1] or y.is_floating_point() or y.device != p.device:
+        return None
+    y, w = y.long(), as_weights(function, weights, len(p), p.device)
+    sums, refused = confidence_bins(p, y, n_bins, weights=w, slack=ROW_SUM_SLACK)
+    if refused:
+        return None
+    data = Predictions("multiclass", p, y, w, isinstance(probabilities, torch.Tensor))
+    return data, BinStatistics(sums[:, None])
+
+
+def _of_classes(
+    function: str, probabilities: Array, labels: Array, n_bins: int, weights: Array | None
+) -> tuple[Predictions, BinStatistics]:
+    data = read(function, probabilities, labels, weights)
+    return data, equal_width_statistics(data.class_probabilities(), data.one_hot(), n_bins, data.weights)
