@@ -188,9 +188,14 @@ def simulate(
         print(
             "{estimator}, {world}, p = {p:g}: truth {truth:.4f}, bias {bias_small:+.4f} ({z_small:+.1f} SE) at n = "
             "{n_small:,}, {bias_large:+.4f} ({z_large:+.1f} SE) at n = {n_large:,}".format(**verdict)
+            + f"; unbiased: {_yes(verdict['unbiased'])}, consistent: {_yes(verdict['consistent'])}"
         )
     for name in ("simulation.json", "simulation.png"):
         print(out / name)
+
+
+def _yes(verdict: bool) -> str:
+    return "yes" if verdict else "no"
 
 
 def _number(text: str) -> float:

@@ -49,7 +49,8 @@ def draw_study(study: dict[str, Any], path: str | Path, *, p: float = 1) -> Path
         axes = figure.add_subplot(1, len(names), at + 1)
         cells = [cell for cell in study["cells"] if cell["world"] == name and cell["p"] == p]
         _draw_world(axes, cells)
-        axes.set_title(_wrapped(study["worlds"][name]), fontsize=8.5)
+        title = f"{name.replace('_', ', ')}: {study['worlds'][name]}"
+        axes.set_title(_wrapped(title), fontsize=8.5)
         if at == 0:
             axes.set_ylabel(f"estimate of CE per label (p = {p:g})")
             handles, labels = axes.get_legend_handles_labels()

@@ -94,18 +94,26 @@ def test_a_small_study_is_complete_and_drawn(tmp_path):
     assert again["cells"][0] == study["cells"][0]
 
 
-def test_verdicts_weigh_bias_against_its_noise():
-    def cell(n, mean, deviation):
-        return Cell("w", "copula", n, 1.0, 100, 0.05, mean, deviation, None)
+@pytest.mark.parametrize(
+    ("small", "large", "p", "unbiased", "consistent"),
+    [
+        ((0.0800, 0.02), (0.0700, 0.002), 1.0, False, False),  # stays
+        ((0.0501, 0.02), (0.0500, 0.002), 1.0, True, True),  # never there
+        ((0.0900, 0.02), (0.0540, 0.002), 1.0, False, True),  # 0.04 falls to a tenth, as n^(-1/2) does
+        ((0.0900, 0.02), (0.0630, 0.002), 1.0, False, False),  # 0.04 falls to a third only
+        ((0.0900, 0.02), (0.0540, 0.002), 2.0, False, False),  # the square should have fallen to a hundredth
+        ((0.0900, 0.02), (0.0101, 0.002), 1.0, False, False),  # overshoots
+    ],
+)
+def test_verdicts_weigh_bias_against_its_noise(small, large, p, unbiased, consistent):
+    cells = [Cell("w", "copula", n, p, 100, 0.05, *found, None) for n, found in ((100, small), (10_000, large))]
+    (verdict,) = verdicts(cells[::-1])
+    assert (verdict["unbiased"], verdict["consistent"]) == (unbiased, consistent)
+    assert verdict["z_large"] == pytest.approx((large[0] - 0.05) / (large[1] / 10), rel=1e-9, abs=0)
 
-    (biased,) = verdicts([cell(100, 0.08, 0.02), cell(10_000, 0.07, 0.002)])
-    assert not biased["unbiased_small"]
-    assert biased["still_biased_large"]
-    assert biased["z_large"] == pytest.approx(0.02 / 0.0002, rel=1e-9, abs=0)
-    (fine,) = verdicts([cell(100, 0.0501, 0.02), cell(10_000, 0.05001, 0.002)])
-    assert fine["unbiased_small"]
-    assert not fine["still_biased_large"]
-    assert verdicts([cell(100, 0.05, 0.02)]) == []
+
+def test_one_size_has_no_verdict():
+    assert verdicts([Cell("w", "copula", 100, 1.0, 100, 0.05, 0.05, 0.02, None)]) == []
 
 
 def test_repeats_shrink_with_the_rows():
