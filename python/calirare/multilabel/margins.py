@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 CdfRule = Literal["printed", "empirical", "midrank"]
+SWAPS = 8  # rounds of swaps before an ordinary sort takes over
 CDF_RULES: tuple[CdfRule, ...] = ("printed", "empirical", "midrank")
 
 
@@ -67,8 +68,7 @@ def pseudo_observations(scores: Tensor, rule: CdfRule = "printed") -> tuple[Tens
 def _column_numpy(values: np.ndarray, rule: CdfRule, out: np.ndarray) -> float:
     """Writes the pseudo-observations of one column into `out` and returns the share of tied rows."""
     n = len(values)
-    order = np.argsort(values)
-    ordered = values[order]
+    order, ordered = _sorted(values)
     new_value = ordered[1:] != ordered[:-1]
     if new_value.all():
         grid = np.arange(1.0, n + 1) / (n + 1)
@@ -79,6 +79,31 @@ def _column_numpy(values: np.ndarray, rule: CdfRule, out: np.ndarray) -> float:
     rank = {"printed": n - starts, "empirical": starts + sizes, "midrank": starts + (sizes + 1) / 2}[rule]
     out[order] = np.repeat(rank / (n + 1), sizes)
     return float(sizes[sizes > 1].sum() / n)
+
+
+def _sorted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns an order that sorts the values, equal ones in any order, and the sorted values.
+
+    NumPy sorts 64-bit integers several times as fast as it finds the order of numbers. The bits of numbers in [0, 2)
+    are in the numbers' own order, so their upper ones and the place are sorted as one integer; neighbours that differ
+    in the lower bits alone are then few and put right by swaps.
+    """
+    place_bits = np.uint64((len(values) - 1).bit_length())
+    if values.min() >= 0 and values.max() < 2:
+        keys = (values.astype(np.float64) + 0.0).view(np.uint64) << np.uint64(2)  # + 0.0 turns -0 into 0
+        keys = keys >> place_bits << place_bits | np.arange(len(values), dtype=np.uint64)
+        keys.sort()
+        order = (keys & ((np.uint64(1) << place_bits) - np.uint64(1))).view(np.int64)
+        ordered = values[order]
+        for _ in range(SWAPS):
+            wrong = np.flatnonzero(ordered[1:] < ordered[:-1])
+            if len(wrong) == 0:
+                return order, ordered
+            first = wrong[np.diff(wrong, prepend=-2) > 1]  # of adjoining pairs one at a time
+            for part in (order, ordered):
+                part[first], part[first + 1] = part[first + 1], part[first]
+    order = np.argsort(values)
+    return order, values[order]
 
 
 def _column_torch(values: Tensor, rule: CdfRule) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import norm, rankdata
 
 from calirare.multilabel import margins
-from calirare.multilabel.margins import extended_label_cdf, label_scores, pseudo_observations, smooth_cdf
+from calirare.multilabel.margins import _sorted, extended_label_cdf, label_scores, pseudo_observations, smooth_cdf
 
 EPS = np.finfo(float).eps
 
@@ -118,3 +118,36 @@ def test_smooth_cdf_of_a_constant_column_is_one_half_with_a_finite_gradient(dtyp
 def test_smooth_cdf_refuses(rows, bandwidth, message):
     with pytest.raises(ValueError, match=message):
         smooth_cdf(torch.rand(rows, 2), bandwidth)
+
+
+def one_step_apart(n: int, dtype: type) -> np.ndarray:
+    """Numbers whose upper bits are all the same, in falling order."""
+    values = np.full(n, 0.7, dtype=dtype)
+    for i in range(1, n):
+        values[i] = np.nextafter(values[i - 1], dtype(0))
+    return values
+
+
+SORTED = {
+    "uniform": np.random.default_rng(0).random(5000),
+    "float32": np.random.default_rng(1).random(5000).astype(np.float32),
+    "float32 ties": np.random.default_rng(2).integers(0, 9, 1000).astype(np.float32) / 8,
+    "zeros and ones": np.array([1.0, 0.0, -0.0, 1.0, 0.5, 0.0, 5e-324, 2.2e-308, 1 - 1e-16, 0.0]),
+    "a few one step apart": np.concatenate((one_step_apart(6, np.float64), np.random.default_rng(3).random(50))),
+    "many one step apart": one_step_apart(300, np.float64),
+    "many one step apart, float32": one_step_apart(300, np.float32),
+    "saturated": 1 - np.random.default_rng(4).random(2000) * 1e-13,
+    "two and more": np.random.default_rng(5).random(500) * 4,
+    "negative": np.random.default_rng(6).standard_normal(500),
+    "one": np.array([0.25]),
+    "constant": np.full(40, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", SORTED)
+def test_sorting_value_and_place_as_one_number_is_exact(name):
+    values = SORTED[name]
+    order, ordered = _sorted(values)
+    assert np.array_equal(ordered, np.sort(values))
+    assert np.array_equal(values[order], ordered)
+    assert np.array_equal(np.sort(order), np.arange(len(values)))
