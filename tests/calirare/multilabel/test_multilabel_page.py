@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -15,6 +17,7 @@ def results(name: str) -> dict:
     return json.loads((RESULTS / f"multilabel_{name}.json").read_text(encoding="utf-8"))["results"]
 
 
+@pytest.mark.slow
 def test_the_page_is_what_the_files_say():
     done = subprocess.run([sys.executable, "benchmarks/multilabel_page.py", "--check"], cwd=ROOT, check=False)
     assert done.returncode == 0, "run python benchmarks/multilabel_page.py"
