@@ -1,7 +1,6 @@
-"""Methods the paper compares with: losses, mixup, node-wise temperatures, the authors' own recipe, Algorithm 2."""
+"""Methods the paper compares with: losses, mixup, node-wise temperatures, the authors' own recipe."""
 
 from calirare.baselines.cagcn import CaGCN
-from calirare.baselines.calirare import CaliRareSettings, calirare_logits, eice_term
 from calirare.baselines.gats import GATS
 from calirare.baselines.losses import focal_loss, label_smoothing_loss, train_with_loss
 from calirare.baselines.mixup import train_mixup
@@ -10,10 +9,7 @@ from calirare.baselines.official import OfficialSettings, official_probabilities
 __all__ = [
     "GATS",
     "CaGCN",
-    "CaliRareSettings",
     "OfficialSettings",
-    "calirare_logits",
-    "eice_term",
     "focal_loss",
     "label_smoothing_loss",
     "official_probabilities",

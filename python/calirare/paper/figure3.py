@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from calirare.baselines import CaliRareSettings, calirare_logits
+from calirare.algorithm2 import EiceSettings, train_calirare
 from calirare.metrics import macro_ace, macro_f1
 from calirare.paper.cells import Progress, write_cell
 from calirare.paper.context import PAPER_TRAINING, Context
@@ -80,9 +80,9 @@ def run_point(point: GridPoint) -> GridPoint:
     """Trains and measures one point of the grid; returns it."""
     torch.set_num_threads(1)
     context = Context(Place("cora", 20, point.seed))
-    settings = CaliRareSettings(eice_weight=point.weight, coverage=point.coverage)
-    logits = calirare_logits(context.graph, context.split.train, context.settings(PAPER_TRAINING), settings)
-    p = torch.softmax(logits[context.split.test].double(), 1)
+    settings = EiceSettings(weight=point.weight, coverage=point.coverage)
+    model = train_calirare(context.graph, context.settings(PAPER_TRAINING), settings).model
+    p = torch.softmax(model.logits(context.graph)[context.split.test].double(), 1)
     y = context.y[context.split.test]
     measured = {"macro_ace": float(macro_ace(p, y)), "macro_f1": macro_f1(y.numpy(), p.argmax(1).numpy())}
     write_cell(point.path, measured)

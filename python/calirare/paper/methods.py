@@ -9,11 +9,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from calirare.algorithm2 import train_calirare
 from calirare.baselines import (
     GATS,
     CaGCN,
-    CaliRareSettings,
-    calirare_logits,
     focal_loss,
     label_smoothing_loss,
     official_probabilities,
@@ -94,7 +93,8 @@ def _mixup(context: Context, *, nodes: str) -> Outcome:
 
 def _algorithm_2(context: Context, *, nodes: str) -> Outcome:
     run = context.settings(PAPER_TRAINING)
-    return _softmax(calirare_logits(context.graph, _labels(context, nodes), run, CaliRareSettings()), context)
+    model = train_calirare(context.graph, run, nodes=_labels(context, nodes)).model
+    return _softmax(model.logits(context.graph), context)
 
 
 def _official(context: Context) -> Outcome:

@@ -1,19 +1,15 @@
-"""Losses, mixup, the authors' recipe and Algorithm 2 against formulas worked out another way."""
+"""Losses, mixup and the authors' recipe against formulas worked out another way."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 
-import numpy as np
 import pytest
 import torch
 
 from calirare.baselines import (
-    CaliRareSettings,
     OfficialSettings,
-    calirare_logits,
-    eice_term,
     focal_loss,
     label_smoothing_loss,
     official_probabilities,
@@ -126,49 +122,3 @@ def test_the_official_recipe_learns_from_the_validation_labels(graph: Graph) -> 
     for change in ({"dropout_at_prediction": False}, {"double_softmax": False}):
         other = official_probabilities(graph, train, val, QUICK, dataclasses.replace(settings, **change))
         assert not torch.equal(other, first)
-
-
-def eice_problem(m: int = 12) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    g = torch.Generator().manual_seed(5)
-    logits = torch.randn(m, 2, generator=g, dtype=torch.float64)
-    change = 0.3 * torch.randn(m, m, generator=g, dtype=torch.float64)
-    return logits, torch.arange(m) % 2, change, change.diagonal().clone()
-
-
-def test_the_eice_term_is_algorithm_1_in_numpy() -> None:
-    logits, targets, change, own = eice_problem()
-    z = (logits[:, 1] - logits[:, 0]).numpy()
-    f = 1 / (1 + np.exp(-(z[:, None] + change.numpy())))
-    r = np.abs(targets.numpy() - 1 / (1 + np.exp(-(z + own.numpy()))))
-    middle = (np.quantile(f - r, 0.1, axis=1) + np.quantile(f + r, 0.9, axis=1)) / 2
-    uncertainty = np.where(z > 0, middle, 1 - middle)
-    expected = np.abs(uncertainty - 1 / (1 + np.exp(-np.abs(z)))).mean()
-    assert float(eice_term(logits, targets, change, own, 0.8)) == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_eice_term_has_the_gradient_of_its_value() -> None:
-    logits, targets, change, own = eice_problem()
-    logits.requires_grad_()
-    assert torch.autograd.gradcheck(lambda z: eice_term(z, targets, change, own, 0.9), (logits,))
-    (gradient,) = torch.autograd.grad(eice_term(logits, targets, change, own, 0.9), logits)
-    assert float(gradient.abs().max()) > 1e-3
-
-
-def test_algorithm_2_moves_the_network_more_with_a_larger_weight(graph: Graph) -> None:
-    nodes = torch.arange(80)
-    runs = {
-        weight: calirare_logits(graph, nodes, QUICK, CaliRareSettings(eice_weight=weight, epochs=15, refresh=5))
-        for weight in (1e-6, 0.1, 0.5)
-    }
-    small, large = (float((runs[w] - runs[1e-6]).abs().mean()) for w in (0.1, 0.5))
-    assert 0 < small < large
-
-
-def test_settings_of_algorithm_2_are_checked(graph: Graph) -> None:
-    for name, value in (("eice_weight", 1.0), ("coverage", 0.0)):
-        with pytest.raises(ValueError, match=f"{name} must be in"):
-            CaliRareSettings(**{name: value})
-    with pytest.raises(ValueError, match="refresh must be at least 1"):
-        CaliRareSettings(refresh=0)
-    with pytest.raises(ValueError, match="must have 2 classes, got 3"):
-        calirare_logits(small_graph(), torch.tensor([0, 1]), QUICK, CaliRareSettings())
