@@ -15,6 +15,7 @@ import torch
 
 from calirare.metrics import bootstrap_interval, calibration_report, class_ace, ece, macro_ace
 from calirare.paper.context import Context
+from calirare.paper.individual import Individual, eice_measures, individual
 from calirare.paper.methods import METHODS
 from calirare.paper.protocol import N_BOOTSTRAP_DRAWS, N_FLOOR_DRAWS, Place
 
@@ -69,6 +70,17 @@ def _intervals(probabilities: torch.Tensor, labels: torch.Tensor) -> dict[str, l
     }
 
 
+def individual_path(out: Path, place: Place) -> Path:
+    """Returns where a place's jackknife is stored."""
+    return cell_path(out, place, "uncalibrated").with_name("individual.json")
+
+
+def read_individual(out: Path, place: Place) -> Individual | None:
+    """Returns a place's jackknife (`individual`); None where it was not run."""
+    path = individual_path(out, place)
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
 def write_cell(path: Path, cell: Cell) -> None:
     """Writes a cell at once or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,6 +98,8 @@ def run_place(out: Path, place: Place, methods: list[str]) -> list[str]:
     """Runs the given methods at a place, one thread; returns their names."""
     torch.set_num_threads(1)
     context = Context(place)
+    if not individual_path(out, place).is_file():
+        write_cell(individual_path(out, place), individual(context))
     for method in methods:
         write_cell(cell_path(out, place, method), compute_cell(context, method))
     return methods
@@ -106,7 +120,7 @@ def run_cells(out: Path, places: list[Place], methods: Iterable[str], jobs: int,
     total = len(places) * len(names)
     done = total - sum(len(left) for _, left in work)
     progress(done, total, "found")
-    work = [(place, left) for place, left in work if left]
+    work = [(place, left) for place, left in work if left or not individual_path(out, place).is_file()]
     for place, finished in _finished(out, work, jobs):
         done += len(finished)
         progress(done, total, f"{place.dataset}, label rate {place.label_rate}, seed {place.seed}")
@@ -129,7 +143,7 @@ def _finished(out: Path, work: list[tuple[Place, list[str]]], jobs: int) -> Iter
 
 
 def read_cells(out: Path, places: Iterable[Place], methods: Iterable[str]) -> list[Cell]:
-    """Returns the cells that are there, without their probabilities.
+    """Returns the cells that are there, without their probabilities but with EICE and their network's coverage.
 
     Args:
         out: folder of the run.
@@ -141,11 +155,16 @@ def read_cells(out: Path, places: Iterable[Place], methods: Iterable[str]) -> li
     """
     names, cells = list(methods), []
     for place in places:
+        found = read_individual(out, place)
         for method in names:
             path = cell_path(out, place, method)
             if path.is_file():
                 cell = json.loads(path.read_text(encoding="utf-8"))
-                cell.pop("probability", None)
+                probability = torch.tensor(cell.pop("probability"), dtype=torch.float64)
+                if found is not None:
+                    trains_on = METHODS[method].trains_on
+                    cell["measures"] |= eice_measures(found, trains_on, probability)
+                    cell["intervals_of_network"] = {k: found[trains_on][k] for k in ("coverage", "width")}
                 cells.append(cell)
     return cells
 

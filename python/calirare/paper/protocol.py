@@ -26,6 +26,8 @@ MEASURES = (
     "classwise_ece",
     "nll",
     "brier",
+    "eice",
+    "eice_midpoint",
 )
 HIGHER_IS_BETTER = ("recall", "macro_f1", "accuracy")
 

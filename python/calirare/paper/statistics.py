@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,9 +47,14 @@ def by_key(cells: Iterable[Cell]) -> dict[Key, dict[int, Cell]]:
 
 
 def summarise(cells: Iterable[Cell], measure: str) -> Summary:
-    """Returns mean and standard deviation of a measure over the given cells."""
-    values = np.array([cell["measures"][measure] for cell in cells])
-    return Summary(float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else 0.0, len(values))
+    """Returns mean and standard deviation of a measure over the given cells, NaN where one has not measured it."""
+    return mean_and_std([cell["measures"].get(measure, math.nan) for cell in cells])
+
+
+def mean_and_std(values: Sequence[float]) -> Summary:
+    """Returns mean and standard deviation of the values."""
+    found = np.array(values)
+    return Summary(float(found.mean()), float(found.std(ddof=1)) if len(found) > 1 else 0.0, len(found))
 
 
 def paired_p(first: dict[int, Cell], second: dict[int, Cell], measure: str) -> float:

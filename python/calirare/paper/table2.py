@@ -15,6 +15,7 @@ from calirare.paper.statistics import (
     Key,
     by_key,
     compare_with_paper,
+    mean_and_std,
     mean_over_places,
     paired_p,
     same_label_rivals,
@@ -53,6 +54,7 @@ def table2(cells: Iterable[Cell], not_run: dict[str, str], out: Path) -> list[Pa
         bars_table(groups),
         population_table(groups),
         reproduced_table(groups),
+        coverage_table(groups),
         full_table(groups),
     ]
     return write_tables(tables, out, "table2")
@@ -84,7 +86,7 @@ def same_labels_table(groups: dict[Key, dict[int, Cell]]) -> Table:
     """Returns the methods that used training and validation labels, means over all data sets and label rates run."""
     names = [n for n in METHODS if METHODS[n].all_labels and any(key[2] == n for key in groups)]
     at = [key for key in groups if key[2] == "ours"]
-    measures = (*JUDGED, "ece", "nll")
+    measures = (*JUDGED, "ece", "nll", "eice")
     values = {n: [mean_over_places(groups, n, m, at) for m in measures] for n in names}
     ordered = sorted((n for n in names if values[n][3] == values[n][3]), key=lambda n: values[n][3])
     rows = [
@@ -172,6 +174,24 @@ def reproduced_table(groups: dict[Key, dict[int, Cell]]) -> Table:
         data.append({"dataset": dataset, "label_rate": rate, "method": name, "off": off})
     title = "Re-implemented rows: measures more than two standard deviations from the paper's (ours minus paper's)"
     return Table(title, ["data set", "rate", "method", "seeds", "off"], rows, [], data)
+
+
+def coverage_table(groups: dict[Key, dict[int, Cell]]) -> Table:
+    """Returns how often the jackknife intervals of the uncalibrated networks hold the label, overall and per class."""
+    rows, data = [], []
+    for (dataset, rate, name), seeds in groups.items():
+        found = [cell["intervals_of_network"] for cell in seeds.values() if "intervals_of_network" in cell]
+        if name not in ("uncalibrated", "uncalibrated_all") or not found:
+            continue
+        shares = {kind: mean_and_std([f["coverage"][kind] for f in found]) for kind in ("all", "rare", "majority")}
+        width = mean_and_std([f["width"] for f in found])
+        shown = [s.text(100, 1) for s in shares.values()]
+        rows.append([dataset, str(rate), METHODS[name].trains_on, str(width.n), *shown, width.text(1, 3)])
+        data.append({"dataset": dataset, "label_rate": rate, "trains_on": METHODS[name].trains_on, "width": width.mean})
+        data[-1] |= {kind: s.mean for kind, s in shares.items()}
+    header = ["data set", "rate", "trains on", "seeds", "all", "rare", "majority", "mean width"]
+    note = "Intervals [C-, C+] of P(rare) (Eq. 8) at coverage 90 %; a label counts as held when 0 or 1 lies inside."
+    return Table("Empirical coverage of the jackknife intervals, per cent of test nodes", header, rows, [note], data)
 
 
 def full_table(groups: dict[Key, dict[int, Cell]]) -> Table:

@@ -7,6 +7,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from scipy.stats import ttest_rel
@@ -22,7 +23,7 @@ from calirare.paper.protocol import Place, places
 from calirare.paper.published import TABLE2
 from calirare.paper.render import Table, write_tables
 from calirare.paper.statistics import Comparison, by_key, compare_with_paper, paired_p, strongest, summarise
-from calirare.paper.table2 import reproduced_table, table2
+from calirare.paper.table2 import coverage_table, reproduced_table, table2
 from calirare.paper.table3 import table3
 
 NAMES = ("uncalibrated", "temperature")
@@ -159,7 +160,7 @@ def test_the_command_takes_words_after_one_option(quick_cells: Graph, tmp_path: 
     options = [*words, "--methods", "uncalibrated,temperature", "--out", str(tmp_path)]
     result = CliRunner().invoke(cli.app, options)
     assert result.exit_code == 0, result.output
-    assert len(list((tmp_path / "cells").rglob("*.json"))) == 4
+    assert len(list((tmp_path / "cells").rglob("*.json"))) == 4 + 2  # and a jackknife at each place
     assert "pubmed: not run. its file is missing" in (tmp_path / "table2.md").read_text()
 
 
@@ -173,3 +174,36 @@ def test_the_command_refuses_what_it_does_not_know(everywhere_small: Graph, tmp_
         result = CliRunner().invoke(cli.app, ["table2", "--datasets", "cora", *options, "--out", str(tmp_path)])
         assert isinstance(result.exception, InputError)
         assert what in str(result.exception)
+
+
+def test_eice_of_a_cell_is_read_off_the_jackknife_of_its_place(quick_cells: Graph, tmp_path: Path) -> None:
+    where = [Place("cora", 20, 0)]
+    run_cells(tmp_path, where, NAMES, 1, quiet)
+    found = module.read_individual(tmp_path, where[0])
+    assert found is not None
+    cells = read_cells(tmp_path, where, NAMES)
+    for one in cells:
+        p = read_probability(tmp_path, where[0], one["method"]).numpy()
+        for measure, kind in (("eice", "estimate"), ("eice_midpoint", "midpoint")):
+            of_rare = np.array(found["train"][kind])
+            gaps = np.where(p > 0.5, of_rare - p, (1 - of_rare) - (1 - p))
+            assert one["measures"][measure] == pytest.approx(np.abs(gaps).mean(), rel=1e-6)
+    assert cells[0]["measures"]["eice"] != cells[1]["measures"]["eice"]
+    assert cells[0]["intervals_of_network"]["coverage"] == found["train"]["coverage"]
+    shares = found["train"]["coverage"]
+    rare = float((quick_cells.y[quick_cells.split.test] == 1).double().mean())  # type: ignore[index,union-attr]
+    assert shares["all"] == pytest.approx(rare * shares["rare"] + (1 - rare) * shares["majority"])
+    table = coverage_table(by_key(cells))
+    assert [row[:4] for row in table.rows] == [["cora", "20", "train", "1"]]
+
+
+def test_a_place_without_its_jackknife_is_measured_without_a_new_training(quick_cells: Graph, tmp_path: Path) -> None:
+    where = [Place("cora", 20, 0)]
+    run_cells(tmp_path, where, NAMES, 1, quiet)
+    path = module.individual_path(tmp_path, where[0])
+    before, stamps = path.read_text(), [cell_path(tmp_path, where[0], n).stat().st_mtime_ns for n in NAMES]
+    path.unlink()
+    assert all("eice" not in one["measures"] for one in read_cells(tmp_path, where, NAMES))
+    run_cells(tmp_path, where, NAMES, 1, quiet)
+    assert path.read_text() == before
+    assert [cell_path(tmp_path, where[0], n).stat().st_mtime_ns for n in NAMES] == stamps
