@@ -5,6 +5,8 @@ PyTorch Geometric is imported inside the functions: its import takes seconds.
 
 from __future__ import annotations
 
+import abc
+import warnings
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,6 +20,7 @@ from calirare.graph import Graph
 from calirare.training import class_weights, cross_entropy
 
 Kind = Literal["gat", "gin"]
+SPARSE_BELOW = 0.2  # share of features that are not zero, from which a dense product is faster
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def pyg_inputs(graph: Graph) -> tuple[Tensor, Tensor]:
     return data.x, data.edge_index
 
 
-def network(settings: PygSettings, n_features: int, n_classes: int) -> nn.Module:
+def network(settings: PygSettings, n_features: int, n_classes: int) -> _Network:
     """Returns an untrained network: forward(x [n, d], edge_index [2, m]) gives logits [n, k]."""
     return (_GAT if settings.kind == "gat" else _GIN)(settings, n_features, n_classes)
 
@@ -109,19 +112,67 @@ def fit_pyg(graph: Graph, nodes: Tensor, settings: PygSettings) -> Tensor:
     with torch.random.fork_rng(devices=[graph.device] if graph.device.type == "cuda" else []):
         torch.manual_seed(settings.seed)
         model = network(settings, graph.n_features, graph.n_classes).to(graph.device)
-        assert settings.learning_rate is not None
-        rate, decay = settings.learning_rate, settings.weight_decay
-        optimiser = torch.optim.Adam(model.parameters(), lr=rate, weight_decay=decay)
-        for _ in range(settings.epochs):
-            optimiser.zero_grad()
-            cross_entropy(model(x, edges)[nodes], targets, weights).backward()
-            optimiser.step()
+        _train(model, x, edges, nodes, targets, weights, settings)
     model.eval()
     with torch.no_grad():
         return model(x, edges)
 
 
-class _GAT(nn.Module):
+def _train(
+    model: _Network,
+    x: Tensor,
+    edges: Tensor,
+    nodes: Tensor,
+    targets: Tensor,
+    weights: Tensor,
+    settings: PygSettings,
+) -> None:
+    """Takes the gradient steps on the nodes within two edges of a label: no other reaches the loss."""
+    from torch_geometric.utils import k_hop_subgraph
+
+    near, edges, rows, _ = k_hop_subgraph(nodes, 2, edges, relabel_nodes=True, num_nodes=x.shape[0])
+    inputs = model.prepared(x[near], edges)
+    second = edges[:, torch.isin(edges[1], rows)]
+    first = edges[:, torch.isin(edges[1], torch.cat([rows, second[0]]))]
+    assert settings.learning_rate is not None
+    optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    for _ in range(settings.epochs):
+        optimiser.zero_grad()
+        cross_entropy(model.from_prepared(inputs, first, second)[rows], targets, weights).backward()
+        optimiser.step()
+
+
+def _compact(x: Tensor) -> Tensor:
+    """Returns x as a sparse CSR tensor where that saves work; the layers' linear maps take both."""
+    if x.count_nonzero() > SPARSE_BELOW * x.numel():
+        return x
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        return x.to_sparse_csr()
+
+
+def _dropped(x: Tensor, dropout: float, training: bool) -> Tensor:
+    """Returns dropout of x; of a sparse x its entries: zeros stay what they are."""
+    if x.layout == torch.strided:
+        return F.dropout(x, dropout, training)
+    values = F.dropout(x.values(), dropout, training)
+    return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape, check_invariants=False)
+
+
+class _Network(nn.Module, abc.ABC):
+    """Two layers, each with its edges; what no parameter changes is prepared once, the rest is done at every step."""
+
+    @abc.abstractmethod
+    def prepared(self, x: Tensor, edges: Tensor) -> Tensor: ...
+
+    @abc.abstractmethod
+    def from_prepared(self, inputs: Tensor, first: Tensor, second: Tensor) -> Tensor: ...
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        return self.from_prepared(self.prepared(x, edges), edges, edges)
+
+
+class _GAT(_Network):
     def __init__(self, settings: PygSettings, n_features: int, n_classes: int) -> None:
         super().__init__()
         from torch_geometric.nn import GATConv
@@ -133,12 +184,16 @@ class _GAT(nn.Module):
         width = settings.hidden * settings.heads
         self.second = GATConv(width, n_classes, heads=1, concat=False, dropout=settings.dropout)
 
-    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
-        hidden = F.elu(self.first(F.dropout(x, self.dropout, self.training), edges))
-        return self.second(F.dropout(hidden, self.dropout, self.training), edges)
+    def prepared(self, x: Tensor, edges: Tensor) -> Tensor:
+        """Returns what no parameter changes: the features."""
+        return _compact(x)
+
+    def from_prepared(self, inputs: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        hidden = F.elu(self.first(_dropped(inputs, self.dropout, self.training), first))
+        return self.second(F.dropout(hidden, self.dropout, self.training), second)
 
 
-class _GIN(nn.Module):
+class _GIN(_Network):
     def __init__(self, settings: PygSettings, n_features: int, n_classes: int) -> None:
         super().__init__()
         from torch_geometric.nn import GINConv
@@ -149,6 +204,12 @@ class _GIN(nn.Module):
         self.first = GINConv(nn.Sequential(nn.Linear(n_features, h), nn.ReLU(), nn.Linear(h, h)))
         self.second = GINConv(nn.Sequential(nn.Linear(h, h), nn.ReLU(), nn.Linear(h, n_classes)))
 
-    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
-        hidden = F.relu(self.first(x, edges))
-        return self.second(F.dropout(hidden, self.dropout, self.training), edges)
+    def prepared(self, x: Tensor, edges: Tensor) -> Tensor:
+        """Returns what no parameter changes: each node's features and its neighbours' added up."""
+        from torch_geometric.nn import GINConv
+
+        return _compact(GINConv(nn.Identity())(x, edges))
+
+    def from_prepared(self, inputs: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        hidden = F.relu(self.first.nn(inputs))
+        return self.second(F.dropout(hidden, self.dropout, self.training), second)

@@ -10,7 +10,7 @@ import torch
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph
 from calirare.metrics import recall
-from calirare.models import PygSettings, fit_pyg, network, pyg_inputs
+from calirare.models import PygSettings, fit_pyg, network, pyg, pyg_inputs
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
 
@@ -75,3 +75,35 @@ def test_settings_and_labels_are_checked() -> None:
         PygSettings("gin", dropout=1.0)
     with pytest.raises(ValueError, match="one of graph 'small' has no label"):
         fit_pyg(small_graph(), torch.tensor([4]), PygSettings("gin", epochs=1))
+
+
+@pytest.mark.parametrize("kind", ["gat", "gin"])
+@pytest.mark.parametrize("share", [0.05, 1.0])
+def test_training_on_what_reaches_the_labels_is_training_on_the_whole_graph(
+    graph: Graph, kind: str, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = torch.Generator().manual_seed(3)
+    x = torch.rand(graph.n_nodes, 40, generator=g) * (torch.rand(graph.n_nodes, 40, generator=g) < share)
+    graph = dataclasses.replace(graph, x=x)
+    nodes = torch.tensor([3, 50, 7, 200, 11])
+    settings = PygSettings(kind, epochs=5, dropout=0.0)  # type: ignore[arg-type]
+    ours = fit_pyg(graph, nodes, settings)
+    everything = torch.arange(graph.n_nodes)
+    monkeypatch.setattr(pyg, "SPARSE_BELOW", -1.0)
+    monkeypatch.setattr(
+        "torch_geometric.utils.k_hop_subgraph", lambda nodes, hops, edges, **_: (everything, edges, nodes, None)
+    )
+    theirs = fit_pyg(graph, nodes, settings)
+    start = fit_pyg(graph, nodes, dataclasses.replace(settings, learning_rate=1e-12))
+    assert float((ours - theirs).abs().max()) < 1e-3 * float((theirs - start).abs().max())
+
+
+def test_dropout_of_sparse_features_drops_entries_and_scales_the_rest() -> None:
+    x = (torch.rand(200, 300, generator=torch.Generator().manual_seed(0)) < 0.1).float()
+    torch.manual_seed(0)
+    dropped = pyg._dropped(pyg._compact(x), 0.6, True).to_dense()
+    assert pyg._compact(x).layout == torch.sparse_csr
+    assert set(dropped.unique().tolist()) == {0.0, 2.5}
+    assert bool((dropped[x == 0] == 0).all())
+    assert float((dropped > 0).float().sum() / x.sum()) == pytest.approx(0.4, abs=0.03)
+    assert torch.equal(pyg._dropped(pyg._compact(x), 0.6, False).to_dense(), x)
