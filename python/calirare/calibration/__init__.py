@@ -9,6 +9,7 @@ from calirare.calibration.isotonic import IsotonicCalibrator
 from calirare.calibration.jackknife import JackknifeCalibrator
 from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
 from calirare.calibration.registry import CALIBRATORS, load_calibrator, make_calibrator, save_calibrator
+from calirare.calibration.sharpness import class_conditional_sharpness, sharpened
 
 __all__ = [
     "CALIBRATORS",
@@ -22,11 +23,13 @@ __all__ = [
     "JackknifeCalibrator",
     "LinearCalibrator",
     "Target",
+    "class_conditional_sharpness",
     "load_calibrator",
     "make_calibrator",
     "matrix_scaling",
     "platt_scaling",
     "save_calibrator",
+    "sharpened",
     "target_weights",
     "temperature_scaling",
     "vector_scaling",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calirare.crossfit import cross_fitted_logits
 from calirare.graph import Graph
-from calirare.leave_one_out.agreement import Agreement, choose_damping, loo_own_logits
+from calirare.leave_one_out.agreement import loo_own_logits
 from calirare.leave_one_out.gram import gram
 from calirare.paper.protocol import Place
 from calirare.splits import Split
@@ -37,8 +37,7 @@ class Context:
         self.graph = place.load() if graph is None else graph
         self._fits: dict[tuple[str, TrainingSettings], Fit] = {}
         self._cross: dict[TrainingSettings, Tensor] = {}
-        self._loo: dict[tuple[TrainingSettings, float], Tensor] = {}
-        self._agreement: dict[TrainingSettings, Agreement] = {}
+        self._loo: dict[TrainingSettings, Tensor] = {}
 
     @property
     def split(self) -> Split:
@@ -85,25 +84,12 @@ class Context:
             self._cross[training] = cross_fitted_logits(self.graph, self.both, training)
         return self._cross[training]
 
-    def agreement(self, training: TrainingSettings) -> Agreement:
-        """Returns the damping at which leave-one-out loss agrees with cross-fitted loss on the validation nodes."""
-        if training not in self._agreement:
+    def leave_one_out(self, training: TrainingSettings) -> Tensor:
+        """Returns each labelled node's logits without itself, damped by the weight decay, as `both`, float64 [m, k]."""
+        if training not in self._loo:
             trained = self.fit("both", training)
-            judges = torch.zeros(self.both.numel(), dtype=torch.bool)
-            judges[self.val_rows] = True
-            weights = torch.ones(self.both.numel())
-            self._agreement[training] = choose_damping(
-                trained.tape(), _kernel(trained), training.weight_decay, self.cross_fitted(training), judges, weights
-            )
-        return self._agreement[training]
-
-    def leave_one_out(self, training: TrainingSettings, damping: float) -> Tensor:
-        """Returns each labelled node's logits without itself, rows as in `both`, float64 [m, k]."""
-        key = (training, damping)
-        if key not in self._loo:
-            trained = self.fit("both", training)
-            self._loo[key] = loo_own_logits(trained.tape(), _kernel(trained), damping)
-        return self._loo[key]
+            self._loo[training] = loo_own_logits(trained.tape(), _kernel(trained), training.weight_decay)
+        return self._loo[training]
 
 
 def _kernel(trained: Fit) -> Tensor:

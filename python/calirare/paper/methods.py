@@ -125,7 +125,7 @@ def _softmax(logits: Tensor, context: Context) -> Outcome:
 
 def _all_methods() -> list[Method]:
     both, val, train = "train + val", "val", "train"
-    one = Recipe(n_networks=1)
+    one, plain = Recipe(n_networks=1), Recipe(n_networks=1, sharpen=False)
     rows = [
         Method("uncalibrated", "Uncalibrated GCN-CS", train, "-", partial(_plain, nodes="train"), "uncalibrated"),
     ]
@@ -175,16 +175,17 @@ def _all_methods() -> list[Method]:
     crossed = f"{val}, cross-fitted"
     left = f"{val}, leave-one-out"
     recipes = (
-        ("insample", "Same map on in-sample logits (control)", f"{val}, in-sample", replace(one, source="in-sample")),
-        ("crossfit_temperature", "Temperature, cross-fitted", crossed, _temperature(one, "cross-fit")),
-        ("crossfit_platt", "Platt, cross-fitted", crossed, replace(one, source="cross-fit", target="population")),
-        ("crossfit_balanced", "Balanced Platt, cross-fitted", crossed, replace(one, source="cross-fit", target=1.0)),
+        ("insample", "Same map on in-sample logits (control)", f"{val}, in-sample", replace(plain, source="in-sample")),
+        ("crossfit_temperature", "Temperature, cross-fitted", crossed, _temperature(plain, "cross-fit")),
+        ("crossfit_platt", "Platt, cross-fitted", crossed, replace(plain, source="cross-fit", target="population")),
+        ("crossfit_balanced", "Balanced Platt, cross-fitted", crossed, replace(plain, source="cross-fit", target=1.0)),
         ("crossfit_ours", "Our map, cross-fitted, one network", crossed, replace(one, source="cross-fit")),
-        ("jackknife_temperature", "Jackknife temperature", left, _temperature(one, "jackknife")),
-        ("jackknife_platt", "Jackknife Platt, population", left, replace(one, target="population")),
-        ("jackknife_balanced", "Jackknife Platt, fully balanced", left, replace(one, target=1.0)),
+        ("jackknife_temperature", "Jackknife temperature", left, _temperature(plain, "jackknife")),
+        ("jackknife_platt", "Jackknife Platt, population", left, replace(plain, target="population")),
+        ("jackknife_balanced", "Jackknife Platt, fully balanced", left, replace(plain, target=1.0)),
         ("ours_one", "Our map, one network", left, one),
-        ("ours_population", "Ours, population target", left, Recipe(target="population")),
+        ("ours_population", "Ours, population target", left, Recipe(target="population", sharpen=False)),
+        ("ours_unsharpened", "Ours without the step of sharpness", left, Recipe(sharpen=False)),
         ("ours", "Ours (default, balanced target)", left, Recipe()),
     )
     rows += [Method(n, title, both, on, partial(_recipe, recipe=recipe)) for n, title, on, recipe in recipes]

@@ -1,14 +1,14 @@
-"""How our default was chosen: training, number of networks, target and bias, on validation nodes alone.
+"""How our default was chosen: training, number of networks, logits, target and sharpness, on validation nodes alone.
 
-Networks train on train + val. The map is fitted on leave-one-out logits of four fifths of the validation nodes and
-judged on the leave-one-out logits of the last fifth. No test node is read.
+A third of the validation nodes is held out in turn: networks train on train + the other two thirds, the map is fitted
+on these, and the held-out third is judged as test nodes are in the tables. No test node is read.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -16,34 +16,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.calibration import AffineCalibrator, Target, target_weights
+from calirare.calibration import target_weights
 from calirare.crossfit import fold_of
+from calirare.graph import Graph
 from calirare.metrics import class_ace, ece, macro_ace, macro_f1, nll, recall
 from calirare.paper.context import Context
+from calirare.paper.ours import TRAINING, Recipe, calibrated
 from calirare.paper.protocol import Place
 from calirare.paper.render import Table, write_tables
-from calirare.training import TrainingSettings
 
 TRAININGS = {
-    "lr .01, 200 epochs": TrainingSettings(),
-    "lr .01, 800 epochs": TrainingSettings(epochs=800),
-    "lr .03, 200 epochs": TrainingSettings(learning_rate=0.03),
-    "lr .03, 400 epochs": TrainingSettings(learning_rate=0.03, epochs=400),
+    f"weight decay {decay:g}": dataclasses.replace(TRAINING, weight_decay=decay) for decay in (5e-4, 1e-3, 2e-3)
 }
 NETWORKS = (1, 3)
-BALANCES = (0.0, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
-MAPS: dict[str, tuple[bool, Target] | None] = {
-    "none": None,
-    "temperature, population": (False, 0.0),
-    "temperature, balanced": (False, 1.0),
-    **{f"Platt, t = {t}": (True, t) for t in BALANCES},
-}
-N_FOLDS = 5
+SOURCES = ("jackknife", "cross-fit")
+BALANCES = (0.0, 0.8, 0.85, 0.9, 1.0)
+N_FOLDS = 3
 COLUMNS = ("recall", "macro_f1", "ace_minority", "macro_ace", "ece", "nll", "balanced_nll")
+ALLOWED_F1_LOSS = 0.01  # against the same network without a map
+
+
+def recipes() -> dict[str, Recipe | None]:
+    """Returns every candidate by its title; None: the network without a map, one per training and number."""
+    found: dict[str, Recipe | None] = {}
+    for (name, training), n in product(TRAININGS.items(), NETWORKS):
+        found[f"{name} | {n} | none"] = None
+        for source, t, sharpen in product(SOURCES, BALANCES, (False, True)):
+            title = f"{source}, t = {t}" + ", sharpened" * sharpen
+            found[f"{name} | {n} | {title}"] = Recipe(training, n, t, source=source, sharpen=sharpen)
+    return found
 
 
 def search(wanted: list[Place], out: Path, progress: Callable[[int, int, str], None]) -> list[Path]:
-    """Runs the search and writes the table of means over the places.
+    """Runs the search and writes the table of means over the places, and the candidate that the rule chooses.
 
     Args:
         wanted: where to search.
@@ -55,48 +60,65 @@ def search(wanted: list[Place], out: Path, progress: Callable[[int, int, str], N
     """
     found = []
     for done, place in enumerate(wanted):
-        progress(done, len(wanted), f"{place.dataset}, label rate {place.label_rate}")
+        progress(done, len(wanted), f"{place.dataset}, label rate {place.label_rate}, seed {place.seed}")
         path = out / "cells" / "search" / f"{place.dataset}_{place.label_rate}_{place.seed}.json"
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(search_place(Context(place))) + "\n", encoding="utf-8")
+            path.write_text(json.dumps(search_place(place)) + "\n", encoding="utf-8")
         found.append(json.loads(path.read_text(encoding="utf-8")))
     data = {key: np.mean([result[key] for result in found], 0).tolist() for key in found[0]}
     rows = [[*key.split(" | "), *[f"{value:.4f}" for value in values]] for key, values in data.items()]
-    title = f"Search on validation nodes, means over {len(wanted)} places"
-    table = Table(title, ["training", "networks", "map", *COLUMNS], rows, [], data)
+    title = f"Search on held-out validation nodes, means over {len(wanted)} places"
+    best = {source: chosen(data, source) for source in SOURCES}
+    notes = [f"Chosen with {source} logits: {name.replace(' | ', ', ')}." for source, name in best.items()]
+    table = Table(title, ["training", "networks", "map", *COLUMNS], rows, notes, {"means": data, "chosen": best})
     return write_tables([table], out, "search")
 
 
-def search_place(context: Context) -> dict[str, list[float]]:
-    """Returns the measures of every combination at one place, in the order of `COLUMNS`."""
-    y = context.y[context.split.val]
-    out = {}
-    for name, training in TRAININGS.items():
-        logits = [_validation_logits(context, training, network) for network in range(max(NETWORKS))]
-        for n, (title, how) in product(NETWORKS, MAPS.items()):
-            z = torch.stack(logits[:n]).mean(0)
-            out[f"{name} | {n} | {title}"] = _measures(_held_out(z, y, how), y)
-    return out
+def chosen(data: dict[str, list[float]], source: str) -> str:
+    """Returns the candidate with the lowest Macro-ACE among those that keep macro-F1 and do not lower the recall.
+
+    Args:
+        data: means of `COLUMNS` by title.
+        source: where the logits come from.
+
+    Returns:
+        The title.
+    """
+    f1, rare, error = (COLUMNS.index(name) for name in ("macro_f1", "recall", "macro_ace"))
+    allowed = []
+    for title, values in data.items():
+        training, n, how = title.split(" | ")
+        bare = data[f"{training} | {n} | none"]
+        if how.startswith(source) and values[f1] >= bare[f1] - ALLOWED_F1_LOSS and values[rare] >= bare[rare]:
+            allowed.append(title)
+    return min(allowed, key=lambda title: data[title][error])
 
 
-def _validation_logits(context: Context, training: TrainingSettings, network: int) -> Tensor:
-    """Returns leave-one-out logits of the validation nodes, at the damping that agrees with cross-validation."""
-    damping = context.agreement(context.settings(training)).damping
-    run = replace(training, seed=context.settings(training, network).seed)
-    return context.leave_one_out(run, damping)[context.val_rows]
-
-
-def _held_out(z: Tensor, y: Tensor, how: tuple[bool, Target] | None) -> Tensor:
-    if how is None:
-        return torch.softmax(z, 1)
-    with_bias, target = how
-    fold = fold_of(y, N_FOLDS, 0)
-    out = torch.empty_like(z)
+def search_place(place: Place, graph: Graph | None = None) -> dict[str, list[float]]:
+    """Returns the measures of every candidate at one place, in the order of `COLUMNS`."""
+    graph = place.load() if graph is None else graph
+    assert graph.split is not None
+    assert graph.y is not None
+    validation = graph.split.val
+    labels = graph.y[validation]
+    fold = fold_of(labels, N_FOLDS, place.seed)
+    candidates = recipes()
+    held_out = {title: torch.zeros(len(labels), graph.n_classes, dtype=torch.float64) for title in candidates}
     for k in range(N_FOLDS):
-        kept = fold != k
-        out[~kept] = AffineCalibrator(with_bias=with_bias, target=target).fit(z[kept], y[kept]).transform(z[~kept])
-    return out
+        split = dataclasses.replace(graph.split, val=validation[fold != k], test=validation[fold == k])
+        context = Context(place, dataclasses.replace(graph, split=split))
+        for title, recipe in candidates.items():
+            training, n, _ = title.split(" | ")
+            found = _bare(context, training, int(n)) if recipe is None else calibrated(context, recipe)[0]
+            held_out[title][fold == k] = found
+    return {title: _measures(p, labels) for title, p in held_out.items()}
+
+
+def _bare(context: Context, training: str, n_networks: int) -> Tensor:
+    runs = [context.settings(TRAININGS[training], network) for network in range(n_networks)]
+    logits = torch.stack([context.logits("both", run, context.split.test).double() for run in runs])
+    return torch.softmax(logits.mean(0), 1)
 
 
 def _measures(p: Tensor, y: Tensor) -> list[float]:

@@ -12,7 +12,6 @@ from calirare.graph import Graph
 from calirare.paper import figure3 as figure3_module
 from calirare.paper import figures, search
 from calirare.paper.cells import write_cell
-from calirare.paper.context import Context
 from calirare.paper.figure3 import COVERAGES, WEIGHTS, GridPoint, figure3
 from calirare.paper.protocol import Place
 from calirare.training import TrainingSettings
@@ -57,14 +56,27 @@ def test_the_search_reads_no_test_label(small: Graph, monkeypatch: pytest.Monkey
     import dataclasses
 
     monkeypatch.setattr(search, "TRAININGS", {"quick": TrainingSettings(epochs=10, hidden=4)})
-    monkeypatch.setattr(search, "MAPS", {"none": None, "Platt, t = 0.8": (True, 0.8)})
+    monkeypatch.setattr(search, "BALANCES", (0.8,))
     assert small.split is not None
     assert small.y is not None
-    found = search.search_place(Context(Place("cora", 20, 0), small))
-    assert len(found) == 2 * len(search.NETWORKS)
+    found = search.search_place(Place("cora", 20, 0), small)
+    assert len(found) == (1 + 2 * len(search.SOURCES)) * len(search.NETWORKS)
     assert all(len(values) == len(search.COLUMNS) for values in found.values())
     y = small.y.clone()
     y[small.split.test] = 1 - y[small.split.test]
-    assert search.search_place(Context(Place("cora", 20, 0), dataclasses.replace(small, y=y))) == found
+    assert search.search_place(Place("cora", 20, 0), dataclasses.replace(small, y=y)) == found
     y[small.split.val[:50]] = 1 - y[small.split.val[:50]]
-    assert search.search_place(Context(Place("cora", 20, 0), dataclasses.replace(small, y=y))) != found
+    assert search.search_place(Place("cora", 20, 0), dataclasses.replace(small, y=y)) != found
+
+
+def test_the_rule_of_the_search_keeps_macro_f1_and_recall() -> None:
+    # recall, macro-F1, ACE of the rare class, Macro-ACE, ...
+    data = {
+        "a | 1 | none": [0.80, 0.900, 0.2, 0.10],
+        "a | 1 | jackknife, t = 0.8": [0.85, 0.895, 0.2, 0.08],
+        "a | 1 | jackknife, t = 1.0": [0.90, 0.885, 0.2, 0.05],  # loses too much macro-F1
+        "a | 1 | jackknife, t = 0.0": [0.70, 0.905, 0.2, 0.06],  # loses recall
+        "a | 1 | cross-fit, t = 0.8": [0.85, 0.899, 0.2, 0.07],
+    }
+    assert search.chosen(data, "jackknife") == "a | 1 | jackknife, t = 0.8"
+    assert search.chosen(data, "cross-fit") == "a | 1 | cross-fit, t = 0.8"

@@ -62,8 +62,7 @@ def test_uses_exactly_the_labels_it_declares(name: str, small: Graph, quick: Non
 
 def test_ensembles_average_logits_and_hold_out_by_leave_one_out(small: Graph, quick: None) -> None:
     context = Context(PLACE, small)
-    p, numbers = ours.calibrated(context, ours.Recipe(n_networks=2, adapt_damping=False))
-    assert numbers["damping"] == ours.TRAINING.weight_decay
+    p, numbers = ours.calibrated(context, ours.Recipe(n_networks=2))
     runs = [context.settings(ours.TRAINING, i) for i in range(2)]
     z = torch.stack([context.logits("both", r, context.split.test).double() for r in runs]).mean(0)
     margin = numbers["scale"] * (z[:, 1] - z[:, 0]) + numbers["bias"]
@@ -74,7 +73,7 @@ def test_ensembles_average_logits_and_hold_out_by_leave_one_out(small: Graph, qu
 
 def test_few_rare_nodes_fall_back_to_a_temperature(small: Graph, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ours, "MIN_RARE", 10_000)
-    _, numbers = ours.calibrated(Context(PLACE, small), ours.Recipe(n_networks=1, adapt_damping=False))
+    _, numbers = ours.calibrated(Context(PLACE, small), ours.Recipe(n_networks=1))
     assert numbers["bias"] == 0.0
 
 

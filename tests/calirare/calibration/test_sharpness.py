@@ -1,0 +1,65 @@
+"""Class-conditional sharpness: confidence meets accuracy within each true class, and no decision moves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from calirare.calibration import AffineCalibrator, class_conditional_sharpness, platt_scaling, sharpened
+from calirare.metrics import macro_ace
+
+
+def overlapping(n: int = 4000, rare: float = 0.15, factor: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Returns logits [n, 2] of two normal classes whose log-odds under equal shares are exact, times `factor`."""
+    g = torch.Generator().manual_seed(seed)
+    labels = (torch.rand(n, generator=g) < rare).long()
+    x = 2.0 * labels - 1 + torch.randn(n, generator=g)
+    return torch.stack([torch.zeros(n), factor * 2 * x], 1).double(), labels
+
+
+@pytest.mark.parametrize("factor", [0.6, 1.0, 1.7])
+def test_finds_the_factor_that_makes_symmetric_classes_right(factor: float) -> None:
+    logits, labels = overlapping(40_000, 0.5, factor)
+    assert class_conditional_sharpness(logits, labels) == pytest.approx(1 / factor, rel=0.05)
+
+
+def test_is_the_least_gap_of_a_search_in_numpy() -> None:
+    logits, labels = overlapping(300, factor=0.7, seed=3)
+    z, y = logits.numpy(), labels.numpy()
+    least = {}
+    for step in range(-30, 31):
+        g = 2.0 ** (step / 30)
+        p = np.exp(g * z) / np.exp(g * z).sum(1, keepdims=True)
+        gaps = [abs((p.max(1) - (p.argmax(1) == y))[y == c].mean()) for c in (0, 1)]
+        least[g] = np.mean(gaps)
+    assert class_conditional_sharpness(logits, labels) == pytest.approx(min(least, key=lambda g: least[g]))
+
+
+def test_lowers_macro_ace_of_new_nodes_and_keeps_every_decision() -> None:
+    logits, labels = overlapping(3000, factor=0.5, seed=1)
+    flat = AffineCalibrator(with_bias=False)
+    flat.bias = torch.zeros(2, dtype=torch.float64)
+    fitted = sharpened(flat, logits, labels)
+    new, truth = overlapping(3000, factor=0.5, seed=2)
+    before, after = flat.transform(new), fitted.transform(new)
+    assert torch.equal(before.argmax(1), after.argmax(1))
+    assert float(macro_ace(after, truth)) < 0.5 * float(macro_ace(before, truth))
+    assert flat.scale == 1.0  # the given map is not changed
+
+
+def test_more_classes_one_of_them_without_a_label_and_the_limits() -> None:
+    g = torch.Generator().manual_seed(0)
+    logits = torch.randn(200, 4, generator=g)
+    labels = logits.argmax(1)
+    labels[labels == 3] = 2
+    assert 0.5 <= class_conditional_sharpness(logits, labels) <= 2
+    assert class_conditional_sharpness(logits[labels < 2], labels[labels < 2]) == 2.0  # always right: the upper limit
+    map_ = platt_scaling().fit(logits, labels)
+    assert torch.equal(sharpened(map_, logits, labels).transform(logits).argmax(1), map_.transform(logits).argmax(1))
+
+
+def test_bad_input_is_refused() -> None:
+    with pytest.raises(ValueError, match="class_conditional_sharpness"):
+        class_conditional_sharpness(torch.full((3, 2), float("nan")), torch.tensor([0, 1, 0]))
