@@ -40,7 +40,7 @@ def train_mixup(graph: Graph, nodes: Tensor, settings: TrainingSettings, *, alph
         raise ValueError(f"train_mixup: alpha must be positive, got {alpha}")
     targets, weights, model = prepare(graph, nodes, settings)
     field = propagation(graph).field(nodes, settings.n_layers)
-    centres = _dense_rows(normalize_features(graph).x, nodes)
+    centres = _rows(normalize_features(graph).x, nodes)
     generator = np.random.default_rng(settings.seed)
 
     def loss() -> Tensor:
@@ -53,7 +53,7 @@ def train_mixup(graph: Graph, nodes: Tensor, settings: TrainingSettings, *, alph
     return optimise(model, settings, loss)
 
 
-def mixed_logits(model: GCN, field: ReceptiveField, centres: Tensor, partner: Tensor, share: float) -> Tensor:
+def mixed_logits(model: GCN, field: ReceptiveField, centres: Tensor | Csr, partner: Tensor, share: float) -> Tensor:
     """Returns the logits of mixed nodes (Wang et al. 2021, Eq. 5 and 6, with the graph convolution's weights).
 
     Row i mixes node i with j = partner[i]. Before each layer the mixed state m takes the centre's place in both
@@ -76,29 +76,34 @@ def mixed_logits(model: GCN, field: ReceptiveField, centres: Tensor, partner: Te
     if not field.blocks:
         raise ValueError(f"train_mixup: the network must have at least 2 layers, got {field.n_layers}")
     diagonal = _diagonal(field)[:, None]
-    hidden, mixed = centres, share * centres + (1 - share) * centres[partner]
+    hidden: Tensor | Csr = centres
+    mixed: Tensor | None = None
     everywhere: Tensor | None = None
     for layer, (weight, bias) in enumerate(model.layers()):
         place = _places(field, layer)
-        if everywhere is None:
-            source: Tensor | Csr = field.inputs
-        else:
-            source = propagate(field.blocks[layer - 1], everywhere)
-        aggregated = _dense_rows(source, place)
-        moved = aggregated + diagonal * (mixed - hidden)
-        moved_partner = aggregated[partner] + diagonal[partner] * (mixed - hidden[partner])
-        mixed = (share * moved + (1 - share) * moved_partner) @ weight + bias
+        source = field.inputs if everywhere is None else propagate(field.blocks[layer - 1], everywhere)
+        # The layer is linear up to its bias: states are multiplied first and mixed afterwards.
+        product, own = _times(source, weight), _times(hidden, weight)
+        centre = share * own + (1 - share) * own[partner] if mixed is None else mixed @ weight
+        aggregated = product[place]
+        moved = aggregated + diagonal * (centre - own)
+        moved_partner = aggregated[partner] + diagonal[partner] * (centre - own[partner])
+        mixed = share * moved + (1 - share) * moved_partner + bias
         if layer == model.n_layers - 1:
             break
-        plain = (propagate(source, weight) if isinstance(source, Csr) else source @ weight) + bias
-        everywhere = F.dropout(F.relu(plain), model.dropout, model.training)
+        everywhere = F.dropout(F.relu(product + bias), model.dropout, model.training)
         hidden = everywhere[place]
         mixed = F.dropout(F.relu(mixed), model.dropout, model.training)
+    assert mixed is not None
     return mixed
 
 
-def _dense_rows(x: Tensor | Csr, rows: Tensor) -> Tensor:
-    return x.select_rows(rows).to_dense() if isinstance(x, Csr) else x[rows]
+def _times(x: Tensor | Csr, weight: Tensor) -> Tensor:
+    return propagate(x, weight) if isinstance(x, Csr) else x @ weight
+
+
+def _rows(x: Tensor | Csr, rows: Tensor) -> Tensor | Csr:
+    return x.select_rows(rows) if isinstance(x, Csr) else x[rows]
 
 
 def _places(field: ReceptiveField, layer: int) -> Tensor:

@@ -79,7 +79,7 @@ def paper_table(groups: dict[Key, dict[int, Cell]], not_run: dict[str, str]) -> 
         rows.append(row)
     rows += [[dataset, "", "not run", "", "", "", *[""] * (2 * len(JUDGED))] for dataset in not_run]
     notes = NOTES + [f"{dataset}: not run. {reason}" for dataset, reason in not_run.items()]
-    return Table("Table 2: ours beside the paper's", header, rows, notes, _data(groups))
+    return Table("Table 2: ours beside the paper's", header, rows, notes, table_data(groups))
 
 
 def same_labels_table(groups: dict[Key, dict[int, Cell]]) -> Table:
@@ -203,7 +203,8 @@ def full_table(groups: dict[Key, dict[int, Cell]]) -> Table:
     return Table("Every measure", ["data set", "rate", "method", *MEASURES], rows, NOTES[:1])
 
 
-def _data(groups: dict[Key, dict[int, Cell]]) -> list[dict[str, object]]:
+def table_data(groups: dict[Key, dict[int, Cell]]) -> list[dict[str, object]]:
+    """Returns mean and standard deviation of every measure of every method, with noise floors and seconds."""
     out: list[dict[str, object]] = []
     for (dataset, rate, name), seeds in groups.items():
         cells = list(seeds.values())

@@ -9,7 +9,7 @@ from calirare.paper.cells import Cell
 from calirare.paper.methods import METHODS
 from calirare.paper.published import N_RARE, TABLE3, f1_from_accuracy_and_recall
 from calirare.paper.render import Table, write_tables
-from calirare.paper.statistics import by_key, summarise
+from calirare.paper.statistics import Key, by_key, summarise
 
 TABLE3_METHODS = ("gin", "gat", "uncalibrated", "calirare", "gin_all", "gat_all", "uncalibrated_all", "ours")
 COLUMNS = ("accuracy", "recall", "macro_f1")
@@ -30,8 +30,13 @@ def table3(cells: Iterable[Cell], not_run: dict[str, str], out: Path) -> list[Pa
     Returns:
         The files.
     """
+    return write_tables([table3_table(by_key(cells), not_run)], out, "table3")
+
+
+def table3_table(groups: dict[Key, dict[int, Cell]], not_run: dict[str, str]) -> Table:
+    """Returns accuracy, recall and macro-F1 of every network beside the paper's."""
     rows, data = [], []
-    for (dataset, rate, name), seeds in by_key(cells).items():
+    for (dataset, rate, name), seeds in groups.items():
         method = METHODS[name]
         summaries = [summarise(seeds.values(), column) for column in COLUMNS]
         published = TABLE3.get((dataset, rate, "ours" if name == "ours" else method.published), {})
@@ -48,5 +53,4 @@ def table3(cells: Iterable[Cell], not_run: dict[str, str], out: Path) -> list[Pa
     header = ["data set", "rate", "method", "trains on", "seeds", *COLUMNS]
     header += [f"paper, {column}" for column in ("accuracy", "recall", "F1 as printed", "as macro-F1")]
     notes = [NOTE] + [f"{dataset}: not run. {reason}" for dataset, reason in not_run.items()]
-    table = Table("Table 3: ours beside the paper's", header, rows, notes, data)
-    return write_tables([table], out, "table3")
+    return Table("Table 3: ours beside the paper's", header, rows, notes, data)
