@@ -3,6 +3,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV ?= .venv
 PINS := .ci/constraints.txt
+PEERS := .ci/peers.txt
 BIN := $(VENV)/bin
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 PY_DIRS := python calirare_ext tests benchmarks setup.py
@@ -10,11 +11,12 @@ PY_DIRS := python calirare_ext tests benchmarks setup.py
 .PHONY: setup demo test lint format bench gpu clean
 
 # Dependencies: again only when the pins or the project's own list change.
-$(VENV)/.dependencies: pyproject.toml $(PINS)
+$(VENV)/.dependencies: pyproject.toml $(PINS) $(PEERS)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c $(PINS) $(TORCH)
 	$(BIN)/python -m pip install -q -c $(PINS) setuptools cmake ninja
 	$(BIN)/python .ci/requirements.py | $(BIN)/python -m pip install -q -c $(PINS) -r /dev/stdin
+	$(BIN)/python -m pip install -q --no-deps -r $(PEERS)
 	touch $@
 
 # The extension: again only when a source changes.
