@@ -18,6 +18,7 @@ from calirare_ext.message_interval import message_interval
 from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
 from calirare_ext.propagate import propagate
 from calirare_ext.receptive_field import ReceptiveField, receptive_field
+from calirare_ext.row_order import RowOrder, row_order
 from calirare_ext.tape import GcnTape, gcn_forward, record
 
 __version__ = "0.1.0"
@@ -31,6 +32,7 @@ __all__ = [
     "LooDirections",
     "NodeGradients",
     "ReceptiveField",
+    "RowOrder",
     "SolverResult",
     "SolverStatus",
     "__version__",
@@ -49,5 +51,6 @@ __all__ = [
     "propagate",
     "receptive_field",
     "record",
+    "row_order",
     "solve_inverse_hvp",
 ]

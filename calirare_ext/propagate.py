@@ -19,6 +19,13 @@ def compiled(a: Csr) -> _C.CsrTensors:
     return a._cache["compiled"]
 
 
+def _ordered(a: Csr) -> _C.CsrTensors:
+    """Returns the compiled face of a's rows in the order they were given, made once and kept."""
+    if "ordered" not in a._cache:
+        a._cache["ordered"] = compiled(a.select_rows(a._cache["row_order"]))
+    return a._cache["ordered"]
+
+
 def propagate(a: Csr, x: Tensor) -> Tensor:
     """Returns the sparse product A X, the aggregation step of a graph convolution.
 
@@ -26,7 +33,7 @@ def propagate(a: Csr, x: Tensor) -> Tensor:
     taken with respect to X, to any order, in reverse and forward mode, and `torch.func.vmap` batches over X.
 
     Args:
-        a: [n, m], float32 or float64.
+        a: [n, m], float32 or float64; with `Csr.with_row_order` its rows are computed in that order on the CPU.
         x: [m, d], dtype and device of `a`; any strides.
 
     Returns:
@@ -59,7 +66,12 @@ class _Propagate(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, a: Csr) -> Tensor:
         rows_are_contiguous = x.shape[1] <= 1 or x.stride(1) == 1
-        return _C.propagate(compiled(a), x if rows_are_contiguous else x.contiguous())
+        x = x if rows_are_contiguous else x.contiguous()
+        if "row_order" in a._cache and x.device.type == "cpu":
+            out = x.new_empty(a.n_rows, x.shape[1])
+            _C.propagate_to(_ordered(a), x, a._cache["row_order"], out)
+            return out
+        return _C.propagate(compiled(a), x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Csr], output: Tensor) -> None:

@@ -28,6 +28,7 @@ void bind_csr(py::module_& m) {
 
 void bind_operators(py::module_& m) {
   m.def("propagate", &propagate, no_gil, py::arg("a"), py::arg("x"));
+  m.def("propagate_to", &propagate_to, no_gil, py::arg("a"), py::arg("x"), py::arg("places"), py::arg("out"));
   m.def("propagate_out", &propagate_out, no_gil, py::arg("a"), py::arg("x"), py::arg("out"));
   m.def("node_gradients_out",
         py::overload_cast<const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, at::Tensor&>(
