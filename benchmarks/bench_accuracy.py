@@ -1,19 +1,22 @@
 """Leave-one-out methods against true retraining: converged networks, and networks stopped early with dropout.
 
-    python benchmarks/bench_accuracy.py [--datasets cora citeseer facebook] [--seeds 3] [--nodes 30] [--early]
+    python benchmarks/bench_accuracy.py [--datasets cora ..] [--seeds 3] [--nodes 30] [--early] [--keep FOLDER]
 
 Each of the nodes is left out by retraining in float64; the change of its own logit and of 1,000 test nodes' logits is
 compared with what each method foresees. --early judges networks after 200 epochs with dropout .5 with the damping that
 makes leave-one-out loss agree with cross-validated loss, which looks at no retraining; the truth there is Adam training
-with the same seed without the node. Writes benchmarks/results/jackknife_accuracy[_early].json.
+with the same seed without the node. Writes benchmarks/results/jackknife_accuracy[_early].json; data sets that are not
+run keep their numbers.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 import record
@@ -35,7 +38,7 @@ def load(name: str, seed: int) -> Graph:
     return load_dataset(name, split="random" if name == "facebook" else None, seed=seed)
 
 
-def converged(name: str, seed: int, n_nodes: int) -> dict[str, Any]:
+def converged(name: str, seed: int, n_nodes: int, keep: Path | None) -> dict[str, Any]:
     graph = load(name, seed)
     assert graph.split is not None
     started = time.perf_counter()
@@ -43,7 +46,8 @@ def converged(name: str, seed: int, n_nodes: int) -> dict[str, Any]:
     trained, end = fit_to_convergence(graph, graph.split.train, settings, tolerance=1e-6, max_steps=1500)
     seconds = time.perf_counter() - started
     chosen = drawn(trained, seed, n_nodes)
-    found = compare(trained, graph, chosen, graph.split.test)
+    folder = None if keep is None else keep / f"{name}_{seed}"
+    found = compare(trained, graph, chosen, graph.split.test, folder=folder)
     return {
         "seed": seed,
         "loss": end.loss,
@@ -121,18 +125,25 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--nodes", type=int, default=30)
     parser.add_argument("--early", action="store_true")
+    parser.add_argument("--keep", type=Path, help="folder for finished retrainings: a second run takes them up")
     arguments = parser.parse_args()
-    results: dict[str, Any] = {"nodes": arguments.nodes, "early": arguments.early, "datasets": {}}
+    stem = "jackknife_accuracy_early" if arguments.early else "jackknife_accuracy"
+    path = record.RESULTS / f"{stem}.json"
+    known = json.loads(path.read_text(encoding="utf-8"))["results"]["datasets"] if path.is_file() else {}
+    results: dict[str, Any] = {"nodes": arguments.nodes, "early": arguments.early, "datasets": known}
     for name in arguments.datasets:
         runs = []
         for seed in range(arguments.seeds):
-            runs.append((early if arguments.early else converged)(name, seed, arguments.nodes))
+            if arguments.early:
+                runs.append(early(name, seed, arguments.nodes))
+            else:
+                runs.append(converged(name, seed, arguments.nodes, arguments.keep))
             for method, row in runs[-1]["methods"].items():
                 shown = ("correlation", "relative_error", "elsewhere_correlation")
                 numbers = " ".join(f"{key} {row[key]:.3f}" for key in shown)
                 print(f"{name} seed {seed} {method:<22} {numbers}", flush=True)
-        results["datasets"][name] = {"median": summary(runs), "runs": runs}
-        print(record.write("jackknife_accuracy_early" if arguments.early else "jackknife_accuracy", results))
+        results["datasets"][name] = {"commit": record.environment()["commit"], "median": summary(runs), "runs": runs}
+        print(record.write(stem, results))
 
 
 if __name__ == "__main__":
