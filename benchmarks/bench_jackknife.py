@@ -9,6 +9,7 @@ and the baselines take turns. Writes benchmarks/results/jackknife_speed.json.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import subprocess
 import sys
@@ -300,9 +301,11 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
-    results: dict[str, Any] = {}
+    path = record.RESULTS / "jackknife_speed.json"
+    results: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["results"] if path.is_file() else {}
     for name in arguments.datasets:
         results[name] = {
+            "commit": record.environment()["commit"],
             "one_change": compare_speed(name, arguments.repeats, arguments.slow),
             "whole": whole_jackknife(name, arguments.repeats),
             "epoch": epochs(name, arguments.repeats),

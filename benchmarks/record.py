@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+COMMITTED = ROOT / "benchmarks" / "results"
+RESULTS = Path(os.environ.get("CALIRARE_BENCH_RESULTS", COMMITTED))
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "torch_geometric", "torch_sparse")
 
 
@@ -41,9 +42,9 @@ def environment() -> dict[str, Any]:
 
 
 def write(name: str, results: dict[str, Any]) -> Path:
-    """Writes `results` with the environment to benchmarks/results/<name>.json and returns the path."""
+    """Writes `results` with the environment to RESULTS/<name>.json and returns the path."""
     path = RESULTS / f"{name}.json"
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(environment() | {"results": results}, indent=2) + "\n", encoding="utf-8")
     return path
 
