@@ -3,8 +3,8 @@
     python benchmarks/run.py [--only propagate training ...]
 
 Each checks its answers before it times them, prints its times beside baselines and floors, and writes JSON to
-benchmarks/results/quick; the committed results, at full size, stay as they are. A benchmark that fails or takes more than its share does not stop the others; the exit status is 1
-then. Their own --help says how to run them at full size.
+benchmarks/results/quick; the committed results, at full size, stay as they are. A benchmark that fails or takes more
+than its share does not stop the others; the exit status is 1 then. Their own --help says how to run them at full size.
 """
 
 from __future__ import annotations
