@@ -5,6 +5,7 @@ from .binning import BinStatistics, SmallSampleWarning
 from .classification import accuracy, macro_f1, precision, recall
 from .debiased import debiased_ece
 from .decomposition import BrierDecomposition, brier_decomposition, sharpness
+from .distributed import gather
 from .ece import calibration_error, class_statistics, classwise_ece, confidence_statistics, ece, mce
 from .jackknife import coverage, eice
 from .kde import kde_bandwidth, kde_calibration_error
@@ -18,7 +19,7 @@ from .resampling import (
     macro_ace_noise_floor,
     noise_floor,
 )
-from .slope import CalibrationLine, calibration_line
+from .slope import CalibrationLine, calibration_line, calibration_lines
 from .smooth import smooth_calibration_error, smooth_ece
 from .soft import soft_ece
 
@@ -36,6 +37,7 @@ __all__ = [
     "brier_decomposition",
     "calibration_error",
     "calibration_line",
+    "calibration_lines",
     "calibration_report",
     "class_ace",
     "class_ace_noise_floor",
@@ -46,6 +48,7 @@ __all__ = [
     "debiased_ece",
     "ece",
     "eice",
+    "gather",
     "kde_bandwidth",
     "kde_calibration_error",
     "macro_ace",

@@ -12,7 +12,7 @@ from ._predictions import ROW_SUM_SLACK, Kind, Predictions
 
 Array: TypeAlias = np.ndarray | torch.Tensor | Sequence[Any]
 Scalar: TypeAlias = float | torch.Tensor
-Metric: TypeAlias = Callable[[Any, Any], Scalar]
+Metric: TypeAlias = Callable[..., Scalar]
 
 
 def to_tensor(function: str, name: str, values: Array, device: torch.device | None = None) -> torch.Tensor:

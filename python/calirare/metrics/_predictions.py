@@ -119,6 +119,42 @@ def refuse_multilabel(function: str, data: Predictions) -> Predictions:
     return data
 
 
+def single_label_tasks(data: Predictions) -> list[Predictions]:
+    """Predictions themselves, or the binary task of each label if multilabel.
+
+    Args:
+        data: checked predictions.
+
+    Returns:
+        One task, or K.
+    """
+    if data.kind != "multilabel":
+        return [data]
+    columns = zip(data.probabilities.unbind(1), data.labels.unbind(1), strict=True)
+    return [Predictions("binary", p, y, data.weights, data.is_torch) for p, y in columns]
+
+
+def class_task(function: str, data: Predictions, cls: int) -> tuple[Predictions, int]:
+    """The single-label task that class or label `cls` belongs to, and its number there.
+
+    Args:
+        function: who asks, for the message.
+        data: checked predictions.
+        cls: the class, or the label if multilabel.
+
+    Returns:
+        The task and the class: 1 for a label.
+
+    Raises:
+        ValueError: there is no such label.
+    """
+    if data.kind != "multilabel":
+        return data, cls
+    if not 0 <= cls < data.n_classes:
+        raise ValueError(f"{function}: cls must lie in 0..{data.n_classes - 1}, got {cls}")
+    return single_label_tasks(data)[cls], 1
+
+
 def present_classes(data: Predictions) -> list[int]:
     """Classes with at least one sample of positive weight, ascending.
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 import torch
 
 from ._inputs import Array, Scalar, check_count, read
-from ._predictions import Predictions, class_members, confidence_and_correct, present_classes, refuse_multilabel
+from ._predictions import (
+    Predictions,
+    class_members,
+    class_task,
+    confidence_and_correct,
+    present_classes,
+    single_label_tasks,
+)
 from .binning import BinStatistics, bin_sums, equal_frequency_bins
 
 
@@ -49,14 +56,16 @@ def class_ace(
     bins whose sizes differ by at most one, and compares confidence with the share of right predictions (= predictions
     of `cls`). The paper's tables call it ACE for the minority class.
 
+    In a multi-label task `cls` is a label, each label being a binary task: the samples that have the label, as class 1.
+
     Read it beside `class_ace_noise_floor`. Choosing samples by their true class means that a model whose probabilities
     are exact does not reach 0 when classes are unequal: of the rare samples more are mispredicted with confidence than
     the confidence says. The measure judges the balanced population, not the one the samples came from.
 
     Args:
-        probabilities: [n, C], or [n] = P(class 1).
-        labels: int [n].
-        cls: the class, in 0..C-1.
+        probabilities: [n, C], [n] = P(class 1), or [n, K] of labels.
+        labels: int [n], or [n, K] of 0 and 1 for multi-label.
+        cls: the class, in 0..C-1, or the label, in 0..K-1.
         n_bins: M.
         weights: as for `ace`.
         min_count: as for `ece`.
@@ -66,11 +75,11 @@ def class_ace(
 
     Raises:
         TypeError: dtype is wrong.
-        ValueError: shape or range is wrong, the task is multi-label, or no sample has class `cls`.
+        ValueError: shape or range is wrong, or no sample has class `cls`.
     """
     check_count("class_ace", "n_bins", n_bins)
-    data = read("class_ace", probabilities, labels, weights)
-    confidence, correct = confidence_and_correct(refuse_multilabel("class_ace", data))
+    data, cls = class_task("class_ace", read("class_ace", probabilities, labels, weights), cls)
+    confidence, correct = confidence_and_correct(data)
     statistics = _of_class("class_ace", data, confidence, correct, cls, n_bins)
     statistics.warn_if_small("class_ace", min_count)
     return data.result(statistics.error()[0])
@@ -80,6 +89,8 @@ def macro_ace(
     probabilities: Array, labels: Array, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0
 ) -> Scalar:
     """Unweighted mean of `class_ace` over the classes (paper, section 4.1), those that occur among the labels.
+
+    In a multi-label task the mean over labels of the Macro-ACE of each label's binary task.
 
     Args:
         probabilities: as for `class_ace`.
@@ -93,15 +104,18 @@ def macro_ace(
 
     Raises:
         TypeError: dtype is wrong.
-        ValueError: shape or range is wrong, or the task is multi-label.
+        ValueError: shape or range is wrong.
     """
     check_count("macro_ace", "n_bins", n_bins)
     data = read("macro_ace", probabilities, labels, weights)
-    confidence, correct = confidence_and_correct(refuse_multilabel("macro_ace", data))
-    parts = [_of_class("macro_ace", data, confidence, correct, c, n_bins) for c in present_classes(data)]
-    for statistics in parts:
-        statistics.warn_if_small("macro_ace", min_count)
-    return data.result(torch.stack([statistics.error()[0] for statistics in parts]).mean())
+    errors = []
+    for task in single_label_tasks(data):
+        confidence, correct = confidence_and_correct(task)
+        parts = [_of_class("macro_ace", task, confidence, correct, c, n_bins) for c in present_classes(task)]
+        for statistics in parts:
+            statistics.warn_if_small("macro_ace", min_count)
+        errors.append(torch.stack([statistics.error()[0] for statistics in parts]).mean())
+    return data.result(torch.stack(errors).mean())
 
 
 def adaptive_statistics(

@@ -11,6 +11,9 @@ from ._predictions import confidence_and_correct
 from .ace import adaptive_statistics
 from .binning import equal_width_statistics
 
+# Rounding may put the effective number of a single weighted sample so far above one.
+ONE_SAMPLE = 1e-12
+
 
 def debiased_ece(
     probabilities: Array,
@@ -20,6 +23,8 @@ def debiased_ece(
     *,
     equal_frequency: bool = False,
     squared: bool = False,
+    weights: Array | None = None,
+    min_count: int = 0,
 ) -> Scalar:
     """ECE of the confidence without the part that sampling noise adds (Kumar, Liang and Ma 2019).
 
@@ -30,6 +35,8 @@ def debiased_ece(
     Norm 1: twice the ECE less the mean ECE when acc(B_m) is drawn again from N(a_m, a_m (1 - a_m)/|B_m|). The
     reference draws; here the mean of the folded normal is written out, so nothing is random. It may be negative.
 
+    With weights, |B_m| in the variances is Kish's effective number (sum w)^2 / sum w^2, which keeps norm 2 unbiased.
+
     Args:
         probabilities: as for `ece`.
         labels: as for `ece`.
@@ -37,6 +44,8 @@ def debiased_ece(
         norm: 1 or 2.
         equal_frequency: bins of equal numbers of samples, as in the reference, in place of equal widths.
         squared: with norm 2, return the unbiased squared error, which may be negative.
+        weights: sample weights [n] >= 0, or None.
+        min_count: as for `ece`.
 
     Returns:
         The error: a float for numpy input, a 0-dim tensor for torch input.
@@ -50,17 +59,21 @@ def debiased_ece(
         raise ValueError(f"debiased_ece: norm must be 1 or 2, got {norm}")
     if squared and norm != 2:
         raise ValueError("debiased_ece: squared must be left out with norm 1, got True")
-    data = read("debiased_ece", probabilities, labels)
+    data = read("debiased_ece", probabilities, labels, weights)
     confidence, correct = confidence_and_correct(data)
-    if equal_frequency:
-        bins = adaptive_statistics(confidence, correct, n_bins, None)
-    else:
-        bins = equal_width_statistics(confidence, correct, n_bins)
+    make = adaptive_statistics if equal_frequency else equal_width_statistics
+    bins = make(confidence, correct, n_bins, data.weights)
+    bins.warn_if_small("debiased_ece", min_count)
+    number = bins.count
+    if data.weights is not None:
+        squares = make(confidence.detach(), correct, n_bins, data.weights**2).weight
+        number = bins.weight**2 / torch.where(squares > 0, squares, 1.0)
     variance = bins.accuracy * (1 - bins.accuracy)
     if norm == 1:
-        deviation = (variance / bins.count.clamp(min=1)).sqrt()
+        deviation = (variance / number.clamp(min=1)).sqrt()
         return data.result((bins.share * (2 * bins.gap - _folded_mean(bins.gap, deviation))).sum(1).mean())
-    terms = torch.where(bins.count > 1, bins.gap**2 - variance / (bins.count - 1).clamp(min=1), 0.0)
+    known = number > 1 + ONE_SAMPLE
+    terms = torch.where(known, bins.gap**2 - variance / torch.where(known, number - 1, 1.0), 0.0)
     square = (bins.share * terms).sum(1)
     return data.result(square.mean() if squared else square.clamp(min=0).sqrt().mean())
 

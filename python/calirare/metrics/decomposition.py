@@ -28,7 +28,7 @@ class BrierDecomposition(NamedTuple):
 
 
 def brier_decomposition(
-    probabilities: Array, labels: Array, n_bins: int = 15, *, weights: Array | None = None
+    probabilities: Array, labels: Array, n_bins: int = 15, *, weights: Array | None = None, min_count: int = 0
 ) -> BrierDecomposition:
     """Splits the Brier score into reliability, resolution, uncertainty and the spread inside bins.
 
@@ -40,6 +40,7 @@ def brier_decomposition(
         labels: as for `brier`.
         n_bins: M.
         weights: sample weights [n] >= 0, or None.
+        min_count: as for `ece`.
 
     Returns:
         The parts: floats for numpy input, 0-dim tensors for torch input.
@@ -53,6 +54,7 @@ def brier_decomposition(
     p, happened = _event_columns(data)
     bins = equal_width_bins(p, n_bins)
     statistics = bin_sums(bins, p, happened, n_bins, data.weights)
+    statistics.warn_if_small("brier_decomposition", min_count)
     share, accuracy = statistics.share, statistics.accuracy
     base = (share * accuracy).sum(1)
     mean_p, mean_y = (_of_bin(values, bins) for values in (statistics.confidence, accuracy))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import torch
 
-from ._inputs import Array, Scalar, as_scores, to_tensor
+from ._inputs import Array, Scalar, as_scores, as_weights, to_tensor
 
 
-def eice(uncertainty: Array, confidence: Array) -> Scalar:
+def eice(uncertainty: Array, confidence: Array, *, weights: Array | None = None) -> Scalar:
     """Expected individual calibration error: the mean of |uncertainty - confidence| (paper, Eq. 10).
 
     Args:
-        uncertainty: of each node, [n], finite; jackknife intervals may leave [0, 1], and so may their midpoint.
-        confidence: probability of the predicted class, [n], in [0, 1].
+        uncertainty: of each node, [n], finite; jackknife intervals may leave [0, 1], and so may their midpoint. Of
+            several labels [n, K]: then the mean over labels.
+        confidence: probability of the predicted class, of the same shape, in [0, 1].
+        weights: sample weights [n] >= 0, or None.
 
     Returns:
         A float for numpy input, a 0-dim tensor for torch input; differentiable in both.
@@ -21,23 +23,24 @@ def eice(uncertainty: Array, confidence: Array) -> Scalar:
         TypeError: dtype is wrong.
         ValueError: shapes differ, or a value is out of range or not finite.
     """
-    conf = as_scores("eice", "confidence", confidence)
+    conf = as_scores("eice", "confidence", confidence, ndim=(1, 2))
     unc = to_tensor("eice", "uncertainty", uncertainty, conf.device)
     if unc.shape != conf.shape:
         raise ValueError(f"eice: uncertainty must have shape {tuple(conf.shape)}, got {tuple(unc.shape)}")
     if not bool(torch.isfinite(unc).all()):
         raise ValueError("eice: uncertainty must be finite, got NaN or infinity")
-    value = (unc.double() - conf.double()).abs().mean()
+    value = _mean("eice", (unc.double() - conf.double()).abs(), weights)
     return value.to(conf.dtype) if isinstance(confidence, torch.Tensor) else float(value)
 
 
-def coverage(lower: Array, upper: Array, target: Array) -> Scalar:
+def coverage(lower: Array, upper: Array, target: Array, *, weights: Array | None = None) -> Scalar:
     """Share of targets inside their closed interval [lower, upper].
 
     Args:
         lower: [n].
         upper: [n].
         target: [n].
+        weights: sample weights [n] >= 0, or None.
 
     Returns:
         In [0, 1]: a float for numpy input, a 0-dim tensor for torch input.
@@ -58,7 +61,13 @@ def coverage(lower: Array, upper: Array, target: Array) -> Scalar:
         raise ValueError("coverage: target must not be NaN")
     if not bool((low <= high).all()):  # also catches NaN
         raise ValueError("coverage: upper must not be below lower, got an interval that is upside down or NaN")
-    value = ((low <= aim) & (aim <= high)).double().mean()
+    value = _mean("coverage", ((low <= aim) & (aim <= high)).double(), weights)
     if not isinstance(lower, torch.Tensor):
         return float(value)
     return value.to(low.dtype if low.is_floating_point() else torch.get_default_dtype())
+
+
+def _mean(function: str, values: torch.Tensor, weights: Array | None) -> torch.Tensor:
+    """Weighted mean over samples, then the mean over labels if there are several."""
+    w = as_weights(function, weights, len(values), values.device)
+    return values.mean() if w is None else (w / w.sum() @ values).mean()

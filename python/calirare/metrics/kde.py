@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -27,6 +28,7 @@ def kde_calibration_error(
     kind: Kind = "canonical",
     norm: float = 1,
     bandwidth: float | None = None,
+    weights: Array | None = None,
 ) -> Scalar:
     """L_p calibration error with E[y | f] estimated by kernels (Popordanoska, Sayer and Blaschko 2022).
 
@@ -41,6 +43,7 @@ def kde_calibration_error(
             "confidence" is the error of the predicted class's probability.
         norm: p >= 1, finite.
         bandwidth: h > 0; None takes `kde_bandwidth` of what is compared.
+        weights: sample weights [n] >= 0 of the kernels and of the mean, or None; at least two must be positive.
 
     Returns:
         The error >= 0: a float for numpy input, a 0-dim tensor for torch input. Differentiable in the probabilities, in
@@ -59,10 +62,12 @@ def kde_calibration_error(
         raise ValueError(f"{name}: norm must be finite, got inf")
     if bandwidth is not None:
         _check_bandwidth(name, bandwidth)
-    data = read(name, probabilities, labels)
+    data = _weighted_rows(read(name, probabilities, labels, weights))
     if len(data.probabilities) < 2:
-        raise ValueError(f"{name}: probabilities must have at least 2 rows, got 1")
-    errors = [_error(points, target, norm, bandwidth) for points, target in _comparisons(name, data, kind)]
+        of = "" if weights is None else " of positive weight"
+        raise ValueError(f"{name}: probabilities must have at least 2 rows{of}, got 1")
+    pairs = _comparisons(name, data, kind)
+    errors = [_error(points, target, data.weights, norm, bandwidth) for points, target in pairs]
     return data.result(torch.stack(errors).mean())
 
 
@@ -115,22 +120,34 @@ def _comparisons(function: str, data: Predictions, kind: Kind) -> list[tuple[tor
     raise ValueError(f"{function}: kind must be 'canonical', 'classwise' or 'confidence', got {kind!r}")
 
 
+def _weighted_rows(data: Predictions) -> Predictions:
+    """Leaves out rows of weight 0, which no kernel should see."""
+    if data.weights is None or bool((data.weights > 0).all()):
+        return data
+    kept = data.weights > 0
+    return replace(data, probabilities=data.probabilities[kept], labels=data.labels[kept], weights=data.weights[kept])
+
+
 def _on_simplex(x: torch.Tensor) -> torch.Tensor:
     x = x.double()
     return torch.stack((x, 1 - x), 1) if x.ndim == 1 else x
 
 
-def _error(points: torch.Tensor, target: torch.Tensor, norm: float, bandwidth: float | None) -> torch.Tensor:
+def _error(
+    points: torch.Tensor, target: torch.Tensor, weights: torch.Tensor | None, norm: float, bandwidth: float | None
+) -> torch.Tensor:
     if bandwidth is None:
         bandwidth = _likeliest(points.detach(), CANDIDATES, MAX_POINTS)
+    if weights is None:
+        weights = points.new_ones(len(points))
     total = points.new_zeros(())
     for start in range(0, len(points), ROWS):
         rows = slice(start, start + ROWS)
         # Only ratios of kernels matter: a softmax never underflows.
-        expected = torch.softmax(_log_kernel(points, rows, bandwidth), dim=1) @ target
+        expected = torch.softmax(_log_kernel(points, rows, bandwidth) + weights.log(), dim=1) @ target
         gap = (expected - points[rows, : target.shape[1]]).abs()
-        total = total + (gap**norm).sum()
-    return (total / len(points)) ** (1 / norm)
+        total = total + weights[rows] @ (gap**norm).sum(1)
+    return (total / weights.sum()) ** (1 / norm)
 
 
 def _log_kernel(points: torch.Tensor, rows: slice, bandwidth: float) -> torch.Tensor:

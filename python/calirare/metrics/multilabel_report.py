@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ._inputs import Array, as_scores, read
+from .ace import macro_ace
 from .ece import classwise_ece, ece, mce
 from .proper_scores import brier, nll
-from .resampling import noise_floor
+from .resampling import macro_ace_noise_floor, noise_floor
 
 
 def multilabel_report(
@@ -30,8 +31,8 @@ def multilabel_report(
         weights: sample weights [n] >= 0, or None.
 
     Returns:
-        Plain floats: hamming_loss, subset_accuracy, ece, mce, classwise_ece, classwise_ece_noise_floor, nll, brier. The
-        calibration errors are means over labels.
+        Plain floats: hamming_loss, subset_accuracy, macro_ace, macro_ace_noise_floor, ece, mce, classwise_ece,
+        classwise_ece_noise_floor, nll, brier. The calibration errors are means over labels.
 
     Raises:
         TypeError: dtype is wrong.
@@ -50,6 +51,8 @@ def multilabel_report(
     values: dict[str, Any] = {
         "hamming_loss": data.mean(wrong.double()),
         "subset_accuracy": data.mean((~wrong.any(1)).double()),
+        "macro_ace": macro_ace(p, y, weights=w),
+        "macro_ace_noise_floor": macro_ace_noise_floor(p, y, n_draws=n_draws, seed=seed, weights=w).mean,
         "ece": ece(p, y, n_bins, weights=w),
         "mce": mce(p, y, n_bins, weights=w),
         "classwise_ece": classwise_ece(p, y, n_bins, weights=w),

@@ -7,8 +7,15 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ._inputs import Array, Metric, as_scores, check_count, check_rows, read, to_tensor
-from ._predictions import Predictions, class_members, confidence_and_correct, present_classes, refuse_multilabel
+from ._inputs import Array, Metric, as_scores, as_weights, check_count, check_rows, read, to_tensor
+from ._predictions import (
+    Predictions,
+    class_members,
+    class_task,
+    confidence_and_correct,
+    present_classes,
+    single_label_tasks,
+)
 from .binning import equal_frequency_bins
 
 
@@ -33,6 +40,7 @@ def noise_floor(
     n_draws: int = 200,
     seed: int = 0,
     multilabel: bool = False,
+    weights: Array | None = None,
 ) -> NoiseFloor:
     """What `metric` reads when the probabilities are exactly right: labels are drawn from them, again and again.
 
@@ -46,6 +54,7 @@ def noise_floor(
         n_draws: number of draws.
         seed: seed of the draws; the same seed gives the same floor on any device.
         multilabel: draw each column of [n, K] on its own.
+        weights: sample weights [n] >= 0, which the metric then gets as `weights=`, or None.
 
     Returns:
         Mean and standard deviation of the metric over draws.
@@ -62,6 +71,7 @@ def noise_floor(
         edges = p.detach().double().cumsum(1)[:, :-1].cpu().numpy()
     else:
         edges = 1 - p.detach().double().cpu().numpy()
+    given = {} if weights is None else {"weights": weights}
     rng = np.random.default_rng(seed)
     values = np.empty(n_draws)
     for draw in range(n_draws):
@@ -69,7 +79,7 @@ def noise_floor(
             labels = (rng.random(len(edges))[:, None] >= edges).sum(1)
         else:
             labels = (rng.random(edges.shape) >= edges).astype(np.int64)
-        values[draw] = float(metric(probabilities, torch.from_numpy(labels).to(p.device)))
+        values[draw] = float(metric(probabilities, torch.from_numpy(labels).to(p.device), **given))
     return _floor(values)
 
 
@@ -103,11 +113,11 @@ def class_ace_noise_floor(
 
     Raises:
         TypeError: dtype is wrong.
-        ValueError: shape or range is wrong, the task is multi-label, or no sample has class `cls`.
+        ValueError: shape or range is wrong, or no sample has class `cls`.
     """
     name = "class_ace_noise_floor"
     _check_floor(name, n_bins, n_draws)
-    data = refuse_multilabel(name, read(name, probabilities, labels, weights))
+    data, cls = class_task(name, read(name, probabilities, labels, weights), cls)
     return _floor(_class_draws(name, data, cls, n_bins, n_draws, np.random.default_rng(seed)))
 
 
@@ -135,13 +145,17 @@ def macro_ace_noise_floor(
 
     Raises:
         TypeError: dtype is wrong.
-        ValueError: shape or range is wrong, or the task is multi-label.
+        ValueError: shape or range is wrong.
     """
     name = "macro_ace_noise_floor"
     _check_floor(name, n_bins, n_draws)
-    data = refuse_multilabel(name, read(name, probabilities, labels, weights))
+    data = read(name, probabilities, labels, weights)
     rng = np.random.default_rng(seed)
-    return _floor(np.mean([_class_draws(name, data, c, n_bins, n_draws, rng) for c in present_classes(data)], axis=0))
+    tasks = [
+        np.mean([_class_draws(name, task, c, n_bins, n_draws, rng) for c in present_classes(task)], axis=0)
+        for task in single_label_tasks(data)
+    ]
+    return _floor(np.mean(tasks, axis=0))
 
 
 def bootstrap_interval(
@@ -153,6 +167,7 @@ def bootstrap_interval(
     n_draws: int = 1000,
     seed: int = 0,
     stratify: bool = False,
+    weights: Array | None = None,
 ) -> Interval:
     """Percentile bootstrap interval of a measure: samples are drawn with replacement.
 
@@ -168,6 +183,8 @@ def bootstrap_interval(
         seed: seed of the draws; the same seed gives the same interval on any device.
         stratify: keep the number of samples of every class (labels must be [n]); needed where a measure is not defined
             without one of the classes and that class is very small.
+        weights: sample weights [n] >= 0, drawn along with their samples and given to the metric as `weights=`, or
+            None. Samples of weight 0 are never drawn.
 
     Returns:
         The (1 - level)/2 and (1 + level)/2 quantiles over draws.
@@ -186,16 +203,19 @@ def bootstrap_interval(
         raise ValueError(f"{name}: labels must have as many rows as probabilities, got {len(y)} and {len(p)}")
     if stratify and y.ndim != 1:
         raise ValueError(f"{name}: labels must be [n] to be stratified, got shape {tuple(y.shape)}")
-    groups = [np.arange(len(p))]
+    w = as_weights(name, weights, len(p), p.device)
+    rows = np.arange(len(p)) if w is None else np.flatnonzero(w.cpu().numpy() > 0)
+    groups = [rows]
     if stratify:
-        host = y.cpu().numpy()
-        groups = [np.flatnonzero(host == c) for c in np.unique(host)]
+        host = y.cpu().numpy()[rows]
+        groups = [rows[host == c] for c in np.unique(host)]
     rng = np.random.default_rng(seed)
     values = np.empty(n_draws)
     for draw in range(n_draws):
         chosen = np.concatenate([members[rng.integers(len(members), size=len(members))] for members in groups])
         index = torch.from_numpy(chosen).to(p.device)
-        values[draw] = float(metric(p[index], y[index]))
+        given = {} if w is None else {"weights": w[index]}
+        values[draw] = float(metric(p[index], y[index], **given))
     lower, upper = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(lower), float(upper))
 

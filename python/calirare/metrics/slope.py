@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 
 from calirare.errors import NotConvergedError
 
-from ._inputs import Array, read_scores
+from ._inputs import Array, read, read_scores
 from ._predictions import Predictions
+
+# Newton decrement (twice the loss still to gain) below which steps need no line search.
+CLOSE = 1e-12
 
 
 class CalibrationLine(NamedTuple):
@@ -66,6 +70,37 @@ def calibration_line(scores: Array, outcomes: Array, *, weights: Array | None = 
     return CalibrationLine(slope=float(full[1]), intercept=float(full[0]), in_the_large=float(large[0]))
 
 
+def calibration_lines(
+    probabilities: Array, labels: Array, *, weights: Array | None = None
+) -> tuple[CalibrationLine, ...]:
+    """Calibration slope and intercept of every class, against the rest, or of every label.
+
+    Args:
+        probabilities: [n, C] with rows that sum to one, [n] = P(class 1) (one line), or [n, K] of labels.
+        labels: int [n], or [n, K] of 0 and 1 for multi-label.
+        weights: sample weights [n] >= 0, or None.
+
+    Returns:
+        One line per class or label.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: shape or range is wrong, or a class has no line (see `calibration_line`); the message names it.
+        NotConvergedError: as for `calibration_line`.
+    """
+    data = read("calibration_lines", probabilities, labels, weights)
+    if data.kind == "binary":
+        return (calibration_line(data.probabilities, data.labels, weights=data.weights),)
+    lines, outcomes = [], data.one_hot()
+    for k in range(data.n_classes):
+        try:
+            lines.append(calibration_line(data.probabilities[:, k], outcomes[:, k], weights=data.weights))
+        except (ValueError, NotConvergedError) as error:
+            what = "label" if data.kind == "multilabel" else "class"
+            raise type(error)(f"calibration_lines: {what} {k}: {error}") from error
+    return tuple(lines)
+
+
 def _newton(data: Predictions, design: torch.Tensor, y: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
     """Logistic regression by Newton's method, halving steps that do not lower the loss."""
 
@@ -75,6 +110,7 @@ def _newton(data: Predictions, design: torch.Tensor, y: torch.Tensor, offset: to
 
     share = torch.full_like(y, 1 / len(y)) if data.weights is None else data.weights / data.weights.sum()
     beta = design.new_zeros(design.shape[1])
+    last = math.inf
     for _ in range(100):
         p = torch.sigmoid(offset + design @ beta)
         gradient = design.T @ (share * (p - y))
@@ -86,6 +122,12 @@ def _newton(data: Predictions, design: torch.Tensor, y: torch.Tensor, offset: to
         decrement = float(gradient @ step)
         if decrement <= 1e-24:
             return beta
+        if decrement <= CLOSE:
+            # The loss cannot tell points so close to the minimum apart: full steps, as long as they shorten.
+            if decrement >= last:
+                return beta
+            beta, last = beta - step, decrement
+            continue
         before, size = loss(beta), 1.0
         while size > 1e-10 and not bool(loss(beta - size * step) < before):
             size /= 2

@@ -8,18 +8,25 @@ from pathlib import Path
 
 import numpy as np
 
-from calirare.errors import InputError
+from calirare.errors import InputError, NotConvergedError
 
 from . import _table_columns as read
+from .ace import ace
+from .debiased import debiased_ece
+from .decomposition import sharpness
 from .ece import class_statistics, confidence_statistics
+from .kde import kde_calibration_error
 from .multilabel_report import multilabel_report
 from .report import calibration_report
+from .slope import calibration_line
 from .smooth import smooth_ece
 
 # Below this many samples a bin's accuracy can be off by .3 through chance alone.
 SMALL_BIN = 10
 # Class diagrams beyond this many cannot be read; the picture then shows the first ones and says so.
 MAX_CLASS_PANELS = 12
+# The kernel estimate takes time in proportion to the square of the rows: a second at so many.
+MAX_KDE_ROWS = 5000
 
 
 @dataclass(frozen=True)
@@ -99,8 +106,9 @@ def evaluate_table(
         seed: seed of the noise floors.
 
     Returns:
-        The numbers of `calibration_report` and smooth_ece (of `multilabel_report` if several label columns were named),
-        notes and files.
+        The numbers of `calibration_report` (of `multilabel_report` if several label columns were named), further errors
+        (ace, debiased_ece, smooth_ece, kde_ece of up to `MAX_KDE_ROWS` rows, sharpness) and, for one label column,
+        slope and intercept of the rare class; notes and files.
 
     Raises:
         InputError: the file or what is in it cannot be used; the sentence says where and how to mend it.
@@ -112,13 +120,22 @@ def evaluate_table(
     settings = {"n_bins": n_bins, "n_draws": n_draws, "seed": seed}
     values = _measure(table, table.probabilities, settings)
     earlier = None if table.before is None else _measure(table, table.before, settings)
+    notes = small_sample_notes(table, n_bins)
+    try:
+        line = _line(table, table.probabilities)
+        line_before = {} if table.before is None else _line(table, table.before)
+    except (ValueError, NotConvergedError) as error:
+        notes.append(f"no calibration slope ({error})")
+    else:
+        values |= line
+        earlier = None if earlier is None else earlier | line_before
     files: list[Path] = []
     if out is not None:
         content = values if earlier is None else {"before": earlier, "after": values}
         files.append(Path(out) / "metrics.json")
         files[0].write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         files += _draw(table, columns, Path(out), n_bins)
-    return TableReport(values, earlier, small_sample_notes(table, n_bins), files)
+    return TableReport(values, earlier, notes, files)
 
 
 def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
@@ -186,10 +203,30 @@ def small_sample_notes(table: Table, n_bins: int = 15) -> list[str]:
 def _measure(table: Table, p: np.ndarray, settings: dict[str, int]) -> dict[str, float]:
     n_bins, n_draws, seed = settings["n_bins"], settings["n_draws"], settings["seed"]
     y, w = table.labels, table.weights
-    if y.ndim == 2:
-        return multilabel_report(p, y, n_bins=n_bins, n_draws=n_draws, seed=seed, weights=w)
-    report = calibration_report(p, y, minority=table.minority, n_bins=n_bins, n_draws=n_draws, seed=seed, weights=w)
-    return {**report, "smooth_ece": float(smooth_ece(p, y, weights=w))}
+    several = y.ndim == 2
+    if several:
+        report = multilabel_report(p, y, n_bins=n_bins, n_draws=n_draws, seed=seed, weights=w)
+    else:
+        report = calibration_report(p, y, minority=table.minority, n_bins=n_bins, n_draws=n_draws, seed=seed, weights=w)
+    more = {
+        "ace": ace(p, y, weights=w),
+        "debiased_ece": debiased_ece(p, y, n_bins, weights=w),
+        "smooth_ece": smooth_ece(p, y, weights=w),
+        "sharpness": sharpness(p, multilabel=several, weights=w),
+    }
+    counted = len(y) if w is None else int((w > 0).sum())
+    if counted >= 2 and counted**2 * (p.shape[1] if several else 1) <= MAX_KDE_ROWS**2:
+        more["kde_ece"] = kde_calibration_error(p, y, kind="confidence", weights=w)
+    return report | {name: float(value) for name, value in more.items()}
+
+
+def _line(table: Table, p: np.ndarray) -> dict[str, float]:
+    """Slope and intercept of the rare class; nothing for several labels."""
+    if table.labels.ndim == 2:
+        return {}
+    scores = p if p.ndim == 1 else p[:, table.minority]
+    line = calibration_line(scores, table.labels == table.minority, weights=table.weights)
+    return {"calibration_slope": line.slope, "calibration_intercept": line.intercept}
 
 
 def _draw(table: Table, columns: TableColumns, out: Path, n_bins: int) -> list[Path]:

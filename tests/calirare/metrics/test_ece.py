@@ -242,5 +242,5 @@ def test_bad_settings_are_named():
         metrics.class_ace(p, y, 1)
     with pytest.raises(ValueError, match=r"cls must lie in 0\.\.1"):
         metrics.class_ace(p, y, 2)
-    with pytest.raises(ValueError, match="one class per sample"):
-        metrics.macro_ace(np.array([[0.2, 0.3]]), np.array([[0, 1]]))
+    with pytest.raises(ValueError, match=r"cls must lie in 0\.\.1, got 2"):
+        metrics.class_ace(np.array([[0.2, 0.3]]), np.array([[0, 1]]), 2)

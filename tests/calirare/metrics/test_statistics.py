@@ -46,6 +46,8 @@ def test_different_bins_do_not_add_up():
 def test_all_reduce_needs_processes():
     with pytest.raises(RuntimeError, match="must be initialised"):
         metrics.confidence_statistics([0.2], [0]).all_reduce()
+    with pytest.raises(RuntimeError, match=r"gather: torch\.distributed must be initialised"):
+        metrics.gather([0.2])
 
 
 def _process(rank: int, path: str, p: np.ndarray, y: np.ndarray, results) -> None:
@@ -55,6 +57,14 @@ def _process(rank: int, path: str, p: np.ndarray, y: np.ndarray, results) -> Non
         mine = slice(0, 300) if rank == 0 else slice(300, None)
         local = metrics.confidence_statistics(torch.from_numpy(p[mine]), torch.from_numpy(y[mine]))
         results[rank] = (float(local.error()[0]), local.all_reduce().sums.numpy())
+        gathered = metrics.gather(p[mine], torch.from_numpy(y[mine]), y[mine] == 0)
+        empty = metrics.gather(y[:0] if rank == 0 else y[:3])[0]
+        messages = []
+        for arrays in ((p[mine, : 2 + rank],), (p[:2], y[: 2 + rank]), (3.0,)):
+            with pytest.raises(ValueError, match="gather: arrays must") as caught:
+                metrics.gather(*arrays)
+            messages.append(str(caught.value))
+        results[f"gathered {rank}"] = [part.numpy() for part in (*gathered, empty)], messages
     finally:
         torch.distributed.destroy_process_group()
 
@@ -75,6 +85,16 @@ def test_two_processes_get_the_whole(tmp_path, within_rounding):
             worker.join(120)
         assert [worker.exitcode for worker in workers] == [0, 0]
         (local_0, sums_0), (local_1, sums_1) = results[0], results[1]
+        for rank in range(2):
+            parts, messages = results[f"gathered {rank}"]
+            assert [part.dtype for part in parts] == [np.float64, np.int64, np.bool_, np.int64]
+            for part, whole in zip(parts, (p, y, y == 0, y[:3]), strict=True):
+                assert np.array_equal(part, whole)
+            # Rows in order of rank: measures whose parts do not add up are those of the whole, to the bit.
+            for measure in (metrics.macro_ace, metrics.ace, metrics.smooth_ece, metrics.nll):
+                assert measure(*parts[:2]) == measure(p, y)
+            assert "alike on every process" in messages[0]
+            assert "got [2, 3] on process 1" in messages[1]
     assert np.array_equal(sums_0, sums_1)
     whole = metrics.confidence_statistics(p, y)
     within_rounding(sums_0, whole.sums.numpy(), terms=len(y))

@@ -35,7 +35,14 @@ def test_same_numbers_as_the_library(frame, tmp_path, suffix):
     report = evaluate_table(path, n_draws=20)
     expected = metrics.calibration_report(frame["p"].to_numpy(), frame["y"].to_numpy(), n_draws=20)
     assert {key: report.values[key] for key in expected} == expected
-    assert report.values["smooth_ece"] == metrics.smooth_ece(frame["p"].to_numpy(), frame["y"].to_numpy())
+    p, y = frame["p"].to_numpy(), frame["y"].to_numpy()
+    for name in ("smooth_ece", "ace", "debiased_ece"):
+        assert report.values[name] == getattr(metrics, name)(p, y)
+    assert report.values["sharpness"] == metrics.sharpness(p)
+    assert report.values["kde_ece"] == metrics.kde_calibration_error(p, y, kind="confidence")
+    line = metrics.calibration_line(p, y)
+    assert report.values["calibration_slope"] == line.slope
+    assert report.values["calibration_intercept"] == line.intercept
     assert report.before is None
     assert report.files == []
 
@@ -63,6 +70,7 @@ def test_several_classes(frame, tmp_path):
     report = evaluate_table(path, TableColumns(probabilities=("p0", "p"), minority=0), out=tmp_path, n_draws=5)
     y, p = frame["y"].to_numpy(), frame[["p0", "p"]].to_numpy()
     assert report.values["ace_minority"] == metrics.class_ace(p, y, 0)
+    assert report.values["calibration_slope"] == metrics.calibration_line(p[:, 0], y == 0).slope
 
 
 def test_several_labels(frame, tmp_path):
@@ -75,6 +83,8 @@ def test_several_labels(frame, tmp_path):
     assert report.values["hamming_loss"] == pytest.approx(((p > 0.5) != y).mean(), rel=1e-12, abs=0)
     assert report.values["subset_accuracy"] == pytest.approx(((p > 0.5) == y).all(1).mean(), rel=1e-12, abs=0)
     assert report.values["classwise_ece"] == metrics.classwise_ece(p, y)
+    assert report.values["macro_ace"] == metrics.macro_ace(p, y)
+    assert "calibration_slope" not in report.values
     assert [file.name for file in report.files] == ["metrics.json", "classes.png"]
 
 
@@ -86,6 +96,16 @@ def test_labels_may_be_names_or_numbers(tmp_path, values, minority):
     path = tmp_path / "preds.csv"
     pd.DataFrame({"y": values * 2, "p": [0.9, 0.1, 0.8, 0.2]}).to_csv(path, index=False)
     assert load_table(path, TableColumns(minority=minority)).labels.tolist() == [1, 0, 1, 0]
+
+
+def test_no_slope_is_a_note_and_large_tables_have_no_kernels(tmp_path, monkeypatch):
+    path = tmp_path / "preds.csv"
+    pd.DataFrame({"y": [0, 0, 1, 1], "p": [0.1, 0.2, 0.8, 0.9], "q": [0.4, 0.6, 0.5, 0.3]}).to_csv(path, index=False)
+    monkeypatch.setattr("calirare.metrics.table.MAX_KDE_ROWS", 3)
+    report = evaluate_table(path, TableColumns(before=("q",)), n_draws=2)
+    assert list(report.values) == list(report.before)
+    assert not {"calibration_slope", "kde_ece"} & set(report.values)
+    assert any(note.startswith("no calibration slope") and "separate" in note for note in report.notes)
 
 
 def complaint(tmp_path, frame, **columns) -> str:
