@@ -1,61 +1,102 @@
+// Vectors are passed between functions that are always inlined: how they would be passed otherwise does not matter.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 #include "../ops/jackknife_interval.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "../core/jackknife_interval_element.h"
+#include "lanes.h"
 
 namespace calirare {
 namespace {
 
-constexpr int64_t kMostKept = 64;  // order statistics found by insertion; beyond it a selection is faster
+// Both order statistics of one end for each node of a tile, as keys and places.
+template <typename T>
+struct TileEnd {
+  typename Lanes<T>::Bits low, high, low_place, high_place, has_nan;
+};
 
-// The order statistics at rank.low and rank.high counted from the nearer end: the `count` best samples, best first, are
-// kept in `work`; most samples are passed over after one comparison. ranked_less is a total order, so ties do not
-// matter.
-template <typename T, typename Better>
-void keep_best(const T* scores, const T* residuals, int64_t m, int side, int64_t count, Better better,
-               Ranked<T>* work) {
-  int64_t kept = 0;
-  for (int64_t i = 0; i < m; ++i) {
-    const Ranked<T> sample{interval_sample(scores[i], residuals[i], side), int32_t(i)};
-    if (kept == count && !better(sample, work[kept - 1])) continue;
-    int64_t at = kept == count ? kept - 1 : kept++;
-    for (; at > 0 && better(sample, work[at - 1]); --at) work[at] = work[at - 1];
-    work[at] = sample;
-  }
+// `order_key` of every lane.
+template <typename T>
+CALIRARE_INLINE typename Lanes<T>::Bits tile_keys(typename Lanes<T>::Pack x) {
+  using Bits = typename Lanes<T>::Bits;
+  constexpr int kSign = 8 * sizeof(T) - 1;
+  Bits bits;
+  memcpy(&bits, &x, sizeof bits);
+  const Bits negative = Bits{} - (bits >> kSign), top = (Bits{} + 1) << kSign;
+  return (bits ^ (negative | top)) | Bits(x != x);
 }
 
-template <typename T>
-void near_end(const T* scores, const T* residuals, int64_t m, int side, QuantileRank rank, std::vector<Ranked<T>>& work,
-              T* end, int32_t* places) {
-  bool has_nan = false;
-  for (int64_t i = 0; i < m; ++i) {
-    const T sample = interval_sample(scores[i], residuals[i], side);
-    has_nan |= sample != sample;
-  }
-  const bool from_top = m - rank.low < rank.high + 1;
-  const int64_t low = from_top ? m - 1 - rank.low : rank.low, high = from_top ? m - 1 - rank.high : rank.high;
-  const auto after = [](Ranked<T> a, Ranked<T> b) { return ranked_less(b, a); };
-  if (from_top) {
-    keep_best(scores, residuals, m, side, low + 1, after, work.data());
-  } else {
-    keep_best(scores, residuals, m, side, high + 1, ranked_less<T>, work.data());
-  }
-  *end = interpolate(work[low].value, work[high].value, rank.fraction, has_nan);
-  places[0] = work[low].place;
-  places[1] = work[high].place;
+// How many of the kept keys come before `key`, and so which of its equals is at place `at` of the sorted samples.
+template <typename Bits>
+CALIRARE_INLINE Bits wanted_equal(const Bits* best, int64_t at, Bits key) {
+  Bits wanted = Bits{} + uint32_t(at);
+  for (int64_t j = 0; j < at; ++j) wanted += Bits(best[j] < key);
+  return wanted;
 }
 
-// One end of one node's interval. `work` is overwritten.
+// `scores` holds a tile, [m, lanes]. The `kept.count` best keys are found by insertion, all lanes at once, and then
+// their places: equal samples are ranked by place, from the top backwards.
 template <typename T>
-void interval_end(const T* scores, const T* residuals, int64_t m, int side, QuantileRank rank,
+CALIRARE_INLINE void tile_end(const T* scores, const T* residuals, int64_t m, int side, QuantileRank rank,
+                              TileEnd<T>* end) {
+  using Pack = typename Lanes<T>::Pack;
+  using Bits = typename Lanes<T>::Bits;
+  const Kept kept = kept_of(rank, m);
+  const Bits flip = kept.from_top ? ~Bits{} : Bits{};
+  Bits best[kMostKept], has_nan{};
+  for (int64_t j = 0; j < kept.count; ++j) best[j] = ~Bits{};
+  for (int64_t i = 0; i < m; ++i) {
+    Pack sample;
+    memcpy(&sample, scores + i * kLanes<T>, sizeof sample);
+    sample = side == 0 ? sample - residuals[i] : sample + residuals[i];  // interval_sample
+    has_nan |= Bits(sample != sample);
+    Bits key = tile_keys<T>(sample) ^ flip;
+    for (int64_t j = 0; j < kept.count; ++j) {
+      const Bits old = best[j];
+      const auto smaller = key < old;
+      best[j] = smaller ? key : old;
+      key = smaller ? old : key;
+    }
+  }
+  const int64_t low_at = kept.from_top ? m - 1 - rank.low : rank.low;
+  const int64_t high_at = kept.from_top ? m - 1 - rank.high : rank.high;
+  const Bits low = best[low_at], high = best[high_at];
+  const Bits low_wanted = wanted_equal(best, low_at, low), high_wanted = wanted_equal(best, high_at, high);
+  Bits low_seen{}, high_seen{}, low_place{}, high_place{};
+  for (int64_t k = 0; k < m; ++k) {
+    const int64_t i = kept.from_top ? m - 1 - k : k;
+    Pack sample;
+    memcpy(&sample, scores + i * kLanes<T>, sizeof sample);
+    sample = side == 0 ? sample - residuals[i] : sample + residuals[i];
+    const Bits key = tile_keys<T>(sample) ^ flip, place = Bits{} + uint32_t(i);
+    const Bits is_low = Bits(key == low), is_high = Bits(key == high);
+    low_place |= is_low & Bits(low_seen == low_wanted) & place;
+    high_place |= is_high & Bits(high_seen == high_wanted) & place;
+    low_seen -= is_low;
+    high_seen -= is_high;
+  }
+  *end = {low ^ flip, high ^ flip, low_place, high_place, has_nan};
+}
+
+CALIRARE_CLONES void tile_end_f32(const float* scores, const float* residuals, int64_t m, int side, QuantileRank rank,
+                                  TileEnd<float>* end) {
+  tile_end(scores, residuals, m, side, rank, end);
+}
+CALIRARE_CLONES void tile_end_f64(const double* scores, const double* residuals, int64_t m, int side, QuantileRank rank,
+                                  TileEnd<double>* end) {
+  tile_end(scores, residuals, m, side, rank, end);
+}
+
+// One end of one node's interval, its order statistics far from both ends. `work` is overwritten.
+template <typename T>
+void selected_end(const T* scores, const T* residuals, int64_t m, int side, QuantileRank rank,
                   std::vector<Ranked<T>>& work, T* end, int32_t* places) {
-  if (std::min(rank.high + 1, m - rank.low) <= kMostKept) {
-    near_end(scores, residuals, m, side, rank, work, end, places);
-    return;
-  }
   bool has_nan = false;
+  work.resize(m);
   for (int64_t i = 0; i < m; ++i) {
     const T sample = interval_sample(scores[i], residuals[i], side);
     has_nan |= sample != sample;
@@ -69,18 +110,38 @@ void interval_end(const T* scores, const T* residuals, int64_t m, int side, Quan
   places[1] = high->place;
 }
 
-template <typename T>
+template <typename T, typename End>
 void intervals(const Parallel& parallel, MatrixView<const T> scores, const T* residuals, const double q[2], T* ends,
-               int32_t* places) {
-  const int64_t m = scores.n_cols;
-  if (scores.n_rows == 0 || m == 0) return;
+               int32_t* places, End tile_end) {
+  const int64_t n = scores.n_rows, m = scores.n_cols;
+  if (n == 0 || m == 0) return;
   const QuantileRank rank[2] = {quantile_rank(m, q[0]), quantile_rank(m, q[1])};
-  parallel.run(scores.n_rows, [&](int64_t first, int64_t last) {
-    std::vector<Ranked<T>> work(m);
-    for (int64_t v = first; v < last; ++v) {
+  parallel.run((n + kLanes<T> - 1) / kLanes<T>, [&](int64_t first, int64_t last) {
+    std::vector<T> tile(kLanes<T> * m);
+    std::vector<Ranked<T>> work;
+    TileEnd<T> found;
+    for (int64_t start = first * kLanes<T>; start < std::min(n, last * kLanes<T>); start += kLanes<T>) {
+      const int64_t lanes = std::min(kLanes<T>, n - start);
+      for (int64_t l = 0; l < kLanes<T>; ++l) {
+        const T* row = scores.data + (start + std::min(l, lanes - 1)) * scores.stride;  // the last row fills the tile
+        for (int64_t i = 0; i < m; ++i) tile[i * kLanes<T> + l] = row[i];
+      }
       for (int side = 0; side < 2; ++side) {
-        interval_end(scores.data + v * scores.stride, residuals, m, side, rank[side], work, ends + 2 * v + side,
-                     places + 4 * v + 2 * side);
+        const bool near = kept_of(rank[side], m).count <= kMostKept;
+        if (near) tile_end(tile.data(), residuals, m, side, rank[side], &found);
+        for (int64_t l = 0; l < lanes; ++l) {
+          const int64_t v = start + l;
+          T* end = ends + 2 * v + side;
+          int32_t* place = places + 4 * v + 2 * side;
+          if (!near) {
+            selected_end(scores.data + v * scores.stride, residuals, m, side, rank[side], work, end, place);
+            continue;
+          }
+          *end = interpolate(number_of(found.low[l]), number_of(found.high[l]), rank[side].fraction,
+                             found.has_nan[l] != 0);
+          place[0] = int32_t(found.low_place[l]);
+          place[1] = int32_t(found.high_place[l]);
+        }
       }
     }
   });
@@ -90,12 +151,12 @@ void intervals(const Parallel& parallel, MatrixView<const T> scores, const T* re
 
 void jackknife_interval_cpu(const Parallel& parallel, MatrixView<const float> scores, const float* residuals,
                             const double q[2], float* ends, int32_t* places) {
-  intervals(parallel, scores, residuals, q, ends, places);
+  intervals(parallel, scores, residuals, q, ends, places, tile_end_f32);
 }
 
 void jackknife_interval_cpu(const Parallel& parallel, MatrixView<const double> scores, const double* residuals,
                             const double q[2], double* ends, int32_t* places) {
-  intervals(parallel, scores, residuals, q, ends, places);
+  intervals(parallel, scores, residuals, q, ends, places, tile_end_f64);
 }
 
 }  // namespace calirare

@@ -11,47 +11,13 @@
 #include "../core/jackknife_interval_element.h"
 #include "../ops/propagate.h"
 #include "balance.h"
+#include "lanes.h"
 
 namespace calirare {
 namespace {
 
 constexpr int64_t kPartsPerThread = 8;
-constexpr int64_t kMostKept = 64;  // order statistics kept by insertion; beyond it a selection per node is faster
-
-// A tile of nodes, one to a lane.
-template <typename T>
-struct Lanes;
-template <>
-struct Lanes<float> {
-  typedef float Pack __attribute__((vector_size(64)));
-  typedef uint32_t Bits __attribute__((vector_size(64)));
-};
-template <>
-struct Lanes<double> {
-  typedef double Pack __attribute__((vector_size(64)));
-  typedef uint64_t Bits __attribute__((vector_size(64)));
-};
-template <typename T>
-constexpr int64_t kLanes = 64 / sizeof(T);
-
-#if defined(__x86_64__)
-#define CALIRARE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CALIRARE_CLONES
-#endif
-#define CALIRARE_INLINE inline __attribute__((always_inline))
-
 const Parallel kAlone{1, [](int64_t size, const RangeBody& body) { body(0, size); }};
-
-// Where an end's order statistics are when counted from the nearer end of the sorted samples.
-struct Kept {
-  bool from_top;
-  int64_t count;  // samples to keep: the further of the two is number `count` from there
-};
-Kept kept_of(QuantileRank rank, int64_t m) {
-  const Kept bottom{false, rank.high + 1}, top{true, m - rank.low};
-  return bottom.count <= top.count ? bottom : top;
-}
 
 // Scores of a tile: scores[i] holds all nodes' for model i, from propagated changes moved[lane * m + i].
 template <typename T>

@@ -91,12 +91,12 @@ class EiceRegulariser:
         """Computes the leave-one-out changes at the network's present parameters (Algorithm 2, line 3)."""
         damping = self.trained.weight_decay if self.settings.damping is None else self.settings.damping
         tape = self.trained.tape()
-        if not fits(tape):
-            self.change = alo(tape, self.everywhere, damping)
-            return
         if self.change is None:
             self.products = known_products(tape.field, self.everywhere)
-        self.change = change_of_logits(tape, self.everywhere, damping, self.products)
+        if self.products is None and not fits(tape):
+            self.change = alo(tape, self.everywhere, damping)
+        else:
+            self.change = change_of_logits(tape, self.everywhere, damping, self.products)
 
     def __call__(self) -> EiceTerm:
         """Returns the term at the network's present parameters, differentiable; without dropout."""

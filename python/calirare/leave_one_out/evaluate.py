@@ -17,15 +17,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calirare.leave_one_out.alo import choose_form, loo_coefficients, own_change, primal_directions
+from calirare.leave_one_out.alo import along_kernel, choose_form, loo_coefficients, own_change, primal_directions
 from calirare.leave_one_out.change import LooChange
-from calirare.leave_one_out.ggn import difference_seeds, jacobian
+from calirare.leave_one_out.ggn import difference_seeds, jacobian, own_kernel
+from calirare.leave_one_out.gram import gram, inputs_gram
 from calirare_ext import (
     Csr,
     GcnTape,
     LooDirections,
     ReceptiveField,
-    inputs_products,
     loo_messages,
     message_interval,
     node_gradients,
@@ -66,7 +66,6 @@ def left_out(
     form: str = "auto",
     n_rows: int | None = None,
     leverage_corrected: bool = True,
-    products: Tensor | None = None,
 ) -> LeftOut:
     """Returns the left-out models of `alo` as directions: theta_-i - theta = J^T alpha_i.
 
@@ -80,7 +79,6 @@ def left_out(
         form: "primal" (p x p, for more labels than parameters), "dual" or "auto".
         n_rows: rows of `messages` to come; None: those of the tape.
         leverage_corrected: False gives the plain Gauss-Newton influence function.
-        products: `inputs_products` of the tape's inputs with themselves, where they are known.
 
     Returns:
         The models.
@@ -102,7 +100,7 @@ def left_out(
     multiplied = tape.n_parameters < below
     if not multiplied and isinstance(tape.field.inputs, Csr) and tape.logits.device.type == "cpu":
         directions, shift = _factored(tape)
-        kernel, form = _kernel_of_messages(tape, directions, shift, products), "factors"
+        kernel, form = _kernel_of_messages(tape, directions, shift), "factors"
     else:
         rows = jacobian(tape)
         kernel, form = rows @ rows.T, "directions" if multiplied else "jacobian"
@@ -199,11 +197,11 @@ def evaluate(
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """Products of sparse inputs, which stay the same while a network is trained.
+    """Products of the first layer's inputs, which stay the same while a network is trained (`gram.inputs_gram`).
 
     Attributes:
-        own: of the labelled nodes' rows with themselves.
-        there: of the evaluated rows with the labelled nodes'.
+        own: of the labelled nodes' rows with themselves, [r_R, r_R].
+        there: of the labelled nodes' rows with the evaluated ones, [r_R, r].
     """
 
     own: Tensor
@@ -211,18 +209,24 @@ class Products:
 
 
 def known_products(labelled: ReceptiveField, everywhere: ReceptiveField) -> Products | None:
-    """Returns what need not be computed again for other parameters; None where the inputs are dense or it is large."""
+    """Returns what need not be computed again for other parameters; None where it is large or would not help.
+
+    It helps with sparse inputs and two layers: then a product of inputs is most of the work.
+    """
     seen, inputs = labelled.inputs, everywhere.inputs
-    if not isinstance(seen, Csr) or not isinstance(inputs, Csr) or seen.values.device.type != "cpu":
+    if labelled.n_layers != 2 or not isinstance(seen, Csr) or not isinstance(inputs, Csr):
         return None
-    own, there = inputs_products(seen, seen), inputs_products(inputs, seen)
+    own, there = inputs_gram(seen, seen), inputs_gram(seen, inputs)
     return None if own is None or there is None else Products(own, there)
 
 
 def change_of_logits(
     tape: GcnTape, everywhere: ReceptiveField, damping: float, products: Products | None = None
 ) -> LooChange:
-    """Returns what `alo` returns, from the messages: the fastest way to every change for two layers and two classes.
+    """Returns what `alo` returns, the fastest way there is for two layers and two classes.
+
+    From the messages; or, where the products of the inputs are known, from the kernel (`gram`), then for any number
+    of classes.
 
     Args:
         tape: the network at the labelled nodes.
@@ -236,11 +240,13 @@ def change_of_logits(
     Raises:
         ValueError: the network or the damping does not fit.
     """
-    own = None if products is None else products.own
-    left = left_out(tape, damping, n_rows=everywhere.rows[0].numel(), products=own)
-    z = pre_activation(tape.layers, everywhere.inputs)
-    known = products.there if products is not None and left.form == "factors" else None
-    sent = loo_messages(everywhere.inputs, z, left.directions, products=known)
+    if products is not None:
+        kernel = own_kernel(tape, products.own)
+        alpha, leverage = loo_coefficients(tape, kernel, damping)
+        change = along_kernel(gram(tape, everywhere, products=products.there), alpha)
+        return LooChange(change, own_change(tape, kernel, alpha), leverage, damping)
+    left = left_out(tape, damping, n_rows=everywhere.rows[0].numel())
+    sent = messages(left, tape.layers, everywhere.inputs)
     change = propagate(everywhere.blocks[0], sent).add_(left.shift)
     return LooChange(change[:, None], left.own, left.leverage, damping)
 
@@ -274,10 +280,8 @@ def _factored(tape: GcnTape) -> tuple[LooDirections, Tensor]:
     return LooDirections(first, second.contiguous(), top[:, 1] - top[:, 0]), top.new_full((tape.n_nodes,), 2.0)
 
 
-def _kernel_of_messages(
-    tape: GcnTape, directions: LooDirections, shift: Tensor, products: Tensor | None = None
-) -> Tensor:
+def _kernel_of_messages(tape: GcnTape, directions: LooDirections, shift: Tensor) -> Tensor:
     """Returns K = J J^T at the labelled nodes, [m, m], from how their own messages change along their gradients."""
     inputs = tape.field.inputs
-    sent = loo_messages(inputs, pre_activation(tape.layers, inputs), directions, products=products)
+    sent = loo_messages(inputs, pre_activation(tape.layers, inputs), directions)
     return propagate(tape.field.blocks[0], sent) + shift

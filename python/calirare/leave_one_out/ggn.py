@@ -28,11 +28,11 @@ def jacobian(tape: GcnTape) -> Tensor:
     return node_gradients(tape, difference_seeds(tape)).dense()
 
 
-def own_kernel(tape: GcnTape) -> Tensor:
-    """Returns K = J J^T at the labelled nodes, [m (k - 1), m (k - 1)]."""
+def own_kernel(tape: GcnTape, products: Tensor | None = None) -> Tensor:
+    """Returns K = J J^T at the labelled nodes, [m (k - 1), m (k - 1)]; products as in `gram`."""
     size = tape.n_nodes * (tape.n_classes - 1)
     if len(tape.layers) <= 2:
-        return gram(tape, tape.field).reshape(size, size)
+        return gram(tape, tape.field, products=products).reshape(size, size)
     rows = jacobian(tape)
     return rows @ rows.T
 
