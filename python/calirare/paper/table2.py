@@ -107,15 +107,17 @@ def verdict_table(groups: dict[Key, dict[int, Cell]]) -> Table:
         row = [c.dataset, str(c.label_rate), str(c.n_seeds)]
         for measure in JUDGED:
             row += [f"{_number(c.ours[measure], measure)} / {_number(c.paper[measure], measure)}"]
-        rows.append([*row, "won" if not c.lost else "lost: " + ", ".join(c.lost)])
+        cells = groups[c.dataset, c.label_rate, "ours"].values()
+        by = [f"{m} by {abs(c.ours[m] - c.paper[m]):.4f} (std {summarise(cells, m).std:.4f})" for m in c.lost]
+        rows.append([*row, "lost: " + ", ".join(by) if by else "won"])
         data.append(
             {"dataset": c.dataset, "label_rate": c.label_rate, "ours": c.ours, "paper": c.paper, "lost": c.lost}
         )
     won = sum(not c.lost for c in comparisons)
     header = ["data set", "rate", "seeds", *[f"{m}: ours / paper" for m in JUDGED], "verdict"]
-    return Table(
-        f'Our default against the paper\'s "Ours": {won} of {len(comparisons)} cells won', header, rows, [], data
-    )
+    title = f'Our default against the paper\'s "Ours": {won} of {len(comparisons)} cells won'
+    notes = ["Means over seeds against the paper's single run, without allowance for noise; std: over our seeds."]
+    return Table(title, header, rows, notes, data)
 
 
 def bars_table(groups: dict[Key, dict[int, Cell]]) -> Table:
