@@ -1,4 +1,4 @@
-// What one sample says about a classifier's calibration: its confidence, whether it is right, and the confidence's bin.
+// What samples say about a classifier's calibration: their confidences, predictions, and the confidences' bins.
 #pragma once
 #include <cstdint>
 
@@ -7,39 +7,54 @@
 namespace calirare {
 
 template <typename T>
-struct ConfidenceRow {
-  T largest, smallest, sum;
+struct IndexOfSize;
+template <>
+struct IndexOfSize<float> {
+  using type = int32_t;
+};
+template <>
+struct IndexOfSize<double> {
+  using type = int64_t;
+};
 
-  CALIRARE_HD explicit ConfidenceRow(T first) : largest(first), smallest(first), sum(first) {}
-  CALIRARE_HD void add(T p) {
-    largest = p > largest ? p : largest;
-    smallest = p < smallest ? p : smallest;
-    sum += p;
-  }
-  // A NaN passes both comparisons of `add` by, but not the sum.
-  CALIRARE_HD bool is_distribution(T slack) const {
-    return smallest >= T(0) && largest <= T(1) && sum - T(1) <= slack && T(1) - sum <= slack;
-  }
+// kLanes rows at a time, class by class: rows are independent, the classes of one row are not.
+template <typename T, int kLanes>
+struct ConfidenceRows {
+  using Index = typename IndexOfSize<T>::type;  // as wide as T, so that both fill a register alike
+  T largest[kLanes], smallest[kLanes], sum[kLanes];
+  Index predicted[kLanes];
+
   // Of equally probable classes the first is predicted.
-  CALIRARE_HD bool predicts(const T* row, int64_t label) const {
-    if (row[label] != largest) return false;
-    // Two classes share the largest probability only if twice that is within the sum; rounding keeps the order.
-    if (T(2) * largest > sum) return true;
-    for (int64_t c = 0; c < label; ++c) {
-      if (row[c] == largest) return false;
+  CALIRARE_HD void read(const T* rows, int64_t stride, int64_t k) {
+    for (int l = 0; l < kLanes; ++l) {
+      largest[l] = smallest[l] = sum[l] = rows[l * stride];
+      predicted[l] = 0;
     }
-    return true;
+    for (int64_t c = 1; c < k; ++c) {
+#pragma omp simd
+      for (int l = 0; l < kLanes; ++l) {
+        const T p = rows[l * stride + c];
+        predicted[l] = p > largest[l] ? Index(c) : predicted[l];
+        largest[l] = p > largest[l] ? p : largest[l];
+        smallest[l] = p < smallest[l] ? p : smallest[l];
+        sum[l] += p;
+      }
+    }
+  }
+  // A NaN passes the comparisons of `read` by, but not the sum.
+  CALIRARE_HD bool is_distribution(int l, T slack) const {
+    return (smallest[l] >= T(0)) & (largest[l] <= T(1)) & (sum[l] - T(1) <= slack) & (T(1) - sum[l] <= slack);
   }
 };
 
 // The bin b with edges[b] < p <= edges[b + 1]; p = edges[0] lies in the first. The product is a guess, the edges
-// decide.
+// decide: they are asked before the number of the bin, as they hardly ever object, which a processor can foresee.
 template <typename T>
 CALIRARE_HD int64_t bin_of(T p, const T* edges, int64_t n_bins) {
   int64_t bin = int64_t(p * T(n_bins));
-  if (bin >= n_bins) bin = n_bins - 1;
-  while (bin > 0 && p <= edges[bin]) --bin;
-  while (bin + 1 < n_bins && p > edges[bin + 1]) ++bin;
+  bin = bin < n_bins ? bin : n_bins - 1;
+  while (p <= edges[bin] && bin > 0) --bin;
+  while (p > edges[bin + 1] && bin + 1 < n_bins) ++bin;
   return bin;
 }
 

@@ -110,6 +110,20 @@ def test_a_row_that_is_no_distribution_enters_no_sum(name, dtype) -> None:
     assert_identical(sums, confidence_bins(p[[0, 2]], y[[0, 2]], 10)[0])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_refused_row_spoils_none_beside_it(dtype, weighted) -> None:
+    # Rows are counted sixteen at a time: every place in two such blocks and in what is left over.
+    p, y, weights = random_rows(37, 3, dtype)
+    for place in range(37):
+        bad, kept = p.clone(), torch.arange(37) != place
+        bad[place, 1] = float("nan")
+        sums, refused = confidence_bins(bad, y, 10, weights=weights if weighted else None)
+        assert refused == 1
+        agree(p[kept], y[kept], 10, weights[kept] if weighted else None)
+        assert_identical(sums, confidence_bins(p[kept], y[kept], 10, weights=weights[kept] if weighted else None)[0])
+
+
 @pytest.mark.parametrize("label", [-1, 2, -(2**40), 2**40])
 def test_a_label_out_of_range_is_refused_and_reads_nothing(label) -> None:
     p = torch.tensor([[0.2, 0.8], [0.7, 0.3]])
