@@ -92,13 +92,15 @@ class _Ends(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (places,) = ctx.saved_tensors
-        lower, upper = (
-            grads[0]
-            .new_zeros(places.shape[0], ctx.m)
-            .scatter_add(1, places[:, side], torch.stack([grads[0][:, side] * share for share in ctx.shares[side]], 1))
-            for side in (0, 1)
-        )
-        return lower + upper, (upper - lower).sum(0), None, None
+        parts = grads[0][:, :, None] * grads[0].new_tensor(ctx.shares)  # [n, side, low or high]
+        scores = grads[0].new_zeros(places.shape[0], ctx.m)
+        for side in (0, 1):  # one after the other: the sum has a fixed order where both ends meet in one sample
+            scores = scores.scatter_add(1, places[:, side], parts[:, side])
+        signed = torch.stack([-parts[:, 0], parts[:, 1]], 1)
+        if signed.is_cuda:  # where the order of an index_add is not fixed
+            each = [grads[0].new_zeros(scores.shape).scatter_add(1, places[:, s], signed[:, s]) for s in (0, 1)]
+            return scores, (each[0] + each[1]).sum(0), None, None
+        return scores, grads[0].new_zeros(ctx.m).index_add(0, places.flatten(), signed.flatten()), None, None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, None]:

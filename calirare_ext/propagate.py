@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from calirare_ext._backend import _C
 from calirare_ext._checks import check_like, check_shape
@@ -57,7 +59,14 @@ def propagate(a: Csr, x: Tensor) -> Tensor:
         raise TypeError(f"propagate: a must be a calirare_ext.Csr, got {type(a).__name__}")
     check_like("propagate", "x", x, a.values, "a")
     check_shape("propagate", "x", x, (a.n_cols, None))
-    return _Propagate.apply(x, a)
+    return _Propagate.apply(x, a) if _watched(x) else _Propagate.forward(x, a)
+
+
+def _watched(x: Tensor) -> bool:
+    """Returns whether a derivative or a transform may be wanted; if not, 50 us of machinery are saved."""
+    if x.requires_grad and torch.is_grad_enabled():
+        return True
+    return torch._C._are_functorch_transforms_active() or forward_ad.unpack_dual(x).tangent is not None
 
 
 class _Propagate(torch.autograd.Function):
@@ -79,7 +88,8 @@ class _Propagate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _Propagate.apply(grads[0], ctx.a.transpose()), None
+        back = ctx.a.transpose()
+        return _Propagate.apply(grads[0], back) if _watched(grads[0]) else _Propagate.forward(grads[0], back), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
@@ -92,3 +102,7 @@ class _Propagate(torch.autograd.Function):
         wide = x.movedim(in_dims[0], 1)  # [m, batch, d]: one product serves the whole batch
         columns = wide.reshape(wide.shape[0], wide.shape[1] * wide.shape[2])
         return _Propagate.apply(columns, a).view(a.n_rows, *wide.shape[1:]), 1
+
+
+# torch asks for it at every call; made once it costs nothing.
+_Propagate.forward.__signature__ = inspect.signature(_Propagate.forward)  # type: ignore[attr-defined]

@@ -20,7 +20,11 @@ Layer = tuple[Tensor, Tensor]  # weight [d, h], bias [h]
 
 
 def gcn_forward(
-    field: ReceptiveField, layers: Sequence[Layer], between: Callable[[Tensor], Tensor] | None = None
+    field: ReceptiveField,
+    layers: Sequence[Layer],
+    between: Callable[[Tensor], Tensor] | None = None,
+    *,
+    first: Tensor | None = None,
 ) -> Tensor:
     """Returns the logits of the field's nodes: z_l = s_l W_l + b_l, s_1 = A_hat X, s_l = A_hat relu(z_{l-1}).
 
@@ -28,6 +32,7 @@ def gcn_forward(
         field: receptive field with as many layers.
         layers: weight [d, h] and bias [h] of each layer, first to last.
         between: applied to every hidden state after the ReLU (dropout); None: nothing.
+        first: z_1 [r_1, h], where several passes over one field share it; None: computed.
 
     Returns:
         Logits [m, k], differentiable in the weights and biases.
@@ -37,7 +42,7 @@ def gcn_forward(
         ValueError: the number of layers, a shape or a device does not fit.
     """
     _check_layers("gcn_forward", field, layers)
-    z = _affine(field.inputs, *layers[0])
+    z = _affine(field.inputs, *layers[0]) if first is None else first
     for block, layer in zip(field.blocks, layers[1:], strict=True):
         hidden = F.relu(z)
         z = _affine(propagate(block, hidden if between is None else between(hidden)), *layer)

@@ -10,15 +10,17 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from calirare.adam import Adam
 from calirare.eice import PATHS, EiceTerm, GradientPath, eice_term
 from calirare.graph import Graph
 from calirare.leave_one_out.alo import alo
 from calirare.leave_one_out.change import LooChange
-from calirare.leave_one_out.evaluate import Products, change_of_logits, fits, known_products
+from calirare.leave_one_out.evaluate import Products, change_of_logits, fits, known_products, pre_activation
 from calirare.nn import GCN
 from calirare.propagation import propagation
+from calirare.threads import threads_for
 from calirare.training import Fit, TrainingSettings, class_weights, cross_entropy
-from calirare_ext import ReceptiveField
+from calirare_ext import Csr, ReceptiveField, gcn_forward
 
 Nodes = Literal["train", "val", "all"]
 
@@ -98,25 +100,73 @@ class EiceRegulariser:
         else:
             self.change = change_of_logits(tape, self.everywhere, damping, self.products)
 
-    def __call__(self) -> EiceTerm:
-        """Returns the term at the network's present parameters, differentiable; without dropout."""
+    def __call__(self, first: Tensor | None = None) -> EiceTerm:
+        """Returns the term at the network's present parameters, differentiable; without dropout.
+
+        Args:
+            first: the first layer's output at the labelled nodes' field, where it is known; None: computed.
+        """
         if self.change is None:
             self.refresh()
         assert self.change is not None
-        model = self.trained.model
-        was_training = model.training
-        model.eval()
-        logits, own_logits = model(self.everywhere), model(self.trained.field)
-        model.train(was_training)
+        layers = self.trained.model.layers()
         return eice_term(
-            logits,
+            gcn_forward(self.everywhere, layers),
             self.change.change,
-            own_logits,
+            gcn_forward(self.trained.field, layers, first=first),
             self.change.own,
             self.trained.targets,
             coverage=self.settings.coverage,
             paths=self.settings.paths,
         )
+
+
+class GradientSteps:
+    """The gradient steps of Algorithm 2.
+
+    Args:
+        trained: the network, changed in place, and its labels.
+        regulariser: L_EICE.
+        settings: network and optimiser.
+    """
+
+    def __init__(self, trained: Fit, regulariser: EiceRegulariser, settings: TrainingSettings) -> None:
+        self.trained, self.regulariser = trained, regulariser
+        self.parameters = list(trained.model.parameters())
+        self.optimiser = Adam(self.parameters, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
+        self.generator = torch.Generator(trained.targets.device).manual_seed(settings.seed)
+
+    def __call__(self, *, counts: bool, refresh: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Takes one step; returns the loss, L_CE and L_EICE, each before the step.
+
+        Args:
+            counts: whether L_EICE is part of the loss.
+            refresh: whether the leave-one-out changes are computed anew first.
+        """
+        trained, weight = self.trained, self.regulariser.settings.weight
+        if refresh:
+            self.regulariser.refresh()
+        layers = trained.model.layers()
+        first = pre_activation(layers, trained.field.inputs)  # with and without dropout the same
+        logits = gcn_forward(trained.field, layers, trained.model.dropping(self.generator), first=first)
+        loss = plain = cross_entropy(logits, trained.targets, trained.sample_weights)
+        term = None
+        if counts:
+            term = self.regulariser(first).value
+            loss = (1 - weight) * plain + weight * term
+        self.optimiser.step(torch.autograd.grad(loss, self.parameters))
+        return loss.detach(), plain.detach(), None if term is None else term.detach()
+
+    @property
+    def work(self) -> float:
+        """Multiply-adds of one forward pass, about."""
+        wide = max(self.trained.model.hidden, 1)
+        return wide * sum(_numbers(x) for x in (self.trained.field, self.regulariser.everywhere))
+
+
+def _numbers(field: ReceptiveField) -> int:
+    inputs = field.inputs.nnz if isinstance(field.inputs, Csr) else field.inputs.numel()
+    return inputs + sum(block.nnz for block in field.blocks)
 
 
 @dataclass(frozen=True)
@@ -214,26 +264,17 @@ def _train(
 ) -> tuple[float, ...]:
     """Takes the gradient steps; returns the losses."""
     eice, model = regulariser.settings, trained.model
-    optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    step = GradientSteps(trained, regulariser, settings)
     losses: list[float] = []
     best, waited = math.inf, 0
-    device = trained.targets.device
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(settings.seed)
+    with threads_for(step.work):
         for epoch in range(1, settings.epochs + 1):
             counts = eice.weight > 0 and epoch > eice.start
-            if counts and (epoch - eice.start - 1) % eice.refresh == 0:
-                regulariser.refresh()
             model.train()
-            optimiser.zero_grad()
-            plain = cross_entropy(model(trained.field), trained.targets, trained.sample_weights)
-            term = regulariser().value if counts else None
-            loss = plain if term is None else (1 - eice.weight) * plain + eice.weight * term
-            loss.backward()
-            optimiser.step()
-            losses.append(float(loss.detach()))
+            loss, plain, term = step(counts=counts, refresh=counts and (epoch - eice.start - 1) % eice.refresh == 0)
+            losses.append(float(loss))
             if history is not None:
-                history(Epoch(epoch, float(plain.detach()), math.nan if term is None else float(term.detach())))
+                history(Epoch(epoch, float(plain), math.nan if term is None else float(term)))
             if progress is not None:
                 progress(epoch)
             if losses[-1] < best * (1 - eice.tolerance):

@@ -269,7 +269,8 @@ def _fused(
     ) -> tuple[Tensor, Tensor, Tensor]:
         return evaluate(left, tape, everywhere, residuals, levels, scale=scale, bias=bias)
 
-    return _streamed(trained, tape, everywhere.rows[0].numel(), settings, damping, affine, levels, in_one)
+    rows = everywhere.rows[0].numel()
+    return _streamed(trained, tape, rows, settings, damping, affine, levels, in_one, everywhere)
 
 
 def _streaming(graph: Graph, tape: GcnTape) -> Evaluator | None:
@@ -289,12 +290,13 @@ def _streamed(
     affine: tuple[float, float],
     levels: tuple[float, float],
     evaluator: Evaluator,
+    at: ReceptiveField | None = None,
 ) -> _Ends:
-    """Returns the ends from whatever evaluates the left-out models at the nodes."""
+    """Returns the ends from whatever evaluates the left-out models at the nodes, those of `at` where it is known."""
     wanted = damping if damping is not None else settings.damping
     mu = trained.weight_decay if wanted is None else wanted
     form = "primal" if settings.form == "primal" else "auto" if settings.form == "auto" else "dual"
-    left = left_out(tape, mu, form=form, n_rows=n_rows)
+    left = left_out(tape, mu, form=form, n_rows=n_rows, at=at)
     own = _with_class_zero(logit_differences(tape.logits) + left.own)
     scale, bias = affine
     probability = torch.sigmoid(scale * (own[:, 1] - own[:, 0]) + bias)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -111,8 +112,11 @@ class GCN(nn.Module):
                 )
             wanted = torch.arange(at.n_nodes, device=at.device) if nodes is None else nodes
             field = propagation(at).to(self.weights[0].dtype).field(wanted, self.n_layers)
-        drop = (lambda h: _drop(h, self.dropout, generator)) if self.training and self.dropout > 0 else None
-        return gcn_forward(field, self.layers(), drop)
+        return gcn_forward(field, self.layers(), self.dropping(generator))
+
+    def dropping(self, generator: torch.Generator | None = None) -> Callable[[Tensor], Tensor] | None:
+        """Returns what drops hidden units while training; None where nothing is dropped."""
+        return (lambda h: _drop(h, self.dropout, generator)) if self.training and self.dropout > 0 else None
 
     @torch.no_grad()
     def logits(self, graph: Graph) -> Tensor:

@@ -195,8 +195,8 @@ def _places(everywhere: ReceptiveField, own: ReceptiveField) -> Tensor | None:
 
     None also for the field of another graph, where the same numbers mean other nodes: their inputs and neighbours tell.
     """
-    place, below = _find(everywhere.nodes, own.nodes), _find(everywhere.rows[0], own.rows[0])
-    if place is None or below is None or not _equal(_rows(everywhere.inputs, below), own.inputs):
+    place, below = _find(everywhere.nodes, own.nodes), places_of_rows(everywhere, own)
+    if place is None or below is None:
         return None
     for block, own_block in zip(everywhere.blocks, own.blocks, strict=True):
         rows = block.select_rows(place)
@@ -204,6 +204,12 @@ def _places(everywhere: ReceptiveField, own: ReceptiveField) -> Tensor | None:
         if not _equal(rows, mine):
             return None
     return place
+
+
+def places_of_rows(everywhere: ReceptiveField, own: ReceptiveField) -> Tensor | None:
+    """Returns where the rows of a field's inputs stand in another's, int64 [r]; None where one is missing."""
+    below = _find(everywhere.rows[0], own.rows[0])
+    return below if below is not None and _equal(_rows(everywhere.inputs, below), own.inputs) else None
 
 
 def _find(nodes: Tensor, wanted: Tensor) -> Tensor | None:

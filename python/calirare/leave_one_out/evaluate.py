@@ -12,15 +12,23 @@ For two layers and two classes, linearised. Three steps, each of which may run o
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from calirare.leave_one_out.alo import along_kernel, choose_form, loo_coefficients, own_change, primal_directions
+from calirare.leave_one_out.alo import (
+    along_kernel,
+    choose_form,
+    loo_coefficients,
+    own_change,
+    places_of_rows,
+    primal_directions,
+)
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.ggn import difference_seeds, jacobian, own_kernel
-from calirare.leave_one_out.gram import gram, inputs_gram
+from calirare.leave_one_out.gram import KEPT_BYTES, gram, inputs_gram
 from calirare_ext import (
     Csr,
     GcnTape,
@@ -34,6 +42,21 @@ from calirare_ext import (
 
 
 @dataclass(frozen=True, eq=False)
+class Seen:
+    """What `left_out` met at the rows of a receptive field on its way.
+
+    Attributes:
+        field: the receptive field.
+        pre_activation: z_1 at its rows, [r, h].
+        along: change of the messages along the directions, before they are mixed, [r, s].
+    """
+
+    field: ReceptiveField
+    pre_activation: Tensor
+    along: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class LeftOut:
     """What leaving out each of m labels does to a two-layer network with two classes.
 
@@ -44,6 +67,7 @@ class LeftOut:
         leverage: float64 [m].
         damping: mu, added to the curvature.
         form: "primal", "directions" (J^T alpha), "jacobian" (J, then alpha) or "factors" (J in factors, then alpha).
+        seen: what is known already at the rows to be evaluated, or None.
     """
 
     directions: LooDirections
@@ -52,6 +76,7 @@ class LeftOut:
     leverage: Tensor
     damping: float
     form: str
+    seen: Seen | None = None
 
 
 def fits(tape: GcnTape) -> bool:
@@ -66,6 +91,7 @@ def left_out(
     form: str = "auto",
     n_rows: int | None = None,
     leverage_corrected: bool = True,
+    at: ReceptiveField | None = None,
 ) -> LeftOut:
     """Returns the left-out models of `alo` as directions: theta_-i - theta = J^T alpha_i.
 
@@ -79,6 +105,8 @@ def left_out(
         form: "primal" (p x p, for more labels than parameters), "dual" or "auto".
         n_rows: rows of `messages` to come; None: those of the tape.
         leverage_corrected: False gives the plain Gauss-Newton influence function.
+        at: the field that will be evaluated, where it is known: if the labelled nodes' rows are among its rows, the
+            messages are made once for the kernel and for the evaluation.
 
     Returns:
         The models.
@@ -97,17 +125,19 @@ def left_out(
         rows = rows.to(tape.logits.dtype)
         return LeftOut(_directions(tape, rows, None), _shift(rows), own.to(rows.dtype), leverage, damping, "primal")
     below = tape.field.rows[0].numel() if n_rows is None else n_rows
+    seen = None
     multiplied = tape.n_parameters < below
     if not multiplied and isinstance(tape.field.inputs, Csr) and tape.logits.device.type == "cpu":
         directions, shift = _factored(tape)
-        kernel, form = _kernel_of_messages(tape, directions, shift), "factors"
+        kernel, seen = _kernel_of_messages(tape, directions, shift, at)
+        form = "factors"
     else:
         rows = jacobian(tape)
         kernel, form = rows @ rows.T, "directions" if multiplied else "jacobian"
     alpha, leverage = loo_coefficients(tape, kernel, damping, leverage_corrected=leverage_corrected)
     own, mix = own_change(tape, kernel, alpha), alpha.to(kernel.dtype)
     if form == "factors":
-        return LeftOut(dataclasses.replace(directions, mix=mix), shift @ mix, own, leverage, damping, form)
+        return LeftOut(dataclasses.replace(directions, mix=mix), shift @ mix, own, leverage, damping, form, seen)
     if multiplied:
         rows = mix.T @ rows
         return LeftOut(_directions(tape, rows, None), _shift(rows), own, leverage, damping, form)
@@ -187,10 +217,14 @@ def evaluate(
     Returns:
         The network's own logits before the map, lower ends, upper ends.
     """
-    z = pre_activation(tape.layers, everywhere.inputs)
+    known = left.seen if left.seen is not None and left.seen.field is everywhere else None
+    z = pre_activation(tape.layers, everywhere.inputs) if known is None else known.pre_activation
     a, (weight, shift) = everywhere.blocks[0], tape.layers[1]
     logits = torch.addmm(shift, propagate(a, z.relu()), weight)
-    sent = loo_messages(everywhere.inputs, z, left.directions, out=sent)
+    if known is None or left.directions.mix is None:
+        sent = loo_messages(everywhere.inputs, z, left.directions, out=sent)
+    else:
+        sent = torch.mm(known.along, left.directions.mix, out=sent)
     ends = intervals(left, a, sent, logits[:, 1] - logits[:, 0], residuals, levels, scale=scale, bias=bias)
     return logits, *ends
 
@@ -251,8 +285,8 @@ def change_of_logits(
     return LooChange(change[:, None], left.own, left.leverage, damping)
 
 
-def pre_activation(layers: tuple[tuple[Tensor, Tensor], ...], inputs: Tensor | Csr) -> Tensor:
-    """Returns z = inputs W1 + b1, [r, h]."""
+def pre_activation(layers: Sequence[tuple[Tensor, Tensor]], inputs: Tensor | Csr) -> Tensor:
+    """Returns z = inputs W1 + b1, [r, h], differentiable."""
     weight, bias = layers[0]
     return propagate(inputs, weight) + bias if isinstance(inputs, Csr) else torch.addmm(bias, inputs, weight)
 
@@ -280,8 +314,19 @@ def _factored(tape: GcnTape) -> tuple[LooDirections, Tensor]:
     return LooDirections(first, second.contiguous(), top[:, 1] - top[:, 0]), top.new_full((tape.n_nodes,), 2.0)
 
 
-def _kernel_of_messages(tape: GcnTape, directions: LooDirections, shift: Tensor) -> Tensor:
+def _kernel_of_messages(
+    tape: GcnTape, directions: LooDirections, shift: Tensor, at: ReceptiveField | None
+) -> tuple[Tensor, Seen | None]:
     """Returns K = J J^T at the labelled nodes, [m, m], from how their own messages change along their gradients."""
-    inputs = tape.field.inputs
-    sent = loo_messages(inputs, pre_activation(tape.layers, inputs), directions)
-    return propagate(tape.field.blocks[0], sent) + shift
+    own = tape.field
+    place = None if at is None or _too_large(at, directions) else places_of_rows(at, own)
+    field = own if place is None or at is None else at
+    z = pre_activation(tape.layers, field.inputs)
+    sent = loo_messages(field.inputs, z, directions)
+    kernel = propagate(own.blocks[0], sent if place is None else sent[place]) + shift
+    return kernel, None if place is None else Seen(field, z, sent)
+
+
+def _too_large(at: ReceptiveField, directions: LooDirections) -> bool:
+    size = directions.second.element_size()
+    return at.rows[0].numel() * directions.second.shape[1] * size > KEPT_BYTES

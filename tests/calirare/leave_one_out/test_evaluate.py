@@ -1,14 +1,28 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
 from calirare.jackknife import jackknife
-from calirare.leave_one_out.alo import alo
-from calirare.leave_one_out.evaluate import change_of_logits, fits, known_products, left_out, messages
+from calirare.leave_one_out.alo import alo, places_of_rows
+from calirare.leave_one_out.evaluate import change_of_logits, evaluate, fits, known_products, left_out, messages
 from calirare.leave_one_out.methods import field_at, leave_one_out
-from calirare_ext import propagate
+from calirare.training import Fit
+from calirare_ext import Csr, ReceptiveField, propagate
 from tests.calirare.leave_one_out.cases import trained
+
+
+def sparse(field: ReceptiveField) -> ReceptiveField:
+    """The same field with its inputs as a sparse matrix."""
+    assert isinstance(field.inputs, torch.Tensor)
+    return ReceptiveField(field.rows, Csr.from_dense(field.inputs), field.blocks)
+
+
+def sparse_case(n_classes: int, nodes: torch.Tensor | None = None) -> tuple[Fit, ReceptiveField]:
+    fit, graph = trained(n_classes, 2)
+    return dataclasses.replace(fit, field=sparse(fit.field)), sparse(field_at(fit, graph, nodes))
 
 
 @pytest.mark.parametrize("some", [False, True])
@@ -36,14 +50,46 @@ def test_changes_from_messages_equal_those_of_the_gram_form(form: str) -> None:
     assert float((left.leverage - wanted.leverage).abs().max()) < 1e-10
 
 
-def test_known_products_change_nothing_but_the_order_of_sums() -> None:
-    fit, graph = trained(2, 2)
-    tape, everywhere = fit.tape(), field_at(fit, graph, torch.arange(5, 90))
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_known_products_change_nothing_but_the_order_of_sums(n_classes: int) -> None:
+    fit, everywhere = sparse_case(n_classes, torch.arange(5, 90))
+    tape = fit.tape()
     products = known_products(tape.field, everywhere)
-    plain = change_of_logits(tape, everywhere, fit.weight_decay).change
-    assert (products is None) == isinstance(everywhere.inputs, torch.Tensor)
-    known = change_of_logits(tape, everywhere, fit.weight_decay, products).change
-    assert float((plain - known).abs().max()) < 1e-10 * float(plain.abs().max())
+    assert products is not None
+    plain = alo(tape, everywhere, fit.weight_decay, form="gram")
+    known = change_of_logits(tape, everywhere, fit.weight_decay, products)
+    assert float((plain.change - known.change).abs().max()) < 1e-10 * float(plain.change.abs().max())
+    assert float((plain.own - known.own).abs().max()) < 1e-10 * float(plain.own.abs().max())
+
+
+def test_messages_made_once_serve_the_kernel_and_the_evaluation() -> None:
+    fit, everywhere = sparse_case(2)
+    tape = fit.tape()
+    residuals, levels = torch.rand(tape.n_nodes, generator=torch.Generator().manual_seed(0)).double(), (0.05, 0.95)
+    once = left_out(tape, fit.weight_decay, at=everywhere)
+    twice = left_out(tape, fit.weight_decay)
+    assert once.form == twice.form == "factors"
+    assert once.seen is not None
+    assert twice.seen is None
+    for a, b in zip(
+        evaluate(once, tape, everywhere, residuals, levels),
+        evaluate(twice, tape, everywhere, residuals, levels),
+        strict=True,
+    ):
+        assert float((a - b).abs().max()) < 1e-12
+    _, other = sparse_case(2, torch.arange(0, 30))  # a field those messages are not of
+    ends = [evaluate(left, tape, other, residuals, levels)[1] for left in (once, twice)]
+    assert float((ends[0] - ends[1]).abs().max()) < 1e-12
+    assert left_out(tape, fit.weight_decay, at=other).seen is None  # it lacks labelled rows
+
+
+def test_rows_of_another_graph_are_not_taken_for_the_labelled_ones() -> None:
+    fit, everywhere = sparse_case(2)
+    assert places_of_rows(everywhere, fit.field) is not None
+    inputs = everywhere.inputs
+    assert isinstance(inputs, Csr)
+    doubled = Csr(inputs.indptr, inputs.indices, inputs.values * 2, inputs.n_cols)
+    assert places_of_rows(ReceptiveField(everywhere.rows, doubled, everywhere.blocks), fit.field) is None
 
 
 def test_networks_the_fused_evaluation_is_not_for_are_refused() -> None:
