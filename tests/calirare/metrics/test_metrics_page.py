@@ -1,0 +1,40 @@
+"""docs/metrics.md says what its example prints and what the committed times say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from calirare import metrics
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.slow
+def test_the_page_is_what_example_and_file_say():
+    done = subprocess.run([sys.executable, "benchmarks/metrics_page.py", "--check"], cwd=ROOT, check=False)
+    assert done.returncode == 0, "run python benchmarks/metrics_page.py"
+
+
+def test_the_bars_are_met_by_the_committed_times():
+    found = json.loads((ROOT / "benchmarks" / "results" / "metrics.json").read_text(encoding="utf-8"))["results"]
+    assert (found["rows"], found["classes"]) == (1_000_000, 10)
+    rivals = set()
+    for case in found["cases"]:
+        times = {name: summary["median"] for name, summary in case["milliseconds"].items()}
+        assert times["calirare"] == min(times.values()), case["case"]
+        assert times["calirare"] < 50 or not case["case"].startswith("ece")
+        rivals |= set(times)
+    assert rivals >= {"calirare", "torchmetrics", "sklearn"}
+
+
+def test_the_page_names_every_public_function():
+    text = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    functions = {name for name in metrics.__all__ if name[0].islower()}
+    left_out = {"calibration_report", "kde_bandwidth", "smooth_calibration_error", "calibration_lines"}
+    assert left_out < functions
+    assert [name for name in sorted(functions - left_out) if name not in text] == []
