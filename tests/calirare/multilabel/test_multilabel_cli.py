@@ -66,12 +66,23 @@ def test_the_same_command_twice_gives_the_same_bytes(table, tmp_path):
     assert list(choice["validation"]) == ["0.0", "0.1", "0.3", "1.0", "3.0"]
 
 
-def test_a_graph_is_trained_with_the_same_command(tmp_path):
+def test_a_graph_is_trained_calibrated_and_judged_with_the_same_commands(tmp_path):
     save_multilabel(simulated_graph(200, n_labels=3, share=0.2), tmp_path / "graph.npz")
-    call("train", "--dataset", tmp_path / "graph.npz", "--out", tmp_path / "run", "--loss", "focal", *QUICK)
-    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    run = tmp_path / "run"
+    losses = ("--loss", "cmlcc", "--beta", "0.5", "--calibrate", "temperature")
+    call("train", "--dataset", tmp_path / "graph.npz", "--out", run, *losses, *QUICK)
+    metrics = json.loads((run / "metrics.json").read_text())
     assert metrics["data"]["graph_edges"] > 400
-    assert metrics["beta"] is None
+    assert (metrics["loss"], metrics["beta"]) == ("cmlcc", 0.5)
+    assert metrics["temperature"] not in (0, 1)
+    sides = metrics["report"]["test"]
+    assert sides["raw"]["hamming_loss"] == sides["calibrated"]["hamming_loss"]  # a temperature moves no decision
+    assert sides["raw"]["nll"] != sides["calibrated"]["nll"]
+    call("evaluate", run, "--floors", "0", "--out", tmp_path / "e.json")
+    judged = json.loads((tmp_path / "e.json").read_text())
+    assert judged["rows"] == metrics["data"]["rows"]["test"] == 140
+    for name, value in sides["calibrated"].items():
+        assert judged["report"][name] == pytest.approx(value, rel=1e-5, abs=0), name
 
 
 def test_images_are_trained_with_the_same_command(tmp_path):
