@@ -19,6 +19,7 @@ from calirare.leave_one_out.ggn import logit_differences, pull_back
 from calirare.leave_one_out.memory import check_memory, estimate_bytes
 from calirare.leave_one_out.methods import CONVENTIONS, Convention, LooSettings, field_at, leave_one_out
 from calirare.nn import GCN
+from calirare.threads import threads_for
 from calirare.training import Fit, fit_of
 from calirare_ext import GcnTape, ReceptiveField, jackknife_interval
 
@@ -176,23 +177,24 @@ def jackknife(
             if change is None:
                 change = leave_one_out(trained, graph, damping=damping, nodes=nodes, settings=settings)
             ends = _unfused(trained, tape, everywhere, change, calibrator, levels, rare, keep_logits)
-    estimate, note = _estimate(ends, trained.targets, judges) if mapped else (None, "")
-    confidence, predicted = torch.softmax(ends.logits if mapped else _mapped(ends.logits, calibrator), 1).max(1)
-    if estimate is not None:
-        right = estimate.gather(1, predicted[:, None]).squeeze(1)
-    else:
-        midpoint = (ends.lower + ends.upper) / 2
-        right = torch.where(predicted == 0, 1 - midpoint, midpoint) if rare else midpoint
-    ice = (right - confidence).abs()
-    diagnostics = {
-        "damping": ends.damping,
-        "mean_leverage": float(ends.leverage.mean()),
-        "max_leverage": float(ends.leverage.max()),
-        "in_sample_nll": float(F.cross_entropy(tape.logits, trained.targets)),
-        "loo_nll": float(F.cross_entropy(ends.own, trained.targets)),
-        "gradient_norm": _gradient_norm(tape, trained.weight_decay),
-        "seconds": time.perf_counter() - started,
-    }
+    with threads_for(16 * everywhere_nodes.numel()):
+        estimate, note = _estimate(ends, trained.targets, judges) if mapped else (None, "")
+        confidence, predicted = torch.softmax(ends.logits if mapped else _mapped(ends.logits, calibrator), 1).max(1)
+        if estimate is not None:
+            right = estimate.gather(1, predicted[:, None]).squeeze(1)
+        else:
+            midpoint = (ends.lower + ends.upper) / 2
+            right = torch.where(predicted == 0, 1 - midpoint, midpoint) if rare else midpoint
+        ice = (right - confidence).abs()
+        diagnostics = {
+            "damping": ends.damping,
+            "mean_leverage": float(ends.leverage.mean()),
+            "max_leverage": float(ends.leverage.max()),
+            "in_sample_nll": float(F.cross_entropy(tape.logits, trained.targets)),
+            "loo_nll": float(F.cross_entropy(ends.own, trained.targets)),
+            "gradient_norm": _gradient_norm(tape, trained.weight_decay),
+            "seconds": time.perf_counter() - started,
+        }
     return JackknifeResult(
         everywhere_nodes,
         ends.lower,

@@ -83,7 +83,8 @@ class Fit:
 
     def tape(self) -> GcnTape:
         """Returns the forward and backward pass at the labelled nodes."""
-        return record(self.field, self.model.layers(), self.targets, self.sample_weights)
+        with threads_for(_step_work(self.field, self.model.hidden)):
+            return record(self.field, self.model.layers(), self.targets, self.sample_weights)
 
     def gradient_norm(self) -> float:
         """Returns |grad| of the penalised loss without dropout; 0 at a stationary point."""
@@ -221,4 +222,4 @@ def fit(
 def _step_work(field: ReceptiveField, hidden: int) -> int:
     """Returns the multiply-adds of one forward pass, about."""
     inputs = field.inputs.nnz if isinstance(field.inputs, Csr) else field.inputs.numel()
-    return hidden * (inputs + sum(block.nnz for block in field.blocks))
+    return max(hidden, 1) * (inputs + sum(block.nnz for block in field.blocks))

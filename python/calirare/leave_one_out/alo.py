@@ -16,6 +16,7 @@ from calirare.leave_one_out.ggn import (
     own_kernel,
 )
 from calirare.leave_one_out.gram import gram
+from calirare.threads import threads_for
 from calirare_ext import Csr, GcnTape, ReceptiveField
 
 __all__ = ["FORMS", "LooChange", "alo", "difference_seeds", "logit_differences", "loo_coefficients", "own_kernel"]
@@ -102,13 +103,14 @@ def loo_coefficients(
     Returns:
         Coefficients and leverages.
     """
-    curvature, error = curvature_and_error(tape)
-    m, k = error.shape
-    inverse = torch.linalg.inv(dual_system(curvature, kernel, damping))
-    blocks = inverse.reshape(m, k, m, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # [m, k, k]
-    scaled = torch.linalg.solve(damping * blocks, error.unsqueeze(2)).squeeze(2) if leverage_corrected else error
-    coefficients = torch.einsum("ria,ia->ri", inverse.reshape(m * k, m, k), scaled)
-    leverage = 1 - damping * blocks.diagonal(dim1=1, dim2=2).mean(1)
+    with threads_for(kernel.shape[0] ** 3):
+        curvature, error = curvature_and_error(tape)
+        m, k = error.shape
+        inverse = torch.linalg.inv(dual_system(curvature, kernel, damping))
+        blocks = inverse.reshape(m, k, m, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # [m, k, k]
+        scaled = torch.linalg.solve(damping * blocks, error.unsqueeze(2)).squeeze(2) if leverage_corrected else error
+        coefficients = torch.einsum("ria,ia->ri", inverse.reshape(m * k, m, k), scaled)
+        leverage = 1 - damping * blocks.diagonal(dim1=1, dim2=2).mean(1)
     return coefficients, leverage
 
 
@@ -208,8 +210,10 @@ def _places(everywhere: ReceptiveField, own: ReceptiveField) -> Tensor | None:
 
 def places_of_rows(everywhere: ReceptiveField, own: ReceptiveField) -> Tensor | None:
     """Returns where the rows of a field's inputs stand in another's, int64 [r]; None where one is missing."""
-    below = _find(everywhere.rows[0], own.rows[0])
-    return below if below is not None and _equal(_rows(everywhere.inputs, below), own.inputs) else None
+    inputs = own.inputs
+    with threads_for(inputs.nnz if isinstance(inputs, Csr) else inputs.numel()):
+        below = _find(everywhere.rows[0], own.rows[0])
+        return below if below is not None and _equal(_rows(everywhere.inputs, below), inputs) else None
 
 
 def _find(nodes: Tensor, wanted: Tensor) -> Tensor | None:

@@ -29,6 +29,7 @@ from calirare.leave_one_out.alo import (
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.ggn import difference_seeds, jacobian, own_kernel
 from calirare.leave_one_out.gram import KEPT_BYTES, gram, inputs_gram
+from calirare.threads import threads_for
 from calirare_ext import (
     Csr,
     GcnTape,
@@ -220,7 +221,8 @@ def evaluate(
     known = left.seen if left.seen is not None and left.seen.field is everywhere else None
     z = pre_activation(tape.layers, everywhere.inputs) if known is None else known.pre_activation
     a, (weight, shift) = everywhere.blocks[0], tape.layers[1]
-    logits = torch.addmm(shift, propagate(a, z.relu()), weight)
+    with threads_for(z.shape[1] * (a.nnz + z.shape[0])):
+        logits = torch.addmm(shift, propagate(a, z.relu()), weight)
     if known is None or left.directions.mix is None:
         sent = loo_messages(everywhere.inputs, z, left.directions, out=sent)
     else:
@@ -288,7 +290,8 @@ def change_of_logits(
 def pre_activation(layers: Sequence[tuple[Tensor, Tensor]], inputs: Tensor | Csr) -> Tensor:
     """Returns z = inputs W1 + b1, [r, h], differentiable."""
     weight, bias = layers[0]
-    return propagate(inputs, weight) + bias if isinstance(inputs, Csr) else torch.addmm(bias, inputs, weight)
+    with threads_for(weight.shape[1] * (inputs.nnz if isinstance(inputs, Csr) else inputs.numel())):
+        return propagate(inputs, weight) + bias if isinstance(inputs, Csr) else torch.addmm(bias, inputs, weight)
 
 
 def _directions(tape: GcnTape, rows: Tensor, mix: Tensor | None) -> LooDirections:

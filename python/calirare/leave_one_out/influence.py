@@ -88,7 +88,7 @@ def influence(
     seeds = error.to(tape.logits.dtype)
     rows = jacobian(tape)
     gradients = torch.einsum("iap,ia->ip", rows.view(tape.n_nodes, -1, rows.shape[1]), seeds)
-    directions, facts = _solve(tape, gradients, damping, settings, "influence")
+    directions, facts = _solve(tape, gradients, torch.block_diag(*error), damping, settings, "influence")
     change = change_along(tape, everywhere, directions, forward)
     own = change_along(tape, tape.field, directions, forward).diagonal(dim1=0, dim2=2).T
     leverage = torch.full((tape.n_nodes,), float("nan"), dtype=torch.float64)
@@ -130,7 +130,8 @@ def newton(
     rows = jacobian(tape)
     curvature, error = curvature_and_error(tape)
     m, k = error.shape
-    solved, facts = _solve(tape, rows, damping, settings, "newton")
+    every = torch.eye(rows.shape[0], dtype=torch.float64, device=rows.device)
+    solved, facts = _solve(tape, rows, every, damping, settings, "newton")
     hat = torch.einsum("iap,ibp->iab", rows.view(m, k, -1), solved.view(m, k, -1))
     directions, own, leverage = leave_out(solved.view(m, k, -1), hat, curvature, error)
     change = change_along(tape, everywhere, directions, forward)
@@ -140,11 +141,11 @@ def newton(
 
 
 def _solve(
-    tape: GcnTape, rhs: Tensor, damping: float, settings: SolverSettings, method: str
+    tape: GcnTape, rhs: Tensor, combinations: Tensor, damping: float, settings: SolverSettings, method: str
 ) -> tuple[Tensor, Diagnostics]:
-    """Returns (H + damping I)^-1 g for each row, and how it went."""
+    """Returns (H + damping I)^-1 g for each row of rhs = combinations J, and how it went."""
     if settings.solver == "cg":
-        return _solve_cg(tape, rhs, damping, settings, method)
+        return _solve_cg(tape, rhs, combinations, damping, settings, method)
     if settings.solver == "lowrank":
         ends = ExactHessian(tape, damping).curvatures()
         lowest, highest = min(float(ends[0]), 0.0), float(ends[-1])
@@ -164,7 +165,7 @@ def _solve(
 
 
 def _solve_cg(
-    tape: GcnTape, rhs: Tensor, damping: float, settings: SolverSettings, method: str
+    tape: GcnTape, rhs: Tensor, combinations: Tensor, damping: float, settings: SolverSettings, method: str
 ) -> tuple[Tensor, Diagnostics]:
     reason = "the weight decay of training"
     small = range_of(tape)
@@ -175,7 +176,7 @@ def _solve_cg(
     if settings.automatic_damping:
         damping, reason = safe_damping(lowest, damping)
     for raise_ in range(MAX_RAISES + 1):
-        found = solve_exact(tape, rhs, damping, settings, small)
+        found = solve_exact(tape, rhs, combinations, damping, settings, small)
         negative = int((found.status == SolverStatus.NEGATIVE_CURVATURE).sum())
         if not negative or not settings.automatic_damping or raise_ == MAX_RAISES:
             break
@@ -196,13 +197,19 @@ def range_of(tape: GcnTape) -> HessianRange | None:
 
 
 def solve_exact(
-    tape: GcnTape, rhs: Tensor, damping: float, settings: SolverSettings, small: HessianRange | None
+    tape: GcnTape,
+    rhs: Tensor,
+    combinations: Tensor,
+    damping: float,
+    settings: SolverSettings,
+    small: HessianRange | None,
 ) -> SolverResult:
     """Returns (H + damping I)^-1 g by block conjugate gradients, H exact; residuals recomputed on all parameters.
 
     Args:
         tape: the network.
-        rhs: [b, p], combinations of per-node gradients.
+        rhs: g = c J, [b, p], J the Jacobian's rows.
+        combinations: c, [b, m (k - 1)].
         damping: added to the Hessian.
         settings: tolerance, iterations, preconditioner.
         small: the Hessian's range, where there is one: the same iteration on far smaller matrices.
@@ -220,10 +227,13 @@ def solve_exact(
             precondition=GgnInverse(tape, damping) if settings.preconditioned else None,
         )
     preconditioned = settings.preconditioned
-    found = small.solve(rhs, damping, settings.tolerance, settings.max_iterations, preconditioned=preconditioned)
-    left = (rhs - hessian_product(tape, found.x, damping=damping)).double().norm(dim=1)
-    size = rhs.double().norm(dim=1)
-    return found._replace(residual_norm=(left / size).masked_fill(size == 0, 0.0))
+    found = small.solve(
+        combinations, damping, settings.tolerance, settings.max_iterations, preconditioned=preconditioned
+    )
+    x = found.x.to(rhs.dtype)
+    left = torch.linalg.vector_norm(rhs - hessian_product(tape, x, damping=damping), dim=1, dtype=torch.float64)
+    size = torch.linalg.vector_norm(rhs, dim=1, dtype=torch.float64)
+    return found._replace(x=x, residual_norm=(left / size).masked_fill(size == 0, 0.0))
 
 
 def solver_report(found: SolverResult) -> SolverReport:

@@ -8,6 +8,8 @@ from torch import Tensor
 from calirare.leave_one_out.ggn import curvature_and_error, jacobian
 from calirare_ext import Csr, GcnTape, SolverResult, block_cg, propagate
 
+APART = 1e-4  # its square is what the Cholesky factor of a Gram matrix loses of 16 digits
+
 
 def residual_factors(tape: GcnTape) -> tuple[Tensor, Tensor]:
     """Returns Q and E, [h (k - 1), p] each, with sum_i e_i d^2 z_i / d theta^2 = Q^T E + E^T Q.
@@ -99,7 +101,8 @@ class HessianRange:
     """The exact Hessian in an orthonormal basis of its range, r = m (k - 1) + 2 h (k - 1) numbers instead of p.
 
     Per-node gradients lie in the range, and so does everything conjugate gradients make of them: they run on r x r
-    matrices here and take the same steps as on p parameters.
+    matrices here and take the same steps as on p parameters. The basis is U R^-1 with the triangular R of U^T U = R^T R
+    and is never made; where U's columns are too close to dependent for that, R comes from a QR decomposition.
 
     Args:
         tape: the network; one or two layers.
@@ -108,17 +111,18 @@ class HessianRange:
     def __init__(self, tape: GcnTape) -> None:
         rows = jacobian(tape)
         q, e = residual_factors(tape)
-        # In float64 and by QR: the eigenvectors of the rows' Gram matrix lose half of the digits.
-        rows = torch.cat([rows, q, e]).double()
-        self.basis = torch.linalg.qr(rows.T).Q  # [p, r]
-        root = rows @ self.basis
+        coupled = q.abs().amax(1) > 0 if q.numel() else torch.zeros(0, dtype=torch.bool, device=q.device)
+        q, e = q[coupled], e[coupled]  # a unit that no labelled node sees couples nothing
+        self.rows = torch.cat([rows, q, e]).double()  # U^T
         curvature, _ = curvature_and_error(tape)
         m, k, _ = curvature.shape
-        top = root[: m * k].view(m, k, -1)
-        self.ggn = torch.einsum("iar,iab,ibs->rs", top, curvature, top)
-        bottom = root[m * k :]
-        coupled = bottom[: len(q)].T @ bottom[len(q) :]
-        self.hessian = self.ggn + coupled + coupled.T
+        self.size = m * k
+        self.triangle, self.basis = _orthonormal(self.rows)
+        root = self.triangle.T  # U^T in the basis
+        top, bottom = root[: self.size].reshape(m, k, -1), root[self.size :]
+        self.ggn = root[: self.size].T @ (curvature @ top).reshape(self.size, -1)
+        twice = bottom[: len(q)].T @ bottom[len(q) :]
+        self.hessian = self.ggn + twice + twice.T
 
     def ends(self) -> tuple[float, float]:
         """Returns the smallest and the largest eigenvalue of the Hessian; 0 belongs to its spectrum."""
@@ -126,29 +130,43 @@ class HessianRange:
         return min(float(values[0]), 0.0), max(float(values[-1]), 0.0)
 
     def solve(
-        self, rhs: Tensor, damping: float, tolerance: float, max_iterations: int, *, preconditioned: bool
+        self, combinations: Tensor, damping: float, tolerance: float, max_iterations: int, *, preconditioned: bool
     ) -> SolverResult:
-        """Returns (H + damping I)^-1 g for rows of the Jacobian's span [b, p], by block conjugate gradients.
+        """Returns (H + damping I)^-1 g for combinations g = c J of the Jacobian's rows, by block conjugate gradients.
 
         Args:
-            rhs: [b, p], combinations of per-node gradients.
+            combinations: c, [b, m (k - 1)].
             damping: added to the Hessian.
             tolerance: on the relative residual.
             max_iterations: per right-hand side.
             preconditioned: by the Gauss-Newton matrix.
 
         Returns:
-            Solutions [b, p] and statuses; residuals are those in the range.
+            Solutions [b, p], float64, and statuses; residuals are those in the range.
         """
-        inside = rhs.double() @ self.basis
-        identity = torch.eye(self.hessian.shape[0], dtype=torch.float64, device=rhs.device)
+        inside = combinations.double() @ self.triangle.T[: self.size]
+        identity = torch.eye(self.hessian.shape[0], dtype=torch.float64, device=inside.device)
         system = self.hessian + damping * identity
-        inverse = torch.linalg.inv(self.ggn + damping * identity) if preconditioned else None
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky(self.ggn + damping * identity))
         found = block_cg(
             lambda v: v @ system,
             inside,
             tolerance=tolerance,
             max_iterations=max_iterations,
-            precondition=None if inverse is None else lambda v: v @ inverse,
+            precondition=(lambda v: v @ inverse) if preconditioned else None,
         )
-        return found._replace(x=(found.x @ self.basis.T).to(rhs.dtype))
+        if self.basis is not None:
+            return found._replace(x=found.x @ self.basis.T)
+        along = torch.linalg.solve_triangular(self.triangle, found.x.T, upper=True).T
+        return found._replace(x=along @ self.rows)
+
+
+def _orthonormal(rows: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Returns R with rows = R^T Q^T, Q orthonormal columns, and Q where R alone would not do."""
+    gram = rows @ rows.T
+    factor, failed = torch.linalg.cholesky_ex(gram, upper=True)
+    apart = factor.diagonal() / gram.diagonal().sqrt()  # sine of each row's angle to those before it
+    if not bool(failed) and bool((apart > APART).all()):
+        return factor, None
+    q, r = torch.linalg.qr(rows.T)
+    return r, q

@@ -9,7 +9,7 @@ from calirare.leave_one_out.ggn import GgnInverse, curvature_and_error
 from calirare.leave_one_out.influence import SolverSettings, influence, newton, range_of, solve_exact
 from calirare.leave_one_out.lowrank import ExactHessian, residual_factors
 from calirare.leave_one_out.spectrum import safe_damping, spectrum_ends
-from calirare_ext import hessian_product, solve_inverse_hvp
+from calirare_ext import Csr, ReceptiveField, hessian_product, record, solve_inverse_hvp
 from calirare_ext.reference import ggn, hessian
 from tests.calirare.leave_one_out.cases import dense_jacobian, trained
 from tests.helpers.problems import NETWORKS, network, normal, with_spectrum
@@ -110,9 +110,10 @@ def test_range_takes_the_steps_of_all_parameters(name: str, preconditioned: bool
     problem = network(name)
     tape = problem.tape
     settings = SolverSettings(tolerance=1e-9, max_iterations=60, preconditioned=preconditioned)
-    rhs = normal(3, tape.n_nodes * (tape.n_classes - 1), seed=6) @ dense_jacobian(tape).flatten(0, 1)
+    combinations = normal(3, tape.n_nodes * (tape.n_classes - 1), seed=6)
+    rhs = combinations @ dense_jacobian(tape).flatten(0, 1)
     damping = max(DAMPING, -1.5 * float(torch.linalg.eigvalsh(exact(problem))[0]))
-    small, large = (solve_exact(tape, rhs, damping, settings, part) for part in (range_of(tape), None))
+    small, large = (solve_exact(tape, rhs, combinations, damping, settings, part) for part in (range_of(tape), None))
     assert bool((small.status == 1).all())
     assert int((small.iterations - large.iterations).abs().max()) <= 1
     assert close(small.x, large.x, 1e-7)
@@ -120,6 +121,27 @@ def test_range_takes_the_steps_of_all_parameters(name: str, preconditioned: bool
     ends, values = range_of(tape).ends(), torch.linalg.eigvalsh(exact(problem))  # type: ignore[union-attr]
     assert ends[0] == pytest.approx(min(float(values[0]), 0.0), rel=1e-8, abs=1e-12)
     assert ends[1] == pytest.approx(float(values[-1]), rel=1e-8)
+
+
+@pytest.mark.parametrize("dependent", [False, True])
+def test_range_of_more_parameters_than_columns(dependent: bool) -> None:
+    fit, _ = trained()
+    tape = fit.tape()
+    if dependent:  # two labelled nodes with the same neighbours and, so, the same row of the Jacobian
+        block = tape.field.blocks[0].to_dense()
+        block[1] = block[0]
+        field = ReceptiveField(tape.field.rows, tape.field.inputs, (Csr.from_dense(block),))
+        tape = record(field, fit.model.layers(), fit.targets, fit.sample_weights)
+    small = range_of(tape)
+    assert small is not None
+    assert (small.basis is None) is not dependent
+    combinations = normal(4, tape.n_nodes, seed=2)
+    rhs = combinations @ dense_jacobian(tape).flatten(0, 1)
+    damping = safe_damping(small.ends()[0], fit.weight_decay)[0]
+    found = solve_exact(tape, rhs, combinations, damping, SolverSettings(tolerance=1e-10), small)
+    assert bool((found.status == 1).all())
+    assert float(found.residual_norm.max()) < 1e-9
+    assert close(hessian_product(tape, found.x, damping=damping), rhs, 1e-8)
 
 
 @pytest.mark.parametrize("name", ["two layers", "four layers"])
