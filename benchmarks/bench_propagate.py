@@ -4,9 +4,11 @@
 
 Every answer is checked before it is timed. All contenders read the same aligned buffers, write into buffers made once
 (torch-sparse has no such call and allocates its answer), and take turns, so that a busy moment meets all of them. A
-sample runs a contender often enough to last a millisecond; medians. `copy` is the floor: reading X once and writing Y
-once, on the same threads in the same run. A finished cell is kept in benchmarks/results/propagate.json: stopped by
---seconds, the next run goes on. Cells and contenders that are left out say why.
+sample runs a contender often enough to last a millisecond; medians. `ours` is what propagate does once a matrix has
+multiplied often enough for a layout of its own (`layout`, made in `prepare_s` seconds, which `pays_after` so many
+products); `ours, first products` is A as it came. `copy` reads X once and writes Y once, on the same threads in the
+same run; the floor is that time, longer by the bytes of A. A finished cell is kept in results/propagate.json:
+stopped by --seconds, the next run goes on. Cells and contenders that are left out say why.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -29,16 +30,20 @@ from scipy.sparse import _sparsetools
 from torch import Tensor
 
 from calirare.datasets import load_dataset
-from calirare_ext import Csr, RowOrder, gcn_norm, row_order
+from calirare_ext import Csr, Layout, gcn_norm, prepare
 from calirare_ext._backend import _C
-from calirare_ext.propagate import compiled
+from calirare_ext.layouts import compiled, write
 
 GRAPHS = ("cora", "facebook", "dblp", "power_law_1m")
 WIDTHS = (1, 16, 64, 160, 1280)
 QUICK = {"graphs": ("cora", "facebook"), "widths": (1, 16, 160)}
 MEMORY = 4 * 10**9  # bytes of one buffer; a machine of 16 GB holds the operands and one of these
 LONG = 2.0  # seconds: calls above are repeated five times, not twenty
+COLD = 0.05  # seconds: operands of longer calls do not stay in cache
 HOPELESS = 3.0  # times the fastest: such a contender is timed three times where a call takes a tenth of a second
+
+FIRST = "ours, first products"
+RATIOS = ("ratio", "ratio_first_products", "times_the_floor")
 
 Work = Callable[[], Any]
 
@@ -104,12 +109,19 @@ def torch_sparse(a: Csr, x: Tensor) -> Iterator[tuple[str, Work, Tensor]]:
     yield "torch_sparse", work, out
 
 
-def contenders(a: Csr, x: Tensor, orders: dict[str, Tensor], left_out: dict[str, str]) -> dict[str, Work]:
-    """Returns ours, the rivals and the floor, each checked against ours, which is checked against float64."""
+def contenders(a: Csr, x: Tensor, layout: Layout, left_out: dict[str, str]) -> dict[str, Work]:
+    """Returns ours, the rivals and the copy, each checked against ours, which is checked against float64."""
     face, out = compiled(a), torch.empty(a.n_rows, x.shape[1], dtype=x.dtype)
-    works: dict[str, Work] = {"ours": lambda: _C.propagate_out(face, x, out)}
-    works["ours"]()
+    prepared = torch.empty_like(out)
+    works: dict[str, Work] = {
+        "ours": lambda: write(a, layout, x, prepared),
+        FIRST: lambda: _C.propagate_out(face, x, out),
+    }
+    for work in works.values():
+        work()
     _check(a, x, out)
+    if not torch.equal(prepared, out):
+        raise SystemExit(f"the layout {layout} changes the product")
     for make in (mkl, scipy, scatter, torch_sparse):
         size = a.nnz * x.shape[1] * x.element_size() if make is scatter else out.numel() * x.element_size()
         if size > MEMORY:
@@ -121,27 +133,9 @@ def contenders(a: Csr, x: Tensor, orders: dict[str, Tensor], left_out: dict[str,
             if not error < 1e-5:
                 raise SystemExit(f"{name} differs by {error:.1g} of the largest number")
             works[name] = work
-    for kind, order in orders.items():
-        answer = torch.empty_like(out)
-        works[f"ours, {kind}"] = partial(_C.propagate_to, compiled(a.select_rows(order)), x, order, answer)
-        works[f"ours, {kind}"]()
-        if not torch.equal(answer, out):
-            raise SystemExit(f"the row order {kind} changes the product")
     target = torch.empty_like(x)
     works["copy"] = lambda: target.copy_(x)
     return works
-
-
-@cache
-def row_orders(name: str) -> tuple[dict[str, Tensor], dict[str, float]]:
-    """Returns the row orders of a graph and the seconds they take; communities only below a million entries."""
-    a, found, seconds = graph_of(name), {}, {}
-    kinds: tuple[RowOrder, ...] = ("rcm", "community") if a.nnz < 1_000_000 else ("rcm",)
-    for kind in kinds:
-        begin = time.perf_counter()
-        found[kind] = row_order(a, kind)
-        seconds[kind] = time.perf_counter() - begin
-    return found, seconds
 
 
 def _check(a: Csr, x: Tensor, out: Tensor) -> None:
@@ -172,6 +166,8 @@ def in_turns(works: dict[str, Work], repeats: int) -> dict[str, dict[str, float]
     for turn in range(repeats):
         for name, work in works.items():
             if turn < turns[name]:
+                if first[name] < COLD:
+                    work()  # its operands may still be in cache, the others' are not: the same for all
                 begin = time.perf_counter()
                 for _ in range(calls[name]):
                     work()
@@ -207,21 +203,31 @@ def cell(name: str, a: Csr, width: int, threads: int, dtype: torch.dtype, repeat
     left_out: dict[str, str] = {}
     if a.n_rows * width * torch.finfo(dtype).bits // 8 > MEMORY:
         return about | {"skipped": f"X and Y would take {2 * a.n_rows * width * torch.finfo(dtype).bits / 8e9:.0f} GB"}
-    orders, order_seconds = row_orders(name)
     x = torch.randn(a.n_cols, width, dtype=dtype, generator=torch.Generator().manual_seed(width))
+    a = Csr(a.indptr, a.indices, a.values.to(dtype), a.n_cols)  # without the layouts of other cells
+    begin = time.perf_counter()
+    layout = prepare(a, width)
+    prepare_s = time.perf_counter() - begin
     before = other_load()
-    times = in_turns(contenders(a.to(dtype), x, orders, left_out), repeats)
-    own = [name for name in times if name.startswith("ours")]
-    best = min((name for name in times if name not in {*own, "copy"}), key=lambda name: times[name]["median_ms"])
-    mine, ordered = times["ours"]["median_ms"], min(times[name]["median_ms"] for name in own)
+    times = in_turns(contenders(a, x, layout, left_out), repeats)
+    rivals = [name for name in times if name not in {"ours", FIRST, "copy"}]
+    ms = {name: time["median_ms"] for name, time in times.items()}
+    best = min(rivals, key=lambda name: ms[name])
+    operands = 2 * x.numel() * x.element_size()
+    floor = ms["copy"] * (1 + (a.nnz * (4 + x.element_size()) + 8 * (a.n_rows + 1)) / operands)
+    saved = ms[FIRST] - ms["ours"]
     return about | {
         "times": times,
         "best": best,
-        "ratio": times[best]["median_ms"] / mine,
-        "times_the_copy": mine / times["copy"]["median_ms"],
-        "ratio_with_row_order": times[best]["median_ms"] / ordered,
-        "times_the_copy_with_row_order": ordered / times["copy"]["median_ms"],
-        "order_seconds": order_seconds,
+        "ratio": ms[best] / ms["ours"],
+        "ratio_first_products": ms[best] / ms[FIRST],
+        "times_the_copy": ms["ours"] / ms["copy"],
+        "floor_ms": floor,
+        "times_the_floor": ms["ours"] / floor,
+        "best_rival_times_the_floor": ms[best] / floor,
+        "layout": layout,
+        "prepare_s": prepare_s,
+        "pays_after": math.ceil(prepare_s * 1e3 / saved) if layout != "plain" and saved > 0 else None,
         "left_out": left_out,
         "other_load": before or other_load(),  # such a cell is measured again by the next run
         "commit": record.environment()["commit"],
@@ -231,15 +237,14 @@ def cell(name: str, a: Csr, width: int, threads: int, dtype: torch.dtype, repeat
 def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
     timed = [c for c in cells if "ratio" in c]
     worst = min(timed, key=lambda c: c["ratio"])
+    mean = {key: math.exp(statistics.fmean(math.log(c[key]) for c in timed)) for key in RATIOS}
     return {
         "cells": len(timed),
-        "cells_beside_other_load": sum(c.get("other_load", False) for c in timed),
-        "cells_not_checked_for_other_load": sum("other_load" not in c for c in timed),
-        "geometric_mean_ratio": math.exp(statistics.fmean(math.log(c["ratio"]) for c in timed)),
+        "cells_beside_other_load": sum(c["other_load"] for c in timed),
+        "geometric_mean_ratio": mean["ratio"],
+        "geometric_mean_ratio_first_products": mean["ratio_first_products"],
+        "geometric_mean_times_the_floor": mean["times_the_floor"],
         "worst_ratio": worst["ratio"],
-        "geometric_mean_ratio_with_row_order": math.exp(
-            statistics.fmean(math.log(c.get("ratio_with_row_order", c["ratio"])) for c in timed)
-        ),
         "worst_cell": [worst[key] for key in ("graph", "width", "threads", "dtype")],
         "cells_below_1.2": sum(c["ratio"] < 1.2 for c in timed),
         "cells_at_least_2": sum(c["ratio"] >= 2 for c in timed),
@@ -253,10 +258,10 @@ def show(c: dict[str, Any]) -> None:
         print(f"{where}  skipped: {c['skipped']}", flush=True)
         return
     times = " ".join(f"{name} {t['median_ms']:.3f}" for name, t in c["times"].items())
-    where += " (other load)" if c.get("other_load", False) else ""
-    ordered = f"{c.get('ratio_with_row_order', math.nan):.2f}x {c.get('times_the_copy_with_row_order', math.nan):.1f}"
-    told = f"{c['ratio']:.2f}x {c['best']}, {c['times_the_copy']:.1f} copies; ordered {ordered}"
-    print(f"{where}  {told}  [ms: {times}]", flush=True)
+    where += " (other load)" if c["other_load"] else ""
+    first, floors = c["ratio_first_products"], (c["times_the_floor"], c["best_rival_times_the_floor"])
+    told = f"{c['ratio']:.2f}x {c['best']} with {c['layout']} ({first:.2f}x at first), {c['times_the_copy']:.1f} copies"
+    print(f"{where}  {told}, {floors[0]:.1f} floors, rival {floors[1]:.1f}  [ms: {times}]", flush=True)
 
 
 def main() -> None:

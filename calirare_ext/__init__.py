@@ -13,6 +13,7 @@ from calirare_ext.inverse_hvp import (
     solve_inverse_hvp,
 )
 from calirare_ext.jackknife_interval import JackknifeInterval, jackknife_interval
+from calirare_ext.layouts import Layout, prepare
 from calirare_ext.loo_messages import LooDirections, inputs_products, loo_messages
 from calirare_ext.message_interval import message_interval
 from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
@@ -29,6 +30,7 @@ __all__ = [
     "GcnTape",
     "JackknifeInterval",
     "LayerFactors",
+    "Layout",
     "LooDirections",
     "NodeGradients",
     "ReceptiveField",
@@ -48,6 +50,7 @@ __all__ = [
     "message_interval",
     "move_logits",
     "node_gradients",
+    "prepare",
     "propagate",
     "receptive_field",
     "record",

@@ -9,23 +9,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from calirare_ext._backend import _C
 from calirare_ext._checks import check_like, check_shape
 from calirare_ext.csr import Csr
+from calirare_ext.layouts import compiled, product
 
-
-def compiled(a: Csr) -> _C.CsrTensors:
-    """Returns the compiled face of a CSR matrix, made once and kept."""
-    if "compiled" not in a._cache:
-        a._cache["compiled"] = _C.CsrTensors(a.indptr, a.indices, a.values, a.n_cols)
-    return a._cache["compiled"]
-
-
-def _ordered(a: Csr) -> _C.CsrTensors:
-    """Returns the compiled face of a's rows in the order they were given, made once and kept."""
-    if "ordered" not in a._cache:
-        a._cache["ordered"] = compiled(a.select_rows(a._cache["row_order"]))
-    return a._cache["ordered"]
+__all__ = ["compiled", "propagate"]
 
 
 def propagate(a: Csr, x: Tensor) -> Tensor:
@@ -46,7 +34,8 @@ def propagate(a: Csr, x: Tensor) -> Tensor:
         ValueError: shapes or devices do not fit.
 
     Precision: sums over a row in the dtype of `x`, in a fixed order; two runs agree bit for bit.
-    Cost: nnz * d multiply-adds; no scratch.
+    Cost: nnz * d multiply-adds; no scratch. A matrix that multiplies again and again gets a copy in the layout that
+    serves it best on the CPU (see `prepare`; CALIRARE_LAYOUTS=off in the environment forbids it): same bits.
 
     Example:
         >>> import torch
@@ -76,11 +65,9 @@ class _Propagate(torch.autograd.Function):
     def forward(x: Tensor, a: Csr) -> Tensor:
         rows_are_contiguous = x.shape[1] <= 1 or x.stride(1) == 1
         x = x if rows_are_contiguous else x.contiguous()
-        if "row_order" in a._cache and x.device.type == "cpu":
-            out = x.new_empty(a.n_rows, x.shape[1])
-            _C.propagate_to(_ordered(a), x, a._cache["row_order"], out)
-            return out
-        return _C.propagate(compiled(a), x)
+        out = x.new_empty(a.n_rows, x.shape[1])
+        product(a, x, out)
+        return out
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Csr], output: Tensor) -> None:

@@ -3,34 +3,28 @@
 #include <algorithm>
 
 #include "balance.h"
+#include "clones.h"
+#include "vector.h"
 
 namespace calirare {
 namespace {
-
-#define CALIRARE_INLINE inline __attribute__((always_inline))
-
-// kLanes neighbouring elements; loads and stores need no alignment.
-template <typename T, int kLanes>
-struct Vector {
-  typedef T type __attribute__((vector_size(kLanes * sizeof(T)), aligned(alignof(T)), may_alias));
-};
-template <typename T>
-struct Vector<T, 1> {
-  typedef T type;
-};
 
 // Where the rows of the product go.
 template <typename T>
 struct Target {
   MatrixView<T> view;
   const int64_t* places;  // null: in order
+  bool far;               // rows of `view` are not in cache when their turn comes
   T* row(int64_t r) const { return view.data + (places ? places[r] : r) * view.stride; }
 };
 
-constexpr int kLineBytes = 64;
 constexpr int kMostVectors = 8;           // of one row of `out` at a time
 constexpr int64_t kAheadBytes = 1 << 23;  // an X above this is fetched ahead; below, that costs more than it saves
 constexpr int kAheadLines = 64;           // fetched but not yet used, over the ends of rows: most rows are shorter
+constexpr int64_t kFarBytes = 1 << 19;    // an output above this is fetched ahead before it is written
+constexpr int64_t kAheadRows = 8;
+constexpr int64_t kStreamBytes = 1 << 12;  // rows at least this long are read from end to end
+constexpr int kBatch = 8;                  // of them at a time: a processor follows that many streams
 
 // kVectors vectors of one output row, sums in stored order. Entries before `last` may be fetched ahead.
 template <typename T, int kLanes, int kVectors, bool kFetch>
@@ -64,7 +58,99 @@ CALIRARE_INLINE void row_tile(CsrView<T> a, int64_t row, int64_t last, MatrixVie
 template <typename T, int kLanes, int kVectors, bool kFetch>
 CALIRARE_INLINE void tile_rows(CsrView<T> a, MatrixView<const T> x, Target<T> out, int64_t first, int64_t stop,
                                int64_t last, int64_t column) {
-  for (int64_t r = first; r < stop; ++r) row_tile<T, kLanes, kVectors, kFetch>(a, r, last, x, out, column);
+  constexpr int kLines = (kVectors * kLanes * sizeof(T) + kLineBytes - 1) / kLineBytes;
+  for (int64_t r = first; r < stop; ++r) {
+    if (out.far && r + kAheadRows < out.view.n_rows) {
+      const T* ahead = out.row(r + kAheadRows) + column;
+#pragma GCC unroll 8
+      for (int l = 0; l < kLines; ++l) __builtin_prefetch(ahead + l * (kLineBytes / int(sizeof(T))), 1);
+    }
+    row_tile<T, kLanes, kVectors, kFetch>(a, r, last, x, out, column);
+  }
+}
+
+// `count` entries added to a row of `vectors` vectors in one sweep: each row of X is one stream.
+template <typename T, int kCount>
+CALIRARE_INLINE void stream_batch(const int32_t* indices, const T* values, MatrixView<const T> x, T* to,
+                                  int64_t vectors, bool first) {
+  constexpr int kLanes = 64 / sizeof(T);
+  using V = typename Vector<T, kLanes>::type;
+  const T* from[kCount];
+  T weight[kCount];
+#pragma GCC unroll 8
+  for (int k = 0; k < kCount; ++k) {
+    from[k] = x.data + int64_t(indices[k]) * x.stride;
+    weight[k] = values[k];
+  }
+  for (int64_t c = 0; c < vectors * kLanes; c += kLanes) {
+    V sum = first ? V{} : *reinterpret_cast<const V*>(to + c);
+#pragma GCC unroll 8
+    for (int k = 0; k < kCount; ++k) sum += weight[k] * *reinterpret_cast<const V*>(from[k] + c);
+    *reinterpret_cast<V*>(to + c) = sum;
+  }
+}
+
+// The first `vectors` vectors of one row: entries in batches of nearly equal size, at most kBatch.
+template <typename T>
+CALIRARE_INLINE void stream_row(CsrView<T> a, int64_t row, MatrixView<const T> x, T* to, int64_t vectors) {
+  const int64_t begin = a.indptr[row], count = a.indptr[row + 1] - begin;
+  if (count == 0) std::fill_n(to, vectors * int64_t(64 / sizeof(T)), T(0));
+  const int64_t batches = (count + kBatch - 1) / kBatch;
+  for (int64_t b = 0, done = 0; b < batches; ++b) {
+    const int64_t size = (count - done + batches - b - 1) / (batches - b);
+    const int32_t* indices = a.indices + begin + done;
+    const T* values = a.values + begin + done;
+    const bool first = b == 0;
+    switch (size) {
+      case 1:
+        stream_batch<T, 1>(indices, values, x, to, vectors, first);
+        break;
+      case 2:
+        stream_batch<T, 2>(indices, values, x, to, vectors, first);
+        break;
+      case 3:
+        stream_batch<T, 3>(indices, values, x, to, vectors, first);
+        break;
+      case 4:
+        stream_batch<T, 4>(indices, values, x, to, vectors, first);
+        break;
+      case 5:
+        stream_batch<T, 5>(indices, values, x, to, vectors, first);
+        break;
+      case 6:
+        stream_batch<T, 6>(indices, values, x, to, vectors, first);
+        break;
+      case 7:
+        stream_batch<T, 7>(indices, values, x, to, vectors, first);
+        break;
+      default:
+        stream_batch<T, 8>(indices, values, x, to, vectors, first);
+    }
+    done += size;
+  }
+}
+
+// The columns from `c` on, fewer than a vector of 64 bytes.
+template <typename T, bool kFetch>
+CALIRARE_INLINE void rest_of(CsrView<T> a, MatrixView<const T> x, Target<T> out, int64_t first, int64_t stop,
+                             int64_t last, int64_t c) {
+  constexpr int kLanes = 64 / sizeof(T);
+  const int64_t left = out.view.n_cols - c;
+  if (kLanes > 8 && (left & 8)) tile_rows<T, 8, 1, kFetch>(a, x, out, first, stop, last, c), c += 8;
+  if (left & 4) tile_rows<T, 4, 1, kFetch>(a, x, out, first, stop, last, c), c += 4;
+  if (left & 2) tile_rows<T, 2, 1, kFetch>(a, x, out, first, stop, last, c), c += 2;
+  if (left & 1) tile_rows<T, 1, 1, kFetch>(a, x, out, first, stop, last, c);
+}
+
+// Wide rows: first .. stop.
+template <typename T>
+CALIRARE_INLINE void streams_of(CsrView<T> a, MatrixView<const T> x, Target<T> out, int64_t first, int64_t stop) {
+  constexpr int kLanes = 64 / sizeof(T);
+  const int64_t vectors = out.view.n_cols / kLanes;
+  for (int64_t r = first; r < stop; ++r) {
+    stream_row(a, r, x, out.row(r), vectors);
+    rest_of<T, false>(a, x, out, r, r + 1, 0, vectors * kLanes);
+  }
 }
 
 // Rows first .. stop of every column. A tile is up to 8 registers of 64 bytes; tiles of one row are nearly equal, so
@@ -106,29 +192,21 @@ CALIRARE_INLINE void rows_of(CsrView<T> a, MatrixView<const T> x, Target<T> out,
       }
       c += count * kLanes;
     }
-    const int64_t left = out.view.n_cols - c;
-    if (kLanes > 8 && (left & 8)) tile_rows<T, 8, 1, kFetch>(a, x, out, r, r + step, last, c), c += 8;
-    if (left & 4) tile_rows<T, 4, 1, kFetch>(a, x, out, r, r + step, last, c), c += 4;
-    if (left & 2) tile_rows<T, 2, 1, kFetch>(a, x, out, r, r + step, last, c), c += 2;
-    if (left & 1) tile_rows<T, 1, 1, kFetch>(a, x, out, r, r + step, last, c);
+    rest_of<T, kFetch>(a, x, out, r, r + step, last, c);
   }
 }
 
 template <typename T>
 CALIRARE_INLINE void propagate_rows(CsrView<T> a, MatrixView<const T> x, Target<T> out, int64_t first, int64_t stop) {
   if (first == stop) return;
-  if (x.n_rows * x.n_cols * int64_t(sizeof(T)) > kAheadBytes) {
+  if (out.view.n_cols * int64_t(sizeof(T)) >= kStreamBytes) {
+    streams_of(a, x, out, first, stop);
+  } else if (x.n_rows * x.n_cols * int64_t(sizeof(T)) > kAheadBytes) {
     rows_of<T, true>(a, x, out, first, stop);
   } else {
     rows_of<T, false>(a, x, out, first, stop);
   }
 }
-
-#define CALIRARE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#if !defined(__x86_64__)
-#undef CALIRARE_CLONES
-#define CALIRARE_CLONES
-#endif
 
 // target_clones does not take templates, hence one plain function per type.
 CALIRARE_CLONES void rows_f32(CsrView<float> a, MatrixView<const float> x, Target<float> out, int64_t first,
@@ -155,16 +233,21 @@ void spread(const Parallel& parallel, CsrView<T> a, MatrixView<const T> x, Targe
   });
 }
 
+template <typename T>
+Target<T> target_of(MatrixView<T> out, const int64_t* places) {
+  return {out, places, out.n_rows * out.n_cols * int64_t(sizeof(T)) > kFarBytes};
+}
+
 }  // namespace
 
 void propagate_cpu(const Parallel& parallel, CsrView<float> a, MatrixView<const float> x, MatrixView<float> out,
                    const int64_t* places) {
-  spread(parallel, a, x, Target<float>{out, places}, rows_f32);
+  spread(parallel, a, x, target_of(out, places), rows_f32);
 }
 
 void propagate_cpu(const Parallel& parallel, CsrView<double> a, MatrixView<const double> x, MatrixView<double> out,
                    const int64_t* places) {
-  spread(parallel, a, x, Target<double>{out, places}, rows_f64);
+  spread(parallel, a, x, target_of(out, places), rows_f64);
 }
 
 }  // namespace calirare

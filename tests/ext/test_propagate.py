@@ -53,6 +53,24 @@ def test_tiles_of_unequal_width(width, dtype, device):
     propagate_matches(propagate(a, x), a, x)
 
 
+@pytest.mark.parametrize("width", [512, 1023, 1024, 1039, 2048])
+def test_rows_read_from_end_to_end(width, dtype, device):
+    """From 4 KB on, a row takes up to 8 entries in one sweep: rows of 0 to 25 entries are 0 to 4 batches."""
+    lengths = torch.arange(26)
+    cols = torch.cat([torch.arange(int(n)) for n in lengths])
+    weights = normal(1, len(cols), seed=3)[0].to(dtype)
+    a = Csr.from_coo(torch.repeat_interleave(lengths, lengths), cols, weights, (26, 26)).to(device)
+    x = normal(26, width, seed=width).to(dtype).to(device)
+    propagate_matches(propagate(a, x), a, x)
+
+
+def test_an_output_too_large_for_the_cache(dtype, device):
+    """Above 512 KB rows of the product are fetched before they are written, the last eight excepted."""
+    a = random_matrix(1500, 300, 4_000, seed=12).to(dtype).to(device)
+    x = normal(a.n_cols, 99, seed=2).to(dtype).to(device)
+    propagate_matches(propagate(a, x), a, x)
+
+
 def test_an_input_too_large_for_the_cache(dtype, device):
     """Above 8 MB rows are fetched ahead, beyond the ends of rows and never beyond the last entry."""
     a = random_matrix(300, 40_000, 2_000, seed=11).to(dtype).to(device)

@@ -1,0 +1,9 @@
+// Compiles a function for AVX-512, AVX2 and the plain target; the loader picks one. It does not take templates.
+#pragma once
+
+#if defined(__x86_64__)
+#define CALIRARE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define CALIRARE_CLONES
+#endif
+#define CALIRARE_INLINE inline __attribute__((always_inline))
