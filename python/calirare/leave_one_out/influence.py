@@ -230,10 +230,9 @@ def solve_exact(
     found = small.solve(
         combinations, damping, settings.tolerance, settings.max_iterations, preconditioned=preconditioned
     )
-    x = found.x.to(rhs.dtype)
-    left = torch.linalg.vector_norm(rhs - hessian_product(tape, x, damping=damping), dim=1, dtype=torch.float64)
-    size = torch.linalg.vector_norm(rhs, dim=1, dtype=torch.float64)
-    return found._replace(x=x, residual_norm=(left / size).masked_fill(size == 0, 0.0))
+    left = torch.linalg.vector_norm(hessian_product(tape, found.x, damping=damping).sub_(rhs), dim=1).double()
+    size = torch.linalg.vector_norm(rhs, dim=1).double()
+    return found._replace(residual_norm=(left / size).masked_fill(size == 0, 0.0))
 
 
 def solver_report(found: SolverResult) -> SolverReport:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from calirare.leave_one_out.ggn import curvature_and_error, jacobian
 from calirare_ext import Csr, GcnTape, SolverResult, block_cg, propagate
 
+COLUMNS = 4096  # of a piece that is widened to float64: it stays in the cache
+REPEATED = 1e-12  # of the cosine of two rows that are one but for rounding
 APART = 1e-4  # its square is what the Cholesky factor of a Gram matrix loses of 16 digits
 
 
@@ -102,7 +106,7 @@ class HessianRange:
 
     Per-node gradients lie in the range, and so does everything conjugate gradients make of them: they run on r x r
     matrices here and take the same steps as on p parameters. The basis is U R^-1 with the triangular R of U^T U = R^T R
-    and is never made; where U's columns are too close to dependent for that, R comes from a QR decomposition.
+    and is never made; where U's columns are too close to dependent for that, it comes from a QR decomposition.
 
     Args:
         tape: the network; one or two layers.
@@ -113,14 +117,13 @@ class HessianRange:
         q, e = residual_factors(tape)
         coupled = q.abs().amax(1) > 0 if q.numel() else torch.zeros(0, dtype=torch.bool, device=q.device)
         q, e = q[coupled], e[coupled]  # a unit that no labelled node sees couples nothing
-        self.rows = torch.cat([rows, q, e]).double()  # U^T
+        rows = torch.cat([rows, q, e])  # U^T
+        self.frame = _frame(rows)
         curvature, _ = curvature_and_error(tape)
         m, k, _ = curvature.shape
         self.size = m * k
-        self.triangle, self.basis = _orthonormal(self.rows)
-        root = self.triangle.T  # U^T in the basis
-        top, bottom = root[: self.size].reshape(m, k, -1), root[self.size :]
-        self.ggn = root[: self.size].T @ (curvature @ top).reshape(self.size, -1)
+        self.gradients, bottom = self.frame.coordinates.split([self.size, rows.shape[0] - self.size])
+        self.ggn = self.gradients.T @ (curvature @ self.gradients.reshape(m, k, -1)).reshape(self.size, -1)
         twice = bottom[: len(q)].T @ bottom[len(q) :]
         self.hessian = self.ggn + twice + twice.T
 
@@ -142,9 +145,9 @@ class HessianRange:
             preconditioned: by the Gauss-Newton matrix.
 
         Returns:
-            Solutions [b, p], float64, and statuses; residuals are those in the range.
+            Solutions [b, p] and statuses; residuals are those in the range.
         """
-        inside = combinations.double() @ self.triangle.T[: self.size]
+        inside = combinations.double() @ self.gradients
         identity = torch.eye(self.hessian.shape[0], dtype=torch.float64, device=inside.device)
         system = self.hessian + damping * identity
         inverse = torch.cholesky_inverse(torch.linalg.cholesky(self.ggn + damping * identity))
@@ -155,18 +158,47 @@ class HessianRange:
             max_iterations=max_iterations,
             precondition=(lambda v: v @ inverse) if preconditioned else None,
         )
-        if self.basis is not None:
-            return found._replace(x=found.x @ self.basis.T)
-        along = torch.linalg.solve_triangular(self.triangle, found.x.T, upper=True).T
-        return found._replace(x=along @ self.rows)
+        return found._replace(x=self.frame.vectors(found.x))
 
 
-def _orthonormal(rows: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Returns R with rows = R^T Q^T, Q orthonormal columns, and Q where R alone would not do."""
-    gram = rows @ rows.T
-    factor, failed = torch.linalg.cholesky_ex(gram, upper=True)
-    apart = factor.diagonal() / gram.diagonal().sqrt()  # sine of each row's angle to those before it
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """An orthonormal basis of the span of some rows.
+
+    Attributes:
+        coordinates: of every row in the basis, [s, r], float64.
+        spanning: independent rows, [r, p], of which the basis consists through `triangle`; or the basis itself.
+        triangle: R [r, r] with basis = R^-T spanning; None: spanning is the basis.
+    """
+
+    coordinates: Tensor
+    spanning: Tensor
+    triangle: Tensor | None
+
+    def vectors(self, coordinates: Tensor) -> Tensor:
+        """Returns vectors [b, p] from their coordinates [b, r], in the dtype of the spanning rows."""
+        if self.triangle is not None:
+            coordinates = torch.linalg.solve_triangular(self.triangle, coordinates.T, upper=True).T
+        out = self.spanning.new_empty(coordinates.shape[0], self.spanning.shape[1])
+        for columns, piece in zip(out.split(COLUMNS, 1), self.spanning.split(COLUMNS, 1), strict=True):
+            columns.copy_(coordinates @ piece.double())
+        return out
+
+
+def _frame(rows: Tensor) -> Frame:
+    """Returns a basis of the span of rows [s, p]; a row that repeats another one's direction is left out of it."""
+    gram = rows.new_zeros(rows.shape[0], rows.shape[0], dtype=torch.float64)
+    for piece in rows.split(COLUMNS, 1):
+        wide = piece.double()
+        gram.addmm_(wide, wide.T)
+    size = gram.diagonal().sqrt()
+    cosine = gram / (size[:, None] * size)
+    new = ~((cosine.abs() > 1 - REPEATED).triu(1).any(0))
+    inner = gram[new][:, new]
+    triangle, failed = torch.linalg.cholesky_ex(inner, upper=True)
+    apart = triangle.diagonal() / size[new]  # sine of each row's angle to those before it
     if not bool(failed) and bool((apart > APART).all()):
-        return factor, None
-    q, r = torch.linalg.qr(rows.T)
-    return r, q
+        along = torch.linalg.solve_triangular(triangle.T, gram[new], upper=False)
+        return Frame(along.T, rows if bool(new.all()) else rows[new], triangle)
+    basis, along = torch.linalg.qr(rows.double().T)
+    return Frame(along.T, basis.T.to(rows.dtype), None)

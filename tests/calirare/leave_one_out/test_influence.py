@@ -123,18 +123,23 @@ def test_range_takes_the_steps_of_all_parameters(name: str, preconditioned: bool
     assert ends[1] == pytest.approx(float(values[-1]), rel=1e-8)
 
 
-@pytest.mark.parametrize("dependent", [False, True])
-def test_range_of_more_parameters_than_columns(dependent: bool) -> None:
+@pytest.mark.parametrize("case", ["independent", "repeated", "dependent"])
+def test_range_of_more_parameters_than_columns(case: str) -> None:
     fit, _ = trained()
     tape = fit.tape()
-    if dependent:  # two labelled nodes with the same neighbours and, so, the same row of the Jacobian
-        block = tape.field.blocks[0].to_dense()
+    block = tape.field.blocks[0].to_dense()
+    if case == "repeated":  # two labelled nodes with the same neighbours and, so, the same row of the Jacobian
         block[1] = block[0]
-        field = ReceptiveField(tape.field.rows, tape.field.inputs, (Csr.from_dense(block),))
-        tape = record(field, fit.model.layers(), fit.targets, fit.sample_weights)
+    elif case == "dependent":  # the last layer is linear: a node whose neighbours are those of two others
+        block[2] = (block[0] + block[1]) / 2
+    field = ReceptiveField(tape.field.rows, tape.field.inputs, (Csr.from_dense(block),))
+    tape = record(field, fit.model.layers(), fit.targets, fit.sample_weights)
     small = range_of(tape)
     assert small is not None
-    assert (small.basis is None) is not dependent
+    assert (small.frame.triangle is None) is (case == "dependent")
+    columns = small.frame.spanning.shape[0]
+    assert columns < tape.n_parameters
+    assert small.frame.coordinates.shape == (tape.n_nodes + 2 * fit.model.hidden, columns)
     combinations = normal(4, tape.n_nodes, seed=2)
     rhs = combinations @ dense_jacobian(tape).flatten(0, 1)
     damping = safe_damping(small.ends()[0], fit.weight_decay)[0]
