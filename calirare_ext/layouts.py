@@ -134,33 +134,32 @@ def _choice(a: Csr, x: Tensor) -> Layout:
     chosen = min(kinds, key=lambda kind: best[kind] * (1 if kind == "plain" else CLEARLY))
     a._cache.setdefault("layouts", {})[_width_class(a, x.shape[1])] = chosen
     for kind in {*kinds} - {*a._cache["layouts"].values()}:
-        a._cache.pop(f"layout {kind}", None)
+        a._cache.pop(kind, None)
     return chosen
 
 
 def _made(a: Csr, kind: Layout) -> Any:
-    key = f"layout {kind}"
-    if key not in a._cache:
+    if kind not in a._cache:
         if kind == "tiles":
-            a._cache[key] = _C.cut_tiles(compiled(a), TILE_ROWS)
+            a._cache[kind] = _C.cut_tiles(compiled(a), TILE_ROWS)
         elif kind == "slices":
             order = torch.argsort(a.indptr.diff(), descending=True, stable=True)
-            a._cache[key] = compiled(_in_slices(a.select_rows(order))), order
+            a._cache[kind] = compiled(_in_slices(a.select_rows(order))), order
         else:
             order = _order(a, kind)
-            a._cache[key] = compiled(a.select_rows(order)), order
-    return a._cache[key]
+            a._cache[kind] = compiled(a.select_rows(order)), order
+    return a._cache[kind]
 
 
 def _order(a: Csr, kind: Layout) -> Tensor:
     if kind == "given":
         return a._cache["row_order"]
-    if "community" not in a._cache:
+    if "community order" not in a._cache:
         square = a.n_rows == a.n_cols
-        a._cache["community"] = (
+        a._cache["community order"] = (
             _C.community_order(compiled(a), VISITS * a.nnz) if square else torch.arange(a.n_rows, dtype=torch.int64)
         )
-    order = a._cache["community"]
+    order = a._cache["community order"]
     if kind == "community":
         return order
     lengths = a.indptr.diff()[order]
