@@ -63,19 +63,6 @@ def loo_messages_out(
     mix: Tensor | None,
     out: Tensor,
 ) -> None: ...
-def loo_messages_of_products_out(
-    products: Tensor,
-    z: Tensor,
-    entry_ptr: Tensor,
-    nodes: Tensor,
-    delta: Tensor,
-    factors: CsrTensors,
-    seen: Tensor,
-    second: Tensor,
-    contrast: Tensor,
-    mix: Tensor | None,
-    out: Tensor,
-) -> None: ...
 def masked_sum_add(product: Tensor, bias: Tensor, z: Tensor, weight: Tensor, out: Tensor) -> None: ...
 def message_interval(
     a: CsrTensors,

@@ -14,7 +14,7 @@ from calirare_ext.inverse_hvp import (
 )
 from calirare_ext.jackknife_interval import JackknifeInterval, jackknife_interval
 from calirare_ext.layouts import Layout, prepare
-from calirare_ext.loo_messages import LooDirections, inputs_products, loo_messages
+from calirare_ext.loo_messages import LooDirections, loo_messages
 from calirare_ext.message_interval import message_interval
 from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
 from calirare_ext.propagate import propagate
@@ -44,7 +44,6 @@ __all__ = [
     "gcn_forward",
     "gcn_norm",
     "hessian_product",
-    "inputs_products",
     "jackknife_interval",
     "loo_messages",
     "message_interval",

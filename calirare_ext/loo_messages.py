@@ -11,7 +11,7 @@ from calirare_ext._backend import _C
 from calirare_ext._checks import check_float, check_like, check_shape
 from calirare_ext.csr import Csr
 from calirare_ext.node_gradients import LayerFactors
-from calirare_ext.propagate import compiled, propagate
+from calirare_ext.propagate import compiled
 
 DENSE_BYTES = 64_000_000  # of the labelled nodes' inputs, kept dense beside sparse
 
@@ -75,7 +75,6 @@ def loo_messages(
     pre_activation: Tensor,
     directions: LooDirections,
     *,
-    products: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """Returns how the message of each row changes in each left-out model, to first order.
@@ -86,7 +85,6 @@ def loo_messages(
         inputs: A_hat X at the rows, dense or sparse, [r, d].
         pre_activation: z = inputs W1 + b1, [r, h].
         directions: of the models.
-        products: with directions in factors, `inputs_products` of the inputs where they are known; None: not known.
         out: where to write, [r, m], rows contiguous; None: a new matrix. May be a memory-mapped tensor.
 
     Returns:
@@ -118,14 +116,7 @@ def loo_messages(
     z = pre_activation if rows_are_contiguous else pre_activation.contiguous()
     matrix = compiled(inputs) if isinstance(inputs, Csr) else inputs
     rest = (directions.second, directions.contrast, directions.mix, out)
-    if isinstance(directions.first, LayerFactors) and products is not None:
-        entry_ptr, nodes, delta, factors, seen = _factors(inputs, directions.first)
-        if seen is None:
-            raise ValueError(f"{op}: products must be None where the factors' inputs are too large to be kept dense")
-        check_like(op, "products", products, directions.second, "second")
-        check_shape(op, "products", products, (rows, directions.first.inputs.shape[0]))
-        _C.loo_messages_of_products_out(products, z, entry_ptr, nodes, delta, factors, seen, *rest)
-    elif isinstance(directions.first, LayerFactors):
+    if isinstance(directions.first, LayerFactors):
         _C.loo_messages_out(matrix, z, *_factors(inputs, directions.first), *rest)
     else:
         _C.loo_messages_out(matrix, z, directions.first, *rest)
@@ -146,15 +137,3 @@ def _dense_transposed(rows: Csr) -> Tensor | None:
     if "dense_transposed" not in rows._cache:
         rows._cache["dense_transposed"] = rows.to_dense().T.contiguous()
     return rows._cache["dense_transposed"]
-
-
-def inputs_products(inputs: Csr, seen: Csr) -> Tensor | None:
-    """Returns S S_R^T [r, r_R], which no parameter changes, for `loo_messages` again and again; None where it is large.
-
-    Args:
-        inputs: S, A_hat X at the rows of the messages, [r, d].
-        seen: S_R, A_hat X at the rows of the directions' factors, [r_R, d].
-    """
-    dense = _dense_transposed(seen)
-    too_large = inputs.n_rows * seen.n_rows * seen.values.element_size() > DENSE_BYTES
-    return None if dense is None or too_large else propagate(inputs, dense)

@@ -77,16 +77,6 @@ void bind_fused(py::module_& m) {
       },
       no_gil, py::arg("inputs"), py::arg("z"), py::arg("entry_ptr"), py::arg("nodes"), py::arg("delta"),
       py::arg("factors"), py::arg("seen"), py::arg("second"), py::arg("contrast"), py::arg("mix"), py::arg("out"));
-  m.def(
-      "loo_messages_of_products_out",
-      [](const at::Tensor& products, const at::Tensor& z, const at::Tensor& entry_ptr, const at::Tensor& nodes,
-         const at::Tensor& delta, const CsrTensors& factors, const at::Tensor& seen, const at::Tensor& second,
-         const at::Tensor& contrast, const std::optional<at::Tensor>& mix, at::Tensor& out) {
-        loo_messages_out(KnownProducts{products}, z, directions_of(at::Tensor(), second, contrast, mix),
-                         DirectionFactors{entry_ptr, nodes, delta, factors, seen}, out);
-      },
-      no_gil, py::arg("products"), py::arg("z"), py::arg("entry_ptr"), py::arg("nodes"), py::arg("delta"),
-      py::arg("factors"), py::arg("seen"), py::arg("second"), py::arg("contrast"), py::arg("mix"), py::arg("out"));
   m.def("masked_sum_add", &masked_sum_add, no_gil, py::arg("product"), py::arg("bias"), py::arg("z"), py::arg("weight"),
         py::arg("out"));
   m.def(

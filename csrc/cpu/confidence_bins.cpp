@@ -4,14 +4,13 @@
 #include <atomic>
 
 #include "../core/confidence_bins_element.h"
+#include "clones.h"
 
 namespace calirare {
 namespace {
 
 // Rows of a chunk: enough to make its sums' share of memory and of merging small.
 int64_t chunk_rows(int64_t n_bins) { return std::max<int64_t>(8192, 64 * n_bins); }
-
-#define CALIRARE_INLINE inline __attribute__((always_inline))
 
 // Rows r .. r + kLanes into the sums; false, and nothing added, if one of them is refused.
 template <typename T, int kLanes, bool kWeighted>
@@ -56,12 +55,6 @@ CALIRARE_INLINE int64_t add_rows(const ConfidenceBinsTask<T>& t, int64_t first, 
   if (!kWeighted) std::copy(sums, sums + t.n_bins, sums + t.n_bins);
   return refused;
 }
-
-#define CALIRARE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#if !defined(__x86_64__)
-#undef CALIRARE_CLONES
-#define CALIRARE_CLONES
-#endif
 
 // target_clones does not take templates, hence one plain function per type.
 CALIRARE_CLONES int64_t rows_f32(const ConfidenceBinsTask<float>& t, int64_t first, int64_t last, double* sums) {

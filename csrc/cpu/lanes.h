@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "../core/jackknife_interval_element.h"
+#include "clones.h"
 
 namespace calirare {
 
@@ -21,13 +22,6 @@ struct Lanes<double> {
 };
 template <typename T>
 constexpr int64_t kLanes = 64 / sizeof(T);
-
-#if defined(__x86_64__)
-#define CALIRARE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define CALIRARE_CLONES
-#endif
-#define CALIRARE_INLINE inline __attribute__((always_inline))
 
 constexpr int64_t kMostKept = 64;  // order statistics kept by insertion; beyond it a selection per node is faster
 

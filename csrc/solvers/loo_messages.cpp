@@ -26,10 +26,6 @@ at::Tensor rows_of(const at::Tensor& x, int64_t start, int64_t size) { return x.
 CsrTensors rows_of(const CsrTensors& x, int64_t start, int64_t size) {
   return {x.indptr.narrow(0, start, size + 1), x.indices, x.values, x.n_cols};
 }
-KnownProducts rows_of(const KnownProducts& x, int64_t start, int64_t size) {
-  return {x.products.narrow(0, start, size)};
-}
-int64_t n_rows(const KnownProducts& x) { return x.products.size(0); }
 int64_t n_rows(const at::Tensor& x) { return x.size(0); }
 int64_t n_rows(const CsrTensors& x) { return x.n_rows(); }
 
@@ -75,19 +71,6 @@ struct SparsePiece {
     propagate_cpu(alone, CsrView<T>{indptr.data(), indices.data(), value, size}, view<T>(x), result);
   }
 };
-struct KnownPiece {
-  const KnownProducts& inputs;
-
-  template <typename T>
-  void product(const int32_t* order, int64_t size, const at::Tensor&, at::Tensor& out) {
-    const int64_t width = inputs.products.size(1), stride = inputs.products.stride(0);
-    const T* from = inputs.products.const_data_ptr<T>();
-    for (int64_t k = 0; k < size; ++k) {
-      std::copy_n(from + order[k] * stride, width, out.mutable_data_ptr<T>() + k * width);
-    }
-  }
-};
-KnownPiece piece_of(const KnownProducts& inputs) { return {inputs}; }
 DensePiece piece_of(const at::Tensor& inputs) { return DensePiece(inputs); }
 SparsePiece piece_of(const CsrTensors& inputs) { return SparsePiece(inputs); }
 
@@ -150,7 +133,6 @@ void add_group(const Inputs& inputs, const PatternGroup& group, Tables& tables, 
   }
 }
 
-double row_entries(const KnownProducts&) { return 1.0; }
 double row_entries(const at::Tensor& inputs) { return double(inputs.size(1)); }
 double row_entries(const CsrTensors& inputs) {
   const int64_t *indptr = inputs.indptr.const_data_ptr<int64_t>(), r = inputs.n_rows();
@@ -159,8 +141,7 @@ double row_entries(const CsrTensors& inputs) {
 
 template <typename T, typename Inputs, typename Tables>
 void add_groups(const Inputs& inputs, const at::Tensor& z, Tables tables, at::Tensor& out) {
-  PatternCost cost = tables.cost(row_entries(inputs), std::is_same_v<Inputs, CsrTensors>);
-  if constexpr (std::is_same_v<Inputs, KnownProducts>) cost = tables.costs = {kNever, 0.0, 1.0};
+  const PatternCost cost = tables.cost(row_entries(inputs), std::is_same_v<Inputs, CsrTensors>);
   for (const PatternGroup& group : group_patterns(z, cost)) {
     add_group<T>(inputs, group, tables, out);
   }
@@ -175,7 +156,7 @@ void first_layer_cpu(const Inputs& inputs, const at::Tensor& z, const LooDirecti
       if constexpr (!std::is_same_v<Inputs, at::Tensor>) {
         add_groups<T>(inputs, z, FactoredTables<T>(directions, *factors), out);
       }
-    } else if constexpr (!std::is_same_v<Inputs, KnownProducts>) {
+    } else {
       add_groups<T>(inputs, z, DenseTables<T>(directions), out);
     }
   });
@@ -212,7 +193,7 @@ void messages(const Inputs& inputs, const at::Tensor& z, const LooDirections& di
     at::mm_out(target, at::clamp_min(block_z, 0), directions.second);
     if (z.is_cpu()) {
       first_layer_cpu(rows_of(inputs, start, size), block_z, directions, factors, target);
-    } else if constexpr (!std::is_same_v<Inputs, KnownProducts>) {
+    } else {
       first_layer_cuda(rows_of(inputs, start, size), block_z, directions, target);
     }
     if (mixed) at::mm_out(block, target, directions.mix);
@@ -296,17 +277,6 @@ void loo_messages_out(const CsrTensors& inputs, const at::Tensor& z, const LooDi
   check_same(inputs.values, z, kOp, "inputs");
   check(z, directions, inputs.n_rows(), out);
   check_factors(directions, factors, z, inputs.n_cols);
-  messages(inputs, z, directions, &factors, out);
-}
-
-void loo_messages_out(const KnownProducts& inputs, const at::Tensor& z, const LooDirections& directions,
-                      const DirectionFactors& factors, at::Tensor& out) {
-  check_rows(inputs.products, kOp, "products");
-  check_same(inputs.products, z, kOp, "products");
-  check(z, directions, inputs.products.size(0), out);
-  check_factors(directions, factors, z, factors.inputs.n_cols);
-  TORCH_CHECK_VALUE(factors.seen.defined() && inputs.products.size(1) == factors.inputs.n_rows(), kOp,
-                    ": products must have one column for each row of the factors");
   messages(inputs, z, directions, &factors, out);
 }
 

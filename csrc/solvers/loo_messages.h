@@ -35,12 +35,4 @@ void loo_messages_out(const CsrTensors& inputs, const at::Tensor& z, const LooDi
 void loo_messages_out(const CsrTensors& inputs, const at::Tensor& z, const LooDirections& directions,
                       const DirectionFactors& factors, at::Tensor& out);
 
-// The same where the products of the rows with the factors' inputs are known, [r, rows of the factors]: they do not
-// depend on the parameters.
-struct KnownProducts {
-  at::Tensor products;
-};
-void loo_messages_out(const KnownProducts& inputs, const at::Tensor& z, const LooDirections& directions,
-                      const DirectionFactors& factors, at::Tensor& out);
-
 }  // namespace calirare

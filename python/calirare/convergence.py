@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.utils import vector_to_parameters
 
 from calirare.graph import Graph
 from calirare.leave_one_out.ggn import GgnInverse, pull_back
+from calirare.module_fit import ModuleFit
 from calirare.nn import GCN
 from calirare.propagation import propagation
 from calirare.training import Fit, TrainingSettings, class_weights, cross_entropy
@@ -98,6 +100,42 @@ def minimise(
         for layer, (weight, bias) in zip(model.layers(), unflatten(theta, shapes), strict=True):
             layer[0].copy_(weight)
             layer[1].copy_(bias)
+    return result
+
+
+def minimise_module(
+    trained: ModuleFit, *, tolerance: float = 1e-6, max_steps: int = 3000, warm: bool = False
+) -> Convergence:
+    """Moves any module's parameters, in place, as `minimise` does a GCN's.
+
+    Args:
+        trained: the module with its labels and weight decay.
+        tolerance: see `minimise`.
+        max_steps: see `minimise`.
+        warm: see `minimise`.
+
+    Returns:
+        How it ended.
+    """
+    parameters = trained.parameters()
+
+    def objective(theta: Tensor) -> tuple[float, Tensor]:
+        with torch.no_grad():
+            vector_to_parameters(theta, parameters)
+        return trained.penalised_loss()
+
+    def preconditioner(theta: Tensor) -> Product:
+        with torch.no_grad():
+            vector_to_parameters(theta, parameters)
+        inverse = GgnInverse(trained.tape(), trained.weight_decay)
+        return lambda v: inverse(v[None])[0]
+
+    start = torch.cat([p.detach().flatten() for p in parameters])
+    theta, result = lbfgs(
+        objective, preconditioner, start, tolerance, max_steps, WARM_REFRESH if warm else FIRST_REFRESH
+    )
+    with torch.no_grad():
+        vector_to_parameters(theta, parameters)
     return result
 
 
@@ -240,6 +278,14 @@ def converge(
         max_steps=max_steps,
     )
     return out, end
+
+
+def converge_module(
+    trained: ModuleFit, *, tolerance: float = 1e-6, max_steps: int = 3000, dtype: torch.dtype = torch.float64
+) -> tuple[ModuleFit, Convergence]:
+    """Returns a copy of any trained module, trained on until its gradient vanishes; as `converge`."""
+    out = trained.copy_as(dtype)
+    return out, minimise_module(out, tolerance=tolerance, max_steps=max_steps)
 
 
 def fit_to_convergence(

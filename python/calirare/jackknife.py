@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare.calibration.affine import AffineCalibrator
@@ -17,8 +17,18 @@ from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.evaluate import LeftOut, evaluate, fits, left_out
 from calirare.leave_one_out.ggn import logit_differences, pull_back
 from calirare.leave_one_out.memory import check_memory, estimate_bytes
-from calirare.leave_one_out.methods import CONVENTIONS, Convention, LooSettings, field_at, leave_one_out
-from calirare.nn import GCN
+from calirare.leave_one_out.methods import (
+    CONVENTIONS,
+    Convention,
+    LooSettings,
+    Method,
+    field_at,
+    leave_one_out,
+    receptive_field_at,
+)
+from calirare.leave_one_out.module_tape import ModuleTape, Tape, Where
+from calirare.leave_one_out.retrain import AnyFit, logits_at
+from calirare.module_fit import ModuleFit
 from calirare.threads import threads_for
 from calirare.training import Fit, fit_of
 from calirare_ext import GcnTape, ReceptiveField, jackknife_interval
@@ -93,9 +103,10 @@ class JackknifeResult:
 
 
 def jackknife(
-    trained: Fit | GCN,
-    graph: Graph,
+    trained: Fit | ModuleFit | nn.Module,
+    graph: Graph | None = None,
     *,
+    method: Method | None = None,
     coverage: float = 0.9,
     damping: float | None = None,
     calibrator: LogitMap | None = None,
@@ -116,8 +127,11 @@ def jackknife(
 
     Args:
         trained: the network with the labels it was trained on (`calirare.training.fit`, `fit_of`, or `Outcome.fit`); a
-            bare network stands for one trained on the split's training nodes with the default weight decay.
-        graph: the graph it was trained on.
+            bare network, our `GCN` or any torch module with model(x, edge_index) -> logits, stands for one trained on
+            the split's training nodes with the default weight decay. What is not a GCN goes through reverse-mode
+            derivatives: the same answers, slower.
+        graph: the graph it was trained on; None is enough for a `ModuleFit`.
+        method: short for `settings=LooSettings(method)`.
         coverage: the paper's alpha, in (0, 1): the interval runs from quantile (1 - coverage) / 2 to its mirror image.
         damping: see `leave_one_out`.
         calibrator: a map put on every leave-one-out logit before f is taken, fitted on leave-one-out logits itself;
@@ -145,35 +159,44 @@ def jackknife(
     """
     if not 0 < coverage < 1:
         raise ValueError(f"jackknife: coverage must be in (0, 1), got {coverage}")
-    trained = fit_of(trained, graph) if isinstance(trained, GCN) else trained
-    n_classes = trained.model.n_classes
+    started = time.perf_counter()
+    if graph is None and not isinstance(trained, ModuleFit):
+        raise ValueError("jackknife: graph must be given, got None: only a ModuleFit knows its inputs without")
+    if isinstance(trained, nn.Module):
+        assert graph is not None
+        trained = fit_of(trained, graph)
+    if method is not None and settings is not None:
+        raise ValueError("jackknife: method must be None where settings are given, which name one")
+    tape = trained.tape()
+    n_classes = tape.n_classes
     if score not in ("auto", "rare", "predicted") or (score == "rare" and n_classes != 2):
         raise ValueError(f"jackknife: score must be auto, predicted or, with two classes, rare, got {score!r}")
     if uncertainty not in ("auto", "map", "midpoint"):
         raise ValueError(f"jackknife: uncertainty must be auto, map or midpoint, got {uncertainty!r}")
     rare = n_classes == 2 and score != "predicted"
-    settings = settings or LooSettings()
+    settings = settings or (LooSettings() if method is None else LooSettings(method))
     mapped = uncertainty == "map" or (uncertainty == "auto" and settings.convention == "corrected")
-    started = time.perf_counter()
-    tape = trained.tape()
     levels = _levels(coverage, settings.convention)
     affine = affine_map(calibrator)
     fused = rare and affine is not None and change is None and not keep_logits and _fuses(tape, settings)
-    if fused and nodes is None and evaluator is None:
-        evaluator = _streaming(graph, tape)
     with torch.no_grad():
-        if fused and nodes is None and evaluator is not None:
+        if fused:
+            assert isinstance(trained, Fit)
+            assert isinstance(tape, GcnTape)
+            assert graph is not None
             assert affine is not None
-            ends = _streamed(trained, tape, graph.n_nodes, settings, damping, affine, levels, evaluator)
-            everywhere_nodes = torch.arange(graph.n_nodes, device=graph.device)
-        elif fused:
-            assert affine is not None
-            everywhere = field_at(trained, graph, nodes)
-            everywhere_nodes = everywhere.nodes
-            ends = _fused(trained, tape, everywhere, settings, damping, affine, levels)
+            if nodes is None and evaluator is None:
+                evaluator = _streaming(graph, tape)
+            if nodes is None and evaluator is not None:
+                everywhere_nodes = torch.arange(graph.n_nodes, device=graph.device)
+                ends = _streamed(trained, tape, graph.n_nodes, settings, damping, affine, levels, evaluator)
+            else:
+                field = receptive_field_at(trained, graph, nodes)
+                everywhere_nodes = field.nodes
+                ends = _fused(trained, tape, field, settings, damping, affine, levels)
         else:
             everywhere = field_at(trained, graph, nodes)
-            everywhere_nodes = everywhere.nodes
+            everywhere_nodes = everywhere if isinstance(everywhere, Tensor) else everywhere.nodes
             if change is None:
                 change = leave_one_out(trained, graph, damping=damping, nodes=nodes, settings=settings)
             ends = _unfused(trained, tape, everywhere, change, calibrator, levels, rare, keep_logits)
@@ -192,7 +215,7 @@ def jackknife(
             "max_leverage": float(ends.leverage.max()),
             "in_sample_nll": float(F.cross_entropy(tape.logits, trained.targets)),
             "loo_nll": float(F.cross_entropy(ends.own, trained.targets)),
-            "gradient_norm": _gradient_norm(tape, trained.weight_decay),
+            "gradient_norm": _gradient_norm(trained, tape),
             "seconds": time.perf_counter() - started,
         }
     return JackknifeResult(
@@ -247,8 +270,10 @@ def _estimate(ends: _Ends, targets: Tensor, judges: Tensor | None) -> tuple[Tens
     return fitted.transform(ends.logits), fitted.note
 
 
-def _fuses(tape: GcnTape, settings: LooSettings) -> bool:
+def _fuses(tape: Tape, settings: LooSettings) -> bool:
     """Returns whether the fused evaluation computes what the settings ask for."""
+    if isinstance(tape, ModuleTape):
+        return False
     asked = settings.method == "alo" and settings.convention == "corrected" and settings.forward == "linearised"
     return fits(tape) and asked and settings.form != "randomised"
 
@@ -308,9 +333,9 @@ def _streamed(
 
 
 def _unfused(
-    trained: Fit,
-    tape: GcnTape,
-    everywhere: ReceptiveField,
+    trained: AnyFit,
+    tape: Tape,
+    everywhere: Where,
     change: LooChange,
     calibrator: LogitMap | None,
     levels: tuple[float, float],
@@ -318,7 +343,7 @@ def _unfused(
     keep_logits: bool,
 ) -> _Ends:
     """Returns the ends from every leave-one-out logit."""
-    logits = trained.model(everywhere)
+    logits = logits_at(trained, everywhere)
     own = _with_class_zero(logit_differences(tape.logits) + change.own)
     places, models = change.samples()
     if places.numel() == 0:
@@ -330,11 +355,14 @@ def _unfused(
     return _Ends(logits, lower, upper, own, residuals, change.leverage, change.damping, kept)
 
 
-def _gradient_norm(tape: GcnTape, weight_decay: float) -> float:
-    """Returns |grad| of the penalised loss, without automatic differentiation; 0 at a stationary point."""
+def _gradient_norm(trained: AnyFit, tape: Tape) -> float:
+    """Returns |grad| of the penalised loss, of a GCN without automatic differentiation; 0 at a stationary point."""
+    if isinstance(trained, ModuleFit):
+        return trained.gradient_norm()
+    assert isinstance(tape, GcnTape)
     parameters = torch.cat([part.flatten() for layer in tape.layers for part in layer])
     loss = pull_back(tape, (tape.loss_gradient_at_logits() / tape.n_nodes)[None])[0]
-    return float((loss + weight_decay * parameters).norm())
+    return float((loss + trained.weight_decay * parameters).norm())
 
 
 def _with_class_zero(differences: Tensor) -> Tensor:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, overload
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare.adam import Adam
 from calirare.graph import Graph
+from calirare.module_fit import ModuleFit, pyg_inputs
 from calirare.nn import GCN
 from calirare.propagation import propagation
 from calirare.threads import threads_for
@@ -95,20 +97,46 @@ class Fit:
         return float(torch.cat([gradient.flatten() for gradient in gradients]).norm())
 
 
-def fit_of(model: GCN, graph: Graph, labelled: Tensor | None = None, *, weight_decay: float = 5e-4) -> Fit:
+@overload
+def fit_of(model: GCN, graph: Graph, labelled: Tensor | None = None, *, weight_decay: float = 5e-4) -> Fit: ...
+
+
+@overload
+def fit_of(
+    model: nn.Module,
+    graph: Graph,
+    labelled: Tensor | None = None,
+    *,
+    weight_decay: float = 5e-4,
+    inputs: tuple[Any, ...] | None = None,
+) -> Fit | ModuleFit: ...
+
+
+def fit_of(
+    model: nn.Module,
+    graph: Graph,
+    labelled: Tensor | None = None,
+    *,
+    weight_decay: float = 5e-4,
+    inputs: tuple[Any, ...] | None = None,
+) -> Fit | ModuleFit:
     """Returns a network that was trained elsewhere together with the labels it was trained on.
 
     Args:
-        model: the network.
+        model: the network: our `GCN`, or any torch module with a forward of PyTorch Geometric's kind, model(x,
+            edge_index) -> logits [n, k]. It is put into evaluation mode.
         graph: the graph it was trained on, with labels.
         labelled: the nodes it was trained on, int64 [m]; None: the split's training nodes.
-        weight_decay: mu of its training.
+        weight_decay: mu of its training, on all parameters that require a gradient.
+        inputs: what another module than ours is called with; None: `pyg_inputs(graph)`, x scaled as the graph wants
+            and edge_index.
 
     Returns:
         What `calirare.jackknife` and the leave-one-out methods take.
 
     Raises:
-        ValueError: the graph has no labels, a node has none, or there is no split to take the nodes from.
+        ValueError: the graph has no labels, a node has none, there is no split to take the nodes from, or the module
+            does not return logits.
     """
     if labelled is None:
         if graph.split is None:
@@ -116,7 +144,14 @@ def fit_of(model: GCN, graph: Graph, labelled: Tensor | None = None, *, weight_d
         labelled = graph.split.train
     if graph.y is None or bool((graph.y[labelled] < 0).any()):
         raise ValueError(f"fit_of: labelled must be labelled nodes, but one of graph {graph.name!r} has no label")
-    targets, first = graph.y[labelled], model.weights[0]
+    targets = graph.y[labelled]
+    if not isinstance(model, GCN):
+        weights = class_weights(targets, graph.n_classes)[targets].float()
+        inputs = pyg_inputs(graph) if inputs is None else inputs
+        return ModuleFit(model.eval(), inputs, labelled, targets, weights, weight_decay)
+    if inputs is not None:
+        raise ValueError("fit_of: inputs must be None with a GCN, which reads the graph")
+    first = model.weights[0]
     weights = class_weights(targets, model.n_classes)[targets].to(first)
     field = propagation(graph).to(first.dtype).field(labelled, model.n_layers)
     return Fit(model.eval(), field, targets, weights, weight_decay, ())

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from calirare.leave_one_out.alo import loo_coefficients
 from calirare.leave_one_out.ggn import logit_differences
-from calirare_ext import GcnTape
+from calirare.leave_one_out.module_tape import Tape
 
 MAX_MULTIPLE = 64.0
 RELATIVE_SLACK = 0.05  # differences below 5 % of the held-out loss change no map noticeably
@@ -40,7 +40,7 @@ class Agreement:
     reason: str
 
 
-def loo_own_logits(tape: GcnTape, kernel: Tensor, damping: float) -> Tensor:
+def loo_own_logits(tape: Tape, kernel: Tensor, damping: float) -> Tensor:
     """Returns each labelled node's logits under the model without it, [m, k], class 0 at 0.
 
     Args:
@@ -59,7 +59,7 @@ def loo_own_logits(tape: GcnTape, kernel: Tensor, damping: float) -> Tensor:
 
 
 def choose_damping(
-    tape: GcnTape, kernel: Tensor, weight_decay: float, held_out_logits: Tensor, judges: Tensor, weights: Tensor
+    tape: Tape, kernel: Tensor, weight_decay: float, held_out_logits: Tensor, judges: Tensor, weights: Tensor
 ) -> Agreement:
     """Returns the smallest damping >= weight decay at which leave-one-out loss agrees with held-out loss.
 

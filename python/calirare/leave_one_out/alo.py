@@ -16,6 +16,7 @@ from calirare.leave_one_out.ggn import (
     own_kernel,
 )
 from calirare.leave_one_out.gram import gram
+from calirare.leave_one_out.module_tape import ModuleTape, Tape, Where, shallow
 from calirare.threads import threads_for
 from calirare_ext import Csr, GcnTape, ReceptiveField
 
@@ -25,8 +26,8 @@ FORMS = ("auto", "gram", "jacobian", "primal")
 
 
 def alo(
-    tape: GcnTape,
-    everywhere: ReceptiveField,
+    tape: Tape,
+    everywhere: Where,
     damping: float,
     *,
     form: str = "auto",
@@ -46,7 +47,7 @@ def alo(
 
     Args:
         tape: the network at the labelled nodes, near a stationary point of its loss with this weight decay.
-        everywhere: receptive field of the nodes v.
+        everywhere: receptive field of the nodes v; of a module the nodes themselves.
         damping: the weight decay mu of training, or more; > 0.
         form: "gram" (up to two layers; nothing of the size of the parameters is made), "jacobian" (m (k - 1) x p),
             "primal" (a p x p system, for more labels than parameters) or "auto": the cheapest of them.
@@ -79,18 +80,21 @@ def alo(
         own = change_along(tape, tape.field, directions, "full") if forward == "full" else None
         own = own_change(tape, kernel, coefficients) if own is None else own.diagonal(dim1=0, dim2=2).T
         return LooChange(change, own, leverage, damping)
+    if isinstance(tape, ModuleTape):
+        raise ValueError("alo: form gram must have a GCN, got another module: take form='jacobian'")
+    assert isinstance(everywhere, ReceptiveField)
     return _gram_form(tape, everywhere, damping, leverage_corrected)
 
 
-def choose_form(tape: GcnTape) -> str:
+def choose_form(tape: Tape) -> str:
     """Returns the cheapest form: "gram" up to two layers, "primal" where p is below m (k - 1), else "jacobian"."""
     if tape.n_parameters < tape.n_nodes * (tape.n_classes - 1):
         return "primal"
-    return "gram" if len(tape.layers) <= 2 else "jacobian"
+    return "gram" if shallow(tape) else "jacobian"
 
 
 def loo_coefficients(
-    tape: GcnTape, kernel: Tensor, damping: float, *, leverage_corrected: bool = True
+    tape: Tape, kernel: Tensor, damping: float, *, leverage_corrected: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Returns alpha [m (k - 1), m] with theta_-i - theta = J^T alpha_i, and the leverages [m]; both float64.
 
@@ -114,7 +118,7 @@ def loo_coefficients(
     return coefficients, leverage
 
 
-def own_change(tape: GcnTape, kernel: Tensor, coefficients: Tensor) -> Tensor:
+def own_change(tape: Tape, kernel: Tensor, coefficients: Tensor) -> Tensor:
     """Returns how each labelled node's own logits move, [m, k - 1], in the dtype of the tape."""
     m, k = tape.n_nodes, tape.n_classes - 1
     own = (kernel.reshape(m, k, m * k).double() * coefficients.T.reshape(m, 1, m * k)).sum(2)
@@ -143,9 +147,7 @@ def _gram_form(tape: GcnTape, everywhere: ReceptiveField, damping: float, levera
     return LooChange(along_kernel(kernel, coefficients), own, leverage, damping)
 
 
-def _primal(
-    tape: GcnTape, everywhere: ReceptiveField, damping: float, forward: Forward, leverage_corrected: bool
-) -> LooChange:
+def _primal(tape: Tape, everywhere: Where, damping: float, forward: Forward, leverage_corrected: bool) -> LooChange:
     directions, own, leverage = primal_directions(tape, damping, leverage_corrected)
     change = change_along(tape, everywhere, directions.to(tape.logits.dtype), forward)
     if forward == "full":
@@ -154,7 +156,7 @@ def _primal(
     return LooChange(change, own.to(tape.logits.dtype), leverage, damping)
 
 
-def primal_directions(tape: GcnTape, damping: float, leverage_corrected: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+def primal_directions(tape: Tape, damping: float, leverage_corrected: bool = True) -> tuple[Tensor, Tensor, Tensor]:
     """Returns theta_-i - theta [m, p], own changes [m, k - 1] and leverages [m] by J^T D J + damping I; all float64."""
     rows = jacobian(tape).double()
     curvature, error = curvature_and_error(tape)

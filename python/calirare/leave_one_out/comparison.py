@@ -16,6 +16,7 @@ from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.influence import SolverSettings
 from calirare.leave_one_out.methods import LooSettings, field_at, leave_one_out
 from calirare.leave_one_out.retrain import MAX_STEPS, retrain
+from calirare.module_fit import ModuleFit
 from calirare.training import Fit
 
 DEFAULT_METHODS: dict[str, LooSettings] = {
@@ -27,6 +28,8 @@ DEFAULT_METHODS: dict[str, LooSettings] = {
     "official": LooSettings(convention="official"),
     "paper": LooSettings(convention="paper"),
 }
+# Of any module the exact Hessian is known by its products alone.
+MODULE_METHODS = DEFAULT_METHODS | {"influence, exact": LooSettings("influence", solver=SolverSettings("cg"))}
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,8 @@ class Comparison:
 
 
 def compare(
-    trained: Fit,
-    graph: Graph,
+    trained: Fit | ModuleFit,
+    graph: Graph | None,
     chosen: Tensor,
     elsewhere: Tensor,
     methods: Mapping[str, LooSettings] | None = None,
@@ -88,10 +91,10 @@ def compare(
 
     Args:
         trained: the network, at a minimum, better in float64.
-        graph: the graph it was trained on.
+        graph: the graph it was trained on; a `ModuleFit` needs none.
         chosen: places of labelled nodes to retrain without, int64 [s].
         elsewhere: other nodes to judge the change at, int64 [n].
-        methods: settings by name; None: `DEFAULT_METHODS`.
+        methods: settings by name; None: `DEFAULT_METHODS`, or `MODULE_METHODS` of a `ModuleFit`.
         truth: the retraining at `elsewhere`, where it is known.
         jobs: see `retrain`.
         folder: see `retrain`.
@@ -106,8 +109,10 @@ def compare(
         everywhere = field_at(trained, graph, elsewhere)
         truth = retrain(trained, everywhere, chosen, jobs=jobs, folder=folder, max_steps=max_steps, progress=progress)
     spent = time.perf_counter() - started
+    if methods is None:
+        methods = MODULE_METHODS if isinstance(trained, ModuleFit) else DEFAULT_METHODS
     rows, estimates = [], {}
-    for name, settings in (DEFAULT_METHODS if methods is None else methods).items():
+    for name, settings in methods.items():
         try:
             found = leave_one_out(trained, graph, nodes=elsewhere, settings=settings)
         except NotConvergedError as error:

@@ -7,20 +7,19 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from calirare.leave_one_out.module_tape import ModuleTape, Tape, Where
 from calirare_ext import GcnTape, ReceptiveField, gcn_forward, move_logits, record
 
 Forward = Literal["linearised", "full"]
 BLOCK_NUMBERS = 16_000_000  # numbers in one block of directions
 
 
-def change_along(
-    tape: GcnTape, everywhere: ReceptiveField, directions: Tensor, forward: Forward = "linearised"
-) -> Tensor:
+def change_along(tape: Tape, everywhere: Where, directions: Tensor, forward: Forward = "linearised") -> Tensor:
     """Returns how the logit differences at the nodes everywhere change along each direction.
 
     Args:
         tape: the network at its parameters.
-        everywhere: receptive field of the nodes v.
+        everywhere: receptive field of the nodes v; of a module the nodes themselves.
         directions: [b, p], changes of the parameters.
         forward: "linearised": J v; "full": z(theta + v) - z(theta).
 
@@ -32,6 +31,9 @@ def change_along(
     """
     if forward not in ("linearised", "full"):
         raise ValueError(f"change_along: forward must be linearised or full, got {forward!r}")
+    if isinstance(tape, ModuleTape):
+        return _of_module(tape, everywhere, directions, forward)
+    assert isinstance(everywhere, ReceptiveField)
     n, b = everywhere.nodes.numel(), directions.shape[0]
     out = torch.empty(n, tape.n_classes - 1, b, dtype=directions.dtype, device=directions.device)
     if forward == "full":
@@ -47,6 +49,11 @@ def change_along(
         moved = move_logits(there, directions[start_at : start_at + step])  # [n, b, k]
         out[:, :, start_at : start_at + step] = (moved[:, :, 1:] - moved[:, :, :1]).transpose(1, 2)
     return out
+
+
+def _of_module(tape: ModuleTape, nodes: Where, directions: Tensor, forward: Forward) -> Tensor:
+    assert isinstance(nodes, Tensor)
+    return tape.change_after(nodes, directions) if forward == "full" else tape.change_along(nodes, directions)
 
 
 def moved_layers(tape: GcnTape, direction: Tensor) -> list[tuple[Tensor, Tensor]]:

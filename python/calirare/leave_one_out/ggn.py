@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare.leave_one_out.gram import gram
-from calirare_ext import Csr, GcnTape, move_logits, node_gradients, propagate
+from calirare.leave_one_out.module_tape import ModuleTape, Tape, shallow
+from calirare_ext import Csr, GcnTape, hessian_product, move_logits, node_gradients, propagate
 
 
 def logit_differences(logits: Tensor) -> Tensor:
@@ -23,21 +24,23 @@ def difference_seeds(tape: GcnTape) -> Tensor:
     return seed.expand(tape.n_nodes, k - 1, k)
 
 
-def jacobian(tape: GcnTape) -> Tensor:
+def jacobian(tape: Tape) -> Tensor:
     """Returns the rows d (z_c - z_0)(i) / d theta, [m (k - 1), p]."""
+    if isinstance(tape, ModuleTape):
+        return tape.jacobian
     return node_gradients(tape, difference_seeds(tape)).dense()
 
 
-def own_kernel(tape: GcnTape, products: Tensor | None = None) -> Tensor:
+def own_kernel(tape: Tape, products: Tensor | None = None) -> Tensor:
     """Returns K = J J^T at the labelled nodes, [m (k - 1), m (k - 1)]; products as in `gram`."""
     size = tape.n_nodes * (tape.n_classes - 1)
-    if len(tape.layers) <= 2:
+    if shallow(tape):
         return gram(tape, tape.field, products=products).reshape(size, size)
     rows = jacobian(tape)
     return rows @ rows.T
 
 
-def curvature_and_error(tape: GcnTape) -> tuple[Tensor, Tensor]:
+def curvature_and_error(tape: Tape) -> tuple[Tensor, Tensor]:
     """Returns D [m, k - 1, k - 1] and e [m, k - 1] of the mean loss in the logit differences, float64.
 
     D_i = w_i (diag(p_i) - p_i p_i^T) / m and e_i = w_i (p_i - y_i) / m, class 0 left out.
@@ -93,10 +96,26 @@ def pull_back(tape: GcnTape, seeds: Tensor) -> Tensor:
     return torch.cat(parts, 1)
 
 
-def push_forward(tape: GcnTape, vectors: Tensor) -> Tensor:
+def push_forward(tape: Tape, vectors: Tensor) -> Tensor:
     """Returns J v in logit differences for each row v of [b, p]: [b, m, k - 1]."""
+    if isinstance(tape, ModuleTape):
+        return (vectors @ tape.jacobian.T).view(-1, tape.n_nodes, tape.n_classes - 1)
     moved = move_logits(tape, vectors)  # [m, b, k]
     return (moved[:, :, 1:] - moved[:, :, :1]).transpose(0, 1)
+
+
+def pull_differences(tape: Tape, seeds: Tensor) -> Tensor:
+    """Returns J^T u [b, p] for seeds u of the logit differences, [b, m, k - 1]."""
+    if isinstance(tape, ModuleTape):
+        return seeds.flatten(1) @ tape.jacobian
+    return pull_back(tape, torch.cat([-seeds.sum(2, keepdim=True), seeds], 2))
+
+
+def hessian_along(tape: Tape, vectors: Tensor, *, damping: float = 0.0) -> Tensor:
+    """Returns (H + damping I) v for each row v of [b, p], H the exact Hessian of the mean loss."""
+    if isinstance(tape, ModuleTape):
+        return tape.hessian_product(vectors).add_(vectors, alpha=damping)
+    return hessian_product(tape, vectors, damping=damping)
 
 
 class GgnInverse:
@@ -112,7 +131,7 @@ class GgnInverse:
     Cost: one kernel and an m (k - 1) system in float64 once; per vector one forward and one backward product.
     """
 
-    def __init__(self, tape: GcnTape, damping: float, kernel: Tensor | None = None) -> None:
+    def __init__(self, tape: Tape, damping: float, kernel: Tensor | None = None) -> None:
         if not damping > 0:
             raise ValueError(f"GgnInverse: damping must be positive, got {damping}")
         self.tape, self.damping = tape, damping
@@ -129,5 +148,4 @@ class GgnInverse:
         moved = push_forward(self.tape, vectors)
         b, m, k = moved.shape
         inner = (moved.reshape(b, m * k) @ self.inner).view(b, m, k)
-        seeds = torch.cat([-inner.sum(2, keepdim=True), inner], 2)
-        return (vectors - pull_back(self.tape, seeds)) / self.damping
+        return (vectors - pull_differences(self.tape, inner)) / self.damping

@@ -11,10 +11,11 @@ from calirare.leave_one_out.alo import along_kernel, kernels, loo_coefficients, 
 from calirare.leave_one_out.change import Diagnostics, LooChange
 from calirare.leave_one_out.directions import change_along
 from calirare.leave_one_out.ggn import curvature_and_error, dual_system, jacobian
-from calirare_ext import GcnTape, ReceptiveField
+from calirare.leave_one_out.module_tape import Tape, Where, shallow
+from calirare_ext import ReceptiveField
 
 
-def grouped(tape: GcnTape, everywhere: ReceptiveField, damping: float, groups: Tensor) -> LooChange:
+def grouped(tape: Tape, everywhere: Where, damping: float, groups: Tensor) -> LooChange:
     """Returns what leaving each group of labels out does: node i's model is the one without its whole group (CV+).
 
     One damped Gauss-Newton step without the group G: dz[v, -G] = K[v, T] M^-1[:, G] (damping M^-1[G, G])^-1 e_G, see
@@ -22,7 +23,7 @@ def grouped(tape: GcnTape, everywhere: ReceptiveField, damping: float, groups: T
 
     Args:
         tape: the network at the labelled nodes.
-        everywhere: receptive field of the nodes v.
+        everywhere: receptive field of the nodes v; of a module the nodes themselves.
         damping: mu > 0.
         groups: group of each labelled node, int64 [m], 0 to g - 1, each used.
 
@@ -55,12 +56,12 @@ def grouped(tape: GcnTape, everywhere: ReceptiveField, damping: float, groups: T
     return LooChange(change, own.to(change.dtype), leverage, damping, groups, facts)
 
 
-def replicates(tape: GcnTape, everywhere: ReceptiveField, damping: float, chosen: Tensor) -> LooChange:
+def replicates(tape: Tape, everywhere: Where, damping: float, chosen: Tensor) -> LooChange:
     """Returns `alo` for some of the labels only, with the error a quantile over them may have.
 
     Args:
         tape: the network at the labelled nodes.
-        everywhere: receptive field of the nodes v.
+        everywhere: receptive field of the nodes v; of a module the nodes themselves.
         damping: mu > 0.
         chosen: distinct places of labelled nodes, int64 [s], drawn at random.
 
@@ -96,16 +97,15 @@ def quantile_error(s: int, m: int, confidence: float = 0.95) -> float:
     return min(1.0, math.sqrt((1 - (s - 1) / m) * math.log(2 / (1 - confidence)) / (2 * s)))
 
 
-def _kernels(tape: GcnTape, everywhere: ReceptiveField) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    if len(tape.layers) <= 2:
+def _kernels(tape: Tape, everywhere: Where) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    if shallow(tape):
+        assert isinstance(everywhere, ReceptiveField)
         return *kernels(tape, everywhere), None
     rows = jacobian(tape)
     return rows @ rows.T, None, rows
 
 
-def _change(
-    tape: GcnTape, everywhere: ReceptiveField, kernel: Tensor | None, rows: Tensor | None, columns: Tensor
-) -> Tensor:
+def _change(tape: Tape, everywhere: Where, kernel: Tensor | None, rows: Tensor | None, columns: Tensor) -> Tensor:
     if kernel is not None:
         return along_kernel(kernel, columns)
     assert rows is not None

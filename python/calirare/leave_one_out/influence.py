@@ -11,10 +11,11 @@ from calirare.errors import NotConvergedError
 from calirare.leave_one_out.alo import alo, leave_out
 from calirare.leave_one_out.change import Diagnostics, LooChange, SolverReport
 from calirare.leave_one_out.directions import Forward, change_along
-from calirare.leave_one_out.ggn import GgnInverse, curvature_and_error, jacobian
+from calirare.leave_one_out.ggn import GgnInverse, curvature_and_error, hessian_along, jacobian
 from calirare.leave_one_out.lowrank import ExactHessian, HessianRange
+from calirare.leave_one_out.module_tape import ModuleTape, Tape, Where, shallow
 from calirare.leave_one_out.spectrum import safe_damping, spectrum_ends
-from calirare_ext import GcnTape, ReceptiveField, SolverResult, SolverStatus, hessian_product, solve_inverse_hvp
+from calirare_ext import GcnTape, SolverResult, SolverStatus, block_cg, solve_inverse_hvp
 
 SOLVERS = ("cg", "ggn", "dense", "lowrank")
 MAX_RANGE = 4000  # unknowns of the Hessian's range that are still cheaper than products with p parameters
@@ -54,8 +55,8 @@ class SolverSettings:
 
 
 def influence(
-    tape: GcnTape,
-    everywhere: ReceptiveField,
+    tape: Tape,
+    everywhere: Where,
     damping: float,
     settings: SolverSettings | None = None,
     *,
@@ -67,7 +68,7 @@ def influence(
 
     Args:
         tape: the network at the labelled nodes.
-        everywhere: receptive field of the nodes v.
+        everywhere: receptive field of the nodes v; of a module the nodes themselves.
         damping: mu > 0.
         settings: the solver.
         forward: see `alo`.
@@ -96,8 +97,8 @@ def influence(
 
 
 def newton(
-    tape: GcnTape,
-    everywhere: ReceptiveField,
+    tape: Tape,
+    everywhere: Where,
     damping: float,
     settings: SolverSettings | None = None,
     *,
@@ -110,7 +111,7 @@ def newton(
 
     Args:
         tape: the network at the labelled nodes.
-        everywhere: receptive field of the nodes v.
+        everywhere: receptive field of the nodes v; of a module the nodes themselves.
         damping: mu > 0.
         settings: the solver; None: "lowrank" up to two layers, which needs no positive definite Hessian and so no more
             damping, else "cg".
@@ -123,8 +124,8 @@ def newton(
         NotConvergedError: cg did not reach its tolerance.
     """
     if settings is None:
-        shallow = len(tape.layers) <= 2
-        settings = SolverSettings("lowrank", automatic_damping=False) if shallow else SolverSettings("cg")
+        direct = SolverSettings("lowrank", automatic_damping=False)
+        settings = direct if shallow(tape) else SolverSettings("cg")
     if settings.solver == "ggn":
         return alo(tape, everywhere, damping, forward=forward)
     rows = jacobian(tape)
@@ -141,12 +142,14 @@ def newton(
 
 
 def _solve(
-    tape: GcnTape, rhs: Tensor, combinations: Tensor, damping: float, settings: SolverSettings, method: str
+    tape: Tape, rhs: Tensor, combinations: Tensor, damping: float, settings: SolverSettings, method: str
 ) -> tuple[Tensor, Diagnostics]:
     """Returns (H + damping I)^-1 g for each row of rhs = combinations J, and how it went."""
     if settings.solver == "cg":
         return _solve_cg(tape, rhs, combinations, damping, settings, method)
     if settings.solver == "lowrank":
+        if isinstance(tape, ModuleTape):
+            raise ValueError(f"{method}: solver lowrank must have a GCN, got another module: take solver='cg'")
         ends = ExactHessian(tape, damping).curvatures()
         lowest, highest = min(float(ends[0]), 0.0), float(ends[-1])
     else:
@@ -157,6 +160,7 @@ def _solve(
     if settings.automatic_damping:
         damping, reason = safe_damping(lowest, damping)
     if settings.solver == "lowrank":
+        assert isinstance(tape, GcnTape)
         solved = ExactHessian(tape, damping).solve(rhs)
     else:
         matrix.diagonal().add_(damping)
@@ -165,12 +169,12 @@ def _solve(
 
 
 def _solve_cg(
-    tape: GcnTape, rhs: Tensor, combinations: Tensor, damping: float, settings: SolverSettings, method: str
+    tape: Tape, rhs: Tensor, combinations: Tensor, damping: float, settings: SolverSettings, method: str
 ) -> tuple[Tensor, Diagnostics]:
     reason = "the weight decay of training"
     small = range_of(tape)
     if small is None:
-        lowest, highest = spectrum_ends(lambda v: hessian_product(tape, v), tape.n_parameters, tape.logits)
+        lowest, highest = spectrum_ends(lambda v: hessian_along(tape, v), tape.n_parameters, tape.logits)
     else:
         lowest, highest = small.ends()
     if settings.automatic_damping:
@@ -190,14 +194,16 @@ def _solve_cg(
     return found.x, Diagnostics(method, "cg", damping, reason, lowest, highest, solver_report(found))
 
 
-def range_of(tape: GcnTape) -> HessianRange | None:
+def range_of(tape: Tape) -> HessianRange | None:
     """Returns the exact Hessian's range where it is known in closed form and small, else None."""
+    if not shallow(tape):
+        return None
     width = (tape.n_nodes + 2 * tape.layers[0][0].shape[1]) * (tape.n_classes - 1)
-    return HessianRange(tape) if len(tape.layers) <= 2 and width <= MAX_RANGE else None
+    return HessianRange(tape) if width <= MAX_RANGE else None
 
 
 def solve_exact(
-    tape: GcnTape,
+    tape: Tape,
     rhs: Tensor,
     combinations: Tensor,
     damping: float,
@@ -217,20 +223,22 @@ def solve_exact(
     Returns:
         Solutions and statuses.
     """
+    tolerance, steps, preconditioned = settings.tolerance, settings.max_iterations, settings.preconditioned
     if small is None:
+        first = GgnInverse(tape, damping) if preconditioned else None
+        if isinstance(tape, ModuleTape):
+            return block_cg(
+                lambda v: hessian_along(tape, v, damping=damping),
+                rhs,
+                tolerance=tolerance,
+                max_iterations=steps,
+                precondition=first,
+            )
         return solve_inverse_hvp(
-            tape,
-            rhs,
-            damping=damping,
-            tolerance=settings.tolerance,
-            max_iterations=settings.max_iterations,
-            precondition=GgnInverse(tape, damping) if settings.preconditioned else None,
+            tape, rhs, damping=damping, tolerance=tolerance, max_iterations=steps, precondition=first
         )
-    preconditioned = settings.preconditioned
-    found = small.solve(
-        combinations, damping, settings.tolerance, settings.max_iterations, preconditioned=preconditioned
-    )
-    left = torch.linalg.vector_norm(hessian_product(tape, found.x, damping=damping).sub_(rhs), dim=1).double()
+    found = small.solve(combinations, damping, tolerance, steps, preconditioned=preconditioned)
+    left = torch.linalg.vector_norm(hessian_along(tape, found.x, damping=damping).sub_(rhs), dim=1).double()
     size = torch.linalg.vector_norm(rhs, dim=1).double()
     return found._replace(residual_norm=(left / size).masked_fill(size == 0, 0.0))
 
@@ -241,9 +249,9 @@ def solver_report(found: SolverResult) -> SolverReport:
     return SolverReport(status, tuple(found.iterations.tolist()), tuple(found.residual_norm.tolist()))
 
 
-def _dense_hessian(tape: GcnTape) -> Tensor:
+def _dense_hessian(tape: Tape) -> Tensor:
     """Returns the exact Hessian [p, p]."""
     identity = torch.eye(tape.n_parameters, dtype=tape.logits.dtype, device=tape.logits.device)
     step = max(1, 16_000_000 // max(tape.n_parameters, 1))
-    blocks = [hessian_product(tape, identity[s : s + step]) for s in range(0, tape.n_parameters, step)]
+    blocks = [hessian_along(tape, identity[s : s + step]) for s in range(0, tape.n_parameters, step)]
     return torch.cat(blocks)

@@ -7,20 +7,21 @@ from pathlib import Path
 import torch
 
 from calirare.errors import InputError
+from calirare.leave_one_out.module_tape import Tape, Where, count
 from calirare_ext import GcnTape, ReceptiveField
 
 SAFE_SHARE = 0.8  # of the free memory; the rest is for what the estimate does not see
 BLOCK_BYTES = 200_000_000  # blocks of rows and directions, whatever the problem's size
 
 
-def estimate_bytes(method: str, form: str, tape: GcnTape, everywhere: ReceptiveField, n_models: int) -> int:
+def estimate_bytes(method: str, form: str, tape: Tape, everywhere: Where, n_models: int) -> int:
     """Returns an upper estimate of the memory a method allocates, in bytes.
 
     Args:
         method: of `leave_one_out`, or "fused": `leave_one_out.evaluate`.
         form: the form or solver.
         tape: the network at the labelled nodes.
-        everywhere: receptive field of the nodes v.
+        everywhere: receptive field of the nodes v; of a module the nodes themselves.
         n_models: leave-one-out models whose effect on every node is wanted.
 
     Returns:
@@ -28,11 +29,12 @@ def estimate_bytes(method: str, form: str, tape: GcnTape, everywhere: ReceptiveF
     """
     size = tape.logits.element_size()
     k, p = tape.n_classes - 1, tape.n_parameters
-    m, n = tape.n_nodes, everywhere.nodes.numel()
+    m, n = tape.n_nodes, count(everywhere)
     dual = m * k
     change = n * k * n_models * size
-    rows_below = everywhere.rows[0].numel()
+    rows_below = everywhere.rows[0].numel() if isinstance(everywhere, ReceptiveField) else n
     if method == "fused":  # no change of any logit: messages, hidden states and both ends
+        assert isinstance(tape, GcnTape)
         hidden = tape.layers[0][0].shape[1]
         return (rows_below * (m + 2 * hidden) + 4 * n + 3 * m * p) * size + 4 * m * m * 8 + BLOCK_BYTES
     if method == "retrain":
@@ -46,6 +48,7 @@ def estimate_bytes(method: str, form: str, tape: GcnTape, everywhere: ReceptiveF
     if form == "dense":
         return change + 4 * p * p * 8 + 3 * m * p * size + BLOCK_BYTES
     if form == "lowrank":
+        assert isinstance(tape, GcnTape)
         wide = dual + 2 * k * (tape.layers[0][0].shape[1] if len(tape.layers) > 1 else 0)
         return change + (2 * wide + 3 * dual) * p * size + 5 * wide * wide * 8 + BLOCK_BYTES
     columns = dual if method == "newton" else m

@@ -20,8 +20,10 @@ from calirare.leave_one_out.directions import Forward
 from calirare.leave_one_out.grouped import grouped, replicates
 from calirare.leave_one_out.influence import SolverSettings, influence, newton
 from calirare.leave_one_out.memory import check_memory, estimate_bytes
+from calirare.leave_one_out.module_tape import ModuleTape, Tape, Where, shallow
 from calirare.leave_one_out.randomised import randomised
-from calirare.leave_one_out.retrain import retrain
+from calirare.leave_one_out.retrain import AnyFit, retrain
+from calirare.module_fit import ModuleFit
 from calirare.propagation import propagation
 from calirare.training import Fit
 from calirare_ext import GcnTape, ReceptiveField
@@ -89,8 +91,8 @@ class LooSettings:
 
 
 def leave_one_out(
-    trained: Fit,
-    graph: Graph,
+    trained: Fit | ModuleFit,
+    graph: Graph | None = None,
     *,
     damping: float | None = None,
     nodes: Tensor | None = None,
@@ -99,8 +101,9 @@ def leave_one_out(
     """Returns what leaving each labelled node out does to the logits.
 
     Args:
-        trained: the network and its labels.
-        graph: the graph it was trained on.
+        trained: the network and its labels; a `ModuleFit` goes through reverse-mode derivatives: m (k - 1) backward
+            passes, one more per left-out model, and m (k - 1) p numbers.
+        graph: the graph it was trained on; a `ModuleFit` needs none.
         damping: added to the curvature, in place of the settings'; None: theirs, or the weight decay.
         nodes: nodes to evaluate, int64 [n]; None: all.
         settings: the method; None: `alo`.
@@ -122,6 +125,8 @@ def leave_one_out(
     reason = "the weight decay of training" if wanted is None else "as asked for"
     if settings.convention == "official" and wanted is None:
         mu, reason = OFFICIAL_DAMPING, "the authors' code"
+    if isinstance(tape, ModuleTape):
+        _check_module(settings)
     estimated = _check(tape, everywhere, settings)
     out = _METHODS[_method(settings)](trained, tape, everywhere, mu, settings)
     facts = out.diagnostics or Diagnostics("alo", _form(tape, settings), out.damping)
@@ -137,7 +142,17 @@ def leave_one_out(
     return dataclasses.replace(out, change=sign * out.change, own=sign * out.own, diagnostics=facts)
 
 
-def field_at(trained: Fit, graph: Graph, nodes: Tensor | None) -> ReceptiveField:
+def field_at(trained: Fit | ModuleFit, graph: Graph | None, nodes: Tensor | None) -> Where:
+    """Returns where a network is to be evaluated, at some nodes or at all; a `Fit` in `receptive_field_at`."""
+    if isinstance(trained, ModuleFit):
+        every = torch.arange(trained.logits().shape[0], device=trained.nodes.device)
+        return every if nodes is None else nodes
+    if graph is None:
+        raise ValueError("leave_one_out: graph must be given with a GCN, got None")
+    return receptive_field_at(trained, graph, nodes)
+
+
+def receptive_field_at(trained: Fit, graph: Graph, nodes: Tensor | None) -> ReceptiveField:
     """Returns the receptive field of some nodes, or of all without a copy of anything, in the network's dtype."""
     kept = propagation(graph).to(trained.model.weights[0].dtype)
     n_layers = trained.model.n_layers
@@ -153,35 +168,36 @@ def _method(settings: LooSettings) -> str:
     return "randomised" if settings.method == "alo" and settings.form == "randomised" else settings.method
 
 
-def _alo(trained: Fit, tape: GcnTape, everywhere: ReceptiveField, mu: float, settings: LooSettings) -> LooChange:
+def _alo(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings: LooSettings) -> LooChange:
     return alo(tape, everywhere, mu, form=_form(tape, settings), forward=settings.forward)
 
 
-def _randomised(trained: Fit, tape: GcnTape, everywhere: ReceptiveField, mu: float, settings: LooSettings) -> LooChange:
+def _randomised(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings: LooSettings) -> LooChange:
+    assert isinstance(tape, GcnTape)
     return randomised(tape, mu, seed=settings.seed)
 
 
-def _influence(trained: Fit, tape: GcnTape, everywhere: ReceptiveField, mu: float, settings: LooSettings) -> LooChange:
+def _influence(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings: LooSettings) -> LooChange:
     solver = settings.solver
     if solver is None and settings.convention != "corrected":
-        solver = SolverSettings("lowrank" if len(tape.layers) <= 2 else "cg")
+        solver = SolverSettings("lowrank" if shallow(tape) else "cg")
     return influence(tape, everywhere, mu, solver, forward=settings.forward)
 
 
-def _newton(trained: Fit, tape: GcnTape, everywhere: ReceptiveField, mu: float, settings: LooSettings) -> LooChange:
+def _newton(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings: LooSettings) -> LooChange:
     return newton(tape, everywhere, mu, settings.solver, forward=settings.forward)
 
 
-def _retrain(trained: Fit, tape: GcnTape, everywhere: ReceptiveField, mu: float, settings: LooSettings) -> LooChange:
+def _retrain(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings: LooSettings) -> LooChange:
     chosen = _chosen(tape.n_nodes, settings)
     return retrain(trained, everywhere, chosen, jobs=settings.jobs, folder=settings.folder)
 
 
-def _grouped(trained: Fit, tape: GcnTape, everywhere: ReceptiveField, mu: float, settings: LooSettings) -> LooChange:
+def _grouped(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings: LooSettings) -> LooChange:
     return grouped(tape, everywhere, mu, fold_of(tape.targets, min(settings.n_groups, tape.n_nodes), settings.seed))
 
 
-def _replicates(trained: Fit, tape: GcnTape, everywhere: ReceptiveField, mu: float, settings: LooSettings) -> LooChange:
+def _replicates(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings: LooSettings) -> LooChange:
     return replicates(tape, everywhere, mu, _chosen(tape.n_nodes, settings))
 
 
@@ -203,26 +219,35 @@ def _chosen(m: int, settings: LooSettings) -> Tensor:
     return order[:count].sort().values
 
 
-def _form(tape: GcnTape, settings: LooSettings) -> str:
+def _form(tape: Tape, settings: LooSettings) -> str:
     if settings.form != "auto":
         return settings.form
     form = choose_form(tape)
     return "jacobian" if form == "gram" and settings.forward == "full" else form
 
 
-def _check(tape: GcnTape, everywhere: ReceptiveField, settings: LooSettings) -> int:
+def _check_module(settings: LooSettings) -> None:
+    """Refuses what only a GCN of our own has: closed forms, and products made for samples."""
+    for form in ("gram", "randomised"):
+        if settings.form == form:
+            raise ValueError(f"leave_one_out: form {form} must have a GCN, got another module: take form='auto'")
+    if settings.solver is not None and settings.solver.solver == "lowrank":
+        raise ValueError("leave_one_out: solver lowrank must have a GCN, got another module: take solver='cg'")
+
+
+def _check(tape: Tape, everywhere: Where, settings: LooSettings) -> int:
     """Returns the memory a method will take; refuses what does not fit."""
     method = _method(settings)
-    shallow = len(tape.layers) <= 2
+    closed = shallow(tape)
     models = tape.n_nodes
     if method == "grouped":
-        models, form = min(settings.n_groups, models), "gram" if shallow else "jacobian"
+        models, form = min(settings.n_groups, models), "gram" if closed else "jacobian"
     elif method in ("replicates", "retrain"):
-        models, form = min(settings.n_models or models, models), "gram" if shallow else "jacobian"
+        models, form = min(settings.n_models or models, models), "gram" if closed else "jacobian"
     elif method in ("influence", "newton"):
-        default = "lowrank" if shallow and (method == "newton" or settings.convention != "corrected") else "cg"
+        default = "lowrank" if closed and (method == "newton" or settings.convention != "corrected") else "cg"
         form = default if settings.solver is None else settings.solver.solver
-        form = ("gram" if shallow else "jacobian") if form == "ggn" else form
+        form = ("gram" if closed else "jacobian") if form == "ggn" else form
     else:
         form = "randomised" if method == "randomised" else _form(tape, settings)
     needed = estimate_bytes(method, form, tape, everywhere, models)
@@ -230,10 +255,12 @@ def _check(tape: GcnTape, everywhere: ReceptiveField, settings: LooSettings) -> 
     return needed
 
 
-def _remedy(tape: GcnTape, everywhere: ReceptiveField, settings: LooSettings, form: str) -> str:
+def _remedy(tape: Tape, everywhere: Where, settings: LooSettings, form: str) -> str:
     """Returns the setting that needs least among those that still answer the question."""
-    if form in ("dense", "lowrank", "jacobian", "primal", "cg") and len(tape.layers) <= 2:
+    if form in ("dense", "lowrank", "jacobian", "primal", "cg") and shallow(tape):
         return "take method='alo' with form='gram', or fewer nodes"
+    if isinstance(tape, ModuleTape):
+        return "evaluate fewer nodes at a time, or leave fewer labels out with method='replicates'"
     own_only = estimate_bytes("alo", "randomised", tape, everywhere, 0)
     return (
         "evaluate fewer nodes at a time, or take form='randomised', which gives the labels' own logits alone in about "

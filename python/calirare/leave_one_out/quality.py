@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.ggn import logit_differences
+from calirare.module_fit import ModuleFit
 from calirare.training import Fit
 
 HIGH_LEVERAGE = 0.95  # 1 / (1 - h) = 20: one Gauss-Newton step no longer carries that far
@@ -41,7 +42,7 @@ class Quality:
     above_leverage: float
 
 
-def quality(trained: Fit, change: LooChange, held_out_logits: Tensor | None = None) -> Quality:
+def quality(trained: Fit | ModuleFit, change: LooChange, held_out_logits: Tensor | None = None) -> Quality:
     """Returns how far a leave-one-out result can be trusted.
 
     Args:
@@ -66,7 +67,7 @@ def quality(trained: Fit, change: LooChange, held_out_logits: Tensor | None = No
 
 
 def quality_of(
-    trained: Fit,
+    trained: Fit | ModuleFit,
     own_logits: Tensor,
     leverage: Tensor,
     method: str,

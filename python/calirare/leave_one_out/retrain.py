@@ -7,25 +7,30 @@ import hashlib
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.convergence import minimise
+from calirare.convergence import minimise, minimise_module
 from calirare.errors import InputError
 from calirare.leave_one_out.change import Diagnostics, LooChange
+from calirare.leave_one_out.module_tape import Where
+from calirare.module_fit import ModuleFit
 from calirare.nn import GCN
 from calirare.training import Fit
 from calirare_ext import Csr, ReceptiveField
 
 TOLERANCE, MAX_STEPS = 1e-6, 400
+AnyFit = Fit | ModuleFit
+Task = Callable[[int], np.ndarray]  # retrains without a label; its logits at the nodes and, last, at the left-out one
 
 
 def retrain(
-    trained: Fit,
-    everywhere: ReceptiveField,
+    trained: AnyFit,
+    everywhere: Where,
     chosen: Tensor,
     *,
     jobs: int = 1,
@@ -41,7 +46,7 @@ def retrain(
 
     Args:
         trained: the network at a minimum, better in float64.
-        everywhere: receptive field of the nodes v, in the dtype of the network.
+        everywhere: receptive field of the nodes v, in the dtype of the network; of a module the nodes themselves.
         chosen: distinct places of labelled nodes to leave out, int64 [s].
         jobs: processes, >= 1.
         folder: keeps each finished node; a second call with the same network takes up where the first ended.
@@ -62,7 +67,7 @@ def retrain(
     places = chosen.tolist()
     found = {i: store.read(i) for i in places if store.has(i)}
     todo = [i for i in places if i not in found]
-    task = _Task(trained, everywhere, tolerance, max_steps)
+    task = _task(trained, everywhere, tolerance, max_steps)
     if progress is not None and found:
         progress(len(found))
     for i, logits in _run(task, todo, jobs):
@@ -73,11 +78,11 @@ def retrain(
     return _assemble(trained, everywhere, chosen, found)
 
 
-def _assemble(trained: Fit, everywhere: ReceptiveField, chosen: Tensor, found: dict[int, np.ndarray]) -> LooChange:
+def _assemble(trained: AnyFit, everywhere: Where, chosen: Tensor, found: dict[int, np.ndarray]) -> LooChange:
     """Returns the changes from the logits [n_v + 1, k] of each model; the last row is the left-out node's."""
     with torch.no_grad():
-        before = _differences(trained.model(everywhere))
-        own_before = _differences(trained.model(trained.field))
+        before = _differences(logits_at(trained, everywhere))
+        own_before = _differences(trained.tape().logits)
     m, k = own_before.shape
     change = before.new_empty(before.shape[0], k, chosen.numel())
     own = torch.full_like(own_before, float("nan"))
@@ -92,11 +97,21 @@ def _assemble(trained: Fit, everywhere: ReceptiveField, chosen: Tensor, found: d
     return LooChange(change, own, leverage, trained.weight_decay, model_of, facts)
 
 
+def logits_at(trained: AnyFit, everywhere: Where) -> Tensor:
+    """Returns the logits of the nodes to evaluate, [n_v, k], without gradient."""
+    if isinstance(trained, ModuleFit):
+        assert isinstance(everywhere, Tensor)
+        return trained.logits(everywhere)
+    assert isinstance(everywhere, ReceptiveField)
+    with torch.no_grad():
+        return trained.model(everywhere)
+
+
 def _differences(logits: Tensor) -> Tensor:
     return logits[:, 1:] - logits[:, :1]
 
 
-def _run(task: _Task, places: list[int], jobs: int) -> Iterator[tuple[int, np.ndarray]]:
+def _run(task: Task, places: list[int], jobs: int) -> Iterator[tuple[int, np.ndarray]]:
     """Yields each place with its logits, as they are done."""
     if jobs == 1 or len(places) < 2:
         for i in places:
@@ -108,6 +123,33 @@ def _run(task: _Task, places: list[int], jobs: int) -> Iterator[tuple[int, np.nd
         futures = {pool.submit(_work, i): i for i in places}
         for done in as_completed(futures):
             yield futures[done], done.result()
+
+
+def _task(trained: AnyFit, everywhere: Where, tolerance: float, max_steps: int) -> Task:
+    if isinstance(trained, ModuleFit):
+        assert isinstance(everywhere, Tensor)
+        return _ModuleTask(trained, everywhere, tolerance, max_steps)
+    assert isinstance(everywhere, ReceptiveField)
+    return _Task(trained, everywhere, tolerance, max_steps)
+
+
+@dataclass(frozen=True)
+class _ModuleTask:
+    """Retrains any module without one label."""
+
+    trained: ModuleFit
+    where: Tensor
+    tolerance: float
+    max_steps: int
+
+    def __call__(self, left_out: int) -> np.ndarray:
+        weights = self.trained.sample_weights.clone()
+        weights[left_out] = 0.0
+        model = copy.deepcopy(self.trained.model)
+        without = replace(self.trained, model=model, sample_weights=weights)
+        minimise_module(without, tolerance=self.tolerance, max_steps=self.max_steps, warm=True)
+        own = self.trained.nodes[left_out : left_out + 1]
+        return without.logits(torch.cat([self.where, own])).cpu().numpy()
 
 
 class _Task:
@@ -148,10 +190,10 @@ def _plain(field: ReceptiveField) -> ReceptiveField:
     return ReceptiveField(field.rows, inputs, tuple(bare(block) for block in field.blocks))
 
 
-_TASK: list[_Task] = []
+_TASK: list[Task] = []
 
 
-def _prepare(task: _Task) -> None:
+def _prepare(task: Task) -> None:
     torch.set_num_threads(1)
     _TASK[:] = [task]
 
@@ -163,14 +205,15 @@ def _work(left_out: int) -> np.ndarray:
 class _Store:
     """One file per finished node in a folder that remembers which network it is about."""
 
-    def __init__(self, folder: str | Path | None, trained: Fit, everywhere: ReceptiveField) -> None:
+    def __init__(self, folder: str | Path | None, trained: AnyFit, everywhere: Where) -> None:
         self.folder = None if folder is None else Path(folder)
         if self.folder is None:
             return
         digest = hashlib.sha256()
         for part in (*trained.model.parameters(), trained.targets, trained.sample_weights, trained.nodes):
             digest.update(part.detach().cpu().contiguous().numpy().tobytes())
-        digest.update(everywhere.nodes.cpu().numpy().tobytes())
+        where = everywhere if isinstance(everywhere, Tensor) else everywhere.nodes
+        digest.update(where.cpu().numpy().tobytes())
         name = self.folder / "network.sha256"
         self.folder.mkdir(parents=True, exist_ok=True)
         if not name.exists():

@@ -1,6 +1,6 @@
-"""GAT-CS (Velickovic et al. 2017) and GIN-CS (Xu et al. 2018): PyTorch Geometric's layers, our cost-sensitive loss.
+"""GAT (Velickovic et al. 2017), GIN (Xu et al. 2018), GraphSAGE (Hamilton et al. 2017) with a cost-sensitive loss.
 
-PyTorch Geometric is imported inside the functions: its import takes seconds.
+The layers are PyTorch Geometric's, which is imported inside the functions: its import takes seconds.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calirare.convert import to_data
-from calirare.datasets.features import normalize_features
 from calirare.graph import Graph
+from calirare.module_fit import ModuleFit, pyg_inputs
 from calirare.training import class_weights, cross_entropy
 
-Kind = Literal["gat", "gin"]
+Kind = Literal["gat", "gin", "sage"]
+DEFAULTS = {"gat": (0.005, 8, 0.6), "gin": (0.01, 64, 0.5), "sage": (0.01, 64, 0.5)}
 SPARSE_BELOW = 0.2  # share of features that are not zero, from which a dense product is faster
 
 
@@ -29,13 +29,13 @@ class PygSettings:
 
     Attributes:
         kind: "gat": 8 heads of 8 units with ELU, then one head; "gin": two GIN layers, each with a perceptron of one
-            hidden layer.
+            hidden layer; "sage": two layers of the neighbours' mean beside the node itself.
         epochs: gradient steps on all labelled nodes.
-        learning_rate: of Adam; None: .005 (GAT), .01 (GIN).
+        learning_rate: of Adam; None: .005 (GAT), .01 (GIN, SAGE).
         weight_decay: of Adam.
-        hidden: units per head (GAT) or width of the layers (GIN); None: 8 (GAT), 64 (GIN).
+        hidden: units per head (GAT) or width of the layers (GIN, SAGE); None: 8 (GAT), 64 (GIN, SAGE).
         heads: heads of the first GAT layer.
-        dropout: of inputs and attention (GAT) or of the hidden layer (GIN); None: .6 (GAT), .5 (GIN).
+        dropout: of inputs and attention (GAT) or of the hidden layer (GIN, SAGE); None: .6 (GAT), .5 (GIN, SAGE).
         seed: of the weights and the dropout.
 
     Raises:
@@ -53,9 +53,9 @@ class PygSettings:
 
     def __post_init__(self) -> None:
         """Checks ranges and fills in what depends on the kind."""
-        if self.kind not in ("gat", "gin"):
-            raise ValueError(f"PygSettings: kind must be gat or gin, got {self.kind!r}")
-        own = {"gat": (0.005, 8, 0.6), "gin": (0.01, 64, 0.5)}[self.kind]
+        if self.kind not in DEFAULTS:
+            raise ValueError(f"PygSettings: kind must be one of {', '.join(DEFAULTS)}, got {self.kind!r}")
+        own = DEFAULTS[self.kind]
         for name, default in zip(("learning_rate", "hidden", "dropout"), own, strict=True):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
@@ -67,39 +67,22 @@ class PygSettings:
             raise ValueError(f"PygSettings: dropout must be in [0, 1), got {self.dropout}")
 
 
-def pyg_inputs(graph: Graph) -> tuple[Tensor, Tensor]:
-    """Returns what PyTorch Geometric's layers read of a graph.
-
-    The features are scaled as the data set wants and written out densely; the weights of edges are left out, as both
-    networks learn or ignore them.
-
-    Args:
-        graph: the graph.
-
-    Returns:
-        Features float32 [n, d] and edge_index int64 [2, m].
-    """
-    data = to_data(normalize_features(graph))
-    assert data.x is not None
-    assert data.edge_index is not None
-    return data.x, data.edge_index
-
-
 def network(settings: PygSettings, n_features: int, n_classes: int) -> _Network:
     """Returns an untrained network: forward(x [n, d], edge_index [2, m]) gives logits [n, k]."""
-    return (_GAT if settings.kind == "gat" else _GIN)(settings, n_features, n_classes)
+    kinds: dict[Kind, type[_GAT] | type[_GIN] | type[_SAGE]] = {"gat": _GAT, "gin": _GIN, "sage": _SAGE}
+    return kinds[settings.kind](settings, n_features, n_classes)
 
 
-def fit_pyg(graph: Graph, nodes: Tensor, settings: PygSettings) -> Tensor:
-    """Trains a network with class weights inverse to class share and returns every node's logits.
+def fit_pyg(graph: Graph, nodes: Tensor, settings: PygSettings) -> ModuleFit:
+    """Trains a network with class weights inverse to class share.
 
     Args:
         graph: the graph with labels.
         nodes: labelled nodes to train on, int64 [m].
-        settings: how to train; the same settings give the same logits.
+        settings: how to train; the same settings give the same network.
 
     Returns:
-        Logits [n, k], without dropout.
+        The network with its labels: `logits()` of every node, and what `calirare.jackknife` takes.
 
     Raises:
         ValueError: a node has no label.
@@ -113,9 +96,7 @@ def fit_pyg(graph: Graph, nodes: Tensor, settings: PygSettings) -> Tensor:
         torch.manual_seed(settings.seed)
         model = network(settings, graph.n_features, graph.n_classes).to(graph.device)
         _train(model, x, edges, nodes, targets, weights, settings)
-    model.eval()
-    with torch.no_grad():
-        return model(x, edges)
+    return ModuleFit(model.eval(), (x, edges), nodes, targets, weights, settings.weight_decay)
 
 
 def _train(
@@ -212,4 +193,27 @@ class _GIN(_Network):
 
     def from_prepared(self, inputs: Tensor, first: Tensor, second: Tensor) -> Tensor:
         hidden = F.relu(self.first.nn(inputs))
+        return self.second(F.dropout(hidden, self.dropout, self.training), second)
+
+
+class _SAGE(_Network):
+    def __init__(self, settings: PygSettings, n_features: int, n_classes: int) -> None:
+        super().__init__()
+        from torch_geometric.nn import SAGEConv
+
+        assert settings.hidden is not None
+        assert settings.dropout is not None
+        self.dropout = settings.dropout
+        self.first = nn.Linear(2 * n_features, settings.hidden)  # of the neighbours' mean and of the node itself
+        self.second = SAGEConv(settings.hidden, n_classes)
+
+    def prepared(self, x: Tensor, edges: Tensor) -> Tensor:
+        """Returns what no parameter changes: the mean of each node's neighbours beside its own features."""
+        from torch_geometric.nn import MeanAggregation
+
+        mean = MeanAggregation()(x[edges[0]], edges[1], dim_size=x.shape[0])
+        return _compact(torch.cat([mean, x], 1))
+
+    def from_prepared(self, inputs: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        hidden = F.relu(self.first(inputs))
         return self.second(F.dropout(hidden, self.dropout, self.training), second)

@@ -105,7 +105,7 @@ def _official(context: Context) -> Outcome:
 
 def _pyg(context: Context, *, kind: Kind, nodes: str) -> Outcome:
     settings = PygSettings(kind, seed=context.place.seed)
-    return _softmax(fit_pyg(context.graph, _labels(context, nodes), settings), context)
+    return _softmax(fit_pyg(context.graph, _labels(context, nodes), settings).logits(), context)
 
 
 def _recipe(context: Context, *, recipe: Recipe) -> Outcome:

@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-import copy
 import math
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from calirare.errors import InputError
 from calirare.leave_one_out.alo import alo
-from calirare.leave_one_out.generic import alo_of_module
 from calirare.leave_one_out.grouped import grouped, quantile_error, replicates
 from calirare.leave_one_out.influence import SolverSettings
 from calirare.leave_one_out.memory import estimate_bytes
@@ -106,54 +104,6 @@ def test_sampled_leave_one_out_nears_the_dense_one(name: str) -> None:
 def test_sampling_needs_samples() -> None:
     with pytest.raises(ValueError, match="samples must be at least"):
         randomised(network("two layers").tape, 0.05, samples=3)
-
-
-class Convolutions(nn.Module):
-    """The GCN of `calirare.nn` again, from dense matrices and torch layers."""
-
-    def __init__(self, of) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(*weight.shape).double() for weight in of.weights)
-        for layer, weight, bias in zip(self.layers, of.weights, of.biases, strict=True):
-            layer.weight.data, layer.bias.data = weight.detach().T.clone(), bias.detach().clone()
-
-    def forward(self, a: Tensor, inputs: Tensor) -> Tensor:
-        z = self.layers[0](inputs)
-        for layer in self.layers[1:]:
-            z = layer(a @ torch.relu(z))
-        return z
-
-
-@pytest.mark.parametrize(("n_classes", "n_layers"), [(2, 2), (3, 2), (3, 1)])
-@pytest.mark.parametrize("forward", ["linearised", "full"])
-def test_any_module_gives_what_the_closed_form_gives(n_classes: int, n_layers: int, forward: str) -> None:
-    fit, graph = trained(n_classes, n_layers)
-    kept = propagation(graph).to(torch.float64)
-    dense = kept.inputs if isinstance(kept.inputs, Tensor) else kept.inputs.to_dense()
-    a = kept.a_hat.to_dense()
-    module = Convolutions(fit.model).eval()
-    where = torch.tensor([0, 5, 149])
-    ours = alo(fit.tape(), kept.field(where, n_layers), 5e-3, form="jacobian", forward=forward)  # type: ignore[arg-type]
-    found = alo_of_module(
-        module,
-        lambda: module(a, dense),
-        fit.nodes,
-        fit.targets,
-        5e-3,
-        sample_weights=fit.sample_weights,
-        where=where,
-        forward=forward,
-    )
-    assert close(found.change, ours.change, 1e-7)
-    assert close(found.own, ours.own, 1e-7)
-    before = copy.deepcopy(module.state_dict())
-    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
-
-
-def test_module_in_training_mode_is_refused() -> None:
-    module = nn.Linear(3, 2)
-    with pytest.raises(ValueError, match="evaluation mode"):
-        alo_of_module(module, lambda: module(torch.ones(4, 3)), torch.arange(2), torch.tensor([0, 1]), 0.1)
 
 
 def test_retraining_is_independent_of_jobs_and_takes_up_where_it_ended(tmp_path: Path) -> None:

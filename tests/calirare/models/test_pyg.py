@@ -1,4 +1,4 @@
-"""GAT-CS and GIN-CS: what they read, that they learn, and that they see no label they were not given."""
+"""GAT-CS, GIN-CS and SAGE: what they read, that they learn, and that they see no label they were not given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph
 from calirare.metrics import recall
-from calirare.models import PygSettings, fit_pyg, network, pyg, pyg_inputs
+from calirare.models import PygSettings, fit_pyg, network, pyg
+from calirare.module_fit import pyg_inputs
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
 
@@ -29,11 +30,11 @@ def test_inputs_are_scaled_features_and_both_directions_of_each_edge() -> None:
     assert torch.equal(pyg_inputs(sparse)[0], x)
 
 
-@pytest.mark.parametrize("kind", ["gat", "gin"])
+@pytest.mark.parametrize("kind", ["gat", "gin", "sage"])
 def test_learns_and_sees_only_the_given_labels(graph: Graph, kind: str) -> None:
     nodes = torch.arange(0, 200)
     settings = PygSettings(kind, epochs=40, learning_rate=0.02)  # type: ignore[arg-type]
-    logits = fit_pyg(graph, nodes, settings)
+    logits = fit_pyg(graph, nodes, settings).logits()
     assert graph.y is not None
     predicted = logits.argmax(1)[200:].numpy()
     truth = graph.y[200:].numpy()
@@ -41,8 +42,8 @@ def test_learns_and_sees_only_the_given_labels(graph: Graph, kind: str) -> None:
     assert recall(truth, predicted, 0) > 0.7
     flipped = graph.y.clone()
     flipped[200:] = 1 - flipped[200:]
-    assert torch.equal(fit_pyg(dataclasses.replace(graph, y=flipped), nodes, settings), logits)
-    other = fit_pyg(graph, nodes, dataclasses.replace(settings, seed=1))
+    assert torch.equal(fit_pyg(dataclasses.replace(graph, y=flipped), nodes, settings).logits(), logits)
+    other = fit_pyg(graph, nodes, dataclasses.replace(settings, seed=1)).logits()
     assert float((other - logits).abs().max()) > 1e-3
 
 
@@ -59,6 +60,20 @@ def test_gin_adds_up_the_neighbours() -> None:
     assert float((model(x, edges) - expected).abs().max()) < 1e-4 * float(expected.abs().max())
 
 
+@torch.no_grad()
+def test_sage_takes_the_mean_of_the_neighbours() -> None:
+    settings = PygSettings("sage", hidden=4)
+    torch.manual_seed(0)
+    model = network(settings, 3, 2).eval()
+    x, edges = pyg_inputs(small_graph())
+    adjacency = torch.zeros(5, 5)
+    adjacency[edges[1], edges[0]] = 1
+    mean = adjacency / adjacency.sum(1, keepdim=True).clamp(min=1)
+    hidden = torch.relu(model.first(torch.cat([mean @ x, x], 1)))
+    expected = model.second.lin_l(mean @ hidden) + model.second.lin_r(hidden)
+    assert float((model(x, edges) - expected).abs().max()) < 1e-5 * float(expected.abs().max())
+
+
 def test_gat_has_eight_heads_of_eight() -> None:
     model = network(PygSettings("gat"), 3, 2)
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
@@ -67,7 +82,7 @@ def test_gat_has_eight_heads_of_eight() -> None:
 
 
 def test_settings_and_labels_are_checked() -> None:
-    with pytest.raises(ValueError, match="kind must be gat or gin, got 'gcn'"):
+    with pytest.raises(ValueError, match="kind must be one of gat, gin, sage, got 'gcn'"):
         PygSettings("gcn")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="epochs must be at least 1"):
         PygSettings("gat", epochs=0)
@@ -77,7 +92,7 @@ def test_settings_and_labels_are_checked() -> None:
         fit_pyg(small_graph(), torch.tensor([4]), PygSettings("gin", epochs=1))
 
 
-@pytest.mark.parametrize("kind", ["gat", "gin"])
+@pytest.mark.parametrize("kind", ["gat", "gin", "sage"])
 @pytest.mark.parametrize("share", [0.05, 1.0])
 def test_training_on_what_reaches_the_labels_is_training_on_the_whole_graph(
     graph: Graph, kind: str, share: float, monkeypatch: pytest.MonkeyPatch
@@ -87,14 +102,14 @@ def test_training_on_what_reaches_the_labels_is_training_on_the_whole_graph(
     graph = dataclasses.replace(graph, x=x)
     nodes = torch.tensor([3, 50, 7, 200, 11])
     settings = PygSettings(kind, epochs=5, dropout=0.0)  # type: ignore[arg-type]
-    ours = fit_pyg(graph, nodes, settings)
+    ours = fit_pyg(graph, nodes, settings).logits()
     everything = torch.arange(graph.n_nodes)
     monkeypatch.setattr(pyg, "SPARSE_BELOW", -1.0)
     monkeypatch.setattr(
         "torch_geometric.utils.k_hop_subgraph", lambda nodes, hops, edges, **_: (everything, edges, nodes, None)
     )
-    theirs = fit_pyg(graph, nodes, settings)
-    start = fit_pyg(graph, nodes, dataclasses.replace(settings, learning_rate=1e-12))
+    theirs = fit_pyg(graph, nodes, settings).logits()
+    start = fit_pyg(graph, nodes, dataclasses.replace(settings, learning_rate=1e-12)).logits()
     assert float((ours - theirs).abs().max()) < 1e-3 * float((theirs - start).abs().max())
 
 

@@ -1,4 +1,4 @@
-"""Layers of PyTorch Geometric through the generic path, judged by retraining."""
+"""Networks of PyTorch Geometric through the interface of the GCN, judged by retraining."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calirare.leave_one_out.generic import alo_of_module
+from calirare.convergence import converge_module
+from calirare.datasets import synthetic_rare
+from calirare.leave_one_out.comparison import compare
+from calirare.leave_one_out.influence import SolverSettings
+from calirare.leave_one_out.methods import LooSettings, leave_one_out
+from calirare.models import PygSettings, fit_pyg
+from calirare.module_fit import ModuleFit
 from tests.calirare.leave_one_out.cases import agreement, words_graph
 
 MU = 1e-2
@@ -61,9 +67,11 @@ def test_pyg_layers_agree_with_retraining(kind: str) -> None:
     targets, weights = graph.y[nodes], torch.ones(40, dtype=torch.float64)
     module = OneLayer(kind, x.shape[1], 2).eval()
     train(module, x, edges, nodes, targets, weights)
-    found = alo_of_module(module, lambda: module(x, edges), nodes, targets, MU)
+    fitted = ModuleFit(module, (x, edges), nodes, targets, weights, MU)
+    found = leave_one_out(fitted)
+    again = leave_one_out(fitted, settings=LooSettings("retrain", n_models=5, seed=1))
     before = module(x, edges).detach()
-    chosen, own, elsewhere = list(range(0, 40, 8)), [], []
+    chosen, own, elsewhere = again.samples()[0].tolist(), [], []
     for i in chosen:
         without, left = copy.deepcopy(module), weights.clone()
         left[i] = 0.0
@@ -75,3 +83,21 @@ def test_pyg_layers_agree_with_retraining(kind: str) -> None:
     assert agreement(found.own[chosen, 0], torch.stack(own))[0] >= 0.99
     assert agreement(found.own[chosen, 0], torch.stack(own))[1] <= 0.15
     assert agreement(found.change[:, 0, chosen], torch.stack(elsewhere, 1))[0] >= 0.98
+    assert agreement(again.own[chosen, 0], torch.stack(own))[1] <= 0.01
+    assert agreement(again.change[:, 0], torch.stack(elsewhere, 1))[1] <= 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gat", "gin", "sage"])
+def test_two_layers_agree_with_retraining_in_direction(kind: str) -> None:
+    graph = synthetic_rare(240, seed=0, share=0.25, n_features=6, separation=2.0)
+    settings = PygSettings(kind, epochs=300, hidden=4, heads=2, dropout=0.0, weight_decay=0.02)  # type: ignore[arg-type]
+    start = fit_pyg(graph, torch.arange(0, 240, 6), settings)
+    module, end = converge_module(start, max_steps=300)
+    assert end.loss <= start.penalised_loss()[0] + 1e-6
+    methods = {"alo": LooSettings(), "paper": LooSettings(convention="paper", solver=SolverSettings("dense"))}
+    found = compare(module, None, torch.arange(0, 40, 2), torch.arange(1, 240, 7), methods)
+    rows = {row.method: row for row in found.rows}
+    assert rows["alo"].correlation > 0.97
+    assert rows["alo"].elsewhere_correlation > 0.8
+    assert rows["paper"].correlation < -0.5

@@ -1,0 +1,199 @@
+"""Any torch module through the interface of the GCN: the same numbers, and retraining as the judge."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from calirare import GCN, Split
+from calirare.datasets import synthetic_rare
+from calirare.graph import Graph
+from calirare.jackknife import jackknife
+from calirare.leave_one_out.ggn import GgnInverse, hessian_along, jacobian, pull_differences, push_forward
+from calirare.leave_one_out.influence import SolverSettings
+from calirare.leave_one_out.methods import LooSettings, leave_one_out
+from calirare.leave_one_out.quality import quality
+from calirare.module_fit import ModuleFit
+from calirare.propagation import propagation
+from calirare.training import Fit, fit_of
+from tests.calirare.leave_one_out.cases import agreement, trained
+
+WHERE = torch.tensor([0, 5, 149])
+
+
+class Convolutions(nn.Module):
+    """The GCN of `calirare.nn` again, from dense matrices; parameters in the same order."""
+
+    def __init__(self, of: GCN) -> None:
+        super().__init__()
+        pairs = list(zip(of.weights, of.biases, strict=True))
+        self.layers = nn.ParameterList(p.detach().clone() for pair in pairs for p in pair)
+        self.unused = nn.Parameter(torch.ones(1, dtype=torch.float64), requires_grad=False)
+
+    def forward(self, a: Tensor, inputs: Tensor) -> Tensor:
+        z = inputs @ self.layers[0] + self.layers[1]
+        for weight, bias in zip(self.layers[2::2], self.layers[3::2], strict=True):
+            z = a @ torch.relu(z) @ weight + bias
+        return z
+
+
+def both(n_classes: int, n_layers: int) -> tuple[Fit, Graph, ModuleFit]:
+    """A GCN and the same function as a plain module."""
+    fit, graph = trained(n_classes, n_layers)
+    kept = propagation(graph).to(torch.float64)
+    inputs = kept.inputs if isinstance(kept.inputs, Tensor) else kept.inputs.to_dense()
+    module = Convolutions(fit.model).eval()
+    arguments = (kept.a_hat.to_dense(), inputs)
+    return fit, graph, ModuleFit(module, arguments, fit.nodes, fit.targets, fit.sample_weights, fit.weight_decay)
+
+
+def close(actual: Tensor, expected: Tensor, share: float = 1e-7) -> bool:
+    assert actual.shape == expected.shape
+    return float((actual.double() - expected.double()).abs().max()) <= share * float(expected.abs().max())
+
+
+SETTINGS = {
+    "alo": LooSettings(form="jacobian"),
+    "alo, primal": LooSettings(form="primal"),
+    "alo, full": LooSettings(forward="full"),
+    "influence, ggn": LooSettings("influence", solver=SolverSettings("ggn")),
+    "influence, cg": LooSettings("influence", solver=SolverSettings("cg", tolerance=1e-10)),
+    "influence, dense": LooSettings("influence", solver=SolverSettings("dense")),
+    "newton, dense": LooSettings("newton", solver=SolverSettings("dense")),
+    "newton, cg, full": LooSettings("newton", solver=SolverSettings("cg", tolerance=1e-10), forward="full"),
+    "grouped": LooSettings("grouped", n_groups=4),
+    "replicates": LooSettings("replicates", n_models=5),
+    "retrain": LooSettings("retrain", n_models=2),
+    "paper": LooSettings(convention="paper", solver=SolverSettings("dense")),
+    "official": LooSettings(convention="official", solver=SolverSettings("dense")),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(("n_classes", "n_layers"), [(2, 2), (3, 2), (3, 1)])
+def test_every_method_gives_a_module_what_it_gives_the_gcn(name: str, n_classes: int, n_layers: int) -> None:
+    fit, graph, module = both(n_classes, n_layers)
+    before = copy.deepcopy(module.model.state_dict())
+    wanted = leave_one_out(fit, graph, nodes=WHERE, settings=SETTINGS[name])
+    found = leave_one_out(module, nodes=WHERE, settings=SETTINGS[name])
+    share = 1e-2 if name == "retrain" else 1e-6
+    known = torch.isfinite(wanted.own).all(1)
+    assert close(found.change, wanted.change, share)
+    assert close(found.own[known], wanted.own[known], share)
+    assert torch.equal(torch.isfinite(found.own).all(1), known)
+    assert torch.equal(found.samples()[0], wanted.samples()[0])
+    assert found.damping == pytest.approx(wanted.damping, rel=0.05)
+    assert all(torch.equal(before[key], value) for key, value in module.model.state_dict().items())
+
+
+def test_derivatives_are_those_of_the_gcn() -> None:
+    fit, _, module = both(3, 2)
+    ours, theirs = fit.tape(), module.tape()
+    generator = torch.Generator().manual_seed(0)
+    v = torch.randn(4, ours.n_parameters, generator=generator, dtype=torch.float64)
+    u = torch.randn(4, ours.n_nodes, 2, generator=generator, dtype=torch.float64)
+    assert theirs.n_parameters == ours.n_parameters
+    assert close(theirs.logits, ours.logits, 1e-12)
+    assert close(jacobian(theirs), jacobian(ours), 1e-10)
+    assert close(push_forward(theirs, v), push_forward(ours, v), 1e-10)
+    assert close(pull_differences(theirs, u), pull_differences(ours, u), 1e-10)
+    assert close(hessian_along(theirs, v, damping=0.3), hessian_along(ours, v, damping=0.3), 1e-10)
+    assert close(GgnInverse(theirs, 0.05)(v), GgnInverse(ours, 0.05)(v), 1e-9)
+    assert module.gradient_norm() == pytest.approx(fit.gradient_norm(), rel=1e-5, abs=1e-12)
+
+
+def test_the_jackknife_of_a_module_is_that_of_the_gcn() -> None:
+    fit, graph, module = both(2, 2)
+    wanted, found = jackknife(fit, graph), jackknife(module)
+    assert found.nodes.tolist() == list(range(graph.n_nodes))
+    for part in ("lower", "upper", "uncertainty", "confidence", "ice", "residuals", "own_loo_logits", "leverage"):
+        assert close(getattr(found, part), getattr(wanted, part), 1e-5), part
+    for fact, value in wanted.diagnostics.items():
+        if fact != "seconds":
+            assert found.diagnostics[fact] == pytest.approx(value, rel=1e-4, abs=1e-9), fact
+    plain, theirs = (quality(one, leave_one_out(one, graph)) for one in (fit, module))
+    assert (theirs.verdict, theirs.loo_nll) == (plain.verdict, pytest.approx(plain.loo_nll))
+
+
+def test_the_methods_name_is_enough() -> None:
+    fit, graph, _ = both(2, 2)
+    found = jackknife(fit, graph, method="newton", nodes=WHERE)
+    wanted = jackknife(fit, graph, settings=LooSettings("newton"), nodes=WHERE)
+    assert found.method == "newton"
+    assert torch.equal(found.lower, wanted.lower)
+    with pytest.raises(ValueError, match="method must be None where settings are given"):
+        jackknife(fit, graph, method="alo", settings=LooSettings())
+    with pytest.raises(ValueError, match="method must be one of"):
+        jackknife(fit, graph, method="magic")  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def rare() -> Graph:
+    return synthetic_rare(240, seed=0, share=0.25, n_features=6, separation=2.0)
+
+
+def test_a_users_module_needs_no_more_than_the_graph(rare: Graph) -> None:
+    from torch_geometric.nn import SAGEConv
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.norm, self.second = SAGEConv(6, 8), nn.BatchNorm1d(8), SAGEConv(8, 2)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            hidden = torch.dropout(torch.relu(self.norm(self.first(x, edge_index))), 0.5, self.training)
+            return self.second(hidden, edge_index)
+
+    model = Own()
+    parts = torch.arange(240).split([20, 20, 200])
+    result = jackknife(model, rare.with_split(Split(*parts)), damping=0.05)
+    assert not model.training
+    assert result.lower.shape == (240,)
+    assert bool((result.lower <= result.upper).all())
+    assert 0 < result.eice < 1
+    fit = fit_of(model, rare, torch.arange(20), weight_decay=0.05)
+    assert isinstance(fit, ModuleFit)
+    change = leave_one_out(fit, settings=LooSettings(forward="full"))
+    first = leave_one_out(fit)
+    assert agreement(first.own, change.own)[0] > 0.8
+
+
+def test_retraining_takes_up_where_it_ended(tmp_path: Path) -> None:
+    _, _, module = both(2, 1)
+    settings = LooSettings("retrain", n_models=2, folder=tmp_path)
+    found = leave_one_out(module, nodes=WHERE, settings=settings)
+    stamps = {file: file.stat().st_mtime_ns for file in tmp_path.glob("without_*.npy")}
+    assert len(stamps) == 2
+    assert torch.equal(leave_one_out(module, nodes=WHERE, settings=settings).change, found.change)
+    assert all(file.stat().st_mtime_ns == stamp for file, stamp in stamps.items())
+
+
+def test_what_a_module_cannot_do_is_said() -> None:
+    fit, graph, module = both(2, 2)
+    for settings, remedy in (
+        (LooSettings(form="gram"), "take form='auto'"),
+        (LooSettings(form="randomised"), "take form='auto'"),
+        (LooSettings("newton", solver=SolverSettings("lowrank")), "take solver='cg'"),
+    ):
+        with pytest.raises(ValueError, match=f"must have a GCN, got another module: {remedy}"):
+            leave_one_out(module, nodes=WHERE, settings=settings)
+    with pytest.raises(ValueError, match="graph must be given"):
+        leave_one_out(fit)
+    with pytest.raises(ValueError, match="graph must be given"):
+        jackknife(fit)
+    with pytest.raises(ValueError, match="inputs must be None with a GCN"):
+        fit_of(fit.model, graph, fit.nodes, inputs=())
+    arguments = (module.nodes, module.targets, module.sample_weights, 0.1)
+    with pytest.raises(ValueError, match="evaluation mode"):
+        ModuleFit(Convolutions(fit.model), module.inputs, *arguments)
+    frozen = Convolutions(fit.model).eval().requires_grad_(False)
+    with pytest.raises(ValueError, match="parameters that require a gradient, got none"):
+        ModuleFit(frozen, module.inputs, *arguments)
+    a, x = module.inputs
+    with pytest.raises(ValueError, match=r"must return logits \[n, k\] with n > 117 nodes"):
+        ModuleFit(module.model, (a[:50, :50], x[:50]), *arguments)
