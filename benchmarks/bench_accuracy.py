@@ -1,12 +1,13 @@
 """Leave-one-out methods against true retraining: converged networks, and networks stopped early with dropout.
 
     python benchmarks/bench_accuracy.py [--datasets cora ..] [--seeds 3] [--nodes 30] [--early] [--keep FOLDER]
+    python benchmarks/bench_accuracy.py --networks gat gin sage --datasets cora --nodes 10
 
 Each of the nodes is left out by retraining in float64; the change of its own logit and of 1,000 test nodes' logits is
 compared with what each method foresees. --early judges networks after 200 epochs with dropout .5 with the damping that
 makes leave-one-out loss agree with cross-validated loss, which looks at no retraining; the truth there is Adam training
-with the same seed without the node. Writes benchmarks/results/jackknife_accuracy[_early].json; data sets that are not
-run keep their numbers.
+with the same seed without the node. --networks judges GAT, GIN and GraphSAGE of PyTorch Geometric's layers, converged.
+Writes benchmarks/results/jackknife_accuracy[_early|_networks].json; data sets that are not run keep their numbers.
 """
 
 from __future__ import annotations
@@ -16,22 +17,27 @@ import dataclasses
 import json
 import statistics
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import record
 import torch
 
-from calirare.convergence import fit_to_convergence
+from calirare.convergence import converge_module, fit_to_convergence
 from calirare.crossfit import cross_fitted_logits
 from calirare.datasets import load_dataset
 from calirare.graph import Graph
 from calirare.leave_one_out.agreement import choose_damping
 from calirare.leave_one_out.alo import own_kernel
 from calirare.leave_one_out.change import LooChange
-from calirare.leave_one_out.comparison import DEFAULT_METHODS, compare
+from calirare.leave_one_out.comparison import DEFAULT_METHODS, MODULE_METHODS, compare
 from calirare.leave_one_out.methods import LooSettings
+from calirare.models import PygSettings, fit_pyg
+from calirare.module_fit import ModuleFit
 from calirare.training import Fit, TrainingSettings, fit
+
+HIDDEN = {"gat": 8, "gin": 16, "sage": 16}  # as wide as the GCN
 
 
 def load(name: str, seed: int) -> Graph:
@@ -59,7 +65,30 @@ def converged(name: str, seed: int, n_nodes: int, keep: Path | None) -> dict[str
     }
 
 
-def drawn(trained: Fit, seed: int, n_nodes: int) -> torch.Tensor:
+def network(name: str, kind: str, seed: int, n_nodes: int, keep: Path | None) -> dict[str, Any]:
+    graph = load(name, seed)
+    assert graph.split is not None
+    started = time.perf_counter()
+    start = fit_pyg(graph, graph.split.train, PygSettings(kind, dropout=0.0, hidden=HIDDEN[kind], seed=seed))
+    trained, end = converge_module(start, tolerance=1e-6, max_steps=600)
+    seconds = time.perf_counter() - started
+    chosen = drawn(trained, seed, n_nodes)
+    folder = None if keep is None else keep / f"{name}_{kind}_{seed}"
+    methods = {name: MODULE_METHODS[name] for name in ("alo", "alo, full forward", "influence, ggn")}
+    found = compare(trained, None, chosen, graph.split.test, methods, folder=folder)
+    return {
+        "seed": seed,
+        "parameters": trained.tape().n_parameters,
+        "loss": end.loss,
+        "gradient_norm": end.gradient_norm,
+        "steps": end.steps,
+        "fit_seconds": seconds,
+        "retrain_seconds": found.retrain_seconds,
+        "methods": {row.method: {k: v for k, v in vars(row).items() if k != "method"} for row in found.rows},
+    }
+
+
+def drawn(trained: Fit | ModuleFit, seed: int, n_nodes: int) -> torch.Tensor:
     return torch.randperm(trained.nodes.numel(), generator=torch.Generator().manual_seed(seed))[:n_nodes].sort().values
 
 
@@ -125,24 +154,28 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--nodes", type=int, default=30)
     parser.add_argument("--early", action="store_true")
+    parser.add_argument("--networks", nargs="+", choices=HIDDEN, default=[])
     parser.add_argument("--keep", type=Path, help="folder for finished retrainings: a second run takes them up")
     arguments = parser.parse_args()
-    stem = "jackknife_accuracy_early" if arguments.early else "jackknife_accuracy"
+    stem = "jackknife_accuracy" + ("_networks" if arguments.networks else "_early" if arguments.early else "")
     path = record.RESULTS / f"{stem}.json"
     known = json.loads(path.read_text(encoding="utf-8"))["results"]["datasets"] if path.is_file() else {}
     results: dict[str, Any] = {"nodes": arguments.nodes, "early": arguments.early, "datasets": known}
-    for name in arguments.datasets:
+    for name, kind in product(arguments.datasets, arguments.networks or [None]):
         runs = []
         for seed in range(arguments.seeds):
-            if arguments.early:
+            if kind is not None:
+                runs.append(network(name, kind, seed, arguments.nodes, arguments.keep))
+            elif arguments.early:
                 runs.append(early(name, seed, arguments.nodes))
             else:
                 runs.append(converged(name, seed, arguments.nodes, arguments.keep))
             for method, row in runs[-1]["methods"].items():
                 shown = ("correlation", "relative_error", "elsewhere_correlation")
                 numbers = " ".join(f"{key} {row[key]:.3f}" for key in shown)
-                print(f"{name} seed {seed} {method:<22} {numbers}", flush=True)
-        results["datasets"][name] = {"commit": record.environment()["commit"], "median": summary(runs), "runs": runs}
+                print(f"{name} {kind or 'gcn'} seed {seed} {method:<22} {numbers}", flush=True)
+        key = name if kind is None else f"{name}, {kind}"
+        results["datasets"][key] = {"commit": record.environment()["commit"], "median": summary(runs), "runs": runs}
         print(record.write(stem, results))
 
 

@@ -62,5 +62,6 @@ def _commit() -> str:
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
-    dirty = "" if not git("status", "--porcelain", "--untracked-files=no") else " with uncommitted changes"
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results")  # but for results
+    dirty = " with uncommitted changes" if changed else ""
     return git("rev-parse", "--short", "HEAD") + dirty

@@ -5,6 +5,7 @@ from calirare.config import Settings
 from calirare.datasets import load_dataset
 from calirare.errors import InputError, NotConvergedError
 from calirare.graph import Graph
+from calirare.module_fit import ModuleFit
 from calirare.nn import GCN
 from calirare.pipeline import Outcome, train
 from calirare.splits import Split
@@ -18,6 +19,7 @@ __all__ = [
     "Graph",
     "InputError",
     "JackknifeResult",
+    "ModuleFit",
     "NotConvergedError",
     "Outcome",
     "Settings",
