@@ -15,6 +15,7 @@ from calirare_ext.inverse_hvp import (
 from calirare_ext.jackknife_interval import JackknifeInterval, jackknife_interval
 from calirare_ext.layouts import Layout, prepare
 from calirare_ext.loo_messages import LooDirections, loo_messages
+from calirare_ext.masked_gram import masked_gram
 from calirare_ext.message_interval import message_interval
 from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
 from calirare_ext.propagate import propagate
@@ -46,6 +47,7 @@ __all__ = [
     "hessian_product",
     "jackknife_interval",
     "loo_messages",
+    "masked_gram",
     "message_interval",
     "move_logits",
     "node_gradients",

@@ -122,7 +122,12 @@ class GcnTape:
 
 
 def record(
-    field: ReceptiveField, layers: Sequence[Layer], targets: Tensor, sample_weights: Tensor | None = None
+    field: ReceptiveField,
+    layers: Sequence[Layer],
+    targets: Tensor,
+    sample_weights: Tensor | None = None,
+    *,
+    first: Tensor | None = None,
 ) -> GcnTape:
     """Returns the tape of one pass over the field's nodes.
 
@@ -131,6 +136,7 @@ def record(
         layers: weight [d, h] and bias [h] of each layer; dtype and device of the field's inputs.
         targets: int64 [m], in [0, k).
         sample_weights: w_i > 0, [m]; None: ones.
+        first: z_1 [r_1, h], where it is known; None: computed.
 
     Returns:
         The tape.
@@ -153,7 +159,8 @@ def record(
         weights = sample_weights.detach().to(like)
         check_shape(op, "sample_weights", weights, (targets.numel(),))
     with torch.no_grad():
-        z, aggregated, masks = _affine(field.inputs, *fixed[0]), [], []
+        z = _affine(field.inputs, *fixed[0]) if first is None else first.detach()
+        aggregated, masks = [], []
         for block, layer in zip(field.blocks, fixed[1:], strict=True):
             masks.append((z > 0).to(z.dtype))
             aggregated.append(propagate(block, F.relu(z)))

@@ -8,6 +8,7 @@
 #include "../solvers/gcn_hessian.h"
 #include "../solvers/launch.h"
 #include "../solvers/loo_messages.h"
+#include "../solvers/masked_gram.h"
 #include "../solvers/propagate_layouts.h"
 
 namespace py = pybind11;
@@ -77,6 +78,8 @@ void bind_fused(py::module_& m) {
       },
       no_gil, py::arg("inputs"), py::arg("z"), py::arg("entry_ptr"), py::arg("nodes"), py::arg("delta"),
       py::arg("factors"), py::arg("seen"), py::arg("second"), py::arg("contrast"), py::arg("mix"), py::arg("out"));
+  m.def("masked_gram_out", &masked_gram_out, no_gil, py::arg("a"), py::arg("products"), py::arg("mask"),
+        py::arg("scaled"), py::arg("out"));
   m.def("masked_sum_add", &masked_sum_add, no_gil, py::arg("product"), py::arg("bias"), py::arg("z"), py::arg("weight"),
         py::arg("out"));
   m.def(

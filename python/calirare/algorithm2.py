@@ -89,29 +89,44 @@ class EiceRegulariser:
         self.change: LooChange | None = None
         self.products: Products | None = None  # what no epoch changes
 
-    def refresh(self) -> None:
-        """Computes the leave-one-out changes at the network's present parameters (Algorithm 2, line 3)."""
+    def refresh(self, first: Tensor | None = None, there: Tensor | None = None) -> None:
+        """Computes the leave-one-out changes at the network's present parameters (Algorithm 2, line 3).
+
+        Args:
+            first: the first layer's output at the labelled nodes' field, where it is known; None: computed.
+            there: the same at the regulariser's nodes.
+        """
         damping = self.trained.weight_decay if self.settings.damping is None else self.settings.damping
-        tape = self.trained.tape()
+        tape = self.trained.tape(first)
         if self.change is None:
             self.products = known_products(tape.field, self.everywhere)
         if self.products is None and not fits(tape):
             self.change = alo(tape, self.everywhere, damping)
         else:
-            self.change = change_of_logits(tape, self.everywhere, damping, self.products)
+            self.change = change_of_logits(tape, self.everywhere, damping, self.products, there)
 
-    def __call__(self, first: Tensor | None = None) -> EiceTerm:
+    @property
+    def work(self) -> float:
+        """Multiply-adds of a refresh, about: those of the kernel's first layer."""
+        own, everywhere = self.trained.field, self.everywhere
+        if own.n_layers < 2:
+            return 0.0
+        rows = own.rows[0].numel() + everywhere.rows[0].numel()
+        return float(own.blocks[0].nnz) * rows * self.trained.model.hidden
+
+    def __call__(self, first: Tensor | None = None, there: Tensor | None = None) -> EiceTerm:
         """Returns the term at the network's present parameters, differentiable; without dropout.
 
         Args:
-            first: the first layer's output at the labelled nodes' field, where it is known; None: computed.
+            first: as in `refresh`.
+            there: as in `refresh`.
         """
         if self.change is None:
-            self.refresh()
+            self.refresh(first, there)
         assert self.change is not None
         layers = self.trained.model.layers()
         return eice_term(
-            gcn_forward(self.everywhere, layers),
+            gcn_forward(self.everywhere, layers, first=there),
             self.change.change,
             gcn_forward(self.trained.field, layers, first=first),
             self.change.own,
@@ -144,24 +159,27 @@ class GradientSteps:
             refresh: whether the leave-one-out changes are computed anew first.
         """
         trained, weight = self.trained, self.regulariser.settings.weight
-        if refresh:
-            self.regulariser.refresh()
         layers = trained.model.layers()
-        first = pre_activation(layers, trained.field.inputs)  # with and without dropout the same
+        # Before dropout acts, and the same in every pass of the step.
+        first = pre_activation(layers, trained.field.inputs)
+        there = pre_activation(layers, self.regulariser.everywhere.inputs) if counts or refresh else None
+        if refresh:
+            self.regulariser.refresh(first, there)
         logits = gcn_forward(trained.field, layers, trained.model.dropping(self.generator), first=first)
         loss = plain = cross_entropy(logits, trained.targets, trained.sample_weights)
         term = None
         if counts:
-            term = self.regulariser(first).value
+            term = self.regulariser(first, there).value
             loss = (1 - weight) * plain + weight * term
         self.optimiser.step(torch.autograd.grad(loss, self.parameters))
         return loss.detach(), plain.detach(), None if term is None else term.detach()
 
     @property
     def work(self) -> float:
-        """Multiply-adds of one forward pass, about."""
+        """Multiply-adds of one step, about: a forward pass, and a refresh's share."""
         wide = max(self.trained.model.hidden, 1)
-        return wide * sum(_numbers(x) for x in (self.trained.field, self.regulariser.everywhere))
+        forward = wide * sum(_numbers(x) for x in (self.trained.field, self.regulariser.everywhere))
+        return forward + self.regulariser.work / self.regulariser.settings.refresh
 
 
 def _numbers(field: ReceptiveField) -> int:

@@ -83,10 +83,10 @@ class Fit:
         """The labelled nodes, int64 [m]."""
         return self.field.nodes
 
-    def tape(self) -> GcnTape:
-        """Returns the forward and backward pass at the labelled nodes."""
+    def tape(self, first: Tensor | None = None) -> GcnTape:
+        """Returns the forward and backward pass at the labelled nodes; `first` as in `calirare_ext.record`."""
         with threads_for(_step_work(self.field, self.model.hidden)):
-            return record(self.field, self.model.layers(), self.targets, self.sample_weights)
+            return record(self.field, self.model.layers(), self.targets, self.sample_weights, first=first)
 
     def gradient_norm(self) -> float:
         """Returns |grad| of the penalised loss without dropout; 0 at a stationary point."""

@@ -112,10 +112,17 @@ def loo_coefficients(
         m, k = error.shape
         inverse = torch.linalg.inv(dual_system(curvature, kernel, damping))
         blocks = inverse.reshape(m, k, m, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # [m, k, k]
-        scaled = torch.linalg.solve(damping * blocks, error.unsqueeze(2)).squeeze(2) if leverage_corrected else error
-        coefficients = torch.einsum("ria,ia->ri", inverse.reshape(m * k, m, k), scaled)
+        scaled = _solve_each(damping * blocks, error) if leverage_corrected else error
+        coefficients = (inverse.reshape(m * k, m, k) * scaled).sum(2)
         leverage = 1 - damping * blocks.diagonal(dim1=1, dim2=2).mean(1)
     return coefficients, leverage
+
+
+def _solve_each(blocks: Tensor, rhs: Tensor) -> Tensor:
+    """Returns blocks[i]^-1 rhs[i]; [m, k, k] and [m, k] to [m, k]."""
+    if rhs.shape[1] == 1:
+        return rhs / blocks[:, 0]
+    return torch.linalg.solve(blocks, rhs.unsqueeze(2)).squeeze(2)
 
 
 def own_change(tape: Tape, kernel: Tensor, coefficients: Tensor) -> Tensor:

@@ -257,7 +257,11 @@ def known_products(labelled: ReceptiveField, everywhere: ReceptiveField) -> Prod
 
 
 def change_of_logits(
-    tape: GcnTape, everywhere: ReceptiveField, damping: float, products: Products | None = None
+    tape: GcnTape,
+    everywhere: ReceptiveField,
+    damping: float,
+    products: Products | None = None,
+    first: Tensor | None = None,
 ) -> LooChange:
     """Returns what `alo` returns, the fastest way there is for two layers and two classes.
 
@@ -269,6 +273,7 @@ def change_of_logits(
         everywhere: receptive field of the nodes v.
         damping: mu > 0.
         products: from `known_products`, where many networks on the same nodes follow each other.
+        first: `pre_activation` at the nodes v, where it is known; None: computed.
 
     Returns:
         The changes.
@@ -279,7 +284,7 @@ def change_of_logits(
     if products is not None:
         kernel = own_kernel(tape, products.own)
         alpha, leverage = loo_coefficients(tape, kernel, damping)
-        change = along_kernel(gram(tape, everywhere, products=products.there), alpha)
+        change = along_kernel(gram(tape, everywhere, products=products.there, first=first), alpha)
         return LooChange(change, own_change(tape, kernel, alpha), leverage, damping)
     left = left_out(tape, damping, n_rows=everywhere.rows[0].numel())
     sent = messages(left, tape.layers, everywhere.inputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calirare_ext import Csr, GcnTape, ReceptiveField, gcn_forward, propagate
+from calirare_ext import Csr, GcnTape, ReceptiveField, gcn_forward, masked_gram, propagate
 
 BLOCK_NUMBERS = 1_000_000  # numbers held per block of rows: measured best, 1.3 times faster than eight times as many
 KEPT_BYTES = 128_000_000  # of products kept for later, with what making them takes
@@ -19,7 +19,9 @@ def contrasts(weight: Tensor) -> Tensor:
     return weight[:, 1:] - weight[:, :1]
 
 
-def gram(tape: GcnTape, everywhere: ReceptiveField, products: Tensor | None = None) -> Tensor:
+def gram(
+    tape: GcnTape, everywhere: ReceptiveField, products: Tensor | None = None, first: Tensor | None = None
+) -> Tensor:
     """Returns the kernel between the logit differences at some nodes and those at the labelled nodes.
 
     K[(v, c), (i, c')] = <d (z_c - z_0)(v) / d theta, d (z_c' - z_0)(i) / d theta>. For two layers, with m the ReLU's
@@ -34,6 +36,7 @@ def gram(tape: GcnTape, everywhere: ReceptiveField, products: Tensor | None = No
         tape: the network at the labelled nodes; one or two layers.
         everywhere: receptive field of the nodes v.
         products: S_R S^T + 1 [r_R, r] from `inputs_gram`, where it is known; None: computed. For two layers.
+        first: the first layer's output at the rows of `everywhere` [r, h], where it is known; None: computed.
 
     Returns:
         [n_v, k - 1, m, k - 1], dtype and device of the tape.
@@ -50,7 +53,8 @@ def gram(tape: GcnTape, everywhere: ReceptiveField, products: Tensor | None = No
     if everywhere is tape.field:
         active, aggregated = tape.masks[0], tape.aggregated[0]
     else:
-        hidden = torch.relu(gcn_forward(_first_layer(everywhere), tape.layers[:1]))
+        known = gcn_forward(_first_layer(everywhere), tape.layers[:1]) if first is None else first.detach()
+        hidden = torch.relu(known)
         active, aggregated = (hidden > 0).to(hidden.dtype), propagate(everywhere.blocks[0], hidden)
     top = aggregated @ tape.aggregated[0].T + 1
     out = torch.einsum("vi,ab->vaib", top, shared)
@@ -78,8 +82,7 @@ def _first_layer_share(
     n_rows = active.shape[0]
     scaled = active * scale
     if products is not None:
-        below = propagate(tape.field.blocks[0], (mask @ scaled.T).mul_(products)).T
-        return propagate(everywhere.blocks[0], below.contiguous())
+        return propagate(everywhere.blocks[0], masked_gram(tape.field.blocks[0], products, mask, scaled))
     below = torch.empty(n_rows, tape.n_nodes, dtype=mask.dtype, device=mask.device)
     step = max(16, BLOCK_NUMBERS // max(mask.shape[0], 1))
     for start in range(0, n_rows, step):

@@ -1,0 +1,86 @@
+#include "../ops/masked_gram.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "clones.h"
+#include "vector.h"
+
+namespace calirare {
+namespace {
+
+constexpr int kVectors = 4;               // vectors of rows u side by side
+constexpr int64_t kAhead = 8;             // entries
+constexpr int64_t kSerialWork = 1 << 16;  // vector steps below which a second thread gains nothing
+
+template <typename T>
+constexpr int64_t kWide = kVectors * int64_t(64 / sizeof(T));
+
+// Rows u = first .. first + kWide: units in scratch as [h, kWide], sums as [m, kWide].
+template <typename T>
+CALIRARE_INLINE void block(const MaskedGramTask<T>& t, int64_t first, T* units, T* sums) {
+  constexpr int kLanes = 64 / sizeof(T);
+  using V = typename Vector<T, kLanes>::type;
+  const int64_t h = t.mask.n_cols, size = std::min(kWide<T>, t.scaled.n_rows - first);
+  for (int64_t j = 0; j < h; ++j) {
+    for (int64_t l = 0; l < kWide<T>; ++l) {
+      units[j * kWide<T> + l] = l < size ? t.scaled.data[(first + l) * t.scaled.stride + j] : T(0);
+    }
+  }
+  const int64_t last = t.a.indptr[t.a.n_rows] - 1;
+  T rest[kWide<T>] = {};  // products of the last rows, padded
+  for (int64_t i = 0; i < t.a.n_rows; ++i) {
+    V sum[kVectors] = {};
+    for (int64_t e = t.a.indptr[i]; e < t.a.indptr[i + 1]; ++e) {
+      const int64_t w = t.a.indices[e];
+      const T* mask = t.mask.data + w * t.mask.stride;
+      const T* ahead = t.products.data + t.a.indices[std::min(e + kAhead, last)] * t.products.stride + first;
+      for (int v = 0; v < kVectors; ++v) __builtin_prefetch(ahead + v * kLanes);
+      V active[kVectors] = {};
+      for (int64_t j = 0; j < h; ++j) {
+        for (int v = 0; v < kVectors; ++v) {
+          active[v] += mask[j] * *reinterpret_cast<const V*>(units + j * kWide<T> + v * kLanes);
+        }
+      }
+      const T* products = t.products.data + w * t.products.stride + first;
+      if (size < kWide<T>) products = std::copy_n(products, size, rest) - size;
+      for (int v = 0; v < kVectors; ++v) {
+        sum[v] += t.a.values[e] * (*reinterpret_cast<const V*>(products + v * kLanes) * active[v]);
+      }
+    }
+    for (int v = 0; v < kVectors; ++v) *reinterpret_cast<V*>(sums + i * kWide<T> + v * kLanes) = sum[v];
+  }
+  for (int64_t l = 0; l < size; ++l) {
+    T* out = t.out.data + (first + l) * t.out.stride;
+    for (int64_t i = 0; i < t.a.n_rows; ++i) out[i] = sums[i * kWide<T> + l];
+  }
+}
+
+// target_clones does not take templates, hence one plain function per type.
+CALIRARE_CLONES void block_f32(const MaskedGramTask<float>& t, int64_t first, float* units, float* sums) {
+  block(t, first, units, sums);
+}
+CALIRARE_CLONES void block_f64(const MaskedGramTask<double>& t, int64_t first, double* units, double* sums) {
+  block(t, first, units, sums);
+}
+
+template <typename T, typename Block>
+void spread(const Parallel& parallel, const MaskedGramTask<T>& t, Block one) {
+  const int64_t blocks = (t.scaled.n_rows + kWide<T> - 1) / kWide<T>;
+  const auto body = [&](int64_t begin, int64_t end) {
+    std::vector<T> units(t.mask.n_cols * kWide<T>), sums(t.a.n_rows * kWide<T>);
+    for (int64_t b = begin; b < end; ++b) one(t, b * kWide<T>, units.data(), sums.data());
+  };
+  const int64_t work = blocks * t.a.indptr[t.a.n_rows] * (t.mask.n_cols + 1);
+  if (parallel.threads == 1 || blocks < 2 || work < kSerialWork) return body(0, blocks);
+  parallel.run(blocks, body);
+}
+
+}  // namespace
+
+void masked_gram_cpu(const Parallel& parallel, const MaskedGramTask<float>& task) { spread(parallel, task, block_f32); }
+void masked_gram_cpu(const Parallel& parallel, const MaskedGramTask<double>& task) {
+  spread(parallel, task, block_f64);
+}
+
+}  // namespace calirare
