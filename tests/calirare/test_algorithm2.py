@@ -10,6 +10,7 @@ from torch import Tensor
 from calirare.algorithm2 import EiceRegulariser, EiceSettings, train_calirare
 from calirare.convergence import as_dtype
 from calirare.graph import Graph
+from calirare.leave_one_out.evaluate import pre_activation
 from calirare.propagation import propagation
 from calirare.splits import Split
 from calirare.training import TrainingSettings, fit
@@ -52,6 +53,28 @@ def test_gradient_with_respect_to_the_parameters_agrees_with_finite_differences(
     assert float(gradient.norm()) > 1e-3
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_first_layers_that_are_known_change_nothing(n_classes: int) -> None:
+    graph = split_graph(n_classes)
+    assert graph.split is not None
+    trained = fit(graph, graph.split.train, SETTINGS)
+    everywhere = propagation(graph).field(graph.split.val, 2)
+    layers = trained.model.layers()
+    known = [pre_activation(layers, field.inputs) for field in (trained.field, everywhere)]
+    plain, shared = (EiceRegulariser(everywhere, trained, EiceSettings()) for _ in range(2))
+    plain.refresh()
+    shared.refresh(*known)
+    assert plain.change is not None
+    assert shared.change is not None
+    assert torch.equal(plain.change.change, shared.change.change)
+    values = list(trained.model.parameters())
+    wanted = torch.autograd.grad(plain().value, values)
+    found = torch.autograd.grad(shared(*known).value, values)
+    assert all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))
+    other = shared(*(z + 1 for z in known)).value
+    assert float((other - plain().value).abs()) > 1e-6  # what is given is used
+
+
 def test_weight_zero_is_plain_training_to_the_last_bit() -> None:
     graph = split_graph()
     assert graph.split is not None
@@ -81,9 +104,9 @@ def test_refresh_and_start_say_when_leave_one_out_models_are_made(monkeypatch: p
     seen: list = []
     plain = EiceRegulariser.refresh
 
-    def counted(self: EiceRegulariser) -> None:
+    def counted(self: EiceRegulariser, *known: torch.Tensor) -> None:
         made.append(len(seen) + 1)
-        plain(self)
+        plain(self, *known)
 
     monkeypatch.setattr(EiceRegulariser, "refresh", counted)
     settings = dataclasses.replace(SETTINGS, epochs=20)
