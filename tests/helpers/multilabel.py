@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from calirare.multilabel.data import MultilabelData
+from calirare.multilabel.dataset import MultilabelData
 from calirare.splits import Split
 
 

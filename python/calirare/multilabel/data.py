@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,89 +13,14 @@ from calirare.datasets.paths import data_root
 from calirare.edges import Array
 from calirare.errors import InputError
 from calirare.splits import Split
-from calirare.validation import check_adjacency
 from calirare_ext import Csr
+
+from .dataset import MultilabelData
+from .graphs import simulated_graph
 
 PUBLISHED = ("emotions", "scene", "yeast", "enron")
 SIMULATED = "simulated_graph"
 VALIDATION_SHARE = 0.2
-
-
-@dataclass(frozen=True, eq=False)
-class MultilabelData:
-    """Rows with features and several labels each, split into training, validation and test.
-
-    Attributes:
-        x: float32 [n, d], or images [n, channels, height, width], finite.
-        y: multi-hot, bool [n, K].
-        split: which rows train, validate and test.
-        label_names: str [K].
-        name: what the data is called.
-        adjacency: of the graph on the rows, [n, n], where there is one.
-
-    Raises:
-        InputError: shapes do not fit, a value is not finite, a row of the split does not exist, or a part of the split
-            that is needed is empty.
-    """
-
-    x: Tensor
-    y: Tensor
-    split: Split
-    label_names: tuple[str, ...]
-    name: str
-    adjacency: Csr | None = None
-
-    def __post_init__(self) -> None:
-        """Checks what training relies on."""
-        n = len(self.x)
-        if self.y.dim() != 2 or len(self.y) != n or self.y.shape[1] < 1 or self.y.dtype != torch.bool:
-            raise InputError(
-                f"{self.name}: labels must be a 0/1 table with one row for each of the {n} rows of features and at "
-                f"least one label, got shape {list(self.y.shape)}"
-            )
-        if self.x.dim() not in (2, 4) or not bool(torch.isfinite(self.x).all()):
-            raise InputError(
-                f"{self.name}: features must be a table or images of finite numbers, got shape "
-                f"{list(self.x.shape)} or a NaN: fill or drop the rows concerned"
-            )
-        if len(self.label_names) != self.y.shape[1]:
-            raise InputError(
-                f"{self.name}: label_names must name {self.y.shape[1]} labels, got {len(self.label_names)} names"
-            )
-        for part in ("train", "val", "test"):
-            rows = getattr(self.split, part)
-            if part != "test" and len(rows) < 2:
-                raise InputError(f"{self.name}: the {part} part must hold at least 2 rows, got {len(rows)}")
-            if len(rows) and int(rows[-1]) >= n:
-                raise InputError(f"{self.name}: the {part} part must name rows below {n}, got row {int(rows[-1])}")
-        if self.adjacency is not None:
-            if self.adjacency.shape != (n, n):
-                raise InputError(
-                    f"{self.name}: the adjacency must be {n} x {n}, one node per row, got {self.adjacency.shape}"
-                )
-            check_adjacency(self.adjacency, self.name)
-
-    @property
-    def n_labels(self) -> int:
-        """Number of labels K."""
-        return self.y.shape[1]
-
-    def part(self, name: str) -> tuple[Tensor, Tensor]:
-        """Returns the rows of a part, int64, and their labels, bool; `name` is "train", "val" or "test"."""
-        rows = getattr(self.split, name)
-        return rows, self.y[rows]
-
-    def standardised(self) -> MultilabelData:
-        """Returns the same with each feature at mean 0 and variance 1 over the training rows.
-
-        Validation and test rows play no part in it. A feature without spread there is centred only; of images, each
-        channel is one feature.
-        """
-        over = (0,) if self.x.dim() == 2 else (0, 2, 3)
-        train = self.x[self.split.train].double()
-        mean, spread = train.mean(over, keepdim=True), train.std(over, correction=0, keepdim=True)
-        spread = torch.where(spread > 1e-9 * mean.abs().clamp_min(1e-30), spread, torch.ones_like(spread))
-        return dataclasses.replace(self, x=((self.x - mean) / spread).float())
 
 
 def load_multilabel(name: str | Path, *, root: str | Path | None = None, seed: int = 0) -> MultilabelData:
@@ -120,8 +43,6 @@ def load_multilabel(name: str | Path, *, root: str | Path | None = None, seed: i
         InputError: the name is unknown, or the file is missing, damaged or does not fit the layout.
     """
     if str(name) == SIMULATED:
-        from .graphs import simulated_graph
-
         return simulated_graph()
     if str(name) in PUBLISHED:
         path = data_root(root) / "multilabel" / f"{name}.npz"

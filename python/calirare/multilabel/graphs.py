@@ -11,7 +11,7 @@ from calirare.edges import EdgeRules, build_adjacency
 from calirare.errors import InputError
 from calirare.splits import Split
 
-from .data import MultilabelData
+from .dataset import MultilabelData
 
 HOMOPHILY = 0.7  # share of the edges drawn inside a label that the first end has
 MEAN_DEGREE = 8

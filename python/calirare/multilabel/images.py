@@ -13,7 +13,8 @@ from calirare.datasets.archive import open_arrays, require
 from calirare.errors import InputError
 from calirare.splits import PARTS, Split
 
-from .data import MultilabelData, hold_out
+from .data import hold_out
+from .dataset import MultilabelData
 
 TEST_SHARE = 0.2
 

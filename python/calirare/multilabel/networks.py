@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from calirare_ext import Csr, gcn_norm, propagate
 
-from .data import MultilabelData
+from .dataset import MultilabelData
 
 
 class Perceptron(nn.Module):

@@ -22,7 +22,7 @@ from calirare.output import fresh_folder
 from calirare.plots import reliability_diagram
 from calirare_ext import __version__
 
-from .data import MultilabelData
+from .dataset import MultilabelData
 from .evaluate import multilabel_report
 from .training import BetaChoice, TrainedModel, TrainOptions, choose_beta, fit_temperature, train_network
 

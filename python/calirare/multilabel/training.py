@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from calirare.errors import InputError
 
-from .data import MultilabelData
+from .dataset import MultilabelData
 from .estimator import canonical_calibration_error
 from .loss import LOSS_NAMES, CMLCCLoss, LossName, focal_loss
 from .networks import build_network
