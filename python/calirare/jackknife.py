@@ -101,6 +101,41 @@ class JackknifeResult:
     leverage: Tensor
     method: str
 
+    def about(self, probabilities: Tensor, rows: slice | Tensor = slice(None)) -> tuple[Tensor, Tensor]:
+        """Returns uncertainty and ICE of other probabilities than the network's own, such as calibrated ones.
+
+        Args:
+            probabilities: of the nodes `rows`, [r, k].
+            rows: which of the result's nodes, places; by default all.
+
+        Returns:
+            P(the class they predict is right) [r], by the map on leave-one-out logits, and its distance to their
+            confidence. With the midpoint, which knows one decision only, the result's own uncertainty.
+        """
+        confidence, predicted = probabilities.max(1)
+        if self.estimate is None:
+            right = self.uncertainty[rows]
+        else:
+            right = self.estimate[rows].gather(1, predicted[:, None]).squeeze(1)
+        return right, (right - confidence).abs()
+
+    def review(self, probabilities: Tensor, known: Tensor | None = None) -> Tensor:
+        """Returns the nodes in the order in which a human should look at their predictions.
+
+        First the prediction that is most likely wrong, by the uncertainty of `about`: of a tenth of the test nodes
+        chosen so more are wrong than by confidence or by the width of the interval (docs/jackknife.md).
+
+        Args:
+            probabilities: what decides, of the result's nodes, [n, k].
+            known: nodes that need no look, such as those whose labels trained the network; None: none.
+
+        Returns:
+            Numbers of nodes, int64; of equal ones the first of the result comes first.
+        """
+        order = torch.argsort(self.about(probabilities)[0], stable=True)
+        nodes = self.nodes[order]
+        return nodes if known is None else nodes[~torch.isin(nodes, known)]
+
 
 def jackknife(
     trained: Fit | ModuleFit | nn.Module,

@@ -73,17 +73,9 @@ def eice_of(outcome: Outcome) -> dict[str, float]:
     With the paper's midpoint only the chosen target's interval is there to judge by.
     """
     result = outcome.jackknife
-    if result.estimate is None:
-        raw = outcome.probabilities().max(1).values
-        found = {"raw": float((result.uncertainty - raw).abs().double().mean())}
-        return found | ({str(outcome.settings.target): result.eice} if outcome.calibrators else {})
-    sides = {"raw": outcome.probabilities()} | {str(t): outcome.probabilities(t) for t in outcome.calibrators}
-    found = {}
-    for name, p in sides.items():
-        confidence, predicted = p.max(1)
-        right = result.estimate.gather(1, predicted[:, None]).squeeze(1)
-        found[name] = float((right - confidence).abs().double().mean())
-    return found
+    targets = [t for t in outcome.calibrators if result.estimate is not None or t == outcome.settings.target]
+    sides = {"raw": outcome.probabilities()} | {str(t): outcome.probabilities(t) for t in targets}
+    return {name: float(result.about(p)[1].double().mean()) for name, p in sides.items()}
 
 
 def _spectrum(outcome: Outcome) -> dict[str, float]:

@@ -79,6 +79,15 @@ class Outcome:
             return torch.softmax(self.logits, 1)
         return self.calibrators[target].transform(self.logits)
 
+    def review(self) -> Tensor:
+        """Returns the nodes without a known label in the order in which a human should look at them, int64.
+
+        First the one whose prediction, for the chosen target, is most likely wrong; see `JackknifeResult.review`.
+        """
+        split = self.graph.split
+        known = None if split is None else torch.cat([split.train, split.val])
+        return self.jackknife.review(self.probabilities(self.settings.target), known)
+
 
 def train(
     graph: Graph,

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-import pandas as pd
 import torch
 import yaml
 from safetensors import SafetensorError, safe_open
@@ -22,185 +19,20 @@ from calirare.config import Settings, check_data, read_yaml
 from calirare.datasets import load_dataset
 from calirare.errors import InputError
 from calirare.graph import Graph, Normalisation
-from calirare.jackknife import JackknifeResult
 from calirare.nn import GCN
 from calirare.pipeline import Outcome
-from calirare.propagation import LARGE, propagation
+from calirare.propagation import propagation
 from calirare.scale.mapped import release
 from calirare.splits import LABEL_RATE, PARTS, Split, random_split
 from calirare.training import Fit, class_weights
 from calirare_ext import Csr
 
-FILES = ("config.yaml", "metrics.json", "predictions.csv", "model.safetensors", "reliability.png", "intervals.png")
 METADATA, FORMAT = "calirare", "calirare run 1"
-COLUMNS = (
-    "node",
-    "split",
-    "y",
-    "p_raw",
-    "p_calibrated",
-    "prediction",
-    "confidence",
-    "lower",
-    "upper",
-    "uncertainty",
-    "ice",
-)
 CHECKED = 1 << 24  # numbers in one step of a checksum
-ROWS = 1 << 18  # rows of a table of predictions made and written together
 _CALIBRATORS: dict[str, type[Calibrator]] = {
     "AffineCalibrator": AffineCalibrator,
     "JackknifeCalibrator": JackknifeCalibrator,
 }
-
-
-def predictions(
-    graph: Graph, p_raw: Tensor, probabilities: Tensor, result: JackknifeResult | None, split: Split | None
-) -> pd.DataFrame:
-    """Returns one row per node with the columns of `predictions.csv`.
-
-    Args:
-        graph: the graph.
-        p_raw: the network's P(class 1) [n].
-        probabilities: calibrated probabilities [n, k]; `prediction` and `confidence` are about these.
-        result: intervals of every node; None leaves their columns empty.
-        split: for the `split` column (train, val, test, unused); None leaves it empty.
-
-    Returns:
-        The table.
-    """
-    return _rows(graph, p_raw, probabilities, result, _parts(graph.n_nodes, split), slice(0, graph.n_nodes))
-
-
-def _parts(n_nodes: int, split: Split | None) -> Any:
-    """Returns the `split` column."""
-    code = np.full(n_nodes, len(PARTS) if split is not None else len(PARTS) + 1, dtype=np.int8)
-    if split is not None:
-        for k, name in enumerate(PARTS):
-            code[getattr(split, name).cpu().numpy()] = k
-    return pd.Categorical.from_codes(code, [*PARTS, "unused", ""])
-
-
-def _numbers(x: Tensor) -> Any:
-    return x.detach().cpu().numpy()
-
-
-def write_predictions(table: pd.DataFrame, folder: Path, stem: str = "predictions") -> list[Path]:
-    """Writes the table as CSV, and as Parquet where pyarrow is there; returns the paths."""
-    paths = [folder / f"{stem}.csv"]
-    table.to_csv(paths[0], index=False, float_format="%.7g")
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        return paths
-    paths.append(folder / f"{stem}.parquet")
-    table.to_parquet(paths[1], index=False)
-    return paths
-
-
-def write_table(
-    graph: Graph,
-    p_raw: Tensor,
-    probabilities: Tensor,
-    result: JackknifeResult | None,
-    split: Split | None,
-    folder: Path,
-    stem: str = "predictions",
-) -> list[Path]:
-    """Writes the table of `predictions`: in blocks where the graph is large; see `write_large_predictions`."""
-    if graph.n_nodes >= LARGE:
-        return write_large_predictions(graph, p_raw, probabilities, result, split, folder, stem)
-    return write_predictions(predictions(graph, p_raw, probabilities, result, split), folder, stem)
-
-
-def write_large_predictions(
-    graph: Graph,
-    p_raw: Tensor,
-    probabilities: Tensor,
-    result: JackknifeResult | None,
-    split: Split | None,
-    folder: Path,
-    stem: str = "predictions",
-) -> list[Path]:
-    """Writes the table of `predictions` a block of rows at a time, as CSV and, where pyarrow is there, as Parquet.
-
-    With pyarrow numbers are written with as many digits as tell them apart, without it with seven.
-
-    Args:
-        graph: the graph.
-        p_raw: the network's P(class 1) [n].
-        probabilities: calibrated probabilities [n, k].
-        result: intervals of every node; None leaves their columns empty.
-        split: for the `split` column; None leaves it empty.
-        folder: where.
-        stem: name of the files without suffix.
-
-    Returns:
-        The paths.
-    """
-    part = _parts(graph.n_nodes, split)
-    write = _arrow_writer(folder, stem)
-    paths = [folder / f"{stem}.csv"] + ([] if write is None else [folder / f"{stem}.parquet"])
-    try:
-        for first in range(0, graph.n_nodes, ROWS):
-            rows = slice(first, min(first + ROWS, graph.n_nodes))
-            table = _rows(graph, p_raw, probabilities, result, part[rows], rows)
-            if write is not None:
-                write(table)
-            else:
-                table.to_csv(paths[0], mode="a", header=first == 0, index=False, float_format="%.7g")
-    finally:
-        if write is not None:
-            write(None)
-    return paths
-
-
-def _rows(
-    graph: Graph, p_raw: Tensor, probabilities: Tensor, result: JackknifeResult | None, part: Any, rows: slice
-) -> pd.DataFrame:
-    """Returns some rows of the table of predictions."""
-    confidence, predicted = probabilities[rows].max(1)
-    table = {
-        "node": np.arange(rows.start, rows.stop) if graph.node_names is None else graph.node_names[rows],
-        "split": np.asarray(part, dtype=object),
-        "y": -1 if graph.y is None else _numbers(graph.y[rows]),
-        "p_raw": _numbers(p_raw[rows]),
-        "p_calibrated": _numbers(probabilities[rows, 1]),
-        "prediction": _numbers(predicted),
-        "confidence": _numbers(confidence),
-    }
-    for name in ("lower", "upper", "uncertainty", "ice"):
-        table[name] = float("nan") if result is None else _numbers(getattr(result, name)[rows])
-    return pd.DataFrame(table)[list(COLUMNS)]
-
-
-def _arrow_writer(folder: Path, stem: str) -> Callable[[pd.DataFrame | None], None] | None:
-    """Returns what appends a table to a CSV and a Parquet file, and closes both when called with None."""
-    try:
-        import pyarrow
-        from pyarrow import csv, parquet
-    except ImportError:
-        return None
-    files: list[Any] = []
-
-    def write(table: pd.DataFrame | None) -> None:
-        if table is None:
-            for file in files:
-                file.close()
-            return
-        rows = pyarrow.Table.from_pandas(table, preserve_index=False)
-        if not files:
-            # The writer would put the header's names in quotes.
-            (folder / f"{stem}.csv").write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
-            text = (folder / f"{stem}.csv").open("ab")
-            options = csv.WriteOptions(include_header=False, quoting_style="needed")
-            files.append(csv.CSVWriter(text, rows.schema, write_options=options))
-            files.append(parquet.ParquetWriter(folder / f"{stem}.parquet", rows.schema))
-            files.append(text)
-        for file in files[:2]:
-            file.write_table(rows)
-
-    return write
 
 
 def write_json(values: dict[str, Any], path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import pandas as pd
 import pytest
 import torch
 
@@ -12,16 +11,12 @@ import calirare
 from calirare.errors import InputError
 from calirare.output import fresh_files, fresh_folder
 from calirare.run import (
-    COLUMNS,
     fingerprint,
     load_run,
-    predictions,
     run_probabilities,
     save_model,
     write_config,
     write_json,
-    write_large_predictions,
-    write_predictions,
 )
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
@@ -59,25 +54,6 @@ def test_what_is_saved_is_read_again(options, tmp_path):
     again = run.fit(run.graph())
     assert_identical(again.sample_weights, outcome.fit.sample_weights)
     assert_identical(again.tape().logits, outcome.fit.tape().logits)
-
-
-def test_predictions_of_a_graph_without_anything_known(outcome):
-    graph = calirare.Graph(outcome.graph.adjacency, outcome.graph.x)
-    table = predictions(graph, outcome.probabilities()[:, 1], outcome.probabilities("balanced"), None, None)
-    assert tuple(table.columns) == COLUMNS
-    assert (table["y"] == -1).all()
-    assert (table["split"] == "").all()
-    assert table[["lower", "upper", "uncertainty", "ice"]].isna().all().all()
-
-
-def test_without_pyarrow_there_is_only_csv(outcome, tmp_path, monkeypatch):
-    table = predictions(
-        outcome.graph, outcome.probabilities()[:, 1], outcome.probabilities("balanced"), outcome.jackknife, None
-    )
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    assert write_predictions(table, tmp_path) == [tmp_path / "predictions.csv"]
-    assert [path.name for path in tmp_path.iterdir()] == ["predictions.csv"]
-    assert len(pd.read_csv(tmp_path / "predictions.csv")) == 260
 
 
 def test_json_is_the_same_for_the_same_values(tmp_path):
@@ -131,22 +107,3 @@ def test_a_folder_appears_only_when_it_is_done(tmp_path):
     with pytest.raises(RuntimeError, match="stop"), fresh_folder(tmp_path / "y" / "z", overwrite=False) as partial:
         _write_then_stop(partial / "a")
     assert [path.name for path in tmp_path.iterdir()] == ["x"], "folders made on the way are gone too"
-
-
-@pytest.mark.parametrize("with_arrow", [True, False])
-def test_a_table_written_in_blocks_is_the_table(outcome, tmp_path, monkeypatch, with_arrow):
-    graph, chosen = outcome.graph, outcome.probabilities("balanced")
-    table = predictions(graph, outcome.probabilities()[:, 1], chosen, outcome.jackknife, graph.split)
-    monkeypatch.setattr("calirare.run.ROWS", 100)
-    if not with_arrow:
-        monkeypatch.setattr("calirare.run._arrow_writer", lambda folder, stem: None)
-    arguments = (graph, outcome.probabilities()[:, 1], chosen, outcome.jackknife, graph.split)
-    paths = write_large_predictions(*arguments, tmp_path)
-    assert [path.name for path in paths] == ["predictions.csv", "predictions.parquet"][: 1 + with_arrow]
-    assert paths[0].read_text().startswith(",".join(COLUMNS) + "\n")
-    for path in paths:
-        read = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
-        assert list(read["split"]) == list(table["split"])
-        for name in COLUMNS[2:]:
-            assert (read[name] - table[name]).abs().max() <= 1e-6 * max(1, table[name].abs().max()), name
-        assert list(read["node"]) == list(range(graph.n_nodes))

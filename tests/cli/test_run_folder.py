@@ -24,12 +24,13 @@ FILES = {
     "metrics.json",
     "predictions.csv",
     "predictions.parquet",
+    "review.csv",
     "model.safetensors",
     "reliability.png",
     "intervals.png",
     "log.txt",
 }
-COLUMNS = "node,split,y,p_raw,p_calibrated,prediction,confidence,lower,upper,uncertainty,ice"
+COLUMNS = "node,split,y,p_raw,p_calibrated,prediction,confidence,lower,upper,uncertainty,ice,ice_raw"
 # CSV numbers have seven significant digits.
 CSV_ULP = 1e-6
 
@@ -73,12 +74,15 @@ def test_the_columns_mean_what_they_say(finished, graph_file, table):
     assert table["p_raw"].between(0, 1).all()
     assert np.array_equal(table["prediction"], (p > 0.5).astype(int))
     assert (table["confidence"] - np.maximum(p, 1 - p)).abs().max() <= CSV_ULP
-    # ICE is about the network's own confidence; the uncertainty is P(its class is right) for the population.
+    # The uncertainty is P(the prediction is right) for the population, ICE its distance to the row's confidence.
     raw = table["p_raw"]
-    assert (table["ice"] - (table["uncertainty"] - np.maximum(raw, 1 - raw)).abs()).abs().max() <= CSV_ULP
+    assert (table["ice"] - (table["uncertainty"] - table["confidence"]).abs()).abs().max() <= CSV_ULP
+    same = table["prediction"] == (raw > 0.5)
+    own = table["uncertainty"].where(same, 1 - table["uncertainty"])
+    assert (table["ice_raw"] - (own - np.maximum(raw, 1 - raw)).abs()).abs().max() <= CSV_ULP
     map_ = metrics_of(finished[0])["calibrators"]["population"]["map"]
     scores = map_["scale"] * np.log(raw / (1 - raw)) + map_["bias"][1] - map_["bias"][0]
-    right = 1 / (1 + np.exp(np.where(raw > 0.5, -scores, scores)))
+    right = 1 / (1 + np.exp(np.where(table["prediction"] == 1, -scores, scores)))
     assert np.abs(table["uncertainty"] - right).max() < 1e-3, "fitted on float32 leave-one-out logits"
     assert (table["lower"] <= table["upper"]).all()
     assert len(np.unique(p)) > 200, "the network tells nodes apart"
@@ -89,7 +93,7 @@ def test_parquet_holds_the_same_as_csv(finished, table):
     assert list(parquet.columns) == COLUMNS.split(",")
     for name in ("node", "split", "y", "prediction"):
         assert parquet[name].tolist() == table[name].tolist()
-    for name in ("p_raw", "p_calibrated", "confidence", "lower", "upper", "uncertainty", "ice"):
+    for name in ("p_raw", "p_calibrated", "confidence", "lower", "upper", "uncertainty", "ice", "ice_raw"):
         exact = parquet[name].to_numpy(dtype=np.float64)
         # Half a unit of the seventh digit.
         assert (np.abs(exact - table[name]) <= 5e-7 * np.abs(exact)).all(), name
@@ -111,7 +115,8 @@ def test_metrics_follow_from_the_predictions(finished):
         nll = -float(torch.where(y == 1, p1, 1 - p1).double().log().mean())
         assert report["nll"] == pytest.approx(nll, rel=1e-5, abs=0)
         assert report["brier"] == pytest.approx(float((p1 - y).double().square().mean()), rel=1e-5, abs=0)
-    assert metrics["eice"]["raw"] == pytest.approx(exact["ice"].astype(np.float64).mean(), rel=1e-6, abs=0)
+    for column, side in (("ice_raw", "raw"), ("ice", "balanced")):
+        assert metrics["eice"][side] == pytest.approx(exact[column].astype(np.float64).mean(), rel=1e-6, abs=0)
 
 
 def test_metrics_report_both_targets_and_hold_no_time(finished):

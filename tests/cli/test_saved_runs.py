@@ -20,7 +20,7 @@ from calirare_ext import Csr
 from tests.helpers.command import QUICK, assert_one_sentence, call
 from tests.helpers.tasks import rare_task
 
-NUMBERS = ["p_raw", "p_calibrated", "confidence", "lower", "upper", "uncertainty", "ice"]
+NUMBERS = ["p_raw", "p_calibrated", "confidence", "lower", "upper", "uncertainty", "ice", "ice_raw"]
 # How far float32 results may move when nodes come in another order: sums of at most 110 terms.
 FLOAT32_SLACK = 110 * float(np.finfo(np.float32).eps)
 
@@ -37,15 +37,16 @@ def shown(out: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("nodes", ["train", "val", "test", "all"])
-def test_eice_is_the_mean_of_the_ice_column(nodes, run):
+def test_eice_is_the_mean_of_the_networks_own_ice(nodes, run):
     said = call("eice", "--run", run, "--nodes", nodes)
     assert (said.code, said.err) == (0, "")
     table = pd.read_parquet(run / "predictions.parquet")
     part = table if nodes == "all" else table[table["split"] == nodes]
     assert shown(said.out, "nodes") == f"{nodes}, {len(part)}"
-    assert shown(said.out, "EICE") == f"{part['ice'].astype(np.float64).mean():.6f}"
-    assert shown(said.out, "uncertainty") == f"{part['uncertainty'].mean():.6f} on average"
+    assert shown(said.out, "EICE") == f"{part['ice_raw'].astype(np.float64).mean():.6f}"
     own = part["p_raw"].where(part["p_raw"] > 0.5, 1 - part["p_raw"])
+    right = part["uncertainty"].where(part["prediction"] == (part["p_raw"] > 0.5), 1 - part["uncertainty"])
+    assert float(shown(said.out, "uncertainty").split()[0]) == pytest.approx(right.mean(), rel=0, abs=2e-6)
     assert float(shown(said.out, "confidence").split()[0]) == pytest.approx(own.mean(), rel=0, abs=2e-6)
     if nodes == "all":
         metrics = json.loads((run / "metrics.json").read_text())
@@ -143,7 +144,7 @@ def test_predict_without_the_runs_graph_leaves_the_intervals_empty(tmp_path):
     assert said.code == 0
     assert said.err.startswith("note: intervals are left empty")
     table, own = pd.read_csv(run / "predictions_moved.csv"), pd.read_csv(run / "predictions.csv")
-    assert table[["lower", "upper", "uncertainty", "ice"]].isna().all().all()
+    assert table[["lower", "upper", "uncertainty", "ice", "ice_raw"]].isna().all().all()
     assert table["p_calibrated"].tolist() == own["p_calibrated"].tolist()
     assert "task.npz" in assert_one_sentence(call("eice", "--run", run))
 

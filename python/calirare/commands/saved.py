@@ -14,7 +14,8 @@ from calirare.graph import Graph
 from calirare.jackknife import JackknifeResult, jackknife
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.output import fresh_files
-from calirare.run import LoadedRun, load_run, predictions, run_probabilities, write_predictions
+from calirare.predictions import predictions, write_predictions
+from calirare.run import LoadedRun, load_run, run_probabilities
 
 PARTS = ("train", "val", "test", "all")
 

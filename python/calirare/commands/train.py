@@ -21,7 +21,8 @@ from calirare.judgement import judge, judged_logits, judged_nodes
 from calirare.output import fresh_folder
 from calirare.pipeline import Outcome, Report, train
 from calirare.plots import confidence_panel, interval_diagram, reliability_diagram
-from calirare.run import save_model, write_config, write_json, write_table
+from calirare.predictions import write_review, write_table
+from calirare.run import save_model, write_config, write_json
 from calirare.scale.ranks import Ranks, join, leave
 from calirare.scale.stream import Streaming, streams
 from calirare_ext import __version__
@@ -118,7 +119,9 @@ def _write(outcome: Outcome, data: dict[str, Any], metrics: dict[str, Any], fold
     write_config(outcome, data, folder / "config.yaml")
     write_json(metrics, folder / "metrics.json")
     chosen = outcome.probabilities(outcome.settings.target)
-    write_table(graph, outcome.probabilities()[:, 1], chosen, outcome.jackknife, graph.split, folder)
+    raw = outcome.probabilities()[:, 1]
+    write_table(graph, raw, chosen, outcome.jackknife, graph.split, folder)
+    write_review(graph, raw, chosen, outcome.jackknife, graph.split, folder)
     save_model(outcome, folder / "model.safetensors")
     draw(outcome, folder)
 
