@@ -82,7 +82,8 @@ def fit_pyg(graph: Graph, nodes: Tensor, settings: PygSettings) -> ModuleFit:
         settings: how to train; the same settings give the same network.
 
     Returns:
-        The network with its labels: `logits()` of every node, and what `calirare.jackknife` takes.
+        The network with its labels: `logits()` of every node, and what `calirare.jackknife` takes. Its model is called
+        with what the first layer prepares once; `model.network(x, edge_index)` is the network itself.
 
     Raises:
         ValueError: a node has no label.
@@ -96,7 +97,8 @@ def fit_pyg(graph: Graph, nodes: Tensor, settings: PygSettings) -> ModuleFit:
         torch.manual_seed(settings.seed)
         model = network(settings, graph.n_features, graph.n_classes).to(graph.device)
         _train(model, x, edges, nodes, targets, weights, settings)
-    return ModuleFit(model.eval(), (x, edges), nodes, targets, weights, settings.weight_decay)
+        inputs = (model.prepared(x, edges), edges)
+    return ModuleFit(_OnPrepared(model).eval(), inputs, nodes, targets, weights, settings.weight_decay)
 
 
 def _train(
@@ -151,6 +153,17 @@ class _Network(nn.Module, abc.ABC):
 
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:
         return self.from_prepared(self.prepared(x, edges), edges, edges)
+
+
+class _OnPrepared(nn.Module):
+    """A network that is called with what it has prepared, again and again."""
+
+    def __init__(self, network: _Network) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, inputs: Tensor, edges: Tensor) -> Tensor:
+        return self.network.from_prepared(inputs, edges, edges)
 
 
 class _GAT(_Network):
