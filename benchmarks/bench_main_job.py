@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import record
 
 MEASURES = (
@@ -52,8 +54,24 @@ def run(words: list[str], folder: Path) -> tuple[dict[str, Any], float, float]:
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
     metrics = json.loads((out / "metrics.json").read_text())
+    metrics["review"] = errors_found(pd.read_csv(out / "predictions.csv"))
     metrics["stages"] = [line[12:] for line in (out / "log.txt").read_text().splitlines() if line.endswith(" s")]
     return metrics, seconds, peak
+
+
+def errors_found(table: pd.DataFrame) -> dict[str, float]:
+    """Returns which share of the wrong predictions is among a tenth of the test nodes, by what that tenth is chosen."""
+    test = table[table["split"] == "test"]
+    wrong = test["prediction"] != test["y"]
+    orders = {
+        "uncertainty": test["uncertainty"],  # as review.csv
+        "confidence": test["confidence"],
+        "raw confidence": np.maximum(test["p_raw"], 1 - test["p_raw"]),
+        "ICE": -test["ice_raw"],
+        "interval's width": test["lower"] - test["upper"],
+    }
+    first = {name: values.sort_values(kind="stable").index[: len(test) // 10] for name, values in orders.items()}
+    return {name: float(wrong[rows].sum() / max(wrong.sum(), 1)) for name, rows in first.items()}
 
 
 def mean_and_std(values: list[float]) -> dict[str, float]:
@@ -74,6 +92,7 @@ def quality(dataset: str, seeds: int, folder: Path) -> dict[str, Any]:
             part: mean_and_std([r["interval_coverage"][part] for r in runs]) for part in ("all", "rare", "rest")
         },
     }
+    out["review"] = {by: mean_and_std([r["review"][by] for r in runs]) for by in runs[0]["review"]}
     for side in sides:
         out[side] = {name: mean_and_std([r["report"][side][name] for r in runs]) for name in MEASURES}
     return out

@@ -85,8 +85,8 @@ def train(
 ) -> None:
     """Train, calibrate and explain a network on a graph; write a run's folder.
 
-    The folder holds config.yaml, metrics.json, predictions.csv, model.safetensors, reliability.png, intervals.png and
-    log.txt. Options given here win over --config.
+    The folder holds config.yaml, metrics.json, predictions.csv, review.csv (what a human should look at first),
+    model.safetensors, reliability.png, intervals.png and log.txt. Options given here win over --config.
     """
     from calirare.commands.train import run_train
     from calirare.config import DATA, Settings, check_data, read_yaml
