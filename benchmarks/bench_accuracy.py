@@ -1,7 +1,7 @@
 """Leave-one-out methods against true retraining: converged networks, and networks stopped early with dropout.
 
     python benchmarks/bench_accuracy.py [--datasets cora ..] [--seeds 3] [--nodes 30] [--early] [--keep FOLDER]
-    python benchmarks/bench_accuracy.py --networks gat gin sage --datasets cora --nodes 10
+    python benchmarks/bench_accuracy.py --networks gat gin sage --datasets digits --nodes 20
 
 Each of the nodes is left out by retraining in float64; the change of its own logit and of 1,000 test nodes' logits is
 compared with what each method foresees. --early judges networks after 200 epochs with dropout .5 with the damping that

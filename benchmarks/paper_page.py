@@ -50,6 +50,7 @@ def collect(run: Path) -> dict[str, Any]:
         "table2": table2.paper_table({k: v for k, v in published.items() if k[2] not in ("gat", "gin")}, {}),
         "off": table2.reproduced_table({k: v for k, v in groups.items() if METHODS[k[2]].published}),
         "table3": table3_table(networks, {}),
+        "bag": table2.means_table(by_key(read_cells(run, places(("facebook_bag",), LABEL_RATES, N_SEEDS), METHODS))),
     }
     found: dict[str, Any] = {
         "seeds": {f"{d} {rate}": len(seeds) for (d, rate, name), seeds in groups.items() if name == "ours"},

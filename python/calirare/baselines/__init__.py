@@ -1,6 +1,7 @@
 """Methods the paper compares with: losses, mixup, node-wise temperatures, the authors' own recipe."""
 
 from calirare.baselines.cagcn import CaGCN
+from calirare.baselines.dropout_reading import dropout_probabilities
 from calirare.baselines.gats import GATS
 from calirare.baselines.losses import focal_loss, label_smoothing_loss, train_with_loss
 from calirare.baselines.mixup import train_mixup
@@ -10,6 +11,7 @@ __all__ = [
     "GATS",
     "CaGCN",
     "OfficialSettings",
+    "dropout_probabilities",
     "focal_loss",
     "label_smoothing_loss",
     "official_probabilities",

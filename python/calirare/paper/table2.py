@@ -82,6 +82,17 @@ def paper_table(groups: dict[Key, dict[int, Cell]], not_run: dict[str, str]) -> 
     return Table("Table 2: ours beside the paper's", header, rows, notes, table_data(groups))
 
 
+def means_table(groups: dict[Key, dict[int, Cell]]) -> Table:
+    """Returns each method's means and standard deviations where the paper has no row to stand beside."""
+    measures = (*JUDGED, "ece", "nll")
+    rows = [
+        [dataset, str(rate), METHODS[name].title, METHODS[name].trains_on, str(len(seeds))]
+        + [_summary(list(seeds.values()), measure) for measure in measures]
+        for (dataset, rate, name), seeds in groups.items()
+    ]
+    return Table("Means over seeds", ["data set", "rate", "method", "trains on", "seeds", *measures], rows, [])
+
+
 def same_labels_table(groups: dict[Key, dict[int, Cell]]) -> Table:
     """Returns the methods that used training and validation labels, means over all data sets and label rates run."""
     names = [n for n in METHODS if METHODS[n].all_labels and any(key[2] == n for key in groups)]

@@ -10,6 +10,7 @@ import torch
 
 from calirare.baselines import (
     OfficialSettings,
+    dropout_probabilities,
     focal_loss,
     label_smoothing_loss,
     official_probabilities,
@@ -22,6 +23,7 @@ from calirare.graph import Graph
 from calirare.nn import GCN
 from calirare.propagation import propagation
 from calirare.training import TrainingSettings, cross_entropy, fit
+from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
 
 QUICK = TrainingSettings(epochs=15, hidden=4)
@@ -122,3 +124,25 @@ def test_the_official_recipe_learns_from_the_validation_labels(graph: Graph) -> 
     for change in ({"dropout_at_prediction": False}, {"double_softmax": False}):
         other = official_probabilities(graph, train, val, QUICK, dataclasses.replace(settings, **change))
         assert not torch.equal(other, first)
+
+
+def test_reading_with_dropout_drops_features_and_hidden_units(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fit(graph, torch.arange(200), QUICK).model
+    sparse = dataclasses.replace(graph, x=Csr.from_dense(graph.x))
+    plain = torch.softmax(model.logits(graph), 1).detach()
+    one, again, other = (dropout_probabilities(model, graph, seed) for seed in (1, 1, 2))
+    assert torch.equal(one, again)
+    assert float((one - other).abs().max()) > 1e-2
+    assert float((one - plain).abs().max()) > 1e-2
+    monkeypatch.setattr("calirare.baselines.dropout_reading.SHARE", 0.0)
+    for g in (graph, sparse):
+        assert float((dropout_probabilities(model, g, 1) - plain).abs().max()) < 1e-5
+
+
+def test_what_dropout_leaves_is_scaled_up(graph: Graph) -> None:
+    """Of one layer the logits are linear in the features: their mean over draws is the network's."""
+    model = fit(graph, torch.arange(200), dataclasses.replace(QUICK, n_layers=1, epochs=100)).model
+    plain = model.logits(graph).detach().diff(dim=1)
+    draws = torch.stack([torch.log(dropout_probabilities(model, graph, seed)).diff(dim=1) for seed in range(400)])
+    assert float((draws.mean(0) - plain).abs().mean() / plain.abs().mean()) < 0.1
+    assert float((draws[0] - plain).abs().mean() / plain.abs().mean()) > 0.2
