@@ -23,7 +23,7 @@ from calirare.paper.protocol import Place, places
 from calirare.paper.published import TABLE2
 from calirare.paper.render import Table, write_tables
 from calirare.paper.statistics import Comparison, by_key, compare_with_paper, paired_p, strongest, summarise
-from calirare.paper.table2 import coverage_table, reproduced_table, table2
+from calirare.paper.table2 import coverage_table, means_table, reproduced_table, table2
 from calirare.paper.table3 import table3
 
 NAMES = ("uncalibrated", "temperature")
@@ -124,6 +124,15 @@ def test_table_2_in_all_formats_says_what_was_not_run(tmp_path: Path) -> None:
     assert data["Table 2: ours beside the paper's"][0]["seeds"] == [0, 1]
     table3([cell("gat", 0), cell("uncalibrated", 0)], {}, tmp_path)
     assert "78.79" in (tmp_path / "table3.md").read_text()  # GAT-CS on Cora, printed as 63.04, as macro-F1
+
+
+def test_means_without_a_row_of_the_paper() -> None:
+    cells = [cell("ours", s, dataset="facebook_bag", recall=0.8 + 0.02 * s, ece=0.05) for s in (0, 1)]
+    table = means_table(by_key(cells))
+    (row,) = table.rows
+    found = dict(zip(table.header, row, strict=True))
+    assert (found["data set"], found["seeds"], found["recall"]) == ("facebook_bag", "2", "81.00 ± 1.41")
+    assert found["ece"].startswith("0.0500")
 
 
 def test_rows_two_standard_deviations_off_are_named() -> None:
