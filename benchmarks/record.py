@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +17,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 COMMITTED = ROOT / "benchmarks" / "results"
 RESULTS = Path(os.environ.get("CALIRARE_BENCH_RESULTS", COMMITTED))
+SCALARS = re.compile(r"\[\n\s+([^\[\]{}\"]*?)\s+\]")  # lists of numbers alone: one line each
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "torch_geometric", "torch_sparse")
 
 
@@ -45,7 +47,9 @@ def write(name: str, results: dict[str, Any]) -> Path:
     """Writes `results` with the environment to RESULTS/<name>.json and returns the path."""
     path = RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(environment() | {"results": results}, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(environment() | {"results": results}, indent=2)
+    text = SCALARS.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text)
+    path.write_text(text + "\n", encoding="utf-8")
     return path
 
 
