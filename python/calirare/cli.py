@@ -56,6 +56,9 @@ def train(
         str | None,
         typer.Option(help="Population the probabilities are right for: balanced or population. [default: balanced]"),
     ] = None,
+    sharpen: Annotated[
+        bool, typer.Option("--sharpen", help="Give the balanced map the sharpness with the lowest Macro-ACE.")
+    ] = False,
     epochs: Annotated[str | None, typer.Option(help="Number, or auto: by leave-one-out loss. [default: auto]")] = None,
     hidden: Annotated[int | None, typer.Option(help="Width of the hidden layer. [default: 16]")] = None,
     n_layers: Annotated[int | None, typer.Option(help="Layers. [default: 2]")] = None,
@@ -97,6 +100,7 @@ def train(
     tuned: dict[str, Any] = {
         "method": method,
         "target": target,
+        "sharpen": sharpen or None,
         "epochs": _number_or_auto("epochs", epochs, int),
         "hidden": hidden,
         "n_layers": n_layers,

@@ -51,6 +51,8 @@ class Settings:
             "uncalibrated" stops after training on the training labels.
         target: the population the calibrated probabilities are right for: "balanced" (classes equally common, what
             cost-sensitive training and Macro-ACE judge) or "population" (as it is).
+        sharpen: of the balanced map: the sharpness at which each true class's mean confidence is its accuracy. Lower
+            Macro-ACE, the same decisions; the probabilities are then right within classes and for no population.
         epochs: gradient steps (200 in Kipf & Welling 2017), or "auto": chosen by leave-one-out loss.
         hidden: width of the hidden layer (16, Kipf & Welling 2017).
         n_layers: layers (2, paper section 4.2).
@@ -72,6 +74,7 @@ class Settings:
 
     method: Method = "jackknife"
     target: Target = "balanced"
+    sharpen: bool = False
     epochs: int | Literal["auto"] = "auto"
     hidden: int = 16
     n_layers: int = 2
@@ -159,7 +162,9 @@ class Settings:
             wanted = (int, float) if isinstance(default, float) or name == "damping" else type(default)
             if name == "epochs":
                 wanted = int
-            if isinstance(value, bool) or not (isinstance(value, wanted) or (default == "auto" and value == "auto")):
+            flag = isinstance(default, bool)
+            fits = isinstance(value, wanted) or (default == "auto" and value == "auto")
+            if isinstance(value, bool) != flag or not fits:
                 raise InputError(f"{where}: {name} must be like {default!r}, got {value!r}")
         return cls(**values)
 

@@ -337,7 +337,8 @@ class _Job:
         maps: dict[Target, Calibrator] = {}
         targets = self.labels[self.nodes][self.judges]
         for target in TARGETS:
-            fitted = JackknifeCalibrator(target=target).fit(loo_logits[self.judges], targets)
+            sharpen = self.settings.sharpen and target == "balanced"
+            fitted = JackknifeCalibrator(target=target, sharpen=sharpen).fit(loo_logits[self.judges], targets)
             if fitted.note and fitted.note not in self.notes:
                 self.notes.append(fitted.note)
             maps[target] = fitted

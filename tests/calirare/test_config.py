@@ -27,6 +27,11 @@ def test_settings_go_through_yaml_unchanged(tmp_path):
     assert set(settings.to_mapping()) == {field.name for field in dataclasses.fields(Settings)}
 
 
+def test_flags_are_true_or_false():
+    assert Settings.from_mapping({"sharpen": True}).sharpen
+    assert not Settings.from_mapping({"sharpen": False}).sharpen
+
+
 def test_whole_numbers_may_stand_for_real_ones():
     assert Settings.from_mapping({"dropout": 0, "damping": 1}).dropout == 0
     assert Settings.from_mapping({"epochs": "auto", "damping": "auto"}) == Settings()
@@ -47,6 +52,8 @@ def test_whole_numbers_may_stand_for_real_ones():
         ("method", 3),
         ("seed", 1.0),
         ("device", None),
+        ("sharpen", 1),
+        ("sharpen", "yes"),
     ],
 )
 def test_a_wrong_type_is_refused(name, value):

@@ -11,6 +11,7 @@ import torch
 import calirare
 from calirare import Settings
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
+from calirare.calibration.sharpness import sharpened
 from calirare.crossfit import cross_fitted_logits
 from calirare.errors import InputError
 from calirare.jackknife import jackknife
@@ -54,6 +55,21 @@ def test_the_map_is_fitted_on_leave_one_out_logits_of_the_validation_nodes():
     assert got["bias"][1] == pytest.approx(fitted["bias"][1], rel=1e-3, abs=1e-4)
     in_sample = JackknifeCalibrator(target="balanced").fit(outcome.logits[graph.split.val], labels).state()["map"]
     assert abs(got["scale"] - in_sample["scale"]) > 0.01 * got["scale"], "in-sample logits give another map"
+
+
+def test_sharpening_moves_no_decision_and_the_balanced_map_alone():
+    graph = rare_task()
+    plain, sharp = (calirare.train(graph, sharpen=sharpen, **QUICK) for sharpen in (False, True))
+    assert sharp.calibrators["population"].state() == plain.calibrators["population"].state()
+    before, after = plain.probabilities("balanced"), sharp.probabilities("balanced")
+    assert torch.equal(before.argmax(1), after.argmax(1))
+    own = plain.jackknife.own_loo_logits[40:].double()
+    labels = graph.y[graph.split.val]
+    fitted = plain.calibrators["balanced"].map
+    wanted = sharpened(fitted, own, labels)
+    assert sharp.calibrators["balanced"].map.scale == pytest.approx(wanted.scale, rel=1e-4)
+    assert wanted.scale != pytest.approx(fitted.scale, rel=0.02), "or nothing was sharpened"
+    assert sharp.settings.to_mapping()["sharpen"] is True
 
 
 def test_the_jackknife_is_that_of_the_public_function():

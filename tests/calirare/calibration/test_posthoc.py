@@ -211,6 +211,7 @@ def test_names_and_settings_are_checked() -> None:
 
 def test_few_rare_nodes_make_the_jackknife_map_a_temperature() -> None:
     z, y = problem(n=60)
+    assert JackknifeCalibrator(sharpen=True).fit(z, y).state()["map"] == JackknifeCalibrator().fit(z, y).state()["map"]
     few = JackknifeCalibrator().fit(z, y)
     assert few.map is not None
     assert not few.map.with_bias
