@@ -79,7 +79,7 @@ class JackknifeResult:
         diagnostics: damping, leverages, losses, gradient norm, seconds.
         estimate: P(y | v) by the map on leave-one-out logits, [n, k], of which `uncertainty` is one column; None with
             the midpoint.
-        note: one sentence where the map was a fallback, else empty.
+        note: where the map was a fallback, or a bare network was hardly trained as is assumed of it; else empty.
         leverage: h_i, float64 [m], see `LooChange`.
         method: of the leave-one-out.
     """
@@ -197,6 +197,7 @@ def jackknife(
     started = time.perf_counter()
     if graph is None and not isinstance(trained, ModuleFit):
         raise ValueError("jackknife: graph must be given, got None: only a ModuleFit knows its inputs without")
+    bare = isinstance(trained, nn.Module)
     if isinstance(trained, nn.Module):
         assert graph is not None
         trained = fit_of(trained, graph)
@@ -253,6 +254,8 @@ def jackknife(
             "gradient_norm": _gradient_norm(trained, tape),
             "seconds": time.perf_counter() - started,
         }
+    if bare and (doubt := _doubt(trained, diagnostics["gradient_norm"])):
+        note = f"{note}; {doubt}" if note else doubt
     return JackknifeResult(
         everywhere_nodes,
         ends.lower,
@@ -270,6 +273,19 @@ def jackknife(
         note,
         ends.leverage,
         "influence" if settings.convention != "corrected" else settings.method,
+    )
+
+
+def _doubt(trained: AnyFit, gradient_norm: float) -> str:
+    """Returns a sentence where a bare network was hardly trained as is assumed of it, else nothing."""
+    size = torch.stack([p.detach().norm() for p in trained.model.parameters()]).norm()
+    ratio = gradient_norm / (trained.weight_decay * float(size))
+    if ratio <= 1:
+        return ""
+    return (
+        "the network is no minimum of the loss that is assumed of a bare one (the split's training nodes, class "
+        f"weights, weight decay {trained.weight_decay:g}): its gradient is {ratio:.1f} times the weight decay's; if it "
+        "was trained otherwise, say how with fit_of or ModuleFit"
     )
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from calirare import GCN, Split
+from calirare.convergence import fit_to_convergence
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph
 from calirare.jackknife import jackknife
@@ -19,7 +20,7 @@ from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.leave_one_out.quality import quality
 from calirare.module_fit import ModuleFit
 from calirare.propagation import propagation
-from calirare.training import Fit, fit_of
+from calirare.training import Fit, TrainingSettings, fit_of
 from tests.calirare.leave_one_out.cases import agreement, trained
 
 WHERE = torch.tensor([0, 5, 149])
@@ -119,6 +120,16 @@ def test_the_jackknife_of_a_module_is_that_of_the_gcn() -> None:
     assert (theirs.verdict, theirs.loo_nll) == (plain.verdict, pytest.approx(plain.loo_nll))
 
 
+def test_a_bare_network_at_a_minimum_raises_no_doubt() -> None:
+    fit, graph, _ = both(2, 1)
+    graph = graph.with_split(Split(fit.nodes, torch.tensor([1]), torch.tensor([2])))
+    trained, _ = fit_to_convergence(graph, fit.nodes, TrainingSettings(n_layers=1, hidden=4), tolerance=1e-8)
+    assert jackknife(trained.model, graph, nodes=WHERE).note == jackknife(trained, graph, nodes=WHERE).note
+    with torch.no_grad():
+        trained.model.weights[0].mul_(0.05)
+    assert "say how with fit_of or ModuleFit" in jackknife(trained.model, graph, nodes=WHERE).note
+
+
 def test_the_methods_name_is_enough() -> None:
     fit, graph, _ = both(2, 2)
     found = jackknife(fit, graph, method="newton", nodes=WHERE)
@@ -156,6 +167,7 @@ def test_a_users_module_needs_no_more_than_the_graph(rare: Graph) -> None:
     assert result.lower.shape == (240,)
     assert bool((result.lower <= result.upper).all())
     assert 0 < result.eice < 1
+    assert "is no minimum of the loss that is assumed of a bare one" in result.note, "it was not trained at all"
     fit = fit_of(model, rare, torch.arange(20), weight_decay=0.05)
     assert isinstance(fit, ModuleFit)
     change = leave_one_out(fit, settings=LooSettings(forward="full"))
