@@ -39,7 +39,7 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": versions,
         "commit": _commit(),
-        "command": " ".join(["python", str(Path(sys.argv[0]).resolve().relative_to(ROOT)), *sys.argv[1:]]),
+        "command": " ".join(["python", str(Path(sys.argv[0]).resolve().relative_to(ROOT)), *map(_named, sys.argv[1:])]),
     }
 
 
@@ -51,6 +51,11 @@ def write(name: str, results: dict[str, Any]) -> Path:
     text = SCALARS.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text)
     path.write_text(text + "\n", encoding="utf-8")
     return path
+
+
+def _named(word: str) -> str:
+    """Returns a word of the command line; of a path from the root its last part."""
+    return Path(word).name if word.startswith("/") else word
 
 
 def _processor() -> str:
