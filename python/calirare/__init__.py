@@ -5,6 +5,7 @@ from calirare.config import Settings
 from calirare.datasets import load_dataset
 from calirare.errors import InputError, NotConvergedError
 from calirare.graph import Graph
+from calirare.jackknife_result import JackknifeResult
 from calirare.module_fit import ModuleFit
 from calirare.nn import GCN
 from calirare.pipeline import Outcome, train
@@ -12,7 +13,7 @@ from calirare.splits import Split
 from calirare_ext import __version__
 
 # Last: the function takes the place of the module of the same name.
-from calirare.jackknife import JackknifeResult, jackknife  # isort: skip
+from calirare.jackknife import jackknife  # isort: skip
 
 __all__ = [
     "GCN",

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from calirare.calibration.affine import AffineCalibrator
 from calirare.calibration.jackknife import JackknifeCalibrator
 from calirare.graph import Graph
+from calirare.jackknife_result import JackknifeResult
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.evaluate import LeftOut, evaluate, fits, left_out
 from calirare.leave_one_out.ggn import logit_differences, pull_back
@@ -54,87 +55,6 @@ class Evaluator(Protocol):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns logits before the map, lower ends and upper ends."""
         ...
-
-
-@dataclass(frozen=True, eq=False)
-class JackknifeResult:
-    """Algorithm 1's outcome for some nodes.
-
-    f(v) is the probability of class 1 (the rare class) with two classes, and of the predicted class with more.
-
-    Attributes:
-        nodes: the nodes v, int64 [n].
-        lower: C-minus(v) [n] (Eq. 8). Ends may lie outside [0, 1]: they bound f -/+ residual, as in the paper.
-        upper: C-plus(v) [n].
-        uncertainty: uncer(v) [n], an estimate of P(predicted class is right): by the map on leave-one-out logits, or
-            the interval's midpoint (Eq. 8).
-        confidence: conf(v) [n], the network's probability of its predicted class; with the midpoint under the same map
-            as the interval.
-        ice: ICE(v) = |uncertainty - confidence| [n] (Eq. 9).
-        eice: EICE, the mean of ice (Eq. 10).
-        residuals: r_i = |y_i - f(i; theta_-i)| of the labelled nodes that have a model, [m].
-        loo_logits: z_c - z_0 at v without node i, before any map, [n, k - 1, m]; None unless they were asked for.
-        own_loo_logits: logits of labelled node i without i, class 0 at 0, before any map, [m, k].
-        coverage: target coverage.
-        diagnostics: damping, leverages, losses, gradient norm, seconds.
-        estimate: P(y | v) by the map on leave-one-out logits, [n, k], of which `uncertainty` is one column; None with
-            the midpoint.
-        note: where the map was a fallback, or a bare network was hardly trained as is assumed of it; else empty.
-        leverage: h_i, float64 [m], see `LooChange`.
-        method: of the leave-one-out.
-    """
-
-    nodes: Tensor
-    lower: Tensor
-    upper: Tensor
-    uncertainty: Tensor
-    confidence: Tensor
-    ice: Tensor
-    eice: float
-    residuals: Tensor
-    loo_logits: Tensor | None
-    own_loo_logits: Tensor
-    coverage: float
-    diagnostics: dict[str, float]
-    estimate: Tensor | None
-    note: str
-    leverage: Tensor
-    method: str
-
-    def about(self, probabilities: Tensor, rows: slice | Tensor = slice(None)) -> tuple[Tensor, Tensor]:
-        """Returns uncertainty and ICE of other probabilities than the network's own, such as calibrated ones.
-
-        Args:
-            probabilities: of the nodes `rows`, [r, k].
-            rows: which of the result's nodes, places; by default all.
-
-        Returns:
-            P(the class they predict is right) [r], by the map on leave-one-out logits, and its distance to their
-            confidence. With the midpoint, which knows one decision only, the result's own uncertainty.
-        """
-        confidence, predicted = probabilities.max(1)
-        if self.estimate is None:
-            right = self.uncertainty[rows]
-        else:
-            right = self.estimate[rows].gather(1, predicted[:, None]).squeeze(1)
-        return right, (right - confidence).abs()
-
-    def review(self, probabilities: Tensor, known: Tensor | None = None) -> Tensor:
-        """Returns the nodes in the order in which a human should look at their predictions.
-
-        First the prediction that is most likely wrong, by the uncertainty of `about`: of a tenth of the test nodes
-        chosen so more are wrong than by confidence or by the width of the interval (docs/jackknife.md).
-
-        Args:
-            probabilities: what decides, of the result's nodes, [n, k].
-            known: nodes that need no look, such as those whose labels trained the network; None: none.
-
-        Returns:
-            Numbers of nodes, int64; of equal ones the first of the result comes first.
-        """
-        order = torch.argsort(self.about(probabilities)[0], stable=True)
-        nodes = self.nodes[order]
-        return nodes if known is None else nodes[~torch.isin(nodes, known)]
 
 
 def jackknife(

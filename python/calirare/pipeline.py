@@ -17,7 +17,8 @@ from calirare.crossfit import cross_fitted_logits
 from calirare.device import choose_device
 from calirare.errors import InputError
 from calirare.graph import Graph, check_trainable
-from calirare.jackknife import JackknifeResult, LogitMap, jackknife
+from calirare.jackknife import LogitMap, jackknife
+from calirare.jackknife_result import JackknifeResult
 from calirare.leave_one_out.agreement import Agreement, choose_damping, loo_own_logits
 from calirare.leave_one_out.alo import own_kernel
 from calirare.leave_one_out.change import LooChange

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from calirare.graph import Graph
-from calirare.jackknife import JackknifeResult
+from calirare.jackknife_result import JackknifeResult
 from calirare.propagation import LARGE
 from calirare.splits import PARTS, Split
 

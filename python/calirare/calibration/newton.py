@@ -42,15 +42,16 @@ def _newton(loss: Callable[[Tensor], Tensor], theta: Tensor, derivatives: Deriva
     value = loss(theta)
     for _ in range(MAX_STEPS):
         gradient, hessian = derivatives(theta)
-        if float(gradient.norm()) < 1e-10:
-            break
         values, vectors = torch.linalg.eigh(hessian)
         step = -vectors @ ((vectors.T @ gradient) / values.abs().clamp(min=1e-8))
+        if float(gradient.norm()) < 1e-10:
+            return theta + step  # so near the minimum a step squares what is left of the error
         length = 1.0
         while length > 1e-12 and not loss(theta + length * step) < value:
             length /= 2
-        if length <= 1e-12:
-            break
+        if length <= 1e-12:  # the loss no longer tells better from worse, the gradient still does
+            better = derivatives(theta + step)[0].norm() < gradient.norm()
+            return theta + step if better else theta
         theta = theta + length * step
         value = loss(theta)
     return theta

@@ -11,7 +11,8 @@ import torch
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
 from calirare.errors import InputError
 from calirare.graph import Graph
-from calirare.jackknife import JackknifeResult, jackknife
+from calirare.jackknife import jackknife
+from calirare.jackknife_result import JackknifeResult
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.output import fresh_files
 from calirare.predictions import predictions, write_predictions
