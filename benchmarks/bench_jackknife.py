@@ -34,6 +34,7 @@ from calirare.leave_one_out.ggn import jacobian
 from calirare.leave_one_out.influence import SolverSettings, influence, range_of, solve_exact
 from calirare.leave_one_out.methods import field_at
 from calirare.leave_one_out.spectrum import safe_damping, spectrum_ends
+from calirare.leave_one_out.together import together
 from calirare.propagation import propagation
 from calirare.threads import threads_for
 from calirare.training import Fit, TrainingSettings, cross_entropy, fit
@@ -237,8 +238,8 @@ def epochs(name: str, repeats: int) -> dict[str, Any]:
     graph, trained = prepare(name)
     assert graph.split is not None
     assert graph.y is not None
-    everywhere = propagation(graph).field(graph.split.val, 2)
-    regulariser = EiceRegulariser(everywhere, trained, EiceSettings(refresh=1))
+    both = together(propagation(graph), trained.field, graph.split.val)
+    regulariser = EiceRegulariser(both, trained, EiceSettings(refresh=1))
     step = GradientSteps(trained, regulariser, TrainingSettings())
 
     def ours() -> None:

@@ -39,6 +39,18 @@ def node_gradients_out(
     entry_ptr: Tensor, nodes: Tensor, delta: Tensor, inputs: Tensor | CsrTensors, out: Tensor
 ) -> None: ...
 def jackknife_interval(scores: Tensor, residuals: Tensor, q_lower: float, q_upper: float) -> tuple[Tensor, Tensor]: ...
+def eice_term(
+    logits: Tensor,
+    change: Tensor,
+    own_logits: Tensor,
+    own_change: Tensor,
+    targets: Tensor,
+    q_lower: float,
+    q_upper: float,
+    confidence: bool,
+    scores: bool,
+    residuals: bool,
+) -> tuple[Tensor, Tensor, Tensor]: ...
 @overload
 def loo_messages_out(
     inputs: Tensor | CsrTensors,
@@ -63,7 +75,7 @@ def loo_messages_out(
     mix: Tensor | None,
     out: Tensor,
 ) -> None: ...
-def masked_gram_out(a: CsrTensors, products: Tensor, mask: Tensor, scaled: Tensor, out: Tensor) -> None: ...
+def masked_gram_out(a: CsrTensors, panels: Tensor, mask: Tensor, scaled: Tensor, out: Tensor) -> None: ...
 def masked_sum_add(product: Tensor, bias: Tensor, z: Tensor, weight: Tensor, out: Tensor) -> None: ...
 def message_interval(
     a: CsrTensors,

@@ -3,6 +3,7 @@
 from calirare_ext.build_info import BuildInfo, build_info
 from calirare_ext.confidence_bins import confidence_bins
 from calirare_ext.csr import Csr
+from calirare_ext.eice_term import PATHS, GradientPath, eice_term
 from calirare_ext.gcn_norm import gcn_norm
 from calirare_ext.inverse_hvp import (
     SolverResult,
@@ -15,7 +16,7 @@ from calirare_ext.inverse_hvp import (
 from calirare_ext.jackknife_interval import JackknifeInterval, jackknife_interval
 from calirare_ext.layouts import Layout, prepare
 from calirare_ext.loo_messages import LooDirections, loo_messages
-from calirare_ext.masked_gram import masked_gram
+from calirare_ext.masked_gram import in_panels, masked_gram
 from calirare_ext.message_interval import message_interval
 from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
 from calirare_ext.propagate import propagate
@@ -26,9 +27,11 @@ from calirare_ext.tape import GcnTape, gcn_forward, record
 __version__ = "0.1.0"
 
 __all__ = [
+    "PATHS",
     "BuildInfo",
     "Csr",
     "GcnTape",
+    "GradientPath",
     "JackknifeInterval",
     "LayerFactors",
     "Layout",
@@ -42,9 +45,11 @@ __all__ = [
     "block_cg",
     "build_info",
     "confidence_bins",
+    "eice_term",
     "gcn_forward",
     "gcn_norm",
     "hessian_product",
+    "in_panels",
     "jackknife_interval",
     "loo_messages",
     "masked_gram",

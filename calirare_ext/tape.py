@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -81,7 +82,6 @@ class GcnTape:
         masks: 1[z_l > 0] for l < L, [r_l, h_l], in the dtype of the weights.
         logits: z_L [m, k].
         probabilities: softmax of the logits [m, k].
-        deltas: d loss / d z_l for l = 1 .. L.
     """
 
     field: ReceptiveField
@@ -92,7 +92,6 @@ class GcnTape:
     masks: tuple[Tensor, ...]
     logits: Tensor
     probabilities: Tensor
-    deltas: tuple[Tensor, ...]
     _cache: dict[str, _C.GcnTape] = dataclasses.field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -110,9 +109,19 @@ class GcnTape:
         """Number of classes k."""
         return self.logits.shape[1]
 
+    @cached_property
+    def deltas(self) -> tuple[Tensor, ...]:
+        """Loss gradients d loss / d z_l, l = 1 .. L, made when first asked for: the kernel K = J J^T needs none."""
+        deltas = [self.loss_gradient_at_logits() / max(self.n_nodes, 1)]
+        for level in range(len(self.layers) - 1, 0, -1):
+            back = propagate(self.field.blocks[level - 1].transpose(), deltas[0] @ self.layers[level][0].T)
+            deltas.insert(0, back * self.masks[level - 1])
+        return tuple(deltas)
+
     def loss_gradient_at_logits(self) -> Tensor:
         """Returns w_i (p_i - onehot(y_i)) [m, k], the gradient of each node's weighted loss at its logits."""
-        return _logit_gradient(self.probabilities, self.targets, self.sample_weights)
+        right = F.one_hot(self.targets, self.n_classes).to(self.probabilities)
+        return self.sample_weights[:, None] * (self.probabilities - right)
 
     def compiled(self) -> _C.GcnTape:
         """Returns the compiled face of the tape, made once and kept."""
@@ -166,15 +175,7 @@ def record(
             aggregated.append(propagate(block, F.relu(z)))
             z = _affine(aggregated[-1], *layer)
         probabilities = torch.softmax(z, 1)
-        deltas = [_logit_gradient(probabilities, targets, weights) / max(targets.numel(), 1)]
-        for level in range(len(fixed) - 1, 0, -1):
-            back = propagate(field.blocks[level - 1].transpose(), deltas[0] @ fixed[level][0].T)
-            deltas.insert(0, back * masks[level - 1])
-    return GcnTape(field, fixed, targets, weights, tuple(aggregated), tuple(masks), z, probabilities, tuple(deltas))
-
-
-def _logit_gradient(probabilities: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    return weights[:, None] * (probabilities - F.one_hot(targets, probabilities.shape[1]).to(probabilities.dtype))
+    return GcnTape(field, fixed, targets, weights, tuple(aggregated), tuple(masks), z, probabilities)
 
 
 def _compile(tape: GcnTape) -> _C.GcnTape:

@@ -5,6 +5,7 @@
 #include "../cuda/cuda.h"
 #include "../solvers/block_cg.h"
 #include "../solvers/confidence_bins.h"
+#include "../solvers/eice_term.h"
 #include "../solvers/gcn_hessian.h"
 #include "../solvers/launch.h"
 #include "../solvers/loo_messages.h"
@@ -49,6 +50,19 @@ void bind_operators(py::module_& m) {
       no_gil, py::arg("scores"), py::arg("residuals"), py::arg("q_lower"), py::arg("q_upper"));
 }
 
+void bind_eice(py::module_& m) {
+  m.def(
+      "eice_term",
+      [](const at::Tensor& logits, const at::Tensor& change, const at::Tensor& own_logits, const at::Tensor& own_change,
+         const at::Tensor& targets, double q_lower, double q_upper, bool confidence, bool scores, bool residuals) {
+        const EiceInputs inputs{logits, change, own_logits, own_change, targets, {q_lower, q_upper}};
+        const EiceTerm term = eice_term(inputs, {confidence, scores, residuals});
+        return std::make_tuple(term.value, term.gradient, term.own_gradient);
+      },
+      no_gil, py::arg("logits"), py::arg("change"), py::arg("own_logits"), py::arg("own_change"), py::arg("targets"),
+      py::arg("q_lower"), py::arg("q_upper"), py::arg("confidence"), py::arg("scores"), py::arg("residuals"));
+}
+
 LooDirections directions_of(const at::Tensor& first, const at::Tensor& second, const at::Tensor& contrast,
                             const std::optional<at::Tensor>& mix) {
   return {first, second, contrast, mix.value_or(at::Tensor())};
@@ -78,7 +92,7 @@ void bind_fused(py::module_& m) {
       },
       no_gil, py::arg("inputs"), py::arg("z"), py::arg("entry_ptr"), py::arg("nodes"), py::arg("delta"),
       py::arg("factors"), py::arg("seen"), py::arg("second"), py::arg("contrast"), py::arg("mix"), py::arg("out"));
-  m.def("masked_gram_out", &masked_gram_out, no_gil, py::arg("a"), py::arg("products"), py::arg("mask"),
+  m.def("masked_gram_out", &masked_gram_out, no_gil, py::arg("a"), py::arg("panels"), py::arg("mask"),
         py::arg("scaled"), py::arg("out"));
   m.def("masked_sum_add", &masked_sum_add, no_gil, py::arg("product"), py::arg("bias"), py::arg("z"), py::arg("weight"),
         py::arg("out"));
@@ -177,6 +191,7 @@ PYBIND11_MODULE(_C, m) {
   calirare::bind_build(m);
   calirare::bind_csr(m);
   calirare::bind_operators(m);
+  calirare::bind_eice(m);
   calirare::bind_fused(m);
   calirare::bind_solvers(m);
   calirare::bind_measures(m);

@@ -9,12 +9,11 @@
 namespace calirare {
 namespace {
 
-constexpr int kVectors = 4;               // vectors of rows u side by side
-constexpr int64_t kAhead = 8;             // entries
-constexpr int64_t kSerialWork = 1 << 16;  // vector steps below which a second thread gains nothing
+constexpr int kVectors = kPanelBytes / 64;  // vectors of rows u side by side
+constexpr int64_t kSerialWork = 1 << 16;    // vector steps below which a second thread gains nothing
 
 template <typename T>
-constexpr int64_t kWide = kVectors * int64_t(64 / sizeof(T));
+constexpr int64_t kWide = kPanelBytes / int64_t(sizeof(T));
 
 // Rows u = first .. first + kWide: units in scratch as [h, kWide], sums as [m, kWide].
 template <typename T>
@@ -27,23 +26,23 @@ CALIRARE_INLINE void block(const MaskedGramTask<T>& t, int64_t first, T* units, 
       units[j * kWide<T> + l] = l < size ? t.scaled.data[(first + l) * t.scaled.stride + j] : T(0);
     }
   }
-  const int64_t last = t.a.indptr[t.a.n_rows] - 1;
-  T rest[kWide<T>] = {};  // products of the last rows, padded
+  const int64_t rows = t.mask.n_rows;
+  const T* panel = t.panels + first * rows;
+  const T* next = first + kWide<T> < t.scaled.n_rows ? panel + kWide<T> * rows : panel;
   for (int64_t i = 0; i < t.a.n_rows; ++i) {
     V sum[kVectors] = {};
     for (int64_t e = t.a.indptr[i]; e < t.a.indptr[i + 1]; ++e) {
       const int64_t w = t.a.indices[e];
       const T* mask = t.mask.data + w * t.mask.stride;
-      const T* ahead = t.products.data + t.a.indices[std::min(e + kAhead, last)] * t.products.stride + first;
-      for (int v = 0; v < kVectors; ++v) __builtin_prefetch(ahead + v * kLanes);
+      const T* ahead = next + std::min(e, rows - 1) * kWide<T>;  // the next panel comes while this one is used
+      for (int v = 0; v < kVectors; ++v) __builtin_prefetch(ahead + v * kLanes, 0, 2);
       V active[kVectors] = {};
       for (int64_t j = 0; j < h; ++j) {
         for (int v = 0; v < kVectors; ++v) {
           active[v] += mask[j] * *reinterpret_cast<const V*>(units + j * kWide<T> + v * kLanes);
         }
       }
-      const T* products = t.products.data + w * t.products.stride + first;
-      if (size < kWide<T>) products = std::copy_n(products, size, rest) - size;
+      const T* products = panel + w * kWide<T>;
       for (int v = 0; v < kVectors; ++v) {
         sum[v] += t.a.values[e] * (*reinterpret_cast<const V*>(products + v * kLanes) * active[v]);
       }

@@ -6,7 +6,7 @@
 
 namespace calirare {
 
-void masked_gram_out(const CsrTensors& a, const at::Tensor& products, const at::Tensor& mask, const at::Tensor& scaled,
+void masked_gram_out(const CsrTensors& a, const at::Tensor& panels, const at::Tensor& mask, const at::Tensor& scaled,
                      at::Tensor& out) {
   const char* op = "masked_gram";
   check_csr(a, op);
@@ -20,13 +20,18 @@ void masked_gram_out(const CsrTensors& a, const at::Tensor& products, const at::
   TORCH_CHECK_VALUE(scaled.dim() == 2, op, ": scaled must be a matrix");
   const int64_t r = scaled.size(0), h = scaled.size(1);
   check(scaled, "scaled", r, h);
-  check(products, "products", a.n_cols, r);
+  const int64_t width = kPanelBytes / int64_t(out.element_size());
+  check_same(panels, a.values, op, "products");
+  TORCH_CHECK_VALUE(panels.is_contiguous() && panels.dim() == 3 && panels.size(0) == (r + width - 1) / width &&
+                        panels.size(1) == a.n_cols && panels.size(2) == width,
+                    op, ": products must be panels [", (r + width - 1) / width, ", ", a.n_cols, ", ", width, "], got ",
+                    panels.sizes());
   check(mask, "mask", a.n_cols, h);
   check(out, "out", r, a.n_rows());
   by_dtype(out, op, [&](auto zero) {
     using T = decltype(zero);
-    masked_gram_cpu(torch_pool(),
-                    MaskedGramTask<T>{view<T>(a), view<T>(products), view<T>(mask), view<T>(scaled), view_out<T>(out)});
+    masked_gram_cpu(torch_pool(), MaskedGramTask<T>{view<T>(a), panels.const_data_ptr<T>(), view<T>(mask),
+                                                    view<T>(scaled), view_out<T>(out)});
   });
 }
 

@@ -4,7 +4,7 @@
 
 namespace calirare {
 
-void masked_gram_out(const CsrTensors& a, const at::Tensor& products, const at::Tensor& mask, const at::Tensor& scaled,
+void masked_gram_out(const CsrTensors& a, const at::Tensor& panels, const at::Tensor& mask, const at::Tensor& scaled,
                      at::Tensor& out);
 
 }  // namespace calirare

@@ -11,16 +11,15 @@ import torch
 from torch import Tensor
 
 from calirare.adam import Adam
-from calirare.eice import PATHS, EiceTerm, GradientPath, eice_term
 from calirare.graph import Graph
-from calirare.leave_one_out.alo import alo
 from calirare.leave_one_out.change import LooChange
-from calirare.leave_one_out.evaluate import Products, change_of_logits, fits, known_products, pre_activation
+from calirare.leave_one_out.evaluate import pre_activation
+from calirare.leave_one_out.together import Together, change_together, together
 from calirare.nn import GCN
 from calirare.propagation import propagation
 from calirare.threads import threads_for
 from calirare.training import Fit, TrainingSettings, class_weights, cross_entropy
-from calirare_ext import Csr, ReceptiveField, gcn_forward
+from calirare_ext import PATHS, Csr, GradientPath, ReceptiveField, eice_term, gcn_forward
 
 Nodes = Literal["train", "val", "all"]
 
@@ -35,7 +34,7 @@ class EiceSettings:
         nodes: whose EICE is minimised: "train", "val" or "all". No label of them is used.
         refresh: epochs between leave-one-out models, >= 1.
         start: epoch from which the term counts: the leave-one-out of a random network says nothing.
-        paths: what the gradient goes through, see `calirare.eice.eice_term`.
+        paths: what the gradient goes through, see `calirare_ext.eice_term`.
         damping: of the leave-one-out step; None: the weight decay.
         patience: stop when the loss has not fallen for so many epochs; 0: never.
         tolerance: a fall smaller than this share of the loss is none.
@@ -79,56 +78,46 @@ class EiceRegulariser:
     """L_EICE of a network on some nodes; leave-one-out changes are refreshed on demand and constant in between.
 
     Args:
-        everywhere: receptive field of the regulariser's nodes.
+        both: the labelled nodes, and those the term is the mean of.
         trained: the labelled nodes and the network.
         settings: the regulariser's settings.
     """
 
-    def __init__(self, everywhere: ReceptiveField, trained: Fit, settings: EiceSettings) -> None:
-        self.everywhere, self.trained, self.settings = everywhere, trained, settings
+    def __init__(self, both: Together, trained: Fit, settings: EiceSettings) -> None:
+        self.both, self.trained, self.settings = both, trained, settings
         self.change: LooChange | None = None
-        self.products: Products | None = None  # what no epoch changes
 
-    def refresh(self, first: Tensor | None = None, there: Tensor | None = None) -> None:
+    def refresh(self, first: Tensor | None = None) -> None:
         """Computes the leave-one-out changes at the network's present parameters (Algorithm 2, line 3).
 
         Args:
-            first: the first layer's output at the labelled nodes' field, where it is known; None: computed.
-            there: the same at the regulariser's nodes.
+            first: the first layer's output at the rows of `both.field`, where it is known; None: computed.
         """
         damping = self.trained.weight_decay if self.settings.damping is None else self.settings.damping
-        tape = self.trained.tape(first)
-        if self.change is None:
-            self.products = known_products(tape.field, self.everywhere)
-        if self.products is None and not fits(tape):
-            self.change = alo(tape, self.everywhere, damping)
-        else:
-            self.change = change_of_logits(tape, self.everywhere, damping, self.products, there)
+        known = None if first is None else first.detach()
+        tape = self.trained.tape(None if known is None else known.index_select(0, self.both.rows))
+        self.change = change_together(tape, self.both, damping, known)
 
     @property
     def work(self) -> float:
         """Multiply-adds of a refresh, about: those of the kernel's first layer."""
-        own, everywhere = self.trained.field, self.everywhere
-        if own.n_layers < 2:
-            return 0.0
-        rows = own.rows[0].numel() + everywhere.rows[0].numel()
-        return float(own.blocks[0].nnz) * rows * self.trained.model.hidden
+        own, hidden = self.trained.field, self.trained.model.hidden
+        return 0.0 if own.n_layers < 2 else float(own.blocks[0].nnz) * self.both.field.rows[0].numel() * hidden
 
-    def __call__(self, first: Tensor | None = None, there: Tensor | None = None) -> EiceTerm:
-        """Returns the term at the network's present parameters, differentiable; without dropout.
+    def __call__(self, first: Tensor | None = None) -> Tensor:
+        """Returns L_EICE at the network's present parameters, differentiable; without dropout.
 
         Args:
             first: as in `refresh`.
-            there: as in `refresh`.
         """
         if self.change is None:
-            self.refresh(first, there)
+            self.refresh(first)
         assert self.change is not None
-        layers = self.trained.model.layers()
+        logits = gcn_forward(self.both.field, self.trained.model.layers(), first=first)
         return eice_term(
-            gcn_forward(self.everywhere, layers, first=there),
+            logits.index_select(0, self.both.judged),
             self.change.change,
-            gcn_forward(self.trained.field, layers, first=first),
+            logits.index_select(0, self.both.labelled),
             self.change.own,
             self.trained.targets,
             coverage=self.settings.coverage,
@@ -161,15 +150,19 @@ class GradientSteps:
         trained, weight = self.trained, self.regulariser.settings.weight
         layers = trained.model.layers()
         # Before dropout acts, and the same in every pass of the step.
-        first = pre_activation(layers, trained.field.inputs)
-        there = pre_activation(layers, self.regulariser.everywhere.inputs) if counts or refresh else None
+        both, everywhere = self.regulariser.both, None
+        if counts or refresh:
+            everywhere = pre_activation(layers, both.field.inputs)
+            first = everywhere.index_select(0, both.rows)
+        else:
+            first = pre_activation(layers, trained.field.inputs)
         if refresh:
-            self.regulariser.refresh(first, there)
+            self.regulariser.refresh(everywhere)
         logits = gcn_forward(trained.field, layers, trained.model.dropping(self.generator), first=first)
         loss = plain = cross_entropy(logits, trained.targets, trained.sample_weights)
         term = None
         if counts:
-            term = self.regulariser(first, there).value
+            term = self.regulariser(everywhere)
             loss = (1 - weight) * plain + weight * term
         self.optimiser.step(torch.autograd.grad(loss, self.parameters))
         return loss.detach(), plain.detach(), None if term is None else term.detach()
@@ -177,8 +170,7 @@ class GradientSteps:
     @property
     def work(self) -> float:
         """Multiply-adds of one step, about: a forward pass, and a refresh's share."""
-        wide = max(self.trained.model.hidden, 1)
-        forward = wide * sum(_numbers(x) for x in (self.trained.field, self.regulariser.everywhere))
+        forward = max(self.trained.model.hidden, 1) * _numbers(self.regulariser.both.field)
         return forward + self.regulariser.work / self.regulariser.settings.refresh
 
 
@@ -238,7 +230,8 @@ def train_calirare(
     if bool((graph.y[nodes] < 0).any()):
         raise ValueError(f"train_calirare: nodes must be labelled, but one of graph {graph.name!r} has no label")
     trained = _start(graph, nodes, settings, sample_weights)
-    regulariser = EiceRegulariser(_regularised(graph, nodes, eice, settings.n_layers), trained, eice)
+    both = together(propagation(graph), trained.field, _regularised(graph, nodes, eice))
+    regulariser = EiceRegulariser(both, trained, eice)
     losses = _train(trained, regulariser, settings, progress, history)
     return Fit(trained.model, trained.field, trained.targets, trained.sample_weights, settings.weight_decay, losses)
 
@@ -262,7 +255,7 @@ def _start(graph: Graph, nodes: Tensor, settings: TrainingSettings, sample_weigh
     return Fit(model, field, targets, sample_weights.to(model.weights[0]), settings.weight_decay, ())
 
 
-def _regularised(graph: Graph, nodes: Tensor, eice: EiceSettings, n_layers: int) -> ReceptiveField:
+def _regularised(graph: Graph, nodes: Tensor, eice: EiceSettings) -> Tensor:
     assert graph.split is not None
     every = torch.arange(graph.n_nodes, device=graph.device)
     where = {"train": nodes, "val": graph.split.val, "all": every}[eice.nodes]
@@ -270,7 +263,7 @@ def _regularised(graph: Graph, nodes: Tensor, eice: EiceSettings, n_layers: int)
         raise ValueError(
             f"train_calirare: nodes of the regulariser must not be empty, but the split has no {eice.nodes} node"
         )
-    return propagation(graph).field(where, n_layers)
+    return where
 
 
 def _train(

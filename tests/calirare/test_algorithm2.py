@@ -11,6 +11,7 @@ from calirare.algorithm2 import EiceRegulariser, EiceSettings, train_calirare
 from calirare.convergence import as_dtype
 from calirare.graph import Graph
 from calirare.leave_one_out.evaluate import pre_activation
+from calirare.leave_one_out.together import together
 from calirare.propagation import propagation
 from calirare.splits import Split
 from calirare.training import TrainingSettings, fit
@@ -35,11 +36,11 @@ def test_gradient_with_respect_to_the_parameters_agrees_with_finite_differences(
     graph = split_graph(n_classes)
     assert graph.split is not None
     trained = as_dtype(fit(graph, graph.split.train, SETTINGS), graph, torch.float64)
-    everywhere = propagation(graph).to(torch.float64).field(graph.split.val, 2)
-    regulariser = EiceRegulariser(everywhere, trained, EiceSettings())
+    both = together(propagation(graph).to(torch.float64), trained.field, graph.split.val)
+    regulariser = EiceRegulariser(both, trained, EiceSettings())
     regulariser.refresh()
     values = list(trained.model.parameters())
-    gradient = torch.cat([g.flatten() for g in torch.autograd.grad(regulariser().value, values)])
+    gradient = torch.cat([g.flatten() for g in torch.autograd.grad(regulariser(), values)])
     start = torch.nn.utils.parameters_to_vector(values).detach().clone()
     generator = torch.Generator().manual_seed(0)
     for _ in range(5):
@@ -47,7 +48,7 @@ def test_gradient_with_respect_to_the_parameters_agrees_with_finite_differences(
         ends = []
         for step in (1e-7, -1e-7):
             torch.nn.utils.vector_to_parameters(start + step * direction, values)
-            ends.append(float(regulariser().value.detach()))
+            ends.append(float(regulariser().detach()))
         expected = (ends[0] - ends[1]) / 2e-7
         assert float(gradient @ direction) == pytest.approx(expected, rel=1e-4, abs=1e-7)
     assert float(gradient.norm()) > 1e-3
@@ -58,21 +59,20 @@ def test_first_layers_that_are_known_change_nothing(n_classes: int) -> None:
     graph = split_graph(n_classes)
     assert graph.split is not None
     trained = fit(graph, graph.split.train, SETTINGS)
-    everywhere = propagation(graph).field(graph.split.val, 2)
-    layers = trained.model.layers()
-    known = [pre_activation(layers, field.inputs) for field in (trained.field, everywhere)]
-    plain, shared = (EiceRegulariser(everywhere, trained, EiceSettings()) for _ in range(2))
+    both = together(propagation(graph), trained.field, graph.split.val)
+    known = pre_activation(trained.model.layers(), both.field.inputs)
+    plain, shared = (EiceRegulariser(both, trained, EiceSettings()) for _ in range(2))
     plain.refresh()
-    shared.refresh(*known)
+    shared.refresh(known)
     assert plain.change is not None
     assert shared.change is not None
     assert torch.equal(plain.change.change, shared.change.change)
     values = list(trained.model.parameters())
-    wanted = torch.autograd.grad(plain().value, values)
-    found = torch.autograd.grad(shared(*known).value, values)
+    wanted = torch.autograd.grad(plain(), values)
+    found = torch.autograd.grad(shared(known), values)
     assert all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))
-    other = shared(*(z + 1 for z in known)).value
-    assert float((other - plain().value).detach().abs()) > 1e-6  # what is given is used
+    other = shared(known + 1)
+    assert float((other - plain()).detach().abs()) > 1e-6  # what is given is used
 
 
 def test_weight_zero_is_plain_training_to_the_last_bit() -> None:
@@ -89,8 +89,8 @@ def test_the_term_moves_the_network_and_lowers_eice() -> None:
     for weight in (0.0, 0.5):
         options = EiceSettings(weight=weight, start=20, refresh=5)
         trained = train_calirare(graph, SETTINGS, options)
-        everywhere = propagation(graph).field(graph.split.val, 2)  # type: ignore[union-attr]
-        eices[weight] = float(EiceRegulariser(everywhere, trained, options)().value.detach())
+        both = together(propagation(graph), trained.field, graph.split.val)  # type: ignore[union-attr]
+        eices[weight] = float(EiceRegulariser(both, trained, options)().detach())
     assert eices[0.5] < 0.95 * eices[0.0]
 
 

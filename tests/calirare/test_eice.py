@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from calirare.eice import PATHS, eice_term, loo_residuals, loo_scores
 from calirare.metrics import eice
+from calirare_ext import PATHS, eice_term
 from tests.helpers.problems import normal
 
 
@@ -54,7 +54,7 @@ def by_numpy(logits, change, own_logits, own_change, targets, coverage: float) -
 @pytest.mark.parametrize("coverage", [0.5, 0.9, 0.95])
 def test_value_is_algorithm_1_by_numpy(k: int, coverage: float) -> None:
     parts = problem(k)
-    assert float(eice_term(*parts, coverage=coverage).value) == pytest.approx(by_numpy(*parts, coverage), rel=1e-12)
+    assert float(eice_term(*parts, coverage=coverage)) == pytest.approx(by_numpy(*parts, coverage), rel=1e-12)
 
 
 @pytest.mark.parametrize("k", [2, 3])
@@ -64,7 +64,7 @@ def test_gradient_agrees_with_finite_differences(k: int) -> None:
     own_logits.requires_grad_()
 
     def value(z: Tensor, own: Tensor) -> Tensor:
-        return eice_term(z, change, own, own_change, targets).value
+        return eice_term(z, change, own, own_change, targets)
 
     assert torch.autograd.gradcheck(value, (logits, own_logits), eps=1e-7, atol=1e-9, rtol=1e-5)
     assert all(
@@ -78,7 +78,7 @@ def test_paths_add_up_and_each_carries_something(k: int) -> None:
 
     def gradients(paths: tuple) -> Tensor:
         z, own = logits.clone().requires_grad_(), own_logits.clone().requires_grad_()
-        value = eice_term(z, change, own, own_change, targets, paths=paths).value
+        value = eice_term(z, change, own, own_change, targets, paths=paths)
         if not paths:
             assert not value.requires_grad
             return torch.zeros(z.numel() + own.numel(), dtype=torch.float64)
@@ -93,21 +93,28 @@ def test_paths_add_up_and_each_carries_something(k: int) -> None:
             assert float((gradients(paths) - expected).abs().max()) < 1e-15
 
 
-def test_two_classes_written_as_many_give_the_rare_probability() -> None:
-    logits, change, own_logits, own_change, targets = problem(2)
-    scores = loo_scores(logits, change, torch.ones(9, dtype=torch.int64))
-    expected = torch.sigmoid((logits[:, 1] - logits[:, 0])[:, None] + change[:, 0])
-    assert torch.equal(scores, expected)
-    residuals = loo_residuals(own_logits, own_change, targets)
-    f = torch.sigmoid(own_logits[:, 1] - own_logits[:, 0] + own_change[:, 0])
-    assert torch.equal(residuals, (targets - f).abs())
-
-
 def test_bad_arguments() -> None:
-    with pytest.raises(ValueError, match="paths must be among"):
+    logits, change, own_logits, own_change, targets = problem(2)
+    with pytest.raises(ValueError, match="eice_term: paths must be among confidence, scores, residuals, got 'weights'"):
         eice_term(*problem(2), paths=("weights",))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="coverage must be in"):
+    with pytest.raises(ValueError, match=r"eice_term: coverage must be in \(0.0, 1.0\), got 1.0"):
         eice_term(*problem(2), coverage=1.0)
+    with pytest.raises(ValueError, match=r"eice_term: change must have shape \[9, 1, 13\], got \[9, 2, 13\]"):
+        eice_term(logits, change.expand(9, 2, 13), own_logits, own_change, targets)
+    with pytest.raises(TypeError, match="eice_term: own_logits must be float64 as logits is, got float32"):
+        eice_term(logits, change, own_logits.float(), own_change, targets)
+    with pytest.raises(TypeError, match="eice_term: targets must be int64, got int32"):
+        eice_term(logits, change, own_logits, own_change, targets.int())
+    with pytest.raises(ValueError, match="eice_term: targets must have at least one label, got none"):
+        eice_term(logits, change[:, :, :0], own_logits[:0], own_change[:0], targets[:0])
+    with pytest.raises(ValueError, match="eice_term: logits must have at least two columns"):
+        eice_term(logits[:, :1], change, own_logits, own_change, targets)
+
+
+def test_a_score_that_is_no_number_is_not_hidden() -> None:
+    logits, change, own_logits, own_change, targets = problem(2)
+    change[4, 0, 7] = float("nan")
+    assert torch.isnan(eice_term(logits, change, own_logits, own_change, targets))
 
 
 def known(seed: int) -> tuple[Tensor, Tensor]:

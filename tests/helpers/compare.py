@@ -38,6 +38,19 @@ def propagate_matches(y: Tensor, a: Csr, x: Tensor) -> None:
     assert_within(y, expected, sum_bound(expected, terms, magnitude, out=a.dtype), "propagate")
 
 
+def masked_gram_matches(out: Tensor, a: Csr, products: Tensor, mask: Tensor, scaled: Tensor) -> None:
+    """Compares with (A (G * (mask scaled^T)))^T written out densely, G [r_R, r] as it was before the panels."""
+
+    def dense(a: Csr, products: Tensor, scaled: Tensor) -> Tensor:
+        return (exact_csr(a).to_dense() @ (exactly(products) * (exactly(mask) @ exactly(scaled).T))).T
+
+    expected, magnitude = dense(a, products, scaled), dense(absolute_csr(a), products.abs(), scaled.abs())
+    bound = sum_bound(expected, mask.shape[0] * (mask.shape[1] + 2), magnitude, out=a.dtype)
+    assert_within(out, expected, bound, "masked_gram")
+    if expected.numel() > 100:
+        assert_telling(expected, bound)
+
+
 def gcn_norm_matches(a_hat: Csr, adjacency: Csr) -> None:
     """Compares with a_ij / sqrt(d_i d_j) written out densely; the degree is a sum, so its terms count."""
     dense = exact_csr(adjacency).to_dense()

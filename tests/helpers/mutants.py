@@ -15,7 +15,9 @@ from calirare_ext import (
     SolverResult,
     block_cg,
     hessian_product,
+    in_panels,
     jackknife_interval,
+    masked_gram,
     node_gradients,
     record,
     reference,
@@ -200,4 +202,24 @@ JACKKNIFE_INTERVAL: dict[str, Callable[[Tensor, Tensor, float, float], Jackknife
     "one model lost": lambda s, r, a, b: jackknife_interval(s[:, :-1], r[:-1], a, b),
     "off by one rounding": _off_by_one_rounding,
     "equal samples ranked from the right": _ranked_from_the_right,
+}
+
+
+def _masked_gram(a: Csr, products: Tensor, mask: Tensor, scaled: Tensor) -> Tensor:
+    return masked_gram(a, in_panels(products), mask, scaled)
+
+
+MASKED_GRAM: dict[str, Callable[[Csr, Tensor, Tensor, Tensor], Tensor]] = {
+    "mask ignored": lambda a, g, m, s: _masked_gram(a, g, torch.ones_like(m), s),
+    "mask turned round": lambda a, g, m, s: _masked_gram(a, g, 1 - m, s),
+    "last unit lost": lambda a, g, m, s: _masked_gram(a, g, m[:, :-1], s[:, :-1]),
+    "products ignored": lambda a, g, m, s: _masked_gram(a, torch.ones_like(g), m, s),
+    "products of the next row": lambda a, g, m, s: _masked_gram(a, g.roll(1, 0), m, s),
+    "panels swapped": lambda a, g, m, s: masked_gram(a, in_panels(g).roll(1, 0), m, s),
+    "products of the next column": lambda a, g, m, s: _masked_gram(a, g.roll(1, 1), m, s),
+    "weights ignored": lambda a, g, m, s: _masked_gram(Csr(a.indptr, a.indices, a.values.sign(), a.n_cols), g, m, s),
+    "last entry of each row lost": lambda a, g, m, s: _masked_gram(_first_entries(a), g, m, s),
+    "last row lost": lambda a, g, m, s: _without(_masked_gram(a, g, m, s), (-1,)),
+    "labels shifted": lambda a, g, m, s: _masked_gram(a, g, m, s).roll(1, 1),
+    "rows shifted": lambda a, g, m, s: _masked_gram(a, g, m, s).roll(1, 0),
 }

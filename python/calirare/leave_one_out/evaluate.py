@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from calirare.leave_one_out.alo import (
-    along_kernel,
     choose_form,
     loo_coefficients,
     own_change,
@@ -27,8 +26,8 @@ from calirare.leave_one_out.alo import (
     primal_directions,
 )
 from calirare.leave_one_out.change import LooChange
-from calirare.leave_one_out.ggn import difference_seeds, jacobian, own_kernel
-from calirare.leave_one_out.gram import KEPT_BYTES, gram, inputs_gram
+from calirare.leave_one_out.ggn import difference_seeds, jacobian
+from calirare.leave_one_out.gram import KEPT_BYTES
 from calirare.threads import threads_for
 from calirare_ext import (
     Csr,
@@ -231,49 +230,13 @@ def evaluate(
     return logits, *ends
 
 
-@dataclass(frozen=True, eq=False)
-class Products:
-    """Products of the first layer's inputs, which stay the same while a network is trained (`gram.inputs_gram`).
-
-    Attributes:
-        own: of the labelled nodes' rows with themselves, [r_R, r_R].
-        there: of the labelled nodes' rows with the evaluated ones, [r_R, r].
-    """
-
-    own: Tensor
-    there: Tensor
-
-
-def known_products(labelled: ReceptiveField, everywhere: ReceptiveField) -> Products | None:
-    """Returns what need not be computed again for other parameters; None where it is large or would not help.
-
-    It helps with sparse inputs and two layers: then a product of inputs is most of the work.
-    """
-    seen, inputs = labelled.inputs, everywhere.inputs
-    if labelled.n_layers != 2 or not isinstance(seen, Csr) or not isinstance(inputs, Csr):
-        return None
-    own, there = inputs_gram(seen, seen), inputs_gram(seen, inputs)
-    return None if own is None or there is None else Products(own, there)
-
-
-def change_of_logits(
-    tape: GcnTape,
-    everywhere: ReceptiveField,
-    damping: float,
-    products: Products | None = None,
-    first: Tensor | None = None,
-) -> LooChange:
-    """Returns what `alo` returns, the fastest way there is for two layers and two classes.
-
-    From the messages; or, where the products of the inputs are known, from the kernel (`gram`), then for any number
-    of classes.
+def change_of_logits(tape: GcnTape, everywhere: ReceptiveField, damping: float) -> LooChange:
+    """Returns what `alo` returns, from the messages.
 
     Args:
-        tape: the network at the labelled nodes.
+        tape: the network at the labelled nodes; two layers, two classes.
         everywhere: receptive field of the nodes v.
         damping: mu > 0.
-        products: from `known_products`, where many networks on the same nodes follow each other.
-        first: `pre_activation` at the nodes v, where it is known; None: computed.
 
     Returns:
         The changes.
@@ -281,11 +244,6 @@ def change_of_logits(
     Raises:
         ValueError: the network or the damping does not fit.
     """
-    if products is not None:
-        kernel = own_kernel(tape, products.own)
-        alpha, leverage = loo_coefficients(tape, kernel, damping)
-        change = along_kernel(gram(tape, everywhere, products=products.there, first=first), alpha)
-        return LooChange(change, own_change(tape, kernel, alpha), leverage, damping)
     left = left_out(tape, damping, n_rows=everywhere.rows[0].numel())
     sent = messages(left, tape.layers, everywhere.inputs)
     change = propagate(everywhere.blocks[0], sent).add_(left.shift)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from calirare.leave_one_out.gram import gram
 from calirare.leave_one_out.module_tape import ModuleTape, Tape, shallow
@@ -46,10 +45,12 @@ def curvature_and_error(tape: Tape) -> tuple[Tensor, Tensor]:
     D_i = w_i (diag(p_i) - p_i p_i^T) / m and e_i = w_i (p_i - y_i) / m, class 0 left out.
     """
     p = torch.softmax(tape.logits.double(), 1)[:, 1:]
-    weight = tape.sample_weights.double() / tape.n_nodes
-    curvature = weight[:, None, None] * (torch.diag_embed(p) - p[:, :, None] * p[:, None, :])
-    wanted = F.one_hot(tape.targets, tape.n_classes)[:, 1:]
-    return curvature, weight[:, None] * (p - wanted)
+    weight = (tape.sample_weights.double() / tape.n_nodes)[:, None]
+    weighted = weight * p
+    curvature = weighted[:, :, None] * -p[:, None, :]
+    curvature.diagonal(dim1=1, dim2=2).add_(weighted)
+    right = tape.targets[:, None] == torch.arange(1, tape.n_classes, device=p.device)
+    return curvature, weight * (p - right.to(p))
 
 
 def dual_system(curvature: Tensor, kernel: Tensor, damping: float) -> Tensor:
@@ -64,7 +65,8 @@ def dual_system(curvature: Tensor, kernel: Tensor, damping: float) -> Tensor:
         The matrix.
     """
     m, k, _ = curvature.shape
-    system = (curvature @ kernel.double().reshape(m, k, m * k)).reshape(m * k, m * k)
+    rows = kernel.double().reshape(m, k, m * k)
+    system = (curvature * rows if k == 1 else curvature @ rows).reshape(m * k, m * k)
     system.diagonal().add_(damping)
     return system
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calirare_ext import Csr, GcnTape, ReceptiveField, gcn_forward, masked_gram, propagate
+from calirare_ext import Csr, GcnTape, ReceptiveField, gcn_forward, in_panels, masked_gram, propagate
 
 BLOCK_NUMBERS = 1_000_000  # numbers held per block of rows: measured best, 1.3 times faster than eight times as many
 KEPT_BYTES = 128_000_000  # of products kept for later, with what making them takes
@@ -35,7 +35,7 @@ def gram(
     Args:
         tape: the network at the labelled nodes; one or two layers.
         everywhere: receptive field of the nodes v.
-        products: S_R S^T + 1 [r_R, r] from `inputs_gram`, where it is known; None: computed. For two layers.
+        products: S_R S^T + 1 from `inputs_gram`, where it is known; None: computed. For two layers.
         first: the first layer's output at the rows of `everywhere` [r, h], where it is known; None: computed.
 
     Returns:
@@ -49,15 +49,15 @@ def gram(
         raise ValueError(f"gram: the Gram form needs one or two layers, got {n_layers}")
     shared = torch.ones(k, k, dtype=tape.logits.dtype, device=tape.logits.device).fill_diagonal_(2.0)
     if n_layers == 1:
-        return torch.einsum("vi,ab->vaib", _dense_gram(everywhere.inputs, tape.field.inputs) + 1, shared)
+        return _outer(_dense_gram(everywhere.inputs, tape.field.inputs) + 1, shared)
     if everywhere is tape.field:
         active, aggregated = tape.masks[0], tape.aggregated[0]
     else:
         known = gcn_forward(_first_layer(everywhere), tape.layers[:1]) if first is None else first.detach()
         hidden = torch.relu(known)
-        active, aggregated = (hidden > 0).to(hidden.dtype), propagate(everywhere.blocks[0], hidden)
+        active, aggregated = torch.sign(hidden), propagate(everywhere.blocks[0], hidden)
     top = aggregated @ tape.aggregated[0].T + 1
-    out = torch.einsum("vi,ab->vaib", top, shared)
+    out = _outer(top, shared)
     difference = contrasts(tape.layers[1][0])
     for a in range(k):
         for b in range(a, k):
@@ -67,6 +67,11 @@ def gram(
             if a != b:
                 out[:, b, :, a] += share
     return out
+
+
+def _outer(nodes: Tensor, classes: Tensor) -> Tensor:
+    """Returns [n, m] and [k, k] multiplied to [n, k, m, k]."""
+    return nodes[:, None, :, None] * classes[:, None, :]
 
 
 def _first_layer(field: ReceptiveField) -> ReceptiveField:
@@ -94,7 +99,7 @@ def _first_layer_share(
 
 
 def inputs_gram(seen: Tensor | Csr, inputs: Tensor | Csr) -> Tensor | None:
-    """Returns S_R S^T + 1 [r_R, r], which no parameter changes, for `gram` again and again; None where it is large.
+    """Returns S_R S^T + 1 `in_panels`, which no parameter changes, for `gram` again and again; None where it is large.
 
     Args:
         seen: S_R, the inputs of the tape's field, [r_R, d].
@@ -102,7 +107,7 @@ def inputs_gram(seen: Tensor | Csr, inputs: Tensor | Csr) -> Tensor | None:
     """
     like = seen.values if isinstance(seen, Csr) else seen
     numbers = (seen.shape[0] + inputs.shape[1]) * inputs.shape[0]
-    return None if numbers * like.element_size() > KEPT_BYTES else _dense_gram(seen, inputs).add_(1)
+    return None if numbers * like.element_size() > KEPT_BYTES else in_panels(_dense_gram(seen, inputs).add_(1))
 
 
 def _rows(x: Tensor | Csr, rows: slice) -> Tensor | Csr:

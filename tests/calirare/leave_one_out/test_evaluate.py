@@ -7,7 +7,7 @@ import torch
 
 from calirare.jackknife import jackknife
 from calirare.leave_one_out.alo import alo, places_of_rows
-from calirare.leave_one_out.evaluate import change_of_logits, evaluate, fits, known_products, left_out, messages
+from calirare.leave_one_out.evaluate import evaluate, fits, left_out, messages
 from calirare.leave_one_out.methods import field_at, leave_one_out
 from calirare.training import Fit
 from calirare_ext import Csr, ReceptiveField, propagate
@@ -48,18 +48,6 @@ def test_changes_from_messages_equal_those_of_the_gram_form(form: str) -> None:
     assert float((change - wanted.change[:, 0]).abs().max()) < 1e-10 * scale
     assert float((left.own - wanted.own).abs().max()) < 1e-10 * scale
     assert float((left.leverage - wanted.leverage).abs().max()) < 1e-10
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_known_products_change_nothing_but_the_order_of_sums(n_classes: int) -> None:
-    fit, everywhere = sparse_case(n_classes, torch.arange(5, 90))
-    tape = fit.tape()
-    products = known_products(tape.field, everywhere)
-    assert products is not None
-    plain = alo(tape, everywhere, fit.weight_decay, form="gram")
-    known = change_of_logits(tape, everywhere, fit.weight_decay, products)
-    assert float((plain.change - known.change).abs().max()) < 1e-10 * float(plain.change.abs().max())
-    assert float((plain.own - known.own).abs().max()) < 1e-10 * float(plain.own.abs().max())
 
 
 def test_messages_made_once_serve_the_kernel_and_the_evaluation() -> None:
