@@ -2,17 +2,21 @@
 
     python benchmarks/bench_accuracy.py [--datasets cora ..] [--seeds 3] [--nodes 30] [--early] [--keep FOLDER]
     python benchmarks/bench_accuracy.py --networks gat gin sage --datasets digits --nodes 20
+    python benchmarks/bench_accuracy.py --ceiling
 
 Each of the nodes is left out by retraining in float64; the change of its own logit and of 1,000 test nodes' logits is
 compared with what each method foresees. --early judges networks after 200 epochs with dropout .5 with the damping that
 makes leave-one-out loss agree with cross-validated loss, which looks at no retraining; the truth there is Adam training
 with the same seed without the node. --networks judges GAT, GIN and GraphSAGE of PyTorch Geometric's layers, converged.
-Writes benchmarks/results/jackknife_accuracy[_early|_networks].json; data sets that are not run keep their numbers.
+--ceiling asks what any linearised method could reach: J (theta_-i - theta) with theta_-i from retraining itself.
+Writes benchmarks/results/jackknife_accuracy[_early|_networks|_ceiling].json; data sets that are not run keep their
+numbers.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
 import json
 import statistics
@@ -24,18 +28,21 @@ from typing import Any
 import record
 import torch
 
-from calirare.convergence import converge_module, fit_to_convergence
+from calirare.convergence import converge_module, fit_to_convergence, minimise
 from calirare.crossfit import cross_fitted_logits
 from calirare.datasets import load_dataset
 from calirare.graph import Graph
 from calirare.leave_one_out.agreement import choose_damping
-from calirare.leave_one_out.alo import own_kernel
+from calirare.leave_one_out.alo import own_kernel, primal_directions
 from calirare.leave_one_out.change import LooChange
-from calirare.leave_one_out.comparison import DEFAULT_METHODS, MODULE_METHODS, compare
-from calirare.leave_one_out.methods import LooSettings
+from calirare.leave_one_out.comparison import DEFAULT_METHODS, MODULE_METHODS, agreement_of, compare
+from calirare.leave_one_out.directions import change_along
+from calirare.leave_one_out.methods import LooSettings, field_at
+from calirare.leave_one_out.retrain import MAX_STEPS, TOLERANCE
 from calirare.models import PygSettings, fit_pyg
 from calirare.module_fit import ModuleFit
 from calirare.training import Fit, TrainingSettings, fit
+from calirare_ext import reference
 
 HIDDEN = {"gat": 8, "gin": 16, "sage": 16}  # as wide as the GCN
 
@@ -86,6 +93,40 @@ def network(name: str, kind: str, seed: int, n_nodes: int, keep: Path | None) ->
         "retrain_seconds": found.retrain_seconds,
         "methods": {row.method: {k: v for k, v in vars(row).items() if k != "method"} for row in found.rows},
     }
+
+
+def ceiling(name: str, seed: int, n_nodes: int) -> dict[str, Any]:
+    graph = load(name, seed)
+    assert graph.split is not None
+    settings = TrainingSettings(seed=seed, dropout=0.0)
+    trained, end = fit_to_convergence(graph, graph.split.train, settings, tolerance=1e-6, max_steps=1500)
+    chosen, tape = drawn(trained, seed, n_nodes), trained.tape()
+    there = field_at(trained, graph, graph.split.test)
+    retrained = torch.stack([without(trained, i) for i in chosen.tolist()]) - reference.flatten(tape.layers)
+    step = primal_directions(tape, trained.weight_decay)[0][chosen]
+    everywhere, own = (change_along(tape, field, retrained, "full") for field in (there, trained.field))
+    rows = {}
+    for title, directions, forward in (
+        ("linearised, retrained parameters", retrained, "linearised"),
+        ("linearised, alo's parameters", step, "linearised"),
+        ("full forward, alo's parameters", step, "full"),
+    ):
+        at_own = change_along(tape, trained.field, directions, forward)[chosen].diagonal(dim1=0, dim2=2)
+        here = agreement_of(at_own, own[chosen].diagonal(dim1=0, dim2=2))
+        away = agreement_of(change_along(tape, there, directions, forward), everywhere)
+        names = ("correlation", "slope", "relative_error", "elsewhere_correlation", "elsewhere_error")
+        rows[title] = dict(zip(names, (*here, away[0], away[2]), strict=True))
+    same = agreement_of(step, retrained)[0]
+    return {"seed": seed, "gradient_norm": end.gradient_norm, "correlation_of_parameters": same, "methods": rows}
+
+
+def without(trained: Fit, left_out: int) -> torch.Tensor:
+    """Returns the parameters [p] after retraining without one label."""
+    model, weights = copy.deepcopy(trained.model), trained.sample_weights.clone()
+    weights[left_out] = 0.0
+    fixed = (trained.field, trained.targets, weights, trained.weight_decay)
+    minimise(model, *fixed, tolerance=TOLERANCE, max_steps=MAX_STEPS, warm=True)
+    return reference.flatten([(weight.detach(), bias.detach()) for weight, bias in model.layers()])
 
 
 def drawn(trained: Fit | ModuleFit, seed: int, n_nodes: int) -> torch.Tensor:
@@ -154,10 +195,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--nodes", type=int, default=30)
     parser.add_argument("--early", action="store_true")
+    parser.add_argument("--ceiling", action="store_true")
     parser.add_argument("--networks", nargs="+", choices=HIDDEN, default=[])
     parser.add_argument("--keep", type=Path, help="folder for finished retrainings: a second run takes them up")
     arguments = parser.parse_args()
-    stem = "jackknife_accuracy" + ("_networks" if arguments.networks else "_early" if arguments.early else "")
+    asked = {"_networks": arguments.networks, "_early": arguments.early, "_ceiling": arguments.ceiling}
+    stem = "jackknife_accuracy" + next((suffix for suffix, wanted in asked.items() if wanted), "")
     path = record.RESULTS / f"{stem}.json"
     known = json.loads(path.read_text(encoding="utf-8"))["results"]["datasets"] if path.is_file() else {}
     results: dict[str, Any] = {"nodes": arguments.nodes, "early": arguments.early, "datasets": known}
@@ -166,8 +209,8 @@ def main() -> None:
         for seed in range(arguments.seeds):
             if kind is not None:
                 runs.append(network(name, kind, seed, arguments.nodes, arguments.keep))
-            elif arguments.early:
-                runs.append(early(name, seed, arguments.nodes))
+            elif arguments.early or arguments.ceiling:
+                runs.append((early if arguments.early else ceiling)(name, seed, arguments.nodes))
             else:
                 runs.append(converged(name, seed, arguments.nodes, arguments.keep))
             for method, row in runs[-1]["methods"].items():

@@ -64,7 +64,9 @@ def train(
     n_layers: Annotated[int | None, typer.Option(help="Layers. [default: 2]")] = None,
     dropout: Annotated[float | None, typer.Option(help="Of the hidden units. [default: 0.5]")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Of Adam. [default: 0.01]")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Penalty mu / 2 |theta|^2. [default: 0.0005]")] = None,
+    weight_decay: Annotated[
+        str | None, typer.Option(help="Penalty mu / 2 |theta|^2, or auto: by leave-one-out loss. [default: 0.0005]")
+    ] = None,
     loo: Annotated[
         str | None,
         typer.Option(help="alo, influence, newton, retrain, grouped or replicates: how labels are left out."),
@@ -106,7 +108,7 @@ def train(
         "n_layers": n_layers,
         "dropout": dropout,
         "learning_rate": learning_rate,
-        "weight_decay": weight_decay,
+        "weight_decay": _number_or_auto("weight-decay", weight_decay, float),
         "loo": loo,
         "convention": convention,
         "uncertainty": uncertainty,

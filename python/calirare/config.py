@@ -18,6 +18,7 @@ from calirare.leave_one_out.methods import CONVENTIONS, Convention, LooSettings
 from calirare.leave_one_out.methods import METHODS as LOO_METHODS
 from calirare.leave_one_out.methods import Method as LooMethod
 from calirare.training import TrainingSettings
+from calirare.weight_decay import WEIGHT_DECAYS
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
 METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")
@@ -39,6 +40,7 @@ DATA: dict[str, tuple[type, ...]] = {
     "download": (bool,),
 }
 MAX_SEED = 2**63
+MAY_BE_AUTO = ("epochs", "damping", "weight_decay", "uncertainty", "device")
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class Settings:
         n_layers: layers (2, paper section 4.2).
         dropout: of the hidden units (0.5, Kipf & Welling 2017).
         learning_rate: of Adam (0.01, Kipf & Welling 2017).
-        weight_decay: mu (5e-4, Kipf & Welling 2017).
+        weight_decay: mu (5e-4, Kipf & Welling 2017), or "auto": of 5e-4 and its doubles up to 8e-3 the one with the
+            lowest leave-one-out loss; five trainings.
         seed: of everything random.
         loo: how labels are left out (`leave_one_out.methods.LooSettings`): "alo", "influence", "newton", "retrain",
             "grouped" or "replicates".
@@ -80,7 +83,7 @@ class Settings:
     n_layers: int = 2
     dropout: float = 0.5
     learning_rate: float = 0.01
-    weight_decay: float = 5e-4
+    weight_decay: float | Literal["auto"] = 5e-4
     seed: int = 0
     loo: LooMethod = "alo"
     convention: Convention = "corrected"
@@ -114,6 +117,10 @@ class Settings:
             raise InputError(f"setting epochs must be auto or a whole number of at least 1, got {self.epochs!r}")
         if self.damping != "auto" and not (isinstance(self.damping, int | float) and self.damping > 0):
             raise InputError(f"setting damping must be auto or a positive number, got {self.damping!r}")
+        if isinstance(self.weight_decay, str) and self.weight_decay != "auto":
+            raise InputError(f"setting weight_decay must be auto or a positive number, got {self.weight_decay!r}")
+        if self.weight_decay == "auto" and self.method == "calirare":
+            raise InputError("setting weight_decay must be a number with method calirare, got 'auto'")
         if self.folds != 0 and self.folds < 2:
             raise InputError(f"setting folds must be 0 (no check) or at least 2, got {self.folds}")
         for name, value in (("coverage", self.coverage), ("eice_weight", self.eice_weight)):
@@ -128,12 +135,19 @@ class Settings:
         """Returns the settings of the leave-one-out."""
         return LooSettings(self.loo, self.convention, seed=self.seed)
 
-    def training(self, epochs: int) -> TrainingSettings:
-        """Returns the settings of one training with the given number of epochs."""
+    def training(self, epochs: int, weight_decay: float | None = None) -> TrainingSettings:
+        """Returns the settings of one training.
+
+        Args:
+            epochs: number of epochs.
+            weight_decay: mu; None: as set, where that is "auto" the smallest it chooses among.
+        """
+        if weight_decay is None:
+            weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else self.weight_decay
         return TrainingSettings(
             epochs=epochs,
             learning_rate=self.learning_rate,
-            weight_decay=self.weight_decay,
+            weight_decay=weight_decay,
             hidden=self.hidden,
             n_layers=self.n_layers,
             dropout=self.dropout,
@@ -163,7 +177,7 @@ class Settings:
             if name == "epochs":
                 wanted = int
             flag = isinstance(default, bool)
-            fits = isinstance(value, wanted) or (default == "auto" and value == "auto")
+            fits = isinstance(value, wanted) or (name in MAY_BE_AUTO and value == "auto")
             if isinstance(value, bool) != flag or not fits:
                 raise InputError(f"{where}: {name} must be like {default!r}, got {value!r}")
         return cls(**values)

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from calirare.calibration import TARGETS, AffineCalibrator, Calibrator, JackknifeCalibrator, Target, target_weights
 from calirare.config import Settings
@@ -28,6 +27,7 @@ from calirare.nn import GCN
 from calirare.scale.ranges import named
 from calirare.scale.stream import Streaming, streams
 from calirare.training import Fit, fit
+from calirare.weight_decay import WEIGHT_DECAYS, choose_weight_decay, loo_loss
 
 MAX_EPOCHS = 400
 CHECKPOINT_EVERY = 50
@@ -219,12 +219,25 @@ class _Job:
     def _train(self) -> Fit:
         if self.settings.method == "calirare":
             return self._train_calirare()
+        if self.settings.weight_decay != "auto":
+            return self._train_with(self.settings.weight_decay)
+        fits: dict[float, Fit] = {}
+
+        def loss(decay: float) -> float:
+            self.report("weight decay", len(fits), len(WEIGHT_DECAYS))
+            fits[decay] = self._train_with(decay)
+            return self._loo_loss(fits[decay])
+
+        chosen = choose_weight_decay(loss)
+        self.report("weight decay", len(fits), len(WEIGHT_DECAYS))
+        return fits[chosen]
+
+    def _train_with(self, weight_decay: float) -> Fit:
         if self.settings.epochs == "auto":
-            return self._train_with_chosen_epochs()
+            return self._train_with_chosen_epochs(weight_decay)
         epochs = self.settings.epochs
-        return fit(
-            self.graph, self.nodes, self.settings.training(epochs), progress=lambda e: self.report("train", e, epochs)
-        )
+        settings = self.settings.training(epochs, weight_decay)
+        return fit(self.graph, self.nodes, settings, progress=lambda e: self.report("train", e, epochs))
 
     def _train_calirare(self) -> Fit:
         from calirare.algorithm2 import EiceSettings, train_calirare
@@ -242,7 +255,7 @@ class _Job:
             progress=lambda e: self.report("train", e, epochs),
         )
 
-    def _train_with_chosen_epochs(self) -> Fit:
+    def _train_with_chosen_epochs(self, weight_decay: float) -> Fit:
         """Trains once and keeps the checkpoint with the smallest leave-one-out loss for the target population."""
         best: tuple[float, int] = (float("inf"), 0)
         state: dict[str, Tensor] = {}
@@ -260,7 +273,7 @@ class _Job:
         trained = fit(
             self.graph,
             self.nodes,
-            self.settings.training(MAX_EPOCHS),
+            self.settings.training(MAX_EPOCHS, weight_decay),
             every=CHECKPOINT_EVERY,
             at_checkpoint=look,
             progress=lambda e: self.report("train", e, MAX_EPOCHS),
@@ -287,9 +300,7 @@ class _Job:
     def _loo_loss(self, trained: Fit) -> float:
         tape = trained.tape()
         own = loo_own_logits(tape, own_kernel(tape), self._start_damping(trained))
-        targets = trained.targets[self.judges]
-        losses = F.cross_entropy(own[self.judges], targets, reduction="none")
-        return float((self._weights(targets) * losses).mean())
+        return loo_loss(own[self.judges], trained.targets[self.judges], self.settings.target)
 
     def _start_damping(self, trained: Fit) -> float:
         return trained.weight_decay if self.settings.damping == "auto" else float(self.settings.damping)
@@ -306,7 +317,7 @@ class _Job:
             held_out = cross_fitted_logits(
                 self.graph,
                 self.nodes,
-                self.settings.training(max(len(trained.losses), 1)),
+                self.settings.training(max(len(trained.losses), 1), trained.weight_decay),
                 n_folds=folds,
                 progress=lambda k: self.report("check", k, folds),
             )

@@ -45,6 +45,7 @@ def write_config(outcome: Outcome, data: dict[str, Any], path: Path) -> None:
     graph = outcome.graph
     values = {"label_rate": LABEL_RATE, "split": _split_kind(graph, data)} | data | outcome.settings.to_mapping()
     values |= {"minority": graph.class_names[1], "epochs": outcome.epochs, "device": graph.device.type}
+    values["weight_decay"] = outcome.fit.weight_decay
     path.write_text(yaml.safe_dump(values, sort_keys=True), encoding="utf-8")
 
 
@@ -154,7 +155,7 @@ class LoadedRun:
         targets = graph.y[self.labelled]
         weights = class_weights(targets, self.model.n_classes)[targets].to(self.model.weights[0])
         field = propagation(graph).field(self.labelled, self.model.n_layers)
-        return Fit(self.model, field, targets, weights, self.settings.weight_decay, ())
+        return Fit(self.model, field, targets, weights, self.settings.training(1).weight_decay, ())
 
 
 def load_run(folder: str | Path) -> LoadedRun:

@@ -35,6 +35,11 @@ def test_flags_are_true_or_false():
 def test_whole_numbers_may_stand_for_real_ones():
     assert Settings.from_mapping({"dropout": 0, "damping": 1}).dropout == 0
     assert Settings.from_mapping({"epochs": "auto", "damping": "auto"}) == Settings()
+    assert Settings.from_mapping({"weight_decay": "auto"}).weight_decay == "auto"
+    with pytest.raises(InputError, match="weight_decay must be auto or a positive number, got 'much'"):
+        Settings(weight_decay="much")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="weight_decay must be a number with method calirare"):
+        Settings(weight_decay="auto", method="calirare")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import calirare
 from calirare import Settings
@@ -16,7 +17,9 @@ from calirare.crossfit import cross_fitted_logits
 from calirare.errors import InputError
 from calirare.jackknife import jackknife
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
+from calirare.run import write_config
 from calirare.splits import Split
+from calirare.weight_decay import WEIGHT_DECAYS, loo_loss
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
@@ -55,6 +58,32 @@ def test_the_map_is_fitted_on_leave_one_out_logits_of_the_validation_nodes():
     assert got["bias"][1] == pytest.approx(fitted["bias"][1], rel=1e-3, abs=1e-4)
     in_sample = JackknifeCalibrator(target="balanced").fit(outcome.logits[graph.split.val], labels).state()["map"]
     assert abs(got["scale"] - in_sample["scale"]) > 0.01 * got["scale"], "in-sample logits give another map"
+
+
+def test_weight_decay_auto_is_the_one_with_the_lowest_leave_one_out_loss():
+    graph = rare_task()
+    labels = graph.y[graph.split.val]
+    losses = {}
+    for decay in WEIGHT_DECAYS:
+        outcome = calirare.train(graph, **QUICK, weight_decay=decay)
+        losses[decay] = loo_loss(outcome.jackknife.own_loo_logits[40:].double(), labels)
+    stages = []
+    report = lambda stage, done, total: stages.append((stage, done, total))  # noqa: E731
+    chosen = calirare.train(graph, **QUICK, weight_decay="auto", report=report)
+    best = min(losses, key=losses.get)
+    assert sorted(losses.values())[1] - losses[best] > 1e-5, "the case must tell them apart"
+    assert best != WEIGHT_DECAYS[0]
+    assert chosen.fit.weight_decay == best
+    assert_identical(chosen.logits, calirare.train(graph, **QUICK, weight_decay=best).logits)
+    assert [done for stage, done, total in stages if stage == "weight decay"] == [0, 1, 2, 3, 4, 5]
+
+
+def test_weight_decay_auto_stays_with_its_run(tmp_path):
+    graph = rare_task()
+    outcome = calirare.train(graph, **QUICK, weight_decay="auto")
+    write_config(outcome, {"dataset": "x", "seed": 0}, tmp_path / "config.yaml")
+    saved = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert saved["weight_decay"] == outcome.fit.weight_decay
 
 
 def test_sharpening_moves_no_decision_and_the_balanced_map_alone():

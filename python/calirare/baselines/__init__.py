@@ -3,7 +3,7 @@
 from calirare.baselines.cagcn import CaGCN
 from calirare.baselines.dropout_reading import dropout_probabilities
 from calirare.baselines.gats import GATS
-from calirare.baselines.losses import focal_loss, label_smoothing_loss, train_with_loss
+from calirare.baselines.losses import class_weighted_smoothing_loss, focal_loss, label_smoothing_loss, train_with_loss
 from calirare.baselines.mixup import train_mixup
 from calirare.baselines.official import OfficialSettings, official_probabilities
 
@@ -11,6 +11,7 @@ __all__ = [
     "GATS",
     "CaGCN",
     "OfficialSettings",
+    "class_weighted_smoothing_loss",
     "dropout_probabilities",
     "focal_loss",
     "label_smoothing_loss",

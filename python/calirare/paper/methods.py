@@ -13,6 +13,7 @@ from calirare.algorithm2 import train_calirare
 from calirare.baselines import (
     GATS,
     CaGCN,
+    class_weighted_smoothing_loss,
     dropout_probabilities,
     focal_loss,
     label_smoothing_loss,
@@ -25,7 +26,7 @@ from calirare.calibration import Target, make_calibrator
 from calirare.models import PygSettings, fit_pyg
 from calirare.models.pyg import Kind
 from calirare.paper.context import PAPER_TRAINING, Context
-from calirare.paper.ours import TRAINING, Recipe, calibrated
+from calirare.paper.ours import Recipe, calibrated, networks
 
 Outcome = tuple[Tensor, dict[str, float]]  # probabilities of the test nodes [n, k], further numbers
 Run = Callable[[Context], Outcome]
@@ -122,7 +123,7 @@ def _recipe(context: Context, *, recipe: Recipe) -> Outcome:
 
 def _uncalibrated_recipe(context: Context, *, n_networks: int) -> Outcome:
     """Our networks without any map: what the calibration adds, and the bound for recall and macro-F1."""
-    runs = [context.settings(TRAINING, network) for network in range(n_networks)]
+    runs = networks(context, Recipe(n_networks=n_networks))
     logits = torch.stack([context.logits("both", run, context.split.test).double() for run in runs])
     return torch.softmax(logits.mean(0), 1), {}
 
@@ -170,7 +171,10 @@ def _all_methods() -> list[Method]:
             row(f"gat{suffix}", f"GAT-CS{note}", run=partial(_pyg, kind="gat", nodes=nodes), published="gat" * known),
             row(f"gin{suffix}", f"GIN-CS{note}", run=partial(_pyg, kind="gin", nodes=nodes), published="gin" * known),
         ]
+    weighted = partial(_with_loss, nodes="train", loss=class_weighted_smoothing_loss)
+    title = "Label smoothing, class weights on the smoothed targets (control)"
     rows += [
+        Method("label_smoothing_weighted", title, train, "-", weighted, "label_smoothing"),
         Method("uncalibrated_all", "Uncalibrated GCN-CS, all labels", both, "-", partial(_plain, nodes="both")),
         Method("ours_uncalibrated_one", "Our network, no map", both, "-", partial(_uncalibrated_recipe, n_networks=1)),
         Method(

@@ -5,7 +5,7 @@ The default was chosen by `calirare paper search`, which looks at validation nod
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,10 +16,11 @@ from calirare.calibration.jackknife import FALLBACK_PRIOR, MIN_RARE
 from calirare.calibration.sharpness import sharpened
 from calirare.paper.context import Context
 from calirare.training import TrainingSettings
+from calirare.weight_decay import WEIGHT_DECAYS
 
-TRAINING = TrainingSettings(learning_rate=0.03, epochs=400, weight_decay=1e-3)
+TRAINING = TrainingSettings(learning_rate=0.03, epochs=400)
 N_NETWORKS = 3
-BALANCE = 0.85  # t of `target_weights`: at 1 the decision moves so far that macro-F1 suffers (docs/reproduction.md)
+BALANCE = 0.9  # t of `target_weights`: at 1 the decision moves so far that macro-F1 suffers (docs/reproduction.md)
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Recipe:
 
     Attributes:
         training: how each network is trained.
+        weight_decays: what its weight decay is chosen among, by the leave-one-out loss of the first network on the
+            validation nodes; none: that of `training`.
         n_networks: networks whose logits are averaged.
         target: see `calirare.calibration.target_weights`.
         with_bias: Platt map; otherwise a temperature.
@@ -36,6 +39,7 @@ class Recipe:
     """
 
     training: TrainingSettings = TRAINING
+    weight_decays: tuple[float, ...] = WEIGHT_DECAYS
     n_networks: int = N_NETWORKS
     target: Target = BALANCE
     with_bias: bool = True
@@ -53,7 +57,7 @@ def calibrated(context: Context, recipe: Recipe) -> tuple[Tensor, dict[str, floa
     Returns:
         Probabilities, and scale and bias.
     """
-    runs = [context.settings(recipe.training, network) for network in range(recipe.n_networks)]
+    runs = networks(context, recipe)
     held = torch.stack([_calibration_logits(context, recipe, run) for run in runs]).mean(0)[context.val_rows]
     labels = context.y[context.split.val]
     few = int(torch.bincount(labels, minlength=2).min()) < MIN_RARE
@@ -66,8 +70,17 @@ def calibrated(context: Context, recipe: Recipe) -> tuple[Tensor, dict[str, floa
         calibrator = sharpened(calibrator, held, labels)
     logits = torch.stack([context.logits("both", run, context.split.test).double() for run in runs]).mean(0)
     assert calibrator.bias is not None
-    numbers = {"scale": calibrator.scale, "bias": float(calibrator.bias[1])}
+    numbers = {"scale": calibrator.scale, "bias": float(calibrator.bias[1]), "weight_decay": runs[0].weight_decay}
     return calibrator.transform(logits), numbers
+
+
+def networks(context: Context, recipe: Recipe) -> list[TrainingSettings]:
+    """Returns the settings of each of the recipe's networks at a place; only validation labels choose between them."""
+    training = recipe.training
+    if recipe.weight_decays:
+        chosen = context.weight_decay(training, recipe.weight_decays)
+        training = replace(training, weight_decay=chosen)
+    return [context.settings(training, network) for network in range(recipe.n_networks)]
 
 
 def _calibration_logits(context: Context, recipe: Recipe, run: TrainingSettings) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 
 from calirare.baselines import (
     OfficialSettings,
+    class_weighted_smoothing_loss,
     dropout_probabilities,
     focal_loss,
     label_smoothing_loss,
@@ -32,6 +33,18 @@ QUICK = TrainingSettings(epochs=15, hidden=4)
 @pytest.fixture(scope="module")
 def graph() -> Graph:
     return synthetic_rare(300, seed=1, share=0.2, n_features=6)
+
+
+def test_class_weighted_smoothing_is_torchs() -> None:
+    logits, targets = torch.randn(9, 3, dtype=torch.float64), torch.arange(9) % 3
+    of_class = torch.tensor([0.2, 1.0, 3.0], dtype=torch.float64)
+    summed = torch.nn.functional.cross_entropy(logits, targets, weight=of_class, label_smoothing=0.2, reduction="sum")
+    value = class_weighted_smoothing_loss(logits, targets, of_class[targets], 0.2)
+    assert float(value) == pytest.approx(float(summed) / 9, rel=1e-12)
+    plain = class_weighted_smoothing_loss(logits, targets, of_class[targets], 0.0)
+    assert float(plain) == pytest.approx(
+        float(label_smoothing_loss(logits, targets, of_class[targets], 0.0)), rel=1e-12
+    )
 
 
 def test_label_smoothing_by_hand() -> None:

@@ -13,6 +13,7 @@ from calirare.paper import figure3 as figure3_module
 from calirare.paper import figures, search
 from calirare.paper.cells import write_cell
 from calirare.paper.figure3 import COVERAGES, WEIGHTS, GridPoint, figure3
+from calirare.paper.ours import Recipe
 from calirare.paper.protocol import Place
 from calirare.training import TrainingSettings
 
@@ -55,12 +56,14 @@ def test_figure_3_shows_the_means_of_the_grid(tmp_path: Path, monkeypatch: pytes
 def test_the_search_reads_no_test_label(small: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     import dataclasses
 
-    monkeypatch.setattr(search, "TRAININGS", {"quick": TrainingSettings(epochs=10, hidden=4)})
+    quick = TrainingSettings(epochs=10, hidden=4)
+    trainings = {"fixed": Recipe(quick, ()), search.CHOSEN: Recipe(quick, (5e-4, 5e-2))}
+    monkeypatch.setattr(search, "TRAININGS", trainings)
     monkeypatch.setattr(search, "BALANCES", (0.8,))
     assert small.split is not None
     assert small.y is not None
     found = search.search_place(Place("cora", 20, 0), small)
-    assert len(found) == (1 + 2 * len(search.SOURCES)) * len(search.NETWORKS)
+    assert len(found) == (1 + 2) * len(trainings) * len(search.NETWORKS) + 2  # and cross-fitting with one network
     assert all(len(values) == len(search.COLUMNS) for values in found.values())
     y = small.y.clone()
     y[small.split.test] = 1 - y[small.split.test]
@@ -80,3 +83,5 @@ def test_the_rule_of_the_search_keeps_macro_f1_and_recall() -> None:
     }
     assert search.chosen(data, "jackknife") == "a | 1 | jackknife, t = 0.8"
     assert search.chosen(data, "cross-fit") == "a | 1 | cross-fit, t = 0.8"
+    data["a | 1 | cross-fit, t = 0.8"][1] = 0.88
+    assert search.chosen(data, "cross-fit") is None

@@ -63,7 +63,9 @@ def test_uses_exactly_the_labels_it_declares(name: str, small: Graph, quick: Non
 def test_ensembles_average_logits_and_hold_out_by_leave_one_out(small: Graph, quick: None) -> None:
     context = Context(PLACE, small)
     p, numbers = ours.calibrated(context, ours.Recipe(n_networks=2))
-    runs = [context.settings(ours.TRAINING, i) for i in range(2)]
+    runs = ours.networks(context, ours.Recipe(n_networks=2))
+    assert [r.seed for r in runs] == [PLACE.seed, PLACE.seed + 1000]
+    assert numbers["weight_decay"] == runs[0].weight_decay == runs[1].weight_decay
     z = torch.stack([context.logits("both", r, context.split.test).double() for r in runs]).mean(0)
     margin = numbers["scale"] * (z[:, 1] - z[:, 0]) + numbers["bias"]
     assert float((p[:, 1] - torch.sigmoid(margin)).abs().max()) < 1e-9
