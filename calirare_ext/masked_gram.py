@@ -54,9 +54,10 @@ def masked_gram(a: Csr, products: Tensor, mask: Tensor, scaled: Tensor) -> Tenso
     check_float(op, "a", like)
     check_shape(op, "scaled", scaled, (None, None))
     r, h = scaled.shape
-    width = r if like.device.type != "cpu" else PANEL_BYTES // like.element_size()
+    width = PANEL_BYTES // like.element_size()
+    panels = (-(-r // width), a.n_cols, width) if like.device.type == "cpu" else (1, a.n_cols, r)
     for name, x, shape in (
-        ("products", products, (-(-r // max(width, 1)), a.n_cols, width)),
+        ("products", products, panels),
         ("mask", mask, (a.n_cols, h)),
         ("scaled", scaled, (r, h)),
     ):

@@ -1,7 +1,7 @@
 """Methods the paper compares with: losses, mixup, node-wise temperatures, the authors' own recipe."""
 
 from calirare.baselines.cagcn import CaGCN
-from calirare.baselines.dropout_reading import dropout_probabilities
+from calirare.baselines.dropout_reading import dropout_probabilities, dropout_probabilities_of_module
 from calirare.baselines.gats import GATS
 from calirare.baselines.losses import class_weighted_smoothing_loss, focal_loss, label_smoothing_loss, train_with_loss
 from calirare.baselines.mixup import train_mixup
@@ -13,6 +13,7 @@ __all__ = [
     "OfficialSettings",
     "class_weighted_smoothing_loss",
     "dropout_probabilities",
+    "dropout_probabilities_of_module",
     "focal_loss",
     "label_smoothing_loss",
     "official_probabilities",

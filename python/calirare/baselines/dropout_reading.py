@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from calirare.datasets.features import normalize_features
 from calirare.graph import Graph
+from calirare.module_fit import ModuleFit
 from calirare.nn import GCN
 from calirare_ext import Csr, gcn_norm, propagate
 
@@ -40,6 +41,26 @@ def dropout_probabilities(model: GCN, graph: Graph, seed: int) -> Tensor:
         hidden = propagate(a, product) + bias
     assert isinstance(hidden, Tensor)
     return torch.softmax(hidden, 1)
+
+
+@torch.no_grad()
+def dropout_probabilities_of_module(trained: ModuleFit, seed: int) -> Tensor:
+    """Returns every node's probabilities from one draw of a module's own dropout.
+
+    Args:
+        trained: the network; it is left in evaluation mode.
+        seed: of the draw.
+
+    Returns:
+        Probabilities [n, k].
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        trained.model.train()
+        try:
+            return torch.softmax(trained.model(*trained.inputs), 1)
+        finally:
+            trained.model.eval()
 
 
 def _dropped(x: Tensor, generator: torch.Generator) -> Tensor:

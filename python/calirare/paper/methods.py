@@ -15,6 +15,7 @@ from calirare.baselines import (
     CaGCN,
     class_weighted_smoothing_loss,
     dropout_probabilities,
+    dropout_probabilities_of_module,
     focal_loss,
     label_smoothing_loss,
     official_probabilities,
@@ -117,6 +118,13 @@ def _pyg(context: Context, *, kind: Kind, nodes: str) -> Outcome:
     return _softmax(fit_pyg(context.graph, _labels(context, nodes), settings).logits(), context)
 
 
+def _gat_with_dropout(context: Context) -> Outcome:
+    """The network of "gat", read with dropout on."""
+    settings = PygSettings("gat", seed=context.place.seed)
+    p = dropout_probabilities_of_module(fit_pyg(context.graph, context.split.train, settings), settings.seed)
+    return p[context.split.test].double(), {}
+
+
 def _recipe(context: Context, *, recipe: Recipe) -> Outcome:
     return calibrated(context, recipe)
 
@@ -174,6 +182,7 @@ def _all_methods() -> list[Method]:
     weighted = partial(_with_loss, nodes="train", loss=class_weighted_smoothing_loss)
     title = "Label smoothing, class weights on the smoothed targets (control)"
     rows += [
+        Method("gat_dropout", "GAT-CS, read with dropout on (control)", train, "-", _gat_with_dropout, "gat"),
         Method("label_smoothing_weighted", title, train, "-", weighted, "label_smoothing"),
         Method("uncalibrated_all", "Uncalibrated GCN-CS, all labels", both, "-", partial(_plain, nodes="both")),
         Method("ours_uncalibrated_one", "Our network, no map", both, "-", partial(_uncalibrated_recipe, n_networks=1)),

@@ -12,6 +12,7 @@ from calirare.baselines import (
     OfficialSettings,
     class_weighted_smoothing_loss,
     dropout_probabilities,
+    dropout_probabilities_of_module,
     focal_loss,
     label_smoothing_loss,
     official_probabilities,
@@ -21,6 +22,7 @@ from calirare.baselines import (
 from calirare.baselines.mixup import mixed_logits
 from calirare.datasets import normalize_features, synthetic_rare
 from calirare.graph import Graph
+from calirare.models import PygSettings, fit_pyg
 from calirare.nn import GCN
 from calirare.propagation import propagation
 from calirare.training import TrainingSettings, cross_entropy, fit
@@ -159,3 +161,15 @@ def test_what_dropout_leaves_is_scaled_up(graph: Graph) -> None:
     draws = torch.stack([torch.log(dropout_probabilities(model, graph, seed)).diff(dim=1) for seed in range(400)])
     assert float((draws.mean(0) - plain).abs().mean() / plain.abs().mean()) < 0.1
     assert float((draws[0] - plain).abs().mean() / plain.abs().mean()) > 0.2
+
+
+def test_a_module_read_with_dropout_is_a_draw_and_stays_what_it_is(graph: Graph) -> None:
+    trained = fit_pyg(graph, torch.arange(200), PygSettings("gat", epochs=5, hidden=4, heads=2))
+    plain = trained.logits()
+    state = torch.get_rng_state()
+    one, again, other = (dropout_probabilities_of_module(trained, seed) for seed in (1, 1, 2))
+    assert torch.equal(one, again)
+    assert float((one - other).abs().max()) > 1e-3
+    assert not trained.model.training
+    assert torch.equal(trained.logits(), plain)
+    assert torch.equal(torch.get_rng_state(), state)
