@@ -77,6 +77,7 @@ def bars(tables: dict[str, Table], groups: Any) -> list[dict[str, Any]]:
     crossed = population["crossfit_temperature"]
     off = sum(bool(row["off"]) for row in tables["off"].data)
     recall, f1 = (ours[m] - bare[m] for m in ("recall", "macro_f1"))
+    plain_recall, plain_f1 = (ours[m] - equal["uncalibrated_all"][m] for m in ("recall", "macro_f1"))
     once = load("paper_time")["results"]["wall_s"]
     return [
         {
@@ -91,7 +92,8 @@ def bars(tables: dict[str, Table], groups: Any) -> list[dict[str, Any]]:
         },
         {
             "bar": "recall and macro-F1 at most .01 below the same networks without a map",
-            "measured": f"recall {recall:+.4f}, macro-F1 {f1:+.4f}",
+            "measured": f"recall {recall:+.4f}, macro-F1 {f1:+.4f}; against the uncalibrated GCN-CS on the same labels "
+            f"{plain_recall:+.4f}, {plain_f1:+.4f}",
             "met": recall >= -0.01 and f1 >= -0.01,
         },
         {
