@@ -8,7 +8,7 @@ Each of the nodes is left out by retraining in float64; the change of its own lo
 compared with what each method foresees. --early judges networks after 200 epochs with dropout .5 with the damping that
 makes leave-one-out loss agree with cross-validated loss, which looks at no retraining; the truth there is Adam training
 with the same seed without the node. --networks judges GAT, GIN and GraphSAGE of PyTorch Geometric's layers, converged.
---ceiling asks what any linearised method could reach: J (theta_-i - theta) with theta_-i from retraining itself.
+--ceiling asks what linearised logits lose by themselves: J (theta_-i - theta) with theta_-i from retraining itself.
 Writes benchmarks/results/jackknife_accuracy[_early|_networks|_ceiling].json; data sets that are not run keep their
 numbers.
 """
