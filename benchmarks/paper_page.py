@@ -28,6 +28,7 @@ from calirare.paper.published import LABEL_RATES
 from calirare.paper.render import Table
 from calirare.paper.statistics import by_key
 from calirare.paper.table3 import TABLE3_METHODS, table3_table
+from calirare.weight_decay import WEIGHT_DECAYS
 
 PAGE = record.ROOT / "docs" / "reproduction.md"
 OURS = ("ours", "ours_one", "ours_unsharpened")
@@ -46,9 +47,10 @@ def collect(run: Path) -> dict[str, Any]:
         "rivals": table2.bars_table(groups),
         "population": table2.population_table(groups),
         "coverage": table2.coverage_table(groups),
-        "table2": table2.paper_table({k: v for k, v in published.items() if k[2] not in ("gat", "gin")}, {}),
+        "table2": table2.paper_table({k: v for k, v in published.items() if k[2] in table2.TABLE2_METHODS}, {}),
         "off": table2.reproduced_table({k: v for k, v in groups.items() if METHODS[k[2]].published}),
         "table3": table3_table(networks, {}),
+        "decays": decays_table(groups),
         "bag": table2.means_table(by_key(read_cells(run, places(("facebook_bag",), LABEL_RATES, N_SEEDS), METHODS))),
     }
     found: dict[str, Any] = {
@@ -62,6 +64,16 @@ def collect(run: Path) -> dict[str, Any]:
         if path.is_file():
             found[name] = json.loads(path.read_text(encoding="utf-8"))
     return found
+
+
+def decays_table(groups: Any) -> Table:
+    """Returns how often the default took each weight decay, a row per data set."""
+    rows = []
+    for dataset in DATASETS:
+        cells = [cell for key, seeds in groups.items() if key[::2] == (dataset, "ours") for cell in seeds.values()]
+        taken = [cell["numbers"]["weight_decay"] for cell in cells]
+        rows.append([dataset, *[str(taken.count(decay)) for decay in WEIGHT_DECAYS]])
+    return Table("Weight decays", ["data set", *[f"{decay:g}" for decay in WEIGHT_DECAYS]], rows, [], [])
 
 
 def bars(tables: dict[str, Table], groups: Any) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare.calibration import Target, target_weights
+from calirare.errors import InputError
 
 # Kipf & Welling's (2017) 5e-4 and its doubles: dense features with few labels want more of it.
 WEIGHT_DECAYS = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
@@ -43,12 +44,16 @@ def choose_weight_decay(loss: Callable[[float], float], candidates: Sequence[flo
         One of the candidates.
 
     Raises:
-        ValueError: there is no candidate, or no loss is finite.
+        ValueError: there is no candidate.
+        InputError: no loss is finite.
     """
     if not candidates:
         raise ValueError("choose_weight_decay: candidates must name at least one weight decay, got none")
     losses = {decay: loss(decay) for decay in candidates}
     finite = {decay: value for decay, value in losses.items() if math.isfinite(value)}
     if not finite:
-        raise ValueError(f"choose_weight_decay: no leave-one-out loss is finite, got {losses}")
+        raise InputError(
+            f"weight decay auto: no leave-one-out loss is finite, got {losses}: lower the learning rate or scale the "
+            "features"
+        )
     return min(finite, key=lambda decay: finite[decay])
