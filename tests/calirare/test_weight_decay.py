@@ -30,7 +30,7 @@ def test_the_lowest_leave_one_out_loss_wins_and_ties_go_to_the_first() -> None:
 
 def test_a_loss_that_is_no_number_is_never_chosen() -> None:
     assert choose_weight_decay(lambda decay: float("nan") if decay == 0.1 else 7.0, (0.1, 0.2)) == 0.2
-    with pytest.raises(InputError, match="no leave-one-out loss is finite.* lower the learning rate"):
+    with pytest.raises(InputError, match=r"no leave-one-out loss is finite.* lower the learning rate"):
         choose_weight_decay(lambda decay: float("inf"), (0.1,))
     with pytest.raises(ValueError, match="candidates must name at least one weight decay"):
         choose_weight_decay(lambda decay: 0.0, ())
