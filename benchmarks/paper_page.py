@@ -23,6 +23,7 @@ from readme_tables import between, load
 from calirare.paper import table2
 from calirare.paper.cells import read_cells, run_cells
 from calirare.paper.methods import METHODS
+from calirare.paper.other_bins import other_bins_table
 from calirare.paper.protocol import DATASETS, N_SEEDS, places
 from calirare.paper.published import LABEL_RATES
 from calirare.paper.render import Table
@@ -49,6 +50,7 @@ def collect(run: Path) -> dict[str, Any]:
         "coverage": table2.coverage_table(groups),
         "table2": table2.paper_table({k: v for k, v in published.items() if k[2] in table2.TABLE2_METHODS}, {}),
         "off": table2.reproduced_table({k: v for k, v in groups.items() if METHODS[k[2]].published}),
+        "other_bins": other_bins_table(run, places(DATASETS, LABEL_RATES, N_SEEDS)),
         "table3": table3_table(networks, {}),
         "decays": decays_table(groups),
         "bag": table2.means_table(by_key(read_cells(run, places(("facebook_bag",), LABEL_RATES, N_SEEDS), METHODS))),

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import torch
 from torch import Tensor
 
 FLOATS = (torch.float32, torch.float64)
 
 
-def dtype_name(dtype: torch.dtype) -> str:
-    """Returns the dtype's name without its module, for messages."""
+def dtype_name(dtype: torch.dtype | torch.layout) -> str:
+    """Returns the name of a dtype or a layout without its module, for messages."""
     return str(dtype).removeprefix("torch.")
 
 
 def check_float(op: str, name: str, x: Tensor) -> None:
-    """Raises TypeError unless x is a float32 or float64 tensor."""
+    """Raises TypeError unless x is a float32 or float64 tensor, ValueError if it is sparse."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{op}: {name} must be a tensor, got {type(x).__name__}")
     if x.dtype not in FLOATS:
         raise TypeError(f"{op}: {name} must be float32 or float64, got {dtype_name(x.dtype)}")
+    if x.layout != torch.strided:
+        raise ValueError(f"{op}: {name} must be dense, got {dtype_name(x.layout)}: call to_dense()")
 
 
 def check_like(op: str, name: str, x: Tensor, like: Tensor, like_name: str) -> None:
@@ -36,6 +40,12 @@ def check_shape(op: str, name: str, x: Tensor, shape: tuple[int | None, ...]) ->
     if not fits:
         wanted = "[" + ", ".join("any" if size is None else str(size) for size in shape) + "]"
         raise ValueError(f"{op}: {name} must have shape {wanted}, got {list(x.shape)}")
+
+
+def check_whole(op: str, name: str, value: int) -> None:
+    """Raises TypeError unless value is a whole number, whatever type holds it."""
+    if not isinstance(value, Integral):
+        raise TypeError(f"{op}: {name} must be a whole number, got {value!r}")
 
 
 def check_range(op: str, name: str, value: float, low: float, high: float, *, closed: bool = True) -> None:

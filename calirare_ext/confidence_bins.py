@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calirare_ext._backend import _C
-from calirare_ext._checks import check_float, check_range, check_shape
+from calirare_ext._checks import check_float, check_range, check_shape, check_whole
 
 
 def confidence_bins(
@@ -43,6 +43,7 @@ def confidence_bins(
     if probabilities.device.type != "cpu" or probabilities.shape[1] == 0:
         where = f"{list(probabilities.shape)} on {probabilities.device}"
         raise ValueError(f"{op}: probabilities must be on the CPU with at least one column, got {where}")
+    check_whole(op, "n_bins", n_bins)
     check_range(op, "n_bins", n_bins, 1, 2**31)
     for name, x, dtype in (("labels", labels, torch.int64), ("weights", weights, torch.float64)):
         if x is None:

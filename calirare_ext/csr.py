@@ -67,6 +67,11 @@ class Csr:
         if not 0 <= self.n_cols <= MAX_COLUMNS:
             raise ValueError(f"Csr: n_cols must be in [0, {MAX_COLUMNS}], got {self.n_cols}")
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out, in copies and files, what was computed from the matrix; a given row order stays."""
+        given = {key: self._cache[key] for key in ("row_order",) if key in self._cache}
+        return {**self.__dict__, "_cache": given}
+
     @classmethod
     def from_coo(
         cls, rows: Tensor, cols: Tensor, values: Tensor | None, shape: tuple[int, int], *, sum_duplicates: bool = False
@@ -115,7 +120,22 @@ class Csr:
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> Csr:
-        """Returns the non-zero entries of `dense` [n_rows, n_cols]."""
+        """Returns the non-zero entries of `dense` [n_rows, n_cols].
+
+        Args:
+            dense: float32 or float64, strided.
+
+        Returns:
+            The matrix.
+
+        Raises:
+            ValueError: `dense` is sparse or no matrix.
+        """
+        if dense.dim() != 2 or dense.layout != torch.strided:
+            layout = str(dense.layout).removeprefix("torch.")
+            raise ValueError(
+                f"Csr: dense must be a strided matrix [n_rows, n_cols], got {layout} of shape {tuple(dense.shape)}"
+            )
         rows, cols = dense.nonzero(as_tuple=True)
         return cls.from_coo(rows, cols, dense[rows, cols], (dense.shape[0], dense.shape[1]))
 

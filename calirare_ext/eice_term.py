@@ -42,7 +42,7 @@ def eice_term(
         change: how their logit differences move in each leave-one-out model, [n, k - 1, m].
         own_logits: of the labelled nodes, [m, k], m >= 1, differentiable.
         own_change: how each labelled node's differences move without itself, [m, k - 1].
-        targets: classes of the labelled nodes, int64 [m].
+        targets: classes of the labelled nodes, int64 [m], in [0, k).
         coverage: in (0, 1).
         paths: what carries the gradient.
 
@@ -51,7 +51,7 @@ def eice_term(
 
     Raises:
         TypeError: a dtype is wrong.
-        ValueError: a shape, a device, a path or the coverage does not fit.
+        ValueError: a shape, a device, a target, a path or the coverage does not fit.
 
     Precision: as `jackknife_interval`; sums in the dtype of the logits, in a fixed order.
     Cost: O(n m k) time and memory for the scores; the gradient touches four of them a node.
@@ -68,6 +68,9 @@ def eice_term(
         raise TypeError(f"{op}: targets must be int64, got {dtype_name(targets.dtype)}")
     if m == 0:
         raise ValueError(f"{op}: targets must have at least one label, got none")
+    wrong = (targets < 0) | (targets >= k)
+    if not targets.is_cuda and bool(wrong.any()):  # a GPU is not waited for; its gather refuses by itself
+        raise ValueError(f"{op}: targets must be in [0, {k}), got {int(targets[wrong][0])}")
     for name, x, shape in (
         ("change", change, (n, k - 1, m)),
         ("own_logits", own_logits, (m, k)),

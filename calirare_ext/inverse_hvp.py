@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from calirare_ext._backend import _C
-from calirare_ext._checks import check_float, check_like, check_range, check_shape
+from calirare_ext._checks import check_float, check_like, check_range, check_shape, check_whole
 from calirare_ext.tape import GcnTape
 
 CURVATURES = ("exact", "ggn")
@@ -125,9 +125,10 @@ def solve_inverse_hvp(
     op = "solve_inverse_hvp"
     _check(tape, rhs, op, "rhs", curvature)
     every = _check_solver(op, rhs, tolerance, max_iterations, check_every)
+    prepared = None if precondition is None else _checked("precondition", precondition)
     return SolverResult(
         *_C.solve_inverse_hvp(
-            tape.compiled(), rhs.contiguous(), curvature, damping, tolerance, max_iterations, every, precondition
+            tape.compiled(), rhs.contiguous(), curvature, damping, tolerance, max_iterations, every, prepared
         )
     )
 
@@ -161,7 +162,22 @@ def block_cg(
     check_float("block_cg", "rhs", rhs)
     check_shape("block_cg", "rhs", rhs, (None, None))
     every = _check_solver("block_cg", rhs, tolerance, max_iterations, check_every)
-    return SolverResult(*_C.block_cg(product, rhs.contiguous(), tolerance, max_iterations, every, precondition))
+    prepared = None if precondition is None else _checked("precondition", precondition)
+    return SolverResult(
+        *_C.block_cg(_checked("product", product), rhs.contiguous(), tolerance, max_iterations, every, prepared)
+    )
+
+
+def _checked(name: str, function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    """Returns the function with a check that it returns a tensor; the compiled solver checks which."""
+
+    def checked(v: Tensor) -> Tensor:
+        out = function(v)
+        if not isinstance(out, Tensor):
+            raise TypeError(f"block_cg: {name} must return a tensor, got {type(out).__name__}")
+        return out
+
+    return checked
 
 
 def _check(tape: GcnTape, vectors: Tensor, op: str, name: str, curvature: str) -> None:
@@ -173,10 +189,12 @@ def _check(tape: GcnTape, vectors: Tensor, op: str, name: str, curvature: str) -
 
 def _check_solver(op: str, rhs: Tensor, tolerance: float, max_iterations: int, check_every: int | None) -> int:
     check_range(op, "tolerance", tolerance, 0.0, 1.0, closed=False)
+    check_whole(op, "max_iterations", max_iterations)
     if max_iterations < 1:
         raise ValueError(f"{op}: max_iterations must be at least 1, got {max_iterations}")
     if check_every is None:
         return 8 if rhs.is_cuda else 1
+    check_whole(op, "check_every", check_every)
     if check_every < 0:
         raise ValueError(f"{op}: check_every must be at least 0, got {check_every}")
     return check_every

@@ -51,8 +51,9 @@ def message_interval(
     Cost: nnz m multiply-adds; O(m) scratch per thread.
     """
     op = "message_interval"
+    check_like(op, "messages", messages, a.values, "a")
+    check_shape(op, "messages", messages, (a.n_cols, None))
     for name, x, shape in (
-        ("messages", messages, (a.n_cols, None)),
         ("logits", logits, (a.n_rows,)),
         ("shift", shift, (messages.shape[1],)),
         ("residuals", residuals, (messages.shape[1],)),

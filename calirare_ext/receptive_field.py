@@ -30,6 +30,10 @@ class ReceptiveField:
     blocks: tuple[Csr, ...]
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out, in copies and files, what was computed from the field."""
+        return {**self.__dict__, "_cache": {}}
+
     @property
     def n_layers(self) -> int:
         """Number of layers."""

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -93,6 +94,10 @@ class GcnTape:
     logits: Tensor
     probabilities: Tensor
     _cache: dict[str, _C.GcnTape] = dataclasses.field(default_factory=dict, init=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves the compiled face out of copies and files."""
+        return {**self.__dict__, "_cache": {}}
 
     @property
     def n_parameters(self) -> int:

@@ -53,8 +53,9 @@ inline void check_same(const at::Tensor& x, const at::Tensor& like, const char* 
   TORCH_CHECK_VALUE(x.device() == like.device(), op, ": ", name, " must be on ", like.device(), ", got ", x.device());
 }
 
+// The strides of an empty tensor are no one's business: contiguous() leaves them as they are.
 inline void check_rows(const at::Tensor& x, const char* op, const char* name) {
-  TORCH_CHECK_VALUE(x.dim() == 2 && (x.size(1) <= 1 || x.stride(1) == 1), op, ": ", name,
+  TORCH_CHECK_VALUE(x.dim() == 2 && (x.size(1) <= 1 || x.stride(1) == 1 || x.numel() == 0), op, ": ", name,
                     " must be a matrix with contiguous rows");
 }
 

@@ -182,6 +182,10 @@ template <typename Inputs>
 void messages(const Inputs& inputs, const at::Tensor& z, const LooDirections& directions,
               const DirectionFactors* factors, at::Tensor& out) {
   const at::NoGradGuard no_grad;
+  if (directions.second.numel() == 0) {  // no direction or no unit: nothing moves
+    out.zero_();
+    return;
+  }
   const bool mixed = directions.mix.defined();
   const int64_t r = n_rows(inputs), s = directions.second.size(1);
   at::Tensor scratch;

@@ -1,5 +1,7 @@
 """Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs."""
 
+from calirare import startup  # noqa: F401  # isort: skip  (first: what follows takes seconds)
+
 from calirare import calibration, datasets, metrics, plots
 from calirare.config import Settings
 from calirare.datasets import load_dataset

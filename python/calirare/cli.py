@@ -5,6 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -13,9 +16,17 @@ import typer
 from calirare.errors import InputError
 from calirare.multilabel.cli import app as multilabel_app
 from calirare.paper.cli import app as paper_app
+from calirare.startup import handle
 
 DEBUG = "--debug"
 INTERRUPTED = 130  # a shell's code for Ctrl-C
+MODULES = {
+    "eice": "calirare.commands.saved",
+    "predict": "calirare.commands.saved",
+    "loo-check": "calirare.commands.loo_check",
+    "multilabel": "calirare.multilabel.runs",
+    "paper": "calirare.paper.cells",
+}  # what a command imports, where it is not calirare.commands.<command>
 
 app = typer.Typer(
     add_completion=False,
@@ -30,6 +41,24 @@ app.add_typer(paper_app, name="paper")
 
 Run = Annotated[Path, typer.Option("--run", help="Folder written by `calirare train`.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Root = Annotated[str | None, typer.Option(help="Folder to look for named data sets in.")]
+Minority = Annotated[str | None, typer.Option(help="Name or number of the rare class.")]
+LabelRate = Annotated[
+    int | None,
+    typer.Option(help="Training labels per class. [default: 20 in a random split, a stored one stays as it is]"),
+]
+SplitKind = Annotated[str | None, typer.Option(help="public or random. [default: public where there is one]")]
+Scale = Annotated[
+    str | None,
+    typer.Option(help="Of the features: standardize (each column), row (sums to 1), none. [default: as stored]"),
+]
+Features = Annotated[str | None, typer.Option(help="Node table that belongs to an edge table.")]
+Label = Annotated[str | None, typer.Option(help="Column of the labels in the node table.")]
+Weight = Annotated[str | None, typer.Option(help="Column of the weights in the edge table.")]
+Duplicates = Annotated[str | None, typer.Option(help="Repeated edges: error, drop or sum. [default: error]")]
+SelfLoops = Annotated[str | None, typer.Option(help="Self loops: error, drop or keep. [default: error]")]
+Symmetrize = Annotated[bool, typer.Option("--symmetrize", help="Add the missing direction of every edge.")]
+Download = Annotated[bool, typer.Option("--download", help="Fetch a named data set that is not there.")]
 
 
 @app.command()
@@ -38,17 +67,18 @@ def train(
         str | None,
         typer.Option(help="Name (see `calirare datasets`), .npz file, or edge table (CSV, Parquet). [default: digits]"),
     ] = None,
-    root: Annotated[str | None, typer.Option(help="Folder to look for named data sets in.")] = None,
-    minority: Annotated[str | None, typer.Option(help="Name or number of the rare class.")] = None,
-    label_rate: Annotated[int | None, typer.Option(help="Training labels per class. [default: 20]")] = None,
-    split: Annotated[str | None, typer.Option(help="public or random. [default: public where there is one]")] = None,
-    features: Annotated[str | None, typer.Option(help="Node table that belongs to an edge table.")] = None,
-    label: Annotated[str | None, typer.Option(help="Column of the labels in the node table.")] = None,
-    weight: Annotated[str | None, typer.Option(help="Column of the weights in the edge table.")] = None,
-    duplicates: Annotated[str | None, typer.Option(help="Repeated edges: error, drop or sum. [default: error]")] = None,
-    self_loops: Annotated[str | None, typer.Option(help="Self loops: error, drop or keep. [default: error]")] = None,
-    symmetrize: Annotated[bool, typer.Option("--symmetrize", help="Add the missing direction of every edge.")] = False,
-    download: Annotated[bool, typer.Option("--download", help="Fetch a named data set that is not there.")] = False,
+    root: Root = None,
+    minority: Minority = None,
+    label_rate: LabelRate = None,
+    split: SplitKind = None,
+    features: Features = None,
+    scale: Scale = None,
+    label: Label = None,
+    weight: Weight = None,
+    duplicates: Duplicates = None,
+    self_loops: SelfLoops = None,
+    symmetrize: Symmetrize = False,
+    download: Download = False,
     method: Annotated[
         str | None, typer.Option(help="jackknife, calirare, ts or uncalibrated. [default: jackknife]")
     ] = None,
@@ -96,9 +126,7 @@ def train(
     from calirare.commands.train import run_train
     from calirare.config import DATA, Settings, check_data, read_yaml
 
-    given = {
-        name: value for name, value in locals().items() if name in DATA and value is not None and value is not False
-    }
+    given = _given(locals(), DATA)
     tuned: dict[str, Any] = {
         "method": method,
         "target": target,
@@ -143,21 +171,57 @@ def eice(
 @app.command()
 def predict(
     run: Run,
-    graph: Annotated[Path, typer.Option(help="Graph to score, .npz.")],
+    graph: Annotated[str, typer.Option(help="Graph to score: all that `calirare train --dataset` takes.")],
+    root: Root = None,
+    features: Features = None,
+    scale: Scale = None,
+    label: Label = None,
+    weight: Weight = None,
+    duplicates: Duplicates = None,
+    self_loops: SelfLoops = None,
+    symmetrize: Symmetrize = False,
+    download: Download = False,
     out: Annotated[Path | None, typer.Option(help="CSV to write. [default: in the run's folder]")] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Score a graph with a saved run."""
     from calirare.commands.saved import run_predict
+    from calirare.config import DATA
 
-    run_predict(run, graph, out, overwrite=overwrite)
+    run_predict(run, {"dataset": graph} | _given(locals(), DATA), out, overwrite=overwrite)
+
+
+@app.command("loo-check")
+def loo_check(
+    run: Run,
+    nodes: Annotated[int, typer.Option(help="Labels to retrain without, drawn at random.")] = 30,
+    jobs: Annotated[int, typer.Option(help="Processes.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    resume: Annotated[Path | None, typer.Option(help="Folder that keeps finished retrainings.")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Hold every leave-one-out method of a saved run beside true retraining."""
+    from calirare.commands.loo_check import run_loo_check
+
+    run_loo_check(run, nodes, jobs=jobs, seed=seed, resume=resume, overwrite=overwrite)
 
 
 @app.command()
 def profile(
     run: Annotated[Path | None, typer.Option("--run", help="Folder of a run to train again.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Data set to train on, as in `calirare train`.")] = None,
-    root: Annotated[str | None, typer.Option(help="Folder to look for named data sets in.")] = None,
+    root: Root = None,
+    minority: Minority = None,
+    label_rate: LabelRate = None,
+    split: SplitKind = None,
+    features: Features = None,
+    scale: Scale = None,
+    label: Label = None,
+    weight: Weight = None,
+    duplicates: Duplicates = None,
+    self_loops: SelfLoops = None,
+    symmetrize: Symmetrize = False,
+    download: Download = False,
     epochs: Annotated[int | None, typer.Option(help="Gradient steps, with --dataset. [default: 50]")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu or cuda, with --dataset. [default: auto]")] = None,
     out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("profile"),
@@ -165,11 +229,14 @@ def profile(
 ) -> None:
     """Train under a profiler: Chrome trace, table of time, bytes and share of peak, timeline picture."""
     from calirare.commands.profile import run_profile
-    from calirare.config import Settings
+    from calirare.config import DATA, Settings
 
-    if run is not None and (epochs is not None or device is not None):
-        raise InputError("profile: --epochs and --device belong to --dataset, a run is trained as it was")
-    data = None if dataset is None else {"dataset": dataset, "root": root}
+    given = _given(locals(), DATA)
+    foreign = sorted({*given, *(["epochs"] if epochs is not None else []), *(["device"] if device is not None else [])})
+    if run is not None and dataset is None and foreign:
+        words = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
+        raise InputError(f"profile: {words} must be left out with --run, which trains a run as it was")
+    data = None if dataset is None else {"root": None, **given}
     settings = Settings(epochs=50 if epochs is None else epochs, device=device or "auto")
     run_profile(run, data, None if data is None else settings, out, overwrite=overwrite)
 
@@ -204,13 +271,19 @@ def metrics(
     minority: Annotated[str, typer.Option(help="The rare class, as it stands in the label column.")] = "1",
     bins: Annotated[int, typer.Option(help="Bins of ECE and of the pictures.")] = 15,
     out: Annotated[Path | None, typer.Option(help="Folder for metrics.json and the pictures.")] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Measure and draw the calibration of a table of predictions."""
     from calirare.commands.metrics import run_metrics
     from calirare.metrics.table import TableColumns
 
     columns = TableColumns(tuple(y or ["y"]), tuple(p or ["p"]), tuple(before or []), weights, where, minority)
-    run_metrics(table, columns, out, bins)
+    run_metrics(table, columns, out, bins, overwrite=overwrite)
+
+
+def _given(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Returns those of a command's options that were given, by name."""
+    return {name: values[name] for name in names if values.get(name) is not None and values[name] is not False}
 
 
 def _number_or_auto(name: str, text: str | None, kind: type[int] | type[float]) -> int | float | str | None:
@@ -230,8 +303,9 @@ def main() -> None:
     """Runs the command line; the entry point of the `calirare` script."""
     debug = DEBUG in sys.argv[1:]
     arguments = [argument for argument in sys.argv[1:] if argument != DEBUG]
-    signal.signal(signal.SIGTERM, _stop)
     try:
+        _preload(arguments)
+        handle({"SIGINT": signal.default_int_handler, "SIGTERM": _stop, "SIGHUP": _stop})
         code = app(args=arguments or ["--help"], prog_name="calirare", standalone_mode=False)
     except (InputError, _UsageError) as error:
         code = 2
@@ -251,6 +325,15 @@ def main() -> None:
     if code == INTERRUPTED:
         print("calirare: interrupted", file=sys.stderr)
     sys.exit(code)
+
+
+def _preload(arguments: list[str]) -> None:
+    """Imports what a command needs, while a Ctrl-C may still end the process on the spot."""
+    command = next(iter(arguments), "")
+    module = MODULES.get(command, f"calirare.commands.{command}")
+    if "--help" not in arguments and (command.isalpha() or command in MODULES):
+        with suppress(ModuleNotFoundError):
+            import_module(module)
 
 
 def _sentence(error: Exception) -> str:

@@ -34,12 +34,15 @@ DATA: dict[str, tuple[type, ...]] = {
     "features": (str,),
     "label": (str,),
     "weight": (str,),
+    "scale": (str,),
     "duplicates": (str,),
     "self_loops": (str,),
     "symmetrize": (bool,),
     "download": (bool,),
 }
 MAX_SEED = 2**63
+# YAML 1.1 takes 5e-4 for text, because it has no point or no sign in its exponent.
+SCIENTIFIC = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 MAY_BE_AUTO = ("epochs", "damping", "weight_decay", "uncertainty", "device")
 
 
@@ -169,18 +172,22 @@ class Settings:
             InputError: a name is unknown, or a value has the wrong type or range.
         """
         known = {field.name: field for field in dataclasses.fields(cls)}
+        taken = dict(values)
         for name, value in values.items():
             if name not in known:
-                raise InputError(f"{where}: unknown setting {name!r}; the settings are {', '.join(known)}")
+                raise _unknown(name, where)
             default = known[name].default
-            wanted = (int, float) if isinstance(default, float) or name == "damping" else type(default)
+            real = isinstance(default, float) or name == "damping"
+            if real and isinstance(value, str) and SCIENTIFIC.fullmatch(value):
+                taken[name] = value = float(value)
+            wanted = (int, float) if real else type(default)
             if name == "epochs":
                 wanted = int
             flag = isinstance(default, bool)
             fits = isinstance(value, wanted) or (name in MAY_BE_AUTO and value == "auto")
             if isinstance(value, bool) != flag or not fits:
                 raise InputError(f"{where}: {name} must be like {default!r}, got {value!r}")
-        return cls(**values)
+        return cls(**taken)
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns every setting by name."""
@@ -195,9 +202,11 @@ def check_data(values: Mapping[str, Any], where: str) -> None:
         where: what the mapping is called in a message.
 
     Raises:
-        InputError: a value has the wrong type.
+        InputError: a name is unknown, or a value has the wrong type.
     """
     for name, value in values.items():
+        if name not in DATA:
+            raise _unknown(name, where)
         wanted = DATA[name]
         if value is None or (isinstance(value, wanted) and (bool in wanted or not isinstance(value, bool))):
             continue
@@ -231,6 +240,15 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
             f"config {path}: must hold names and values such as `epochs: 200`, got {type(values).__name__}"
         )
     return values
+
+
+def _unknown(name: object, where: str) -> InputError:
+    """Returns what says that there is no such setting."""
+    settings = ", ".join(field.name for field in dataclasses.fields(Settings))
+    return InputError(
+        f"{where}: unknown setting {name!r}; the settings are {settings}; of the data (config files and command line) "
+        f"{', '.join(DATA)}"
+    )
 
 
 def _one_of(name: str, value: object, allowed: Sequence[object]) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 PLAIN_STEPS = 4  # lines per stage when piped
+PLAIN_SECONDS = 60.0  # and one more after such a silence
 
 
 class Reporter:
@@ -24,6 +25,7 @@ class Reporter:
         self.lines: list[str] = []
         self._console = Console(stderr=True, markup=False, emoji=False, highlight=False)
         self._started = time.perf_counter()
+        self._last = self._started
         self._shown: dict[str, int] = {}
         self._tasks: dict[str, TaskID] = {}
         self._progress: Progress | None = None
@@ -59,8 +61,10 @@ class Reporter:
                 self._tasks[stage] = self._progress.add_task(stage, total=total)
             self._progress.update(self._tasks[stage], completed=done, total=total)
         step = done * PLAIN_STEPS // max(total, 1)
-        if step > self._shown.get(stage, 0):
+        now = time.perf_counter()
+        if step > self._shown.get(stage, 0) or now - self._last > PLAIN_SECONDS:
             self._shown[stage] = step
+            self._last = now
             line = f"{stage}: {done} of {total}"
             if self._progress is None:
                 self.say(line)

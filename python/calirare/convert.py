@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.arrays import as_features, as_labels
+from calirare.arrays import as_array, as_coo, as_features, as_labels
 from calirare.edges import Array, EdgeOptions, EdgeRules, build_adjacency
 from calirare.errors import InputError
 from calirare.splits import PARTS, Split
@@ -29,7 +29,7 @@ def from_data(data: Data, *, name: str = "data", **edge_options: Unpack[EdgeOpti
     Args:
         data: with `x` (dense or sparse) and `edge_index` [2, m], or `adj_t` (torch sparse, or `SparseTensor` of
             torch_sparse) in its place; optionally `edge_weight` or a one-column `edge_attr`, `y`, and `train_mask`,
-            `val_mask`, `test_mask`.
+            `val_mask`, `test_mask`. Each may be a tensor, an array or a list.
         name: what the graph is called.
         **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.edges.EdgeRules`.
 
@@ -46,16 +46,16 @@ def from_data(data: Data, *, name: str = "data", **edge_options: Unpack[EdgeOpti
     if x is None:
         raise InputError(f"{where}: data.x must hold the features, but it is missing: set it, for example to degrees")
     features = as_features(x, where)
-    edges, weights = _edges_of_data(data, where)
-    adjacency = build_adjacency(edges, weights, features.shape[0], EdgeRules(**edge_options), where)
+    n = features.shape[0]
+    edges, weights = _edges_of_data(data, n, where)
+    adjacency = build_adjacency(edges, weights, n, EdgeRules(**edge_options), where)
     y = getattr(data, "y", None)
     masks = [getattr(data, f"{part}_mask", None) for part in PARTS]
     split = None
     if any(mask is not None for mask in masks):
-        empty = torch.zeros(features.shape[0], dtype=torch.bool)
-        train, val, test = (empty if mask is None else mask.cpu() for mask in masks)
+        train, val, test = (np.zeros(n, dtype=bool) if mask is None else mask for mask in masks)
         with located(where):
-            split = Split.from_masks(train, val, test, "public")
+            split = Split.from_masks(train, val, test, "public", n_nodes=n).to("cpu")
     labels = None if y is None else as_labels(y, where)
     return Graph(adjacency, _cpu(features), labels, split=split, name=name)
 
@@ -65,7 +65,7 @@ def _cpu(x: Tensor | Csr) -> Tensor | Csr:
     return x.to("cpu")
 
 
-def _edges_of_data(data: Data, where: str) -> tuple[Array, Array | None]:
+def _edges_of_data(data: Data, n_nodes: int, where: str) -> tuple[Array, Array | None]:
     """Returns the edges [m, 2] of a `Data` and their weights."""
     index, adj_t = getattr(data, "edge_index", None), getattr(data, "adj_t", None)
     if adj_t is None and index is not None and is_adjacency(index):
@@ -74,21 +74,25 @@ def _edges_of_data(data: Data, where: str) -> tuple[Array, Array | None]:
         raise InputError(f"{where}: data must have edge_index or adj_t, but both are missing")
     if index is None:
         # adj_t holds the transposed adjacency: its rows are the targets.
-        target, source, weight = _entries(adj_t)
-        return _as_arrays(source, target, weight)
-    if index.dim() != 2 or index.shape[0] != 2:
-        raise InputError(f"{where}: data.edge_index must have shape [2, m], got {tuple(index.shape)}")
+        edges, weights = edges_of_adjacency(adj_t, n_nodes, where)
+        return edges[:, ::-1], weights
+    index = as_array(index, "data.edge_index", where)
+    if index.ndim != 2 or index.shape[0] != 2:
+        raise InputError(f"{where}: data.edge_index must have shape [2, m], got {index.shape}")
     weight, what = getattr(data, "edge_weight", None), "edge_weight"
     if weight is None:
         weight, what = getattr(data, "edge_attr", None), "edge_attr"
-    if weight is not None and weight.dim() == 2 and weight.shape[1] == 1:
+    if weight is None:
+        return index.T, None
+    weight = as_array(weight, f"data.{what}", where)
+    if weight.ndim == 2 and weight.shape[1] == 1:
         weight = weight[:, 0]
-    if weight is not None and weight.dim() != 1:
+    if weight.ndim != 1:
         raise InputError(
-            f"{where}: data.{what} must be one weight per edge, got shape {tuple(weight.shape)}: put one weight "
+            f"{where}: data.{what} must be one weight per edge, got shape {weight.shape}: put one weight "
             "per edge in data.edge_weight, or remove data.edge_attr"
         )
-    return index.cpu().numpy().T, None if weight is None else weight.detach().cpu().numpy()
+    return index.T, weight
 
 
 def is_adjacency(edges: Any) -> bool:
@@ -96,24 +100,33 @@ def is_adjacency(edges: Any) -> bool:
     return edges.layout != torch.strided if isinstance(edges, Tensor) else hasattr(edges, "coo")
 
 
-def edges_of_adjacency(adjacency: Any) -> tuple[Array, Array | None]:
-    """Returns the edges [m, 2], from row to column, of a matrix `is_adjacency` knows, and their weights [m]."""
-    return _as_arrays(*_entries(adjacency))
+def edges_of_adjacency(adjacency: Any, n_nodes: int, where: str) -> tuple[Array, Array | None]:
+    """Returns the edges [m, 2], from row to column, of a matrix `is_adjacency` knows, and their weights [m].
 
+    Args:
+        adjacency: the matrix; an entry stored twice is an edge listed twice.
+        n_nodes: number of nodes n.
+        where: put in front of a message.
 
-def _as_arrays(source: Tensor, target: Tensor, weight: Tensor | None) -> tuple[Array, Array | None]:
-    weights = None if weight is None else weight.detach().cpu().numpy()
-    return torch.stack([source, target], 1).cpu().numpy(), weights
+    Returns:
+        The edges, and their weights where the matrix holds values.
 
-
-def _entries(adj_t: Any) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Returns row, column and value of each entry of a torch sparse tensor or a torch_sparse `SparseTensor`."""
-    if isinstance(adj_t, Tensor):
-        entries = adj_t.to_sparse_coo().coalesce()
-        row, column = entries.indices()
-        return row, column, entries.values()
-    row, column, value = adj_t.coo()
-    return row, column, value
+    Raises:
+        InputError: it is not [n, n].
+    """
+    if isinstance(adjacency, Tensor):
+        entries = as_coo(adjacency, "adjacency", where)
+        (row, column), value, shape = entries._indices(), entries._values(), tuple(entries.shape)
+    else:
+        row, column, value = adjacency.coo()
+        shape = tuple(adjacency.sparse_sizes())
+    if shape != (n_nodes, n_nodes):
+        raise InputError(
+            f"{where}: adjacency must have one row and one column per node, got shape {shape} for {n_nodes} nodes "
+            "(rows of the features)"
+        )
+    edges = torch.stack([row, column], 1).cpu().numpy()
+    return edges, None if value is None else as_array(value, "edge weights", where)
 
 
 def to_data(graph: Graph) -> Data:
@@ -175,6 +188,8 @@ def from_networkx(
     where = f"graph {name!r}"
     nodes = list(graph.nodes)
     number = {node: i for i, node in enumerate(nodes)}
+    if not nodes:
+        raise InputError(f"{where}: a graph must have at least one node, got none")
     listed = list(graph.edges(data=weight, default=None)) if weight else [(u, v, 1.0) for u, v in graph.edges()]
     for u, v, value in listed:
         if value is None:
@@ -182,13 +197,13 @@ def from_networkx(
     if not graph.is_directed():
         listed += [(v, u, value) for u, v, value in listed if u != v]
     edges = np.array([(number[u], number[v]) for u, v, _ in listed], dtype=np.int64).reshape(-1, 2)
-    weights = np.array([value for _, _, value in listed]) if weight else None
+    weights = as_array([value for _, _, value in listed], "edge weights", where) if weight else None
     if isinstance(features, str):
         features = [features]
     if isinstance(features, Sequence) and all(isinstance(item, str) for item in features):
         features = _feature_columns(graph, features, where)
     if isinstance(labels, str):
-        labels = np.array([graph.nodes[node].get(labels, -1) for node in nodes])
+        labels = [graph.nodes[node].get(labels, -1) for node in nodes]
     return Graph(
         build_adjacency(edges, weights, len(nodes), EdgeRules(**edge_options), where),
         as_features(features, where),
@@ -200,9 +215,11 @@ def from_networkx(
 
 def _feature_columns(graph: NetworkxGraph, attributes: Sequence[str], where: str) -> Array:
     """Returns attributes of the nodes side by side, [n, d]."""
+    if not attributes:
+        raise InputError(f"{where}: features must name at least one attribute of the nodes, got an empty list")
     columns = []
     for name in attributes:
-        values = [np.ravel(_attribute(graph, node, name, where)) for node in graph.nodes]
+        values = [_attribute(graph, node, name, where) for node in graph.nodes]
         odd = next((i for i, value in enumerate(values) if len(value) != len(values[0])), None)
         if odd is not None:
             raise InputError(
@@ -213,8 +230,8 @@ def _feature_columns(graph: NetworkxGraph, attributes: Sequence[str], where: str
     return np.concatenate(columns, axis=1)
 
 
-def _attribute(graph: NetworkxGraph, node: Any, attribute: str, where: str) -> Any:
-    """Returns an attribute of a node."""
+def _attribute(graph: NetworkxGraph, node: Any, attribute: str, where: str) -> Array:
+    """Returns an attribute of a node as a vector."""
     if attribute not in graph.nodes[node]:
         raise InputError(f"{where}: every node must have the attribute {attribute!r}, but node {node!r} has none")
-    return graph.nodes[node][attribute]
+    return as_array(graph.nodes[node][attribute], f"the attribute {attribute!r} of node {node!r}", where).ravel()

@@ -91,7 +91,10 @@ def build_adjacency(edges: Array, weights: Array | None, n_nodes: int, rules: Ed
 def _check_edges(edges: Array, n_nodes: int, where: str) -> Array:
     """Returns the edges as int64 [m, 2], each end in range."""
     if edges.ndim != 2 or edges.shape[1] != 2:
-        raise InputError(f"{where}: edges must be a table of two columns, one edge per row, got shape {edges.shape}")
+        turned = ": transpose it" if edges.ndim == 2 and edges.shape[0] == 2 else ""
+        raise InputError(
+            f"{where}: edges must be a table of two columns, one edge per row, got shape {edges.shape}{turned}"
+        )
     if edges.dtype.kind not in "iu" and edges.size:
         raise InputError(f"{where}: the ends of edges must be whole numbers, got {edges.dtype}")
     wrong = (edges < 0) | (edges >= n_nodes)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.arrays import as_features, as_labels
+from calirare.arrays import as_array, as_features, as_labels
 from calirare.convert import edges_of_adjacency, is_adjacency
 from calirare.edges import Array, EdgeOptions, EdgeRules, build_adjacency
 from calirare.errors import InputError
@@ -165,7 +165,7 @@ class Graph:
         """
         original = self.y if self.original_y is None else self.original_y
         names = self.class_names if self.original_y is None else self.original_class_names
-        if original is None:
+        if original is None or not names:
             raise InputError(f"graph {self.name!r}: a rare class needs labels, but there are none")
         k = find_class(minority, names, self.name)
         counts = torch.bincount(original[original >= 0], minlength=len(names))
@@ -244,11 +244,12 @@ class Graph:
         name = name or "graph"
         where = f"graph {name!r}"
         x = as_features(features, where)
-        weights = None if weight is None else np.asarray(weight)
+        weights = None if weight is None else as_array(weight, "edge weights", where)
         if is_adjacency(edges):
-            edges, stored = edges_of_adjacency(edges)
+            edges, stored = edges_of_adjacency(edges, x.shape[0], where)
             weights = stored if weights is None else weights
-        adjacency = build_adjacency(np.asarray(edges), weights, x.shape[0], EdgeRules(**edge_options), where)
+        rules = EdgeRules(**edge_options)
+        adjacency = build_adjacency(as_array(edges, "edges", where), weights, x.shape[0], rules, where)
         y = None if labels is None else as_labels(labels, where)
         return cls(adjacency, x, y, name=name)
 
@@ -305,8 +306,8 @@ def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> in
     if str(wanted) in names:
         return names.index(str(wanted))
     try:
-        k = int(wanted)
-    except ValueError:
+        k = int(wanted) if isinstance(wanted, str) else operator.index(wanted)
+    except (ValueError, TypeError):
         k = -1
     if 0 <= k < len(names):
         return k

@@ -23,11 +23,13 @@ from calirare.leave_one_out.methods import (
     Convention,
     LooSettings,
     Method,
+    damping_of,
     field_at,
     leave_one_out,
     receptive_field_at,
 )
 from calirare.leave_one_out.module_tape import ModuleTape, Tape, Where
+from calirare.leave_one_out.quality import gradient_ratio
 from calirare.leave_one_out.retrain import AnyFit, logits_at
 from calirare.module_fit import ModuleFit
 from calirare.threads import threads_for
@@ -115,6 +117,10 @@ def jackknife(
     if not 0 < coverage < 1:
         raise ValueError(f"jackknife: coverage must be in (0, 1), got {coverage}")
     started = time.perf_counter()
+    if not isinstance(trained, Fit | ModuleFit | nn.Module):
+        raise TypeError(
+            f"jackknife: trained must be a Fit, a ModuleFit or a torch module, got {type(trained).__name__}"
+        )
     if graph is None and not isinstance(trained, ModuleFit):
         raise ValueError("jackknife: graph must be given, got None: only a ModuleFit knows its inputs without")
     bare = isinstance(trained, nn.Module)
@@ -125,6 +131,10 @@ def jackknife(
         raise ValueError("jackknife: method must be None where settings are given, which name one")
     tape = trained.tape()
     n_classes = tape.n_classes
+    if not bool(torch.isfinite(tape.logits).all()):
+        raise ValueError("jackknife: the network's logits at its labelled nodes must be finite: did training diverge?")
+    if judges is not None:
+        _check_judges(judges, tape.n_nodes)
     if score not in ("auto", "rare", "predicted") or (score == "rare" and n_classes != 2):
         raise ValueError(f"jackknife: score must be auto, predicted or, with two classes, rare, got {score!r}")
     if uncertainty not in ("auto", "map", "midpoint"):
@@ -155,7 +165,11 @@ def jackknife(
             everywhere_nodes = everywhere if isinstance(everywhere, Tensor) else everywhere.nodes
             if change is None:
                 change = leave_one_out(trained, graph, damping=damping, nodes=nodes, settings=settings)
+            elif change.change.shape[0] != everywhere_nodes.numel() or not _same(change.nodes, everywhere_nodes):
+                raise ValueError("jackknife: change must be of the nodes to evaluate, got one of others: give the same")
             ends = _unfused(trained, tape, everywhere, change, calibrator, levels, rare, keep_logits)
+    if not bool(torch.isfinite(ends.own).all(1).any()):
+        raise ValueError(f"jackknife: no leave-one-out logit is finite with damping {ends.damping:g}: raise it")
     with threads_for(16 * everywhere_nodes.numel()):
         estimate, note = _estimate(ends, trained.targets, judges) if mapped else (None, "")
         confidence, predicted = torch.softmax(ends.logits if mapped else _mapped(ends.logits, calibrator), 1).max(1)
@@ -198,8 +212,7 @@ def jackknife(
 
 def _doubt(trained: AnyFit, gradient_norm: float) -> str:
     """Returns a sentence where a bare network was hardly trained as is assumed of it, else nothing."""
-    size = torch.stack([p.detach().norm() for p in trained.model.parameters()]).norm()
-    ratio = gradient_norm / (trained.weight_decay * float(size))
+    ratio = gradient_ratio(trained, gradient_norm)
     if ratio <= 1:
         return ""
     return (
@@ -207,6 +220,16 @@ def _doubt(trained: AnyFit, gradient_norm: float) -> str:
         f"weights, weight decay {trained.weight_decay:g}): its gradient is {ratio:.1f} times the weight decay's; if it "
         "was trained otherwise, say how with fit_of or ModuleFit"
     )
+
+
+def _check_judges(judges: Tensor, m: int) -> None:
+    if not isinstance(judges, Tensor) or judges.dtype != torch.bool or judges.shape != (m,):
+        got = f"{judges.dtype} {list(judges.shape)}" if isinstance(judges, Tensor) else type(judges).__name__
+        raise ValueError(f"jackknife: judges must be a bool tensor [{m}], one per labelled node, got {got}")
+
+
+def _same(known: Tensor | None, nodes: Tensor) -> bool:
+    return known is None or torch.equal(known.to(nodes.device), nodes)
 
 
 def affine_map(calibrator: LogitMap | None) -> tuple[float, float] | None:
@@ -291,8 +314,7 @@ def _streamed(
     at: ReceptiveField | None = None,
 ) -> _Ends:
     """Returns the ends from whatever evaluates the left-out models at the nodes, those of `at` where it is known."""
-    wanted = damping if damping is not None else settings.damping
-    mu = trained.weight_decay if wanted is None else wanted
+    mu = damping_of(trained, settings, damping)
     form = "primal" if settings.form == "primal" else "auto" if settings.form == "auto" else "dual"
     left = left_out(tape, mu, form=form, n_rows=n_rows, at=at)
     own = _with_class_zero(logit_differences(tape.logits) + left.own)

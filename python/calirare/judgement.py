@@ -43,7 +43,7 @@ def judge(outcome: Outcome) -> dict[str, Any]:
     reports = {"raw": calibration_report(torch.softmax(logits, 1).cpu(), labels)}
     for target, calibrator in outcome.calibrators.items():
         reports[str(target)] = calibration_report(calibrator.transform(logits).cpu(), labels)
-    result, agreement = outcome.jackknife, outcome.agreement
+    result, agreement, quality = outcome.jackknife, outcome.agreement, _quality(outcome)
     diagnostics = {name: value for name, value in result.diagnostics.items() if name != "seconds"}
     states = {str(target): outcome.calibrators[target].state() for target in TARGETS if target in outcome.calibrators}
     return {
@@ -59,11 +59,33 @@ def judge(outcome: Outcome) -> dict[str, Any]:
         "interval_coverage": {"wanted": result.coverage, **_coverages(outcome, nodes)},
         "leave_one_out": diagnostics,
         "agreement": None if agreement is None else vars(agreement),
-        "quality": _plain(asdict(_quality(outcome))),
+        "quality": _plain(asdict(quality)),
         "spectrum": _spectrum(outcome),
         "calibrators": states,
-        "notes": outcome.notes,
+        "notes": outcome.notes + _notes(outcome, judged_on, quality),
     }
+
+
+def _notes(outcome: Outcome, judged_on: str, quality: Quality) -> list[str]:
+    """Returns what the judgement itself has to say."""
+    notes, result, split = [], outcome.jackknife, outcome.graph.split
+    assert split is not None
+    if judged_on != "test" and split.test.numel():
+        rare = outcome.graph.class_names[1]
+        notes.append(
+            f"the run is judged on its labelled nodes, each without its own label, because none of the "
+            f"{split.test.numel():,} test nodes is of the class {rare}: put some into the test part"
+        )
+    turned = float((result.lower > result.upper).double().mean())
+    if turned:
+        notes.append(
+            f"with convention {outcome.settings.convention} {turned:.0%} of the intervals are upside down at coverage "
+            f"{result.coverage:g}: their ends are written as the paper prints them, and swapped where they are drawn "
+            "and the labels in them counted"
+        )
+    if quality.verdict == "do not trust":
+        notes.append(f"do not trust the leave-one-out models ({result.method}): {quality.reason}")
+    return notes
 
 
 def eice_of(outcome: Outcome) -> dict[str, float]:
@@ -118,7 +140,8 @@ def _coverages(outcome: Outcome, nodes: Tensor) -> dict[str, float | None]:
     """Returns how often the interval holds what it is about, for all judged nodes, those of class 1 and the others.
 
     With two classes an interval is about P(class 1) and shall hold the label, 0 or 1; with more it is about the
-    predicted class and shall hold 1 where the prediction is right, else 0.
+    predicted class and shall hold 1 where the prediction is right, else 0. Ends upside down, as the convention "paper"
+    gives them, count in order.
     """
     result, y = outcome.jackknife, outcome.graph.y
     assert y is not None
@@ -126,9 +149,10 @@ def _coverages(outcome: Outcome, nodes: Tensor) -> dict[str, float | None]:
     hits = labels
     if outcome.graph.n_classes > 2:
         hits = (outcome.probabilities(outcome.settings.target)[nodes].argmax(1) == labels).long()
+    low, high = torch.minimum(result.lower, result.upper), torch.maximum(result.lower, result.upper)
     out: dict[str, float | None] = {}
     for name, chosen in (("all", labels >= 0), ("rare", labels == 1), ("rest", labels != 1)):
         held = nodes[chosen]
-        values = (result.lower[held].cpu(), result.upper[held].cpu(), hits[chosen].double().cpu())
+        values = (low[held].cpu(), high[held].cpu(), hits[chosen].double().cpu())
         out[name] = float(coverage(*values)) if held.numel() else None
     return out

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from calirare.convert import to_data
 from calirare.datasets.features import normalize_features
 from calirare.graph import Graph
+from calirare.labelled import check_labels, check_nodes
 from calirare.leave_one_out.module_tape import ModuleTape
 
 
@@ -29,7 +30,9 @@ class ModuleFit:
         weight_decay: mu of the penalty mu / 2 |theta|^2 on all parameters that require a gradient.
 
     Raises:
-        ValueError: the module is in training mode, or its logits do not fit the labels.
+        TypeError: nodes or targets are not int64, or the parameters are neither float32 nor float64.
+        ValueError: the module is in training mode, changes its inputs, is random, or its logits do not fit the labels;
+            or a label, weight or the weight decay is out of range.
     """
 
     model: nn.Module
@@ -45,13 +48,35 @@ class ModuleFit:
             raise ValueError("ModuleFit: model must be in evaluation mode, got training mode: call model.eval()")
         if not self.parameters():
             raise ValueError("ModuleFit: model must have parameters that require a gradient, got none")
-        logits = self.logits()
-        last, top = int(self.nodes.max()), int(self.targets.max())
-        if logits.dim() != 2 or logits.shape[0] <= last or logits.shape[1] <= max(top, 1):
+        for name, parameter in self.model.named_parameters():
+            if parameter.dtype not in (torch.float32, torch.float64):
+                raise TypeError(f"ModuleFit: parameters must be float32 or float64, got {parameter.dtype} for {name}")
+        logits = self._first_logits()
+        check_nodes("ModuleFit", self.nodes, logits.shape[0])
+        check_labels("ModuleFit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)
+        top = max(int(self.targets.max()), 1)
+        if logits.shape[1] <= top:
             raise ValueError(
-                f"ModuleFit: model must return logits [n, k] with n > {last} nodes and k > {max(top, 1)} classes, got "
-                f"{list(logits.shape)}"
+                f"ModuleFit: model must return logits [n, k] with k > {top} classes, got {list(logits.shape)}"
             )
+
+    def _first_logits(self) -> Tensor:
+        """Returns the logits; refuses what is none, what changes its inputs, and what is different at every call."""
+        copies = tuple(x.detach().clone() if isinstance(x, Tensor) else x for x in self.inputs)
+        before = [x._version for x in copies if isinstance(x, Tensor)]
+        with torch.enable_grad():
+            logits = self.model(*copies)
+        if not isinstance(logits, Tensor) or logits.dim() != 2:
+            got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise ValueError(f"ModuleFit: model must return logits [n, k], got {got}: wrap it in a module that does")
+        if not logits.requires_grad:
+            raise ValueError("ModuleFit: logits must depend on the parameters, got a tensor without gradient")
+        if [x._version for x in copies if isinstance(x, Tensor)] != before:
+            raise ValueError("ModuleFit: model must leave its inputs alone, got one changed in place: clone it first")
+        logits = logits.detach()
+        if not torch.allclose(self.logits(), logits, rtol=1e-3, atol=1e-4, equal_nan=True):
+            raise ValueError("ModuleFit: model must give the same logits at every call, got others the second time")
+        return logits
 
     def logits(self, where: Tensor | None = None) -> Tensor:
         """Returns the logits of some nodes, or of all, without gradient."""

@@ -41,7 +41,7 @@ def fresh_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
     try:
         yield partial
         partial.chmod(0o755)
-        _put(partial, where)
+        _put(partial, where, path, overwrite)
     except OSError as error:
         raise InputError(f"run {path}: writing failed and nothing was kept: {error.strerror or error}") from error
     finally:
@@ -62,16 +62,28 @@ def _check_free(where: Path, path: Path, overwrite: bool) -> None:
         raise InputError(f"run {path}: --overwrite replaces runs only, and this folder is none: take another --out")
 
 
-def _put(partial: Path, where: Path) -> None:
-    """Moves the finished folder to its place; an old one there is lost only when the new one stands."""
+def _put(partial: Path, where: Path, path: Path, overwrite: bool) -> None:
+    """Moves the finished folder to its place; an old one there is lost only when the new one stands.
+
+    What appeared there meanwhile is spared unless it may be replaced; the finished folder is then kept beside it.
+    """
     old = partial.with_suffix(".old")
-    if where.exists():
-        os.replace(where, old)
     try:
+        _check_free(where, path, overwrite)
+        if where.exists():
+            os.replace(where, old)
         os.replace(partial, where)
-    except BaseException:
-        if old.exists():
+    except BaseException as error:
+        if old.exists() and not where.exists():
             os.replace(old, where)
+        elif where.exists() and isinstance(error, InputError | OSError):
+            kept = partial.with_name(partial.name.removeprefix(".").removesuffix(".partial"))
+            os.replace(partial, kept)
+            shutil.rmtree(old, ignore_errors=True)
+            raise InputError(
+                f"run {path}: another was written there while this one was made, which is kept as {kept}: move it to "
+                "where you want it"
+            ) from error
         raise
     shutil.rmtree(old, ignore_errors=True)
 

@@ -13,9 +13,11 @@ from torch import Tensor
 from calirare.calibration import TARGETS, AffineCalibrator, Calibrator, JackknifeCalibrator, Target, target_weights
 from calirare.config import Settings
 from calirare.crossfit import cross_fitted_logits
+from calirare.datasets import scale_note
 from calirare.device import choose_device
 from calirare.errors import InputError
 from calirare.graph import Graph, check_trainable
+from calirare.ignored import ignored
 from calirare.jackknife import LogitMap, jackknife
 from calirare.jackknife_result import JackknifeResult
 from calirare.leave_one_out.agreement import Agreement, choose_damping, loo_own_logits
@@ -75,7 +77,16 @@ class Outcome:
         return self.calibrators.get(self.settings.target)
 
     def probabilities(self, target: Target | None = None) -> Tensor:
-        """Returns every node's probabilities [n, k]: calibrated for `target`, or the network's own for None."""
+        """Returns every node's probabilities [n, k]: calibrated for `target`, or the network's own for None.
+
+        Without calibration they are the network's own for every target.
+
+        Raises:
+            ValueError: the target is unknown.
+        """
+        if target is not None and target not in TARGETS:
+            known = ", ".join(map(str, TARGETS))
+            raise ValueError(f"probabilities: target must be one of {known} or None, got {target!r}")
         if target is None or target not in self.calibrators:
             return torch.softmax(self.logits, 1)
         return self.calibrators[target].transform(self.logits)
@@ -119,6 +130,11 @@ def train(
         >>> outcome.probabilities("balanced").shape
         torch.Size([1797, 2])
     """
+    if not isinstance(graph, Graph):
+        got = type(graph).__name__
+        raise TypeError(f"train: graph must be a calirare.Graph, got {got}: take Graph.from_data, from_networkx, ...")
+    if settings is not None and not isinstance(settings, Settings):
+        raise TypeError(f"train: settings must be Settings, got {type(settings).__name__}: or give them by name")
     values = (settings or Settings()).to_mapping() | changes
     settings = Settings.from_mapping(values, "train")
     check_trainable(graph)
@@ -134,7 +150,7 @@ class _Job:
         self, graph: Graph, settings: Settings, report: Report, streaming: StreamingMaker | None = None
     ) -> None:
         self.graph, self.settings, self.report = graph, settings, report
-        self.notes: list[str] = []
+        self.notes = [note for note in (scale_note(graph), *ignored(settings)) if note]
         self.seconds: dict[str, float] = {}
         self.evaluator: Streaming | None = None
         self.change: LooChange | None = None  # of methods other than `alo`
@@ -332,7 +348,14 @@ class _Job:
     def _other_leave_one_out(self, trained: Fit) -> tuple[None, float | None, Tensor]:
         """Returns the same for a method other than `alo`; a label without a model judges nothing."""
         wanted = None if self.settings.damping == "auto" else float(self.settings.damping)
-        self.change = leave_one_out(trained, self.graph, damping=wanted, settings=self.settings.leaving_out())
+        m = trained.nodes.numel()
+        self.change = leave_one_out(
+            trained,
+            self.graph,
+            damping=wanted,
+            settings=self.settings.leaving_out(),
+            progress=lambda done: self.report("retrain", done, m),
+        )
         tape = trained.tape()
         own = logit_differences(tape.logits) + self.change.own
         self.judges = self.judges & torch.isfinite(own).all(1)
@@ -353,6 +376,8 @@ class _Job:
             fitted = JackknifeCalibrator(target=target, sharpen=sharpen).fit(loo_logits[self.judges], targets)
             if fitted.note and fitted.note not in self.notes:
                 self.notes.append(fitted.note)
+            if fitted.note and sharpen:
+                self.notes.append("sharpen changed nothing: a temperature has no sharpness of its own")
             maps[target] = fitted
         if self.split.val.numel() == 0:
             self.notes.append(

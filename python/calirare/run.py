@@ -43,7 +43,9 @@ def write_json(values: dict[str, Any], path: Path) -> None:
 def write_config(outcome: Outcome, data: dict[str, Any], path: Path) -> None:
     """Writes every setting, resolved: a run with this file as --config is the same run."""
     graph = outcome.graph
-    values = {"label_rate": LABEL_RATE, "split": _split_kind(graph, data)} | data | outcome.settings.to_mapping()
+    kind = _split_kind(graph, data)
+    rate = LABEL_RATE if kind == "random" else None  # None: a stored split as it is
+    values = {"label_rate": rate, "split": kind} | data | outcome.settings.to_mapping()
     values |= {"minority": graph.class_names[1], "epochs": outcome.epochs, "device": graph.device.type}
     values["weight_decay"] = outcome.fit.weight_decay
     path.write_text(yaml.safe_dump(values, sort_keys=True), encoding="utf-8")
@@ -54,7 +56,7 @@ def _split_kind(graph: Graph, data: dict[str, Any]) -> str:
     assert graph.split is not None
     if graph.original_y is None or not graph.split.name.startswith("random("):
         return "public"
-    drawn = random_split(graph.original_y, data.get("label_rate", LABEL_RATE), seed=data["seed"])
+    drawn = random_split(graph.original_y, data.get("label_rate") or LABEL_RATE, seed=data["seed"])
     same = all(torch.equal(getattr(drawn, part), getattr(graph.split.to("cpu"), part)) for part in PARTS)
     return "random" if same else "public"
 
@@ -140,7 +142,9 @@ class LoadedRun:
         Raises:
             InputError: it is not there any more, or is another graph.
         """
-        left_out = ("dataset", "root", "download")
+        left_out = ["dataset", "root", "download"]
+        if self.data.get("split") == "public":  # the run's own split takes its place
+            left_out.append("label_rate")
         options = {key: value for key, value in self.data.items() if key not in left_out}
         graph = load_dataset(self.data["dataset"], self.data.get("root"), **options)
         if fingerprint(graph) != self.fingerprint:

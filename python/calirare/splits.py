@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from calirare.arrays import as_array, dtype_of
 from calirare.errors import InputError
 
 PARTS = ("train", "val", "test")
@@ -58,28 +60,40 @@ class Split:
             )
 
     @classmethod
-    def from_masks(cls, train: Tensor, val: Tensor, test: Tensor, name: str = "given") -> Split:
+    def from_masks(cls, train: Any, val: Any, test: Any, name: str = "given", *, n_nodes: int | None = None) -> Split:
         """Returns the split whose parts are the true entries of three bool [n] masks.
 
         Args:
-            train: bool [n].
-            val: bool [n].
-            test: bool [n].
+            train: bool [n], tensor, array or list; uint8 of 0 and 1 counts as bool.
+            val: likewise.
+            test: likewise.
             name: how the split was made.
+            n_nodes: number of nodes n; None for the length of `train`.
 
         Returns:
-            The split.
+            The split, on the masks' device.
 
         Raises:
-            InputError: a mask is not a bool vector.
+            InputError: a mask is not a bool vector, or has not one entry per node.
         """
-        for part, mask in zip(PARTS, (train, val, test), strict=True):
-            if mask.dtype != torch.bool or mask.dim() != 1:
+        parts = []
+        for part, given in zip(PARTS, (train, val, test), strict=True):
+            mask = as_array(given, f"{part}_mask", "split")
+            if mask.dtype == np.uint8 and mask.max(initial=0) <= 1:
+                mask = mask.astype(bool)
+            if mask.dtype != bool or mask.ndim != 1:
+                mend = "choose one column if it holds several splits" if mask.ndim == 2 else "make it true or false"
                 raise InputError(
-                    f"split: {part}_mask must be a bool vector, got {str(mask.dtype).removeprefix('torch.')} of shape "
-                    f"{tuple(mask.shape)}: choose one column if it holds several splits"
+                    f"split: {part}_mask must be a bool vector, got {dtype_of(given)} of shape {mask.shape}: {mend}"
                 )
-        return cls(train.nonzero().flatten(), val.nonzero().flatten(), test.nonzero().flatten(), name)
+            n_nodes = len(mask) if n_nodes is None else n_nodes
+            if len(mask) != n_nodes:
+                raise InputError(
+                    f"split: {part}_mask must have one entry per node, got {len(mask)} for {n_nodes} nodes"
+                )
+            nodes = torch.from_numpy(np.flatnonzero(mask))
+            parts.append(nodes.to(given.device) if isinstance(given, Tensor) else nodes)
+        return cls(parts[0], parts[1], parts[2], name)
 
     def masks(self, n_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
         """Returns train, val and test as bool [n_nodes] masks."""

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from calirare.adam import Adam
 from calirare.graph import Graph
+from calirare.labelled import check_labels, check_nodes
 from calirare.module_fit import ModuleFit, pyg_inputs
 from calirare.nn import GCN
 from calirare.propagation import propagation
@@ -83,6 +84,10 @@ class Fit:
         """The labelled nodes, int64 [m]."""
         return self.field.nodes
 
+    def __post_init__(self) -> None:
+        """Checks labels, weights and weight decay."""
+        check_labels("Fit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)
+
     def tape(self, first: Tensor | None = None) -> GcnTape:
         """Returns the forward and backward pass at the labelled nodes; `first` as in `calirare_ext.record`."""
         with threads_for(_step_work(self.field, self.model.hidden)):
@@ -142,13 +147,18 @@ def fit_of(
         if graph.split is None:
             raise ValueError(f"fit_of: labelled must be given, graph {graph.name!r} has no split to take it from")
         labelled = graph.split.train
+    check_nodes("fit_of", labelled, graph.n_nodes, "labelled")
     if graph.y is None or bool((graph.y[labelled] < 0).any()):
         raise ValueError(f"fit_of: labelled must be labelled nodes, but one of graph {graph.name!r} has no label")
     targets = graph.y[labelled]
     if not isinstance(model, GCN):
         weights = class_weights(targets, graph.n_classes)[targets].float()
         inputs = pyg_inputs(graph) if inputs is None else inputs
-        return ModuleFit(model.eval(), inputs, labelled, targets, weights, weight_decay)
+        trained = ModuleFit(model.eval(), inputs, labelled, targets, weights, weight_decay)
+        if trained.logits().shape[0] != graph.n_nodes:
+            got = trained.logits().shape[0]
+            raise ValueError(f"fit_of: model must return logits of all {graph.n_nodes} nodes, got {got} rows")
+        return trained
     if inputs is not None:
         raise ValueError("fit_of: inputs must be None with a GCN, which reads the graph")
     first = model.weights[0]
@@ -214,6 +224,9 @@ def fit(
     Raises:
         ValueError: a node has no label.
     """
+    check_nodes("fit", nodes, graph.n_nodes)
+    if nodes.numel() == 0:
+        raise ValueError("fit: nodes must name at least one labelled node, got none")
     if graph.y is None or bool((graph.y[nodes] < 0).any()):
         raise ValueError(f"fit: nodes must be labelled, but one of graph {graph.name!r} has no label")
     targets = graph.y[nodes]

@@ -35,10 +35,11 @@ def check_adjacency(adjacency: Csr, where: str) -> None:
 
     Raises:
         TypeError: the weights are not float32.
-        InputError: it has no rows, is not square, has a broken structure, a weight that is not finite and positive,
-            or an edge without an equal opposite one.
+        InputError: it has no rows, is not square, has a broken structure, a weight that is not finite and positive or
+            requires a gradient, or an edge without an equal opposite one.
     """
     n = adjacency.n_rows
+    _check_constant(adjacency.values, "edge weights", where)
     if adjacency.dtype != torch.float32:
         raise TypeError(f"{where}: adjacency must have float32 weights, got {adjacency.dtype}")
     if n == 0:
@@ -57,6 +58,12 @@ def check_adjacency(adjacency: Csr, where: str) -> None:
             f"{where}: edge weights must be > 0, got {float(weights[at])} at edge ({u}, {v}): remove the edge"
         )
     _check_symmetry(adjacency, where)
+
+
+def _check_constant(values: Tensor, what: str, where: str) -> None:
+    """Checks that no gradient is wanted: a graph is never trained."""
+    if values.requires_grad:
+        raise InputError(f"{where}: {what} must not require a gradient, got a tensor that does: call detach()")
 
 
 def _check_symmetry(adjacency: Csr, where: str) -> None:
@@ -94,8 +101,9 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str) -> None:
 
     Raises:
         TypeError: the features are not float32.
-        InputError: rows or columns are missing, or a value is NaN or infinite.
+        InputError: rows or columns are missing, or a value is NaN or infinite or requires a gradient.
     """
+    _check_constant(x.values if isinstance(x, Csr) else x, "features", where)
     if x.dtype != torch.float32:
         raise TypeError(f"{where}: x must be float32, got {str(x.dtype).removeprefix('torch.')}")
     if len(x.shape) != 2 or x.shape[1] == 0:
@@ -106,7 +114,9 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str) -> None:
         try:
             x.check_structure("features")
         except ValueError as error:
-            raise InputError(f"{where}: {error}: mend or remove it") from error
+            raise InputError(
+                f"{where}: {error}: mend or remove it; numbers are kept in float32, up to 3.4e38"
+            ) from error
         return
     for start in range(0, n_nodes, CHUNK):
         wrong = ~torch.isfinite(x[start : start + CHUNK])
@@ -114,7 +124,7 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str) -> None:
             row, column = (int(i) for i in wrong.nonzero()[0])
             raise InputError(
                 f"{where}: features must be finite, got {float(x[start + row, column])} at node {start + row}, column "
-                f"{column}: fill it in or remove the node"
+                f"{column}: fill it in or remove the node; numbers are kept in float32, up to 3.4e38"
             )
 
 

@@ -116,6 +116,24 @@ def test_every_option_of_the_data_has_its_types():
                     check_data({name: value}, "f")
 
 
+@pytest.mark.parametrize("number", ["5e-4", "5E-4", ".5e-3", "0.5e-3", "5.e-4", "+5e-4"])
+@pytest.mark.parametrize("name", ["weight_decay", "learning_rate", "damping"])
+def test_numbers_with_an_exponent_are_numbers(name, number, tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(f"{name}: {number}\n")
+    assert getattr(Settings.from_mapping(read_yaml(path)), name) == 5e-4
+
+
+@pytest.mark.parametrize("check", [Settings.from_mapping, check_data])
+def test_an_unknown_name_lists_all_there_are(check):
+    with pytest.raises(
+        InputError, match=r"^f: unknown setting 'bogus'; the settings are method, .*, device; of the data"
+    ):
+        check({"bogus": 1}, "f")
+    with pytest.raises(InputError, match="dataset, root, minority, label_rate, split, features"):
+        check({"bogus": 1}, "f")
+
+
 @pytest.mark.parametrize("content", ["[", "a: b: c", "\tx", "!!python/name:os.system ''"])
 def test_what_is_no_yaml_is_refused(content, tmp_path):
     path = tmp_path / "c.yaml"

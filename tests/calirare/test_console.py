@@ -81,3 +81,9 @@ def test_a_terminal_gets_bars_and_its_cursor_back():
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor is shown again"
     assert "train: 5 of 10" not in text
     assert any("train: 5 of 10" in line for line in reporter.lines)
+
+
+def test_a_slow_stage_is_heard_of_after_a_silence(monkeypatch):
+    monkeypatch.setattr("calirare.console.PLAIN_SECONDS", 0.0)
+    text, _ = piped(lambda reporter: [reporter("retrain", done, 1000) for done in (1, 2)])
+    assert text.splitlines() == ["retrain: 1 of 1000", "retrain: 2 of 1000"]

@@ -105,6 +105,9 @@ def test_bad_arguments() -> None:
         eice_term(logits, change, own_logits.float(), own_change, targets)
     with pytest.raises(TypeError, match="eice_term: targets must be int64, got int32"):
         eice_term(logits, change, own_logits, own_change, targets.int())
+    for wrong in (2, -1):
+        with pytest.raises(ValueError, match=rf"eice_term: targets must be in \[0, 2\), got {wrong}"):
+            eice_term(logits, change, own_logits, own_change, targets.clone().fill_(wrong))
     with pytest.raises(ValueError, match="eice_term: targets must have at least one label, got none"):
         eice_term(logits, change[:, :, :0], own_logits[:0], own_change[:0], targets[:0])
     with pytest.raises(ValueError, match="eice_term: logits must have at least two columns"):

@@ -52,6 +52,9 @@ def test_rare_merges_all_but_one_class():
     [
         ([0, 1, 2, 0, -1], 7, r"no class 7; the classes are 0, 1, 2 \(command line: --minority\)"),
         ([0, 1, 2, 0, -1], "fraud", "no class 'fraud'"),
+        ([0, 1, 2, 0, -1], 1.7, "no class 1.7; the classes are 0, 1, 2"),
+        ([0, 1, 2, 0, -1], None, "no class None; the classes are 0, 1, 2"),
+        ([-1, -1, -1, -1, -1], 1, "a rare class needs labels, but there are none"),
         ([0, 2, 2, 0, -1], 1, "the rare class '1' must have nodes, it has none"),
         ([0, 0, 0, 0, -1], 0, "needs two classes, but every labelled node is '0'"),
     ],
@@ -125,6 +128,8 @@ def test_a_broken_structure_is_refused():
         small_graph(adjacency=Csr(a.indptr, a.indices, a.values, a.n_cols + 1))
     with pytest.raises(TypeError, match="float32 weights"):
         small_graph(adjacency=a.to(torch.float64))
+    with pytest.raises(InputError, match="edge weights must not require a gradient"):
+        small_graph(adjacency=Csr(a.indptr, a.indices, torch.ones(a.nnz, requires_grad=True), a.n_cols))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -2,6 +2,7 @@
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
@@ -9,6 +10,7 @@ import torch
 from calirare.arrays import as_features
 from calirare.errors import InputError
 from calirare.graph import Graph
+from calirare.splits import PARTS
 from calirare_ext import Csr
 from tests.helpers.graphs import EDGES, N_NODES, small_adjacency, small_features, small_graph
 
@@ -16,6 +18,13 @@ from tests.helpers.graphs import EDGES, N_NODES, small_adjacency, small_features
 @pytest.fixture(scope="module")
 def data_class():
     return pytest.importorskip("torch_geometric.data").Data
+
+
+def square(n_rows, n_cols=None):
+    """A sparse tensor with one edge in both directions."""
+    return torch.sparse_coo_tensor(
+        torch.tensor([[0, 1], [1, 0]]), torch.ones(2), (n_rows, n_cols or n_rows), check_invariants=True
+    )
 
 
 def plain(data_class, **changes):
@@ -93,6 +102,9 @@ def test_a_stand_in_of_sparse_tensor_stands_for_edges(data_class):
         def coo(self):
             return torch.from_numpy(EDGES[:, 1].copy()), torch.from_numpy(EDGES[:, 0].copy()), None
 
+        def sparse_sizes(self):
+            return N_NODES, N_NODES
+
     graph = Graph.from_data(plain(data_class, edge_index=None, adj_t=Stub()))
     assert torch.equal(graph.adjacency.to_dense(), small_adjacency().to_dense())
 
@@ -112,6 +124,25 @@ def test_one_column_of_edge_attributes_is_a_weight(data_class):
         ({"edge_index": torch.zeros(3, 2, dtype=torch.long)}, r"must have shape \[2, m\]"),
         ({"train_mask": torch.ones(5, 2, dtype=torch.bool)}, "choose one column"),
         ({"train_mask": torch.ones(5)}, "train_mask must be a bool vector, got float32"),
+        ({"train_mask": torch.ones(5).byte() * 2}, r"must be a bool vector, got uint8 of shape \(5,\): make it true"),
+        ({"train_mask": torch.ones(3).bool()}, "train_mask must have one entry per node, got 3 for 5 nodes"),
+        ({f"{part}_mask": torch.zeros(12).bool() for part in PARTS}, "one entry per node, got 12 for 5 nodes"),
+        ({"edge_index": None, "adj_t": square(4)}, r"one row and one column per node, got shape \(4, 4\) for 5 nodes"),
+        ({"edge_index": square(5, 50)}, r"one row and one column per node, got shape \(5, 50\) for 5 nodes"),
+        ({"edge_index": [[0, 1], [1]]}, "data.edge_index must be an array, got a list whose rows differ in length"),
+        ({"edge_attr": torch.ones(8).to_sparse()}, r"data.edge_attr must be dense, got a sparse tensor: call to_dense"),
+        ({"y": torch.tensor([0, 1, 2, 0, -1]).to_sparse()}, "labels must be dense, got a sparse tensor"),
+        ({"y": torch.zeros(5, dtype=torch.bfloat16)}, "labels must be whole numbers, got bfloat16"),
+        ({"x": torch.ones(5).to_sparse()}, "features must be a sparse matrix of single numbers, got 1 sparse and 0"),
+        (
+            {"x": torch.ones(5, 2).to_sparse(1)},
+            "features must be a sparse matrix of single numbers, got 1 sparse and 1",
+        ),
+        ({"x": torch.ones(5, 2, dtype=torch.complex64).to_sparse()}, "features must be real numbers, got complex64"),
+        (
+            {"x": torch.full((5, 1), -1e300, dtype=torch.float64)},
+            "got -inf at node 0, column 0: .* float32, up to 3.4e38",
+        ),
         ({"y": torch.tensor([0.5, 1, 1, 0, 0])}, "labels must be whole numbers, got float32"),
         ({"edge_weight": torch.zeros(8)}, "finite and positive"),
     ],
@@ -119,6 +150,63 @@ def test_one_column_of_edge_attributes_is_a_weight(data_class):
 def test_data_that_does_not_fit_is_refused(data_class, changes, message):
     with pytest.raises(InputError, match=message):
         Graph.from_data(plain(data_class, **changes))
+
+
+KINDS = {
+    "arrays": lambda x: x.float().numpy() if x.dtype == torch.bfloat16 else x.numpy(),
+    "lists": lambda x: x.tolist(),
+    "tensors": lambda x: x.byte() if x.dtype == torch.bool else x,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_of_data_may_be_tensors_arrays_or_lists(data_class, kind):
+    parts = {
+        "edge_index": torch.from_numpy(EDGES).T,
+        "y": torch.tensor([0, 1, 2, 0, -1]),
+        "edge_attr": torch.full((8, 1), 2.0, dtype=torch.bfloat16),
+        "train_mask": torch.tensor([True, True, False, False, False]),
+    }
+    graph = Graph.from_data(plain(data_class, **{name: KINDS[kind](part) for name, part in parts.items()}))
+    assert torch.equal(graph.adjacency.to_dense(), 2 * small_adjacency().to_dense())
+    assert graph.y.tolist() == parts["y"].tolist()
+    assert graph.split.train.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("of", [np.asarray, pd.Series])
+def test_what_must_not_be_written_to_is_copied(of):
+    y, x = np.array([0, 1, 2, 0, -1]), np.ones((5, 2), dtype=np.float32)
+    for part in (y, x):
+        part.flags.writeable = False
+    assert Graph.from_edges(EDGES, x, of(y)).y.tolist() == y.tolist()
+
+
+@pytest.mark.parametrize("kind", ["dense", "coo", "csr", "Csr"])
+def test_what_wants_a_gradient_becomes_a_constant(tmp_path, kind):
+    x, weight = small_features().requires_grad_(), torch.ones(8, requires_grad=True)
+    made = {"dense": x, "coo": x.detach().to_sparse().requires_grad_(), "Csr": Csr.from_dense(x)}
+    made["csr"] = x.detach().to_sparse_csr().requires_grad_()
+    Graph.from_edges(EDGES, made[kind], weight=weight).to_npz(tmp_path / "graph.npz")
+    with pytest.raises(InputError, match="features must not require a gradient, got a tensor that does: call detach"):
+        small_graph(x=Csr.from_dense(x) if kind == "Csr" else x)
+
+
+def test_an_adjacency_in_coordinates_keeps_its_repeated_entries():
+    matrix = torch.sparse_coo_tensor(
+        torch.tensor([[0, 1, 0, 1], [1, 0, 1, 0]]), torch.ones(4), (2, 2), check_invariants=True
+    )
+    with pytest.raises(InputError, match=r"edges must be listed once, but \(0, 1\) is listed 2 times"):
+        Graph.from_edges(matrix, torch.ones(2, 1))
+    assert Graph.from_edges(matrix, torch.ones(2, 1), duplicates="sum").adjacency.values.tolist() == [2, 2]
+    with pytest.raises(InputError, match=r"one row and one column per node, got shape \(2, 2\) for 4 nodes"):
+        Graph.from_edges(matrix, torch.ones(4, 1))
+
+
+def test_complex_features_of_scipy_are_refused():
+    with pytest.raises(InputError, match="features must be real numbers, got complex128"):
+        as_features(sp.eye_array(3, dtype=complex), "here")
+    with pytest.raises(InputError, match=r"features must be a sparse matrix, got shape \(3,\)"):
+        as_features(sp.coo_array(np.ones(3)), "here")
 
 
 def test_labels_may_be_a_column(data_class):
@@ -177,6 +265,15 @@ def test_networkx_faults_are_named():
     with pytest.raises(InputError, match="pass symmetrize=True"):
         Graph.from_networkx(one_way, features=np.ones((2, 1)))
     assert Graph.from_networkx(one_way, features=np.ones((2, 1)), symmetrize=True).n_edges == 2
+    with pytest.raises(InputError, match="name at least one attribute of the nodes, got an empty list"):
+        Graph.from_networkx(graph, features=[])
+    with pytest.raises(InputError, match="at least one node, got none"):
+        Graph.from_networkx(nx.Graph(), features="size")
+    with pytest.raises(InputError, match="features must be an array, got a list whose rows differ in length"):
+        Graph.from_networkx(one_way, features=[[1], [1, 2]], symmetrize=True)
+    graph.nodes["n3"]["place"] = [[1], [1, 2]]
+    with pytest.raises(InputError, match="the attribute 'place' of node 'n3' must be an array"):
+        Graph.from_networkx(graph, features="place")
     twice = nx.MultiGraph([("a", "b"), ("a", "b")])
     with pytest.raises(InputError, match="is listed 2 times"):
         Graph.from_networkx(twice, features=np.ones((2, 1)))

@@ -118,3 +118,5 @@ def test_masks_and_ids_are_the_same_split():
     assert [getattr(back, part).tolist() for part in ("train", "val", "test")] == [[1, 4], [0], [3]]
     with pytest.raises(InputError, match=r"train_mask must be a bool vector, got bool of shape .*choose one column"):
         Split.from_masks(torch.ones(6, 10, dtype=torch.bool), *masks[1:])
+    with pytest.raises(InputError, match="val_mask must have one entry per node, got 5 for 6 nodes"):
+        Split.from_masks(masks[0], masks[1][:5], masks[2])

@@ -8,6 +8,7 @@ from calirare.calibration import AffineCalibrator
 from calirare.jackknife import jackknife, leave_one_out
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.methods import LooSettings
+from calirare.nn import GCN
 from calirare.propagation import propagation
 from calirare.training import TrainingSettings, fit, fit_of
 from tests.calirare.leave_one_out.cases import trained
@@ -146,3 +147,45 @@ def test_a_bare_network_stands_for_one_trained_on_the_training_nodes():
     assert elsewhere.nodes.tolist() == graph.split.val.tolist()
     with pytest.raises(ValueError, match="no split"):
         fit_of(fitted.model, graph.with_split(None))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    fit, graph = trained(2, 1)
+    m, every = fit.nodes.numel(), torch.arange(graph.n_nodes)
+    judges = torch.arange(m) < m // 2
+    assert jackknife(fit, graph, judges=judges).eice != jackknife(fit, graph).eice
+    for wrong in (judges.long(), judges[:-1], judges.tolist()):
+        with pytest.raises(ValueError, match=rf"judges must be a bool tensor \[{m}\]"):
+            jackknife(fit, graph, judges=wrong)  # type: ignore[arg-type]
+    some = leave_one_out(fit, graph, nodes=every[:5])
+    assert jackknife(fit, graph, nodes=every[:5], change=some).lower.shape == (5,)
+    for nodes in (None, every[5:10]):
+        with pytest.raises(ValueError, match="change must be of the nodes to evaluate"):
+            jackknife(fit, graph, nodes=nodes, change=some)
+    with pytest.raises(TypeError, match="trained must be a Fit, a ModuleFit or a torch module, got NoneType"):
+        jackknife(None, graph)  # type: ignore[arg-type]
+    start = GCN(rare_task().n_features, 2)
+    with pytest.raises(ValueError, match="no leave-one-out logit is finite with damping 1e-300: raise it"):
+        jackknife(start, rare_task(), damping=1e-300)
+
+
+def test_a_network_that_ran_away_or_stands_at_0_is_named() -> None:
+    graph = rare_task()
+    zero = GCN(graph.n_features, 2)
+    with torch.no_grad():
+        for parameter in zero.parameters():
+            parameter.zero_()
+    assert bool(torch.isfinite(jackknife(zero, graph).lower).all())
+    with torch.no_grad():
+        zero.biases[-1].fill_(float("nan"))
+    with pytest.raises(ValueError, match="logits at its labelled nodes must be finite"):
+        jackknife(zero, graph)
+
+
+def test_no_labelled_node_is_refused() -> None:
+    graph = rare_task()
+    none = torch.zeros(0, dtype=torch.int64)
+    with pytest.raises(ValueError, match="at least one labelled node, got none"):
+        fit_of(GCN(graph.n_features, 2), graph, none)
+    with pytest.raises(ValueError, match="at least one labelled node, got none"):
+        fit(graph, none, TrainingSettings(epochs=1))

@@ -76,6 +76,21 @@ def test_without_rare_test_nodes_the_labels_judge_by_leave_one_out(kept):
     metrics = judge(outcome)
     assert metrics["n_judged"] == 150
     assert metrics["report"]["raw"] == calibration_report(torch.softmax(logits, 1), graph.y[nodes])
+    told = [note for note in metrics["notes"] if "judged on its labelled nodes" in note]
+    assert len(told) == (kept == "only the rest"), "without any test node it is no surprise"
+    assert all(f"none of the {test.numel()} test nodes is of the class 1" in note for note in told)
+
+
+def test_intervals_upside_down_count_in_order():
+    outcome = calirare.train(rare_task(), convention="paper", epochs=12, folds=0)
+    low, high = outcome.jackknife.lower, outcome.jackknife.upper
+    assert bool((low > high).any())
+    metrics = judge(outcome)
+    test = outcome.graph.split.test
+    y = outcome.graph.y[test]
+    held = ((torch.minimum(low, high)[test] <= y) & (y <= torch.maximum(low, high)[test])).double()
+    assert metrics["interval_coverage"]["all"] == pytest.approx(float(held.mean()), rel=1e-6, abs=0)
+    assert any("upside down at coverage 0.9" in note for note in metrics["notes"])
 
 
 def test_unlabelled_test_nodes_do_not_judge():

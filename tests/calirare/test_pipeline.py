@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -11,12 +13,14 @@ import yaml
 
 import calirare
 from calirare import Settings
+from calirare.baselines import CaGCN
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
 from calirare.calibration.sharpness import sharpened
 from calirare.crossfit import cross_fitted_logits
 from calirare.errors import InputError
 from calirare.jackknife import jackknife
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
+from calirare.leave_one_out.retrain import retrain
 from calirare.run import write_config
 from calirare.splits import Split
 from calirare.weight_decay import WEIGHT_DECAYS, loo_loss
@@ -277,6 +281,13 @@ def test_a_given_damping_is_taken_as_it_is():
     assert outcome.agreement is None
 
 
+def test_retraining_reports_how_far_it_is(monkeypatch):
+    monkeypatch.setattr("calirare.leave_one_out.methods.retrain", functools.partial(retrain, max_steps=1))
+    said = []
+    calirare.train(rare_task(), loo="retrain", method="uncalibrated", epochs=3, report=lambda *what: said.append(what))
+    assert said[3:] == [("retrain", done, 40) for done in range(1, 41)]
+
+
 @pytest.mark.parametrize("options", [{}, {"method": "ts"}, {"n_layers": 1}, {"n_layers": 3}, {"folds": 2}])
 def test_more_than_two_classes(options):
     graph = rare_task(n_classes=3)
@@ -339,6 +350,12 @@ def test_changes_go_over_settings():
         calirare.train(rare_task(), hiden=7)
     with pytest.raises(InputError, match="method must be one of"):
         calirare.train(rare_task(), method="magic")
+    with pytest.raises(TypeError, match="graph must be a calirare\\.Graph, got NoneType"):
+        calirare.train(None)
+    with pytest.raises(TypeError, match="settings must be Settings, got dict"):
+        calirare.train(rare_task(), {"epochs": 3})
+    with pytest.raises(ValueError, match="target must be one of balanced, population or None, got 'populaton'"):
+        outcome.probabilities("populaton")
 
 
 @pytest.mark.parametrize(
@@ -355,9 +372,31 @@ def test_what_cannot_be_trained_on_is_refused(change, message):
         calirare.train(dataclasses.replace(rare_task(), **change), **QUICK)
 
 
+def test_a_column_of_another_scale_is_noted():
+    graph = rare_task()
+    large = graph.x.clone()
+    large[:, 0] *= 1e6
+    outcome = calirare.train(dataclasses.replace(graph, x=large), **QUICK)
+    assert any("--scale standardize" in note for note in outcome.notes)
+    assert not any("--scale" in note for note in calirare.train(graph, **QUICK).notes)
+
+
 def test_a_training_that_runs_away_is_named():
     with pytest.raises(InputError, match=r"training ran away.*lower the learning rate"):
         calirare.train(rare_task(), learning_rate=1e30, **QUICK)
+
+
+def test_what_was_trained_can_be_copied_and_saved(tmp_path):
+    graph = rare_task()
+    outcome = calirare.train(graph, epochs=5, folds=0)
+    val = graph.split.val
+    cagcn = CaGCN(epochs=1).fit(graph, outcome.logits, val, graph.y[val])
+    torch.save((outcome, cagcn), tmp_path / "trained.pt")
+    saved = torch.load(tmp_path / "trained.pt", weights_only=False)
+    for other, scaled in (saved, copy.deepcopy((outcome, cagcn))):
+        assert_identical(other.model.logits(other.graph), outcome.logits)
+        assert other.fit.gradient_norm() == outcome.fit.gradient_norm()
+        assert_identical(scaled.transform(outcome.logits), cagcn.transform(outcome.logits))
 
 
 def test_labels_are_used_up_by_no_test_node():

@@ -170,6 +170,8 @@ def test_a_malicious_pickle_is_never_opened(tmp_path):
         (("--minority", 10**12), "there is no class"),
         (("--features", "nodes.csv"), "features must be left out for an .npz file"),
         (("--download", "--weight", "w"), "weight must be left out"),
+        (("--download",), "download must be left out for a path"),
+        (("--root", "/"), "root must be left out for a path"),
     ],
 )
 def test_an_option_that_does_not_suit_the_graph(options, message, graph_file, tmp_path):

@@ -1,4 +1,4 @@
-"""The function behind `calirare loo-check`: a table, a picture and numbers that say the same."""
+"""`calirare loo-check`: a table, a picture and numbers that say the same."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from calirare.commands import loo_check
 from calirare.commands.loo_check import run_loo_check
 from calirare.errors import InputError
+from tests.helpers.command import assert_one_sentence, call
 
 
 @pytest.mark.slow
@@ -32,8 +33,13 @@ def test_table_picture_and_numbers(finished, tmp_path, capsys, monkeypatch):
         assert f"{row['correlation']:.3f}" in line
     with pytest.raises(InputError, match="give --overwrite"):
         run_loo_check(folder, 4)
-    run_loo_check(folder, 4, resume=tmp_path / "kept", overwrite=True)
+    assert call("loo-check", "--run", folder, "--nodes", 4, "--resume", tmp_path / "kept", "--overwrite").code == 0
     assert json.loads((folder / "loo_check.json").read_text()) == numbers
+
+
+def test_the_command_is_there(finished):
+    said = call("loo-check", "--run", finished[0], "--nodes", 2)
+    assert "--nodes must be at least 3" in assert_one_sentence(said)
 
 
 def test_numbers_out_of_range(finished):

@@ -8,9 +8,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from calirare import startup
 from tests.helpers.command import QUICK
 
 COMMAND = (sys.executable, "-m", "calirare")
@@ -43,7 +45,9 @@ def stopped(process, number):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["ctrl-c", "terminated", "hung up"]
+)
 def test_a_stopped_run_leaves_nothing(number, graph_file, tmp_path):
     options = ("--epochs", "100000", "--out", tmp_path / "runs" / "a")
     process = subprocess.Popen(
@@ -64,6 +68,54 @@ def test_a_stopped_run_leaves_nothing(number, graph_file, tmp_path):
     assert out == ""
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [COMMAND, (str(Path(sys.executable).with_name("calirare")),)], ids=["-m", "script"])
+@pytest.mark.parametrize("seconds", [0.3, 1.0])
+def test_ctrl_c_during_the_imports_is_quiet(seconds, command, tmp_path):
+    if not Path(command[0]).exists():
+        pytest.skip("the script is not installed")
+    process = subprocess.Popen(
+        [*command, "train", "--epochs", "100000", "--out", "run"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=SILENT,
+        cwd=tmp_path,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=40)
+    assert (process.returncode, out) == (130, "")
+    assert err.splitlines()[-1:] == ["calirare: interrupted"]
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        startup.handle({"SIGHUP": startup.leave})
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize(
+    ("words", "ours"),
+    [
+        (["python", "/usr/bin/calirare", "train"], True),
+        (["python", "-u", "-m", "calirare", "train"], True),
+        (["python", "-m", "pytest", "calirare"], False),
+        (["python", "-c", "import calirare"], False),
+        (["python"], False),
+    ],
+)
+def test_only_the_command_has_its_signals_handled(words, ours, monkeypatch):
+    monkeypatch.setattr(sys, "orig_argv", words)
+    assert startup.is_command() == ours
 
 
 @pytest.mark.slow

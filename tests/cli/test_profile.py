@@ -11,6 +11,7 @@ from calirare.commands.profile import Event, read_events
 from calirare.scale.cost import Cost, Sizes, memory_bytes, stage_costs
 from calirare.scale.timeline import depths, draw_timeline
 from tests.helpers.command import call
+from tests.helpers.tasks import rare_task
 
 STAGES = {"prepare", "train", "predict", "check", "calibrate", "jackknife"}
 
@@ -55,12 +56,21 @@ def test_a_run_is_profiled_as_it_was_trained(quick_run, tmp_path):
     assert facts["sizes"]["n"] == 260
 
 
+def test_it_takes_the_data_options_of_train(tmp_path):
+    rare_task(n_classes=3).to_npz(tmp_path / "g.npz")
+    options = ("--epochs", 5, "--minority", 2, "--label-rate", 15, "--split", "random", "--symmetrize")
+    said = call("profile", "--dataset", tmp_path / "g.npz", *options, "--out", tmp_path / "p")
+    assert said.code == 0, said.err
+    assert json.loads((tmp_path / "p" / "profile.json").read_text())["sizes"]["steps"] == 5
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "give either --run or --dataset"),
         (("--run", "a", "--dataset", "b"), "give either --run or --dataset"),
-        (("--run", "a", "--epochs", "3"), "belong to --dataset"),
+        (("--run", "a", "--epochs", "3"), "--epochs must be left out with --run"),
+        (("--run", "a", "--label-rate", "3"), "--label-rate must be left out with --run"),
         (("--dataset", "nothing.npz"), "no such file"),
     ],
 )

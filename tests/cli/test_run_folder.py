@@ -16,6 +16,7 @@ import torch
 import yaml
 from safetensors import safe_open
 
+from calirare.commands import train as train_module
 from calirare.graph import Graph
 from tests.helpers.command import QUICK, assert_one_sentence, call
 
@@ -160,7 +161,7 @@ def test_the_log_has_times_and_versions(finished):
 def test_the_config_is_resolved(finished, graph_file):
     config = yaml.safe_load((finished[0] / "config.yaml").read_text())
     assert config["dataset"] == str(graph_file)
-    assert (config["epochs"], config["label_rate"], config["split"], config["minority"]) == (100, 20, "public", "1")
+    assert (config["epochs"], config["label_rate"], config["split"], config["minority"]) == (100, None, "public", "1")
     assert (config["device"], config["seed"], config["folds"], config["method"]) == ("cpu", 0, 2, "jackknife")
 
 
@@ -269,6 +270,32 @@ def test_a_failed_overwrite_keeps_the_old_run(quick_run, graph_file, monkeypatch
     monkeypatch.setattr("calirare.output.os.replace", no_second)
     assert call("train", *options).code == 2
     assert contents(quick_run.parent) == before
+
+
+def test_of_two_runs_with_one_out_the_later_is_kept_elsewhere(graph_file, tmp_path, monkeypatch):
+    out, real = tmp_path / "run", train_module.save_model
+
+    def meanwhile(*arguments):
+        out.mkdir()
+        (out / "config.yaml").write_text("theirs")
+        real(*arguments)
+
+    monkeypatch.setattr(train_module, "save_model", meanwhile)
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", out)
+    assert said.code == 2
+    assert contents(out) == {"config.yaml": b"theirs"}
+    (kept,) = (path for path in tmp_path.iterdir() if path != out)
+    assert f"another was written there while this one was made, which is kept as {kept}" in said.err.splitlines()[-1]
+    assert {path.name for path in kept.iterdir()} == FILES
+    assert not kept.name.startswith(".")
+
+
+@pytest.mark.parametrize("out", [".", "", ".."])
+def test_out_must_be_a_folder_of_its_own(out, graph_file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", out)
+    assert "--out must name a folder of its own" in assert_one_sentence(said)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_in_the_way_stays(graph_file, tmp_path):

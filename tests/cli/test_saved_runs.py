@@ -15,8 +15,10 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
+from calirare.datasets.folder import write_folder
 from calirare.graph import Graph
 from calirare_ext import Csr
+from tests.cli.test_tables import write_tables
 from tests.helpers.command import QUICK, assert_one_sentence, call
 from tests.helpers.tasks import rare_task
 
@@ -37,20 +39,49 @@ def shown(out: str, name: str) -> str:
 
 
 @pytest.mark.parametrize("nodes", ["train", "val", "test", "all"])
-def test_eice_is_the_mean_of_the_networks_own_ice(nodes, run):
+def test_eice_says_what_the_runs_files_say(nodes, run):
     said = call("eice", "--run", run, "--nodes", nodes)
     assert (said.code, said.err) == (0, "")
     table = pd.read_parquet(run / "predictions.parquet")
     part = table if nodes == "all" else table[table["split"] == nodes]
     assert shown(said.out, "nodes") == f"{nodes}, {len(part)}"
-    assert shown(said.out, "EICE") == f"{part['ice_raw'].astype(np.float64).mean():.6f}"
-    own = part["p_raw"].where(part["p_raw"] > 0.5, 1 - part["p_raw"])
-    right = part["uncertainty"].where(part["prediction"] == (part["p_raw"] > 0.5), 1 - part["uncertainty"])
-    assert float(shown(said.out, "uncertainty").split()[0]) == pytest.approx(right.mean(), rel=0, abs=2e-6)
-    assert float(shown(said.out, "confidence").split()[0]) == pytest.approx(own.mean(), rel=0, abs=2e-6)
-    if nodes == "all":
-        metrics = json.loads((run / "metrics.json").read_text())
-        assert shown(said.out, "EICE") == f"{metrics['eice']['raw']:.6f}"
+    for name, column in (("EICE", "ice"), ("EICE, raw", "ice_raw")):
+        assert shown(said.out, name).startswith(f"{part[column].astype(np.float64).mean():.6f} of the ")
+        assert f"mean of `{column}`" in shown(said.out, name)
+    for name in ("uncertainty", "confidence"):
+        assert shown(said.out, name) == f"{part[name].astype(np.float64).mean():.6f} on average"
+
+
+OTHERS = [
+    ("--uncertainty", "midpoint"),
+    ("--convention", "paper"),
+    ("--convention", "official"),
+    ("--loo", "influence"),
+    ("--loo", "newton"),
+    ("--loo", "grouped"),
+    ("--loo", "newton", "--damping", "0.02"),
+    ("--method", "ts"),
+    ("--method", "uncalibrated"),
+    ("--method", "calirare"),
+    ("--target", "population"),
+]
+
+
+@pytest.mark.parametrize("options", OTHERS, ids=" ".join)
+def test_a_run_read_again_gives_its_own_numbers(options, graph_file, tmp_path):
+    run = tmp_path / "run"
+    assert call("train", "--dataset", graph_file, *QUICK, *options, "--out", run).code == 0
+    metrics = json.loads((run / "metrics.json").read_text())
+    said = call("eice", "--run", run, "--nodes", "all")
+    assert shown(said.out, "EICE, raw").startswith(f"{metrics['eice']['raw']:.6f} ")
+    side = metrics["target"] if metrics["target"] in metrics["eice"] else "raw"
+    assert shown(said.out, "EICE").startswith(f"{metrics['eice'][side]:.6f} ")
+    assert shown(said.out, "damping").startswith(f"{metrics['leave_one_out']['damping']:.3g},")
+    said = call("predict", "--run", run, "--graph", graph_file)
+    assert (said.code, said.err) == (0, "")
+    table, own = pd.read_csv(run / "predictions_task.csv"), pd.read_csv(run / "predictions.csv")
+    same_numbers(table, own)
+    assert table["lower"].notna().all()
 
 
 def test_eice_takes_validation_nodes_by_default_and_another_coverage(run):
@@ -58,17 +89,6 @@ def test_eice_takes_validation_nodes_by_default_and_another_coverage(run):
     assert shown(plain.out, "nodes") == "val, 110"
     assert shown(plain.out, "width").endswith("90%")
     assert float(shown(wide.out, "width").split()[0]) < float(shown(plain.out, "width").split()[0])
-
-
-@pytest.mark.parametrize("method", ["ts", "uncalibrated", "calirare"])
-def test_every_method_can_be_read_again(method, graph_file, tmp_path):
-    run = tmp_path / "run"
-    options = ("--method", method, "--epochs", 60, "--out", run)
-    assert call("train", "--dataset", graph_file, *options).code == 0
-    said = call("eice", "--run", run, "--nodes", "all")
-    assert shown(said.out, "EICE") == f"{json.loads((run / 'metrics.json').read_text())['eice']['raw']:.6f}"
-    assert call("predict", "--run", run, "--graph", graph_file).code == 0
-    same_numbers(pd.read_csv(run / "predictions_task.csv"), pd.read_csv(run / "predictions.csv"))
 
 
 def same_numbers(one: pd.DataFrame, other: pd.DataFrame, slack: float = 0.0) -> None:
@@ -96,11 +116,13 @@ def reordered(graph: Graph, order: torch.Tensor) -> Graph:
     return Graph(adjacency, graph.x[order], name="reordered")
 
 
-@pytest.mark.parametrize("hidden", [4, 32], ids=["fewer parameters than labels", "more"])
-def test_predict_knows_another_graph_from_its_own(hidden, graph_file, tmp_path):
+@pytest.mark.parametrize(
+    ("hidden", "loo"), [(4, "alo"), (32, "alo"), (4, "influence")], ids=["few parameters", "many", "influence"]
+)
+def test_predict_knows_another_graph_from_its_own(hidden, loo, graph_file, tmp_path):
     # The same nodes under other numbers, without labels: each must get the numbers it had.
     run = tmp_path / "run"
-    options = ("--epochs", 60, "--folds", 0, "--hidden", hidden, "--out", run)
+    options = ("--epochs", 60, "--folds", 0, "--hidden", hidden, "--loo", loo, "--out", run)
     assert call("train", "--dataset", graph_file, *options).code == 0
     order = torch.from_numpy(np.random.default_rng(0).permutation(260))
     reordered(rare_task(), order).to_npz(tmp_path / "other.npz")
@@ -124,6 +146,35 @@ def test_predict_takes_a_smaller_graph_without_labels(run, tmp_path):
     assert len(table) == 100
     assert table[NUMBERS].notna().all().all()
     assert (table["y"] == -1).all()
+
+
+def test_predict_merges_classes_as_the_run_did(tmp_path):
+    rare_task(n_classes=3).to_npz(tmp_path / "g.npz")
+    run = tmp_path / "run"
+    options = ("--minority", 2, "--split", "random", "--label-rate", 15)
+    assert call("train", "--dataset", tmp_path / "g.npz", *QUICK, *options, "--out", run).code == 0
+    assert call("predict", "--run", run, "--graph", tmp_path / "g.npz").code == 0
+    table, own = pd.read_csv(run / "predictions_g.csv"), pd.read_csv(run / "predictions.csv")
+    assert table["y"].tolist() == own["y"].tolist()
+    rare_task().to_npz(tmp_path / "other.npz")
+    said = call("predict", "--run", run, "--graph", tmp_path / "other.npz")
+    assert said.code == 0
+    assert "the run's rare class '2' is not among its classes" in said.err
+    assert set(pd.read_csv(run / "predictions_other.csv")["y"]) == {-1}
+
+
+def test_predict_reads_what_train_reads(quick_run, tmp_path):
+    own = pd.read_csv(quick_run / "predictions.csv")
+    write_folder(rare_task(), tmp_path / "folder")
+    edges = write_tables(tmp_path)
+    assert "--symmetrize" in assert_one_sentence(call("predict", "--run", quick_run, "--graph", edges))
+    for graph, more, stem in ((tmp_path / "folder", (), "folder"), (edges, ("--symmetrize",), "edges")):
+        said = call("predict", "--run", quick_run, "--graph", graph, *more)
+        assert said.code == 0, said.err
+        table = pd.read_csv(quick_run / f"predictions_{stem}.csv")
+        assert (table["p_raw"] - own["p_raw"]).abs().max() <= FLOAT32_SLACK
+    assert table["node"][0] == "p000"
+    assert "--root" not in assert_one_sentence(call("predict", "--run", quick_run, "--graph", "none.csv"))
 
 
 def test_predict_refuses_another_feature_width(run, tmp_path):

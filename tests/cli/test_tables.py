@@ -45,7 +45,7 @@ def test_tables_train_and_give_the_users_names_back(suffix, tmp_path, graph_file
     # And the run finds its tables again.
     said = call("eice", "--run", tmp_path / "run", "--nodes", "all")
     assert said.code == 0, said.err
-    ice = pd.read_parquet(tmp_path / "run" / "predictions.parquet")["ice_raw"].astype(np.float64)
+    ice = pd.read_parquet(tmp_path / "run" / "predictions.parquet")["ice"].astype(np.float64)
     assert f"EICE         {ice.mean():.6f}" in said.out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -16,6 +17,17 @@ COMMANDS = sorted(typer.main.get_group(app).commands)
 
 def test_the_commands_of_the_product_are_there():
     assert {"train", "eice", "predict", "datasets", "doctor"} <= set(COMMANDS)
+
+
+def test_every_command_of_the_readme_is_there():
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"`calirare ([a-z-]+)(?: ([a-z0-9, -]+))?[^`]*`", readme)
+    assert {"train", "loo-check", "paper"} <= {command for command, _ in rows}
+    every = typer.main.get_group(app).commands
+    for command, rest in rows:
+        assert command in every, f"calirare {command}"
+        for word in re.findall(r"[a-z]\w*", rest) if command in ("multilabel", "paper") else ():
+            assert word in every[command].commands, f"calirare {command} {word}"
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ()], ids=["help", "nothing"])
@@ -50,6 +62,14 @@ def test_every_option_of_every_command_is_explained(command):
         (["predict", "--run", "r"], "Missing option '--graph'"),
         (["train", "--epochs", "many"], "--epochs must be a number or auto, got 'many'"),
         (["train", "--damping", "low"], "--damping must be a number or auto, got 'low'"),
+        (["paper", "table2", "--datasets", ""], "--datasets must name at least one, got ''"),
+        (["paper", "table2", "--label-rates", ""], "--label-rates must name at least one, got ''"),
+        (["paper", "search", "--datasets", ","], "--datasets must name at least one, got ','"),
+        (["multilabel", "train", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
+        (["multilabel", "train", "--floors", "-1"], "--floors must be 0 (none) or at least 2, got -1"),
+        (["multilabel", "train", "--seed", str(10**20)], "--seed must be from 0 to 2^63 - 1"),
+        (["multilabel", "simulate", "--seed", "-1"], "--seed must be from 0 to 2^63 - 1, got -1"),
+        (["multilabel", "evaluate", "none.csv", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
     ],
 )
 def test_bad_usage_is_one_sentence(arguments, message, tmp_path, monkeypatch):

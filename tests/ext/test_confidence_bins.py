@@ -175,8 +175,15 @@ BAD = [
     ((P, torch.tensor([0, 1]), 5), {}, ValueError, "labels must have shape"),
     ((P, Y.to("meta"), 5), {}, ValueError, "labels must be on cpu"),
     ((P, Y, 0), {}, ValueError, "n_bins must be in"),
+    ((P, Y, 2.5), {}, TypeError, "n_bins must be a whole number, got 2.5"),
     ((P, Y, 5), {"weights": torch.tensor([1.0])}, TypeError, "weights must be torch.float64"),
 ]
+
+
+@pytest.mark.parametrize("p", [torch.ones(4, 0).T, torch.from_numpy(np.zeros((0, 4)))])
+def test_no_row_is_in_no_bin(p) -> None:
+    sums, refused = confidence_bins(p, Y[:0], 5)
+    assert (float(sums.abs().sum()), refused) == (0.0, 0)
 
 
 @pytest.mark.parametrize(("arguments", "options", "error", "message"), BAD)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 
 import numpy as np
 import pytest
@@ -98,6 +100,28 @@ def test_a_changed_copy_does_not_inherit_what_was_computed():
     twice = dataclasses.replace(a, values=2 * a.values)
     assert_identical(propagate(twice, x), 2 * before, "propagate")
     assert_identical(twice.transpose().to_dense(), 2 * a.to_dense().T, "transpose")
+
+
+COPIES = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda x: pickle.loads(pickle.dumps(x)),
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_a_used_matrix_is_copied_without_what_was_computed(way):
+    a, x = random_matrix(5, 5, 9, seed=1).with_row_order(torch.arange(5).flip(0)), normal(5, 2, seed=2)
+    y, turned = propagate(a, x), propagate(a.transpose(), x)
+    copied = COPIES[way](a)
+    assert list(copied._cache) == ["row_order"]
+    assert_identical(propagate(copied, x), y, "propagate")
+    assert_identical(propagate(copied.transpose(), x), turned, "transpose")
+
+
+@pytest.mark.parametrize("dense", [torch.ones(3), torch.ones(2, 2).to_sparse()])
+def test_from_dense_refuses_what_is_no_dense_matrix(dense):
+    with pytest.raises(ValueError, match=r"Csr: dense must be a strided matrix \[n_rows, n_cols\], got"):
+        Csr.from_dense(dense)
 
 
 INDPTR, INDICES, VALUES = torch.tensor([0, 1, 2]), torch.tensor([1, 0], dtype=torch.int32), torch.tensor([1.0, 2.0])

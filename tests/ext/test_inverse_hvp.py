@@ -349,6 +349,7 @@ TAPE_RHS = torch.ones(2, 47, dtype=torch.float64)
         ({"tolerance": float("nan")}, ValueError, r"tolerance must be in \(0.0, 1.0\), got nan"),
         ({"max_iterations": 0}, ValueError, "max_iterations must be at least 1, got 0"),
         ({"check_every": -1}, ValueError, "check_every must be at least 0, got -1"),
+        ({"check_every": 0.5}, TypeError, "check_every must be a whole number, got 0.5"),
     ],
 )
 def test_solve_inverse_hvp_refuses(change, error, message):
@@ -362,6 +363,9 @@ def test_solve_inverse_hvp_refuses(change, error, message):
         ({"rhs": torch.ones(3)}, ValueError, r"rhs must have shape \[any, any\], got \[3\]"),
         ({"rhs": torch.ones(1, 3).int()}, TypeError, "rhs must be float32 or float64, got int32"),
         ({"tolerance": 2.0}, ValueError, r"tolerance must be in \(0.0, 1.0\), got 2.0"),
+        ({"max_iterations": 2.5}, TypeError, "max_iterations must be a whole number, got 2.5"),
+        ({"product": lambda v: None}, TypeError, "product must return a tensor, got NoneType"),
+        ({"precondition": lambda v: v.tolist()}, TypeError, "precondition must return a tensor, got list"),
         ({"product": lambda v: v[:, :2]}, ValueError, r"product must return shape \[1, 3\] on cpu, got \[1, 2\]"),
         ({"product": lambda v: v.double()}, TypeError, "product must return Float, got Double"),
         ({"precondition": lambda r: r[0]}, ValueError, r"precondition must return shape \[1, 3\] on cpu, got \[3\]"),

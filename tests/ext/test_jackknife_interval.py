@@ -284,6 +284,12 @@ def test_refuses(scores, residuals, q, error, message):
         jackknife_interval(scores, residuals, *q)
 
 
+def test_no_row_is_no_interval():
+    """A table of numpy without rows has strides that contiguous() leaves as they are."""
+    ends = jackknife_interval(torch.from_numpy(np.zeros((0, 3), dtype=np.float32)), R, 0.1, 0.9)
+    assert (ends.lower.shape, ends.upper_places.shape) == ((0,), (0, 2))
+
+
 def test_the_binding_guards_memory():
     for args, message in (
         ((S, R[:2], 0.0, 1.0), "residuals must have one entry per column"),

@@ -110,6 +110,16 @@ def test_masked_sum_is_the_reduction() -> None:
     assert_within(out, y, sum_bound(y, 200, magnitude, out=torch.float64))
 
 
+@pytest.mark.parametrize(("d", "s", "h", "m"), [(3, 0, 2, 0), (3, 0, 2, 4), (3, 2, 0, 0), (0, 2, 2, 0)])
+def test_nothing_to_add_up_is_no_change(d, s, h, m) -> None:
+    """A division by the number of directions or units would end the process."""
+    inputs, z, directions = problem(5, d, s, h, torch.float64, m)
+    y, magnitude = expected(inputs, z, directions)
+    got = loo_messages(inputs, z, directions)
+    assert got.shape == (5, directions.n_models)
+    assert_within(got, y, sum_bound(y, 9, magnitude, out=torch.float64))
+
+
 def test_bad_arguments_name_themselves() -> None:
     inputs, z, directions = problem(4, 3, 2, 2, torch.float32)
     with pytest.raises(ValueError, match="inputs must have 3 columns, got 2"):

@@ -69,6 +69,8 @@ def test_bad_arguments_name_themselves() -> None:
     a, messages, logits, shift, residuals = problem(4, 5, 3, torch.float32)
     with pytest.raises(ValueError, match=r"q_upper must be in \[0.0, 1.0\], got 1.5"):
         message_interval(a, messages, logits, shift, residuals, 0.1, 1.5)
+    with pytest.raises(ValueError, match=r"messages must have shape \[5, any\], got \[5\]"):
+        message_interval(a, messages[:, 0], logits, shift, residuals, 0.1, 0.9)
     with pytest.raises(ValueError, match="messages must have at least one column"):
         message_interval(a, messages[:, :0], logits, shift[:0], residuals[:0], 0.1, 0.9)
     with pytest.raises(TypeError, match="logits must be float32"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -243,12 +244,18 @@ GOOD = Csr.from_dense(torch.eye(3))
         (GOOD, torch.ones(4, 1), ValueError, r"propagate: x must have shape \[3, any\], got \[4, 1\]"),
         (GOOD, torch.ones(3), ValueError, r"propagate: x must have shape \[3, any\], got \[3\]"),
         (GOOD, torch.ones(2, 3, 1), ValueError, r"propagate: x must have shape \[3, any\], got \[2, 3, 1\]"),
+        (GOOD, torch.eye(3).to_sparse(), ValueError, r"propagate: x must be dense, got sparse_coo: call to_dense\(\)"),
         (GOOD, torch.ones(3, 1, device="meta"), ValueError, "propagate: x must be on cpu as a is, got meta"),
     ],
 )
 def test_refuses(a, x, error, message):
     with pytest.raises(error, match=message):
         propagate(a, x)
+
+
+@pytest.mark.parametrize("x", [torch.ones(4, 0).T, torch.from_numpy(np.zeros((0, 4), dtype=np.float32))])
+def test_no_column_of_a_gives_zeros_whatever_the_strides_of_x(x):
+    assert propagate(Csr.from_dense(torch.ones(3, 0)), x).tolist() == [[0.0] * 4] * 3
 
 
 def test_the_binding_guards_memory():

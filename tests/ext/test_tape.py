@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 
 import pytest
 import torch
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional as F
 
-from calirare_ext import Csr, gcn_forward, hessian_product, receptive_field, record, reference
+from calirare_ext import Csr, gcn_forward, hessian_product, node_gradients, receptive_field, record, reference
 from tests.helpers.compare import exact_network, exactly, hessian_product_matches, logits_match
 from tests.helpers.problems import N_NODES, NETWORKS, network, normal
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
@@ -121,6 +123,15 @@ def test_a_changed_copy_does_not_inherit_the_compiled_tape():
     whole = hessian_product(net.tape, v)
     half = dataclasses.replace(net.tape, sample_weights=net.tape.sample_weights / 2)
     assert not torch.equal(hessian_product(half, v), whole)
+
+
+def test_a_used_tape_can_be_copied_and_pickled():
+    tape = network("two layers").tape
+    v = normal(1, tape.n_parameters, seed=1)
+    whole, gradients = hessian_product(tape, v), node_gradients(tape).dense()
+    for other in (copy.deepcopy(tape), pickle.loads(pickle.dumps(tape))):
+        assert_identical(hessian_product(other, v), whole)
+        assert_identical(node_gradients(other).dense(), gradients)
 
 
 @pytest.mark.parametrize("n_layers", [1, 2, 3])

@@ -29,7 +29,7 @@ class Said(NamedTuple):
 def call(*arguments: object, pictures: bool = False) -> Said:
     """Runs `calirare ARGUMENTS`; without `pictures` a run gets empty ones and rough noise floors: it saves seconds."""
     out, err = io.StringIO(), io.StringIO()
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(sys, "argv", ["calirare", *map(str, arguments)]))
         stack.enter_context(redirect_stdout(out))
@@ -42,7 +42,8 @@ def call(*arguments: object, pictures: bool = False) -> Said:
         except SystemExit as stop:
             return Said(int(stop.code or 0), out.getvalue(), err.getvalue())
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
     raise AssertionError("main() must end with an exit code")
 
 

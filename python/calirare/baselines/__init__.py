@@ -2,6 +2,7 @@
 
 from calirare.baselines.cagcn import CaGCN
 from calirare.baselines.dropout_reading import dropout_probabilities, dropout_probabilities_of_module
+from calirare.baselines.early_stopping import train_cagcn_base
 from calirare.baselines.gats import GATS
 from calirare.baselines.losses import class_weighted_smoothing_loss, focal_loss, label_smoothing_loss, train_with_loss
 from calirare.baselines.mixup import train_mixup
@@ -17,6 +18,7 @@ __all__ = [
     "focal_loss",
     "label_smoothing_loss",
     "official_probabilities",
+    "train_cagcn_base",
     "train_mixup",
     "train_with_loss",
 ]

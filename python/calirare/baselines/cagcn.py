@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -74,4 +76,4 @@ class _ScaleGCN(nn.Module):
         h = F.relu(self.first(propagate(self.a_hat, h.contiguous())))
         h = F.dropout(h, self.dropout, self.training)
         u = propagate(self.a_hat, self.second(h).contiguous())
-        return torch.log(torch.exp(u) + FLOOR)
+        return torch.logaddexp(u, u.new_tensor(math.log(FLOOR)))  # exp(u) itself overflows

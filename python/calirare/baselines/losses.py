@@ -69,9 +69,16 @@ def focal_loss(logits: Tensor, targets: Tensor, weights: Tensor, gamma: float = 
 
     Returns:
         sum_i w_i l_i / m.
+
+    Raises:
+        ValueError: gamma is negative.
     """
+    if not gamma >= 0:
+        raise ValueError(f"focal_loss: gamma must be at least 0, got {gamma}")
     losses = F.cross_entropy(logits, targets, reduction="none")
-    return (weights * (1 - torch.exp(-losses)) ** gamma * losses).mean()
+    # Below the floor the power's derivative would be infinite for gamma < 1 and the product with a loss of 0 a NaN.
+    miss = (1 - torch.exp(-losses)).clamp(min=torch.finfo(losses.dtype).tiny ** 0.5)
+    return (weights * miss**gamma * losses).mean()
 
 
 def train_with_loss(graph: Graph, nodes: Tensor, settings: TrainingSettings, loss: Loss) -> GCN:

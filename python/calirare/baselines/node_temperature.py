@@ -19,6 +19,8 @@ EPOCHS = 200
 class NodeTemperature(ABC):
     """Scales each node's logits by its own positive number; decisions stay as they are.
 
+    The network computes in float32, whatever the logits' dtype.
+
     Args:
         target: population the probabilities shall be right for, see `calirare.calibration.target_weights`.
         weight_decay: of Adam.
@@ -59,7 +61,7 @@ class NodeTemperature(ABC):
             Itself.
         """
         check_logits(type(self).__name__, logits[nodes], labels)
-        z = logits.detach()
+        z = logits.detach().float()
         weights = target_weights(labels, z.shape[1], self.target).to(z)
         with torch.random.fork_rng(devices=[z.device] if z.is_cuda else []):
             torch.manual_seed(self.seed)
@@ -73,7 +75,7 @@ class NodeTemperature(ABC):
         """Returns calibrated probabilities [n, k] of every node of the graph it was fitted on."""
         if self.model is None:
             raise RuntimeError(f"{type(self).__name__}: call fit before transform")
-        return torch.softmax(self.model(logits) * logits, 1)
+        return torch.softmax(self.model(logits.float()) * logits, 1).to(logits.dtype)
 
 
 def _descend(model: nn.Module, epochs: int, weight_decay: float, loss: Callable[[], Tensor]) -> None:

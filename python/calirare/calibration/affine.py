@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.calibration.base import Calibrator, Target, check_logits, target_weights
+from calirare.calibration.base import Calibrator, Target, check_logits, check_prior, softmax_after, target_weights
 from calirare.calibration.newton import minimise
 
 SCALE_PRIOR = 1e-3  # on (log scale)^2 and bias^2: keeps separable logits from an infinite scale, moves nothing else
@@ -29,14 +29,23 @@ class AffineCalibrator(Calibrator):
     Attributes:
         scale: fitted scale.
         bias: fitted biases, float64 [k]; None before fitting.
+
+    Raises:
+        ValueError: the prior is negative or not finite.
     """
 
     def __init__(self, *, with_bias: bool, target: Target = "balanced", prior: float = SCALE_PRIOR) -> None:
+        check_prior(type(self).__name__, prior)
         self.with_bias = with_bias
         self.target: Target = target
         self.prior = prior
         self.scale = 1.0
         self.bias: Tensor | None = None
+
+    @property
+    def n_classes(self) -> int | None:
+        """Number of classes fitted; None before fitting."""
+        return None if self.bias is None else len(self.bias)
 
     def fit(self, logits: Tensor, labels: Tensor) -> Self:
         """Fits scale and biases on logits [n, k] and labels int64 [n] by Newton's method in float64."""
@@ -73,14 +82,14 @@ class AffineCalibrator(Calibrator):
 
     def calibrated_logits(self, logits: Tensor) -> Tensor:
         """Returns scale z + bias, [n, k], in the dtype of the logits."""
-        if self.bias is None:
-            raise RuntimeError(f"{type(self).__name__}: call fit before transform")
+        self.check_classes(logits)
+        assert self.bias is not None
         return self.scale * logits + self.bias.to(logits)
 
     def transform(self, logits: Tensor) -> Tensor:
         """Returns softmax(scale z + bias), [n, k]."""
         check_logits(type(self).__name__, logits)
-        return torch.softmax(self.calibrated_logits(logits), 1)
+        return softmax_after(self.calibrated_logits, logits)
 
     def state(self) -> dict[str, Any]:
         """Returns scale, biases and settings."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Literal, Self
 
 import torch
@@ -17,6 +19,11 @@ EXPONENTS = {"balanced": 1.0, "population": 0.0}
 
 class Calibrator(ABC):
     """A map from logits [n, k] to calibrated probabilities [n, k], fitted on labelled logits."""
+
+    @property
+    @abstractmethod
+    def n_classes(self) -> int | None:
+        """Number of classes fitted; None before fitting."""
 
     @abstractmethod
     def fit(self, logits: Tensor, labels: Tensor) -> Self:
@@ -35,6 +42,38 @@ class Calibrator(ABC):
     def from_state(cls, state: dict[str, Any]) -> Self:
         """Returns the calibrator that `state` was taken from."""
 
+    def check_classes(self, logits: Tensor) -> None:
+        """Checks that logits [n, k] have the classes of the fitted map.
+
+        Raises:
+            RuntimeError: the map is not fitted.
+            ValueError: there are more or fewer classes than were fitted.
+        """
+        op, k = type(self).__name__, self.n_classes
+        if k is None:
+            raise RuntimeError(f"{op}: call fit before transform")
+        if logits.shape[-1] != k:
+            raise ValueError(f"{op}: logits must have as many classes as those fitted, {k}, got {logits.shape[-1]}")
+
+
+def softmax_after(mapping: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
+    """Returns softmax(mapping(logits)) [n, k] of finite logits, also where the mapped ones leave the logits' dtype."""
+    mapped = mapping(logits)
+    if not bool(torch.isfinite(mapped).all()):
+        limits = torch.finfo(torch.float64)
+        mapped = mapping(logits.double()).clamp(limits.min, limits.max)
+    return torch.softmax(mapped, 1).to(logits.dtype)
+
+
+def check_prior(op: str, prior: float) -> None:
+    """Checks the weight of a prior.
+
+    Raises:
+        ValueError: it is negative or not finite.
+    """
+    if not 0 <= prior < math.inf:
+        raise ValueError(f"{op}: prior must be at least 0 and finite, got {prior}")
+
 
 def check_logits(op: str, logits: Tensor, labels: Tensor | None = None) -> None:
     """Checks logits [n, k >= 2] and labels int64 [n] in [0, k).
@@ -44,6 +83,9 @@ def check_logits(op: str, logits: Tensor, labels: Tensor | None = None) -> None:
         ValueError: shape or range is wrong, or a logit is not finite.
         InputError: there is no label to fit on.
     """
+    for name, values in (("logits", logits), ("labels", labels)):
+        if values is not None and not isinstance(values, Tensor):
+            raise TypeError(f"{op}: {name} must be a torch tensor, got {type(values).__name__}: use torch.as_tensor")
     if not logits.is_floating_point():
         raise TypeError(f"{op}: logits must be floating point, got {str(logits.dtype).removeprefix('torch.')}")
     if logits.dim() != 2 or logits.shape[1] < 2:

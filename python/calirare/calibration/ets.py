@@ -33,6 +33,11 @@ class EnsembleTemperatureCalibrator(Calibrator):
         self.tempered: AffineCalibrator | None = None
         self.shares: Tensor | None = None
 
+    @property
+    def n_classes(self) -> int | None:
+        """Number of classes fitted; None before fitting."""
+        return None if self.shares is None or self.tempered is None else self.tempered.n_classes
+
     def fit(self, logits: Tensor, labels: Tensor) -> Self:
         """Fits temperature and weights on logits [n, k] and labels int64 [n]."""
         check_logits("EnsembleTemperatureCalibrator", logits, labels)
@@ -55,8 +60,8 @@ class EnsembleTemperatureCalibrator(Calibrator):
     def transform(self, logits: Tensor) -> Tensor:
         """Returns the mixture, [n, k]."""
         check_logits("EnsembleTemperatureCalibrator", logits)
-        if self.shares is None:
-            raise RuntimeError("EnsembleTemperatureCalibrator: call fit before transform")
+        self.check_classes(logits)
+        assert self.shares is not None
         parts = self._parts(logits.detach().double())
         return torch.einsum("j,jnk->nk", self.shares.to(parts), parts).to(logits)
 

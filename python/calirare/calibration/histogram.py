@@ -8,6 +8,7 @@ import numpy as np
 
 from calirare.calibration.base import Target
 from calirare.calibration.one_vs_rest import OneVsRestCalibrator
+from calirare.metrics._inputs import check_count
 
 
 class HistogramCalibrator(OneVsRestCalibrator):
@@ -21,6 +22,7 @@ class HistogramCalibrator(OneVsRestCalibrator):
         maps: upper ends "upper" of the bins but the last, and "value" of each bin.
 
     Raises:
+        TypeError: n_bins is no integer.
         ValueError: n_bins is below 1.
     """
 
@@ -28,8 +30,7 @@ class HistogramCalibrator(OneVsRestCalibrator):
 
     def __init__(self, *, n_bins: int = 10, target: Target = "population") -> None:
         super().__init__(target=target)
-        if n_bins < 1:
-            raise ValueError(f"HistogramCalibrator: n_bins must be at least 1, got {n_bins}")
+        check_count("HistogramCalibrator", "n_bins", n_bins)
         self.n_bins = n_bins
 
     def fit_map(self, p: np.ndarray, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:

@@ -41,6 +41,11 @@ class JackknifeCalibrator(Calibrator):
         self.map: AffineCalibrator | None = None
         self.note = ""
 
+    @property
+    def n_classes(self) -> int | None:
+        """Number of classes fitted; None before fitting."""
+        return None if self.map is None else self.map.n_classes
+
     def fit(self, logits: Tensor, labels: Tensor) -> Self:
         """Fits on leave-one-out logits [m, k] and labels int64 [m]; returns self."""
         check_logits("JackknifeCalibrator", logits, labels)
@@ -61,25 +66,27 @@ class JackknifeCalibrator(Calibrator):
 
     def transform(self, logits: Tensor) -> Tensor:
         """Returns calibrated probabilities [n, k] of in-sample logits [n, k]."""
-        return self._fitted().transform(logits)
+        check_logits("JackknifeCalibrator", logits)
+        return self._fitted(logits).transform(logits)
 
     def calibrated_logits(self, logits: Tensor) -> Tensor:
         """Returns the logits after the map, [n, k]."""
-        return self._fitted().calibrated_logits(logits)
+        return self._fitted(logits).calibrated_logits(logits)
 
     def state(self) -> dict[str, Any]:
         """Returns the map and the settings."""
         settings = {"target": self.target, "min_rare": self.min_rare, "sharpen": self.sharpen}
-        return settings | {"note": self.note, "map": self._fitted().state()}
+        return settings | {"note": self.note, "map": None if self.map is None else self.map.state()}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
         """Returns the calibrator that `state` was taken from."""
         out = cls(target=state["target"], min_rare=state["min_rare"], sharpen=state.get("sharpen", False))
-        out.note, out.map = state["note"], AffineCalibrator.from_state(state["map"])
+        out.note = state["note"]
+        out.map = None if state["map"] is None else AffineCalibrator.from_state(state["map"])
         return out
 
-    def _fitted(self) -> AffineCalibrator:
-        if self.map is None:
-            raise RuntimeError("JackknifeCalibrator: call fit before transform")
+    def _fitted(self, logits: Tensor) -> AffineCalibrator:
+        self.check_classes(logits)
+        assert self.map is not None
         return self.map

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare.calibration.affine import SCALE_PRIOR
-from calirare.calibration.base import Calibrator, Target, check_logits, target_weights
+from calirare.calibration.base import Calibrator, Target, check_logits, check_prior, softmax_after, target_weights
 from calirare.calibration.newton import minimise
 
 
@@ -27,14 +27,23 @@ class LinearCalibrator(Calibrator):
     Attributes:
         weight: fitted W, float64 [k, k]; None before fitting.
         bias: fitted b, float64 [k]; None before fitting.
+
+    Raises:
+        ValueError: the prior is negative or not finite.
     """
 
     def __init__(self, *, diagonal: bool, target: Target = "population", prior: float = SCALE_PRIOR) -> None:
+        check_prior("LinearCalibrator", prior)
         self.diagonal = diagonal
         self.target: Target = target
         self.prior = prior
         self.weight: Tensor | None = None
         self.bias: Tensor | None = None
+
+    @property
+    def n_classes(self) -> int | None:
+        """Number of classes fitted; None before fitting."""
+        return None if self.bias is None else len(self.bias)
 
     def fit(self, logits: Tensor, labels: Tensor) -> Self:
         """Fits W and b on logits [n, k] and labels int64 [n] by Newton's method in float64."""
@@ -54,14 +63,15 @@ class LinearCalibrator(Calibrator):
 
     def calibrated_logits(self, logits: Tensor) -> Tensor:
         """Returns W z + b, [n, k], in the dtype of the logits."""
-        if self.weight is None or self.bias is None:
-            raise RuntimeError("LinearCalibrator: call fit before transform")
+        self.check_classes(logits)
+        assert self.weight is not None
+        assert self.bias is not None
         return logits @ self.weight.T.to(logits) + self.bias.to(logits)
 
     def transform(self, logits: Tensor) -> Tensor:
         """Returns softmax(W z + b), [n, k]."""
         check_logits("LinearCalibrator", logits)
-        return torch.softmax(self.calibrated_logits(logits), 1)
+        return softmax_after(self.calibrated_logits, logits)
 
     def state(self) -> dict[str, Any]:
         """Returns matrix, biases and settings."""

@@ -31,6 +31,11 @@ class OneVsRestCalibrator(Calibrator):
         self.target: Target = target
         self.maps: list[dict[str, Any]] = []
 
+    @property
+    def n_classes(self) -> int | None:
+        """Number of classes fitted; None before fitting."""
+        return max(2, len(self.maps)) if self.maps else None
+
     @abstractmethod
     def fit_map(self, p: np.ndarray, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
         """Returns the map of one class as plain numbers.
@@ -57,14 +62,8 @@ class OneVsRestCalibrator(Calibrator):
     def transform(self, logits: Tensor) -> Tensor:
         """Returns calibrated probabilities [n, k]."""
         check_logits(type(self).__name__, logits)
-        if not self.maps:
-            raise RuntimeError(f"{type(self).__name__}: call fit before transform")
+        self.check_classes(logits)
         p, k = _probabilities(logits), logits.shape[1]
-        if len(self.maps) != len(_mapped_classes(k)):
-            raise ValueError(
-                f"{type(self).__name__}: logits must have as many classes as those fitted, got {k} for "
-                f"{len(self.maps)} maps"
-            )
         columns = [self.apply_map(m, p[:, c]) for m, c in zip(self.maps, _mapped_classes(k), strict=True)]
         if k == 2:
             out = np.stack([1 - columns[0], columns[0]], 1)

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from calirare.calibration.affine import AffineCalibrator, platt_scaling, temperature_scaling
 from calirare.calibration.base import Calibrator, Target
 from calirare.calibration.beta import BetaCalibrator
@@ -72,10 +74,13 @@ def save_calibrator(calibrator: Calibrator, path: str | Path) -> Path:
 
     Raises:
         TypeError: the calibrator is of a kind that `load_calibrator` does not know.
+        RuntimeError: it is not fitted.
     """
     kind = type(calibrator).__name__
     if KINDS.get(kind) is not type(calibrator):
         raise TypeError(f"save_calibrator: calibrator must be one of {', '.join(KINDS)}, got {kind}")
+    if calibrator.n_classes is None:
+        raise RuntimeError(f"save_calibrator: calibrator must be fitted, call fit of the {kind} first")
     path = Path(path)
     path.write_text(json.dumps({"kind": kind, "state": calibrator.state()}, indent=1) + "\n", encoding="utf-8")
     return path
@@ -91,13 +96,20 @@ def load_calibrator(path: str | Path) -> Calibrator:
         The calibrator.
 
     Raises:
-        InputError: the file is not a calibrator's.
+        InputError: the file cannot be read, or does not hold a fitted calibrator.
     """
     try:
+        # json reads NaN and Infinity, and a map may be of no use: both are found here, not at the first prediction.
         data = json.loads(Path(path).read_text(encoding="utf-8"))
-        kind, state = KINDS[data["kind"]], data["state"]
-    except (ValueError, KeyError, TypeError) as error:
+        json.dumps(data, allow_nan=False)
+        calibrator = KINDS[data["kind"]].from_state(data["state"])
+        calibrator.transform(torch.zeros(1, calibrator.n_classes or 2))
+    except OSError as error:
+        raise InputError(
+            f"load_calibrator: {path} must be a file that save_calibrator wrote, but cannot be read: {error.strerror}"
+        ) from None
+    except (ValueError, LookupError, TypeError, RuntimeError, ArithmeticError) as error:
         raise InputError(
             f"load_calibrator: {path} must be a file that save_calibrator wrote, got something else ({error!r})"
         ) from None
-    return kind.from_state(state)
+    return calibrator

@@ -11,7 +11,7 @@ from calirare.errors import InputError
 from calirare.metrics.table import TableColumns, evaluate_table
 
 
-def run_metrics(path: Path, columns: TableColumns, out: Path | None, n_bins: int) -> None:
+def run_metrics(path: Path, columns: TableColumns, out: Path | None, n_bins: int, *, overwrite: bool = False) -> None:
     """Prints every measure of a table and, with `out`, writes metrics.json and the pictures there.
 
     Args:
@@ -19,6 +19,7 @@ def run_metrics(path: Path, columns: TableColumns, out: Path | None, n_bins: int
         columns: which columns mean what.
         out: folder to write to; made if it is not there; None writes nothing.
         n_bins: bins of the equal-width measures and of the pictures.
+        overwrite: replace such files that are in the folder.
 
     Raises:
         InputError: the file, a column or the folder cannot be used.
@@ -28,7 +29,7 @@ def run_metrics(path: Path, columns: TableColumns, out: Path | None, n_bins: int
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"metrics: the folder {out} cannot be made: {error.strerror or error}") from error
-    report = evaluate_table(path, columns, out=out, n_bins=n_bins)
+    report = evaluate_table(path, columns, out=out, overwrite=overwrite, n_bins=n_bins)
     table = Table()
     table.add_column("measure")
     if report.before is not None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
+from calirare.console import Reporter
+from calirare.datasets.registry import read_graph
+from calirare.datasets.tables import TABLE_SUFFIXES
 from calirare.errors import InputError
 from calirare.graph import Graph
 from calirare.jackknife import jackknife
@@ -39,24 +43,32 @@ def run_eice(folder: Path, part: str, coverage: float | None) -> None:
     run = load_run(folder)
     graph = run.graph()
     result = _jackknife(run, graph, graph, run.settings.coverage if coverage is None else coverage)
+    raw, probabilities = run_probabilities(run, run.model.logits(graph))
     chosen = torch.arange(graph.n_nodes) if part == "all" else getattr(run.split, part)
     if chosen.numel() == 0:
         raise InputError(f"eice: the run has no {part} nodes; take another --nodes")
-    ice = result.ice[chosen].double()
+    right, ice = result.about(probabilities[chosen], chosen)
+    own = result.about(torch.stack([1 - raw, raw], 1)[chosen], chosen)[1]
+    what = "calibrated" if run.calibrator is not None else "the network's own, there is no map"
     print(f"nodes        {part}, {chosen.numel():,}")
-    print(f"EICE         {float(ice.mean()):.6f}")
-    print(f"uncertainty  {float(result.uncertainty[chosen].mean()):.6f} on average")
-    print(f"confidence   {float(result.confidence[chosen].mean()):.6f} on average")
-    print(f"width        {float((result.upper - result.lower)[chosen].mean()):.6f} on average, {result.coverage:.0%}")
+    print(
+        f"EICE         {float(ice.double().mean()):.6f} of the probabilities in predictions.csv ({what}): mean of `ice`"
+    )
+    print(f"EICE, raw    {float(own.double().mean()):.6f} of the network's own probabilities: mean of `ice_raw`")
+    print(f"uncertainty  {float(right.double().mean()):.6f} on average")
+    print(f"confidence   {float(probabilities[chosen].max(1).values.double().mean()):.6f} on average")
+    width = (result.upper - result.lower)[chosen].abs()
+    print(f"width        {float(width.mean()):.6f} on average, {result.coverage:.0%}")
     print(f"damping      {result.diagnostics['damping']:.3g}, mean leverage {result.diagnostics['mean_leverage']:.3f}")
 
 
-def run_predict(folder: Path, graph_path: Path, out: Path | None, *, overwrite: bool) -> None:
+def run_predict(folder: Path, data: dict[str, Any], out: Path | None, *, overwrite: bool) -> None:
     """Scores another graph with a saved run and writes its predictions.
 
     Args:
         folder: the run's folder.
-        graph_path: `.npz` with as many features; labels are not needed.
+        data: keywords of `read_graph` under its names, `dataset` for the name or path; the graph must have as many
+            features, labels are not needed.
         out: CSV to write (beside it a Parquet file of that name); None: `<run>/predictions_<graph>.csv`.
         overwrite: replace a file that is there.
 
@@ -64,13 +76,13 @@ def run_predict(folder: Path, graph_path: Path, out: Path | None, *, overwrite: 
         InputError: a file cannot be used, or the features have another width.
     """
     run = load_run(folder)
-    graph = Graph.from_npz(graph_path)
+    name = data["dataset"]
+    graph = _labelled_as(run, read_graph(name, **{k: v for k, v in data.items() if k != "dataset"})[0])
     if graph.n_features != run.model.n_features:
         raise InputError(
-            f"predict: graph {graph_path} has {graph.n_features} features, the run was trained on "
-            f"{run.model.n_features}"
+            f"predict: graph {name} has {graph.n_features} features, the run was trained on {run.model.n_features}"
         )
-    path = out or folder / f"predictions_{graph_path.stem}.csv"
+    path = out or folder / f"predictions_{_stem(name)}.csv"
     if path.suffix != ".csv":
         raise InputError(f"predict: --out must end in .csv, got {path}")
     if not overwrite and (path.exists() or path.with_suffix(".parquet").exists()):
@@ -97,21 +109,50 @@ def _jackknife(run: LoadedRun, own: Graph, graph: Graph, coverage: float) -> Jac
     trained = run.fit(own)
     in_val = torch.isin(trained.nodes, run.split.val.to(trained.nodes.device))
     leaving_out = settings.leaving_out()
+    damping: float | None = run.damping
     change = None
     if leaving_out != LooSettings(seed=settings.seed):
-        if graph is not own:
-            raise InputError(
-                f"predict: intervals by --loo {settings.loo} need the run's own graph: train with --loo alo"
+        # As the training asked for it: what such a method raised by itself would be raised again.
+        damping = None if settings.damping == "auto" else float(settings.damping)
+        m = trained.nodes.numel()
+        with Reporter() as reporter:
+            change = leave_one_out(
+                trained,
+                graph,
+                damping=damping,
+                settings=leaving_out,
+                progress=lambda done: reporter("retrain", done, m),
             )
-        change = leave_one_out(trained, own, damping=run.damping, settings=leaving_out)
     return jackknife(
         trained,
         graph,
         coverage=coverage,
-        damping=run.damping,
+        damping=damping,
         calibrator=calibrator,
         change=change,
         settings=leaving_out,
         uncertainty=settings.uncertainty,
         judges=in_val if bool(in_val.any()) else None,
     )
+
+
+def _labelled_as(run: LoadedRun, graph: Graph) -> Graph:
+    """Returns the graph with its labels merged as in the run: 1 for its rare class, 0 for the others."""
+    if graph.y is None:
+        return graph
+    rare = run.class_names[1]
+    if rare not in graph.class_names:
+        print(
+            f"note: the graph's labels are left out, the run's rare class {rare!r} is not among its classes",
+            file=sys.stderr,
+        )
+        return dataclasses.replace(graph, y=None, split=None, class_names=(), trusted=True)
+    y = torch.where(graph.y < 0, graph.y, (graph.y == graph.class_names.index(rare)).long())
+    return dataclasses.replace(graph, y=y, class_names=run.class_names, posterior=None, trusted=True)
+
+
+def _stem(name: str) -> str:
+    """Returns what a graph's predictions are called after: its file without any suffix of a table."""
+    path = Path(name)
+    tables = [suffix for suffix in TABLE_SUFFIXES if path.name.endswith(suffix)]
+    return path.name.removesuffix(max(tables, key=len)) if tables else path.stem

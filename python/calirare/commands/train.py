@@ -16,6 +16,7 @@ from calirare.config import Settings
 from calirare.console import Reporter
 from calirare.datasets import load_dataset
 from calirare.device import choose_device
+from calirare.errors import InputError
 from calirare.graph import Graph
 from calirare.judgement import judge, judged_logits, judged_nodes
 from calirare.output import fresh_folder
@@ -54,6 +55,8 @@ def run_train(data: dict[str, Any], settings: Settings, out: Path, *, overwrite:
         InputError: the data set, a setting or the folder cannot be used; nothing is left behind.
     """
     started = time.perf_counter()
+    if out.name in ("", ".."):
+        raise InputError(f"train: --out must name a folder of its own, such as runs/run, got {str(out)!r}")
     ranks = join(settings.device)
     blocks = out.with_name(f".{out.name}.blocks")
     try:
@@ -63,6 +66,8 @@ def run_train(data: dict[str, Any], settings: Settings, out: Path, *, overwrite:
         with fresh_folder(out, overwrite=overwrite) as folder, Reporter() as reporter:
             graph = _load(data)
             reporter.say(str(graph))
+            if settings.loo == "retrain" and settings.convention == "corrected":
+                reporter.say(_warning(graph, settings))
             held: list[Streaming] = []
 
             def streaming(graph: Graph, report: Report) -> Streaming:
@@ -76,7 +81,7 @@ def run_train(data: dict[str, Any], settings: Settings, out: Path, *, overwrite:
             if ranks.size > 1 and not held:
                 reporter.say(f"note: the graph is too small to share, one of {ranks.size} processes did all the work")
             ranks.send(None)
-            for note in outcome.notes:
+            for note in metrics["notes"]:
                 reporter.say(f"note: {note}")
             _write(outcome, data, metrics, folder)
             _log(reporter, outcome, time.perf_counter() - started)
@@ -102,6 +107,17 @@ def run_train(data: dict[str, Any], settings: Settings, out: Path, *, overwrite:
 def _load(data: dict[str, Any]) -> Graph:
     options = {name: value for name, value in data.items() if name not in ("dataset", "root")}
     return load_dataset(data["dataset"], data["root"], **options)
+
+
+def _warning(graph: Graph, settings: Settings) -> str:
+    """Returns what a user should know before every label's network is trained again."""
+    split = graph.split
+    assert split is not None
+    m = split.train.numel() + (split.val.numel() if settings.method == "jackknife" else 0)
+    return (
+        f"note: --loo retrain trains the network again without each of {m:,} labels, which takes seconds to minutes "
+        "each; `calirare loo-check` does so for 30 labels of a run that was trained with another --loo"
+    )
 
 
 def _serve(data: dict[str, Any], settings: Settings, blocks: Path, ranks: Ranks) -> None:
@@ -147,9 +163,10 @@ def draw(outcome: Outcome, folder: Path) -> None:
     title = f"{outcome.graph.name}: is the predicted class right as often as it says? ({judged_on} nodes)"
     reliability_diagram(panels, folder / "reliability.png", n_columns=len(sides), title=title)
     chosen = outcome.probabilities(outcome.settings.target)[:, 1]
+    lower, upper = result.lower[nodes].cpu(), result.upper[nodes].cpu()
     interval_diagram(
-        result.lower[nodes].cpu(),
-        result.upper[nodes].cpu(),
+        torch.minimum(lower, upper),  # the convention "paper" turns intervals upside down
+        torch.maximum(lower, upper),
         chosen[nodes].detach().cpu(),
         labels,
         folder / "intervals.png",
@@ -189,7 +206,7 @@ def print_summary(outcome: Outcome, metrics: dict[str, Any]) -> None:
     print(f"intervals hold the label: {shown} (wanted {covered['wanted']:.0%})")
     if metrics["agreement"] is not None:
         print(f"leave-one-out check: {metrics['agreement']['verdict']} ({metrics['agreement']['reason']})")
-    for note in outcome.notes:
+    for note in metrics["notes"]:
         print(f"note: {note}")
 
 

@@ -1,7 +1,7 @@
 """Data sets: loaders for published graphs and for the user's own, the embedded digits, and simulated graphs."""
 
 from calirare.datasets.digits import digits
-from calirare.datasets.features import normalize_features
+from calirare.datasets.features import normalize_features, scale_note
 from calirare.datasets.npz import read_npz, write_npz
 from calirare.datasets.paths import data_root
 from calirare.datasets.registry import DatasetRow, dataset_table, load_dataset
@@ -17,6 +17,7 @@ __all__ = [
     "normalize_features",
     "read_npz",
     "read_tables",
+    "scale_note",
     "synthetic_rare",
     "write_npz",
 ]

@@ -76,6 +76,11 @@ def integers(array: Array, what: str, path: Path) -> Array:
     Raises:
         InputError: it is no vector of integers.
     """
-    if array.dtype.kind not in "biu" or array.ndim != 1:
+    if array.dtype.kind == "b":
+        raise InputError(
+            f"{path}: {what} must hold whole numbers, got a mask of shape {array.shape}: write its indices, "
+            "np.flatnonzero(mask)"
+        )
+    if array.dtype.kind not in "iu" or array.ndim != 1:
         raise InputError(f"{path}: {what} must be a vector of whole numbers, got {array.dtype} of shape {array.shape}")
     return array.astype(np.int64, copy=False)

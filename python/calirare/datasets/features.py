@@ -8,7 +8,12 @@ import torch
 
 from calirare.errors import InputError
 from calirare.graph import Graph, Normalisation
+from calirare.scale.mapped import release
+from calirare.validation import CHUNK
 from calirare_ext import Csr
+
+# Beyond this a column makes the network's outputs, and its gradient, alone.
+MAX_SCALE_RATIO = 1e3
 
 
 def normalize_features(graph: Graph, how: Normalisation | None = None) -> Graph:
@@ -37,6 +42,38 @@ def normalize_features(graph: Graph, how: Normalisation | None = None) -> Graph:
     else:
         raise InputError(f"normalize_features: how must be row, standardize or none, got {how!r}")
     return dataclasses.replace(graph, x=x, feature_normalisation="none", trusted=True)
+
+
+def scale_note(graph: Graph) -> str:
+    """Returns a sentence for the user where a column of the features is so large that training sees little else.
+
+    Args:
+        graph: the graph; nothing is said of features that are scaled before use (`feature_normalisation`).
+
+    Returns:
+        The sentence; empty unless a column's largest entry is above `MAX_SCALE_RATIO` times that of another, or 1.
+    """
+    if graph.feature_normalisation != "none" or not graph.n_nodes or not graph.n_features:
+        return ""
+    x = graph.x
+    if isinstance(x, Csr):
+        largest = torch.zeros(x.n_cols, device=x.device).scatter_reduce_(0, x.indices.long(), x.values.abs(), "amax")
+        mend = "divide each large column by its largest entry"
+    else:
+        largest = x.new_zeros(x.shape[1])
+        for part in x.split(CHUNK):
+            largest = torch.maximum(largest, torch.maximum(part.amax(0), -part.amin(0)))
+            release(x)
+        mend = (
+            "load the graph with scale='standardize' (command line: --scale standardize), or scale the columns before"
+        )
+    top, low = int(largest.argmax()), int(torch.where(largest > 0, largest, torch.inf).argmin())
+    if float(largest[top]) <= MAX_SCALE_RATIO * min(float(largest[low]), 1.0):
+        return ""
+    return (
+        f"features reach from {float(largest[low]):.3g} (feature {low}, counted from 0) to {float(largest[top]):.3g} "
+        f"(feature {top}), which can spoil the model: {mend}"
+    )
 
 
 def _row(graph: Graph) -> torch.Tensor | Csr:

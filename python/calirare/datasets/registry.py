@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
+from typing import Unpack, get_args
 
 from calirare.datasets.catalogue import CATALOGUE, Entry, Layout
 from calirare.datasets.digits import digits
@@ -17,7 +17,7 @@ from calirare.datasets.sources import SOURCES
 from calirare.datasets.tables import TABLE_SUFFIXES, read_tables
 from calirare.edges import EdgeOptions, EdgeRules
 from calirare.errors import InputError
-from calirare.graph import Graph, check_trainable
+from calirare.graph import Graph, Normalisation, check_trainable
 from calirare.splits import LABEL_RATE, raise_label_rate, random_split
 
 
@@ -40,8 +40,9 @@ def load_dataset(
     root: str | Path | None = None,
     *,
     minority: int | str | None = None,
-    label_rate: int = LABEL_RATE,
+    label_rate: int | None = None,
     split: str | None = None,
+    scale: Normalisation | None = None,
     seed: int = 0,
     download: bool = False,
     **options: Unpack[LoadOptions],
@@ -51,12 +52,14 @@ def load_dataset(
     Args:
         name: "digits", "cora", "citeseer", "pubmed", "dblp", "facebook" or "facebook_bag"; or the path of an `.npz`
             file or of a folder (`calirare.datasets.folder`); or the path of an edge table (CSV or Parquet).
-        root: the folder to search; None for those of `calirare.datasets.paths.data_roots`.
+        root: the folder to search for a named data set; None for those of `calirare.datasets.paths.data_roots`.
         minority: number or name of the rare class; None for the paper's, the one stored in the file, or class 1 where
             the labels are 0 and 1.
-        label_rate: training nodes per class before merging. At 20 a stored split stays as it is; a higher rate adds
-            random nodes to it.
+        label_rate: training nodes per class before merging. A stored split is enlarged to it with random nodes; None
+            leaves that as it is, and stands for 20 in a random one.
         split: "public" for the stored split, "random", or None for "public" where there is one.
+        scale: how the features are scaled before they are used: "standardize", "row" or "none", see
+            `calirare.datasets.features.normalize_features`; None for what the data set wants.
         seed: of the random split or of the nodes added to the public one.
         download: fetch a data set that is not there, into `root` or the user's cache.
         **options: see `LoadOptions`.
@@ -72,18 +75,44 @@ def load_dataset(
         Graph('digits': 1,797 nodes, 24,678 directed edges, 64 features, 2 classes, '8' is rare with 9.68 %, split \
 random(label_rate=20, seed=0) 200/500/1000)
     """
-    progress = options.pop("progress", None)
-    stored: int | None
-    if str(name) in CATALOGUE:
-        entry = CATALOGUE[str(name)]
-        _refuse(options, tuple(options), f"the data set {name}")
-        graph, stored = _named(str(name), entry, root, download, progress), entry.minority
-    else:
-        graph, stored = _from_path(Path(name), options)
+    graph, stored = read_graph(name, root, download=download, **options)
     graph = graph.rare(_choose_minority(graph, minority, stored))
     graph = choose_split(graph, split, label_rate, seed)
     check_trainable(graph)
+    if scale is not None:
+        if scale not in get_args(Normalisation):
+            raise InputError(f"load_dataset: scale must be standardize, row or none, got {scale!r}")
+        graph = dataclasses.replace(graph, feature_normalisation=scale, trusted=True)
     return graph
+
+
+def read_graph(
+    name: str | Path, root: str | Path | None = None, *, download: bool = False, **options: Unpack[LoadOptions]
+) -> tuple[Graph, int | None]:
+    """Returns a data set with its classes before merging, and the number of the rare class stored with it, or None.
+
+    Args:
+        name: see `load_dataset`, and so for all others.
+        root: for a named data set only.
+        download: for a named data set only.
+        **options: for the user's own graphs.
+
+    Raises:
+        InputError: the data set is unknown, not there or damaged, or an option does not belong to its kind.
+    """
+    progress = options.pop("progress", None)
+    if str(name) in CATALOGUE:
+        entry = CATALOGUE[str(name)]
+        _refuse(options, tuple(options), f"the data set {name}")
+        return _named(str(name), entry, root, download, progress), entry.minority
+    loaded = _from_path(Path(name), options)
+    ignored = [word for word, given in (("root", root is not None), ("download", download)) if given]
+    if ignored:
+        raise InputError(
+            f"load_dataset: {', '.join(ignored)} must be left out for a path, it is for data sets by name, got "
+            f"{str(name)!r}"
+        )
+    return loaded
 
 
 def _from_path(path: Path, options: LoadOptions) -> tuple[Graph, int | None]:
@@ -91,10 +120,10 @@ def _from_path(path: Path, options: LoadOptions) -> tuple[Graph, int | None]:
     if path.is_dir():
         _refuse(options, tuple(options), "a graph's folder")
         return load_folder(path)
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         _refuse(options, ("features", "label", "weight"), "an .npz file")
         return load_npz(path, _rules(options))
-    if path.name.endswith(TABLE_SUFFIXES):
+    if path.name.lower().endswith(TABLE_SUFFIXES):
         nodes, label, weight = options.get("features"), options.get("label"), options.get("weight")
         return read_tables(path, nodes, _rules(options), label=label, weight=weight), None
     known = ", ".join(CATALOGUE)
@@ -128,6 +157,8 @@ def _choose_minority(graph: Graph, minority: int | str | None, stored: int | Non
         return graph.class_names[stored] if stored < graph.n_classes else stored
     if graph.class_names == ("0", "1") or graph.y is None:
         return 1
+    if graph.unlabelled.numel() == graph.n_nodes:
+        raise InputError(f"graph {graph.name!r}: training needs labels, but no node has one")
     sizes = [int((graph.y == k).sum()) for k in range(graph.n_classes)]
     shown = ", ".join(f"{name} ({size} nodes)" for name, size in zip(graph.class_names[:20], sizes, strict=False))
     raise InputError(
@@ -136,13 +167,13 @@ def _choose_minority(graph: Graph, minority: int | str | None, stored: int | Non
     )
 
 
-def choose_split(graph: Graph, split: str | None, label_rate: int, seed: int) -> Graph:
+def choose_split(graph: Graph, split: str | None, label_rate: int | None, seed: int) -> Graph:
     """Returns the graph with its stored split, enlarged to the label rate, or with a random one.
 
     Args:
         graph: the graph, with labels.
         split: "public", "random" or None; see `load_dataset`.
-        label_rate: training nodes per class before merging.
+        label_rate: training nodes per class before merging, or None; see `load_dataset`.
         seed: of the random draws.
 
     Returns:
@@ -161,9 +192,10 @@ def choose_split(graph: Graph, split: str | None, label_rate: int, seed: int) ->
         raise InputError(
             f"load_dataset: {graph.name} has no public split: take split='random' (command line: --split random)"
         )
+    rate = LABEL_RATE if label_rate is None else label_rate
     if split == "random" or graph.split is None:
-        return graph.with_split(random_split(original, label_rate, seed=seed, class_names=names))
-    if label_rate == LABEL_RATE:
+        return graph.with_split(random_split(original, rate, seed=seed, class_names=names))
+    if label_rate is None:
         return graph
     return graph.with_split(raise_label_rate(graph.split, original, label_rate, seed, class_names=names))
 

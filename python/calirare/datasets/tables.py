@@ -1,15 +1,17 @@
 """Graphs from two tables: a list of edges and a list of nodes, each CSV (also .tsv, .gz) or Parquet.
 
-The edge table has the columns `source` and `target` (otherwise its first two columns are taken) and optionally
-`weight`; other columns are not read. The node table has one row per node: optionally a column `node` or `id` that
-the edges refer to (otherwise nodes are numbered from 0 in the order of the rows), optionally `label` or `y` (empty or
--1 for unknown) and `split` (train, val, test or empty); every other column is a feature.
+The edge table has the columns `source` and `target` (or another pair of `END_COLUMNS`; a table of two columns may name
+them as it likes) and optionally `weight`; other columns are not read. The node table has one row per node: optionally
+a column `node` or `id` that the edges refer to (otherwise nodes are numbered from 0 in the order of the rows),
+optionally `label` or `y` (empty or -1 for unknown) and `split` (train, val, test or empty); every other column is a
+feature. These names may have capitals. Names of nodes and classes are text and stay as they are written.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,14 +21,27 @@ from calirare.edges import Array, EdgeRules, build_adjacency
 from calirare.errors import InputError
 from calirare.graph import Graph
 from calirare.splits import PARTS, Split
+from calirare.text_tables import TEXT_SUFFIXES, is_text, read_text
 from calirare.validation import located
 
-TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 TABLE_SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
-ID_COLUMNS, LABEL_COLUMNS = ("node", "id"), ("label", "y")
+ID_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS = ("node", "id"), ("label", "y"), ("split",)
+END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
 
 # A CSV line counts from 1 and the first is the header.
 FIRST_LINE = 2
+# Whole numbers up to this one are exact in float64.
+MAX_WHOLE = 2**53
+# What programs write for a missing number; beside numbers it is no name of a class.
+MISSING_NUMBERS = ("nan", "na", "n/a", "null", "none")
+
+
+class _Roles(NamedTuple):
+    """Columns of a node table that are no features; None for one that is not there."""
+
+    ids: str | None
+    label: str | None
+    split: str | None
 
 
 def read_tables(
@@ -53,17 +68,17 @@ def read_tables(
         InputError: a table is missing or damaged, or a cell does not fit.
     """
     edges = Path(edges)
-    nodes = _beside(edges) if nodes is None else Path(nodes)
-    table = read_table(nodes)
+    path = _beside(edges) if nodes is None else Path(nodes)
+    table = read_table(path, lambda names: [name for name in _roles(names, label, path) if name is not None])
     if len(table) == 0:
-        raise InputError(f"{nodes}: the table of nodes has a header but no rows: write one row per node")
-    ids = next((name for name in ID_COLUMNS if name in table.columns), None)
-    label = _column(table, label, LABEL_COLUMNS, nodes)
-    features = [name for name in table.columns if name not in (ids, label, "split")]
-    x = as_features(_numbers(table, features, nodes), str(nodes))
-    y, class_names = (None, ()) if label is None else _labels(table[label], nodes)
-    split = _split(table["split"], nodes) if "split" in table.columns else None
-    ends, weights = _edges(read_table(edges), weight, None if ids is None else table[ids], edges)
+        raise InputError(f"{path}: the table of nodes has a header but no rows: write one row per node")
+    roles = _roles(list(table.columns), label, path)
+    features = [name for name in table.columns if name not in roles]
+    x = as_features(_numbers(table, features, path, roles.ids), str(path))
+    y, class_names = (None, ()) if roles.label is None else _labels(table[roles.label], path)
+    split = None if roles.split is None else _split(table[roles.split], path)
+    ids = None if roles.ids is None else _ids(table[roles.ids], path)
+    ends, weights = _edges(edges, weight, ids, len(table))
     adjacency = build_adjacency(ends, weights, len(table), rules or EdgeRules(), str(edges))
     with located(str(edges)):
         return Graph(
@@ -73,15 +88,16 @@ def read_tables(
             split=split,
             class_names=class_names,
             name=edges.name.split(".")[0],
-            node_names=None if ids is None else table[ids].to_numpy().astype(str),
+            node_names=None if ids is None else ids.to_numpy().astype(str),
         )
 
 
-def read_table(path: Path) -> Any:
+def read_table(path: Path, as_text: Callable[[list[str]], Sequence[str]] = lambda names: ()) -> Any:
     """Returns a table as a pandas DataFrame.
 
     Args:
         path: `.csv`, `.tsv` (either may be `.gz`) or `.parquet`.
+        as_text: the columns of a text file that stay text, of the columns there are.
 
     Returns:
         The table.
@@ -94,12 +110,12 @@ def read_table(path: Path) -> Any:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file: check the path")
     try:
-        if path.name.endswith(TEXT_SUFFIXES):
-            table = pd.read_csv(path, sep="\t" if ".tsv" in path.suffixes else ",")
-        elif path.suffix == ".parquet":
+        if is_text(path):
+            return read_text(path, as_text)
+        if path.suffix.lower() == ".parquet":
             table = pd.read_parquet(path)
-        else:
-            raise InputError(f"{path}: a table must end in {', '.join(TABLE_SUFFIXES)}: convert it")
+            # A named index is a column that pandas put aside when the file was written.
+            return table.reset_index(drop=all(name is None for name in table.index.names))
     except ImportError as error:
         raise InputError(
             f"{path}: Parquet needs pyarrow: pip install 'calirare[parquet]', or convert to CSV"
@@ -110,7 +126,7 @@ def read_table(path: Path) -> Any:
     except (ValueError, OSError, EOFError, ArithmeticError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path}: the table cannot be read ({reason}): mend the file or write it again") from error
-    return table
+    raise InputError(f"{path}: a table must end in {', '.join(TABLE_SUFFIXES)}: convert it")
 
 
 def _beside(edges: Path) -> Path:
@@ -125,19 +141,38 @@ def _beside(edges: Path) -> Path:
     )
 
 
-def _column(table: Any, wanted: str | None, usual: tuple[str, ...], path: Path) -> str | None:
-    """Returns the name of a column: the one wanted, else the first usual one, else None."""
-    if wanted is not None and wanted not in table.columns:
-        raise InputError(f"{path}: there is no column {wanted!r}; the columns are {', '.join(map(str, table.columns))}")
-    return wanted or next((name for name in usual if name in table.columns), None)
+def _roles(names: list[str], label: str | None, path: Path) -> _Roles:
+    """Returns which columns of a node table are no features."""
+    unnamed = [i for i, name in enumerate(names) if str(name).startswith("Unnamed: ")]
+    if unnamed:
+        raise InputError(
+            f"{path}: every column must have a name, but column {unnamed[0] + 1} has none: name it, or remove it if it "
+            "numbers the rows (pandas: index=False) or comes from a separator at the end of the header"
+        )
+    ids = _column(names, None, ID_COLUMNS, "names of the nodes", path)
+    split = _column(names, None, SPLIT_COLUMNS, "split", path)
+    return _Roles(ids, _column(names, label, LABEL_COLUMNS, "labels", path), split)
+
+
+def _column(names: list[str], wanted: str | None, usual: tuple[str, ...], what: str, path: Path) -> str | None:
+    """Returns the one column with a role: the one wanted, else the one with a usual name, else None."""
+    if wanted is not None and wanted not in names:
+        raise InputError(f"{path}: there is no column {wanted!r}; the columns are {', '.join(map(str, names))}")
+    found = [name for name in names if name == wanted or str(name).lower() in usual]
+    if len(found) > 1:
+        raise InputError(
+            f"{path}: one column must hold the {what}, got {' and '.join(map(repr, found))}: remove all but one, or "
+            "rename what is something else"
+        )
+    return found[0] if found else None
 
 
 def _place(row: int, path: Path) -> str:
     """Returns how a message calls a row."""
-    return f"line {row + FIRST_LINE}" if path.name.endswith(TEXT_SUFFIXES) else f"row {row}"
+    return f"line {row + FIRST_LINE}" if is_text(path) else f"row {row}"
 
 
-def _numbers(table: Any, columns: list[str], path: Path) -> Array:
+def _numbers(table: Any, columns: list[str], path: Path, ids: str | None) -> Array:
     """Returns columns of numbers as float32 [n, d]."""
     if not columns:
         raise InputError(f"{path}: the node table must have at least one feature column: add one")
@@ -145,11 +180,14 @@ def _numbers(table: Any, columns: list[str], path: Path) -> Array:
     for i, name in enumerate(columns):
         column = table[name]
         if column.dtype.kind not in "biuf":
+            mend = "or remove it"
+            if ids is None:
+                mend = "remove it, or name it 'node' or 'id' if it holds the names of the nodes"
             raise InputError(
-                f"{path}: features must be numbers, but column {name!r} is {column.dtype}: encode it as numbers or "
-                "remove it"
+                f"{path}: features must be numbers, but column {name!r} {_no_number(column, path)}: encode it as "
+                f"numbers{',' * (ids is None)} {mend}"
             )
-        numbers = column.to_numpy(dtype=np.float64)
+        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
         with np.errstate(over="ignore"):
             values[:, i] = numbers
         wrong = np.flatnonzero(~np.isfinite(values[:, i]))
@@ -161,23 +199,43 @@ def _numbers(table: Any, columns: list[str], path: Path) -> Array:
     return values
 
 
+def _no_number(column: Any, path: Path) -> str:
+    """Returns what a column holds that is no number."""
+    wrong = np.flatnonzero(np.isnan(_as_float(column)) & column.notna().to_numpy())
+    if not len(wrong):
+        return f"is {column.dtype}"
+    return f"holds {str(column.iloc[wrong[0]])!r} in {_place(int(wrong[0]), path)}"
+
+
+def _as_float(column: Any) -> Array:
+    """Returns a column as float64, NaN for what is no number."""
+    import pandas as pd
+
+    cells = column if column.dtype.kind in "iuf" else column.astype(str)
+    return np.asarray(pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan))
+
+
 def _labels(column: Any, path: Path) -> tuple[torch.Tensor, tuple[str, ...]]:
     """Returns the labels as numbers, -1 for unknown, and the names of the classes."""
-    known = column.notna().to_numpy().copy()
-    if column.dtype.kind in "iuf":
-        known &= (column != -1).to_numpy()
-        numbers = column.to_numpy()[known]
-        if (numbers != np.floor(numbers)).any():
-            at = int(np.flatnonzero(known)[np.argmax(numbers != np.floor(numbers))])
+    cells = column.astype(str).where(column.notna(), "").str.strip()
+    numbers = _as_float(cells.str.lower().replace({"true": "1", "false": "0"}))
+    known = (cells != "").to_numpy() & (numbers != -1)
+    cells, numbers = cells[known], numbers[known]
+    words = np.isnan(numbers)
+    missing = cells.str.lower().isin(MISSING_NUMBERS).to_numpy()
+    # Classes such as 007 are names: as numbers they would come back without their zeros.
+    if cells.str.fullmatch(r"0\d+").any() or (words & ~missing).any() or words.all():
+        classes, inverse = np.unique(cells.to_numpy().astype(str), return_inverse=True)
+    else:
+        wrong = words | (numbers != np.floor(numbers)) | (numbers < 0) | (numbers > MAX_WHOLE)
+        if wrong.any():
+            at = int(np.argmax(wrong))
             raise InputError(
-                f"{path}: labels must be whole numbers or names, but column {column.name!r} holds {column.iloc[at]} in "
-                f"{_place(at, path)}: is it the label column?"
+                f"{path}: labels must be names or whole numbers from 0, empty or -1 where unknown, but column "
+                f"{column.name!r} holds {cells.iloc[at]} in {_place(int(np.flatnonzero(known)[at]), path)}: mend the "
+                "cell or name the label column (command line: --label)"
             )
         classes, inverse = np.unique(numbers.astype(np.int64), return_inverse=True)
-    elif column.dtype.kind == "b":
-        classes, inverse = np.unique(column.to_numpy().astype(np.int64), return_inverse=True)
-    else:
-        classes, inverse = np.unique(column.to_numpy()[known].astype(str), return_inverse=True)
     y = np.full(len(column), -1, dtype=np.int64)
     y[known] = inverse
     return torch.from_numpy(y), tuple(str(name) for name in classes)
@@ -185,53 +243,110 @@ def _labels(column: Any, path: Path) -> tuple[torch.Tensor, tuple[str, ...]]:
 
 def _split(column: Any, path: Path) -> Split:
     """Returns the split that a column of part names stands for."""
-    parts = column.where(column.notna(), "").astype(str)
+    parts = column.astype(str).where(column.notna(), "")
     wrong = np.flatnonzero(~parts.isin((*PARTS, "")).to_numpy())
     if len(wrong):
         raise InputError(
-            f"{path}: the column 'split' must hold train, val, test or nothing, got {parts.iloc[int(wrong[0])]!r} in "
-            f"{_place(int(wrong[0]), path)}: mend it or rename the column"
+            f"{path}: the column {column.name!r} must hold train, val, test or nothing, got "
+            f"{parts.iloc[int(wrong[0])]!r} in {_place(int(wrong[0]), path)}: mend it or rename the column"
+        )
+    if (parts == "").all():
+        raise InputError(
+            f"{path}: the column {column.name!r} must hold train, val and test, but it is empty in every row: fill it "
+            "in, or remove it for a random split"
         )
     train, val, test = (torch.from_numpy(np.flatnonzero((parts == part).to_numpy())) for part in PARTS)
     return Split(train, val, test, "given")
 
 
-def _edges(table: Any, weight: str | None, ids: Any, path: Path) -> tuple[Array, Array | None]:
+def _ids(column: Any, path: Path) -> Any:
+    """Returns the names of the nodes, each there once."""
+    missing = np.flatnonzero(column.isna().to_numpy())
+    if len(missing):
+        raise InputError(
+            f"{path}: every node must have a name, but {column.name!r} is empty in {_place(int(missing[0]), path)}: "
+            "fill it in or remove the row"
+        )
+    twice = np.flatnonzero(column.duplicated().to_numpy())
+    if len(twice):
+        raise InputError(
+            f"{path}: the node table lists node {column.iloc[twice[0]]} more than once, again in "
+            f"{_place(int(twice[0]), path)}: keep one row of it"
+        )
+    return column
+
+
+def _ends(names: list[str], path: Path) -> list[str]:
+    """Returns the names of the two columns that hold the ends of the edges."""
+    lower = [str(name).lower() for name in names]
+    for pair in END_COLUMNS:
+        if set(pair) <= set(lower):
+            return [names[lower.index(end)] for end in pair]
+    if len(names) == 2 and not any(_is_number(name) for name in names):
+        return names
+    pairs = ", ".join(" and ".join(pair) for pair in END_COLUMNS[1:])
+    raise InputError(
+        f"{path}: an edge table must have two columns, source and target (or {pairs}), named in its first line, got "
+        f"{', '.join(map(str, names))}: write a first line with these names, or rename the columns"
+    )
+
+
+def _is_number(name: object) -> bool:
+    try:
+        float(str(name))
+    except ValueError:
+        return False
+    return True
+
+
+def _edges(path: Path, weight: str | None, ids: Any, n_nodes: int) -> tuple[Array, Array | None]:
     """Returns the edges as node numbers [m, 2] and their weights."""
-    if len(table.columns) < 2:
-        raise InputError(f"{path}: an edge table must have two columns, source and target, got {list(table.columns)}")
-    named = {"source", "target"} <= set(table.columns)
-    columns = ["source", "target"] if named else list(table.columns[:2])
+    table = read_table(path, lambda names: _ends(names, path))
+    columns = _ends(list(table.columns), path)
+    named = any({name.lower() for name in columns} == set(pair) for pair in END_COLUMNS)
+    if not named and ids is not None and ids.astype(str).isin(columns).any():
+        raise InputError(
+            f"{path}: the first line must name the columns, but {' and '.join(map(repr, columns))} are names of nodes: "
+            "write a first line with source and target above the edges"
+        )
     for name in columns:
         missing = np.flatnonzero(table[name].isna().to_numpy())
         if len(missing):
             raise InputError(
                 f"{path}: both ends of an edge must be given, but {name!r} is empty in {_place(int(missing[0]), path)}"
             )
-    weight = _column(table, weight, ("weight",), path)
+    weight = _column(list(table.columns), weight, ("weight",) if weight is None else (), "weights", path)
     weights = None if weight is None else table[weight].to_numpy()
     if ids is None:
-        return table[columns].to_numpy(), weights
-    ends = np.stack([_numbers_of(table[name], ids, path) for name in columns], axis=1)
-    return ends, weights
+        return np.stack([_row_numbers(table[name], n_nodes, path) for name in columns], axis=1), weights
+    return np.stack([_rows_of(table[name], ids, path) for name in columns], axis=1), weights
 
 
-def _numbers_of(column: Any, ids: Any, path: Path) -> Array:
+def _row_numbers(column: Any, n_nodes: int, path: Path) -> Array:
+    """Returns the entries of an edge column as rows of a node table without names."""
+    numbers = _as_float(column)
+    wrong = ~((numbers >= 0) & (numbers < n_nodes) & (numbers == np.floor(numbers)))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(
+            f"{path}: ends of edges must be whole numbers from 0 to {n_nodes - 1}, the rows of the node table, which "
+            f"has no column 'node' or 'id', got {str(column.iloc[at])!r} in {_place(at, path)}: name the column with "
+            "the names of the nodes so, or add the row"
+        )
+    return numbers.astype(np.int64)
+
+
+def _rows_of(column: Any, ids: Any, path: Path) -> Array:
     """Returns the row of the node table that each entry of an edge column names."""
     import pandas as pd
 
     if column.dtype.kind not in "iu" or ids.dtype.kind not in "iu":
         column, ids = column.astype(str), ids.astype(str)
-    index = pd.Index(ids)
-    if index.has_duplicates:
-        raise InputError(
-            f"{path}: the node table lists node {index[index.duplicated()][0]} more than once: keep one row of it"
-        )
-    numbers = index.get_indexer(column)
+    numbers = pd.Index(ids).get_indexer(column)
     if (numbers < 0).any():
         at = int(np.argmax(numbers < 0))
         raise InputError(
-            f"{path}: {_place(at, path)} names node {column.iloc[at]!r}, which has no row in the node table: add "
+            f"{path}: {_place(at, path)} names node {str(column.iloc[at])!r}, which has no row in the node table: add "
             "the row or remove the edge"
         )
     return numbers.astype(np.int64)

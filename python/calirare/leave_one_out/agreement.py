@@ -14,6 +14,7 @@ from calirare.leave_one_out.module_tape import Tape
 
 MAX_MULTIPLE = 64.0
 RELATIVE_SLACK = 0.05  # differences below 5 % of the held-out loss change no map noticeably
+NOISE_SLACK = 0.25  # and noise excuses none above 25 %: where few labels overshoot, they make the noise themselves
 BISECTIONS = 12
 
 
@@ -89,12 +90,12 @@ def choose_damping(
 
     at_one = gap(1.0)
     error = float(at_one.std() / max(at_one.numel(), 1) ** 0.5) if at_one.numel() > 1 else float("inf")
-    slack = max(2 * error, RELATIVE_SLACK * float(held.mean()))
+    mean = float(held.mean())
+    slack = max(min(2 * error, NOISE_SLACK * mean), RELATIVE_SLACK * mean)
     multiple, difference = 1.0, float(at_one.mean())
     if difference > slack:
         multiple, difference = _bisect(lambda x: float(gap(x).mean()))
     verdict, reason = _judge(multiple, difference, slack, error)
-    mean = float(held.mean())
     return Agreement(
         mean + difference, mean + float(at_one.mean()), mean, error, multiple * weight_decay, verdict, reason
     )
@@ -115,7 +116,7 @@ def _bisect(gap: object) -> tuple[float, float]:
 
 
 def _judge(multiple: float, difference: float, slack: float, error: float) -> tuple[str, str]:
-    numbers = f"leave-one-out loss minus held-out loss is {difference:+.3f}, standard error {error:.3f}"
+    numbers = f"leave-one-out loss minus held-out loss is {difference:+.3g}, standard error {error:.3g}"
     if abs(difference) > slack:
         side = "optimistic" if difference < 0 else "pessimistic"
         return "do not trust", f"leave-one-out is {side}: {numbers}, and no damping mends it"

@@ -52,6 +52,7 @@ class Diagnostics:
         highest_curvature: estimate of its largest one, or None.
         solver: of an iterative solver, or None.
         sampling_error: relative error of what was estimated at random, or of a quantile of a subset; 0 for none.
+        unconverged: share of retrainings whose gradient stayed above the tolerance, as it does at kinks of ReLU units.
         seconds: wall time.
         estimated_bytes: memory it was expected to need before it started.
         peak_bytes: growth of the process's largest resident set; 0 where nothing larger than before was needed.
@@ -65,6 +66,7 @@ class Diagnostics:
     highest_curvature: float | None = None
     solver: SolverReport | None = None
     sampling_error: float = 0.0
+    unconverged: float = 0.0
     seconds: float = 0.0
     estimated_bytes: int = 0
     peak_bytes: int = 0
@@ -81,6 +83,7 @@ class LooChange:
         damping: mu, added to the curvature.
         model_of: the model that leaves node i out, int64 [m], -1 where none was computed; None: model i.
         diagnostics: how it was computed, or None.
+        nodes: the nodes v, int64 [n_v], or None where unknown.
     """
 
     change: Tensor
@@ -89,6 +92,7 @@ class LooChange:
     damping: float
     model_of: Tensor | None = field(default=None)
     diagnostics: Diagnostics | None = field(default=None)
+    nodes: Tensor | None = field(default=None)
 
     def samples(self) -> tuple[Tensor, Tensor]:
         """Returns the labelled nodes that have a model (int64 [s], places) and the model of each (int64 [s])."""

@@ -189,7 +189,8 @@ def _solve_cg(
     if bool((found.status != SolverStatus.CONVERGED).any()) and not settings.accept_unconverged:
         raise NotConvergedError(
             f"{method}: conjugate gradients ended with {found.summary()} (damping {damping:.3g}, tolerance "
-            f"{settings.tolerance:.1g}): raise the damping or the iterations, or take solver='lowrank'"
+            f"{settings.tolerance:.1g}): raise the damping or the iterations, or take "
+            + ("solver='lowrank'" if shallow(tape) else "method='alo'")
         )
     return found.x, Diagnostics(method, "cg", damping, reason, lowest, highest, solver_report(found))
 

@@ -33,7 +33,9 @@ def residual_factors(tape: GcnTape) -> tuple[Tensor, Tensor]:
         ValueError: the network has more than two layers.
     """
     if len(tape.layers) > 2:
-        raise ValueError(f"residual_factors: the network must have at most two layers, got {len(tape.layers)}")
+        raise ValueError(
+            f"solver lowrank: the network must have at most two layers, got {len(tape.layers)}: take solver='cg'"
+        )
     like = tape.logits
     if len(tape.layers) == 1:
         return like.new_zeros(0, tape.n_parameters), like.new_zeros(0, tape.n_parameters)

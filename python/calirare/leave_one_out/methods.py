@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import resource
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -14,6 +16,7 @@ from torch import Tensor
 
 from calirare.crossfit import fold_of
 from calirare.graph import Graph
+from calirare.labelled import check_nodes
 from calirare.leave_one_out.alo import alo, choose_form
 from calirare.leave_one_out.change import Diagnostics, LooChange
 from calirare.leave_one_out.directions import Forward
@@ -33,6 +36,7 @@ METHODS: tuple[Method, ...] = ("alo", "influence", "newton", "retrain", "grouped
 Convention = Literal["corrected", "paper", "official"]
 CONVENTIONS: tuple[Convention, ...] = ("corrected", "paper", "official")
 OFFICIAL_DAMPING = 1e-2  # of the authors' code, in place of the weight decay
+FORWARDS: tuple[Forward, ...] = ("linearised", "full")
 FORMS = ("auto", "gram", "jacobian", "primal", "randomised")
 
 
@@ -77,13 +81,18 @@ class LooSettings:
         Raises:
             ValueError: one is unknown or out of range.
         """
-        for name, allowed in (("method", METHODS), ("convention", CONVENTIONS), ("form", FORMS)):
+        for name, allowed in (
+            ("method", METHODS),
+            ("convention", CONVENTIONS),
+            ("form", FORMS),
+            ("forward", FORWARDS),
+        ):
             if getattr(self, name) not in allowed:
                 raise ValueError(
                     f"LooSettings: {name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}"
                 )
-        if self.damping is not None and not self.damping > 0:
-            raise ValueError(f"LooSettings: damping must be positive, got {self.damping}")
+        if self.damping is not None:
+            _check_damping("LooSettings", self.damping)
         if self.n_groups < 2:
             raise ValueError(f"LooSettings: n_groups must be at least 2, got {self.n_groups}")
         if self.n_models is not None and self.n_models < 1:
@@ -97,6 +106,7 @@ def leave_one_out(
     damping: float | None = None,
     nodes: Tensor | None = None,
     settings: LooSettings | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> LooChange:
     """Returns what leaving each labelled node out does to the logits.
 
@@ -107,6 +117,7 @@ def leave_one_out(
         damping: added to the curvature, in place of the settings'; None: theirs, or the weight decay.
         nodes: nodes to evaluate, int64 [n]; None: all.
         settings: the method; None: `alo`.
+        progress: of "retrain", called with the number of labels done after each.
 
     Returns:
         The changes, with diagnostics.
@@ -120,15 +131,18 @@ def leave_one_out(
     started, peak = time.perf_counter(), _peak_bytes()
     everywhere = field_at(trained, graph, nodes)
     tape = trained.tape()
-    wanted = damping if damping is not None else settings.damping
-    mu = trained.weight_decay if wanted is None else wanted
-    reason = "the weight decay of training" if wanted is None else "as asked for"
-    if settings.convention == "official" and wanted is None:
+    asked = damping if damping is not None else settings.damping
+    mu = damping_of(trained, settings, damping)
+    reason = "the weight decay of training" if asked is None else "as asked for"
+    if settings.convention == "official" and asked is None:
         mu, reason = OFFICIAL_DAMPING, "the authors' code"
     if isinstance(tape, ModuleTape):
         _check_module(settings)
     estimated = _check(tape, everywhere, settings)
-    out = _METHODS[_method(settings)](trained, tape, everywhere, mu, settings)
+    if _method(settings) == "retrain":
+        out = _retrain(trained, tape, everywhere, settings, progress)
+    else:
+        out = _METHODS[_method(settings)](trained, tape, everywhere, mu, settings)
     facts = out.diagnostics or Diagnostics("alo", _form(tape, settings), out.damping)
     if facts.damping_reason == "the weight decay of training":
         facts = dataclasses.replace(facts, damping_reason=reason)
@@ -139,14 +153,34 @@ def leave_one_out(
         peak_bytes=max(0, _peak_bytes() - peak),
     )
     sign = -1.0 if settings.convention == "paper" else 1.0
-    return dataclasses.replace(out, change=sign * out.change, own=sign * out.own, diagnostics=facts)
+    at = everywhere if isinstance(everywhere, Tensor) else everywhere.nodes
+    return dataclasses.replace(out, change=sign * out.change, own=sign * out.own, diagnostics=facts, nodes=at)
+
+
+def damping_of(trained: AnyFit, settings: LooSettings, damping: float | None) -> float:
+    """Returns what is added to the curvature: as asked for, else the settings', else the weight decay."""
+    asked = damping if damping is not None else settings.damping
+    if asked is not None:
+        _check_damping("leave_one_out", asked)
+        return asked
+    if trained.weight_decay == 0 and settings.convention != "official":
+        raise ValueError("leave_one_out: damping must be given where the weight decay is 0, got None")
+    return trained.weight_decay
+
+
+def _check_damping(where: str, damping: float) -> None:
+    if not 0 < damping < math.inf:
+        raise ValueError(f"{where}: damping must be positive and finite, got {damping}")
 
 
 def field_at(trained: Fit | ModuleFit, graph: Graph | None, nodes: Tensor | None) -> Where:
     """Returns where a network is to be evaluated, at some nodes or at all; a `Fit` in `receptive_field_at`."""
     if isinstance(trained, ModuleFit):
         every = torch.arange(trained.logits().shape[0], device=trained.nodes.device)
-        return every if nodes is None else nodes
+        if nodes is None:
+            return every
+        check_nodes("leave_one_out", nodes, every.numel())
+        return nodes
     if graph is None:
         raise ValueError("leave_one_out: graph must be given with a GCN, got None")
     return receptive_field_at(trained, graph, nodes)
@@ -157,6 +191,7 @@ def receptive_field_at(trained: Fit, graph: Graph, nodes: Tensor | None) -> Rece
     kept = propagation(graph).to(trained.model.weights[0].dtype)
     n_layers = trained.model.n_layers
     if nodes is not None:
+        check_nodes("leave_one_out", nodes, graph.n_nodes)
         return kept.field(nodes, n_layers)
     every = torch.arange(graph.n_nodes, device=graph.device)
     return ReceptiveField((every,) * n_layers, kept.inputs, (kept.a_hat,) * (n_layers - 1))
@@ -188,9 +223,11 @@ def _newton(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings:
     return newton(tape, everywhere, mu, settings.solver, forward=settings.forward)
 
 
-def _retrain(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings: LooSettings) -> LooChange:
+def _retrain(
+    trained: AnyFit, tape: Tape, everywhere: Where, settings: LooSettings, progress: Callable[[int], None] | None
+) -> LooChange:
     chosen = _chosen(tape.n_nodes, settings)
-    return retrain(trained, everywhere, chosen, jobs=settings.jobs, folder=settings.folder)
+    return retrain(trained, everywhere, chosen, jobs=settings.jobs, folder=settings.folder, progress=progress)
 
 
 def _grouped(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings: LooSettings) -> LooChange:
@@ -206,7 +243,6 @@ _METHODS = {
     "randomised": _randomised,
     "influence": _influence,
     "newton": _newton,
-    "retrain": _retrain,
     "grouped": _grouped,
     "replicates": _replicates,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -101,11 +102,19 @@ def quality_of(
         levels = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0], dtype=known.dtype, device=known.device)
         spread = tuple(torch.quantile(known, levels).tolist())
     above = float((known > HIGH_LEVERAGE).double().mean()) if known.numel() else 0.0
-    size = torch.stack([p.detach().norm() for p in trained.model.parameters()]).norm()
-    stationarity = trained.gradient_norm() / (trained.weight_decay * float(size))
+    stationarity = gradient_ratio(trained, trained.gradient_norm())
     losses = (in_sample, loo, held)
     verdict, reason = _verdict(method, losses, stationarity, above, finite=finite, sampling_error=sampling_error)
     return Quality(verdict, reason, stationarity, *losses, spread, above)
+
+
+def gradient_ratio(trained: Fit | ModuleFit, gradient_norm: float) -> float:
+    """Returns |grad| of the penalised loss beside mu |theta|; 0 at a stationary point, inf without weight decay."""
+    size = torch.stack([p.detach().norm() for p in trained.model.parameters()]).norm()
+    pull = trained.weight_decay * float(size)
+    if pull == 0:
+        return math.inf if gradient_norm > 0 else 0.0
+    return gradient_norm / pull
 
 
 def _verdict(
@@ -127,7 +136,7 @@ def _verdict(
         return "do not trust", f"the loss without a node's label, {loo:.3f}, is below the one with it, {in_sample:.3f}"
     if held is not None and not 0.5 * held <= loo <= 2 * held:
         return "do not trust", f"leave-one-out loss {loo:.3f} is not within a factor of two of held-out loss {held:.3f}"
-    if stationarity > 1:
+    if not stationarity <= 1:
         return "caution", (
             f"the gradient is {stationarity:.1f} times the weight decay's: the network was stopped far from a minimum, "
             "train longer for intervals of its own"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import hashlib
 import multiprocessing
+import pickle
+import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +28,22 @@ from calirare_ext import Csr, ReceptiveField
 
 TOLERANCE, MAX_STEPS = 1e-6, 400
 AnyFit = Fit | ModuleFit
-Task = Callable[[int], np.ndarray]  # retrains without a label; its logits at the nodes and, last, at the left-out one
+
+
+@dataclass(frozen=True)
+class Retrained:
+    """A network trained on without one label.
+
+    Attributes:
+        logits: at the nodes v and, last, at the left-out one, [n_v + 1, k].
+        gradient_norm: |grad| of its penalised loss.
+    """
+
+    logits: np.ndarray
+    gradient_norm: float
+
+
+Task = Callable[[int], Retrained]
 
 
 def retrain(
@@ -58,28 +76,33 @@ def retrain(
         Changes with s models; own changes of labels that were not chosen are NaN.
 
     Raises:
-        ValueError: there is no process.
-        InputError: the folder belongs to another network.
+        ValueError: there is no process, or no weight decay.
+        InputError: the folder belongs to another network, or a file in it is damaged.
     """
     if jobs < 1:
         raise ValueError(f"retrain: jobs must be at least 1, got {jobs}")
-    store = _Store(folder, trained, everywhere)
+    if trained.weight_decay == 0:
+        raise ValueError("retrain: weight decay must be positive, got 0: without it there need not be a minimum")
+    store = _Store(folder, trained, everywhere, (tolerance, max_steps))
     places = chosen.tolist()
     found = {i: store.read(i) for i in places if store.has(i)}
     todo = [i for i in places if i not in found]
     task = _task(trained, everywhere, tolerance, max_steps)
     if progress is not None and found:
         progress(len(found))
-    for i, logits in _run(task, todo, jobs):
-        store.write(i, logits)
-        found[i] = logits
+    for i, one in _run(task, todo, jobs):
+        store.write(i, one)
+        found[i] = one
         if progress is not None:
             progress(len(found))
-    return _assemble(trained, everywhere, chosen, found)
+    unconverged = sum(one.gradient_norm > tolerance for one in found.values()) / max(len(found), 1)
+    return _assemble(trained, everywhere, chosen, found, unconverged)
 
 
-def _assemble(trained: AnyFit, everywhere: Where, chosen: Tensor, found: dict[int, np.ndarray]) -> LooChange:
-    """Returns the changes from the logits [n_v + 1, k] of each model; the last row is the left-out node's."""
+def _assemble(
+    trained: AnyFit, everywhere: Where, chosen: Tensor, found: dict[int, Retrained], unconverged: float
+) -> LooChange:
+    """Returns the changes from the logits of each model."""
     with torch.no_grad():
         before = _differences(logits_at(trained, everywhere))
         own_before = _differences(trained.tape().logits)
@@ -87,13 +110,14 @@ def _assemble(trained: AnyFit, everywhere: Where, chosen: Tensor, found: dict[in
     change = before.new_empty(before.shape[0], k, chosen.numel())
     own = torch.full_like(own_before, float("nan"))
     for column, i in enumerate(chosen.tolist()):
-        after = _differences(torch.from_numpy(found[i]).to(before))
+        after = _differences(torch.from_numpy(found[i].logits).to(before))
         change[:, :, column] = after[:-1] - before
         own[i] = after[-1] - own_before[i]
     model_of = torch.full((m,), -1, dtype=torch.int64)
     model_of[chosen] = torch.arange(chosen.numel())
     leverage = torch.full((m,), float("nan"), dtype=torch.float64)
-    facts = Diagnostics("retrain", "L-BFGS", trained.weight_decay)
+    reason = "the weight decay of training; retraining has no damping beside it"
+    facts = Diagnostics("retrain", "L-BFGS", trained.weight_decay, reason, unconverged=unconverged)
     return LooChange(change, own, leverage, trained.weight_decay, model_of, facts)
 
 
@@ -111,8 +135,8 @@ def _differences(logits: Tensor) -> Tensor:
     return logits[:, 1:] - logits[:, :1]
 
 
-def _run(task: Task, places: list[int], jobs: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields each place with its logits, as they are done."""
+def _run(task: Task, places: list[int], jobs: int) -> Iterator[tuple[int, Retrained]]:
+    """Yields each place with its network, as they are done."""
     if jobs == 1 or len(places) < 2:
         for i in places:
             yield i, task(i)
@@ -142,30 +166,30 @@ class _ModuleTask:
     tolerance: float
     max_steps: int
 
-    def __call__(self, left_out: int) -> np.ndarray:
+    def __call__(self, left_out: int) -> Retrained:
         weights = self.trained.sample_weights.clone()
         weights[left_out] = 0.0
         model = copy.deepcopy(self.trained.model)
         without = replace(self.trained, model=model, sample_weights=weights)
-        minimise_module(without, tolerance=self.tolerance, max_steps=self.max_steps, warm=True)
+        end = minimise_module(without, tolerance=self.tolerance, max_steps=self.max_steps, warm=True)
         own = self.trained.nodes[left_out : left_out + 1]
-        return without.logits(torch.cat([self.where, own])).cpu().numpy()
+        return Retrained(without.logits(torch.cat([self.where, own])).cpu().numpy(), end.gradient_norm)
 
 
 class _Task:
-    """Retrains without one label; plain tensors only, so that another process can have it."""
+    """Retrains a GCN without one label."""
 
     def __init__(self, trained: Fit, everywhere: ReceptiveField, tolerance: float, max_steps: int) -> None:
         self.model = copy.deepcopy(trained.model)
-        self.field, self.everywhere = _plain(trained.field), _plain(everywhere)
+        self.field, self.everywhere = trained.field, everywhere
         self.targets, self.weights = trained.targets, trained.sample_weights
         self.weight_decay, self.tolerance, self.max_steps = trained.weight_decay, tolerance, max_steps
 
-    def __call__(self, left_out: int) -> np.ndarray:
+    def __call__(self, left_out: int) -> Retrained:
         model: GCN = copy.deepcopy(self.model)
         weights = self.weights.clone()
         weights[left_out] = 0.0
-        minimise(
+        end = minimise(
             model,
             self.field,
             self.targets,
@@ -177,17 +201,27 @@ class _Task:
         )
         with torch.no_grad():
             own = model(self.field)[left_out : left_out + 1]
-            return torch.cat([model(self.everywhere), own]).cpu().numpy()
+            logits = torch.cat([model(self.everywhere), own]).cpu().numpy()
+        return Retrained(logits, end.gradient_norm)
 
 
-def _plain(field: ReceptiveField) -> ReceptiveField:
-    """Returns a field without what was cached on it, which cannot go to another process."""
-
-    def bare(a: Csr) -> Csr:
-        return Csr(a.indptr, a.indices, a.values, a.n_cols)
-
-    inputs = bare(field.inputs) if isinstance(field.inputs, Csr) else field.inputs
-    return ReceptiveField(field.rows, inputs, tuple(bare(block) for block in field.blocks))
+def _bytes_of(part: Any) -> Iterator[bytes]:
+    """Yields what tells a part of the problem from another: numbers of tensors, whatever holds them."""
+    if isinstance(part, ReceptiveField):
+        part = (*part.rows, part.inputs, *part.blocks)
+    if isinstance(part, Csr):
+        part = (part.indptr, part.indices, part.values, part.n_cols)
+    if isinstance(part, Tensor) and part.layout == torch.strided:
+        yield f"{part.dtype}{list(part.shape)}".encode()
+        yield part.detach().cpu().contiguous().numpy().tobytes()
+    elif isinstance(part, Tensor):
+        coo = part.detach().to_sparse_coo().coalesce()
+        yield from _bytes_of((coo.indices(), coo.values(), str(part.shape)))
+    elif isinstance(part, tuple):
+        for inner in part:
+            yield from _bytes_of(inner)
+    else:
+        yield pickle.dumps(part)
 
 
 _TASK: list[Task] = []
@@ -198,43 +232,49 @@ def _prepare(task: Task) -> None:
     _TASK[:] = [task]
 
 
-def _work(left_out: int) -> np.ndarray:
+def _work(left_out: int) -> Retrained:
     return _TASK[0](left_out)
 
 
 class _Store:
-    """One file per finished node in a folder that remembers which network it is about."""
+    """One file per finished node in a folder that remembers which problem it is about."""
 
-    def __init__(self, folder: str | Path | None, trained: AnyFit, everywhere: Where) -> None:
+    def __init__(self, folder: str | Path | None, trained: AnyFit, everywhere: Where, how: tuple[float, int]) -> None:
         self.folder = None if folder is None else Path(folder)
         if self.folder is None:
             return
+        seen = trained.inputs if isinstance(trained, ModuleFit) else trained.field
+        labels = (trained.nodes, trained.targets, trained.sample_weights, trained.weight_decay)
         digest = hashlib.sha256()
-        for part in (*trained.model.parameters(), trained.targets, trained.sample_weights, trained.nodes):
-            digest.update(part.detach().cpu().contiguous().numpy().tobytes())
-        where = everywhere if isinstance(everywhere, Tensor) else everywhere.nodes
-        digest.update(where.cpu().numpy().tobytes())
+        for part in _bytes_of((*trained.model.parameters(), *trained.model.buffers(), labels, seen, everywhere, how)):
+            digest.update(part)
         name = self.folder / "network.sha256"
         self.folder.mkdir(parents=True, exist_ok=True)
         if not name.exists():
             name.write_text(digest.hexdigest() + "\n")
         elif name.read_text().strip() != digest.hexdigest():
-            raise InputError(f"{self.folder}: the folder holds retrainings of another network: give another folder")
+            raise InputError(
+                f"{self.folder}: the folder holds retrainings of another network, graph or weight decay: give another"
+            )
 
     def _file(self, i: int) -> Path:
         assert self.folder is not None
-        return self.folder / f"without_{i}.npy"
+        return self.folder / f"without_{i}.npz"
 
     def has(self, i: int) -> bool:
         return self.folder is not None and self._file(i).is_file()
 
-    def read(self, i: int) -> np.ndarray:
-        return np.load(self._file(i), allow_pickle=False)
+    def read(self, i: int) -> Retrained:
+        try:
+            with np.load(self._file(i), allow_pickle=False) as stored:
+                return Retrained(stored["logits"], float(stored["gradient_norm"]))
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise InputError(f"{self._file(i)}: the file is damaged ({error}): delete it and run again") from error
 
-    def write(self, i: int, logits: np.ndarray) -> None:
+    def write(self, i: int, one: Retrained) -> None:
         if self.folder is None:
             return
         part = self._file(i).with_suffix(".part")
         with part.open("wb") as file:
-            np.save(file, logits)
+            np.savez(file, logits=one.logits, gradient_norm=one.gradient_norm)
         part.replace(self._file(i))  # a file that is there is whole

@@ -14,6 +14,9 @@ Array: TypeAlias = np.ndarray | torch.Tensor | Sequence[Any]
 Scalar: TypeAlias = float | torch.Tensor
 Metric: TypeAlias = Callable[..., Scalar]
 
+# Sums of weights that leave room for products with scores and other sums in float64.
+WEIGHT_SUMS = (1e-300, 1e300)
+
 
 def to_tensor(function: str, name: str, values: Array, device: torch.device | None = None) -> torch.Tensor:
     """A tensor that shares memory with `values` where it can.
@@ -29,11 +32,16 @@ def to_tensor(function: str, name: str, values: Array, device: torch.device | No
 
     Raises:
         TypeError: the values are not numbers.
+        ValueError: some are masked.
     """
     if not isinstance(values, torch.Tensor):
+        if np.ma.is_masked(values):
+            raise ValueError(f"{function}: {name} must not be masked, got a mask: leave these samples out instead")
         array = np.asarray(values)
         if array.dtype.kind not in "buif":
-            raise TypeError(f"{function}: {name} must hold numbers, got dtype {array.dtype}")
+            raise TypeError(f"{function}: {name} must hold real numbers, got dtype {array.dtype}")
+        if array.dtype.kind == "f" and array.dtype.itemsize > 8:  # torch has no longdouble
+            array = array.astype(np.float64)
         if not array.flags.writeable or any(s < 0 for s in array.strides) or not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
         values = torch.from_numpy(array)
@@ -87,13 +95,14 @@ def as_integers(function: str, name: str, values: Array, device: torch.device, l
         int64, the shape of `values`.
 
     Raises:
-        TypeError: the values are floats with a fraction.
+        TypeError: a value is a fraction, NaN, infinite or beyond int64.
         ValueError: a label is negative or not below `limit`.
     """
     labels = to_tensor(function, name, values, device)
     if labels.is_floating_point():
-        if not bool((labels == labels.round()).all()):
-            raise TypeError(f"{function}: {name} must be integers, got {labels.dtype} values with a fraction or NaN")
+        whole = (labels == labels.round()) & (labels.abs() < 2**63)
+        if not bool(whole.all()):
+            raise TypeError(f"{function}: {name} must be integers, got {float(labels[~whole][0]):g}")
         labels = labels.long()
     labels = labels.long()
     if labels.numel():
@@ -109,7 +118,7 @@ def as_weights(function: str, weights: Array | None, n: int, device: torch.devic
 
     Args:
         function: who asks, for the message.
-        weights: finite, >= 0, with a positive sum.
+        weights: finite, >= 0, with a sum within `WEIGHT_SUMS`.
         n: number of samples.
         device: where the result should live.
 
@@ -124,9 +133,16 @@ def as_weights(function: str, weights: Array | None, n: int, device: torch.devic
     tensor = to_tensor(function, "weights", weights, device).double()
     if tensor.shape != (n,):
         raise ValueError(f"{function}: weights must have shape ({n},), got {tuple(tensor.shape)}")
-    if not bool(torch.isfinite(tensor).all()) or bool((tensor < 0).any()) or not bool(tensor.sum() > 0):
+    total = float(tensor.sum())
+    if not bool(torch.isfinite(tensor).all()) or bool((tensor < 0).any()) or total == 0:
         raise ValueError(
             f"{function}: weights must be finite, not negative and not all zero, got {tensor.tolist()[:5]}"
+        )
+    low, high = WEIGHT_SUMS
+    if not low <= total <= high:
+        raise ValueError(
+            f"{function}: weights must have a sum from {low:g} to {high:g}, got {total:g}: "
+            "multiply all by one number, only their ratios count"
         )
     return tensor
 
@@ -180,22 +196,23 @@ def check_rows(function: str, probabilities: torch.Tensor) -> None:
         raise ValueError(f"{function}: probabilities must sum to 1 in every row, got a sum that is off by {off:g}")
 
 
-def check_count(function: str, name: str, value: int) -> None:
-    """Refuses what is not a whole number >= 1.
+def check_count(function: str, name: str, value: int, *, least: int = 1) -> None:
+    """Refuses what is not a whole number >= `least`.
 
     Args:
         function: who asks, for the message.
         name: the argument, for the message.
         value: number of bins or draws.
+        least: the smallest that is accepted.
 
     Raises:
         TypeError: not an integer.
-        ValueError: below 1.
+        ValueError: below `least`.
     """
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{function}: {name} must be an integer, got {type(value).__name__}")
-    if value < 1:
-        raise ValueError(f"{function}: {name} must be at least 1, got {value}")
+    if value < least:
+        raise ValueError(f"{function}: {name} must be at least {least}, got {value}")
 
 
 def check_norm(function: str, norm: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -134,6 +135,23 @@ def single_label_tasks(data: Predictions) -> list[Predictions]:
     return [Predictions("binary", p, y, data.weights, data.is_torch) for p, y in columns]
 
 
+def check_class(function: str, cls: int, name: str = "cls") -> None:
+    """Refuses what is no number of a class.
+
+    Args:
+        function: who asks, for the message.
+        cls: the class.
+        name: the argument, for the message.
+
+    Raises:
+        TypeError: not an integer.
+    """
+    try:
+        operator.index(cls)
+    except TypeError:
+        raise TypeError(f"{function}: {name} must be an integer, got {cls!r}") from None
+
+
 def class_task(function: str, data: Predictions, cls: int) -> tuple[Predictions, int]:
     """The single-label task that class or label `cls` belongs to, and its number there.
 
@@ -146,8 +164,10 @@ def class_task(function: str, data: Predictions, cls: int) -> tuple[Predictions,
         The task and the class: 1 for a label.
 
     Raises:
+        TypeError: `cls` is no integer.
         ValueError: there is no such label.
     """
+    check_class(function, cls)
     if data.kind != "multilabel":
         return data, cls
     if not 0 <= cls < data.n_classes:
@@ -168,22 +188,25 @@ def present_classes(data: Predictions) -> list[int]:
     return [int(c) for c in torch.unique(labels)]
 
 
-def class_members(function: str, data: Predictions, cls: int) -> torch.Tensor:
+def class_members(function: str, data: Predictions, cls: int, name: str = "cls") -> torch.Tensor:
     """Which samples have true class `cls`.
 
     Args:
         function: who asks, for the message.
         data: checked predictions.
         cls: the class.
+        name: the argument, for the message.
 
     Returns:
         Bool [n] with at least one True.
 
     Raises:
+        TypeError: `cls` is no integer.
         ValueError: there is no such class, or no sample (of positive weight) of it.
     """
+    check_class(function, cls, name)
     if not 0 <= cls < data.n_classes:
-        raise ValueError(f"{function}: cls must lie in 0..{data.n_classes - 1}, got {cls}")
+        raise ValueError(f"{function}: {name} must lie in 0..{data.n_classes - 1}, got {cls}")
     members = data.labels == cls
     counted = members if data.weights is None else members & (data.weights > 0)
     if not bool(counted.any()):

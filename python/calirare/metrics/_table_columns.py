@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calirare.errors import InputError
+from calirare.text_tables import read_text
 
 from ._predictions import ROW_SUM_SLACK
 
@@ -20,7 +21,7 @@ def read_frame(path: Path) -> pd.DataFrame:
     """Reads a table file.
 
     Args:
-        path: .csv, .tsv or .parquet.
+        path: .csv (separated by commas, semicolons or tabs), .tsv or .parquet.
 
     Returns:
         The table, rows numbered from 0.
@@ -30,7 +31,7 @@ def read_frame(path: Path) -> pd.DataFrame:
     """
     import pandas as pd
 
-    readers = {".csv": pd.read_csv, ".tsv": lambda p: pd.read_csv(p, sep="\t"), ".parquet": pd.read_parquet}
+    readers = {".csv": read_text, ".tsv": read_text, ".parquet": pd.read_parquet}
     reader = readers.get(path.suffix.lower())
     if reader is None:
         raise InputError(f"{path} must end in .csv, .tsv or .parquet")
@@ -40,6 +41,8 @@ def read_frame(path: Path) -> pd.DataFrame:
         frame = reader(path)
     except ImportError as error:
         raise InputError(f"{path} cannot be read without pyarrow: install it or give a .csv file") from error
+    except InputError:
+        raise
     except Exception as error:  # pandas and pyarrow raise a dozen kinds for a broken file
         reason = str(error).strip().split("\n")[0]
         text = f"{path} cannot be read as {path.suffix[1:]} ({reason}): check that the file is whole"

@@ -25,6 +25,10 @@ def ace(
     most one; ranges without a sample (n < R) are left out. The paper's Eq. 3 prints the bins' share |B_m|/N beside a
     further 1/M; one of the two is enough, and this is the definition it cites. Its tables use `class_ace`.
 
+    In a multi-label task the classes are the labels, as in `classwise_ece`. A binary task has two classes: the ranges
+    of its class 0 are those of class 1 from the other end, which makes a difference where R does not divide n or
+    probabilities are equal.
+
     Args:
         probabilities: as for `ece`.
         labels: as for `ece`.

@@ -73,6 +73,26 @@ def equal_frequency_bins(n: int, n_bins: int, device: torch.device) -> torch.Ten
     return torch.where(rank < split, rank // (size + 1), late)
 
 
+def power_mean(share: torch.Tensor, gap: torch.Tensor, norm: float) -> torch.Tensor:
+    """(sum_m share_m gap_m^p)^(1/p) over the last dimension, or the largest gap for p = infinity.
+
+    Args:
+        share: float [..., M], >= 0; a share of 0 belongs to a gap of 0.
+        gap: float [..., M], >= 0.
+        norm: p >= 1, or `math.inf`.
+
+    Returns:
+        float [...].
+    """
+    if math.isinf(norm):
+        return gap.amax(-1)
+    if norm == 1:
+        return (share * gap).sum(-1)
+    largest = gap.detach().amax(-1, keepdim=True)
+    unit = torch.where(largest > 0, largest, 1.0)  # powers of gaps below one underflow for a large p: taken off first
+    return unit[..., 0] * (share * (gap / unit) ** norm).sum(-1) ** (1 / norm)
+
+
 @dataclass(frozen=True)
 class BinStatistics:
     """Sums per bin from which accuracy, mean confidence and every binned error follow.
@@ -154,11 +174,7 @@ class BinStatistics:
         Returns:
             float64 [G].
         """
-        if math.isinf(norm):
-            return self.gap.amax(1)
-        if norm == 1:
-            return (self.share * self.gap).sum(1)
-        return (self.share * self.gap**norm).sum(1) ** (1 / norm)
+        return power_mean(self.share, self.gap, norm)
 
     def warn_if_small(self, function: str, min_count: int, *, stacklevel: int = 3) -> None:
         """Warns if a bin that is not empty holds fewer than `min_count` samples.

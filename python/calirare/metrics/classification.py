@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from ._inputs import Array, Scalar, as_integers, as_weights, to_tensor
+from ._predictions import check_class
 
 
 def _read(
@@ -62,6 +63,7 @@ def recall(labels: Array, predictions: Array, cls: int, *, weights: Array | None
         TypeError: not integers.
         ValueError: shapes differ or are empty, or weights are out of range, or no sample has class `cls`.
     """
+    check_class("recall", cls)
     y, p, w, is_torch = _read("recall", labels, predictions, weights)
     members = y == cls
     if not bool(w[members].sum() > 0):
@@ -85,6 +87,7 @@ def precision(labels: Array, predictions: Array, cls: int, *, weights: Array | N
         TypeError: not integers.
         ValueError: shapes differ or are empty, or weights are out of range.
     """
+    check_class("precision", cls)
     y, p, w, is_torch = _read("precision", labels, predictions, weights)
     predicted = w[p == cls].sum()
     hits = w[(y == cls) & (p == cls)].sum()
@@ -110,6 +113,8 @@ def macro_f1(labels: Array, predictions: Array, *, weights: Array | None = None)
     """
     y, p, w, is_torch = _read("macro_f1", labels, predictions, weights)
     size = int(torch.maximum(y.max(), p.max())) + 1
+    if size > 2 * len(y):  # numbers of classes far above their count would need as much memory
+        (y, p), size = torch.unique(torch.stack((y, p)), return_inverse=True)[1], 2 * len(y)
     right = y == p
     hits = torch.bincount(y[right], weights=w[right], minlength=size)
     total = torch.bincount(y, weights=w, minlength=size) + torch.bincount(p, weights=w, minlength=size)

@@ -62,11 +62,13 @@ def debiased_ece(
     data = read("debiased_ece", probabilities, labels, weights)
     confidence, correct = confidence_and_correct(data)
     make = adaptive_statistics if equal_frequency else equal_width_statistics
-    bins = make(confidence, correct, n_bins, data.weights)
+    # Squares of very large or small weights leave float64: only their ratios count.
+    weights = None if data.weights is None else data.weights / data.weights.mean()
+    bins = make(confidence, correct, n_bins, weights)
     bins.warn_if_small("debiased_ece", min_count)
     number = bins.count
-    if data.weights is not None:
-        squares = make(confidence.detach(), correct, n_bins, data.weights**2).weight
+    if weights is not None:
+        squares = make(confidence.detach(), correct, n_bins, weights**2).weight
         number = bins.weight**2 / torch.where(squares > 0, squares, 1.0)
     variance = bins.accuracy * (1 - bins.accuracy)
     if norm == 1:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from ._inputs import Array, Scalar, check_count, read
+from ._inputs import Array, Scalar, check_count, read, to_tensor
 from ._predictions import Predictions
 from .binning import bin_sums, equal_width_bins
 
@@ -88,7 +88,7 @@ def sharpness(probabilities: Array, *, multilabel: bool = False, weights: Array 
         TypeError: dtype is wrong.
         ValueError: shape or range is wrong.
     """
-    shape = tuple(getattr(probabilities, "shape", ())) or (len(probabilities),)
+    shape = to_tensor("sharpness", "probabilities", probabilities).shape
     zeros = torch.zeros(shape if multilabel else shape[:1], dtype=torch.int64)
     data = read("sharpness", probabilities, zeros, weights)
     p = _event_columns(data)[0].double()

@@ -132,7 +132,8 @@ def classwise_ece(
 
     cwECE = 1/K sum_i sum_m |B_m,i|/n |acc(B_m,i) - conf(B_m,i)|: every sample takes part for every class i, binned by
     v_i; conf is the mean of v_i and acc the share of samples of class i. In L_p each class's error is rooted first.
-    For multi-label input the classes are the labels.
+    For multi-label input the classes are the labels. A binary task has two classes, whose errors are equal unless a
+    probability lies on an edge.
 
     Args:
         probabilities: as for `ece`.

@@ -8,8 +8,9 @@ from typing import Literal
 
 import torch
 
-from ._inputs import Array, Scalar, as_scores, check_norm, check_rows, read
+from ._inputs import Array, Scalar, as_scores, check_count, check_norm, check_rows, read
 from ._predictions import Predictions, confidence_and_correct
+from .binning import power_mean
 
 Kind = Literal["canonical", "classwise", "confidence"]
 
@@ -77,7 +78,7 @@ def kde_bandwidth(points: Array, *, candidates: tuple[float, ...] = CANDIDATES, 
     Args:
         points: [n] in [0, 1], or [n, C] with rows that sum to one.
         candidates: bandwidths to try, > 0.
-        max_points: of more points an evenly spaced part is used.
+        max_points: of more points an evenly spaced part is used, >= 2.
 
     Returns:
         The best candidate.
@@ -91,6 +92,7 @@ def kde_bandwidth(points: Array, *, candidates: tuple[float, ...] = CANDIDATES, 
         check_rows("kde_bandwidth", x)
     if len(x) < 2:
         raise ValueError("kde_bandwidth: points must have at least 2 rows, got 1")
+    check_count("kde_bandwidth", "max_points", max_points, least=2)
     if not candidates:
         raise ValueError("kde_bandwidth: candidates must hold at least one bandwidth, got none")
     for candidate in candidates:
@@ -140,14 +142,15 @@ def _error(
         bandwidth = _likeliest(points.detach(), CANDIDATES, MAX_POINTS)
     if weights is None:
         weights = points.new_ones(len(points))
-    total = points.new_zeros(())
+    gaps = []
     for start in range(0, len(points), ROWS):
         rows = slice(start, start + ROWS)
         # Only ratios of kernels matter: a softmax never underflows.
         expected = torch.softmax(_log_kernel(points, rows, bandwidth) + weights.log(), dim=1) @ target
-        gap = (expected - points[rows, : target.shape[1]]).abs()
-        total = total + weights[rows] @ (gap**norm).sum(1)
-    return (total / weights.sum()) ** (1 / norm)
+        gaps.append((expected - points[rows, : target.shape[1]]).abs())
+    gap = torch.cat(gaps)
+    share = (weights / weights.sum())[:, None].expand_as(gap)
+    return power_mean(share.flatten(), gap.flatten(), norm)
 
 
 def _log_kernel(points: torch.Tensor, rows: slice, bandwidth: float) -> torch.Tensor:

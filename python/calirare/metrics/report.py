@@ -47,7 +47,7 @@ def calibration_report(
     """
     p = as_scores("calibration_report", "probabilities", probabilities, ndim=(1, 2)).detach().cpu()
     data = refuse_multilabel("calibration_report", read("calibration_report", p, labels, weights))
-    class_members("calibration_report", data, minority)
+    class_members("calibration_report", data, minority, "minority")
     y = data.labels
     predictions = predicted_classes(data).numpy()
     true = y.numpy()

@@ -49,7 +49,8 @@ def noise_floor(
     of 13 % it is well above the noise, and does not shrink with n), which is no floor.
 
     Args:
-        metric: called with (probabilities, labels), returns one number.
+        metric: called with (probabilities, labels), returns one number; the labels are a tensor if the probabilities
+            are one, else a numpy array.
         probabilities: [n] = P(class 1), or [n, C] with rows that sum to one, or [n, K] with `multilabel`.
         n_draws: number of draws.
         seed: seed of the draws; the same seed gives the same floor on any device.
@@ -79,7 +80,8 @@ def noise_floor(
             labels = (rng.random(len(edges))[:, None] >= edges).sum(1)
         else:
             labels = (rng.random(edges.shape) >= edges).astype(np.int64)
-        values[draw] = float(metric(probabilities, torch.from_numpy(labels).to(p.device), **given))
+        drawn = torch.from_numpy(labels).to(p.device) if isinstance(probabilities, torch.Tensor) else labels
+        values[draw] = float(metric(probabilities, drawn, **given))
     return _floor(values)
 
 
@@ -175,7 +177,8 @@ def bootstrap_interval(
     sit somewhat high, and near zero error can lie wholly above the estimate. Read them with the noise floor.
 
     Args:
-        metric: called with (probabilities, labels), returns one number.
+        metric: called with (probabilities, labels), returns one number; both are what you gave, tensors or numpy
+            arrays (for lists too).
         probabilities: [n, ...].
         labels: [n, ...].
         level: in (0, 1).
@@ -213,11 +216,17 @@ def bootstrap_interval(
     values = np.empty(n_draws)
     for draw in range(n_draws):
         chosen = np.concatenate([members[rng.integers(len(members), size=len(members))] for members in groups])
-        index = torch.from_numpy(chosen).to(p.device)
-        given = {} if w is None else {"weights": w[index]}
-        values[draw] = float(metric(p[index], y[index], **given))
+        given = {} if w is None else {"weights": _rows_of(weights, w, chosen)}
+        values[draw] = float(metric(_rows_of(probabilities, p, chosen), _rows_of(labels, y, chosen), **given))
     lower, upper = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(lower), float(upper))
+
+
+def _rows_of(given: Array | None, values: torch.Tensor, rows: np.ndarray) -> Array:
+    """Some rows of checked values, as the kind of array that was given."""
+    if isinstance(given, torch.Tensor):
+        return values[torch.from_numpy(rows).to(values.device)]
+    return values.cpu().numpy()[rows]
 
 
 def _check_floor(function: str, n_bins: int, n_draws: int) -> None:

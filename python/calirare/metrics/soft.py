@@ -6,6 +6,7 @@ import torch
 
 from ._inputs import Array, Scalar, check_count, check_norm, read
 from ._predictions import confidence_and_correct
+from .binning import power_mean
 
 
 def soft_ece(
@@ -58,4 +59,4 @@ def soft_ece(
     surplus = (member * (hit - confidence)[..., None]).sum(0)
     gap = surplus.abs() / torch.where(size > 0, size, 1.0)
     share = size / size.sum(1, keepdim=True)
-    return data.result(((share * gap**norm).sum(1) ** (1 / norm)).mean())
+    return data.result(power_mean(share, gap, norm).mean())

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from calirare.errors import InputError, NotConvergedError
+from calirare.output import fresh_files
 
 from . import _table_columns as read
 from .ace import ace
@@ -21,10 +22,13 @@ from .report import calibration_report
 from .slope import calibration_line
 from .smooth import smooth_ece
 
+FILES = ("metrics.json", "reliability.png", "classes.png")
 # Below this many samples a bin's accuracy can be off by .3 through chance alone.
 SMALL_BIN = 10
 # Class diagrams beyond this many cannot be read; the picture then shows the first ones and says so.
 MAX_CLASS_PANELS = 12
+# A picture cannot show more bars, nor fill them with samples.
+MAX_BINS = 1000
 # The kernel estimate takes time in proportion to the square of the rows: a second at so many.
 MAX_KDE_ROWS = 5000
 
@@ -91,6 +95,7 @@ def evaluate_table(
     columns: TableColumns | None = None,
     *,
     out: str | Path | None = None,
+    overwrite: bool = False,
     n_bins: int = 15,
     n_draws: int = 200,
     seed: int = 0,
@@ -100,8 +105,10 @@ def evaluate_table(
     Args:
         path: .csv, .tsv or .parquet file with one row per sample.
         columns: which columns mean what; None takes "y" and "p".
-        out: existing folder for metrics.json, reliability.png (single-label) and classes.png; None writes nothing.
-        n_bins: bins of the equal-width measures and of the pictures.
+        out: existing folder for metrics.json, reliability.png (single-label) and classes.png, which appear there
+            together when all are written; None writes nothing.
+        overwrite: replace such files that are there.
+        n_bins: bins of the equal-width measures and of the pictures, 1 to `MAX_BINS`.
         n_draws: draws of the noise floors.
         seed: seed of the noise floors.
 
@@ -111,12 +118,17 @@ def evaluate_table(
         slope and intercept of the rare class; notes and files.
 
     Raises:
-        InputError: the file or what is in it cannot be used; the sentence says where and how to mend it.
+        InputError: the file or what is in it cannot be used, or nothing can be written; the sentence says where and
+            how to mend it.
     """
     columns = columns or TableColumns()
+    if not 1 <= n_bins <= MAX_BINS:
+        raise InputError(
+            f"metrics: bins must be from 1 to {MAX_BINS}, got {n_bins}: 15 are usual (command line: --bins)"
+        )
+    if out is not None:
+        _check_free(Path(out), overwrite)
     table = load_table(path, columns)
-    if out is not None and not Path(out).is_dir():
-        raise InputError(f"the folder {out} does not exist: create it, or name one that does")
     settings = {"n_bins": n_bins, "n_draws": n_draws, "seed": seed}
     values = _measure(table, table.probabilities, settings)
     earlier = None if table.before is None else _measure(table, table.before, settings)
@@ -132,10 +144,23 @@ def evaluate_table(
     files: list[Path] = []
     if out is not None:
         content = values if earlier is None else {"before": earlier, "after": values}
-        files.append(Path(out) / "metrics.json")
-        files[0].write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        files += _draw(table, columns, Path(out), n_bins)
+        with fresh_files(Path(out), f"metrics: {out}") as partial:
+            (partial / FILES[0]).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            _draw(table, columns, partial, n_bins)
+            files = [Path(out) / name for name in FILES if (partial / name).is_file()]
     return TableReport(values, earlier, notes, files)
+
+
+def _check_free(out: Path, overwrite: bool) -> None:
+    """Checks that a folder is there and, unless they may be replaced, holds none of the files to write."""
+    if not out.is_dir():
+        raise InputError(f"the folder {out} does not exist: create it, or name one that does")
+    there = [name for name in FILES if (out / name).exists()]
+    if there and not overwrite:
+        raise InputError(
+            f"metrics: {out / there[0]} exists already: take another folder (command line: --out), or pass "
+            "overwrite=True (command line: --overwrite)"
+        )
 
 
 def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
@@ -229,7 +254,8 @@ def _line(table: Table, p: np.ndarray) -> dict[str, float]:
     return {"calibration_slope": line.slope, "calibration_intercept": line.intercept}
 
 
-def _draw(table: Table, columns: TableColumns, out: Path, n_bins: int) -> list[Path]:
+def _draw(table: Table, columns: TableColumns, out: Path, n_bins: int) -> None:
+    """Draws `reliability.png` (single-label) and `classes.png`."""
     from calirare.plots import class_panels, confidence_panel, reliability_diagram
 
     y = table.labels
@@ -239,24 +265,20 @@ def _draw(table: Table, columns: TableColumns, out: Path, n_bins: int) -> list[P
             ("before: ", columns.before, table.before),
             ("after: ", columns.probabilities, table.probabilities),
         ]
-    files = []
     if y.ndim == 1:
         views = (("all samples", None), ("minority class", table.minority))
         panels = [confidence_panel(state + name, p, y, cls=cls) for name, cls in views for state, _, p in states]
-        files.append(reliability_diagram(panels, out / "reliability.png", n_bins=n_bins, n_columns=2))
+        reliability_diagram(panels, out / "reliability.png", n_bins=n_bins, n_columns=2)
     by_state = [class_panels(p, y, class_names=[state + name for name in names]) for state, names, p in states]
     groups = list(zip(*by_state, strict=True))
     panels = [panel for group in groups[:MAX_CLASS_PANELS] for panel in group]
     left_out = len(groups) - MAX_CLASS_PANELS
-    files.append(
-        reliability_diagram(
-            panels,
-            out / "classes.png",
-            n_bins=n_bins,
-            n_columns=2 if len(states) == 2 else min(len(panels), 3),
-            title=f"the first {MAX_CLASS_PANELS} of {len(groups)}; {left_out} left out" if left_out > 0 else None,
-            x_label="predicted probability",
-            y_label="frequency",
-        )
+    reliability_diagram(
+        panels,
+        out / "classes.png",
+        n_bins=n_bins,
+        n_columns=2 if len(states) == 2 else min(len(panels), 3),
+        title=f"the first {MAX_CLASS_PANELS} of {len(groups)}; {left_out} left out" if left_out > 0 else None,
+        x_label="predicted probability",
+        y_label="frequency",
     )
-    return files

@@ -36,6 +36,7 @@ class PygSettings:
         hidden: units per head (GAT) or width of the layers (GIN, SAGE); None: 8 (GAT), 64 (GIN, SAGE).
         heads: heads of the first GAT layer.
         dropout: of inputs and attention (GAT) or of the hidden layer (GIN, SAGE); None: .6 (GAT), .5 (GIN, SAGE).
+        batch_norm: of GIN: after every hidden linear map, as in its authors' code; over all nodes of the graph.
         seed: of the weights and the dropout.
 
     Raises:
@@ -49,6 +50,7 @@ class PygSettings:
     hidden: int | None = None
     heads: int = 8
     dropout: float | None = None
+    batch_norm: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -63,6 +65,8 @@ class PygSettings:
             if getattr(self, name) < 1:
                 raise ValueError(f"PygSettings: {name} must be at least 1, got {getattr(self, name)}")
         assert self.dropout is not None
+        if self.batch_norm and self.kind != "gin":
+            raise ValueError(f"PygSettings: batch_norm must be False with {self.kind}, got True: it is of gin")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"PygSettings: dropout must be in [0, 1), got {self.dropout}")
 
@@ -110,13 +114,16 @@ def _train(
     weights: Tensor,
     settings: PygSettings,
 ) -> None:
-    """Takes the gradient steps on the nodes within two edges of a label: no other reaches the loss."""
+    """Takes the gradient steps on the nodes that reach the loss: two edges around a label; all with batch_norm."""
     from torch_geometric.utils import k_hop_subgraph
 
-    near, edges, rows, _ = k_hop_subgraph(nodes, 2, edges, relabel_nodes=True, num_nodes=x.shape[0])
-    inputs = model.prepared(x[near], edges)
-    second = edges[:, torch.isin(edges[1], rows)]
-    first = edges[:, torch.isin(edges[1], torch.cat([rows, second[0]]))]
+    if settings.batch_norm:
+        inputs, first, second, rows = model.prepared(x, edges), edges, edges, nodes
+    else:
+        near, edges, rows, _ = k_hop_subgraph(nodes, 2, edges, relabel_nodes=True, num_nodes=x.shape[0])
+        inputs = model.prepared(x[near], edges)
+        second = edges[:, torch.isin(edges[1], rows)]
+        first = edges[:, torch.isin(edges[1], torch.cat([rows, second[0]]))]
     assert settings.learning_rate is not None
     optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     for _ in range(settings.epochs):
@@ -195,8 +202,17 @@ class _GIN(_Network):
         assert settings.hidden is not None
         assert settings.dropout is not None
         self.dropout, h = settings.dropout, settings.hidden
-        self.first = GINConv(nn.Sequential(nn.Linear(n_features, h), nn.ReLU(), nn.Linear(h, h)))
-        self.second = GINConv(nn.Sequential(nn.Linear(h, h), nn.ReLU(), nn.Linear(h, n_classes)))
+
+        def perceptron(d: int, k: int) -> nn.Sequential:
+            return nn.Sequential(nn.Linear(d, h), self._norm(settings), nn.ReLU(), nn.Linear(h, k))
+
+        self.first, self.second = GINConv(perceptron(n_features, h)), GINConv(perceptron(h, n_classes))
+        self.norm = self._norm(settings)
+
+    @staticmethod
+    def _norm(settings: PygSettings) -> nn.Module:
+        assert settings.hidden is not None
+        return nn.BatchNorm1d(settings.hidden) if settings.batch_norm else nn.Identity()
 
     def prepared(self, x: Tensor, edges: Tensor) -> Tensor:
         """Returns what no parameter changes: each node's features and its neighbours' added up."""
@@ -205,7 +221,7 @@ class _GIN(_Network):
         return _compact(GINConv(nn.Identity())(x, edges))
 
     def from_prepared(self, inputs: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        hidden = F.relu(self.first.nn(inputs))
+        hidden = F.relu(self.norm(self.first.nn(inputs)))
         return self.second(F.dropout(hidden, self.dropout, self.training), second)
 
 

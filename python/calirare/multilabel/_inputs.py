@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
-Array: TypeAlias = np.ndarray | Tensor | Sequence[Any]
+from calirare.metrics._inputs import Array as Array
+from calirare.metrics._inputs import to_tensor
 
 
 def as_matrix(function: str, name: str, values: Array) -> Tensor:
@@ -28,17 +26,11 @@ def as_matrix(function: str, name: str, values: Array) -> Tensor:
         TypeError: the values are not real numbers.
         ValueError: they are no matrix with at least one row and column, or not finite.
     """
-    if isinstance(values, Tensor):
-        tensor = values.detach()
-        if tensor.is_complex():
-            raise TypeError(
-                f"{function}: {name} must hold real numbers, got {str(tensor.dtype).removeprefix('torch.')}"
-            )
-    else:
-        array = np.asarray(values)
-        if array.dtype.kind not in "buif":
-            raise TypeError(f"{function}: {name} must hold real numbers, got {array.dtype}")
-        tensor = torch.from_numpy(np.ascontiguousarray(array) if array.flags.writeable else array.copy())
+    tensor = to_tensor(function, name, values).detach()
+    if not isinstance(values, Tensor):
+        tensor = tensor.contiguous()  # sums do not depend on how a table was stored
+    if tensor.is_complex():
+        raise TypeError(f"{function}: {name} must hold real numbers, got {str(tensor.dtype).removeprefix('torch.')}")
     if tensor.dtype not in (torch.float32, torch.float64, torch.bool):
         tensor = tensor.double()
     if tensor.dim() != 2 or 0 in tensor.shape:
@@ -73,13 +65,29 @@ def as_scores_and_labels(function: str, scores: Array, labels: Array) -> tuple[T
     low, high = (float(v) for v in torch.aminmax(f))
     if low < 0 or high > 1:
         raise ValueError(f"{function}: scores must lie in [0, 1], got values from {low:g} to {high:g}")
-    if y.dtype == torch.bool:
-        return f, y
-    hot = y == 1
-    if not bool((hot | (y == 0)).all()):
-        odd = float(y[~(hot | (y == 0))][0])
-        raise ValueError(f"{function}: labels must be 0 or 1, got {odd:g}")
-    return f, hot
+    return f, as_hot(function, y)
+
+
+def as_hot(function: str, labels: Tensor) -> Tensor:
+    """Returns labels as bool.
+
+    Args:
+        function: who asks, for the message.
+        labels: each 0 or 1, of any dtype.
+
+    Returns:
+        bool, the shape of `labels`.
+
+    Raises:
+        ValueError: a label is neither 0 nor 1.
+    """
+    if labels.dtype == torch.bool:
+        return labels
+    hot = labels == 1
+    known = hot | (labels == 0)
+    if not bool(known.all()):
+        raise ValueError(f"{function}: labels must be 0 or 1, got {float(labels[~known][0]):g}")
+    return hot
 
 
 def check_norm(function: str, p: float) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from calirare.config import MAX_SEED
 from calirare.errors import InputError
 
 app = typer.Typer(
@@ -50,6 +51,9 @@ def train(
     """Train on a table, a graph or images with several labels per row; write a run's folder."""
     from calirare.console import Reporter
 
+    if floors < 0 or floors == 1:
+        raise InputError(f"multilabel train: --floors must be 0 (none) or at least 2, got {floors}")
+    _check_seed("train", seed)
     from .runs import Calibration, train_and_measure, write_run
     from .training import TrainOptions
 
@@ -140,6 +144,9 @@ def evaluate(
     from .families import FAMILIES, CopulaOptions
     from .runs import read_table
 
+    if floors < 0 or floors == 1:
+        raise InputError(f"multilabel evaluate: --floors must be 0 (none) or at least 2, got {floors}")
+    _check_seed("evaluate", seed)
     if copula not in FAMILIES:
         raise InputError(f"multilabel evaluate: copula must be one of {', '.join(FAMILIES)}, got {copula!r}")
     if table.is_dir():
@@ -175,6 +182,7 @@ def simulate(
     from .plots import draw_study
     from .study import run_study
 
+    _check_seed("simulate", seed)
     try:
         rows = tuple(sorted({int(size) for size in sizes.split(",")}))
     except ValueError:
@@ -192,6 +200,11 @@ def simulate(
         )
     for name in ("simulation.json", "simulation.png"):
         print(out / name)
+
+
+def _check_seed(command: str, seed: int) -> None:
+    if not 0 <= seed < MAX_SEED:
+        raise InputError(f"multilabel {command}: --seed must be from 0 to 2^63 - 1, got {seed}")
 
 
 def _yes(verdict: bool) -> str:

@@ -80,6 +80,9 @@ class Conditional:
 def fit_conditional(u: Tensor, labels: Tensor, options: CopulaOptions) -> Conditional:
     """Fits a copula to pseudo-observations and labels.
 
+    Columns without spread say nothing of the labels: they are left out, whatever the family (in a t copula no column is
+    independent of the others).
+
     Args:
         u: pseudo-observations of the scores, float64 [n, k], in (0, 1); overwritten by the Gaussian family.
         labels: multi-hot, bool [n, K].
@@ -91,11 +94,18 @@ def fit_conditional(u: Tensor, labels: Tensor, options: CopulaOptions) -> Condit
     Raises:
         ImportError: a vine was asked for and pyvinecopulib is not installed.
     """
+    low, high = torch.aminmax(u, dim=0)
+    constant = tuple((low == high).nonzero().flatten().tolist())
+    if constant:
+        if len(constant) == u.shape[1]:
+            rates = labels.double().mean(0).expand(labels.shape)
+            return Conditional(lambda rows: rates[rows].clone(), constant_scores=constant)
+        u = u.T[low != high].T  # stored column by column as before
     if options.family == "vine":
         from .vine import fit_vine
 
         vine = fit_vine(u, labels)
-        return Conditional(lambda rows: vine[rows].clone())
+        return Conditional(lambda rows: vine[rows].clone(), constant_scores=constant)
     if options.family == "student":
         from .student import fit_student
 
@@ -111,5 +121,4 @@ def fit_conditional(u: Tensor, labels: Tensor, options: CopulaOptions) -> Condit
         def at(rows: slice) -> Tensor:
             return gaussian.conditional_mean(z[rows])
 
-    constant = tuple(part.constant.nonzero().flatten().tolist())
     return Conditional(at, float(part.shrinkage), part.jitter, constant, dof)

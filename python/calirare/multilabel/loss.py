@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ._inputs import check_norm
+from ._inputs import as_hot, check_norm
 from .copula import LabelModel, fit_gaussian
 from .dependence import Shrinkage
 from .margins import smooth_cdf
@@ -45,7 +46,7 @@ def smooth_canonical_error(
         Scalar, dtype of `logits`: mean over the labels that vary; 0 (with zero gradient) where none does.
 
     Raises:
-        ValueError: a shape or an option is wrong.
+        ValueError: a shape, a label or an option is wrong.
 
     Precision: correlations and their factorisation in float64.
     Cost: O(n^2 K + n K^2) time and O(n^2 K) scratch for a batch of n.
@@ -56,7 +57,7 @@ def smooth_canonical_error(
             f"smooth_canonical_error: labels must have the shape of logits, {list(logits.shape)}, "
             f"got {list(labels.shape)}"
         )
-    hot = labels.detach() > 0.5
+    hot = as_hot("smooth_canonical_error", labels.detach())
     z = torch.special.ndtri(smooth_cdf(logits, bandwidth).double())
     fit = fit_gaussian(z, hot, shrinkage=shrinkage, label_model=label_model)
     gap = (fit.conditional_mean(z) - logits.double().sigmoid()).abs()
@@ -93,12 +94,12 @@ class CMLCCLoss(nn.Module):
     Both terms are means over the labels, so that beta weighs them as in the document, where both are sums.
 
     Args:
-        beta: weight of the calibration error, >= 0.
+        beta: weight of the calibration error, >= 0, finite.
         p: order of the norm, >= 1.
         bandwidth: of the smooth CDF.
 
     Raises:
-        ValueError: beta is negative.
+        ValueError: beta is negative or not finite.
 
     Example:
         >>> import torch
@@ -111,8 +112,8 @@ class CMLCCLoss(nn.Module):
 
     def __init__(self, beta: float, *, p: float = 1, bandwidth: float = 1.0) -> None:
         super().__init__()
-        if not beta >= 0:
-            raise ValueError(f"CMLCCLoss: beta must be at least 0, got {beta}")
+        if not 0 <= beta < math.inf:
+            raise ValueError(f"CMLCCLoss: beta must be at least 0 and finite, got {beta}")
         check_norm("CMLCCLoss", p)
         self.beta, self.p, self.bandwidth = beta, p, bandwidth
 
@@ -121,11 +122,15 @@ class CMLCCLoss(nn.Module):
 
         Args:
             logits: float [n, K], n >= 2.
-            labels: multi-hot [n, K].
+            labels: multi-hot [n, K], each 0 or 1.
 
         Returns:
             Scalar.
+
+        Raises:
+            ValueError: a label is neither 0 nor 1, or shapes differ.
         """
+        labels = as_hot("CMLCCLoss", labels)
         risk = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
         if self.beta == 0:
             return risk

@@ -111,7 +111,7 @@ def search(
     from calirare.paper.protocol import places
     from calirare.paper.search import search as run
 
-    wanted = places(_words(datasets), tuple(_numbers("label-rates", label_rates)), _positive("seeds", seeds))
+    wanted = places(_some("datasets", datasets), _numbers("label-rates", label_rates), _positive("seeds", seeds))
     _tell(run(wanted, _folder(out), _progress))
 
 
@@ -141,9 +141,9 @@ def _table(
     unknown = [name for name in names if name not in known]
     if unknown:
         raise InputError(f"--methods must be among {', '.join(known)}, got {', '.join(unknown)}")
-    rates = tuple(_numbers("label-rates", label_rates))
-    places(_words(datasets), rates, 1)  # checks names before anything is loaded
-    reasons = {dataset: why_not_run(dataset) for dataset in _words(datasets)}
+    rates, chosen = _numbers("label-rates", label_rates), _some("datasets", datasets)
+    places(chosen, rates, 1)  # checks names before anything is loaded
+    reasons = {dataset: why_not_run(dataset) for dataset in chosen}
     not_run = {dataset: reason for dataset, reason in reasons.items() if reason}
     for dataset, reason in not_run.items():
         typer.echo(f"{dataset}: not run. {reason}", err=True)
@@ -156,9 +156,17 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word for word in text.replace(",", " ").split() if word)
 
 
-def _numbers(option: str, text: str) -> list[int]:
+def _some(option: str, text: str) -> tuple[str, ...]:
+    words = _words(text)
+    if not words:
+        raise InputError(f"--{option} must name at least one, got {text!r}: leave it out for the default")
+    return words
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    words = _some(option, text)
     try:
-        return [int(word) for word in _words(text)]
+        return tuple(int(word) for word in words)
     except ValueError:
         raise InputError(f"--{option} must be whole numbers, got {text!r}") from None
 

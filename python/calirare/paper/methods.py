@@ -19,6 +19,7 @@ from calirare.baselines import (
     focal_loss,
     label_smoothing_loss,
     official_probabilities,
+    train_cagcn_base,
     train_mixup,
     train_with_loss,
 )
@@ -87,6 +88,14 @@ def _node_temperature(context: Context, *, kind: str) -> Outcome:
     return p[split.test].double(), {}
 
 
+def _cagcn_on_its_base(context: Context) -> Outcome:
+    """CaGCN with everything as in its authors' code: the network below it is theirs as well."""
+    run, split = context.settings(PAPER_TRAINING), context.split
+    logits = train_cagcn_base(context.graph, split.train, split.val, run).logits(context.graph)
+    p = CaGCN(seed=run.seed).fit(context.graph, logits, split.val, context.y[split.val]).transform(logits)
+    return p[split.test].double(), {}
+
+
 def _labels(context: Context, nodes: str) -> Tensor:
     return context.both if nodes == "both" else context.split.train
 
@@ -116,6 +125,12 @@ def _official(context: Context) -> Outcome:
 def _pyg(context: Context, *, kind: Kind, nodes: str) -> Outcome:
     settings = PygSettings(kind, seed=context.place.seed)
     return _softmax(fit_pyg(context.graph, _labels(context, nodes), settings).logits(), context)
+
+
+def _gin_with_batch_norm(context: Context) -> Outcome:
+    """GIN as wide as the GCN, with batch normalisation as in its authors' code."""
+    settings = PygSettings("gin", hidden=PAPER_TRAINING.hidden, batch_norm=True, seed=context.place.seed)
+    return _softmax(fit_pyg(context.graph, context.split.train, settings).logits(), context)
 
 
 def _gat_with_dropout(context: Context) -> Outcome:
@@ -163,6 +178,7 @@ def _all_methods() -> list[Method]:
         rows.append(Method(f"{name}_balanced", f"{title}, class-balanced", train, val, run))
     rows += [
         Method("cagcn", "CaGCN", train, val, partial(_node_temperature, kind="cagcn"), "cagcn"),
+        Method("cagcn_base", "CaGCN on its authors' base network (control)", train, val, _cagcn_on_its_base, "cagcn"),
         Method("gats", "GATS", train, val, partial(_node_temperature, kind="gats")),
         Method("official", "The authors' recipe (`official`)", both, "-", _official, "ours"),
     ]
@@ -182,6 +198,7 @@ def _all_methods() -> list[Method]:
     weighted = partial(_with_loss, nodes="train", loss=class_weighted_smoothing_loss)
     title = "Label smoothing, class weights on the smoothed targets (control)"
     rows += [
+        Method("gin_batch_norm", "GIN-CS, batch norm, 16 units (control)", train, "-", _gin_with_batch_norm, "gin"),
         Method("gat_dropout", "GAT-CS, read with dropout on (control)", train, "-", _gat_with_dropout, "gat"),
         Method("label_smoothing_weighted", title, train, "-", weighted, "label_smoothing"),
         Method("uncalibrated_all", "Uncalibrated GCN-CS, all labels", both, "-", partial(_plain, nodes="both")),

@@ -13,6 +13,7 @@ from calirare.paper.statistics import Key, by_key, summarise
 
 TABLE3_METHODS = (
     "gin",
+    "gin_batch_norm",
     "gat",
     "gat_dropout",
     "uncalibrated",

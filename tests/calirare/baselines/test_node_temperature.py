@@ -91,3 +91,23 @@ def test_order_of_calls_and_settings_are_checked() -> None:
         CaGCN().transform(torch.zeros(5, 2))
     with pytest.raises(ValueError, match="GATS: epochs must be at least 1"):
         GATS(torch.tensor([0]), epochs=0)
+
+
+@pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_any_floating_logits_are_taken(kind, dtype: torch.dtype, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
+    graph, logits = fitted_logits
+    assert graph.y is not None
+    logits, nodes = logits.half(), torch.arange(60, 260)
+    expected = kind(epochs=3).fit(graph, logits.float(), nodes, graph.y[nodes]).transform(logits.float())
+    p = kind(epochs=3).fit(graph, logits.to(dtype), nodes, graph.y[nodes]).transform(logits.to(dtype))
+    assert p.dtype == dtype
+    assert float((p.double() - expected).abs().max()) < (1e-6 if dtype == torch.float64 else 1e-3)
+
+
+def test_cagcn_takes_logits_whose_exponential_overflows(fitted_logits: tuple[Graph, torch.Tensor]) -> None:
+    graph, logits = fitted_logits
+    assert graph.y is not None
+    nodes = torch.arange(60, 260)
+    p = CaGCN(epochs=3).fit(graph, 1000 * logits, nodes, graph.y[nodes]).transform(1000 * logits)
+    assert bool(torch.isfinite(p).all())

@@ -13,9 +13,11 @@ from calirare.baselines import (
     class_weighted_smoothing_loss,
     dropout_probabilities,
     dropout_probabilities_of_module,
+    early_stopping,
     focal_loss,
     label_smoothing_loss,
     official_probabilities,
+    train_cagcn_base,
     train_mixup,
     train_with_loss,
 )
@@ -25,7 +27,7 @@ from calirare.graph import Graph
 from calirare.models import PygSettings, fit_pyg
 from calirare.nn import GCN
 from calirare.propagation import propagation
-from calirare.training import TrainingSettings, cross_entropy, fit
+from calirare.training import Fit, TrainingSettings, cross_entropy, fit
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
 
@@ -65,6 +67,20 @@ def test_focal_loss_by_hand_and_without_focus() -> None:
     assert float(focal_loss(logits, targets, weights, 0.0)) == pytest.approx(float(plain), rel=1e-12)
 
 
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+def test_focal_loss_has_a_finite_gradient_where_a_class_is_certain(gamma: float) -> None:
+    logits = torch.tensor([[100.0, -100.0]], requires_grad=True)
+    focal_loss(logits, torch.tensor([0]), torch.ones(1), gamma).backward()
+    assert logits.grad is not None
+    assert bool(torch.isfinite(logits.grad).all())
+
+
+@pytest.mark.parametrize("gamma", [-1.0, math.nan])
+def test_focal_loss_wants_a_focus(gamma: float) -> None:
+    with pytest.raises(ValueError, match="focal_loss: gamma must be at least 0"):
+        focal_loss(torch.zeros(1, 2), torch.tensor([0]), torch.ones(1), gamma)
+
+
 def test_training_with_the_cross_entropy_is_fit(graph: Graph) -> None:
     nodes = torch.arange(60)
     ours = train_with_loss(graph, nodes, QUICK, cross_entropy)
@@ -72,6 +88,35 @@ def test_training_with_the_cross_entropy_is_fit(graph: Graph) -> None:
     assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
     smoothed = train_with_loss(graph, nodes, QUICK, label_smoothing_loss)
     assert not torch.equal(smoothed.weights[0], theirs.weights[0])
+
+
+def test_cagcn_base_keeps_the_best_epoch_before_patience_ends(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("PATIENCE", 4), ("MAX_EPOCHS", 150), ("HIDDEN", 5)):
+        monkeypatch.setattr(early_stopping, name, value)
+    nodes, validation = torch.arange(60), torch.arange(60, 160)
+    assert graph.y is not None
+    losses, weights = [], []
+
+    def watch(epoch: int, trained: Fit) -> None:
+        logits = trained.model.logits(graph)[validation]
+        losses.append(float(torch.nn.functional.cross_entropy(logits, graph.y[validation])))
+        weights.append(trained.model.weights[0].detach().clone())
+
+    fast = dataclasses.replace(QUICK, learning_rate=0.1)
+    long = dataclasses.replace(fast, hidden=5, epochs=150)
+    fit(graph, nodes, long, sample_weights=torch.ones(60), every=1, at_checkpoint=watch)
+    end = next(e for e in range(150) if e - losses.index(min(losses[: e + 1])) >= 4)
+    assert end < 149, "patience must have ended the training"
+    kept = train_cagcn_base(graph, nodes, validation, fast)
+    assert torch.equal(kept.weights[0], weights[losses.index(min(losses[: end + 1]))])
+    assert not kept.training
+
+
+def test_cagcn_base_wants_labelled_validation_nodes(graph: Graph) -> None:
+    assert graph.y is not None
+    some = dataclasses.replace(graph, y=graph.y.index_fill(0, torch.tensor([70]), -1))
+    with pytest.raises(ValueError, match="validation nodes must be labelled"):
+        train_cagcn_base(some, torch.arange(60), torch.arange(60, 80), QUICK)
 
 
 def dense_mixup(model: GCN, graph: Graph, nodes: torch.Tensor, partner: torch.Tensor, share: float) -> torch.Tensor:

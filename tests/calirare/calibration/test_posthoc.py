@@ -181,15 +181,23 @@ def test_a_saved_calibrator_gives_the_same_probabilities(name: str, tmp_path) ->
 
 def test_a_file_of_something_else_is_refused(tmp_path) -> None:
     path = tmp_path / "other.json"
-    for text in ("{}", "no json", '{"kind": "Other", "state": {}}'):
+    fitted = AffineCalibrator(with_bias=True).fit(*problem()).state()
+    broken = [{}, 5, fitted | {"scale": float("nan")}, *(fitted | {"bias": b} for b in (None, "a", [[1, 2]], [0]))]
+    states = [json.dumps({"kind": "AffineCalibrator", "state": state}) for state in broken]
+    for text in ("{}", "no json", '{"kind": "Other", "state": {}}', *states):
         path.write_text(text)
-        with pytest.raises(InputError, match="save_calibrator wrote"):
+        with pytest.raises(InputError, match="save_calibrator wrote, got something else"):
             load_calibrator(path)
+    with pytest.raises(InputError, match="save_calibrator wrote, but cannot be read: No such file"):
+        load_calibrator(tmp_path / "missing.json")
 
 
 @pytest.mark.parametrize("name", list(CALIBRATORS))
-def test_bad_input_is_refused(name: str) -> None:
+def test_bad_input_is_refused(name: str, tmp_path) -> None:
     z, y = problem(n=40)
+    with pytest.raises(RuntimeError, match="save_calibrator: calibrator must be fitted"):
+        save_calibrator(make_calibrator(name), tmp_path / "map.json")
+    assert not (tmp_path / "map.json").exists()
     with pytest.raises(RuntimeError, match="call fit before transform"):
         make_calibrator(name).transform(z)
     with pytest.raises(ValueError, match="finite"):
@@ -198,6 +206,15 @@ def test_bad_input_is_refused(name: str) -> None:
         make_calibrator(name).fit(z, y + 1)
     with pytest.raises(TypeError, match="int64"):
         make_calibrator(name).fit(z, y.int())
+    with pytest.raises(TypeError, match="logits must be a torch tensor, got ndarray"):
+        make_calibrator(name).fit(z.numpy(), y.numpy())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="labels must be a torch tensor, got list"):
+        make_calibrator(name).fit(z, y.tolist())  # type: ignore[arg-type]
+    fitted = make_calibrator(name).fit(z, y)
+    with pytest.raises(TypeError, match="logits must be a torch tensor, got ndarray"):
+        fitted.transform(z.numpy())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="as many classes as those fitted, 2, got 3"):
+        fitted.transform(torch.zeros(1, 3))
 
 
 def test_names_and_settings_are_checked() -> None:
@@ -207,6 +224,13 @@ def test_names_and_settings_are_checked() -> None:
         HistogramCalibrator(n_bins=0)
     with pytest.raises(ValueError, match="as many classes"):
         IsotonicCalibrator().fit(*problem(k=3)).transform(torch.zeros(1, 2))
+    with pytest.raises(TypeError, match="n_bins must be an integer, got float"):
+        HistogramCalibrator(n_bins=2.5)  # type: ignore[arg-type]
+    for prior in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="AffineCalibrator: prior must be at least 0 and finite"):
+            AffineCalibrator(with_bias=True, prior=prior)
+        with pytest.raises(ValueError, match="LinearCalibrator: prior must be at least 0 and finite"):
+            LinearCalibrator(diagonal=True, prior=prior)
 
 
 def test_few_rare_nodes_make_the_jackknife_map_a_temperature() -> None:
@@ -255,3 +279,17 @@ def test_the_affine_map_is_where_automatic_differentiation_finds_no_slope(with_b
     assert fitted.scale != 1.0
     if with_bias:
         assert float(slopes[1].abs().max()) < 1e-9
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["temperature", "vector", "matrix", "ets", "jackknife"])
+def test_logits_that_the_map_takes_out_of_their_range_stay_certain(name: str, dtype: torch.dtype) -> None:
+    z, y = problem()
+    fitted = make_calibrator(name).fit(z / 8, y)  # timid logits: a map that enlarges them
+    assert not isinstance(fitted, AffineCalibrator) or fitted.scale > 2
+    largest = min(torch.finfo(dtype).max / 2, 1e300)
+    extreme = torch.tensor([[largest, -largest], [largest / 2, largest]], dtype=dtype)
+    p = fitted.transform(extreme)
+    assert p.dtype == dtype
+    assert p.argmax(1).tolist() == [0, 1]
+    assert float(p.amax(1).min()) > 0.9

@@ -148,6 +148,10 @@ def test_edge_rules_apply_to_files(save, changes, options, n_edges):
         ({"minority": np.array("a")}, "minority must be one class"),
         ({"train_idx": np.array([0])}, "val_idx, test_idx is missing"),
         (
+            {f"{part}_idx": np.arange(5) == i for i, part in enumerate(("train", "val", "test"))},
+            "train_idx must hold whole numbers, got a mask .*: write its indices, np.flatnonzero",
+        ),
+        (
             {"train_idx": np.array([0]), "val_idx": np.array([0]), "test_idx": np.array([1])},
             "node 0 stands in train and val",
         ),

@@ -27,6 +27,10 @@ def losses(tape, damping: float) -> torch.Tensor:
     return F.cross_entropy(loo_own_logits(tape, own_kernel(tape), damping), tape.targets)
 
 
+def losses_of_each(tape, damping: float) -> torch.Tensor:
+    return F.cross_entropy(loo_own_logits(tape, own_kernel(tape), damping), tape.targets, reduction="none")
+
+
 def test_damping_is_raised_until_the_losses_agree() -> None:
     fitted, _ = trained()
     tape = fitted.tape()
@@ -36,6 +40,21 @@ def test_damping_is_raised_until_the_losses_agree() -> None:
     found = choose_damping(tape, own_kernel(tape), fitted.weight_decay, wanted, every, ones)
     assert found.verdict == "caution"
     assert found.damping == pytest.approx(3 * fitted.weight_decay, rel=0.01)
+    assert found.loo == pytest.approx(found.held_out, rel=0.01)
+
+
+def test_a_few_labels_that_overshoot_are_no_excuse() -> None:
+    # One of three judges carries the gap: its size is the standard error's too, and twice that is above the gap.
+    fitted, _ = trained()
+    tape = fitted.tape()
+    wanted = loo_own_logits(tape, own_kernel(tape), 10 * fitted.weight_decay)
+    gaps = losses_of_each(tape, fitted.weight_decay) - F.cross_entropy(wanted, tape.targets, reduction="none")
+    judges = torch.zeros(40, dtype=torch.bool)
+    judges[[int(gaps.argmax()), *gaps.abs().argsort()[:2].tolist()]] = True
+    assert float(gaps[judges].mean()) < 2 * float(gaps[judges].std()) / 3**0.5
+    found = choose_damping(tape, own_kernel(tape), fitted.weight_decay, wanted, judges, torch.ones(40))
+    assert found.loo_at_weight_decay > 1.25 * found.held_out
+    assert found.verdict == "caution"
     assert found.loo == pytest.approx(found.held_out, rel=0.01)
 
 

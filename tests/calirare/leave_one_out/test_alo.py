@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
@@ -183,13 +180,13 @@ def test_wrong_versions_fail_the_check() -> None:
 
 @pytest.mark.slow
 def test_alo_agrees_with_exact_retraining_on_cora() -> None:
-    folder = os.environ.get("CALIRARE_DATA", "")
-    if not (folder and (Path(folder) / "cora.npz").is_file()):
-        pytest.skip("CALIRARE_DATA names no folder with cora.npz")
     from calirare.convergence import fit_to_convergence
     from calirare.datasets import load_dataset
+    from calirare.datasets.paths import data_roots
     from calirare.training import TrainingSettings
 
+    if not any((root / "cora.npz").is_file() for root in data_roots()):
+        pytest.skip(f"cora was not found in {', '.join(map(str, data_roots()))}")
     graph = load_dataset("cora")
     assert graph.split is not None
     fit, _ = fit_to_convergence(graph, graph.split.train, TrainingSettings(), tolerance=1e-5, max_steps=400)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.leave_one_out.randomised import randomised
 from calirare.leave_one_out.retrain import retrain
 from calirare.propagation import propagation
+from calirare_ext import ReceptiveField
 from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, retrained_logits, trained
 from tests.helpers.problems import network
 
@@ -117,8 +119,8 @@ def test_retraining_is_independent_of_jobs_and_takes_up_where_it_ended(tmp_path:
         assert float(found.own[i]) == pytest.approx(float(after[1] - after[0] - before[1] + before[0]), rel=1e-4)
     assert bool(found.own[1].isnan().all())
     assert found.samples()[0].tolist() == [0, 7, 12]
-    (tmp_path / "without_7.npy").unlink()
-    stamps = {name: (tmp_path / name).stat().st_mtime_ns for name in ("without_0.npy", "without_12.npy")}
+    (tmp_path / "without_7.npz").unlink()
+    stamps = {name: (tmp_path / name).stat().st_mtime_ns for name in ("without_0.npz", "without_12.npz")}
     again = retrain(fit, everywhere, chosen, folder=tmp_path)
     assert torch.equal(again.change, found.change)
     assert all((tmp_path / name).stat().st_mtime_ns == stamp for name, stamp in stamps.items())
@@ -126,6 +128,44 @@ def test_retraining_is_independent_of_jobs_and_takes_up_where_it_ended(tmp_path:
     field = propagation(other_graph).to(torch.float64).field(torch.tensor([1, 100]), 1)
     with pytest.raises(InputError, match="another network"):
         retrain(other, field, chosen, folder=tmp_path)
+
+
+def test_retraining_knows_another_weight_decay_and_another_graph(tmp_path: Path) -> None:
+    fit, graph = trained(2, 1)
+    where, chosen = torch.tensor([1, 100]), torch.tensor([3])
+    field = propagation(graph).to(torch.float64).field(where, 1)
+    retrain(fit, field, chosen, folder=tmp_path)
+    moved = ReceptiveField(field.rows, 2 * field.inputs, field.blocks)  # type: ignore[operator]
+    other_labelled = ReceptiveField(fit.field.rows, 2 * fit.field.inputs, ())  # type: ignore[operator]
+    for other, there in (
+        (dataclasses.replace(fit, weight_decay=2 * fit.weight_decay), field),
+        (fit, moved),
+        (dataclasses.replace(fit, field=other_labelled), field),
+    ):
+        with pytest.raises(InputError, match="another network, graph or weight decay"):
+            retrain(other, there, chosen, folder=tmp_path)
+    with pytest.raises(InputError, match="another network"):
+        retrain(fit, field, chosen, folder=tmp_path, max_steps=5)
+    (tmp_path / "without_3.npz").write_bytes(b"PK no longer")
+    with pytest.raises(InputError, match=r"without_3\.npz: the file is damaged .*: delete it"):
+        retrain(fit, field, chosen, folder=tmp_path)
+
+
+def test_retraining_says_where_it_did_not_converge_and_that_it_has_no_damping() -> None:
+    fit, graph = trained(2, 1)
+    field = propagation(graph).to(torch.float64).field(torch.tensor([1]), 1)
+    done = retrain(fit, field, torch.tensor([0, 7])).diagnostics
+    stopped = retrain(fit, field, torch.tensor([0, 7]), tolerance=1e-14, max_steps=1).diagnostics
+    assert done is not None
+    assert stopped is not None
+    assert (done.unconverged, stopped.unconverged) == (0.0, 1.0)
+    settings = LooSettings("retrain", n_models=1)
+    facts = leave_one_out(fit, graph, damping=1.0, nodes=torch.tensor([1]), settings=settings).diagnostics
+    assert facts is not None
+    assert facts.damping == fit.weight_decay
+    assert "no damping" in facts.damping_reason
+    with pytest.raises(ValueError, match="weight decay must be positive"):
+        retrain(dataclasses.replace(fit, weight_decay=0.0), field, torch.tensor([0]))
 
 
 @pytest.mark.slow

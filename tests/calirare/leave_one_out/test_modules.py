@@ -179,7 +179,7 @@ def test_retraining_takes_up_where_it_ended(tmp_path: Path) -> None:
     _, _, module = both(2, 1)
     settings = LooSettings("retrain", n_models=2, folder=tmp_path)
     found = leave_one_out(module, nodes=WHERE, settings=settings)
-    stamps = {file: file.stat().st_mtime_ns for file in tmp_path.glob("without_*.npy")}
+    stamps = {file: file.stat().st_mtime_ns for file in tmp_path.glob("without_*.npz")}
     assert len(stamps) == 2
     assert torch.equal(leave_one_out(module, nodes=WHERE, settings=settings).change, found.change)
     assert all(file.stat().st_mtime_ns == stamp for file, stamp in stamps.items())
@@ -207,5 +207,100 @@ def test_what_a_module_cannot_do_is_said() -> None:
     with pytest.raises(ValueError, match="parameters that require a gradient, got none"):
         ModuleFit(frozen, module.inputs, *arguments)
     a, x = module.inputs
-    with pytest.raises(ValueError, match=r"must return logits \[n, k\] with n > 117 nodes"):
+    with pytest.raises(ValueError, match=r"nodes must be in \[0, 50\), got \d+ to 117"):
         ModuleFit(module.model, (a[:50, :50], x[:50]), *arguments)
+
+
+class Linear(nn.Module):
+    """A module that misbehaves as told."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.fault = fault
+
+    def forward(self, x: Tensor, edges: Tensor) -> object:
+        if self.fault == "in place":
+            x = x.relu_()
+        z = self.layer(x)
+        if self.fault == "random":
+            return z + torch.randn_like(z)
+        return {"tuple": (z, edges), "detached": z.detach(), "vector": z[:, 0], "short": z[:12]}.get(self.fault, z)
+
+
+@pytest.fixture
+def ring() -> Graph:
+    torch.manual_seed(0)
+    edges = torch.stack([torch.arange(30), torch.arange(1, 31) % 30], 1)
+    edges = torch.cat([edges, edges.flip(1)])
+    graph = Graph.from_edges(edges, torch.randn(30, 4), (torch.arange(30) % 3 == 1).long())
+    return graph.with_split(Split(torch.arange(12), torch.arange(12, 16), torch.arange(16, 30)))
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("tuple", r"must return logits \[n, k\], got tuple: wrap it"),
+        ("vector", r"must return logits \[n, k\], got \[30\]"),
+        ("detached", "logits must depend on the parameters"),
+        ("in place", "must leave its inputs alone"),
+        ("random", "the same logits at every call"),
+        ("short", "must return logits of all 30 nodes, got 12 rows"),
+    ],
+)
+def test_a_module_that_misbehaves_is_refused(ring: Graph, fault: str, message: str) -> None:
+    x = torch.as_tensor(ring.x).clone()
+    with pytest.raises(ValueError, match=message):
+        jackknife(Linear(fault), ring)
+    assert torch.equal(torch.as_tensor(ring.x), x)
+
+
+def test_labels_of_a_module_are_checked(ring: Graph) -> None:
+    inputs = (ring.x, torch.zeros(2, 0, dtype=torch.int64))
+    nodes, targets, weights = torch.arange(6), ring.y[:6], torch.ones(6)  # type: ignore[index]
+    model = Linear().eval()
+    mask = torch.arange(30) < 6
+    for arguments, kind, message in (
+        ((mask, targets, weights, 0.1), TypeError, r"node numbers, got a mask: take mask\.nonzero"),
+        ((nodes.int(), targets, weights, 0.1), TypeError, "nodes must be int64, got int32"),
+        (([0, 1], targets, weights, 0.1), TypeError, "must be an int64 tensor, got list"),
+        ((nodes - 1, targets, weights, 0.1), ValueError, r"nodes must be in \[0, 30\), got -1 to 4"),
+        ((nodes // 2, targets, weights, 0.1), ValueError, "nodes must be distinct"),
+        ((nodes[:0], targets[:0], weights[:0], 0.1), ValueError, "at least one labelled node, got none"),
+        ((nodes, targets[:5], weights, 0.1), ValueError, r"targets must have shape \[6\]"),
+        ((nodes, targets.float(), weights, 0.1), TypeError, "targets must be int64"),
+        ((nodes, targets + 1, weights, 0.1), ValueError, "with k > 2 classes"),
+        ((nodes, targets, weights[:1], 0.1), ValueError, r"sample_weights must have shape \[6\]"),
+        ((nodes, targets, -weights, 0.1), ValueError, "sample_weights must be finite and >= 0, got -1.0 at place 0"),
+        ((nodes, targets, weights, float("nan")), ValueError, "weight_decay must be finite and >= 0, got nan"),
+    ):
+        with pytest.raises(kind, match=message):
+            ModuleFit(model, inputs, *arguments)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="parameters must be float32 or float64"):
+        ModuleFit(Linear().half().eval(), (ring.x.half(), inputs[1]), nodes, targets, weights, 0.1)  # type: ignore[union-attr]
+
+
+def test_nodes_of_a_module_are_checked_as_a_gcns(ring: Graph) -> None:
+    for model in (Linear(), GCN(4, 2)):
+        for nodes, kind in (
+            (torch.tensor([-1]), ValueError),
+            (torch.tensor([3, 3]), ValueError),
+            (torch.tensor([30]), ValueError),
+            (torch.arange(30) < 5, TypeError),
+            ([1, 2], TypeError),
+        ):
+            with pytest.raises(kind, match="nodes must be"):
+                jackknife(model, ring, nodes=nodes)  # type: ignore[arg-type]
+
+
+def test_without_weight_decay_a_damping_must_be_given(ring: Graph) -> None:
+    for model in (Linear(), GCN(4, 2)):
+        bare = fit_of(model, ring, weight_decay=0.0)
+        with pytest.raises(ValueError, match="damping must be given where the weight decay is 0"):
+            jackknife(bare, ring)
+        found = jackknife(bare, ring, damping=0.1)
+        assert bool(torch.isfinite(found.lower).all())
+        assert quality(bare, leave_one_out(bare, ring, damping=0.1)).verdict != "trust"
+        for damping in (0.0, -1.0, float("inf"), float("nan")):
+            with pytest.raises(ValueError, match="damping must be positive and finite"):
+                jackknife(bare, ring, damping=damping)

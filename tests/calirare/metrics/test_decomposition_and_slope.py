@@ -102,3 +102,15 @@ def test_certain_scores_do_not_break_the_line():
 def test_no_line_is_said_so(scores, outcomes, message):
     with pytest.raises(ValueError, match=message):
         metrics.calibration_line(scores, outcomes)
+
+
+@pytest.mark.parametrize("rows", [[[0.2, 0.3, 0.5], [0.1, 0.1, 0.8], [0.6, 0.3, 0.1]], [[0.9, 0.8], [0.4, 0.1]]])
+def test_sharpness_of_lists_of_labels_is_that_of_the_array(rows):
+    value = metrics.sharpness(rows, multilabel=True)
+    assert value == metrics.sharpness(np.array(rows), multilabel=True)
+    assert value == pytest.approx(np.var(rows, axis=0).mean(), rel=1e-12)
+
+
+def test_sharpness_of_a_number_is_refused():
+    with pytest.raises(ValueError, match=r"sharpness: probabilities must be .*, got shape \(\)"):
+        metrics.sharpness(np.float64(0.5))

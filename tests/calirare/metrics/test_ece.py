@@ -214,7 +214,10 @@ BAD = [
     ((0.5, [1]), ValueError, "1-dimensional or 2-dimensional"),
     (([0.5], 1), ValueError, "labels must have shape"),
     (([[1.0]], [0]), ValueError, "at least 2 columns"),
-    ((["a"], [0]), TypeError, "must hold numbers"),
+    ((["a"], [0]), TypeError, "must hold real numbers"),
+    (([0.5], [np.inf]), TypeError, "labels must be integers, got inf"),
+    (([0.5], [1e300]), TypeError, r"labels must be integers, got 1e\+300"),
+    ((np.ma.array([0.5, 0.6], mask=[0, 1]), [0, 1]), ValueError, "probabilities must not be masked"),
     ((torch.tensor([0.5]).half(), [0]), TypeError, "float32 or float64"),
     ((torch.tensor([1]), [1]), TypeError, "float32 or float64"),
 ]
@@ -244,3 +247,57 @@ def test_bad_settings_are_named():
         metrics.class_ace(p, y, 2)
     with pytest.raises(ValueError, match=r"cls must lie in 0\.\.1, got 2"):
         metrics.class_ace(np.array([[0.2, 0.3]]), np.array([[0, 1]]), 2)
+
+
+@pytest.mark.parametrize("total", [0.0, 1e-310, 1e301, np.inf])
+def test_weights_whose_sums_leave_float64_are_refused(total):
+    p, y = np.random.default_rng(0).random(40), np.arange(40) % 2
+    for measure in (metrics.ece, metrics.nll, metrics.debiased_ece):
+        with pytest.raises(ValueError, match="weights must"):
+            measure(p, y, weights=np.full(40, min(total / 40, 1e308)))
+
+
+@pytest.mark.parametrize("measure", [metrics.ece, metrics.kde_calibration_error, metrics.soft_ece])
+def test_large_norms_come_near_the_largest_gap(measure):
+    p, y = np.random.default_rng(0).random(40), np.arange(40) % 2
+    values = [measure(p, y, norm=norm) for norm in (1, 2, 10, 300, 2000.0)]
+    assert values == sorted(values)
+    if measure is metrics.ece:
+        assert values[-1] == pytest.approx(metrics.mce(p, y), rel=0.01)
+
+
+def test_every_real_number_of_numpy_is_taken():
+    p, y = np.random.default_rng(0).random(40), np.arange(40) % 2
+    expected = metrics.ece(p, y)
+    for of_p, of_y in (("g", "i8"), (">f8", ">i2"), ("f8", "g"), ("f8", "u8")):
+        assert metrics.ece(p.astype(of_p), y.astype(of_y)) == expected
+    assert metrics.ece(np.ma.array(p), y) == expected
+
+
+def test_classwise_measures_of_labels_leave_the_complement_out():
+    rng = np.random.default_rng(0)
+    p, y = rng.random((40, 2)), rng.integers(0, 2, (40, 2))
+    tied = p.round(1)
+    for measure in (metrics.ace, metrics.classwise_ece):
+        for q in (p, tied):
+            single = [measure(q[:, [k]], y[:, [k]], 5) for k in range(2)]
+            assert measure(q, y, 5) == pytest.approx(np.mean(single), rel=1e-12)
+        binary = np.mean([measure(p[:, k], y[:, k], 5) for k in range(2)])
+        assert measure(p, y, 5) == pytest.approx(binary, rel=1e-12)  # n is a multiple of R, no ties, nothing on an edge
+        binary = np.mean([measure(tied[:, k], y[:, k], 5) for k in range(2)])
+        assert measure(tied, y, 5) != pytest.approx(binary, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda p, y: metrics.class_ace(p, y, "1"), "class_ace: cls"),
+        (lambda p, y: metrics.class_ace_noise_floor(p, y, "1"), "class_ace_noise_floor: cls"),
+        (lambda _, y: metrics.recall(y, y, "1"), "recall: cls"),
+        (lambda _, y: metrics.precision(y, y, "1"), "precision: cls"),
+        (lambda p, y: metrics.calibration_report(p, y, minority="1"), "calibration_report: minority"),
+    ],
+)
+def test_a_class_is_an_integer(call, name):
+    with pytest.raises(TypeError, match=f"{name} must be an integer, got '1'"):
+        call(np.array([0.2, 0.7]), np.array([0, 1]))

@@ -294,3 +294,19 @@ class TestKernel:
             metrics.kde_calibration_error([0.5, 0.4], [1, 0], norm=math.inf)
         with pytest.raises(ValueError, match="candidates must hold"):
             metrics.kde_bandwidth([0.5, 0.4], candidates=())
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("factor", [1e-200, 1e200])
+def test_the_size_of_weights_does_not_matter_to_their_squares(norm, factor):
+    rng = np.random.default_rng(0)
+    p, y, w = rng.random(40), rng.integers(0, 2, 40), rng.random(40)
+    expected = metrics.debiased_ece(p, y, norm=norm, weights=w)
+    assert expected > 0
+    assert metrics.debiased_ece(p, y, norm=norm, weights=factor * w) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("max_points", [-1, 0, 1])
+def test_a_bandwidth_needs_two_points(max_points):
+    with pytest.raises(ValueError, match=f"max_points must be at least 2, got {max_points}"):
+        metrics.kde_bandwidth(np.linspace(0, 1, 9), max_points=max_points)

@@ -98,7 +98,7 @@ def test_seeds_decide(task):
 
 def test_bootstrap_of_a_mean_is_the_textbook_interval():
     y = np.repeat([0, 1], [300, 100])
-    lower, upper = metrics.bootstrap_interval(lambda _, labels: float(labels.double().mean()), y, y, n_draws=2000)
+    lower, upper = metrics.bootstrap_interval(lambda _, labels: labels.mean(), y, y, n_draws=2000)
     half = 1.96 * math.sqrt(0.25 * 0.75 / 400)
     assert abs(lower - (0.25 - half)) < 0.1 * half
     assert abs(upper - (0.25 + half)) < 0.1 * half
@@ -118,7 +118,7 @@ def test_bootstrap_covers_the_accuracy():
         p = rng.random(150)
         y = (rng.random(150) < 0.7).astype(int)
         interval = metrics.bootstrap_interval(
-            lambda _, labels: labels.double().mean(), p, y, level=0.9, n_draws=150, seed=repeat
+            lambda _, labels: labels.mean(), p, y, level=0.9, n_draws=150, seed=repeat
         )
         inside += interval.lower <= 0.7 <= interval.upper
     # Binomial(60, .9) is below 46 with probability 3e-4.
@@ -159,3 +159,25 @@ def test_report_holds_every_number(task):
 def test_report_needs_the_minority():
     with pytest.raises(ValueError, match="must contain class 1"):
         metrics.calibration_report([0.2, 0.3], [0, 0])
+
+
+@pytest.mark.parametrize("kind", [np.array, list, torch.tensor])
+def test_the_metric_gets_the_users_kind_of_array(kind):
+    p, y, w = kind([0.1, 0.6, 0.7, 0.2]), kind([0, 1, 1, 0]), kind([1.0, 2.0, 1.0, 3.0])
+    expected = torch.Tensor if kind is torch.tensor else np.ndarray
+
+    def seen(p, y, weights):
+        assert isinstance(y, expected)
+        return np.abs(np.asarray(p) - np.asarray(y)).mean()
+
+    def drawn(p, y, weights):
+        assert isinstance(p, expected)
+        assert isinstance(weights, expected)
+        return seen(p, y, weights)
+
+    assert metrics.noise_floor(seen, p, n_draws=3, weights=w).mean > 0
+    assert metrics.bootstrap_interval(drawn, p, y, n_draws=3, weights=w).lower > 0
+
+
+def test_whole_numbers_are_probabilities_of_an_interval_too():
+    assert metrics.bootstrap_interval(metrics.ece, np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0]), n_draws=9).upper > 0

@@ -84,3 +84,8 @@ def test_coverage_counts_the_ends():
         metrics.coverage([1.0], [0.0], [0.5])
     with pytest.raises(ValueError, match="target must have shape"):
         metrics.coverage([0.0], [1.0], [0.5, 0.5])
+
+
+def test_numbers_of_classes_may_be_large():
+    assert metrics.macro_f1([10**10], [0]) == 0
+    assert metrics.macro_f1([10**10, 7, 7], [10**10, 7, 9]) == metrics.macro_f1([2, 1, 1], [2, 1, 0])

@@ -198,3 +198,59 @@ def test_missing_folder(frame, tmp_path):
     frame.to_csv(path, index=False)
     with pytest.raises(InputError, match="does not exist"):
         evaluate_table(path, out=tmp_path / "absent")
+
+
+@pytest.mark.parametrize("n_bins", [-1, 0, 1001, 10**9])
+def test_bins_out_of_range(frame, tmp_path, n_bins):
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
+    with pytest.raises(InputError, match=f"bins must be from 1 to 1000, got {n_bins}"):
+        evaluate_table(path, n_bins=n_bins)
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "classes.png"])
+def test_files_are_not_replaced_unless_asked(frame, tmp_path, name):
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match=f"{name} exists already: take another folder"):
+        evaluate_table(path, out=tmp_path, n_draws=2)
+    assert (tmp_path / name).read_text() == "mine"
+    evaluate_table(path, out=tmp_path, n_draws=2, overwrite=True)
+    assert (tmp_path / name).read_bytes() != b"mine"
+
+
+def test_a_full_disk_leaves_nothing(frame, tmp_path, monkeypatch):
+    path, out = tmp_path / "preds.csv", tmp_path / "out"
+    frame.to_csv(path, index=False)
+    out.mkdir()
+
+    def full(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("calirare.plots.reliability_diagram", full)
+    with pytest.raises(InputError, match="cannot be written: No space left on device"):
+        evaluate_table(path, out=out, n_draws=2)
+    assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("y,p\n1,.5,7\n0,.4,7\n", "each of the 2 columns of the header, got 3 cells in line 2"),
+        ("y,p\n1,.5\n0,.4,\n", "got 3 cells in line 3: remove the separators too many"),
+        ("y,p,p\n1,.5,.1\n0,.4,.2\n", "every column must have its own name, got 'p' twice"),
+        ("y,p\n1,.5\n0,NA\n", "column 'p' must hold finite numbers, got 'NA' in row 2"),
+    ],
+)
+def test_cells_stay_in_their_columns(tmp_path, text, message):
+    path = tmp_path / "preds.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_table(path)
+
+
+def test_semicolons_and_a_class_called_none(tmp_path):
+    path = tmp_path / "preds.csv"
+    path.write_text(";y;p\n0;None;.9\n1;fine;.1\n")
+    assert load_table(path, TableColumns(minority="None")).labels.tolist() == [1, 0]

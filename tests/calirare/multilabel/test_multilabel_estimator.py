@@ -196,6 +196,8 @@ def test_any_kind_of_input_gives_the_same_number():
         (f.tolist(), y.tolist()),
         (np.asfortranarray(f), y.astype(np.uint8)),
         (f[::-1][::-1], y.astype(np.float32)),
+        (f.astype(">f8"), y.astype(">i2")),
+        (f.astype(np.longdouble), y.astype(np.longdouble)),
         (torch.from_numpy(f).requires_grad_(), y),
     ):
         assert canonical_calibration_error(scores, labels).value == expected
@@ -305,6 +307,7 @@ def test_equal_to_a_known_case_by_hand():
         (np.zeros((0, 2)), np.zeros((0, 2)), ValueError, "not empty"),
         (np.full((1, 2), 0.5), np.zeros((1, 2)), ValueError, "at least 2 rows, got 1"),
         (np.array([["a"]]), np.zeros((1, 1)), TypeError, "scores must hold real numbers"),
+        (np.ma.array([[0.5], [0.6]], mask=[[0], [1]]), np.zeros((2, 1)), ValueError, "scores must not be masked"),
         (torch.zeros(2, 2, dtype=torch.complex64), np.zeros((2, 2)), TypeError, "scores must hold real numbers"),
     ],
 )

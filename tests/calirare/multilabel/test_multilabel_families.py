@@ -124,3 +124,24 @@ def test_a_missing_vine_library_is_named(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(ImportError, match="pip install pyvinecopulib"):
         conditional_expectation(*sample(20), options=CopulaOptions("vine"))
+
+
+@pytest.mark.parametrize("family", ["gaussian", "student", pytest.param("vine", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("constant", [(1,), (0, 1, 2)])
+def test_constant_scores_are_independent_of_everything(family, constant):
+    if family == "vine":
+        pytest.importorskip("pyvinecopulib")
+    f, y = sample(200, 3)
+    f[:, constant] = 0.5
+    options = CopulaOptions(family)
+    error, expectation = (
+        canonical_calibration_error(f, y, options=options),
+        conditional_expectation(f, y, options=options),
+    )
+    assert error.diagnostics.constant_scores == constant
+    if len(constant) == 3:
+        assert expectation[0].tolist() == pytest.approx(y.mean(0).tolist(), rel=1e-12)
+        assert bool((expectation == expectation[0]).all())
+    else:
+        rest = conditional_expectation(f[:, ::2], y[:, ::2], options=options)
+        assert float((expectation[:, ::2] - rest).abs().max()) < 1e-6  # the labels' searches for a maximum are joint

@@ -137,6 +137,10 @@ def test_focal_loss_has_a_finite_gradient_where_a_label_is_certain():
         (lambda: smooth_canonical_error(torch.zeros(4, 2), torch.zeros(4, 3)), "labels must have the shape of logits"),
         (lambda: smooth_canonical_error(torch.zeros(4, 2), torch.zeros(4, 2), p=0), "p must be"),
         (lambda: CMLCCLoss(-1.0), "beta must be at least 0"),
+        (lambda: CMLCCLoss(float("inf")), "beta must be at least 0 and finite, got inf"),
+        (lambda: CMLCCLoss(0.0)(torch.zeros(4, 2), torch.full((4, 2), 5)), "CMLCCLoss: labels must be 0 or 1, got 5"),
+        (lambda: CMLCCLoss(1.0)(torch.zeros(4, 2), torch.full((4, 2), 0.3)), "labels must be 0 or 1, got 0.3"),
+        (lambda: smooth_canonical_error(torch.zeros(4, 2), torch.full((4, 2), 0.3)), "labels must be 0 or 1, got 0.3"),
         (lambda: focal_loss(torch.zeros(1, 1), torch.zeros(1, 1), -1), "gamma must be at least 0"),
     ],
 )

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 
+from calirare.baselines import early_stopping
 from calirare.graph import Graph
 from calirare.paper import methods as module
 from calirare.paper import ours
@@ -23,6 +24,7 @@ QUICK = TrainingSettings(epochs=10, hidden=4)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short trainings; what is tested does not depend on their length."""
     monkeypatch.setattr(module, "PAPER_TRAINING", QUICK)
+    monkeypatch.setattr(early_stopping, "MAX_EPOCHS", 10)
     monkeypatch.setattr(Context, "settings", _quick_settings)
 
 
@@ -43,7 +45,19 @@ def run(method: Method, graph: Graph) -> torch.Tensor:
     return probabilities
 
 
-SLOW = ("gat", "gin", "official", "calirare", "gats", "cagcn", "gat_all", "gin_all", "calirare_all")
+SLOW = (
+    "gat",
+    "gin",
+    "official",
+    "calirare",
+    "gats",
+    "cagcn",
+    "cagcn_base",
+    "gin_batch_norm",
+    "gat_all",
+    "gin_all",
+    "calirare_all",
+)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in METHODS])

@@ -1,0 +1,39 @@
+"""What happens to Ctrl-C while the command line is still importing. Light: it comes before every other import.
+
+An exception raised by a signal in the middle of an import ends in a traceback, is swallowed, or aborts inside a C++
+library. Nothing is written to disk before the imports are done, so the process may as well end on the spot.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+def leave(number: int, frame: object) -> None:
+    """Ends the process at once, with a shell's exit code."""
+    if number == signal.SIGINT:
+        os.write(2, b"calirare: interrupted\n")
+    os._exit(128 + number)
+
+
+def is_command() -> bool:
+    """Returns whether this process is the `calirare` script or `python -m calirare`, not a program that uses us."""
+    first = next((word for word in sys.orig_argv[1:] if not word.startswith("-")), "")
+    return os.path.basename(first) in ("calirare", "calirare.exe")
+
+
+def handle(handlers: dict[str, Any]) -> None:
+    """Sets handlers by the signals' names; a signal that is ignored, as under nohup, stays ignored."""
+    for name, handler in handlers.items():
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+if is_command():
+    handle(dict.fromkeys(NAMES, leave))
