@@ -18,6 +18,7 @@ from calirare.graph import Graph
 from calirare.metrics import macro_ace
 from calirare.paper import cells as module
 from calirare.paper import cli, protocol
+from calirare.paper.accounts import accounts_table
 from calirare.paper.cells import cell_path, read_cells, read_probability, run_cells
 from calirare.paper.protocol import Place, places
 from calirare.paper.published import TABLE2
@@ -216,3 +217,30 @@ def test_a_place_without_its_jackknife_is_measured_without_a_new_training(quick_
     run_cells(tmp_path, where, NAMES, 1, quiet)
     assert path.read_text() == before
     assert [cell_path(tmp_path, where[0], n).stat().st_mtime_ns for n in NAMES] == stamps
+
+
+def test_a_row_of_the_paper_is_explained_by_ours_a_control_or_other_bins() -> None:
+    def around(method: str, row: dict[str, float], shift: float = 0.0, rate: int = 20) -> list[module.Cell]:
+        return [
+            cell(method, s, rate=rate, **{m: v + shift + d for m, v in row.items()})
+            for s, d in enumerate((-0.01, 0.01))
+        ]
+
+    network = {"accuracy": 0.905, "recall": 0.6231, "macro_f1": 0.788}  # the paper's GAT-CS on Cora, as macro-F1
+    groups = by_key(
+        around("uncalibrated", TABLE2["cora", 20, "uncalibrated"])
+        + around("cagcn", TABLE2["cora", 20, "cagcn"], 0.1)
+        + around("cagcn_base", TABLE2["cora", 20, "cagcn"])
+        + around("temperature", TABLE2["cora", 20, "temperature"] | {"macro_ace": 0.5})
+        + around("temperature", TABLE2["cora", 30, "temperature"] | {"recall": 0.5}, rate=30)
+        + around("gat", network)
+        + around("gin", network)[:1]
+    )
+    bins = {("cora", rate, "temperature"): True for rate in (20, 30)}
+    found = {row["row"]: row for row in accounts_table(groups, bins).data}
+    assert found["uncalibrated"]["fits"] == {"uncalibrated": ["cora 20"], "dropout": []}
+    assert found["cagcn"]["fits"] == {"cagcn": [], "cagcn_base": ["cora 20"]}
+    assert found["temperature"]["equal_width"] == ["cora 20"]
+    assert "cora 30" in found["temperature"]["nothing"]
+    assert found["gat"]["fits"]["gat"] == ["cora 20"]
+    assert len(found["gin"]["nothing"]) == 12
