@@ -28,6 +28,8 @@ def test_table_picture_and_numbers(finished, tmp_path, capsys, monkeypatch):
     rows = {row["method"]: row for row in numbers["methods"]}
     assert rows["alo"]["correlation"] > rows["paper"]["correlation"]
     assert len(numbers["truth"]) == len(numbers["labels"]) == 4
+    assert numbers["unconverged"] == 1.0
+    assert "note: 100% of the retrainings stood still with a gradient left" in out
     for name, row in rows.items():
         line = next(line for line in out.splitlines() if line.startswith(f"{name:<20}"))
         assert f"{row['correlation']:.3f}" in line

@@ -75,10 +75,18 @@ def run_loo_check(
         print(file=sys.stderr)
     for line in table(found):
         print(line)
+    if found.unconverged:
+        left = f"{found.unconverged:.0%} of the retrainings stood still with a gradient left"
+        print(f"note: {left}, as kinks of ReLU leave one")
     rows = [{key: _plain(value) for key, value in vars(row).items() if key != "seconds"} for row in found.rows]
     with fresh_files(folder, f"loo-check: {folder}") as partial:
         draw(found, partial / picture.name)
-        values = {"labels": chosen.tolist(), "methods": rows, "truth": found.truth.flatten().tolist()}
+        values = {
+            "labels": chosen.tolist(),
+            "methods": rows,
+            "truth": found.truth.flatten().tolist(),
+            "unconverged": found.unconverged,
+        }
         write_json(values, partial / numbers.name)
     print(f"wrote        {picture}, {numbers}")
 

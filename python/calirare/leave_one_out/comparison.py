@@ -66,12 +66,14 @@ class Comparison:
         truth: change of each chosen node's own logits [s, k - 1].
         estimates: the same by each method.
         retrain_seconds: for the chosen nodes.
+        unconverged: share of the retrainings that ended above their tolerance, see `Diagnostics`.
     """
 
     rows: list[Row]
     truth: Tensor
     estimates: dict[str, Tensor]
     retrain_seconds: float
+    unconverged: float
 
 
 def compare(
@@ -124,7 +126,8 @@ def compare(
         away = agreement_of(found.change[:, :, chosen], truth.change)
         seconds = 0.0 if found.diagnostics is None else found.diagnostics.seconds
         rows.append(Row(name, *own, away[0], away[2], seconds))
-    return Comparison(rows, truth.own[chosen], estimates, spent)
+    unconverged = 0.0 if truth.diagnostics is None else truth.diagnostics.unconverged
+    return Comparison(rows, truth.own[chosen], estimates, spent, unconverged)
 
 
 def agreement_of(estimate: Tensor, truth: Tensor) -> tuple[float, float, float]:
