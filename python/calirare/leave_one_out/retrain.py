@@ -27,15 +27,16 @@ from calirare.training import Fit
 from calirare_ext import Csr, ReceptiveField
 
 TOLERANCE, MAX_STEPS = 1e-6, 400
+NONE_LEFT_OUT = -1
 AnyFit = Fit | ModuleFit
 
 
 @dataclass(frozen=True)
 class Retrained:
-    """A network trained on without one label.
+    """A network trained on without one label, or with all.
 
     Attributes:
-        logits: at the nodes v and, last, at the left-out one, [n_v + 1, k].
+        logits: at the nodes v and, last, at the left-out one, [n_v + 1, k]; with all labels at the m of them.
         gradient_norm: |grad| of its penalised loss.
     """
 
@@ -59,8 +60,9 @@ def retrain(
 ) -> LooChange:
     """Returns what leaving some labels out really does: each network is trained on without one label.
 
-    Every retraining starts at the full fit and minimises the same loss with that label's weight at 0. For the answer to
-    be the effect of the label alone, the full fit must be near a minimum itself (`convergence.converge`).
+    Every retraining starts at the full fit and minimises the same loss with that label's weight at 0. What it moves is
+    measured from the full fit trained on in the same way with every label: a loss that stands still on kinks goes on
+    falling by little, and the logits by more. The fit must be near a minimum all the same (`convergence.converge`).
 
     Args:
         trained: the network at a minimum, better in float64.
@@ -84,29 +86,27 @@ def retrain(
     if trained.weight_decay == 0:
         raise ValueError("retrain: weight decay must be positive, got 0: without it there need not be a minimum")
     store = _Store(folder, trained, everywhere, (tolerance, max_steps))
-    places = chosen.tolist()
+    places = [NONE_LEFT_OUT, *chosen.tolist()]
     found = {i: store.read(i) for i in places if store.has(i)}
     todo = [i for i in places if i not in found]
     task = _task(trained, everywhere, tolerance, max_steps)
-    if progress is not None and found:
-        progress(len(found))
     for i, one in _run(task, todo, jobs):
         store.write(i, one)
         found[i] = one
         if progress is not None:
-            progress(len(found))
+            progress(len(found.keys() - {NONE_LEFT_OUT}))
+    kept = found.pop(NONE_LEFT_OUT)
     unconverged = sum(one.gradient_norm > tolerance for one in found.values()) / max(len(found), 1)
-    return _assemble(trained, everywhere, chosen, found, unconverged)
+    return _assemble(trained, chosen, kept, found, unconverged)
 
 
 def _assemble(
-    trained: AnyFit, everywhere: Where, chosen: Tensor, found: dict[int, Retrained], unconverged: float
+    trained: AnyFit, chosen: Tensor, kept: Retrained, found: dict[int, Retrained], unconverged: float
 ) -> LooChange:
-    """Returns the changes from the logits of each model."""
-    with torch.no_grad():
-        before = _differences(logits_at(trained, everywhere))
-        own_before = _differences(trained.tape().logits)
-    m, k = own_before.shape
+    """Returns the changes from the logits of each model and of the one with all labels."""
+    m = trained.nodes.numel()
+    before, own_before = _differences(torch.from_numpy(kept.logits).to(trained.nodes.device)).tensor_split([-m])
+    k = own_before.shape[1]
     change = before.new_empty(before.shape[0], k, chosen.numel())
     own = torch.full_like(own_before, float("nan"))
     for column, i in enumerate(chosen.tolist()):
@@ -167,13 +167,12 @@ class _ModuleTask:
     max_steps: int
 
     def __call__(self, left_out: int) -> Retrained:
-        weights = self.trained.sample_weights.clone()
-        weights[left_out] = 0.0
+        weights, own = _left_out(self.trained.sample_weights, left_out)
         model = copy.deepcopy(self.trained.model)
         without = replace(self.trained, model=model, sample_weights=weights)
         end = minimise_module(without, tolerance=self.tolerance, max_steps=self.max_steps, warm=True)
-        own = self.trained.nodes[left_out : left_out + 1]
-        return Retrained(without.logits(torch.cat([self.where, own])).cpu().numpy(), end.gradient_norm)
+        where = torch.cat([self.where, self.trained.nodes[own]])
+        return Retrained(without.logits(where).cpu().numpy(), end.gradient_norm)
 
 
 class _Task:
@@ -187,8 +186,7 @@ class _Task:
 
     def __call__(self, left_out: int) -> Retrained:
         model: GCN = copy.deepcopy(self.model)
-        weights = self.weights.clone()
-        weights[left_out] = 0.0
+        weights, own = _left_out(self.weights, left_out)
         end = minimise(
             model,
             self.field,
@@ -200,8 +198,7 @@ class _Task:
             warm=True,
         )
         with torch.no_grad():
-            own = model(self.field)[left_out : left_out + 1]
-            logits = torch.cat([model(self.everywhere), own]).cpu().numpy()
+            logits = torch.cat([model(self.everywhere), model(self.field)[own]]).cpu().numpy()
         return Retrained(logits, end.gradient_norm)
 
 
@@ -222,6 +219,15 @@ def _bytes_of(part: Any) -> Iterator[bytes]:
             yield from _bytes_of(inner)
     else:
         yield pickle.dumps(part)
+
+
+def _left_out(weights: Tensor, place: int) -> tuple[Tensor, slice]:
+    """Returns the weights without a label, or all, and the places whose own logits are asked for."""
+    if place == NONE_LEFT_OUT:
+        return weights, slice(None)
+    without = weights.clone()
+    without[place] = 0.0
+    return without, slice(place, place + 1)
 
 
 _TASK: list[Task] = []
@@ -259,7 +265,7 @@ class _Store:
 
     def _file(self, i: int) -> Path:
         assert self.folder is not None
-        return self.folder / f"without_{i}.npz"
+        return self.folder / ("with_all.npz" if i == NONE_LEFT_OUT else f"without_{i}.npz")
 
     def has(self, i: int) -> bool:
         return self.folder is not None and self._file(i).is_file()
