@@ -93,7 +93,7 @@ def retrain(
     for i, one in _run(task, todo, jobs):
         store.write(i, one)
         found[i] = one
-        if progress is not None:
+        if progress is not None and i != NONE_LEFT_OUT:
             progress(len(found.keys() - {NONE_LEFT_OUT}))
     kept = found.pop(NONE_LEFT_OUT)
     unconverged = sum(one.gradient_norm > tolerance for one in found.values()) / max(len(found), 1)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from pathlib import Path
@@ -171,10 +172,11 @@ def test_retraining_says_where_it_did_not_converge_and_that_it_has_no_damping() 
 def test_training_on_is_not_taken_for_the_effect_of_a_label() -> None:
     # Label 3 weighs nothing: leaving it out changes nothing, however far the network is from its minimum.
     fit, graph = trained(2, 1)
+    model = copy.deepcopy(fit.model)  # others read the original
     with torch.no_grad():
-        fit.model.weights[0].add_(0.3)
+        model.weights[0].add_(0.3)
     weights = fit.sample_weights.index_fill(0, torch.tensor([3]), 0.0)
-    stopped = dataclasses.replace(fit, sample_weights=weights)
+    stopped = dataclasses.replace(fit, model=model, sample_weights=weights)
     field = propagation(graph).to(torch.float64).field(torch.tensor([1, 100]), 1)
     found = retrain(stopped, field, torch.tensor([3, 7]), max_steps=5)
     assert float(found.change[:, :, 0].abs().max()) == 0.0
