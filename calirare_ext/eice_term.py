@@ -68,9 +68,10 @@ def eice_term(
         raise TypeError(f"{op}: targets must be int64, got {dtype_name(targets.dtype)}")
     if m == 0:
         raise ValueError(f"{op}: targets must have at least one label, got none")
-    wrong = (targets < 0) | (targets >= k)
-    if not targets.is_cuda and bool(wrong.any()):  # a GPU is not waited for; its gather refuses by itself
-        raise ValueError(f"{op}: targets must be in [0, {k}), got {int(targets[wrong][0])}")
+    if not targets.is_cuda:  # a GPU is not waited for; its gather refuses by itself
+        wrong = (targets < 0) | (targets >= k)
+        if bool(wrong.any()):
+            raise ValueError(f"{op}: targets must be in [0, {k}), got {int(targets[wrong][0])}")
     for name, x, shape in (
         ("change", change, (n, k - 1, m)),
         ("own_logits", own_logits, (m, k)),

@@ -90,11 +90,17 @@ def retrain(
     found = {i: store.read(i) for i in places if store.has(i)}
     todo = [i for i in places if i not in found]
     task = _task(trained, everywhere, tolerance, max_steps)
+    done = len(found.keys() - {NONE_LEFT_OUT})
+    if progress is not None and done:
+        progress(done)
     for i, one in _run(task, todo, jobs):
         store.write(i, one)
         found[i] = one
-        if progress is not None and i != NONE_LEFT_OUT:
-            progress(len(found.keys() - {NONE_LEFT_OUT}))
+        if i == NONE_LEFT_OUT:
+            continue
+        done += 1
+        if progress is not None:
+            progress(done)
     kept = found.pop(NONE_LEFT_OUT)
     unconverged = sum(one.gradient_norm > tolerance for one in found.values()) / max(len(found), 1)
     return _assemble(trained, chosen, kept, found, unconverged)

@@ -122,7 +122,9 @@ def test_retraining_is_independent_of_jobs_and_takes_up_where_it_ended(tmp_path:
     assert found.samples()[0].tolist() == [0, 7, 12]
     (tmp_path / "without_7.npz").unlink()
     stamps = {name: (tmp_path / name).stat().st_mtime_ns for name in ("without_0.npz", "without_12.npz")}
-    again = retrain(fit, everywhere, chosen, folder=tmp_path)
+    told: list[int] = []
+    again = retrain(fit, everywhere, chosen, folder=tmp_path, progress=told.append)
+    assert told == [2, 3]  # two were there
     assert torch.equal(again.change, found.change)
     assert all((tmp_path / name).stat().st_mtime_ns == stamp for name, stamp in stamps.items())
     other, other_graph = trained(4, 1)
