@@ -81,7 +81,7 @@ def network(name: str, kind: str, seed: int, n_nodes: int, keep: Path | None) ->
     seconds = time.perf_counter() - started
     chosen = drawn(trained, seed, n_nodes)
     folder = None if keep is None else keep / f"{name}_{kind}_{seed}"
-    methods = {name: MODULE_METHODS[name] for name in ("alo", "alo, full forward", "influence, ggn")}
+    methods = {name: MODULE_METHODS[name] for name in ("alo", "alo, full forward", "alo, 10 steps", "influence, ggn")}
     found = compare(trained, None, chosen, graph.split.test, methods, folder=folder)
     return {
         "seed": seed,

@@ -269,7 +269,7 @@ def _fuses(tape: Tape, settings: LooSettings) -> bool:
     if isinstance(tape, ModuleTape):
         return False
     asked = settings.method == "alo" and settings.convention == "corrected" and settings.forward == "linearised"
-    return fits(tape) and asked and settings.form != "randomised"
+    return fits(tape) and asked and settings.form != "randomised" and not settings.steps
 
 
 def _fused(

@@ -22,6 +22,7 @@ from calirare.training import Fit
 DEFAULT_METHODS: dict[str, LooSettings] = {
     "alo": LooSettings("alo"),
     "alo, full forward": LooSettings("alo", forward="full"),
+    "alo, 10 steps": LooSettings("alo", steps=10),
     "newton": LooSettings("newton"),
     "influence, ggn": LooSettings("influence", solver=SolverSettings("ggn")),
     "influence, exact": LooSettings("influence", solver=SolverSettings("lowrank")),

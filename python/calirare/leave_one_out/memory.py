@@ -39,6 +39,9 @@ def estimate_bytes(method: str, form: str, tape: Tape, everywhere: Where, n_mode
         return (rows_below * (m + 2 * hidden) + 4 * n + 3 * m * p) * size + 4 * m * m * 8 + BLOCK_BYTES
     if method == "retrain":
         return change + 100 * p * size + BLOCK_BYTES
+    if form == "steps":
+        own = tape.field.rows[0].numel() * tape.layers[0][0].shape[0] if isinstance(tape, GcnTape) else dual * p
+        return change + (3 * own + 60 * p) * size + 5 * dual * dual * 8 + 3 * BLOCK_BYTES
     if form == "gram":
         return change + n * k * dual * size + 2 * rows_below * m * size + 4 * dual * dual * 8 + BLOCK_BYTES
     if form == "primal":

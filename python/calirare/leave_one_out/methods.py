@@ -18,6 +18,7 @@ from calirare.crossfit import fold_of
 from calirare.graph import Graph
 from calirare.labelled import check_nodes
 from calirare.leave_one_out.alo import alo, choose_form
+from calirare.leave_one_out.alo_steps import alo_steps, alo_steps_of_module
 from calirare.leave_one_out.change import Diagnostics, LooChange
 from calirare.leave_one_out.directions import Forward
 from calirare.leave_one_out.grouped import grouped, replicates
@@ -53,6 +54,8 @@ class LooSettings:
         damping: added to the curvature; None: the weight decay.
         form: of "alo": "auto", "gram", "jacobian", "primal" or "randomised".
         forward: "linearised" logits, or "full": the network evaluated at each leave-one-out model.
+        steps: of "alo": quasi-Newton steps on the loss without each label from where `alo` leads, and the network
+            evaluated there; 0: none. For networks trained to a minimum (`convergence.converge`).
         solver: of "influence" and "newton"; None: "cg" for influence, "lowrank" or "cg" for newton.
         n_groups: of "grouped".
         n_models: of "replicates" and "retrain": how many labels are left out; None: all.
@@ -67,6 +70,7 @@ class LooSettings:
     damping: float | None = None
     form: str = "auto"
     forward: Forward = "linearised"
+    steps: int = 0
     solver: SolverSettings | None = None
     n_groups: int = 20
     n_models: int | None = None
@@ -93,6 +97,12 @@ class LooSettings:
                 )
         if self.damping is not None:
             _check_damping("LooSettings", self.damping)
+        if self.steps < 0:
+            raise ValueError(f"LooSettings: steps must be at least 0, got {self.steps}")
+        if self.steps and (self.method != "alo" or self.convention != "corrected" or self.form == "randomised"):
+            raise ValueError(
+                "LooSettings: steps start at method 'alo' with convention 'corrected', got another: take steps=0"
+            )
         if self.n_groups < 2:
             raise ValueError(f"LooSettings: n_groups must be at least 2, got {self.n_groups}")
         if self.n_models is not None and self.n_models < 1:
@@ -117,7 +127,7 @@ def leave_one_out(
         damping: added to the curvature, in place of the settings'; None: theirs, or the weight decay.
         nodes: nodes to evaluate, int64 [n]; None: all.
         settings: the method; None: `alo`.
-        progress: of "retrain", called with the number of labels done after each.
+        progress: of "retrain" and of `steps`, called with the number of labels done.
 
     Returns:
         The changes, with diagnostics.
@@ -141,6 +151,8 @@ def leave_one_out(
     estimated = _check(tape, everywhere, settings)
     if _method(settings) == "retrain":
         out = _retrain(trained, tape, everywhere, settings, progress)
+    elif settings.steps:
+        out = _alo_steps(trained, everywhere, mu, settings.steps, progress)
     else:
         out = _METHODS[_method(settings)](trained, tape, everywhere, mu, settings)
     facts = out.diagnostics or Diagnostics("alo", _form(tape, settings), out.damping)
@@ -205,6 +217,18 @@ def _method(settings: LooSettings) -> str:
 
 def _alo(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings: LooSettings) -> LooChange:
     return alo(tape, everywhere, mu, form=_form(tape, settings), forward=settings.forward)
+
+
+def _alo_steps(
+    trained: AnyFit, everywhere: Where, mu: float, steps: int, progress: Callable[[int], None] | None
+) -> LooChange:
+    if trained.weight_decay == 0:
+        raise ValueError("leave_one_out: steps must have a positive weight decay, got 0: there need not be a minimum")
+    if isinstance(trained, ModuleFit):
+        assert isinstance(everywhere, Tensor)
+        return alo_steps_of_module(trained, everywhere, mu, steps, progress)
+    assert isinstance(everywhere, ReceptiveField)
+    return alo_steps(trained, everywhere, mu, steps, progress)
 
 
 def _randomised(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings: LooSettings) -> LooChange:
@@ -285,7 +309,7 @@ def _check(tape: Tape, everywhere: Where, settings: LooSettings) -> int:
         form = default if settings.solver is None else settings.solver.solver
         form = ("gram" if closed else "jacobian") if form == "ggn" else form
     else:
-        form = "randomised" if method == "randomised" else _form(tape, settings)
+        form = "steps" if settings.steps else "randomised" if method == "randomised" else _form(tape, settings)
     needed = estimate_bytes(method, form, tape, everywhere, models)
     check_memory(needed, settings.memory_limit, tape.logits.device, _remedy(tape, everywhere, settings, form))
     return needed

@@ -1,0 +1,198 @@
+"""`alo` as a start: a few quasi-Newton steps from every leave-one-out model, on the loss without its label."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn.utils import vector_to_parameters
+
+from calirare.convergence import minimise_module
+from calirare.leave_one_out.alo import loo_coefficients
+from calirare.leave_one_out.change import Diagnostics, LooChange
+from calirare.leave_one_out.ggn import GgnInverse, jacobian, logit_differences, own_kernel, pull_differences
+from calirare.leave_one_out.many_gcns import ManyGcns
+from calirare.leave_one_out.quasi_newton import take_steps
+from calirare.module_fit import ModuleFit
+from calirare.training import Fit
+from calirare_ext import Csr, GcnTape, ReceptiveField, record, reference
+
+BLOCK_BYTES = 256_000_000  # of the models that move, or are evaluated, together
+WIDEST_BASIS = 4096  # rows: making a basis of more costs more than it saves
+TOLERANCE = 1e-6  # on the gradient's norm, as of retraining
+Progress = Callable[[int], None] | None
+
+
+def alo_steps(
+    trained: Fit, everywhere: ReceptiveField, damping: float, steps: int, progress: Progress = None
+) -> LooChange:
+    """Returns the change of every logit after some quasi-Newton steps of each leave-one-out model, from `alo`'s.
+
+    `alo` foresees a label's own logits; on the way its network leaves the pattern of ReLUs it was linearised in, and
+    other nodes' logits are foreseen worse. The steps go on from there on the true loss
+    sum_{j != i} w_j l_j / m + mu / 2 |theta|^2, all labels side by side, preconditioned by the Gauss-Newton inverse
+    without label i. What a label moves is measured from the network moved by as many steps with every label.
+
+    Args:
+        trained: the network, near a minimum of its loss: from elsewhere the steps lead away with or without a label.
+        everywhere: receptive field of the nodes v.
+        damping: of the starts; the steps themselves minimise the loss of training.
+        steps: how many, >= 1.
+        progress: called with the number of labels done.
+
+    Returns:
+        The changes of the network evaluated at each model. `Diagnostics.unconverged` is the share of the models whose
+        gradient stayed above 1e-6, as it does at kinks of ReLU units.
+
+    Cost: up to eight forward and backward passes of m networks per step.
+    """
+    problem = _Problem(trained)
+    m = problem.tape.n_nodes
+    coefficients, leverage = loo_coefficients(problem.tape, own_kernel(problem.tape), damping)
+    starts = coefficients.T.reshape(m, m, -1).to(problem.theta)
+    here, there = ManyGcns(trained.field, problem.shapes), ManyGcns(everywhere, problem.shapes)
+    base, _ = problem.moved(torch.zeros_like(starts[:1]), None, steps)
+    base_here, base_there = (logit_differences(many.logits(base).squeeze(1)) for many in (here, there))
+    own, change = torch.empty_like(base_here), base_there.new_empty(*base_there.shape, m)
+    unconverged = 0
+    for places in _blocks(torch.arange(m, device=base.device), problem.bytes_of_a_model(steps)):
+        models, norms = problem.moved(starts[places], places, steps)
+        unconverged += int((norms > TOLERANCE).sum())
+        own[places] = _own(logit_differences(here.logits(models).transpose(1, 2)), places) - base_here[places]
+        rows = torch.arange(places.numel(), device=base.device)
+        for part in _blocks(rows, there.numbers_of_a_model() * base.element_size()):
+            after = logit_differences(there.logits(models[part]).transpose(1, 2))  # [n_v, k - 1, b]
+            change[:, :, places[part]] = after - base_there[:, :, None]
+        if progress is not None:
+            progress(int(places[-1]) + 1)
+    facts = Diagnostics("alo", f"{steps} steps", damping, unconverged=unconverged / max(m, 1))
+    return LooChange(change, own, leverage, damping, diagnostics=facts)
+
+
+def alo_steps_of_module(
+    trained: ModuleFit, where: Tensor, damping: float, steps: int, progress: Progress = None
+) -> LooChange:
+    """Returns the same of any module, one label after the other: m (k - 1) backward passes for each.
+
+    Args:
+        trained: see `alo_steps`.
+        where: nodes v to evaluate, int64 [n_v].
+        damping: see `alo_steps`.
+        steps: see `alo_steps`.
+        progress: see `alo_steps`.
+
+    Returns:
+        See `alo_steps`.
+    """
+    tape = trained.tape()
+    rows = jacobian(tape)
+    coefficients, leverage = loo_coefficients(tape, rows @ rows.T, damping)
+    start = torch.cat([p.detach().flatten() for p in trained.parameters()])
+
+    def after(direction: Tensor | None, sample_weights: Tensor) -> tuple[Tensor, float]:
+        """Returns the differences of the logits of every node, and the gradient's norm."""
+        one = replace(trained, model=copy.deepcopy(trained.model), sample_weights=sample_weights)
+        with torch.no_grad():
+            vector_to_parameters(start if direction is None else start + direction, one.parameters())
+        end = minimise_module(one, tolerance=TOLERANCE, max_steps=steps, warm=True)
+        return logit_differences(one.logits()), end.gradient_norm
+
+    base, _ = after(None, trained.sample_weights)
+    m = tape.n_nodes
+    own, change = base[trained.nodes], base.new_empty(where.numel(), base.shape[1], m)
+    unconverged = 0
+    for i in range(m):
+        without = trained.sample_weights.clone()
+        without[i] = 0.0
+        moved, norm = after(coefficients[:, i].to(rows) @ rows, without)
+        change[:, :, i] = moved[where] - base[where]
+        own[i] = moved[trained.nodes[i]] - own[i]
+        unconverged += norm > TOLERANCE
+        if progress is not None:
+            progress(i + 1)
+    facts = Diagnostics("alo", f"{steps} steps", damping, unconverged=unconverged / max(m, 1))
+    return LooChange(change, own, leverage, damping, diagnostics=facts)
+
+
+class _Problem:
+    """The loss of a trained network as a function of parameters that its labels can move.
+
+    A first weight matrix far taller than the number of rows its labels see only moves within the span of those rows:
+    in an orthonormal basis Q [d, r] of it, W_1 = Q C + rest, the rest at rest. Lengths and products stay the same.
+    """
+
+    def __init__(self, trained: Fit) -> None:
+        layers = [(weight.detach(), bias.detach()) for weight, bias in trained.model.layers()]
+        self.trained, self.start = trained, reference.flatten(layers)
+        self.shapes = [(weight.shape, bias.shape) for weight, bias in layers]
+        self.basis = _basis(trained.field.inputs)
+        field = trained.field
+        if self.basis is not None:
+            inputs = field.inputs.to_dense() if isinstance(field.inputs, Csr) else field.inputs
+            field = ReceptiveField(field.rows, inputs @ self.basis, field.blocks)
+            layers[0] = (self.basis.T @ layers[0][0], layers[0][1])
+        self.tape: GcnTape = record(field, layers, trained.targets, trained.sample_weights)
+        self.theta = reference.flatten(layers)
+        self.networks = ManyGcns(field, [(weight.shape, bias.shape) for weight, bias in layers])
+
+    @cached_property
+    def inverse(self) -> GgnInverse:
+        """Of the Gauss-Newton matrix with every label."""
+        return GgnInverse(self.tape, self.trained.weight_decay)
+
+    def moved(self, coefficients: Tensor, places: Tensor | None, steps: int) -> tuple[Tensor, Tensor]:
+        """Returns parameters [b, p] after some steps from theta + J^T coefficients, and the gradients' norms.
+
+        Args:
+            coefficients: [b, m, k - 1].
+            places: the label each does without, int64 [b]; None: none.
+            steps: how many.
+        """
+        weights = self.tape.sample_weights.repeat(coefficients.shape[0], 1)
+        if places is not None:
+            weights[torch.arange(places.numel(), device=places.device), places] = 0.0
+
+        def objective(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+            trained = self.trained
+            return self.networks.penalised_loss(points, trained.targets, weights[rows], trained.weight_decay)
+
+        start = self.theta + pull_differences(self.tape, coefficients)
+        precondition = self.inverse if places is None else self.inverse.without(places)
+        end, norms = take_steps(objective, precondition, start, steps)
+        return self.start + self._expanded(end - self.theta), norms
+
+    def _expanded(self, directions: Tensor) -> Tensor:
+        """Returns directions [b, p] from those in the basis."""
+        if self.basis is None:
+            return directions
+        (_, h), b = self.shapes[0][0], directions.shape[0]
+        size = self.basis.shape[1] * h
+        first = self.basis @ directions[:, :size].view(b, -1, h)
+        return torch.cat([first.flatten(1), directions[:, size:]], 1)
+
+    def bytes_of_a_model(self, steps: int) -> int:
+        """Returns the memory one model takes: pairs of L-BFGS, the line search, hidden states, the parameters."""
+        pairs = (2 * steps + 12) * self.theta.numel()
+        return (pairs + 3 * self.networks.numbers_of_a_model() + 2 * self.start.numel()) * self.start.element_size()
+
+
+def _basis(inputs: Tensor | Csr) -> Tensor | None:
+    """Returns orthonormal columns [d, r] that span the r rows of the inputs, or None where that saves little."""
+    r, d = (inputs.n_rows, inputs.n_cols) if isinstance(inputs, Csr) else inputs.shape
+    if 2 * r > d or r > WIDEST_BASIS:
+        return None
+    return torch.linalg.qr((inputs.to_dense() if isinstance(inputs, Csr) else inputs).T).Q
+
+
+def _own(logits: Tensor, places: Tensor) -> Tensor:
+    """Returns each model's logits at its own label: [m, k - 1, b] and [b] to [b, k - 1]."""
+    return logits[places, :, torch.arange(places.numel(), device=places.device)]
+
+
+def _blocks(what: Tensor, bytes_each: int) -> Iterator[Tensor]:
+    """Yields parts of a vector that fit into a block of memory."""
+    yield from what.split(max(1, BLOCK_BYTES // max(bytes_each, 1)))

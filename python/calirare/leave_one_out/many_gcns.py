@@ -1,0 +1,109 @@
+"""Many graph convolutional networks of one shape on one receptive field: their losses and gradients in one pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calirare_ext import Csr, ReceptiveField, propagate
+
+Shapes = Sequence[tuple[Sequence[int], Sequence[int]]]  # of weight [d, h] and bias [h] of each layer
+
+
+class ManyGcns:
+    """b networks side by side: the first product is one of width b h, and what is propagated later has width b h_l.
+
+    Args:
+        field: receptive field of the nodes whose logits are wanted.
+        shapes: shapes of each layer's weight and bias, first to last.
+    """
+
+    def __init__(self, field: ReceptiveField, shapes: Shapes) -> None:
+        self.field, self.shapes = field, shapes
+
+    def numbers_of_a_model(self) -> int:
+        """Returns how many numbers a forward pass of one network makes."""
+        return sum(rows.numel() * (w[1] + 1) for rows, (w, _) in zip(self.field.rows, self.shapes, strict=True))
+
+    def logits(self, parameters: Tensor) -> Tensor:
+        """Returns the logits [m, b, k] of networks with parameters [b, p], in the order W_1, b_1, .., W_L, b_L."""
+        return self._forward(self._layers(parameters))[0]
+
+    def penalised_loss(
+        self, parameters: Tensor, targets: Tensor, sample_weights: Tensor, weight_decay: float
+    ) -> tuple[Tensor, Tensor]:
+        """Returns sum_i w_i l_i / m + mu / 2 |theta|^2 of each network, and its gradient.
+
+        Args:
+            parameters: theta, [b, p].
+            targets: classes of the field's nodes, int64 [m].
+            sample_weights: w of each network, [b, m].
+            weight_decay: mu.
+
+        Returns:
+            Losses [b] and gradients [b, p].
+        """
+        layers = self._layers(parameters)
+        logits, hidden = self._forward(layers)
+        m = max(targets.numel(), 1)
+        log_p = torch.log_softmax(logits, 2)
+        own = log_p.gather(2, targets[:, None, None].expand(-1, parameters.shape[0], 1)).squeeze(2)  # [m, b]
+        share = sample_weights.T / m
+        loss = weight_decay / 2 * parameters.square().sum(1) - (share * own).sum(0)
+        right = F.one_hot(targets, logits.shape[2]).to(logits)
+        gradient = torch.empty_like(parameters)
+        self._backward(layers, hidden, share[:, :, None] * (log_p.exp() - right[:, None, :]), self._layers(gradient))
+        return loss, gradient.add_(parameters, alpha=weight_decay)
+
+    def _layers(self, parameters: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Returns views of weights [b, d, h] and biases [b, h]."""
+        out, start = [], 0
+        for weight, bias in self.shapes:
+            middle = start + math.prod(weight)
+            end = middle + math.prod(bias)
+            out.append((parameters[:, start:middle].unflatten(1, tuple(weight)), parameters[:, middle:end]))
+            start = end
+        return out
+
+    def _forward(self, layers: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, list[Tensor]]:
+        """Returns the logits [m, b, k] and every relu(z_l), [r_l, b, h_l]."""
+        (weight, bias), *later = layers
+        b, d, h = weight.shape
+        z = _product(self.field.inputs, weight.transpose(0, 1).reshape(d, b * h)).view(-1, b, h).add_(bias)
+        hidden = []
+        for block, (weight, bias) in zip(self.field.blocks, later, strict=True):
+            hidden.append(z.relu_())
+            # The narrow product first: the logits' layer then propagates k numbers per network, not h.
+            product = torch.bmm(hidden[-1].transpose(0, 1), weight).transpose(0, 1).flatten(1)
+            z = propagate(block, product).view(-1, b, weight.shape[2]).add_(bias)
+        return z, hidden
+
+    def _backward(
+        self,
+        layers: list[tuple[Tensor, Tensor]],
+        hidden: list[Tensor],
+        delta: Tensor,
+        into: list[tuple[Tensor, Tensor]],
+    ) -> None:
+        """Writes the gradients of each layer, from d loss / d logits [m, b, k]."""
+        b = delta.shape[1]
+        for level in range(len(layers) - 1, 0, -1):
+            weight, below = layers[level][0], hidden[level - 1]
+            into[level][1].copy_(delta.sum(0))
+            back = propagate(self.field.blocks[level - 1].transpose(), delta.flatten(1)).view(-1, b, weight.shape[2])
+            back = back.transpose(0, 1)  # [b, r, h_l]
+            into[level][0].copy_(torch.bmm(below.permute(1, 2, 0), back))
+            delta = torch.bmm(back, weight.transpose(1, 2)).transpose(0, 1) * (below > 0)
+        into[0][1].copy_(delta.sum(0))
+        d, h = self.shapes[0][0]
+        inputs = self.field.inputs
+        turned = inputs.transpose() if isinstance(inputs, Csr) else inputs.T
+        into[0][0].copy_(_product(turned, delta.flatten(1)).view(d, b, h).transpose(0, 1))
+
+
+def _product(x: Tensor | Csr, y: Tensor) -> Tensor:
+    return propagate(x, y) if isinstance(x, Csr) else x @ y

@@ -1,0 +1,198 @@
+"""Quasi-Newton steps from `alo`'s models: the batch against single networks, and retraining as the judge."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import calirare
+from calirare.convergence import fit_to_convergence
+from calirare.leave_one_out import alo_steps
+from calirare.leave_one_out.alo import alo
+from calirare.leave_one_out.ggn import GgnInverse, curvature_and_error
+from calirare.leave_one_out.many_gcns import ManyGcns
+from calirare.leave_one_out.methods import LooSettings, field_at, leave_one_out
+from calirare.leave_one_out.quasi_newton import take_steps
+from calirare.leave_one_out.retrain import retrain
+from calirare.module_fit import ModuleFit
+from calirare.training import TrainingSettings
+from calirare_ext.reference import flatten, gcn, unflatten
+from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, trained, words_graph
+from tests.helpers.problems import network
+
+NAMES = ["two layers", "three classes", "three layers, four classes", "one layer"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_many_networks_are_each_of_them(name: str) -> None:
+    tape = network(name).tape
+    start = flatten(tape.layers)
+    generator = torch.Generator().manual_seed(0)
+    points = start + 0.3 * torch.randn(3, start.numel(), dtype=start.dtype, generator=generator)
+    weights = torch.rand(3, tape.n_nodes, dtype=start.dtype, generator=generator)
+    many = ManyGcns(tape.field, [(weight.shape, bias.shape) for weight, bias in tape.layers])
+    values, gradients = many.penalised_loss(points, tape.targets, weights, 0.02)
+    logits = many.logits(points)
+    for j, point in enumerate(points):
+        theta = point.clone().requires_grad_()
+        z = gcn(tape.field, unflatten(theta, tape.layers))
+        losses = F.cross_entropy(z, tape.targets, reduction="none")
+        value = (weights[j] * losses).mean() + 0.01 * theta.square().sum()
+        (gradient,) = torch.autograd.grad(value, theta)
+        assert torch.allclose(logits[:, j], z, rtol=1e-10, atol=1e-12)
+        assert torch.allclose(values[j], value, rtol=1e-10)
+        assert torch.allclose(gradients[j], gradient, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_inverse_without_a_label(name: str) -> None:
+    tape = network(name).tape
+    jacobian = dense_jacobian(tape)
+    curvature, _ = curvature_and_error(tape)
+    p = jacobian.shape[2]
+    places = torch.tensor([2, 0, 2, tape.n_nodes - 1])
+    vectors = torch.randn(4, p, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    found = GgnInverse(tape, 0.05).without(places)(vectors)
+    for row, i in enumerate(places.tolist()):
+        kept = torch.arange(tape.n_nodes) != i
+        matrix = torch.einsum("iap,iab,ibq->pq", jacobian[kept], curvature[kept], jacobian[kept])
+        expected = torch.linalg.solve(matrix + 0.05 * torch.eye(p, dtype=torch.float64), vectors[row])
+        assert torch.allclose(found[row], expected, rtol=1e-8, atol=1e-9)
+
+
+def test_the_inverse_without_a_label_of_no_weight() -> None:
+    tape = network("two layers").tape
+    without = dataclasses.replace(tape, sample_weights=tape.sample_weights.clone().index_fill_(0, torch.tensor([1]), 0))
+    vectors = torch.randn(1, tape.n_parameters, dtype=torch.float64)
+    inverse = GgnInverse(without, 0.05)
+    assert torch.allclose(inverse.without(torch.tensor([1]))(vectors), inverse(vectors))
+
+
+def test_steps_find_minima_smooth_and_on_kinks() -> None:
+    curvatures = torch.tensor([1.0, 5.0, 30.0], dtype=torch.float64)
+    ends = torch.tensor([[1.0, -2.0, 0.5], [0.0, 3.0, 1.0]], dtype=torch.float64)
+
+    def smooth(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        apart = x - ends[rows]
+        return 0.5 * (curvatures * apart.square()).sum(1), curvatures * apart
+
+    def kinked(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        value, gradient = smooth(x, rows)
+        return value + 4 * (x - 1).abs().sum(1), gradient + 4 * (x - 1).sign()
+
+    def same(v: Tensor) -> Tensor:
+        return v.clone()
+
+    start = torch.zeros(2, 3, dtype=torch.float64)
+    found, norms = take_steps(smooth, same, start, 30)
+    assert torch.allclose(found, ends, atol=1e-6)
+    assert float(norms.max()) < 1e-4
+    on_kinks, _ = take_steps(kinked, same, start, 60)
+    best = torch.where((curvatures * (ends - 1)).abs() <= 4, 1.0, ends - 4 * (ends - 1).sign() / curvatures)
+    rows = torch.arange(2)
+    assert torch.allclose(kinked(on_kinks, rows)[0], kinked(best, rows)[0], rtol=1e-2)
+    stays, _ = take_steps(smooth, same, ends.clone(), 5)
+    assert torch.equal(stays, ends)
+
+
+def test_no_step_goes_up() -> None:
+    """One function has no descent from where it starts; the other's neighbour must not be held back by it."""
+
+    def objective(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        wrong = torch.where(rows == 0, -1.0, 1.0).to(x)[:, None]  # the first one's gradient points the wrong way
+        return x.square().sum(1), wrong * 2 * x
+
+    found, _ = take_steps(objective, lambda v: 0.3 * v, torch.ones(2, 2, dtype=torch.float64), 20)
+    assert torch.equal(found[0], torch.ones(2, dtype=torch.float64))
+    assert float(found[1].norm()) < 1e-3
+
+
+@pytest.mark.parametrize(("n_classes", "n_layers"), [(2, 2), (3, 2), (2, 3), (2, 1)])
+def test_steps_come_nearer_to_retraining(n_classes: int, n_layers: int) -> None:
+    fit, graph = trained(n_classes, n_layers)
+    field = field_at(fit, graph, None)
+    chosen = torch.tensor([0, 5, 11, 17, 26, 33])
+    truth = retrain(fit, field, chosen)
+    plain = leave_one_out(fit, graph)
+    found = leave_one_out(fit, graph, settings=LooSettings(steps=30))
+    own, start = (agreement(x.own[chosen], truth.own[chosen]) for x in (found, plain))
+    away, start_away = (agreement(x.change[:, :, chosen], truth.change) for x in (found, plain))
+    assert own[0] > 0.999
+    assert away[0] > 0.98
+    assert own[1] < min(0.05, max(start[1], 1e-3))
+    assert away[1] < min(0.2, max(start_away[1], 1e-3))
+    assert found.diagnostics is not None
+    assert (found.diagnostics.method, found.diagnostics.form) == ("alo", "30 steps")
+    assert torch.allclose(found.leverage, plain.leverage)
+
+
+def test_neither_the_basis_nor_the_blocks_change_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    fit, graph = trained()
+    nodes = torch.arange(0, 150, 7)
+    settings = LooSettings(steps=3)
+    whole = leave_one_out(fit, graph, nodes=nodes, settings=settings)
+    told: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(alo_steps, "BLOCK_BYTES", 1_000_000)
+        parts = leave_one_out(fit, graph, nodes=nodes, settings=settings, progress=told.append)
+    assert len(told) > 1
+    assert told[-1] == fit.nodes.numel()
+    assert told == sorted(set(told))
+    assert torch.allclose(parts.change, whole.change, rtol=1e-6, atol=1e-9)
+    assert torch.allclose(parts.own, whole.own, rtol=1e-6, atol=1e-9)
+
+
+def test_the_basis_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, nodes = words_graph(2), torch.arange(0, 150, 7)
+    settings = TrainingSettings(hidden=4, weight_decay=5e-3, dropout=0.0)
+    fit, _ = fit_to_convergence(graph, torch.arange(0, 120, 20), settings, tolerance=1e-8, max_steps=400)
+    assert alo_steps._basis(fit.field.inputs) is not None
+    reduced = leave_one_out(fit, graph, nodes=nodes, settings=LooSettings(steps=3))
+    monkeypatch.setattr(alo_steps, "WIDEST_BASIS", 0)
+    assert alo_steps._basis(fit.field.inputs) is None
+    plain = leave_one_out(fit, graph, nodes=nodes, settings=LooSettings(steps=3))
+    assert torch.allclose(reduced.own, plain.own, rtol=1e-4, atol=1e-6)
+    assert torch.allclose(reduced.change, plain.change, rtol=1e-4, atol=1e-6)
+
+
+def test_steps_of_another_module_are_those_of_the_gcn() -> None:
+    fit, graph = trained()
+    assert graph.y is not None
+    module = ModuleFit(fit.model, (graph,), fit.nodes, fit.targets, fit.sample_weights, fit.weight_decay)
+    nodes = torch.arange(0, 150, 11)
+    told: list[int] = []
+    chosen = torch.tensor([0, 9, 21])
+    truth = retrain(fit, field_at(fit, graph, nodes), chosen)
+    found = leave_one_out(module, nodes=nodes, settings=LooSettings(steps=8), progress=told.append)
+    start = alo(fit.tape(), field_at(fit, graph, nodes), fit.weight_decay)
+    assert told == list(range(1, 41))
+    assert agreement(found.own[chosen], truth.own[chosen])[1] < 0.05
+    nearer, before = (agreement(x.change[:, :, chosen], truth.change)[1] for x in (found, start))
+    assert nearer < before
+
+
+def test_the_jackknife_takes_the_steps() -> None:
+    fit, graph = trained()
+    plain = calirare.jackknife(fit, graph)
+    found = calirare.jackknife(fit, graph, settings=LooSettings(steps=5))
+    assert not torch.allclose(found.lower, plain.lower, atol=1e-4)
+    assert torch.allclose(found.lower, plain.lower, atol=0.2)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"steps": -1}, {"steps": 2, "method": "newton"}, {"steps": 2, "convention": "paper"}]
+)
+def test_steps_are_refused_where_they_mean_nothing(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="steps"):
+        LooSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_steps_must_have_a_weight_decay() -> None:
+    fit, graph = trained()
+    without = dataclasses.replace(fit, weight_decay=0.0)
+    with pytest.raises(ValueError, match="steps must have a positive weight decay"):
+        leave_one_out(without, graph, damping=1e-3, settings=LooSettings(steps=2))
