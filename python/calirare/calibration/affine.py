@@ -8,7 +8,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.calibration.base import Calibrator, Target, check_logits, check_prior, softmax_after, target_weights
+from calirare.calibration.base import (
+    Calibrator,
+    Target,
+    check_logits,
+    check_prior,
+    softmax_after,
+    target_weights,
+    unit_of,
+)
 from calirare.calibration.newton import minimise
 
 SCALE_PRIOR = 1e-3  # on (log scale)^2 and bias^2: keeps separable logits from an infinite scale, moves nothing else
@@ -50,34 +58,27 @@ class AffineCalibrator(Calibrator):
     def fit(self, logits: Tensor, labels: Tensor) -> Self:
         """Fits scale and biases on logits [n, k] and labels int64 [n] by Newton's method in float64."""
         check_logits(type(self).__name__, logits, labels)
-        z, k = logits.detach().double(), logits.shape[1]
+        unit = unit_of(logits)
+        z, k = logits.detach().double() / unit, logits.shape[1]
         weights = target_weights(labels, k, self.target)
 
+        def bias_of(theta: Tensor) -> Tensor:
+            return torch.cat([theta.new_zeros(1), theta[1:]]) if self.with_bias else theta.new_zeros(k)
+
         def loss(theta: Tensor) -> Tensor:
-            bias = torch.cat([theta.new_zeros(1), theta[1:]]) if self.with_bias else theta.new_zeros(k)
-            value = (weights * F.cross_entropy(theta[0].exp() * z + bias, labels, reduction="none")).mean()
-            return value + self.prior * theta.square().sum()
+            losses = F.cross_entropy(theta[0].exp() * z + bias_of(theta), labels, reduction="none")
+            return (weights * losses).mean() + self.prior * theta.square().sum()
 
         def derivatives(theta: Tensor) -> tuple[Tensor, Tensor]:
-            """The gradient sum_i phi_i w_i (p_i - y_i) / n, phi_i = d (logits) / d theta, and the Hessian."""
-            scaled = theta[0].exp() * z
-            bias = torch.cat([theta.new_zeros(1), theta[1:]]) if self.with_bias else theta.new_zeros(k)
-            p, share = torch.softmax(scaled + bias, 1), weights / len(z)
-            away = share[:, None] * (p - F.one_hot(labels, k))
-            slopes = scaled[:, None, :]  # [n, q, k]
-            if self.with_bias:
-                unit = torch.eye(k, dtype=z.dtype, device=z.device)[1:]
-                slopes = torch.cat([slopes, unit.expand(len(z), k - 1, k)], 1)
-            gradient = torch.einsum("nqk,nk->q", slopes, away) + 2 * self.prior * theta
-            centred = slopes - (slopes * p[:, None, :]).sum(2, keepdim=True)
-            hessian = torch.einsum("nqk,nrk,nk->qr", centred, centred, share[:, None] * p)
-            hessian[0, 0] += (scaled * away).sum()
-            return gradient, hessian + 2 * self.prior * torch.eye(len(theta), dtype=z.dtype, device=z.device)
+            gradient, hessian = _derivatives(theta[0].exp() * z, bias_of(theta), labels, weights / len(z))
+            size = len(theta)
+            penalty = 2 * self.prior * torch.eye(size, dtype=z.dtype, device=z.device)
+            return gradient[:size] + 2 * self.prior * theta, hessian[:size, :size] + penalty
 
         start = torch.zeros(k if self.with_bias else 1, dtype=torch.float64, device=z.device)
         theta = minimise(loss, start, derivatives)
-        self.scale = float(theta[0].exp())
-        self.bias = torch.cat([theta.new_zeros(1), theta[1:]]) if self.with_bias else theta.new_zeros(k)
+        self.scale = float(theta[0].exp()) / unit
+        self.bias = bias_of(theta)
         return self
 
     def calibrated_logits(self, logits: Tensor) -> Tensor:
@@ -119,3 +120,37 @@ def temperature_scaling(target: Target = "population") -> AffineCalibrator:
 def platt_scaling(target: Target = "balanced") -> AffineCalibrator:
     """Returns Platt scaling with one scale and a bias per class, to be fitted."""
     return AffineCalibrator(with_bias=True, target=target)
+
+
+def _derivatives(scaled: Tensor, bias: Tensor, labels: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns slope and curvature of the weighted loss of softmax(scale z + bias) in (log scale, bias_1 .. bias_(k-1)).
+
+    With z' = scale z and P_i = diag(p_i) - p_i p_i^T, the curvature is sum_i share_i J_i^T P_i J_i, J_i = [z'_i, I],
+    and z'_i^T (p_i - y_i) more at the scale; all of it from arrays [n, k].
+
+    Args:
+        scaled: scale z, float64 [n, k].
+        bias: [k], the first 0.
+        labels: int64 [n].
+        share: weight of each row in the mean, [n].
+
+    Returns:
+        Gradient [k] and Hessian [k, k].
+    """
+    p = torch.softmax(scaled + bias, 1)
+    away = share[:, None] * (p - F.one_hot(labels, p.shape[1]))
+    centred = scaled - (p * scaled).sum(1, keepdim=True)
+    weighted = share[:, None] * p
+    hessian = -(weighted.T @ p)
+    hessian.diagonal().copy_((weighted * _others(p)).sum(0))
+    slope = (scaled * away).sum()
+    hessian[0] = hessian[:, 0] = (weighted * centred).sum(0)
+    hessian[0, 0] = (weighted * centred.square()).sum() + slope
+    return torch.cat([slope[None], away.sum(0)[1:]]), hessian
+
+
+def _others(p: Tensor) -> Tensor:
+    """Returns 1 - p, [n, k], of the largest as the sum of the others: the difference would lose all its digits."""
+    top = p.argmax(1, keepdim=True)
+    rest = p.scatter(1, top, 0.0).sum(1, keepdim=True)
+    return (1 - p).scatter(1, top, rest)

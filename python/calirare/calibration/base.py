@@ -15,6 +15,7 @@ from calirare.errors import InputError
 Target = Literal["balanced", "population"] | float
 TARGETS: tuple[Target, ...] = ("balanced", "population")
 EXPONENTS = {"balanced": 1.0, "population": 0.0}
+USUAL_SPREAD = (0.1, 1e3)  # of logits between classes: the priors, which pull to the identity, are made for these
 
 
 class Calibrator(ABC):
@@ -104,6 +105,19 @@ def check_logits(op: str, logits: Tensor, labels: Tensor | None = None) -> None:
         raise ValueError(
             f"{op}: labels must be in [0, {logits.shape[1]}), got {int(labels.min())} to {int(labels.max())}"
         )
+
+
+def unit_of(logits: Tensor) -> float:
+    """Returns what to divide logits [n, k] by so that they spread as logits usually do; 1 where they do already.
+
+    The spread is the median over the rows of largest minus smallest logit. Outside `USUAL_SPREAD` it is brought to the
+    nearer end: a map that starts at the identity would not find its way to a scale of thousands. Logits that differ by
+    less than 1e-290 count as equal: their scale would be infinite.
+    """
+    halves = logits.detach().double() / 2  # the difference of the largest numbers would be infinite
+    half_spread = float((halves.amax(1) - halves.amin(1)).median())
+    low, high = USUAL_SPREAD
+    return half_spread / min(max(half_spread, low / 2), high / 2) if half_spread > 1e-290 else 1.0
 
 
 def target_weights(labels: Tensor, n_classes: int, target: Target) -> Tensor:

@@ -9,7 +9,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare.calibration.affine import SCALE_PRIOR
-from calirare.calibration.base import Calibrator, Target, check_logits, check_prior, softmax_after, target_weights
+from calirare.calibration.base import (
+    Calibrator,
+    Target,
+    check_logits,
+    check_prior,
+    softmax_after,
+    target_weights,
+    unit_of,
+)
 from calirare.calibration.newton import minimise
 
 
@@ -48,7 +56,8 @@ class LinearCalibrator(Calibrator):
     def fit(self, logits: Tensor, labels: Tensor) -> Self:
         """Fits W and b on logits [n, k] and labels int64 [n] by Newton's method in float64."""
         check_logits("LinearCalibrator", logits, labels)
-        z, k = logits.detach().double(), logits.shape[1]
+        unit = unit_of(logits)
+        z, k = logits.detach().double() / unit, logits.shape[1]
         weights = target_weights(labels, k, self.target)
         size = k if self.diagonal else k * k
 
@@ -58,7 +67,8 @@ class LinearCalibrator(Calibrator):
             return value + self.prior * theta.square().sum()
 
         theta = minimise(loss, torch.zeros(size + k, dtype=torch.float64, device=z.device))
-        self.weight, self.bias = self._split(theta, k)
+        weight, self.bias = self._split(theta, k)
+        self.weight = weight / unit
         return self
 
     def calibrated_logits(self, logits: Tensor) -> Tensor:
