@@ -150,13 +150,19 @@ TOOLS = (
 )
 
 
+def build_tools() -> tuple[str, str]:
+    """Returns cmake and ninja, those beside the interpreter first."""
+    places = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
+    cmake, ninja = (shutil.which(name, path=places) for name in ("cmake", "ninja"))
+    if not (cmake and ninja and shutil.which("c++")):
+        pytest.skip("needs cmake, ninja and a C++ compiler")
+    return cmake, ninja
+
+
 @pytest.fixture(scope="module")
 def configure(tmp_path_factory):
     """Returns a function that configures the build where no nvcc can be found."""
-    scripts = sysconfig.get_path("scripts")
-    cmake, ninja = (shutil.which(name, path=f"{scripts}:{os.environ['PATH']}") for name in ("cmake", "ninja"))
-    if not (cmake and ninja and shutil.which("c++")):
-        pytest.skip("needs cmake, ninja and a C++ compiler")
+    cmake, ninja = build_tools()
     tools = tmp_path_factory.mktemp("bin")
     for name in TOOLS:
         if found := shutil.which(name):
@@ -189,3 +195,54 @@ class TestBuildWithoutNvcc:
         assert found.returncode != 0
         message = " ".join(found.stderr.split())
         assert "CALIRARE_CUDA=ON, but no CUDA compiler was found: install nvcc or set CALIRARE_CUDA=OFF" in message
+
+
+def program(path: Path, script: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+# What `nvcc --list-gpu-code` says, by version; None: it has no such option.
+NVCCS = {
+    "13.0": ("75 80 86 87 88 89 90 100 110 103 120 121", "80-real;86-real;89-real;90-real;100-real;120"),
+    "12.8": ("50 52 75 80 86 87 89 90 90a 100 100a 101 120 120a", "80-real;86-real;89-real;90-real;100-real;120"),
+    "12.4": ("50 52 75 80 86 87 89 90", "80-real;86-real;89-real;90"),
+    "11.5": ("35 50 75 80 86 87", "80-real;86"),
+    "named alike": ("80 90a 1200 860", "80"),
+    "later": ("86 90 100 120 130", "86-real;90-real;100-real;120"),
+    "11.0": (None, "80"),
+}
+
+
+class TestArchitectures:
+    """No GPU may be named to a compiler that does not know it: the build would stop."""
+
+    @pytest.mark.parametrize("version", NVCCS)
+    def test_those_that_the_compiler_knows(self, version, tmp_path):
+        known, expected = NVCCS[version]
+        listing = "".join(f"sm_{number}\n" for number in known.split()) if known else ""
+        nvcc = program(tmp_path / "nvcc", f"printf '{listing}'\nexit {0 if known else 1}")
+        script = tmp_path / "ask.cmake"
+        include = ROOT / "csrc" / "cuda" / "architectures.cmake"
+        script.write_text(f'include({include})\ncalirare_architectures({nvcc} found)\nmessage("found ${{found}}")\n')
+        done = run([build_tools()[0], "-P", script])
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.strip() == f"found {expected}"
+        assert ("a newer one compiles for them" in done.stdout) == ("100" not in expected or "80" not in expected)
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc to build with")
+    def test_an_older_compiler_builds_for_what_it_knows(self, tmp_path):
+        """nvcc of this machine, which is told to know no more than one of 2023."""
+        cmake, ninja = build_tools()
+        refuse = 'case "$*" in *_100*|*_120*) echo "nvcc fatal: Unsupported gpu architecture" >&2; exit 1;; esac'
+        hide = f'if [ "$1" = --list-gpu-code ]; then {shutil.which("nvcc")} "$1" | grep -v "_1[0-9][0-9]"; exit; fi'
+        nvcc = program(tmp_path / "nvcc", f'{hide}\n{refuse}\nexec {shutil.which("nvcc")} "$@"')
+        options = [f"-DPython_EXECUTABLE={sys.executable}", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
+        command = [cmake, "-S", ROOT, "-G", "Ninja", *options, f"-DCMAKE_CUDA_COMPILER={nvcc}"]
+        done = run([*command, "-B", tmp_path / "build"])
+        assert done.returncode == 0, done.stderr
+        assert "-- calirare: CUDA kernels for 80-real;86-real;89-real;90\n" in done.stdout
+        named = run([*command, "-B", tmp_path / "named", "-DCALIRARE_CUDA_ARCHS=90;120"])
+        assert named.returncode != 0, "what the user names is not left out in silence"

@@ -2,7 +2,7 @@
 #include <pybind11/functional.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "../cuda/cuda.h"
+#include "../cuda/cuda_status.h"
 #include "../solvers/block_cg.h"
 #include "../solvers/confidence_bins.h"
 #include "../solvers/eice_term.h"

@@ -57,9 +57,9 @@ CALIRARE_LINK N exponential(N x) {
   const N shifted = x * T(1.44269504088896340736) + magic, whole = shifted - magic;
   const N r = (x - whole * Parts::kLn2High) - whole * Parts::kLn2Low;
   N sum = N{} + T(1);
-#if defined(__CUDACC__)
+#if defined(__CUDA_ARCH__)
 #pragma unroll
-#else
+#elif !defined(__CUDACC__)  // nvcc's pass for the host knows neither
 #pragma GCC unroll 16
 #endif
   for (int k = Parts::kTerms; k > 0; --k) sum = T(1) + sum * (r * (T(1) / T(k)));

@@ -1,4 +1,4 @@
-#include "cuda.h"
+#include "cuda_status.h"
 #include "launch.cuh"
 
 namespace calirare {

@@ -7,7 +7,7 @@
 #include "../ops/message_interval.h"
 #include "../ops/node_gradients.h"
 #include "../ops/propagate.h"
-#include "cuda.h"
+#include "cuda_status.h"
 
 namespace calirare {
 namespace {

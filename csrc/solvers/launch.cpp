@@ -90,8 +90,11 @@ void propagate_out(const CsrTensors& a, const at::Tensor& x, at::Tensor& out) {
 }
 
 at::Tensor propagate(const CsrTensors& a, const at::Tensor& x) {
+  TORCH_CHECK_VALUE(x.dim() == 2, "propagate: x must be a matrix, got shape ", x.sizes());
+  // One column of many vectors side by side is a view across them: h = 1 in gcn_hessian.
+  const at::Tensor rows = x.size(1) <= 1 || x.stride(1) == 1 ? x : x.contiguous();
   at::Tensor out = at::empty({a.n_rows(), x.size(1)}, x.options());
-  propagate_out(a, x, out);
+  propagate_out(a, rows, out);
   return out;
 }
 

@@ -14,7 +14,7 @@ struct CsrTensors {
 // Checks what memory safety needs: dtypes, contiguity, one device.
 void check_csr(const CsrTensors& a, const char* op);
 
-at::Tensor propagate(const CsrTensors& a, const at::Tensor& x);
+at::Tensor propagate(const CsrTensors& a, const at::Tensor& x);  // x of any strides
 void propagate_out(const CsrTensors& a, const at::Tensor& x, at::Tensor& out);
 // Row r of a X to row places[r], int64 [n_rows], a permutation; on the CPU.
 void propagate_to(const CsrTensors& a, const at::Tensor& x, const at::Tensor& places, at::Tensor& out);

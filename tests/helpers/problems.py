@@ -132,6 +132,7 @@ class NetworkSpec:
     n_classes: int = 2
     sparse: bool = False
     directed: bool = True
+    n_hidden: int = 5
     nodes: tuple[int, ...] = (5, 0, 13, 2, 7)  # out of order; 0 is the hub, 2 has a self loop, 13 is isolated
 
 
@@ -143,12 +144,13 @@ NETWORKS = {
     "four layers": NetworkSpec(n_layers=4),
     "sparse inputs": NetworkSpec(sparse=True, n_classes=3),
     "sparse inputs, one layer": NetworkSpec(sparse=True, n_layers=1, n_classes=3),
+    "sparse inputs, one hidden unit": NetworkSpec(sparse=True, n_hidden=1),
     "undirected": NetworkSpec(directed=False),
     "one labelled node": NetworkSpec(nodes=(4,), n_classes=3),
     "an isolated node alone": NetworkSpec(nodes=(13,)),
     "every node": NetworkSpec(nodes=tuple(range(14)), n_layers=3, n_classes=3),
 }
-N_NODES, N_FEATURES, N_HIDDEN = 14, 6, 5
+N_NODES, N_FEATURES = 14, 6
 KINK_MARGIN = 1e-3  # every |z| of a hidden unit is larger, so float32 and float64 agree on the side of the kink
 
 
@@ -173,7 +175,7 @@ def network(name: str, dtype: torch.dtype = torch.float64, device: torch.device 
     a_hat, inputs = a_hat.to(dtype).to(device), inputs.to(dtype).to(device)
     nodes = torch.tensor(spec.nodes, device=device)
     field = receptive_field(a_hat, Csr.from_dense(inputs) if spec.sparse else inputs, nodes, spec.n_layers)
-    sizes = [N_FEATURES, *[N_HIDDEN] * (spec.n_layers - 1), spec.n_classes]
+    sizes = [N_FEATURES, *[spec.n_hidden] * (spec.n_layers - 1), spec.n_classes]
     targets = torch.arange(nodes.numel(), device=device) % spec.n_classes
     weights = (0.5 + torch.rand(nodes.numel(), generator=generator(15), dtype=torch.float64)).to(dtype).to(device)
     for seed in range(100, 200):
