@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from calirare.metrics._inputs import Array, as_integers, as_scores, check_count, read, to_tensor
+from calirare.metrics._inputs import Array, as_integers, as_scores, as_weights, check_count, read, to_tensor
 from calirare.metrics._predictions import class_members, confidence_and_correct, refuse_multilabel
 from calirare.metrics.binning import BinStatistics, equal_width_statistics
 
@@ -27,10 +27,13 @@ LIGHT = "#E69F00"
 GAP = "#D55E00"
 GREY = "#5F5F5F"
 
-Panel = tuple[str, Array, Array]
+# (title, scores, outcomes), and sample weights where samples do not count alike.
+Panel = tuple[str, Array, Array] | tuple[str, Array, Array, Array]
 
 
-def confidence_panel(title: str, probabilities: Array, labels: Array, *, cls: int | None = None) -> Panel:
+def confidence_panel(
+    title: str, probabilities: Array, labels: Array, *, cls: int | None = None, weights: Array | None = None
+) -> Panel:
     """A panel that asks whether the predicted class is right as often as its probability says.
 
     Args:
@@ -38,37 +41,44 @@ def confidence_panel(title: str, probabilities: Array, labels: Array, *, cls: in
         probabilities: [n, C] with rows that sum to one, or [n] = P(class 1).
         labels: int [n].
         cls: keep only samples of this true class (the view of `metrics.class_ace`); None keeps all.
+        weights: sample weights [n] >= 0, or None.
 
     Returns:
-        (title, confidence, correct).
+        (title, confidence, correct), and the weights if there are any.
 
     Raises:
         ValueError: shape or range is wrong, or no sample has class `cls`.
     """
     name = "confidence_panel"
-    data = refuse_multilabel(name, read(name, probabilities, labels))
+    data = refuse_multilabel(name, read(name, probabilities, labels, weights))
     confidence, correct = confidence_and_correct(data)
-    if cls is not None:
-        members = class_members(name, data, cls)
-        confidence, correct = confidence[members], correct[members]
-    return title, confidence.detach(), correct
+    members = torch.ones_like(correct, dtype=torch.bool) if cls is None else class_members(name, data, cls)
+    panel = title, confidence[members].detach(), correct[members]
+    return panel if data.weights is None else (*panel, data.weights[members])
 
 
-def class_panels(probabilities: Array, labels: Array, *, class_names: Sequence[str] | None = None) -> list[Panel]:
+def class_panels(
+    probabilities: Array,
+    labels: Array,
+    *,
+    class_names: Sequence[str] | None = None,
+    weights: Array | None = None,
+) -> list[Panel]:
     """One panel per class, or label: does the class occur as often as its probability says?
 
     Args:
         probabilities: [n, C] with rows that sum to one, [n] = P(class 1) (one panel, for class 1), or [n, K].
         labels: int [n], or [n, K] of 0 and 1 for multi-label.
         class_names: titles; None gives "class 0", ...
+        weights: sample weights [n] >= 0, or None.
 
     Returns:
-        (title, probability of the class, whether it is the true one) per class.
+        (title, probability of the class, whether it is the true one), and the weights if there are any, per class.
 
     Raises:
         ValueError: shape or range is wrong, or the number of names is.
     """
-    data = read("class_panels", probabilities, labels)
+    data = read("class_panels", probabilities, labels, weights)
     if data.kind == "binary":
         columns, hits, numbers = data.probabilities[:, None], data.labels[:, None] == 1, [1]
     else:
@@ -76,7 +86,8 @@ def class_panels(probabilities: Array, labels: Array, *, class_names: Sequence[s
     names = [f"class {k}" for k in numbers] if class_names is None else list(class_names)
     if len(names) != len(numbers):
         raise ValueError(f"class_panels: class_names must hold {len(numbers)} names, got {len(names)}")
-    return [(name, columns[:, i].detach(), hits[:, i]) for i, name in enumerate(names)]
+    panels = [(name, columns[:, i].detach(), hits[:, i]) for i, name in enumerate(names)]
+    return list(panels) if data.weights is None else [(*panel, data.weights) for panel in panels]
 
 
 def reliability_diagram(
@@ -95,11 +106,13 @@ def reliability_diagram(
     Each panel shows per bin ((m-1)/M, m/M] a bar up to acc(B_m), the gap to the mean confidence conf(B_m) as a hatched
     box, the diagonal, and the consistency band: the central `band_level` range of acc(B_m) for a perfectly calibrated
     model with as many samples in the bin (binomial; Broecker and Smith 2007). Below it, the number of samples per bin.
+    Weights move the bars, the gaps and the ECE; the band is then that of (sum w)^2 / sum w^2 samples (Kish), and only
+    samples with a weight are counted.
 
     Args:
-        panels: (title, confidence [n] in [0, 1], correct [n] of 0/1) each; filled row by row, so before and after stand
-            side by side with two columns, and the rows may be all nodes and the minority class. `confidence_panel`
-            and `class_panels` make them.
+        panels: (title, confidence [n] in [0, 1], correct [n] of 0/1) each, and weights [n] if samples do not count
+            alike; filled row by row, so before and after stand side by side with two columns, and the rows may be all
+            nodes and the minority class. `confidence_panel` and `class_panels` make them.
         path: where to write; the folder must exist.
         n_bins: M.
         n_columns: None takes two for an even number of panels, else as many as panels up to three.
@@ -131,16 +144,17 @@ def reliability_diagram(
     edges = {"left": 0.7 / width, "right": 1 - 0.15 / width, "bottom": 0.85 / height}
     top = 1 - (0.85 if title else 0.5) / height
     grid = figure.add_gridspec(n_rows, n_columns, top=top, hspace=0.36, wspace=0.28, **edges)
-    first = min(_first_filled(s) for s in statistics) / n_bins
-    for i, ((name, _, _), bins) in enumerate(zip(panels, statistics, strict=True)):
+    first = min(_first_filled(bins) for bins, _ in statistics) / n_bins
+    for i, (panel, (bins, trials)) in enumerate(zip(panels, statistics, strict=True)):
         row, column = divmod(i, n_columns)
         cell = grid[row, column].subgridspec(2, 1, height_ratios=[3, 1], hspace=0.1)
         axes = figure.add_subplot(cell[0])
         counts = figure.add_subplot(cell[1], sharex=axes)
-        _draw_reliability(axes, bins, band_level, y_label, f"gap to {x_label}")
+        _draw_reliability(axes, bins, trials, band_level, y_label, f"gap to {x_label}")
         _draw_counts(counts, bins)
-        error = float(bins.error()[0])
-        axes.set_title(f"{name}\nn = {int(bins.count.sum()):,}, ECE = {error:.3f}", fontsize=10)
+        weighted = "" if len(panel) == 3 else " weighted"
+        size = f"n = {int(bins.count.sum()):,}{weighted}"
+        axes.set_title(f"{panel[0]}\n{size}, ECE = {float(bins.error()[0]):.3f}", fontsize=10)
         axes.set_xlim(first, 1)
         axes.tick_params(labelbottom=False)
         counts.set_xlabel(x_label)
@@ -239,29 +253,42 @@ def binomial_quantile(q: float, trials: np.ndarray, probability: np.ndarray) -> 
     return np.where(probability <= 0, 0.0, np.where(probability >= 1, trials, k))
 
 
-def _panel_statistics(panel: Panel, n_bins: int) -> BinStatistics:
-    name, confidence, correct = panel
+def _panel_statistics(panel: Panel, n_bins: int) -> tuple[BinStatistics, np.ndarray]:
+    """Returns the sums per bin, and how many samples of equal weight each bin is worth, [M]."""
+    name, confidence, correct, *weighted = panel
     scores = as_scores("reliability_diagram", f"confidence of panel {name!r}", confidence).detach().cpu()
     what = f"correct of panel {name!r}"
     outcomes = as_integers("reliability_diagram", what, correct, scores.device, 2)
     if outcomes.shape != scores.shape:
         shapes = f"{tuple(scores.shape)}, got {tuple(outcomes.shape)}"
         raise ValueError(f"reliability_diagram: {what} must have shape {shapes}")
-    return equal_width_statistics(scores, outcomes, n_bins)
+    if not weighted:
+        bins = equal_width_statistics(scores, outcomes, n_bins)
+        return bins, bins.count[0].numpy()
+    weights = as_weights("reliability_diagram", weighted[0], len(scores), scores.device)
+    assert weights is not None
+    counted = weights > 0
+    scores, outcomes, weights = scores[counted], outcomes[counted], weights[counted] / weights.max()
+    bins = equal_width_statistics(scores, outcomes, n_bins, weights)
+    squares = equal_width_statistics(scores, outcomes, n_bins, weights.square()).weight[0]
+    effective = bins.weight[0].square() / torch.where(squares > 0, squares, 1.0)
+    return bins, effective.round().clamp(min=1).numpy()
 
 
 def _first_filled(bins: BinStatistics) -> int:
     return int(torch.nonzero(bins.count[0])[0])
 
 
-def _draw_reliability(axes: Axes, bins: BinStatistics, band_level: float, bar_label: str, gap_label: str) -> None:
+def _draw_reliability(
+    axes: Axes, bins: BinStatistics, trials: np.ndarray, band_level: float, bar_label: str, gap_label: str
+) -> None:
     count, accuracy, confidence = (v[0].numpy() for v in (bins.count, bins.accuracy, bins.confidence))
     n_bins = len(count)
     filled = count > 0
     width = 1 / n_bins
     left = np.arange(n_bins)[filled] * width
-    count, accuracy, confidence = count[filled], accuracy[filled], confidence[filled]
-    band = [binomial_quantile(q, count, confidence) / count for q in ((1 - band_level) / 2, (1 + band_level) / 2)]
+    trials, accuracy, confidence = trials[filled], accuracy[filled], confidence[filled]
+    band = [binomial_quantile(q, trials, confidence) / trials for q in ((1 - band_level) / 2, (1 + band_level) / 2)]
     bar: dict[str, Any] = {"align": "edge", "width": width}
     axes.bar(left, accuracy, color=DARK, edgecolor="white", linewidth=0.6, label=bar_label, **bar)
     axes.bar(

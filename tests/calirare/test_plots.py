@@ -52,6 +52,24 @@ def test_reliability_diagram_shows_the_numbers(monkeypatch, tmp_path):
     assert axes.get_xlim() == (0.4, 1.0)
 
 
+def test_weights_move_the_bars_and_widen_the_band(monkeypatch, tmp_path):
+    figures = drawn(monkeypatch)
+    p, y = np.full(40, 0.9), np.repeat([1, 0], 20)
+    weights = np.repeat([3.0, 1.0], 20) * 1e-9
+    panels = [plots.confidence_panel("t", p, y, weights=w) for w in (weights, np.append(np.ones(39), 0), None)]
+    plots.reliability_diagram(panels, tmp_path / "a.png", n_bins=5, n_columns=3)
+    (bars, counts), (_, fewer), (plain, _) = (figures[0].axes[i : i + 2] for i in (0, 2, 4))
+    assert bars.containers[0][0].get_height() == pytest.approx(0.75, rel=1e-12)
+    assert bars.get_title() == "t\nn = 40 weighted, ECE = 0.150"
+    assert plain.get_title() == "t\nn = 40, ECE = 0.400"
+    assert [text.get_text() for text in (*counts.texts, *fewer.texts)] == ["40", "39"]
+    # Three to one: (20 * 3 + 20)^2 / (20 * 9 + 20) = 32 samples of equal weight.
+    low = [axes.collections[0].get_segments()[0][0, 1] for axes in (bars, plain)]
+    assert low == [plots.binomial_quantile(0.025, np.array([n]), np.array([0.9]))[0] / n for n in (32, 40)]
+    with pytest.raises(ValueError, match="reliability_diagram: weights must have shape"):
+        plots.reliability_diagram([("t", p, y, weights[1:])], tmp_path / "a.png")
+
+
 def test_panels_stand_side_by_side(data, monkeypatch, tmp_path):
     figures = drawn(monkeypatch)
     p, y = data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calirare.errors import InputError
-from calirare.text_tables import read_text
+from calirare.text_tables import TEXT_SUFFIXES, is_text, read_text
 
+from ._inputs import WEIGHT_SUMS
 from ._predictions import ROW_SUM_SLACK
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ def read_frame(path: Path) -> pd.DataFrame:
     """Reads a table file.
 
     Args:
-        path: .csv (separated by commas, semicolons or tabs), .tsv or .parquet.
+        path: .csv (separated by commas, semicolons or tabs), .tsv, either of them .gz, or .parquet.
 
     Returns:
         The table, rows numbered from 0.
@@ -31,21 +33,21 @@ def read_frame(path: Path) -> pd.DataFrame:
     """
     import pandas as pd
 
-    readers = {".csv": read_text, ".tsv": read_text, ".parquet": pd.read_parquet}
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
-        raise InputError(f"{path} must end in .csv, .tsv or .parquet")
+    parquet = path.suffix.lower() == ".parquet"
+    if not parquet and not is_text(path):
+        raise InputError(f"{path} must end in {', '.join(TEXT_SUFFIXES)} or .parquet")
     if not path.is_file():
         raise InputError(f"{path} is not a file: give the path of a table of predictions")
     try:
-        frame = reader(path)
+        frame = pd.read_parquet(path) if parquet else read_text(path)
     except ImportError as error:
         raise InputError(f"{path} cannot be read without pyarrow: install it or give a .csv file") from error
     except InputError:
         raise
     except Exception as error:  # pandas and pyarrow raise a dozen kinds for a broken file
         reason = str(error).strip().split("\n")[0]
-        text = f"{path} cannot be read as {path.suffix[1:]} ({reason}): check that the file is whole"
+        kind = "".join(suffix for suffix in path.suffixes[-2:] if suffix != ".gz").rpartition(".")[2]
+        text = f"{path} cannot be read as {kind} ({reason}): check that the file is whole"
         raise InputError(text) from error
     if frame.empty:
         raise InputError(f"{path} has no rows: give a table with one row per sample")
@@ -57,7 +59,8 @@ def select_rows(frame: pd.DataFrame, where: str | None) -> pd.DataFrame:
 
     Args:
         frame: the table.
-        where: "column=value", or None for all rows.
+        where: "column=value", or None for all rows; 1, 1.0 and true are the same, and a row without a value is left
+            out.
 
     Returns:
         At least one row, with the numbers it had.
@@ -70,10 +73,11 @@ def select_rows(frame: pd.DataFrame, where: str | None) -> pd.DataFrame:
     name, equals, value = where.partition("=")
     if not equals:
         raise InputError(f"the row filter must look like column=value, got {where!r}")
-    values = column(frame, name).astype(str)
-    chosen = frame[values == value]
+    values = _named(frame, name)
+    chosen = frame[_is(values, value)]
     if chosen.empty:
-        raise InputError(f"no row has {name} = {value}: values there are {some(values.unique())}")
+        there = some(values.dropna().astype(str).unique()) or "all empty"
+        raise InputError(f"no row has {name} = {value}: values there are {there}")
     return chosen
 
 
@@ -90,11 +94,7 @@ def column(frame: pd.DataFrame, name: str) -> pd.Series:
     Raises:
         InputError: it is missing, occurs twice, or has gaps.
     """
-    if name not in frame.columns:
-        raise InputError(f"there is no column {name!r}: the table has {some(frame.columns)}")
-    values = frame[name]
-    if values.ndim > 1:
-        raise InputError(f"the column name {name!r} occurs more than once: rename one of them")
+    values = _named(frame, name)
     missing = values.isna().to_numpy()
     if missing.any():
         raise InputError(f"column {name!r} has no value in {_rows(frame, missing)}: fill it or drop the row")
@@ -163,12 +163,20 @@ def weights(frame: pd.DataFrame, name: str) -> np.ndarray:
         float64 [n].
 
     Raises:
-        InputError: a weight is negative, or all are zero.
+        InputError: a weight is negative, all are zero, or their sum leaves what can be counted with.
     """
     values = numbers(frame, name)
     _refuse(frame, name, values, values < 0, "hold weights >= 0", "correct or drop the row")
-    if not values.sum() > 0:
+    if not values.any():
         raise InputError(f"column {name!r} must hold a weight above 0, got zeros only")
+    with np.errstate(over="ignore"):
+        total = values.sum()
+    low, high = WEIGHT_SUMS
+    if not low <= total <= high:
+        raise InputError(
+            f"column {name!r} must hold weights with a sum from {low:g} to {high:g}, got {total:g}: divide all by the "
+            "largest, only their ratios count"
+        )
     return values
 
 
@@ -186,9 +194,17 @@ def classes(frame: pd.DataFrame, name: str, limit: int) -> np.ndarray:
     Raises:
         InputError: a value is not one of the classes.
     """
+    import pandas as pd
+
+    must, mend = f"hold classes 0 to {limit - 1}", "number the classes as the probability columns"
+    given = column(frame, name)
+    named = pd.to_numeric(given, errors="coerce").isna().to_numpy()
+    if named.any():
+        got = f"got {given.iloc[int(named.argmax())]!r} in {_rows(frame, named)}"
+        raise InputError(f"column {name!r} must {must}, {got}: {mend}")
     values = numbers(frame, name)
     bad = (values != np.round(values)) | (values < 0) | (values >= limit)
-    _refuse(frame, name, values, bad, f"hold classes 0 to {limit - 1}", "number the classes as the probability columns")
+    _refuse(frame, name, values, bad, must, mend)
     return values.astype(np.int64)
 
 
@@ -201,20 +217,20 @@ def one_against_rest(frame: pd.DataFrame, name: str, minority: str | int) -> np.
         minority: the class as it stands there.
 
     Returns:
-        int64 [n] with both 0 and 1.
+        int64 [n] with at least one 1.
 
     Raises:
-        InputError: no row or every row has that class.
+        InputError: no row has that class.
     """
-    texts = column(frame, name).astype(str)
-    # 1, 1.0 and True are the same class.
-    same = {str(minority)} | ({"1", "1.0", "True"} if str(minority) in ("1", "1.0", "True") else {f"{minority}.0"})
-    rare = texts.isin(same).to_numpy()
-    if rare.all() or not rare.any():
-        what = "every row has" if rare.all() else "no row has"
-        hint = f"name the rare class; values there are {some(texts.unique())}"
-        raise InputError(f"{what} class {minority} in column {name!r}: {hint}")
-    return rare.astype(np.int64)
+    values = column(frame, name)
+    rare = _is(values, str(minority))
+    if rare.any():
+        return rare.astype(np.int64)
+    there = values.astype(str).unique()
+    hint = f"name the rare class; values there are {some(there)}"
+    if len(there) == 1:
+        hint = f"every row has {there[0]} there; give rows of the rare class too, or name it"
+    raise InputError(f"no row has class {minority} in column {name!r}: {hint}")
 
 
 def some(values: Sequence[object] | np.ndarray | pd.Index) -> str:
@@ -228,6 +244,28 @@ def some(values: Sequence[object] | np.ndarray | pd.Index) -> str:
     """
     shown = [str(value) for value in list(values)[:10]]
     return ", ".join(shown) + (f" and {len(values) - 10} more" if len(values) > 10 else "")
+
+
+def _named(frame: pd.DataFrame, name: str) -> pd.Series:
+    """The column of that name, which may have gaps."""
+    if name not in frame.columns:
+        raise InputError(f"there is no column {name!r}: the table has {some(frame.columns)}")
+    values = frame[name]
+    if values.ndim > 1:
+        raise InputError(f"the column name {name!r} occurs more than once: rename one of them")
+    return values
+
+
+def _is(values: pd.Series, wanted: str) -> np.ndarray:
+    """Whether each value is the one that a person wrote; an empty cell is none."""
+    plain = [_plain(str(value)) for value in values]
+    return values.notna().to_numpy() & (np.array(plain, dtype=object) == _plain(wanted))
+
+
+def _plain(text: str) -> str:
+    """One spelling of a value: a gap turns whole numbers into 1.0, and pandas reads true and false as 1 and 0."""
+    truth = {"true": "1", "false": "0"}.get(text.lower())
+    return truth or re.sub(r"^(-?\d+)\.0+$", r"\1", text)
 
 
 def _refuse(frame: pd.DataFrame, name: str, values: np.ndarray, bad: np.ndarray, must: str, mend: str) -> None:

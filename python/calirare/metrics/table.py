@@ -41,7 +41,7 @@ class TableColumns:
         labels: one column of classes, or several columns of 0 and 1 (multi-label).
         probabilities: one column = P(minority), or one per class (in the order of the classes) or label.
         before: the same columns of an earlier model, for before/after pictures; empty for none.
-        weights: column of sample weights, or None.
+        weights: column of sample weights, or None; a row of weight 0 counts nowhere.
         where: "column=value": only rows with that value, for example "split=test"; None for all.
         minority: the rare class, as it stands in the label column.
     """
@@ -62,7 +62,7 @@ class Table:
         labels: int64 [n], or [n, K] if several label columns were named.
         probabilities: float64 [n] = P(minority) from one column, or [n, C] in the order the columns were named.
         before: the same for the columns of an earlier model, or None.
-        weights: float64 [n], or None.
+        weights: float64 [n], > 0 (rows of weight 0 are left out), or None.
         minority: the rare class among `labels`; 1 if there is one probability column.
     """
 
@@ -191,15 +191,35 @@ def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
     weights = None if columns.weights is None else read.weights(frame, columns.weights)
     if multilabel:
         y = np.stack([read.classes(frame, name, 2) for name in columns.labels], 1)
-        return Table(y, p, before, weights, 1)
+        return _weighted_rows(Table(y, p, before, weights, 1), columns)
     if p.ndim == 1:
-        return Table(read.one_against_rest(frame, columns.labels[0], columns.minority), p, before, weights, 1)
+        y = read.one_against_rest(frame, columns.labels[0], columns.minority)
+        return _weighted_rows(Table(y, p, before, weights, 1), columns)
     y = read.classes(frame, columns.labels[0], wanted)
     present = [str(c) for c in np.unique(y)]
     if str(columns.minority) not in present:
         where = f"column {columns.labels[0]!r}: name the rare class; values there are {read.some(present)}"
         raise InputError(f"no row has class {columns.minority} in {where}")
-    return Table(y, p, before, weights, int(columns.minority))
+    return _weighted_rows(Table(y, p, before, weights, int(columns.minority)), columns)
+
+
+def _weighted_rows(table: Table, columns: TableColumns) -> Table:
+    """Leaves out the rows of weight 0."""
+    if table.weights is None:
+        return table
+    kept = table.weights > 0
+    y, p, before, weights = (
+        None if values is None else values[kept]
+        for values in (table.labels, table.probabilities, table.before, table.weights)
+    )
+    assert y is not None
+    assert p is not None
+    if y.ndim == 1 and not (y == table.minority).any():
+        raise InputError(
+            f"column {columns.weights!r} must hold a weight above 0 in a row of the rare class {columns.minority}, got "
+            "zeros only there: weigh one of these rows, or leave the weights out"
+        )
+    return Table(y, p, before, weights, table.minority)
 
 
 def small_sample_notes(table: Table, n_bins: int = 15) -> list[str]:
@@ -219,7 +239,13 @@ def small_sample_notes(table: Table, n_bins: int = 15) -> list[str]:
     if small.any():
         text = f"{int(small.sum())} of {int((count > 0).sum())} bins hold fewer than {SMALL_BIN} samples"
         notes.append(f"{text} ({int(count[small].sum())} in all): read mce and those bars with care")
+    if table.weights is not None:
+        worth = float(table.weights.sum() ** 2 / np.square(table.weights).sum())
+        if worth < len(table.weights) / 2:
+            notes.append(f"the weights make {len(table.weights)} rows worth {worth:.0f} of equal weight")
     rare = int((table.labels == table.minority).sum())
+    if table.labels.ndim == 1 and rare == len(table.labels):
+        notes.append("every row has the minority class: the measures are about this class alone")
     if table.labels.ndim == 1 and rare < 20 * SMALL_BIN:
         notes.append(f"{rare} samples of the minority class share 20 bins: read ace_minority beside its noise floor")
     return notes
@@ -267,9 +293,16 @@ def _draw(table: Table, columns: TableColumns, out: Path, n_bins: int) -> None:
         ]
     if y.ndim == 1:
         views = (("all samples", None), ("minority class", table.minority))
-        panels = [confidence_panel(state + name, p, y, cls=cls) for name, cls in views for state, _, p in states]
+        panels = [
+            confidence_panel(state + name, p, y, cls=cls, weights=table.weights)
+            for name, cls in views
+            for state, _, p in states
+        ]
         reliability_diagram(panels, out / "reliability.png", n_bins=n_bins, n_columns=2)
-    by_state = [class_panels(p, y, class_names=[state + name for name in names]) for state, names, p in states]
+    by_state = [
+        class_panels(p, y, class_names=[state + name for name in names], weights=table.weights)
+        for state, names, p in states
+    ]
     groups = list(zip(*by_state, strict=True))
     panels = [panel for group in groups[:MAX_CLASS_PANELS] for panel in group]
     left_out = len(groups) - MAX_CLASS_PANELS

@@ -21,13 +21,14 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame({"y": y, "p": p, "q": q, "p0": 1 - p, "w": 1.0, "split": split})
 
 
-@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz", "parquet"])
 def test_same_numbers_as_the_library(frame, tmp_path, suffix):
     if suffix == "parquet":
         pytest.importorskip("pyarrow")
     path = tmp_path / f"preds.{suffix}"
     writers = {
         "csv": lambda: frame.to_csv(path, index=False),
+        "csv.gz": lambda: frame.to_csv(path, index=False),
         "tsv": lambda: frame.to_csv(path, index=False, sep="\t"),
         "parquet": lambda: frame.to_parquet(path),
     }
@@ -185,7 +186,80 @@ def test_bad_classes_are_located(frame, tmp_path):
 
 def test_one_class_only(frame, tmp_path):
     frame["y"] = 1
-    assert "every row has class 1" in complaint(tmp_path, frame)
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
+    report = evaluate_table(path, n_draws=2)
+    assert report.values["ece"] == metrics.ece(frame["p"].to_numpy(), frame["y"].to_numpy())
+    assert any(note.startswith("every row has the minority class") for note in report.notes)
+    frame["y"] = 0
+    message = complaint(tmp_path, frame)
+    assert message.endswith("every row has 0 there; give rows of the rare class too, or name it")
+
+
+def weigh(frame, tmp_path, weights, **options):
+    """Evaluates the frame with weights and says what stands above each drawn panel and how high its bars are."""
+    frame["w"] = weights
+    frame.to_csv(tmp_path / "preds.csv", index=False)
+    figures = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("calirare.plots._save", lambda figure, path: figures.append(figure) or path.touch() or path)
+        report = evaluate_table(tmp_path / "preds.csv", TableColumns(weights="w"), out=tmp_path, n_draws=2, **options)
+    titles = [axes.get_title() for figure in figures for axes in figure.axes if axes.get_title()]
+    return report, titles, figures
+
+
+def test_pictures_and_notes_are_weighted_as_the_numbers_are(frame, tmp_path):
+    weights = np.where(frame["y"] == 1, 5.0, 0.2)
+    report, titles, _ = weigh(frame, tmp_path, weights)
+    assert f"n = 300 weighted, ECE = {report.values['ece']:.3f}" in titles[0]
+    unweighted = metrics.ece(frame["p"].to_numpy(), frame["y"].to_numpy())
+    assert abs(report.values["ece"] - unweighted) > 0.05
+    worth = weights.sum() ** 2 / (weights**2).sum()
+    assert f"the weights make 300 rows worth {worth:.0f} of equal weight" in report.notes
+
+
+def test_rows_without_weight_count_nowhere(frame, tmp_path):
+    kept = np.arange(300) < 40
+    report, titles, figures = weigh(frame, tmp_path, kept.astype(float), overwrite=True)
+    alone, alone_titles, alone_figures = weigh(frame[kept].copy(), tmp_path, 1.0, overwrite=True)
+    assert report.values == alone.values
+    assert report.notes == alone.notes
+    assert titles == alone_titles
+    rare = int(frame["y"][kept].sum())
+    assert any(note.startswith(f"{rare} samples of the minority class") for note in report.notes)
+    for figure, other in zip(figures, alone_figures, strict=True):
+        heights = [
+            [bar.get_height() for axes in f.axes for bars in axes.containers for bar in bars] for f in (figure, other)
+        ]
+        assert heights[0] == heights[1]
+
+
+def test_weights_that_cannot_be_used(frame, tmp_path):
+    frame["w"] = np.where(frame["y"] == 1, 0, 1)
+    assert "column 'w' must hold a weight above 0 in a row of the rare class 1" in complaint(
+        tmp_path, frame, weights="w"
+    )
+    for value in (1e308, 1e-305):
+        frame["w"] = value
+        assert "weights with a sum from 1e-300 to 1e+300" in complaint(tmp_path, frame, weights="w")
+
+
+def test_the_filter_passes_over_rows_without_a_value(frame, tmp_path):
+    path = tmp_path / "preds.csv"
+    frame["split"] = np.where(np.arange(300) < 200, "test", None)
+    frame["fold"] = np.where(np.arange(300) < 120, 1.0, np.where(np.arange(300) < 200, 2.0, np.nan))
+    frame["flag"] = np.arange(300) < 50
+    frame.to_csv(path, index=False)
+    for where, rows in (("split=test", 200), ("fold=1", 120), ("fold=2.0", 80), ("flag=true", 50), ("flag=0", 250)):
+        assert len(load_table(path, TableColumns(where=where)).labels) == rows
+    assert "no row has split = : values there are test" in complaint(tmp_path, frame, where="split=")
+
+
+def test_class_columns_want_numbers_of_classes(frame, tmp_path):
+    frame["name"] = np.where(frame["y"] == 1, "fraud", "ok")
+    message = complaint(tmp_path, frame, labels=("name",), probabilities=("p0", "p"))
+    assert "column 'name' must hold classes 0 to 1, got '" in message
+    assert message.endswith("number the classes as the probability columns")
 
 
 def test_row_numbers_survive_the_filter(frame, tmp_path):
