@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
-KERNEL_TESTS=(block_cg_test jackknife_interval_test node_gradients_test propagate_test)
+BUILD=${BUILD:-build/gpu}
 
 # The extension, against the torch that is there, for the GPU that is there.
 build() {
@@ -13,15 +13,22 @@ build() {
   "$PYTHON" -c "import calirare_ext; print(calirare_ext.build_info())"
 }
 
-# CUDA twins against CPU twins without torch: the tests that run under the emulator elsewhere.
+# CUDA twins against CPU twins without torch: the tests that run under the emulator elsewhere, every one that
+# csrc/tests builds. Sets KERNEL_TESTS.
 build_kernels() {
-  cmake -S csrc/tests -B build/gpu -G Ninja -DCALIRARE_GPU=ON
-  cmake --build build/gpu
+  rm -f "$BUILD"/*_test
+  cmake -S csrc/tests -B "$BUILD" -G Ninja -DCALIRARE_GPU=ON
+  cmake --build "$BUILD"
+  KERNEL_TESTS=("$BUILD"/*_test)
+  [[ -x ${KERNEL_TESTS[0]} ]] || { echo "gpu.sh: csrc/tests must build kernel tests, found none in $BUILD" >&2 && exit 1; }
 }
 
 kernels() {
   build_kernels
-  for test in "${KERNEL_TESTS[@]}"; do "build/gpu/$test"; done
+  for test in "${KERNEL_TESTS[@]}"; do
+    echo "== $(basename "$test")"
+    "$test"
+  done
 }
 
 # memcheck: reads and writes out of bounds. racecheck: shared memory touched without a barrier. initcheck: global
@@ -30,8 +37,8 @@ sanitize() {
   build_kernels
   for tool in memcheck racecheck initcheck synccheck; do
     for test in "${KERNEL_TESTS[@]}"; do
-      echo "== $tool $test"
-      compute-sanitizer --tool "$tool" --error-exitcode 1 "build/gpu/$test"
+      echo "== $tool $(basename "$test")"
+      compute-sanitizer --tool "$tool" --error-exitcode 1 "$test"
     done
   done
 }
@@ -44,11 +51,19 @@ bench() {
   "$PYTHON" benchmarks/bench_kernels.py --device cuda
 }
 
-for stage in "${@:-build kernels sanitize tests bench}"; do
-  for name in $stage; do
-    case $name in
-      build | kernels | sanitize | tests | bench) echo "=== $name" && "$name" ;;
-      *) echo "gpu.sh: no stage '$name': build, kernels, sanitize, tests or bench" >&2 && exit 2 ;;
-    esac
+all() {
+  local failed=""
+  for stage in "$@"; do
+    benchmarks/gpu.sh "$stage" || failed+=" $stage"
   done
-done
+  [[ -z $failed ]] || { echo "gpu.sh: failed:$failed" >&2 && exit 1; }
+}
+
+case ${1:-} in
+  "") all build kernels sanitize tests bench ;;
+  build | kernels | sanitize | tests | bench)
+    # A stage that fails does not keep the next ones from running: each shows something of its own.
+    if (($# > 1)); then all "$@"; else echo "=== $1" && "$1"; fi
+    ;;
+  *) echo "gpu.sh: no stage '$1': build, kernels, sanitize, tests or bench" >&2 && exit 2 ;;
+esac

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import torch
@@ -12,6 +13,9 @@ from calirare_ext.csr import Csr
 from calirare_ext.gcn_norm import gcn_norm
 from calirare_ext.inverse_hvp import SolverStatus, hessian_product, solve_inverse_hvp
 from calirare_ext.jackknife_interval import jackknife_interval
+from calirare_ext.loo_messages import LooDirections, loo_messages
+from calirare_ext.masked_gram import in_panels, masked_gram
+from calirare_ext.message_interval import message_interval
 from calirare_ext.node_gradients import node_gradients
 from calirare_ext.propagate import propagate
 from calirare_ext.receptive_field import ReceptiveField, receptive_field
@@ -84,9 +88,66 @@ def check_jackknife_interval(device: torch.device) -> str | None:
     return _difference(torch.stack([ends.lower, ends.upper]), torch.stack([lower, upper]))
 
 
+def _normal(device: torch.device, *shapes: tuple[int, ...]) -> list[Tensor]:
+    draw = torch.Generator().manual_seed(2)
+    return [torch.randn(*shape, dtype=torch.float64, generator=draw).to(device) for shape in shapes]
+
+
+def check_loo_messages(device: torch.device) -> str | None:
+    """Returns what is wrong with loo_messages, or None."""
+    n, d, s, h, m = 90, 7, 6, 5, 4
+    inputs, z, *parts = _normal(device, (n, d), (n, h), (d + 1, s, h), (h, s), (h,), (s, m))
+    directions, wanted = LooDirections(*parts), reference.loo_messages(inputs, z, *parts)
+    for x in (inputs, Csr.from_dense(inputs)):
+        fault = _difference(loo_messages(x, z, directions), wanted)
+        if fault is not None:
+            return fault
+    return _check_factors() if device.type == "cpu" else None
+
+
+def _check_factors() -> str | None:
+    """Returns what is wrong with loo_messages of directions in factors, or None."""
+    field, layers, targets, weights = _problem(torch.device("cpu"))
+    assert isinstance(field.inputs, Tensor)
+    dense = field.inputs
+    tape = record(dataclasses.replace(field, inputs=Csr.from_dense(dense)), layers, targets, weights)
+    gradients, (d, h), m = node_gradients(tape), layers[0][0].shape, targets.numel()
+    rows = gradients.dense()[:, : (d + 1) * h].view(m, d + 1, h).transpose(0, 1)
+    z, second, contrast = dense @ layers[0][0] + layers[0][1], tape.aggregated[0].T.contiguous(), layers[1][0][:, 0]
+    directions = LooDirections(gradients.layers[0], second, contrast.contiguous())
+    wanted = reference.loo_messages(dense, z, rows, second, contrast)
+    return _difference(loo_messages(Csr.from_dense(dense), z, directions), wanted)
+
+
+def check_message_interval(device: torch.device) -> str | None:
+    """Returns what is wrong with message_interval, for few and for many models, or None."""
+    a = _problem(device)[0].blocks[0]
+    for m in (101, 1500):
+        messages, logits, shift, residuals = _normal(device, (a.n_cols, m), (a.n_rows,), (m,), (m,))
+        scores = reference.message_scores(a, messages, logits, shift, 1.3, -0.2)
+        wanted = reference.jackknife_interval(scores, residuals, 0.05, 0.95)
+        got = message_interval(a, messages, logits, shift, residuals, 0.05, 0.95, scale=1.3, bias=-0.2)
+        fault = _difference(torch.stack(got), torch.stack(wanted))
+        if fault is not None:
+            return fault
+    return None
+
+
+def check_masked_gram(device: torch.device) -> str | None:
+    """Returns what is wrong with masked_gram, or None."""
+    a = _problem(device)[0].blocks[0]
+    products, mask, scaled = _normal(device, (a.n_cols, 70), (a.n_cols, 5), (70, 5))
+    mask = (mask > 0).double()
+    wanted = reference.propagate(a, products * (mask @ scaled.T)).T
+    return _difference(masked_gram(a, in_panels(products), mask, scaled), wanted)
+
+
 CHECKS: dict[str, Callable[[torch.device], str | None]] = {
     "propagate": check_propagate,
     "node_gradients": check_node_gradients,
     "solve_inverse_hvp": check_solve_inverse_hvp,
     "jackknife_interval": check_jackknife_interval,
+    "loo_messages": check_loo_messages,
+    "message_interval": check_message_interval,
+    "masked_gram": check_masked_gram,
 }

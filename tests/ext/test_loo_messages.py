@@ -16,24 +16,26 @@ from calirare_ext import (
     reference,
 )
 from calirare_ext._backend import _C
+from calirare_ext.node_gradients import LayerFactors
 from tests.helpers.tolerance import assert_telling, assert_within, sum_bound
-
-DTYPES = [torch.float32, torch.float64]
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + sum(shape)))
 
 
-def problem(r: int, d: int, s: int, h: int, dtype: torch.dtype, m: int = 0) -> tuple[Tensor, Tensor, LooDirections]:
+def problem(
+    r: int, d: int, s: int, h: int, dtype: torch.dtype, m: int = 0, device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor, LooDirections]:
     """Inputs with zeros, pre-activations with exact zeros and repeated patterns, directions."""
     inputs = draw(r, d) * (draw(r, d, seed=1) > 0.5)
     z = draw(r, h, seed=2)
     z[::3] = z[0].clone()  # rows that share a pattern
     z[1::7] = 0.0
-    mix = draw(s, m, seed=6).to(dtype) if m else None
+    mix = draw(s, m, seed=6).to(dtype).to(device) if m else None
     parts = (draw(d + 1, s, h, seed=3), draw(h, s, seed=4), draw(h, seed=5))
-    return inputs.to(dtype), z.to(dtype), LooDirections(*(part.to(dtype) for part in parts), mix)
+    directions = LooDirections(*(part.to(dtype).to(device) for part in parts), mix)
+    return inputs.to(dtype).to(device), z.to(dtype).to(device), directions
 
 
 def expected(inputs: Tensor, z: Tensor, directions: LooDirections) -> tuple[Tensor, Tensor]:
@@ -45,13 +47,14 @@ def expected(inputs: Tensor, z: Tensor, directions: LooDirections) -> tuple[Tens
     return y, reference.loo_messages(inputs.abs().double(), z.double(), *(part.abs() for part in parts))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("mixed", [0, 6])
 @pytest.mark.parametrize(("r", "d", "s", "h"), [(1, 1, 1, 1), (40, 7, 5, 4), (300, 9, 33, 16), (130, 3, 65, 37)])
-def test_messages_against_the_product_with_all_directions(dtype, sparse, mixed, r, d, s, h) -> None:
-    inputs, z, directions = problem(r, d, s, h, dtype, mixed)
+def test_messages_against_the_product_with_all_directions(dtype, sparse, mixed, r, d, s, h, device) -> None:
+    inputs, z, directions = problem(r, d, s, h, dtype, mixed, device)
     got = loo_messages(Csr.from_dense(inputs) if sparse else inputs, z, directions)
+    assert got.device == inputs.device
+    inputs, z, directions = problem(r, d, s, h, dtype, mixed)
     y, magnitude = expected(inputs, z, directions)
     bound = sum_bound(y, (d + 2) * (h + 1) + h + (s if mixed else 0), magnitude, out=dtype)
     assert_within(got, y, bound)
@@ -59,18 +62,31 @@ def test_messages_against_the_product_with_all_directions(dtype, sparse, mixed, 
         assert_telling(y, bound)
 
 
-def test_written_into_a_buffer_with_longer_rows_and_one_thread_as_two() -> None:
-    inputs, z, directions = problem(200, 6, 8, 16, torch.float32)
-    buffer = torch.full((200, 11), 7.0)
+@pytest.mark.parametrize("mixed", [0, 8])
+def test_written_into_a_buffer_with_longer_rows_and_one_thread_as_two(mixed, device) -> None:
+    inputs, z, directions = problem(200, 6, 8, 16, torch.float32, mixed, device)
+    buffer = torch.full((200, 11), 7.0, device=device)
     out = loo_messages(inputs, z, directions, out=buffer[:, :8])
     assert out.data_ptr() == buffer.data_ptr()
     assert bool((buffer[:, 8:] == 7.0).all()), "only the columns given are written"
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        assert torch.equal(loo_messages(inputs, z, directions), out)
+        again = loo_messages(inputs, z, directions, out=torch.empty_like(buffer)[:, :8])
+        assert torch.equal(again, out)
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_more_rows_than_are_worked_on_together(sparse, device) -> None:
+    """Rows are independent, so any of them alone must be what it is among many: 70,000 rows, blocks of 65,536."""
+    inputs, z, directions = problem(70_000, 3, 40, 10, torch.float32, 7, device)
+    some = torch.tensor([0, 1, 41_942, 41_943, 65_535, 65_536, 69_999], device=device)
+    got = loo_messages(Csr.from_dense(inputs) if sparse else inputs, z, directions)
+    inputs, z, directions = problem(70_000, 3, 40, 10, torch.float32, 7)
+    y, magnitude = expected(inputs[some.cpu()], z[some.cpu()], directions)
+    assert_within(got[some], y, sum_bound(y, 200, magnitude, out=torch.float32))
 
 
 def network(r: int = 60, d: int = 30, h: int = 6):
@@ -100,22 +116,23 @@ def test_factors_give_what_the_dense_directions_give(copies: int) -> None:
     assert_telling(y, bound)
 
 
-def test_masked_sum_is_the_reduction() -> None:
-    inputs, z, directions = problem(50, 5, 7, 9, torch.float64)
+def test_masked_sum_is_the_reduction(device) -> None:
+    inputs, z, directions = problem(50, 5, 7, 9, torch.float64, device=device)
     assert isinstance(directions.first, Tensor)
     wide = directions.first.view(6, 63)
     out = z.clamp(min=0) @ directions.second
     _C.masked_sum_add(inputs @ wide[:-1], wide[-1], z, directions.contrast, out)
+    inputs, z, directions = problem(50, 5, 7, 9, torch.float64)
     y, magnitude = expected(inputs, z, directions)
     assert_within(out, y, sum_bound(y, 200, magnitude, out=torch.float64))
 
 
 @pytest.mark.parametrize(("d", "s", "h", "m"), [(3, 0, 2, 0), (3, 0, 2, 4), (3, 2, 0, 0), (0, 2, 2, 0)])
-def test_nothing_to_add_up_is_no_change(d, s, h, m) -> None:
+def test_nothing_to_add_up_is_no_change(d, s, h, m, device) -> None:
     """A division by the number of directions or units would end the process."""
-    inputs, z, directions = problem(5, d, s, h, torch.float64, m)
-    y, magnitude = expected(inputs, z, directions)
+    inputs, z, directions = problem(5, d, s, h, torch.float64, m, device)
     got = loo_messages(inputs, z, directions)
+    y, magnitude = expected(*problem(5, d, s, h, torch.float64, m))
     assert got.shape == (5, directions.n_models)
     assert_within(got, y, sum_bound(y, 9, magnitude, out=torch.float64))
 
@@ -133,3 +150,13 @@ def test_bad_arguments_name_themselves() -> None:
     sparse, states, _, factored = network()
     with pytest.raises(ValueError, match="must come with sparse inputs"):
         loo_messages(sparse.to_dense(), states, factored)
+
+
+def test_factors_are_refused_on_a_gpu(cuda_device) -> None:
+    inputs, z, _, factored = network()
+    assert isinstance(factored.first, LayerFactors)
+    parts = [part.to(cuda_device) for part in (factored.second, factored.contrast)]
+    names = ("entry_ptr", "nodes", "delta", "inputs")
+    first = LayerFactors(*(getattr(factored.first, name).to(cuda_device) for name in names))
+    with pytest.raises(ValueError, match="factors are for the CPU"):
+        loo_messages(inputs.to(cuda_device), z.to(cuda_device), LooDirections(first, *parts))

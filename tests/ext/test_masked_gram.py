@@ -11,24 +11,25 @@ from tests.helpers import mutants
 from tests.helpers.compare import masked_gram_matches
 
 
-def problem(m: int, seen: int, r: int, h: int, dtype: torch.dtype) -> tuple[Csr, Tensor, Tensor, Tensor]:
+def problem(
+    m: int, seen: int, r: int, h: int, dtype: torch.dtype, device: torch.device | str = "cpu"
+) -> tuple[Csr, Tensor, Tensor, Tensor]:
     g = torch.Generator().manual_seed(m + r)
     dense = torch.randn(m, seen, generator=g) * (torch.rand(m, seen, generator=g) < 0.4)
     dense[m // 2] = 0
     mask = (torch.rand(seen, h, generator=g) < 0.5).to(dtype)
     products, scaled = torch.randn(seen, r, generator=g), torch.randn(r, h, generator=g)
-    return Csr.from_dense(dense.to(dtype)), products.to(dtype), mask, scaled.to(dtype)
+    return Csr.from_dense(dense.to(dtype)).to(device), *(x.to(dtype).to(device) for x in (products, mask, scaled))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     ("m", "seen", "r", "h"), [(1, 1, 1, 1), (5, 9, 31, 16), (7, 20, 32, 3), (40, 60, 333, 17), (3, 4, 0, 2)]
 )
-def test_is_the_composition(m: int, seen: int, r: int, h: int, dtype: torch.dtype) -> None:
-    a, products, mask, scaled = problem(m, seen, r, h, dtype)
+def test_is_the_composition(m: int, seen: int, r: int, h: int, dtype: torch.dtype, device: torch.device) -> None:
+    a, products, mask, scaled = problem(m, seen, r, h, dtype, device)
     found = masked_gram(a, in_panels(products), mask, scaled)
-    assert found.dtype == dtype
-    masked_gram_matches(found, a, products, mask, scaled)
+    assert (found.dtype, found.device) == (dtype, products.device)
+    masked_gram_matches(found, *problem(m, seen, r, h, dtype))
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
@@ -45,10 +46,10 @@ def test_mutants_are_rejected(name: str, dtype: torch.dtype) -> None:
         masked_gram_matches(mutants.MASKED_GRAM[name](*parts), *parts)
 
 
-def test_rows_apart_and_columns_apart() -> None:
-    a, products, mask, scaled = problem(6, 11, 50, 5, torch.float64)
+def test_rows_apart_and_columns_apart(device: torch.device) -> None:
+    a, products, mask, scaled = problem(6, 11, 50, 5, torch.float64, device)
     wanted = masked_gram(a, in_panels(products), mask, scaled)
-    apart = torch.randn(11, 70, dtype=torch.float64)
+    apart = torch.randn(11, 70, dtype=torch.float64).to(device)
     apart[:, 7:57] = products
     turned = masked_gram(a, in_panels(apart[:, 7:57]), mask.T.contiguous().T, scaled.T.contiguous().T)
     assert torch.equal(turned, wanted)
