@@ -45,6 +45,14 @@ def device(request: pytest.FixtureRequest) -> torch.device:
     return torch.device("cpu") if request.param == "cpu" else request.getfixturevalue("cuda_device")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def auto_is_the_cpu() -> Iterator[None]:
+    """Makes device "auto" the CPU, whatever this machine has: what runs on a GPU asks for it by `device`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("calirare.device.automatic", lambda build: torch.device("cpu"))
+        yield
+
+
 @pytest.fixture(scope="session", params=[torch.float32, torch.float64], ids=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     """Each storage dtype in turn."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from calirare.errors import InputError
-from calirare_ext import build_info
+from calirare_ext import BuildInfo, build_info
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -22,10 +22,15 @@ def choose_device(wanted: str) -> torch.device:
     """
     build = build_info()
     if wanted == "auto":
-        return torch.device("cuda" if build.n_devices else "cpu")
+        return automatic(build)
     if wanted.startswith("cuda") and not build.n_devices:
         raise InputError(f"device {wanted}: {build.reason}; or take the CPU (command line: --device cpu)")
     device = torch.device(wanted)
     if device.type == "cuda" and (device.index or 0) >= build.n_devices:
         raise InputError(f"device {wanted}: there are {build.n_devices} GPUs, numbered from 0")
     return device
+
+
+def automatic(build: BuildInfo) -> torch.device:
+    """Returns the device for "auto": a GPU where one can be used, else the CPU."""
+    return torch.device("cuda" if build.n_devices else "cpu")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from calirare.device import choose_device
+import calirare
+from calirare.device import automatic, choose_device
 from calirare.errors import InputError
 from calirare_ext.build_info import BuildInfo
+from tests.helpers.tasks import rare_task
 
 
 def machine(monkeypatch, n_devices: int, reason: str = "") -> None:
+    monkeypatch.setattr("calirare.device.automatic", automatic)  # tests/conftest.py pins it to the CPU
     monkeypatch.setattr("calirare.device.build_info", lambda: BuildInfo("2.13.0", True, ("90",), n_devices, reason))
 
 
@@ -36,3 +39,10 @@ def test_a_gpu_is_taken_by_number(monkeypatch):
     assert choose_device("cuda:1") == torch.device("cuda", 1)
     with pytest.raises(InputError, match="device cuda:2: there are 2 GPUs, numbered from 0"):
         choose_device("cuda:2")
+
+
+def test_the_tests_run_on_the_cpu_unless_they_ask_for_more(monkeypatch):
+    """Their comparisons are of numbers on the CPU, with tensors on the CPU."""
+    monkeypatch.setattr("calirare.device.build_info", lambda: BuildInfo("2.13.0", True, ("90",), 1, ""))
+    outcome = calirare.train(rare_task(), epochs=2, folds=0)
+    assert outcome.logits.device == outcome.graph.device == torch.device("cpu")

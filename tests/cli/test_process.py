@@ -16,7 +16,7 @@ from calirare import startup
 from tests.helpers.command import QUICK
 
 COMMAND = (sys.executable, "-m", "calirare")
-SILENT = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+SILENT = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
