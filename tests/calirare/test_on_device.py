@@ -1,0 +1,165 @@
+"""Whole jobs on each device against the CPU: training, both ways to the intervals, Algorithm 2, runs on disk.
+
+Without dropout, whose masks differ between devices. The same steps in float32 and another order of sums: the numbers
+part by rounding. Features that are off by as much (3e-7) move the numbers below by 3e-6; the bounds leave room for a
+unit on its kink. A wrong job is off by a hundredth and more.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+import calirare
+from calirare import propagation as propagation_module
+from calirare.algorithm2 import EiceSettings, train_calirare
+from calirare.calibration import JackknifeCalibrator
+from calirare.graph import Graph
+from calirare.jackknife import JackknifeResult, jackknife
+from calirare.leave_one_out.methods import LooSettings
+from calirare.scale import stream
+from calirare.scale.stream import Streaming
+from calirare.training import Fit, TrainingSettings, fit, fit_of
+from calirare_ext import Csr
+from tests.helpers.command import call
+from tests.helpers.tasks import rare_task
+
+EVALUATED = 2e-4  # of probabilities and logits near 1, of one network on two devices
+TRAINED = 1e-3  # of those of two networks, each trained on its device
+DAMPING = 0.1
+NUMBERS = ("lower", "upper", "uncertainty", "confidence", "ice", "own_loo_logits", "residuals")
+
+
+def apart(there: Tensor, here: Tensor) -> float:
+    """Returns the largest difference, of a number of size 1 or more relative to it."""
+    assert there.shape == here.shape
+    return float(((there.cpu() - here).abs() / here.abs().clamp(min=1.0)).max())
+
+
+def without_dropout(epochs: int = 20, n_layers: int = 2) -> TrainingSettings:
+    return TrainingSettings(epochs=epochs, dropout=0.0, n_layers=n_layers)
+
+
+def sparse_task(n_classes: int = 2) -> Graph:
+    graph = rare_task(n_classes=n_classes)
+    x = torch.where(graph.x > 0.6, graph.x, 0.0)
+    return dataclasses.replace(graph, x=Csr.from_dense(x))
+
+
+def on(device: torch.device, graph: Graph, trained: Fit) -> tuple[Graph, Fit]:
+    """Returns the graph and the network on another device."""
+    there = graph.to(device)
+    model = copy.deepcopy(trained.model).to(device)
+    return there, fit_of(model, there, trained.nodes.to(device), weight_decay=trained.weight_decay)
+
+
+def assert_agree(there: JackknifeResult, here: JackknifeResult, device: torch.device) -> None:
+    for name in NUMBERS:
+        got, wanted = getattr(there, name), getattr(here, name)
+        assert got.device.type == device.type, name
+        assert apart(got, wanted) < EVALUATED, name
+    assert there.eice == pytest.approx(here.eice, abs=EVALUATED)
+    assert torch.equal(there.nodes.cpu(), here.nodes)
+
+
+@pytest.mark.parametrize("n_layers", [1, 2, 3])
+@pytest.mark.parametrize("make", [rare_task, sparse_task])
+def test_training(make, n_layers, device):
+    graph = make()
+    here = fit(graph, graph.split.train, without_dropout(n_layers=n_layers))
+    moved = graph.to(device)
+    there = fit(moved, moved.split.train, without_dropout(n_layers=n_layers))
+    assert apart(torch.tensor(there.losses), torch.tensor(here.losses)) < TRAINED
+    assert apart(there.model.logits(moved), here.model.logits(graph)) < TRAINED
+
+
+@pytest.mark.parametrize("form", ["auto", "primal"])
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("make", [rare_task, sparse_task])
+def test_fused_jackknife(make, mapped, form, device):
+    """Two layers, two classes: no leave-one-out logit is kept."""
+    graph = make()
+    trained = fit(graph, graph.split.train, without_dropout())
+    there, moved = on(device, graph, trained)
+    results = []
+    for g, t in ((there, moved), (graph, trained)):
+        tape = t.tape()
+        chosen = JackknifeCalibrator().fit(tape.logits, tape.targets) if mapped else None
+        results.append(jackknife(t, g, calibrator=chosen, damping=DAMPING, settings=LooSettings(form=form)))
+    assert_agree(*results, device)
+
+
+@pytest.mark.parametrize("method", ["alo", "influence", "newton"])
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("make", [rare_task, sparse_task])
+def test_unfused_jackknife(make, n_classes, method, device):
+    graph = make(n_classes=n_classes)
+    trained = fit(graph, graph.split.train, without_dropout(n_layers=3 if n_classes == 2 else 2))
+    there, moved = on(device, graph, trained)
+    settings = LooSettings(method=method)
+    got = jackknife(moved, there, damping=DAMPING, settings=settings, keep_logits=True)
+    wanted = jackknife(trained, graph, damping=DAMPING, settings=settings, keep_logits=True)
+    assert_agree(got, wanted, device)
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+def test_jackknife_of_a_large_graph_in_blocks(in_files, device, monkeypatch, tmp_path):
+    graph = rare_task()
+    trained = fit(graph, graph.split.train, without_dropout())
+    expected = jackknife(trained, graph, damping=DAMPING)
+    monkeypatch.setattr(propagation_module, "LARGE", 1)
+    monkeypatch.setattr(stream, "IN_MEMORY", 0.0 if in_files else 1.0)
+    there, moved = on(device, graph, trained)
+    evaluator = Streaming(there, tmp_path / "blocks" if in_files else None, block=50)
+    assert_agree(jackknife(moved, there, damping=DAMPING, evaluator=evaluator), expected, device)
+    assert evaluator.logits is not None
+    assert evaluator.logits.device.type == device.type
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("make", [rare_task, sparse_task])
+def test_algorithm_2(make, n_classes, device):
+    graph = make(n_classes=n_classes)
+    eice = EiceSettings(start=15, refresh=5, damping=DAMPING)
+    here = train_calirare(graph, without_dropout(30), eice)
+    moved = graph.to(device)
+    there = train_calirare(moved, without_dropout(30), eice)
+    assert apart(torch.tensor(there.losses), torch.tensor(here.losses)) < TRAINED
+    assert apart(there.model.logits(moved), here.model.logits(graph)) < TRAINED
+
+
+@pytest.mark.parametrize("method", ["jackknife", "calirare", "ts"])
+def test_the_pipeline(method, device):
+    changes = {"method": method, "epochs": 60, "dropout": 0.0, "damping": 0.02, "folds": 2}
+    here = calirare.train(rare_task(), **changes, device="cpu")
+    there = calirare.train(rare_task(), **changes, device=str(device))
+    assert there.logits.device.type == device.type
+    assert apart(there.logits, here.logits) < TRAINED
+    for target in here.calibrators:
+        assert apart(there.probabilities(target), here.probabilities(target)) < TRAINED
+    assert apart(there.jackknife.upper, here.jackknife.upper) < TRAINED
+    # Below rounding the order of nodes is anyone's: those that come first are those that were most in doubt.
+    few = there.review()[:20].cpu()
+    doubt = 1 - here.jackknife.uncertainty
+    assert float(doubt[few].min()) > float(doubt[here.review()].sort(descending=True).values[20]) - TRAINED
+
+
+def test_a_run_on_disk_and_predictions_from_it(device, tmp_path):
+    rare_task().to_npz(tmp_path / "task.npz")
+    options = ("--epochs", 40, "--folds", 2, "--dropout", 0, "--damping", 0.02)
+    said = call("train", "--dataset", tmp_path / "task.npz", *options, "--device", device, "--out", tmp_path / "run")
+    assert said.code == 0, said.err
+    said = call("train", "--dataset", tmp_path / "task.npz", *options, "--device", "cpu", "--out", tmp_path / "cpu")
+    assert said.code == 0, said.err
+    there, here = (pd.read_csv(tmp_path / name / "predictions.csv") for name in ("run", "cpu"))
+    assert list(there.columns) == list(here.columns)
+    for column in here.select_dtypes("number"):
+        difference = (there[column] - here[column]).abs().max()
+        assert column == "prediction" or difference < TRAINED, column
+    said = call("predict", "--run", tmp_path / "run", "--graph", tmp_path / "task.npz", "--out", tmp_path / "again.csv")
+    assert said.code == 0, said.err
