@@ -243,7 +243,9 @@ def _download(
 
 def _not_found(name: str, entry: Entry, root: str | Path | None) -> str:
     """Returns what a user needs to know about a data set that is not there."""
-    fetch = ", or pass download=True (command line: --download)" if name in SOURCES else ""
+    fetch = (
+        f", or pass download=True (command line: calirare train --dataset {name} --download)" if name in SOURCES else ""
+    )
     for folder in data_roots(root):
         for layout in entry.layouts:
             missing = [file for file in layout.files if not (folder / file).is_file()]
@@ -320,7 +322,7 @@ def dataset_table(root: str | Path | None = None) -> tuple[DatasetRow, ...]:
                 "public" if entry.public else "random",
                 tuple(folder / layout.files[0] for folder in roots for layout in entry.layouts),
                 None if place is None else place[1] / place[0].files[0],
-                f"pass download=True (command line: --download), or {entry.by_hand}"
+                f"pass download=True (command line: calirare train --dataset {name} --download), or {entry.by_hand}"
                 if name in SOURCES
                 else entry.by_hand,
             )

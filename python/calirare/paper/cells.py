@@ -7,22 +7,26 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from calirare.errors import InputError
 from calirare.metrics import bootstrap_interval, calibration_report, class_ace, ece, macro_ace
 from calirare.paper.context import Context
-from calirare.paper.individual import Individual, eice_measures, individual
+from calirare.paper.individual import NODES, Individual, eice_measures, individual
 from calirare.paper.methods import METHODS
 from calirare.paper.protocol import N_BOOTSTRAP_DRAWS, N_FLOOR_DRAWS, Place
+from calirare_ext import __version__
 
 Cell = dict[str, Any]
 Progress = Callable[[int, int, str], None]
 BOOTSTRAPPED_SEED = 0  # intervals over test nodes are drawn at this seed only; the spread over seeds is in the tables
 DIGITS = 7  # of stored probabilities
+KEYS = ("method", "dataset", "label_rate", "seed", "measures", "numbers", "seconds", "probability")
 
 
 def cell_path(out: Path, place: Place, method: str) -> Path:
@@ -38,7 +42,8 @@ def compute_cell(context: Context, method: str) -> Cell:
         method: name of the method.
 
     Returns:
-        The cell: what was run, measures with noise floors, further numbers, seconds, test nodes' P(rare).
+        The cell: what was run by which version, measures with noise floors, further numbers, seconds, test nodes'
+        P(rare).
     """
     started = time.perf_counter()
     probabilities, numbers = METHODS[method].run(context)
@@ -52,6 +57,7 @@ def compute_cell(context: Context, method: str) -> Cell:
         "label_rate": place.label_rate,
         "seed": place.seed,
         "split": context.split.name,
+        "version": __version__,
         "measures": measures,
         "numbers": numbers,
         "seconds": seconds,
@@ -78,7 +84,31 @@ def individual_path(out: Path, place: Place) -> Path:
 def read_individual(out: Path, place: Place) -> Individual | None:
     """Returns a place's jackknife (`individual`); None where it was not run."""
     path = individual_path(out, place)
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return read_cell(path, NODES) if path.is_file() else None
+
+
+def read_cell(path: Path, keys: Iterable[str]) -> Cell:
+    """Returns what `write_cell` wrote.
+
+    Args:
+        path: the file.
+        keys: what it must hold.
+
+    Returns:
+        The cell.
+
+    Raises:
+        InputError: the file is damaged.
+    """
+    try:
+        cell = json.loads(path.read_text(encoding="utf-8"))
+        absent = [key for key in keys if key not in cell]
+        reason = f"there is no {absent[0]!r}" if absent else ""
+    except (ValueError, TypeError) as error:
+        reason = str(error)
+    if reason:
+        raise InputError(f"{path} must be a cell that `calirare paper` wrote, but is damaged ({reason}): delete it")
+    return cell
 
 
 def write_cell(path: Path, cell: Cell) -> None:
@@ -131,15 +161,32 @@ def _finished(out: Path, work: list[tuple[Place, list[str]]], jobs: int) -> Iter
         for place, left in work:
             yield place, run_place(out, place, left)
         return
-    # Spawned, not forked: torch's threads do not survive a fork.
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with workers(jobs) as pool:
         futures = {pool.submit(run_place, out, place, left): place for place, left in work}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+
+
+@contextmanager
+def workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Gives a pool of processes that end with whatever ends the work, and not when they have finished theirs.
+
+    Args:
+        jobs: processes.
+
+    Yields:
+        The pool.
+    """
+    # Spawned, not forked: torch's threads do not survive a fork.
+    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    try:
+        yield pool
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def read_cells(out: Path, places: Iterable[Place], methods: Iterable[str]) -> list[Cell]:
@@ -159,7 +206,7 @@ def read_cells(out: Path, places: Iterable[Place], methods: Iterable[str]) -> li
         for method in names:
             path = cell_path(out, place, method)
             if path.is_file():
-                cell = json.loads(path.read_text(encoding="utf-8"))
+                cell = read_cell(path, KEYS)
                 probability = torch.tensor(cell.pop("probability"), dtype=torch.float64)
                 if found is not None:
                     trains_on = METHODS[method].trains_on
@@ -171,5 +218,5 @@ def read_cells(out: Path, places: Iterable[Place], methods: Iterable[str]) -> li
 
 def read_probability(out: Path, place: Place, method: str) -> torch.Tensor:
     """Returns P(rare) of the test nodes, float64 [n], of a cell that was run."""
-    cell = json.loads(cell_path(out, place, method).read_text(encoding="utf-8"))
+    cell = read_cell(cell_path(out, place, method), ("probability",))
     return torch.tensor(cell["probability"], dtype=torch.float64)

@@ -81,6 +81,7 @@ def figure1(jobs: Jobs = 1, out: Out = DEFAULT_OUT) -> None:
     """Reliability diagrams per class."""
     from calirare.paper.figures import figure1 as draw
 
+    _positive("jobs", jobs)
     _tell(draw(_folder(out), jobs, _progress))
 
 
@@ -89,6 +90,7 @@ def figure2(jobs: Jobs = 1, out: Out = DEFAULT_OUT) -> None:
     """CiteSeer with and without temperature scaling."""
     from calirare.paper.figures import figure2 as draw
 
+    _positive("jobs", jobs)
     _tell(draw(_folder(out), jobs, _progress))
 
 
@@ -97,7 +99,9 @@ def figure3(seeds: Seeds = 10, jobs: Jobs = 1, out: Out = DEFAULT_OUT) -> None:
     """Macro-ACE of Algorithm 2 over alpha and lambda on Cora."""
     from calirare.paper.figure3 import figure3 as draw
 
-    _tell(draw(_folder(out), _positive("seeds", seeds), _positive("jobs", jobs), _progress))
+    _positive("seeds", seeds)
+    _positive("jobs", jobs)
+    _tell(draw(_folder(out), seeds, jobs, _progress))
 
 
 @app.command(cls=ListCommand)
@@ -135,21 +139,51 @@ def _table(
     out: Path,
 ) -> None:
     from calirare.paper.cells import read_cells, run_cells
-    from calirare.paper.protocol import places, why_not_run
+    from calirare.paper.protocol import places
 
     names = _words(methods) or known
     unknown = [name for name in names if name not in known]
     if unknown:
         raise InputError(f"--methods must be among {', '.join(known)}, got {', '.join(unknown)}")
-    rates, chosen = _numbers("label-rates", label_rates), _some("datasets", datasets)
-    places(chosen, rates, 1)  # checks names before anything is loaded
-    reasons = {dataset: why_not_run(dataset) for dataset in chosen}
-    not_run = {dataset: reason for dataset, reason in reasons.items() if reason}
-    for dataset, reason in not_run.items():
-        typer.echo(f"{dataset}: not run. {reason}", err=True)
-    where = places(tuple(d for d in reasons if d not in not_run), rates, _positive("seeds", seeds))
-    run_cells(_folder(out), where, names, _positive("jobs", jobs), _progress)
-    _tell(write(read_cells(out, where, names), not_run, out))
+    chosen = tuple(dict.fromkeys(_some("datasets", datasets)))
+    where = places(chosen, _numbers("label-rates", label_rates), _positive("seeds", seeds))
+    _positive("jobs", jobs)
+    cannot = _not_there(chosen)
+    can = [place for place in where if place.dataset not in cannot]
+    out = _folder(out)
+    if can:
+        run_cells(out, can, names, jobs, _progress)
+    cells = read_cells(out, where, names)
+    kept = {cell["dataset"] for cell in cells}
+    not_run = {dataset: reason for dataset, reason in cannot.items() if dataset not in kept}
+    if not cells:
+        raise InputError(f"paper: no data set can be run: {'; '.join(dict.fromkeys(not_run.values()))}")
+    for dataset, reason in cannot.items():
+        how_far = "not run" if dataset in not_run else "only the cells that are there"
+        typer.echo(f"{dataset}: {how_far}. {reason}", err=True)
+    _tell_of_other_versions(cells)
+    _tell(write(cells, not_run, out))
+
+
+def _not_there(datasets: tuple[str, ...]) -> dict[str, str]:
+    """Returns the reason for each data set that cannot be loaded."""
+    from calirare.paper.protocol import why_not_run
+
+    reasons = {dataset: why_not_run(dataset) for dataset in datasets}
+    return {dataset: reason for dataset, reason in reasons.items() if reason}
+
+
+def _tell_of_other_versions(cells: list[dict[str, Any]]) -> None:
+    """Says when cells were made by another version than this one."""
+    from calirare_ext import __version__
+
+    other = [cell.get("version", "without a number") for cell in cells if cell.get("version") != __version__]
+    if other:
+        made = f"version {', '.join(sorted(set(other)))}, this is {__version__}"
+        typer.echo(
+            f"note: {len(other)} of {len(cells)} cells were made by {made}: a new --out runs all of them again",
+            err=True,
+        )
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -178,7 +212,10 @@ def _positive(option: str, value: int) -> int:
 
 
 def _folder(out: Path) -> Path:
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out must be a folder, {out} cannot be one: {error.strerror or error}") from error
     return out
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,7 @@ import torch
 
 from calirare.algorithm2 import EiceSettings, train_calirare
 from calirare.metrics import macro_ace, macro_f1
-from calirare.paper.cells import Progress, write_cell
+from calirare.paper.cells import Progress, read_cell, workers, write_cell
 from calirare.paper.context import PAPER_TRAINING, Context
 from calirare.paper.protocol import Place
 
@@ -60,14 +58,14 @@ def figure3(out: Path, n_seeds: int, jobs: int, progress: Progress) -> list[Path
     left = [point for point in points if not point.path.is_file()]
     done = len(points) - len(left)
     progress(done, len(points), "found")
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with workers(jobs) as pool:
         for point in pool.map(run_point, left):
             done += 1
             progress(done, len(points), f"alpha {point.coverage}, lambda {point.weight}, seed {point.seed}")
     values = np.zeros((len(WEIGHTS), len(COVERAGES), n_seeds))
     for point in points:
         row, column = WEIGHTS.index(point.weight), COVERAGES.index(point.coverage)
-        values[row, column, point.seed] = json.loads(point.path.read_text(encoding="utf-8"))["macro_ace"]
+        values[row, column, point.seed] = read_cell(point.path, ("macro_ace",))["macro_ace"]
     mean = values.mean(2)
     spread = values.std(2, ddof=1) if n_seeds > 1 else np.zeros_like(mean)
     table = out / "figure3.json"

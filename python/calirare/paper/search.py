@@ -7,7 +7,6 @@ on these, and the held-out third is judged as test nodes are in the tables. No t
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -20,6 +19,7 @@ from calirare.calibration import target_weights
 from calirare.crossfit import fold_of
 from calirare.graph import Graph
 from calirare.metrics import class_ace, ece, macro_ace, macro_f1, nll, recall
+from calirare.paper.cells import read_cell, write_cell
 from calirare.paper.context import Context
 from calirare.paper.ours import TRAINING, Recipe, calibrated, networks
 from calirare.paper.protocol import Place
@@ -75,9 +75,8 @@ def search(wanted: list[Place], out: Path, progress: Callable[[int, int, str], N
         progress(done, len(wanted), f"{place.dataset}, label rate {place.label_rate}, seed {place.seed}")
         path = out / "cells" / "search" / f"{place.dataset}_{place.label_rate}_{place.seed}.json"
         if not path.is_file():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(search_place(place)) + "\n", encoding="utf-8")
-        found.append(json.loads(path.read_text(encoding="utf-8")))
+            write_cell(path, search_place(place))
+        found.append(read_cell(path, recipes()))
     data = {key: np.mean([result[key] for result in found], 0).tolist() for key in found[0]}
     rows = [[*key.split(" | "), *[f"{value:.4f}" for value in values]] for key, values in data.items()]
     title = f"Search on held-out validation nodes, means over {len(wanted)} places"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
+import multiprocessing
+import time
 from pathlib import Path
 
 import numpy as np
@@ -172,6 +174,67 @@ def test_the_command_takes_words_after_one_option(quick_cells: Graph, tmp_path: 
     assert result.exit_code == 0, result.output
     assert len(list((tmp_path / "cells").rglob("*.json"))) == 4 + 2  # and a jackknife at each place
     assert "pubmed: not run. its file is missing" in (tmp_path / "table2.md").read_text()
+
+
+def cora(tmp_path: Path, *more: str) -> list[str]:
+    words = ["table2", "--datasets", "cora", "--label-rates", "20", "--seeds", "1", "--out", str(tmp_path)]
+    return [*words, "--methods", "uncalibrated,temperature", *more]
+
+
+def test_tables_are_made_of_the_cells_that_are_there_when_the_data_are_not(
+    quick_cells: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "why_not_run", lambda name: "")
+    assert CliRunner().invoke(cli.app, cora(tmp_path)).exit_code == 0
+    before = {path: path.read_bytes() for path in tmp_path.glob("table2*")}
+    assert len(before) == 11
+    monkeypatch.setattr(protocol, "why_not_run", lambda name: f"{name} is lost")
+    again = CliRunner().invoke(cli.app, cora(tmp_path))
+    assert again.exit_code == 0
+    assert "cora: only the cells that are there. cora is lost" in again.stderr
+    assert {path: path.read_bytes() for path in tmp_path.glob("table2*")} == before
+    nothing = CliRunner().invoke(cli.app, cora(tmp_path, "--datasets", "citeseer"))
+    assert isinstance(nothing.exception, InputError)
+    assert str(nothing.exception) == "paper: no data set can be run: citeseer is lost"
+    assert {path: path.read_bytes() for path in tmp_path.glob("table2*")} == before
+
+
+def test_cells_of_another_version_are_told_of(quick_cells: Graph, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(protocol, "why_not_run", lambda name: "")
+    assert "note" not in CliRunner().invoke(cli.app, cora(tmp_path)).stderr
+    path = cell_path(tmp_path, Place("cora", 20, 0), "temperature")
+    for version, told in (("0.0.1", "version 0.0.1, this is"), (None, "version without a number, this is")):
+        found = {k: v for k, v in json.loads(path.read_text()).items() if k != "version"}
+        path.write_text(json.dumps(found if version is None else found | {"version": version}))
+        assert f"note: 1 of 2 cells were made by {told}" in CliRunner().invoke(cli.app, cora(tmp_path)).stderr
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"method": "tempe'])
+def test_a_damaged_cell_is_named(text: str, quick_cells: Graph, tmp_path: Path) -> None:
+    where = [Place("cora", 20, 0)]
+    run_cells(tmp_path, where, NAMES, 1, quiet)
+    for path in (cell_path(tmp_path, where[0], "temperature"), module.individual_path(tmp_path, where[0])):
+        whole = path.read_text()
+        path.write_text(text)
+        with pytest.raises(InputError, match=rf"{path} must be a cell .* damaged \(.*\): delete it"):
+            read_cells(tmp_path, where, NAMES)
+        path.write_text(whole)
+
+
+@pytest.mark.slow
+def test_processes_end_with_the_work_that_is_stopped() -> None:
+    def stopped() -> None:
+        with module.workers(2) as pool:
+            futures = [pool.submit(time.sleep, 60) for _ in range(4)]
+            while not futures[0].running():
+                time.sleep(0.05)
+            raise KeyboardInterrupt
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert time.monotonic() - started < 30
+    assert not multiprocessing.active_children()
 
 
 def test_the_command_refuses_what_it_does_not_know(everywhere_small: Graph, tmp_path: Path) -> None:
