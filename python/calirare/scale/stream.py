@@ -196,10 +196,9 @@ class Streaming:
         release(self.kept.x)
         self.ranks.wait()
         device = self.kept.a_hat.device
-        sent, base = files.read("sent"), files.read("base")
-        on_device = (sent.to(device), base.to(device))
+        sent, base = files.read("sent"), files.read("base").to(device)
         for number, rows in self._mine(files, "intervals"):
-            files.write("ends", rows.start, self._intervals(job, rows, *on_device))
+            files.write("ends", rows.start, self._intervals(job, rows, sent, base))
             files.done("intervals", number)
         release(sent)
         self.ranks.wait()
@@ -230,8 +229,27 @@ class Streaming:
             return hidden @ job.layers[1][0], messages(job.left, job.layers, inputs, out=out)
 
     def _intervals(self, job: Job, rows: slice, sent: Tensor, base: Tensor) -> Tensor:
-        """Returns logits and interval ends of a block of nodes, [r, 4]."""
-        a = rows_of(self.kept.a_hat, rows)
+        """Returns logits and interval ends of a block of nodes, [r, 4].
+
+        Messages that lie elsewhere, in a file while a GPU computes, come by the rows that the block's nodes touch.
+        """
+        a_hat = self.kept.a_hat
+        if not self._elsewhere(sent):
+            return self._ends(job, rows_of(a_hat, rows), sent, base)
+        most = int(IN_MEMORY * free_bytes(a_hat.device)) // (sent.element_size() * max(sent.shape[1], 1))
+        parts = []
+        for a, touched in pieces(a_hat, rows, most):
+            with named("fetch messages"):
+                near = sent.index_select(0, touched.to(sent.device)).to(a_hat.device)
+            parts.append(self._ends(job, a, near, base.index_select(0, touched)))
+        return torch.cat(parts)
+
+    def _elsewhere(self, sent: Tensor) -> bool:
+        """Returns whether messages lie on another device than the graph."""
+        return sent.device != self.kept.a_hat.device
+
+    def _ends(self, job: Job, a: Csr, sent: Tensor, base: Tensor) -> Tensor:
+        """Returns logits and interval ends of the rows of A, [r, 4], from the messages of its columns."""
         with named("propagate messages"):
             logits = propagate(a, base) + job.layers[1][1]
         with named("intervals"):
@@ -250,3 +268,24 @@ def rows_of(a: Csr, rows: slice) -> Csr:
     indptr = a.indptr[rows.start : rows.stop + 1]
     first, last = int(indptr[0]), int(indptr[-1])
     return Csr(indptr - first, a.indices[first:last], a.values[first:last], a.n_cols)
+
+
+def pieces(a: Csr, rows: slice, most: int) -> Iterator[tuple[Csr, Tensor]]:
+    """Yields rows [rows.start, rows.stop) of a matrix cut to the columns they touch, in pieces that touch few.
+
+    Args:
+        a: the matrix.
+        rows: which rows, at least one.
+        most: columns that a piece may touch; a single row may touch more.
+
+    Yields:
+        Some of the rows, in order, their columns renumbered; and the columns, ascending, int64.
+    """
+    part = rows_of(a, rows)
+    touched, place = torch.unique(part.indices, return_inverse=True)
+    if touched.numel() > most and rows.stop - rows.start > 1:
+        middle = (rows.start + rows.stop) // 2
+        yield from pieces(a, slice(rows.start, middle), most)
+        yield from pieces(a, slice(middle, rows.stop), most)
+        return
+    yield Csr(part.indptr, place.to(torch.int32), part.values, touched.numel()), touched.long()

@@ -14,8 +14,9 @@ from calirare.jackknife import jackknife
 from calirare.propagation import LazyPropagation, propagation
 from calirare.scale import stream
 from calirare.scale.blocks import BlockFiles
-from calirare.scale.stream import Streaming, rows_of
+from calirare.scale.stream import Streaming, pieces, rows_of
 from calirare.training import TrainingSettings, fit
+from calirare_ext import Csr
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
@@ -62,6 +63,53 @@ def test_rows_of_are_rows():
     a = propagation(rare_task()).a_hat
     assert_identical(rows_of(a, slice(17, 60)).to_dense(), a.to_dense()[17:60])
     assert rows_of(a, slice(260, 260)).nnz == 0
+
+
+@pytest.mark.parametrize("most", [0, 1, 40, 10**6])
+def test_pieces_are_rows_with_the_columns_they_touch(most):
+    a = propagation(rare_task()).a_hat
+    start, touched_most = 17, 0
+    for piece, touched in pieces(a, slice(17, 60), most):
+        stop = start + piece.n_rows
+        dense = torch.zeros(piece.n_rows, a.n_cols)
+        dense[:, touched] = piece.to_dense()
+        assert_identical(dense, a.to_dense()[start:stop])
+        assert bool((piece.to_dense() != 0).any(0).all()), "no column is there in vain"
+        if piece.n_rows > 1:
+            touched_most = max(touched_most, touched.numel())
+        start = stop
+    assert start == 60
+    assert touched_most <= most
+    none = Csr(torch.zeros(4, dtype=torch.int64), a.indices[:0], a.values[:0], a.n_cols)
+    assert [(piece.shape, len(touched)) for piece, touched in pieces(none, slice(0, 3), most)] == [((3, 0), 0)]
+
+
+@pytest.mark.parametrize("room", [1e-9, 1.0])
+def test_messages_that_lie_elsewhere_come_by_the_rows_that_are_touched(
+    whole, small_is_large, monkeypatch, tmp_path, room
+):
+    """A GPU must never hold all of what was too large for it; with little room one node's rows at a time."""
+    graph, trained, _, _ = whole
+    monkeypatch.setattr(Streaming, "_fits", lambda self, job: False)
+    near = jackknife(trained, graph, evaluator=Streaming(copy_of(graph), tmp_path / "near", block=20))
+    monkeypatch.setattr(stream, "IN_MEMORY", room)
+    monkeypatch.setattr(Streaming, "_elsewhere", lambda self, sent: True)
+    fetched, original = [], Streaming._ends
+
+    def counted(self, job, a, sent, base):
+        assert a.n_cols == sent.shape[0] == base.shape[0]
+        fetched.append((a.n_rows, sent.shape[0]))
+        return original(self, job, a, sent, base)
+
+    monkeypatch.setattr(Streaming, "_ends", counted)
+    far = jackknife(trained, graph, evaluator=Streaming(copy_of(graph), tmp_path / "far", block=20))
+    for name in ("lower", "upper", "uncertainty", "confidence", "ice"):
+        assert_identical(getattr(far, name), getattr(near, name), name)
+    a = propagation(graph).a_hat
+    size = 20 if room == 1.0 else 1
+    expected = [(size, len(a.indices[a.indptr[i] : a.indptr[i + size]].unique())) for i in range(0, 260, size)]
+    assert fetched == expected
+    assert max(rows for _, rows in fetched) < graph.n_nodes
 
 
 @pytest.mark.parametrize("in_files", [False, True])
