@@ -139,16 +139,19 @@ def _choice(a: Csr, x: Tensor) -> Layout:
 
 
 def _made(a: Csr, kind: Layout) -> Any:
-    if kind not in a._cache:
-        if kind == "tiles":
-            a._cache[kind] = _C.cut_tiles(compiled(a), TILE_ROWS)
-        elif kind == "slices":
-            order = torch.argsort(a.indptr.diff(), descending=True, stable=True)
-            a._cache[kind] = compiled(_in_slices(a.select_rows(order))), order
-        else:
-            order = _order(a, kind)
-            a._cache[kind] = compiled(a.select_rows(order)), order
-    return a._cache[kind]
+    """Returns a layout, made where it is not kept; another thread may drop it from what is kept at any time."""
+    made = a._cache.get(kind)
+    return a._cache.setdefault(kind, _make(a, kind)) if made is None else made
+
+
+def _make(a: Csr, kind: Layout) -> Any:
+    if kind == "tiles":
+        return _C.cut_tiles(compiled(a), TILE_ROWS)
+    if kind == "slices":
+        order = torch.argsort(a.indptr.diff(), descending=True, stable=True)
+        return compiled(_in_slices(a.select_rows(order))), order
+    order = _order(a, kind)
+    return compiled(a.select_rows(order)), order
 
 
 def _order(a: Csr, kind: Layout) -> Tensor:

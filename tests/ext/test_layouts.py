@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 
@@ -90,6 +92,57 @@ def test_the_choice_comes_with_use_and_changes_no_bit():
     assert set(a._cache["layouts"].values()) <= {"plain", "sorted"}
     kept = [key for key in a._cache if key in ALL]
     assert kept == [kind for kind in a._cache["layouts"].values() if kind != "plain"]
+
+
+class DroppedAtOnce(dict):
+    """What is kept of a matrix while another thread finds, at each look, that no layout but its own pays."""
+
+    def __contains__(self, key: object) -> bool:
+        there = super().__contains__(key)
+        if key in ALL:
+            self.pop(key, None)
+        return there
+
+    def get(self, key, default=None):
+        value = super().get(key, default)
+        if key in ALL:
+            self.pop(key, None)
+        return value
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_a_layout_that_another_thread_drops_is_used_all_the_same(kind):
+    a = random_matrix(90, 90, 800, seed=7)
+    x = normal(90, 1, seed=1)
+    from_layout(a, kind, x)
+    object.__setattr__(a, "_cache", DroppedAtOnce(a._cache))
+    for _ in range(2):
+        assert_identical(from_layout(a, kind, x), plain(a, x), kind)
+    assert prepare(a, 1) in ("plain", *ALL)
+
+
+@pytest.mark.slow
+def test_threads_that_share_a_matrix(monkeypatch):
+    """Four threads meet new widths, and so time layouts and drop the slower ones, while the others multiply."""
+    monkeypatch.setattr(layouts, "PATIENCE", 0.0)
+    faults = []
+    x = normal(300, 32, seed=1)
+
+    def work(a: Csr, wanted: torch.Tensor) -> None:
+        try:
+            for width in (1, 2, 3, 5, 9, 17, 32) * 3:
+                assert_identical(propagate(a, x[:, :width].contiguous()), wanted[:, :width])
+        except Exception as fault:
+            faults.append(repr(fault))
+
+    for seed in range(15):
+        a = random_matrix(300, 300, 3000, seed=seed)
+        workers = [threading.Thread(target=work, args=(a, plain(a, x))) for _ in range(4)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    assert faults == []
 
 
 def test_candidates_by_width_size_and_order(monkeypatch):
