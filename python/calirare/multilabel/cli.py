@@ -13,6 +13,10 @@ import typer
 from calirare.config import MAX_SEED
 from calirare.errors import InputError
 
+SIZE = 64  # edge of an image
+MANY_TIES = 0.1  # share of rows that share their score with another
+TIES_MATTER = 0.02  # relative change of a reading by what ties are given for a rank
+
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -30,7 +34,7 @@ def train(
     images: Annotated[Path | None, typer.Option(help="Folder of images, instead of --dataset.")] = None,
     labels: Annotated[Path | None, typer.Option(help="Table of the images: file, split (optional), labels.")] = None,
     features: Annotated[Path | None, typer.Option(help="Features of the images computed once, .npz.")] = None,
-    size: Annotated[int, typer.Option(help="Edge the images are scaled to.")] = 64,
+    size: Annotated[int | None, typer.Option(help="Edge the images are scaled to. [default: 64]")] = None,
     loss: Annotated[str, typer.Option(help="bce, focal or cmlcc.")] = "cmlcc",
     beta: Annotated[str, typer.Option(help="Weight of the calibration error, or auto: by validation.")] = "auto",
     p: Annotated[float, typer.Option(help="Order of its norm.")] = 1.0,
@@ -54,6 +58,7 @@ def train(
     if floors < 0 or floors == 1:
         raise InputError(f"multilabel train: --floors must be 0 (none) or at least 2, got {floors}")
     _check_seed("train", seed)
+    _check_source(dataset, images, {"root": root}, {"labels": labels, "features": features, "size": size})
     from .runs import Calibration, train_and_measure, write_run
     from .training import TrainOptions
 
@@ -110,20 +115,32 @@ def _load(
     images: Path | None,
     labels: Path | None,
     features: Path | None,
-    size: int,
+    size: int | None,
     seed: int,
 ) -> Any:
-    if (images is None) == (dataset is None):
-        raise InputError("multilabel train: give either --dataset or --images with --labels")
     if images is None:
-        from .data import load_multilabel
+        from .data import PUBLISHED, load_multilabel
 
+        if root is not None and dataset not in PUBLISHED:
+            raise InputError(f"multilabel train: --root must be left out, it is for {', '.join(PUBLISHED)}")
         return load_multilabel(cast(str, dataset), root=root, seed=seed)
     if labels is None:
         raise InputError("multilabel train: --images needs --labels, the table of their labels")
     from .images import load_images
 
-    return load_images(images, labels, features=features, size=size, seed=seed)
+    return load_images(images, labels, features=features, size=SIZE if size is None else size, seed=seed)
+
+
+def _check_source(
+    dataset: str | None, images: Path | None, of_dataset: dict[str, Any], of_images: dict[str, Any]
+) -> None:
+    """Checks that there is one source of data, and no option of the other."""
+    if (images is None) == (dataset is None):
+        raise InputError("multilabel train: give either --dataset or --images with --labels")
+    chosen, foreign = ("--dataset", of_images) if images is None else ("--images", of_dataset)
+    words = ", ".join(f"--{name}" for name, value in foreign.items() if value is not None)
+    if words:
+        raise InputError(f"multilabel train: {words} must be left out with {chosen}, it has no effect there")
 
 
 @app.command()
@@ -137,10 +154,11 @@ def evaluate(
     floors: Annotated[int, typer.Option(help="Draws for the noise floors; 0: none.")] = 20,
     seed: Annotated[int, typer.Option(help="Of those draws.")] = 0,
     out: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace that file if it is there.")] = False,
 ) -> None:
     """Measure the calibration and accuracy of multi-label predictions."""
     from .estimator import canonical_calibration_error
-    from .evaluate import multilabel_report
+    from .evaluate import multilabel_report, noise_floor
     from .families import FAMILIES, CopulaOptions
     from .runs import read_table
 
@@ -151,12 +169,19 @@ def evaluate(
         raise InputError(f"multilabel evaluate: copula must be one of {', '.join(FAMILIES)}, got {copula!r}")
     if table.is_dir():
         table, part = table / "predictions.csv", part or "test"
+    _check_new("evaluate", () if out is None else (out,), overwrite, table)
     scores, labels, names = read_table(table, part)
     try:
         report = multilabel_report(scores, labels, p=p, floors=floors, seed=seed)
         if copula != "gaussian":
             family = CopulaOptions(cast(Any, copula))
-            report[f"copula_{copula}"] = canonical_calibration_error(scores, labels, p=p, options=family).mean
+
+            def reading(f: Any, y: Any) -> float:
+                return canonical_calibration_error(f, y, p=p, options=family).mean
+
+            report[f"copula_{copula}"] = reading(scores, labels)
+            if floors:
+                report[f"copula_{copula}_floor"], _ = noise_floor(reading, scores, repeats=floors, seed=seed)
         diagnostics = canonical_calibration_error(scores, labels, p=p).diagnostics
     except (ValueError, ImportError) as error:
         raise InputError(f"{table}: {error}") from error
@@ -165,15 +190,39 @@ def evaluate(
         if found and what in ("jitter", "constant_scores", "absent_labels", "universal_labels"):
             shown = ", ".join(names[j] for j in found) if isinstance(found, tuple) else f"{found:g}"
             print(f"note: {what.replace('_', ' ')}: {shown}")
+    if diagnostics.tied_share >= MANY_TIES:
+        _tell_of_ties(scores, labels, p, report, diagnostics.tied_share)
     if out is not None:
         values = {"report": report, "diagnostics": dataclasses.asdict(diagnostics), "rows": len(scores), "p": p}
         _write(out, json.dumps(values, indent=2, sort_keys=True) + "\n")
         print(out)
 
 
+def _tell_of_ties(scores: Any, labels: Any, p: float, report: dict[str, float], share: float) -> None:
+    """Says what the copulas read where tied scores take their mean rank, if that is another number."""
+    from .estimator import canonical_calibration_error
+    from .families import FAMILIES, CopulaOptions
+
+    options = {"copula": CopulaOptions(cdf="midrank")}
+    options["copula_threshold"] = CopulaOptions(cdf="midrank", label_model="threshold")
+    options |= {f"copula_{family}": CopulaOptions(family, cdf="midrank") for family in FAMILIES}
+    found = {
+        name: canonical_calibration_error(scores, labels, p=p, options=chosen).mean
+        for name, chosen in options.items()
+        if name in report
+    }
+    if any(abs(value - report[name]) > TIES_MATTER * report[name] for name, value in found.items()):
+        shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in found.items())
+        print(
+            f"note: tied scores: {share:.1%} of the rows share a score with another, and the CDF as printed gives them "
+            f"the highest of their ranks; with the mean of their ranks: {shown}; give scores with all their digits"
+        )
+
+
 @app.command()
 def simulate(
     out: Annotated[Path, typer.Option(help="Folder for simulation.json and simulation.png.")] = Path("runs/simulation"),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace such files that are there.")] = False,
     sizes: Annotated[str, typer.Option(help="Rows per sample, comma-separated.")] = "250,1000,4000,16000",
     repeats: Annotated[int, typer.Option(help="Samples per size, at most.")] = 20,
     seed: Annotated[int, typer.Option(help="Of the samples.")] = 0,
@@ -189,6 +238,7 @@ def simulate(
         raise InputError(f"multilabel simulate: sizes must be whole numbers with commas, got {sizes!r}") from None
     if rows[0] < 10 or repeats < 2:
         raise InputError(f"multilabel simulate: sizes must be >= 10 and repeats >= 2, got {rows[0]} and {repeats}")
+    _check_new("simulate", (out / "simulation.json", out / "simulation.png"), overwrite)
     study = run_study(sizes=rows, repeats=repeats, seed=seed, progress=print)
     _write(out / "simulation.json", json.dumps(study, indent=1, sort_keys=True) + "\n")
     draw_study(study, out / "simulation.png")
@@ -200,6 +250,15 @@ def simulate(
         )
     for name in ("simulation.json", "simulation.png"):
         print(out / name)
+
+
+def _check_new(command: str, files: tuple[Path, ...], overwrite: bool, table: Path | None = None) -> None:
+    """Checks that no file is replaced unasked, and the table that is read not at all."""
+    for file in files:
+        if table is not None and file.exists() and table.exists() and file.samefile(table):
+            raise InputError(f"multilabel {command}: --out must not be the table itself, got {file}")
+        if file.exists() and not overwrite:
+            raise InputError(f"multilabel {command}: {file} exists already: take another --out, or pass --overwrite")
 
 
 def _check_seed(command: str, seed: int) -> None:

@@ -73,6 +73,12 @@ def _from_arrays(arrays: dict[str, Array], path: Path, seed: int) -> MultilabelD
         parts["val_idx"] = torch.from_numpy(integers(arrays["val_idx"], "val_idx", path))
         kind = "given"
     else:
+        given = len(parts["train_idx"])
+        if given < 4:
+            raise InputError(
+                f"{path}: train_idx must hold at least 4 rows where val_idx is not given, because at least two of them "
+                f"validate, got {given}: add rows or give val_idx"
+            )
         parts["train_idx"], parts["val_idx"] = hold_out(parts["train_idx"], seed)
         kind = f"given, validation drawn with seed {seed}"
     split = Split(parts["train_idx"], parts["val_idx"], parts["test_idx"], kind)

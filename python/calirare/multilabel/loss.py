@@ -57,6 +57,7 @@ def smooth_canonical_error(
             f"smooth_canonical_error: labels must have the shape of logits, {list(logits.shape)}, "
             f"got {list(labels.shape)}"
         )
+    check_rows("smooth_canonical_error", logits)
     hot = as_hot("smooth_canonical_error", labels.detach())
     z = torch.special.ndtri(smooth_cdf(logits, bandwidth).double())
     fit = fit_gaussian(z, hot, shrinkage=shrinkage, label_model=label_model)
@@ -64,6 +65,19 @@ def smooth_canonical_error(
     per_label = (gap if p == 1 else gap**p).mean(0)
     varies = ~fit.degenerate
     return ((per_label * varies).sum() / varies.sum().clamp_min(1)).to(logits.dtype)
+
+
+def check_rows(function: str, logits: Tensor) -> None:
+    """Checks that a batch [n, K] has rows enough to rank.
+
+    Raises:
+        ValueError: there are fewer than two.
+    """
+    if len(logits) < 2:
+        raise ValueError(
+            f"{function}: logits must have at least 2 rows, a calibration error is a property of several, got "
+            f"{len(logits)}: leave the last batch out (DataLoader(drop_last=True)) or add it to another"
+        )
 
 
 def focal_loss(logits: Tensor, labels: Tensor, gamma: float = 2.0) -> Tensor:
@@ -128,10 +142,11 @@ class CMLCCLoss(nn.Module):
             Scalar.
 
         Raises:
-            ValueError: a label is neither 0 nor 1, or shapes differ.
+            ValueError: a label is neither 0 nor 1, shapes differ, or there is one row only.
         """
         labels = as_hot("CMLCCLoss", labels)
         risk = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
         if self.beta == 0:
             return risk
+        check_rows("CMLCCLoss", logits)
         return risk + self.beta * smooth_canonical_error(logits, labels, p=self.p, bandwidth=self.bandwidth)

@@ -216,7 +216,7 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
     """Reads scores and labels from a table with columns y_<label> and p_<label>.
 
     Args:
-        path: CSV as written by a run.
+        path: a CSV as written by a run, or any table that `calirare metrics` reads.
         part: only rows whose column `split` holds this; None takes all.
 
     Returns:
@@ -225,14 +225,11 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
     Raises:
         InputError: the file is missing or does not fit.
     """
-    import pandas as pd
+    from calirare.metrics._table_columns import read_frame
 
     if not path.is_file():
         raise InputError(f"{path}: there is no such table of predictions: check the path")
-    try:
-        table = pd.read_csv(path)
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path}: the table cannot be read: {error}") from error
+    table = read_frame(path)
     names = tuple(str(column)[2:] for column in table.columns if str(column).startswith("y_"))
     missing = [name for name in names if f"p_{name}" not in table.columns]
     if not names or missing:
@@ -243,9 +240,15 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
     if part is not None:
         if "split" not in table.columns:
             raise InputError(f"{path}: the table has no column `split` to choose {part!r} rows from: leave --part out")
+        sizes = table["split"].value_counts()
         table = table[table["split"] == part]
+        if len(table) < 2:
+            parts = ", ".join(f"{name} ({size:,} rows)" for name, size in sizes.items())
+            raise InputError(
+                f"{path}: at least 2 rows of {part!r} are needed, got {len(table)}: choose with --part among {parts}"
+            )
     if len(table) < 2:
-        raise InputError(f"{path}: at least 2 rows are needed, got {len(table)}{'' if part is None else f' of {part}'}")
+        raise InputError(f"{path}: at least 2 rows are needed, got {len(table)}")
     columns = [[f"{kind}_{name}" for name in names] for kind in "py"]
     try:
         scores, labels = (table[chosen].to_numpy(dtype=np.float64) for chosen in columns)

@@ -11,6 +11,7 @@ from torch import Tensor
 from .dependence import Dependence, Shrinkage, normal_score_dependence
 
 DEGREES_OF_FREEDOM = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 50.0)
+TIE = 1e-9  # differences of the mean log-likelihood that are rounding: one score alone has the same for every nu
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,19 +99,18 @@ def _fit_slopes(x: Tensor, scores: Tensor, widening: Tensor, correlation: Tensor
 
 
 def _choose(u: Tensor, dependence: Dependence) -> float:
-    """Returns the nu of the grid under which the scores' copula density is largest."""
+    """Returns the nu of the grid under which the scores' copula density is largest; of equal ones the largest nu."""
     k = u.shape[1]
-    best, best_value = DEGREES_OF_FREEDOM[-1], -np.inf
+    found = {}
     for nu in DEGREES_OF_FREEDOM:
         x = _quantile(u, nu)
         distance = (torch.linalg.solve_triangular(dependence.factor, x.T, upper=False) ** 2).sum(0)
         half = torch.tensor([(nu + k) / 2, nu / 2], dtype=u.dtype).lgamma()
         joint = half[0] - half[1] - 0.5 * k * float(np.log(nu * np.pi)) - (nu + k) / 2 * (distance / nu).log1p()
         joint = joint - dependence.factor.diagonal().log().sum()
-        value = float((joint - _log_t(x, nu).sum(1)).mean())
-        if value > best_value:
-            best, best_value = nu, value
-    return best
+        found[nu] = float((joint - _log_t(x, nu).sum(1)).mean())
+    largest = max(found.values())
+    return max(nu for nu, value in found.items() if value >= largest - TIE)
 
 
 def _quantile(u: Tensor, nu: float) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -74,11 +75,14 @@ class TrainOptions:
             ("patience", 1),
             ("batch_size", SMALLEST_BATCH),
         ):
-            if not getattr(self, name) >= least:
-                raise InputError(f"multilabel training: {name} must be at least {least}, got {getattr(self, name)}")
-        if not (self.learning_rate > 0 and self.bandwidth > 0 and 0 <= self.dropout < 1):
+            if not least <= getattr(self, name) < math.inf:
+                raise InputError(
+                    f"multilabel training: {name} must be at least {least} and finite, got {getattr(self, name)}"
+                )
+        positive = 0 < self.learning_rate < math.inf and 0 < self.bandwidth < math.inf
+        if not (positive and 0 <= self.dropout < 1):
             raise InputError(
-                "multilabel training: learning_rate and bandwidth must be positive and dropout in [0, 1), "
+                "multilabel training: learning_rate and bandwidth must be positive and finite and dropout in [0, 1), "
                 f"got {self.learning_rate}, {self.bandwidth} and {self.dropout}"
             )
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 
 import numpy as np
@@ -116,6 +117,63 @@ def test_evaluate_names_what_it_met(tmp_path):
     assert "note: absent labels: b" in text
 
 
+def predictions(path, digits: int | None = None, sep: str = ",") -> None:
+    """Writes a table of calibrated probabilities, rounded to so many digits."""
+    import pandas as pd
+
+    rng = np.random.default_rng(0)
+    f = rng.beta(1, 2, (400, 2))
+    y = (rng.random(f.shape) < f).astype(int)
+    columns = {f"{kind}_{name}": part[:, j] for kind, part in (("y", y), ("p", f)) for j, name in enumerate("ab")}
+    frame = pd.DataFrame(columns)
+    (frame if digits is None else frame.round(digits)).to_csv(path, index=False, sep=sep)
+
+
+def test_evaluate_says_what_ties_do(tmp_path):
+    predictions(tmp_path / "raw.csv")
+    predictions(tmp_path / "rounded.csv", digits=1)
+    out = tmp_path / "e.json"
+    options = ("--copula", "student", "--floors", "2", "--out", out)
+    assert "tied" not in call("evaluate", tmp_path / "raw.csv", *options)
+    text = call("evaluate", tmp_path / "rounded.csv", "--overwrite", *options)
+    note = next(line for line in text.splitlines() if line.startswith("note: tied scores: 99.8% of the rows"))
+    found = re.search(r"copula ([\d.]+), copula threshold ([\d.]+), copula student ([\d.]+)", note)
+    assert found is not None
+    report = json.loads(out.read_text())["report"]
+    assert float(found[3]) < 0.8 * report["copula_student"]
+    assert report["copula_student_floor"] > 0
+
+
+def test_evaluate_reads_what_metrics_reads(tmp_path):
+    predictions(tmp_path / "a.csv")
+    predictions(tmp_path / "b.csv", sep=";")
+    predictions(tmp_path / "c.tsv.gz", sep="\t")
+    said = [
+        call("evaluate", tmp_path / name, "--floors", "0").partition("measure")[2]
+        for name in ("a.csv", "b.csv", "c.tsv.gz")
+    ]
+    assert said[0] == said[1] == said[2]
+
+
+def test_no_file_is_replaced_unasked(tmp_path):
+    table, out = tmp_path / "p.csv", tmp_path / "e.json"
+    predictions(table)
+    before = table.read_bytes()
+    for more in ((), ("--overwrite",)):
+        with pytest.raises(InputError, match="--out must not be the table itself"):
+            call("evaluate", table, "--floors", "0", "--out", table, *more)
+    assert table.read_bytes() == before
+    out.write_text("mine")
+    with pytest.raises(InputError, match="exists already: take another --out, or pass --overwrite"):
+        call("evaluate", table, "--floors", "0", "--out", out)
+    assert out.read_text() == "mine"
+    call("evaluate", table, "--floors", "0", "--out", out, "--overwrite")
+    assert json.loads(out.read_text())["rows"] == 400
+    (tmp_path / "simulation.png").write_text("mine")
+    with pytest.raises(InputError, match=r"simulation.png exists already"):
+        call("simulate", "--out", tmp_path, "--sizes", "40,80", "--repeats", "2")
+
+
 @pytest.mark.slow
 def test_simulate_writes_numbers_and_a_picture(tmp_path):
     text = call("simulate", "--out", tmp_path, "--sizes", "40,80", "--repeats", "2")
@@ -128,6 +186,17 @@ def test_simulate_writes_numbers_and_a_picture(tmp_path):
     ("arguments", "message"),
     [
         (["train"], "either --dataset or --images"),
+        (["train", "--dataset", "{table}", "--features", "x.npz"], "--features must be left out with --dataset"),
+        (["train", "--dataset", "{table}", "--labels", "x", "--size", "8"], "--labels, --size must be left out"),
+        (["train", "--images", "y", "--labels", "x", "--root", "z"], "--root must be left out with --images"),
+        (["train", "--dataset", "{table}", "--root", "z"], "--root must be left out, it is for emotions"),
+        (["train", "--dataset", "{table}", "--p", "inf"], "p must be at least 1 and finite, got inf"),
+        (["train", "--dataset", "{table}", "--learning-rate", "inf"], "must be positive and finite"),
+        (
+            ["evaluate", "{parts}", "--part", "tst"],
+            r"2 rows of 'tst' are needed, got 0: .* val \(2 rows\), test \(1 rows\)",
+        ),
+        (["evaluate", "{parts}", "--part", "test"], "2 rows of 'test' are needed, got 1"),
         (["train", "--dataset", "x.npz", "--images", "y"], "either --dataset or --images"),
         (["train", "--images", "y"], "needs --labels"),
         (["train", "--dataset", "{table}", "--beta", "much"], "beta must be a number or auto"),
@@ -146,6 +215,7 @@ def test_simulate_writes_numbers_and_a_picture(tmp_path):
 )
 def test_bad_input_is_one_sentence(table, tmp_path, arguments, message):
     files = {"bad": "a,b\n1,2\n", "range": "y_a,p_a\n1,1.5\n0,0.2\n", "text": "y_a,p_a\n1,x\n0,0.2\n"}
+    files["parts"] = "y_a,p_a,split\n1,.3,val\n0,.2,val\n0,.4,test\n"
     paths = {"table": table}
     for name, text in files.items():
         paths[name] = tmp_path / f"{name}.csv"

@@ -136,6 +136,11 @@ def test_focal_loss_has_a_finite_gradient_where_a_label_is_certain():
     [
         (lambda: smooth_canonical_error(torch.zeros(4, 2), torch.zeros(4, 3)), "labels must have the shape of logits"),
         (lambda: smooth_canonical_error(torch.zeros(4, 2), torch.zeros(4, 2), p=0), "p must be"),
+        (lambda: smooth_canonical_error(torch.zeros(1, 2), torch.zeros(1, 2)), "^smooth_canonical_error: logits must"),
+        (
+            lambda: CMLCCLoss(1.0)(torch.zeros(1, 2), torch.zeros(1, 2)),
+            "^CMLCCLoss: logits must .*got 1: leave the last",
+        ),
         (lambda: CMLCCLoss(-1.0), "beta must be at least 0"),
         (lambda: CMLCCLoss(float("inf")), "beta must be at least 0 and finite, got inf"),
         (lambda: CMLCCLoss(0.0)(torch.zeros(4, 2), torch.full((4, 2), 5)), "CMLCCLoss: labels must be 0 or 1, got 5"),
