@@ -22,6 +22,7 @@ from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradie
 from calirare_ext.propagate import propagate
 from calirare_ext.receptive_field import ReceptiveField, receptive_field
 from calirare_ext.row_order import RowOrder, row_order
+from calirare_ext.row_sums import row_sums
 from calirare_ext.tape import GcnTape, gcn_forward, record
 
 __version__ = "0.1.0"
@@ -61,5 +62,6 @@ __all__ = [
     "receptive_field",
     "record",
     "row_order",
+    "row_sums",
     "solve_inverse_hvp",
 ]

@@ -109,7 +109,7 @@ class Csr:
         key = rows.to(torch.int64) * n_cols + cols.to(torch.int64)
         if sum_duplicates:
             key, inverse = torch.unique(key, return_inverse=True)
-            values = torch.zeros(key.numel(), dtype=values.dtype, device=values.device).index_add_(0, inverse, values)
+            values = _sums(values, inverse, key.numel())
         else:
             key, order = torch.sort(key, stable=True)
             values = values[order]
@@ -235,6 +235,20 @@ class Csr:
         dense = torch.zeros(self.shape, dtype=self.dtype, device=self.device)
         return dense.index_put_((self.rows(), self.indices.long()), self.values, accumulate=True)
 
+    def repeated_row(self) -> int | None:
+        """Returns the first row found that names a column more than once, or None; computed once and kept."""
+        if "repeated row" not in self._cache:
+            rises = self.indices[1:] > self.indices[:-1]
+            starts = self.indptr[1:-1]
+            rises[starts[(starts > 0) & (starts < self.nnz)] - 1] = True
+            self._cache["repeated row"] = None if bool(rises.all()) else self._repeated_row_by_sorting()
+        return self._cache["repeated row"]
+
+    def _repeated_row_by_sorting(self) -> int | None:
+        place = torch.sort(self.rows() * self.n_cols + self.indices).values
+        twice = (place[1:] == place[:-1]).nonzero()
+        return int(place[twice[0]]) // self.n_cols if twice.numel() else None
+
     def check_structure(self, name: str = "Csr") -> None:
         """Checks every index and value.
 
@@ -264,3 +278,12 @@ class Csr:
             raise ValueError(
                 f"{name}: values must be finite, got {float(self.values[entry])} in row {int(rows[entry])}"
             )
+
+
+def _sums(values: Tensor, place: Tensor, size: int) -> Tensor:
+    """Returns the sums [size] of the values with one place, in the order given on every device.
+
+    Made on the CPU: the order of an `index_add` on a GPU differs from run to run.
+    """
+    sums = torch.zeros(size, dtype=values.dtype).index_add_(0, place.cpu(), values.cpu())
+    return sums.to(values.device)

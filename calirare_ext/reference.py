@@ -21,7 +21,10 @@ def propagate(a: Csr, x: Tensor) -> Tensor:
 
 
 def gcn_norm(adjacency: Tensor) -> Tensor:
-    """Returns D^-1/2 (A + I) D^-1/2 of a dense adjacency [n, n]; the diagonal becomes 1 only where it is 0."""
+    """Returns D^-1/2 (A + I) D^-1/2 of a dense adjacency [n, n]; the diagonal becomes 1 only where it is 0.
+
+    A self loop of weight 0 that a `Csr` stores, and `gcn_norm` therefore keeps, cannot be told from none here.
+    """
     with_loops = adjacency + torch.diag((adjacency.diagonal() == 0).to(adjacency.dtype))
     scale = with_loops.sum(1).rsqrt()
     return scale[:, None] * with_loops * scale[None, :]

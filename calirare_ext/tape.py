@@ -66,6 +66,16 @@ def _check_layers(op: str, field: ReceptiveField, layers: Sequence[Layer]) -> Te
     return like
 
 
+def _check_inputs(op: str, inputs: Tensor | Csr) -> None:
+    """Raises ValueError where `node_gradients` would write one number from two threads of a GPU."""
+    row = inputs.repeated_row() if isinstance(inputs, Csr) else None
+    if row is not None:
+        raise ValueError(
+            f"{op}: inputs must name a column once in a row, row {row} of the field names one more than once: "
+            "Csr.from_coo(..., sum_duplicates=True) adds up"
+        )
+
+
 def _affine(x: Tensor | Csr, weight: Tensor, bias: Tensor) -> Tensor:
     return propagate(x, weight) + bias if isinstance(x, Csr) else torch.addmm(bias, x, weight)
 
@@ -157,10 +167,12 @@ def record(
 
     Raises:
         TypeError: a dtype differs from the inputs', or `targets` is not int64.
-        ValueError: the number of layers, a shape or a device does not fit, or a target is out of range.
+        ValueError: the number of layers, a shape or a device does not fit, a target is out of range, or a row of sparse
+            inputs names a column more than once.
     """
     op = "record"
     like = _check_layers(op, field, layers)
+    _check_inputs(op, field.inputs)
     fixed = tuple((weight.detach().contiguous(), bias.detach().contiguous()) for weight, bias in layers)
     if targets.dtype != torch.int64:
         raise TypeError(f"{op}: targets must be int64, got {dtype_name(targets.dtype)}")

@@ -174,6 +174,23 @@ def test_check_structure_refuses(parts, message):
         Csr(**(good | parts)).check_structure("a")
 
 
+@pytest.mark.parametrize("name", MATRICES)
+def test_repeated_row(name, dtype, device):
+    a = matrix(name, dtype, device)
+    assert a.repeated_row() == (0 if name == "repeated entries" else None)
+    assert a.transpose().repeated_row() == (0 if name == "repeated entries" else None)
+
+
+def test_repeated_row_of_columns_in_any_order(device):
+    """Row 0 is empty, row 1 falls, row 2 starts with the column row 1 ends with, row 3 names 5 twice."""
+    indptr, indices = torch.tensor([0, 0, 3, 5, 8]), torch.tensor([7, 4, 2, 2, 6, 5, 1, 5], dtype=torch.int32)
+    for rows, expected in ((4, 3), (3, None), (1, None)):
+        end = int(indptr[rows])
+        a = Csr(indptr[: rows + 1], indices[:end], torch.ones(end), 9).to(device)
+        assert a.repeated_row() == expected
+        assert a.repeated_row() == expected, "kept"
+
+
 def test_check_structure_refuses_repeated_columns():
     repeated = matrix("repeated entries", torch.float64, torch.device("cpu"))
     with pytest.raises(ValueError, match="Csr: columns must be ascending and unique within a row, row 0 is not"):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from calirare_ext import Csr, gcn_norm, propagate, reference
+from calirare_ext import Csr, gcn_norm, propagate, reference, row_sums
 from tests.helpers.compare import gcn_norm_matches
 from tests.helpers.problems import graph, normal, random_matrix
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
@@ -59,6 +62,72 @@ def test_by_hand(device):
     assert_identical(gcn_norm(Csr.from_dense(dense).to(device)).to_dense().cpu(), expected, "by hand")
 
 
+def stored_zero_loop() -> Csr:
+    """0 - 1 with weight 2, a stored self loop of weight 0 at node 0, and one that is all node 2 has."""
+    rows, cols = torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 0, 2])
+    return Csr.from_coo(rows, cols, torch.tensor([0.0, 2.0, 2.0, 0.0], dtype=torch.float64), (3, 3))
+
+
+def test_a_stored_self_loop_keeps_its_weight_even_0(device):
+    """Node 0 has degree 2, node 1 gets a loop and has degree 3, node 2 has degree 0."""
+    a_hat = gcn_norm(stored_zero_loop().to(device)).to_dense().cpu()
+    expected = torch.zeros(3, 3, dtype=torch.float64)
+    expected[0, 1] = expected[1, 0] = 2 / 6**0.5
+    expected[1, 1] = 1 / 3
+    assert_within(a_hat, expected, sum_bound(expected, 8, expected, out=torch.float64))
+
+
+@pytest.mark.parametrize("entry", [-2.0, float("nan")])
+def test_negative_row_sums_are_refused(entry, dtype, device):
+    """Their square root would spread NaN over the row's neighbours without a word."""
+    dense = torch.tensor([[0.0, 1.0, 1.0], [entry, 0.0, 0.5], [1.0, 0.0, 0.0]], dtype=dtype)
+    with pytest.raises(
+        ValueError, match=r"gcn_norm: adjacency must have row sums >= 0 .*, got (-0.5|nan) in row 1: its"
+    ):
+        gcn_norm(Csr.from_dense(dense).to(device))
+    dense[1, 0] = -0.5  # a sum that stays positive is fine
+    assert bool(torch.isfinite(gcn_norm(Csr.from_dense(dense).to(device)).values).all())
+
+
+def test_two_runs_agree_bit_for_bit_and_no_sum_takes_any_order(dtype, device):
+    """On a GPU `index_add` and its kin add in the order in which threads come by."""
+    adjacency = weighted(3, 40, 700).to(dtype).to(device)
+    place = torch.arange(700, device=device) % 13
+    coo = (place, place, adjacency.values[:1].expand(700) / 3, (13, 13))
+    with Operations() as seen:
+        first = gcn_norm(adjacency), Csr.from_coo(*coo, sum_duplicates=True)
+    for _ in range(3):
+        again = gcn_norm(adjacency), Csr.from_coo(*coo, sum_duplicates=True)
+        for one, other in zip(first, again, strict=True):
+            assert_identical(one.values, other.values)
+    unordered = {"index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce"}
+    assert [name for name, kind in seen.names if name in unordered and kind != "cpu"] == []
+    assert [name for name, _ in seen.names if name in unordered] == ["index_add_"], "of from_coo, on the CPU"
+
+
+class Operations(TorchDispatchMode):
+    """Notes the name and the first tensor's device of every operation of torch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[tuple[str, str]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kind = args[0].device.type if args and isinstance(args[0], torch.Tensor) else "cpu"
+        self.names.append((func.overloadpacket.__name__, kind))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("block", [1, 7, 10**6])
+def test_row_sums(block, dtype, device, monkeypatch):
+    monkeypatch.setattr(sys.modules["calirare_ext.row_sums"], "BLOCK_ENTRIES", block)
+    a = random_matrix(23, 9, 80, seed=5).to(dtype)
+    sums = row_sums(a.to(device))
+    exact, magnitude = a.to_dense().double().sum(1), a.to_dense().double().abs().sum(1)
+    assert sums.dtype == torch.float64
+    assert_within(sums, exact, sum_bound(exact, 9, magnitude, out=torch.float64))
+
+
 def test_does_not_change_its_argument():
     adjacency = graph(directed=True)
     before = adjacency.to_dense()
@@ -98,6 +167,14 @@ class TestTorchGeometric:
         magnitude = a_hat.to_dense() @ (x.abs() @ weight.abs()) + bias.abs()
         bound = sum_bound(theirs, 4 * (n + d) + 16, magnitude, out=torch.float64)
         assert_within(propagate(a_hat, x @ weight) + bias, theirs, bound, "GCNConv")
+
+
+def test_a_stored_self_loop_of_weight_0_is_as_in_torch_geometric(geometric):
+    adjacency = stored_zero_loop()
+    edge_index = torch.stack([adjacency.indices.long(), adjacency.rows()])
+    index, weight = geometric.gcn_norm(edge_index, adjacency.values, 3, dtype=torch.float64)
+    theirs = Csr.from_coo(index[1], index[0], weight, (3, 3)).to_dense()
+    assert_within(gcn_norm(adjacency).to_dense(), theirs, sum_bound(theirs, 8, theirs.abs(), out=torch.float64))
 
 
 def test_refuses_a_matrix_that_is_not_square():

@@ -181,6 +181,23 @@ def test_layers_that_do_not_fit_are_refused(name, layers, error, message):
         record(net.field, layers, net.targets)
 
 
+def test_record_refuses_inputs_that_name_a_column_twice_in_a_row(device):
+    """On a GPU two threads would add to one number of a node's gradient at a time."""
+    net = network("sparse inputs", torch.float64, device)
+    x = net.field.inputs
+    repeated = Csr(
+        torch.cat([x.indptr[:2], x.indptr[2:] + 1]),
+        torch.cat([x.indices[: x.indptr[2]], x.indices[x.indptr[2] - 1 :]]),
+        torch.cat([x.values[: x.indptr[2]], x.values[x.indptr[2] - 1 :]]),
+        x.n_cols,
+    )
+    field = dataclasses.replace(net.field, inputs=repeated)
+    with pytest.raises(
+        ValueError, match="record: inputs must name a column once in a row, row 1 of the field names one"
+    ):
+        record(field, net.layers, net.targets)
+
+
 @pytest.mark.parametrize(
     ("targets", "weights", "error", "message"),
     [

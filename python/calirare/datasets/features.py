@@ -10,7 +10,7 @@ from calirare.errors import InputError
 from calirare.graph import Graph, Normalisation
 from calirare.scale.mapped import release
 from calirare.validation import CHUNK
-from calirare_ext import Csr
+from calirare_ext import Csr, row_sums
 
 # Beyond this a column makes the network's outputs, and its gradient, alone.
 MAX_SCALE_RATIO = 1e3
@@ -86,11 +86,10 @@ def _row(graph: Graph) -> torch.Tensor | Csr:
             "how='standardize' or 'none'"
         )
     if isinstance(x, Csr):
-        rows = x.rows()
-        total = torch.zeros(x.n_rows, dtype=torch.float64, device=x.device).index_add_(0, rows, x.values.double())
+        total = row_sums(x)
         # A row that stores only zeros sums to 0 and stays as it is.
         total[total == 0] = 1
-        return Csr(x.indptr, x.indices, (x.values / total[rows]).float(), x.n_cols)
+        return Csr(x.indptr, x.indices, (x.values / total[x.rows()]).float(), x.n_cols)
     total = x.sum(1, dtype=torch.float64)
     total[total == 0] = 1
     return (x / total[:, None]).float()
