@@ -7,7 +7,7 @@ import json
 import pytest
 from PIL import Image
 
-from calirare.commands.profile import Event, read_events
+from calirare.commands.profile import Event, read_events, show, stage_times
 from calirare.scale.cost import Cost, Sizes, memory_bytes, stage_costs
 from calirare.scale.timeline import depths, draw_timeline
 from tests.helpers.command import call
@@ -27,17 +27,19 @@ def profiled(graph_file, tmp_path_factory):
 def test_every_stage_is_in_trace_table_and_json(profiled):
     folder, said = profiled
     facts = json.loads((folder / "profile.json").read_text())
-    assert set(facts["stages"]) == STAGES
-    total = sum(facts["stages"][name]["seconds"] for name in STAGES)
-    assert 0 < total <= facts["seconds"]
+    assert set(facts["stages"]) == STAGES | {"other"}
+    total = sum(stage["seconds"] for stage in facts["stages"].values() if stage["within"] is None)
+    assert total == pytest.approx(facts["seconds"], rel=1e-9)
+    assert facts["stages"]["other"]["seconds"] < 0.5 * total
     train = facts["stages"]["train"]
     assert train["bytes"] > 0
     assert train["share_of_peak"] > 0
     assert facts["peaks"]["copy_bytes_per_s"] > 1e8
     trace = json.loads((folder / "trace.json").read_text())
     assert {f"calirare: {name}" for name in STAGES} <= {e.get("name") for e in trace["traceEvents"]}
-    for name in STAGES:
+    for name in (*STAGES, "other"):
         assert name in said.out
+    assert "share of peak are empty where they are not known" in said.out
 
 
 def test_the_picture_has_the_stages_colours(profiled):
@@ -110,6 +112,47 @@ def test_events_are_read_in_order_and_named(tmp_path):
     ]
     (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
     assert read_events(tmp_path / "t.json") == [Event("train", 0.0, 9.0, True), Event("aten::mm", 1.0, 1.0, False)]
+
+
+def test_stages_and_the_rest_add_up_and_nested_ones_are_told_apart():
+    events = [
+        Event("train", 1e6, 2e6, True),
+        Event("aten::mm", 1.5e6, 1e6, False),
+        Event("jackknife", 3e6, 4e6, True),
+        Event("messages", 3e6, 1e6, True),
+        Event("intervals", 4e6, 1e6, True),
+        Event("messages", 5e6, 1e6, True),
+        Event("predict", 7e6, 1e6, True),
+    ]
+    stages = stage_times(events, 10.0)
+    assert {name: (stage["seconds"], stage["within"]) for name, stage in stages.items()} == {
+        "train": (2.0, None),
+        "jackknife": (4.0, None),
+        "messages": (2.0, "jackknife"),
+        "intervals": (1.0, "jackknife"),
+        "predict": (1.0, None),
+        "other": (3.0, None),
+    }
+    assert stages["messages"]["share_of_time"] == 0.2
+
+
+def test_the_table_says_what_is_nested_and_what_is_not_known(capsys):
+    stage = {"seconds": 1.0, "share_of_time": 0.5, "within": None}
+    facts = {
+        "graph": {"name": "g"},
+        "seconds": 2.0,
+        "device": "cpu",
+        "threads": 1,
+        "peaks": {"copy_bytes_per_s": 1e9, "gemm_flops_per_s": 1e9},
+        "sparse_features": True,
+        "stages": {"jackknife": stage, "messages": stage | {"within": "jackknife"}, "other": stage},
+    }
+    show(facts)
+    said = capsys.readouterr().out
+    assert "│ jackknife" in said
+    assert "│   messages" in said
+    assert "share of peak are empty: they are known for dense features alone" in said
+    assert "a stage further in is part of the one above it" in said
 
 
 def test_costs_by_hand():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import time
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from calirare.scale.ranges import PREFIX
 from calirare_ext import Csr
 
 FILES = ("trace.json", "profile.json", "timeline.png", "timeline.svg")
+OTHER = "other"  # what no stage covers
+QUIET = "99"  # above every level at which torch's profiler writes to the terminal
 COPIED, MULTIPLIED = 1 << 26, 1024  # bytes of a copy, side of a product, when the machine's peaks are measured
 
 
@@ -92,12 +95,13 @@ def run_profile(
 def trace(graph: Graph, settings: Settings, device: torch.device, path: Path) -> tuple[Outcome, float, list[Event]]:
     """Trains under the profiler, writes the Chrome trace and returns the outcome, the seconds and the CPU's ranges."""
     activities = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
-    started = time.perf_counter()
+    os.environ.setdefault("KINETO_LOG_LEVEL", QUIET)
     with profile(activities=activities) as profiler:
+        started = time.perf_counter()  # without what the profiler does at its start
         outcome = train(graph, settings)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        seconds = time.perf_counter() - started  # without what the profiler does at its end
+        seconds = time.perf_counter() - started
     profiler.export_chrome_trace(str(path))
     return outcome, seconds, read_events(path)
 
@@ -137,21 +141,44 @@ def measure_peaks(device: torch.device) -> dict[str, float]:
     return {"copy_bytes_per_s": 2 * COPIED / copy, "gemm_flops_per_s": 2 * MULTIPLIED**3 / product}
 
 
+def stage_times(events: list[Event], seconds: float) -> dict[str, dict[str, Any]]:
+    """Returns seconds and share of the time per stage, and the stage it lies within.
+
+    Args:
+        events: by start, longest first.
+        seconds: in all.
+
+    Returns:
+        {"seconds", "share_of_time", "within"} by stage, a stage before those within it, and `OTHER`, which makes up the
+        rest: the stages within none add up to all.
+    """
+    stages: dict[str, dict[str, Any]] = {}
+    open_stages: list[Event] = []
+    covered = 0.0
+    for event in (event for event in events if event.is_stage):
+        while open_stages and open_stages[-1].start + open_stages[-1].duration <= event.start:
+            open_stages.pop()
+        within = open_stages[-1].name if open_stages else None
+        covered += 0.0 if within else event.duration / 1e6
+        stage = stages.setdefault(event.name, {"seconds": 0.0, "within": within})
+        stage["seconds"] += event.duration / 1e6
+        open_stages.append(event)
+    stages[OTHER] = {"seconds": max(seconds - covered, 0.0), "within": None}
+    for stage in stages.values():
+        stage["share_of_time"] = stage["seconds"] / seconds
+    return stages
+
+
 def summary(outcome: Outcome, events: list[Event], peaks: dict[str, float], seconds: float) -> dict[str, Any]:
     """Returns what `profile.json` holds: machine, sizes, and per stage seconds, bytes, flops and share of the peak."""
-    spent: dict[str, float] = {}
-    for event in events:
-        if event.is_stage:
-            spent[event.name] = spent.get(event.name, 0.0) + event.duration / 1e6
+    stages = stage_times(events, seconds)
     sizes = sizes_of(outcome)
-    costs = stage_costs(sizes) if not isinstance(outcome.graph.x, Csr) else {}
-    stages: dict[str, Any] = {}
-    for name, time_s in spent.items():
-        stages[name] = {"seconds": time_s, "share_of_time": time_s / seconds}
-        cost = costs.get(name)
-        if cost is not None:
-            floor = cost.floor_seconds(peaks["copy_bytes_per_s"], peaks["gemm_flops_per_s"])
-            stages[name] |= {"bytes": cost.bytes, "flops": cost.flops, "share_of_peak": floor / time_s}
+    sparse = isinstance(outcome.graph.x, Csr)
+    costs = {} if sparse else stage_costs(sizes)
+    for name in stages.keys() & costs.keys():
+        floor = costs[name].floor_seconds(peaks["copy_bytes_per_s"], peaks["gemm_flops_per_s"])
+        share = floor / stages[name]["seconds"]
+        stages[name] |= {"bytes": costs[name].bytes, "flops": costs[name].flops, "share_of_peak": share}
     return {
         "graph": {"name": outcome.graph.name, "nodes": outcome.graph.n_nodes, "directed_edges": outcome.graph.n_edges},
         "device": str(outcome.graph.device),
@@ -160,6 +187,7 @@ def summary(outcome: Outcome, events: list[Event], peaks: dict[str, float], seco
         "peak_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "peaks": peaks,
         "sizes": vars(sizes),
+        "sparse_features": sparse,
         "stages": stages,
     }
 
@@ -190,7 +218,7 @@ def show(facts: dict[str, Any]) -> None:
     for name, stage in facts["stages"].items():
         known = "bytes" in stage
         table.add_row(
-            name,
+            f"  {name}" if stage["within"] else name,
             f"{stage['seconds']:.3f}",
             f"{stage['share_of_time']:.1%}",
             f"{stage['bytes'] / 1e9:.3f}" if known else "",
@@ -207,6 +235,10 @@ def show(facts: dict[str, Any]) -> None:
     print(
         "bytes and flops: what the stage must move and multiply (docs/scaling.md); gathers count without reuse in cache"
     )
+    why = ": they are known for dense features alone" if facts["sparse_features"] else " where they are not known"
+    print(f"GB, GFLOP and share of peak are empty{why}")
+    if any(stage["within"] for stage in facts["stages"].values()):
+        print("a stage further in is part of the one above it; the others add up to the whole time")
 
 
 def draw(events: list[Event], folder: Path, title: str) -> None:
