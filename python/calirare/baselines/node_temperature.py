@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calirare.calibration.base import Target, check_logits, target_weights
+from calirare.calibration.base import Target, check_logits, target_weights, unit_of
+from calirare.errors import NotConvergedError
 from calirare.graph import Graph
 
 EPOCHS = 200
@@ -19,7 +20,7 @@ EPOCHS = 200
 class NodeTemperature(ABC):
     """Scales each node's logits by its own positive number; decisions stay as they are.
 
-    The network computes in float32, whatever the logits' dtype.
+    The network computes in float32, whatever the logits' dtype, on logits in a usual unit (`unit_of`).
 
     Args:
         target: population the probabilities shall be right for, see `calirare.calibration.target_weights`.
@@ -29,6 +30,8 @@ class NodeTemperature(ABC):
 
     Attributes:
         model: the fitted network, or None before fitting.
+        unit: what logits are divided by before they enter the network.
+        n_nodes: of the graph it was fitted on.
     """
 
     def __init__(self, *, target: Target, weight_decay: float, epochs: int = EPOCHS, seed: int = 0) -> None:
@@ -39,6 +42,8 @@ class NodeTemperature(ABC):
         self.epochs = epochs
         self.seed = seed
         self.model: nn.Module | None = None
+        self.unit = 1.0
+        self.n_nodes = 0
 
     @abstractmethod
     def build(self, graph: Graph, logits: Tensor) -> nn.Module:
@@ -59,15 +64,27 @@ class NodeTemperature(ABC):
 
         Returns:
             Itself.
+
+        Raises:
+            TypeError: dtype is wrong.
+            ValueError: shape or range is wrong, or a logit is not finite.
+            NotConvergedError: the fit left what float32 can hold.
         """
+        self._check(logits, graph.n_nodes)
         check_logits(type(self).__name__, logits[nodes], labels)
-        z = logits.detach().float()
+        unit = unit_of(logits)
+        z = (logits.detach() / unit).float()
         weights = target_weights(labels, z.shape[1], self.target).to(z)
         with torch.random.fork_rng(devices=[z.device] if z.is_cuda else []):
             torch.manual_seed(self.seed)
             model = self.build(graph, z).to(z.device)
             _descend(model, self.epochs, self.weight_decay, lambda: self.loss((model(z) * z)[nodes], labels, weights))
-        self.model = model.eval()
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters()):
+            raise NotConvergedError(
+                f"{type(self).__name__}: the fit is not finite, logits must be of one size, got from "
+                f"{float(logits.min()):g} to {float(logits.max()):g}: clip the extreme ones"
+            )
+        self.model, self.unit, self.n_nodes = model.eval(), unit, graph.n_nodes
         return self
 
     @torch.no_grad()
@@ -75,7 +92,18 @@ class NodeTemperature(ABC):
         """Returns calibrated probabilities [n, k] of every node of the graph it was fitted on."""
         if self.model is None:
             raise RuntimeError(f"{type(self).__name__}: call fit before transform")
-        return torch.softmax(self.model(logits.float()) * logits, 1).to(logits.dtype)
+        self._check(logits, self.n_nodes)
+        z = logits / self.unit
+        # Below the largest logit: its product with a scale may be infinite, and infinities have no difference.
+        return torch.softmax(self.model(z.float()) * (z - z.amax(1, keepdim=True)), 1).to(logits.dtype)
+
+    def _check(self, logits: Tensor, n_nodes: int) -> None:
+        check_logits(type(self).__name__, logits)
+        if len(logits) != n_nodes:
+            raise ValueError(
+                f"{type(self).__name__}: logits must have a row for each of the graph's {n_nodes:,} nodes, got "
+                f"{len(logits):,}: give those of all nodes, not of the calibration nodes alone"
+            )
 
 
 def _descend(model: nn.Module, epochs: int, weight_decay: float, loss: Callable[[], Tensor]) -> None:

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from calirare.baselines import GATS, CaGCN
 from calirare.baselines.node_temperature import NodeTemperature
 from calirare.datasets import synthetic_rare
+from calirare.errors import NotConvergedError
 from calirare.graph import Graph
 from calirare.propagation import propagation
 from calirare.training import TrainingSettings, fit
@@ -111,3 +112,44 @@ def test_cagcn_takes_logits_whose_exponential_overflows(fitted_logits: tuple[Gra
     nodes = torch.arange(60, 260)
     p = CaGCN(epochs=3).fit(graph, 1000 * logits, nodes, graph.y[nodes]).transform(1000 * logits)
     assert bool(torch.isfinite(p).all())
+
+
+KINDS = pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
+
+
+@KINDS
+@pytest.mark.parametrize("factor", [1e-30, 1e30])
+def test_tiny_and_huge_logits_are_calibrated(kind, factor: float, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
+    graph, logits = fitted_logits
+    assert graph.y is not None
+    nodes = torch.arange(60, 260)
+    scaled = factor * logits
+    p = kind().fit(graph, scaled, nodes, graph.y[nodes]).transform(scaled)
+    assert torch.equal(p.argmax(1), logits.argmax(1))
+    assert float(p.amax(1).min()) < 0.9
+    assert float(p.amax(1).max()) > 0.6
+
+
+@KINDS
+def test_every_node_must_have_its_finite_logits(kind, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
+    graph, logits = fitted_logits
+    assert graph.y is not None
+    nodes = torch.arange(60, 160)
+    fitted = kind(epochs=1).fit(graph, logits, nodes, graph.y[nodes])
+    broken = logits.clone()
+    broken[400, 1] = float("nan")  # no calibration node, but a neighbour of some
+    for call in (fitted.transform, lambda z: kind(epochs=1).fit(graph, z, nodes, graph.y[nodes])):
+        with pytest.raises(ValueError, match="logits must be finite, row 400 is not"):
+            call(broken)
+        with pytest.raises(ValueError, match="logits must have a row for each of the graph's 500 nodes, got 100"):
+            call(logits[nodes])
+
+
+def test_a_fit_that_float32_cannot_hold_is_refused(fitted_logits: tuple[Graph, torch.Tensor]) -> None:
+    graph, logits = fitted_logits
+    assert graph.y is not None
+    nodes = torch.arange(60, 160)
+    extreme = logits.clone()
+    extreme[60:70] *= 1e35
+    with pytest.raises(NotConvergedError, match="the fit is not finite, logits must be of one size"):
+        CaGCN(epochs=3).fit(graph, extreme, nodes, graph.y[nodes])
