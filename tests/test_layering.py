@@ -174,6 +174,20 @@ def test_a_wrong_include_is_found(folder, header):
     assert set(include_faults(folder, [header])) == {header}
 
 
+def test_no_header_of_ours_is_called_like_one_of_the_cuda_toolkit():
+    """Whoever puts our folder in front would read it for the toolkit's."""
+    assert [path.name for path in sources(*MAY_INCLUDE) if CUDA.fullmatch(path.name)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc to compile with")
+@pytest.mark.parametrize("name", ["message_interval.cu", "jackknife_interval.cu"])
+def test_nvcc_and_its_host_compiler_have_nothing_to_warn_of(name, tmp_path):
+    command = ["nvcc", "-std=c++17", "-arch=sm_90", "-Xcompiler", "-Wall,-Wextra", "-c", str(CSRC / "cuda" / name)]
+    done = subprocess.run([*command, "-o", str(tmp_path / "out.o")], capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to list the headers")
 def test_cpu_sources_need_neither_torch_nor_python():
     for folder in ("core", "ops", "cpu"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import torch
 
@@ -119,30 +117,6 @@ def test_a_layout_that_another_thread_drops_is_used_all_the_same(kind):
     for _ in range(2):
         assert_identical(from_layout(a, kind, x), plain(a, x), kind)
     assert prepare(a, 1) in ("plain", *ALL)
-
-
-@pytest.mark.slow
-def test_threads_that_share_a_matrix(monkeypatch):
-    """Four threads meet new widths, and so time layouts and drop the slower ones, while the others multiply."""
-    monkeypatch.setattr(layouts, "PATIENCE", 0.0)
-    faults = []
-    x = normal(300, 32, seed=1)
-
-    def work(a: Csr, wanted: torch.Tensor) -> None:
-        try:
-            for width in (1, 2, 3, 5, 9, 17, 32) * 3:
-                assert_identical(propagate(a, x[:, :width].contiguous()), wanted[:, :width])
-        except Exception as fault:
-            faults.append(repr(fault))
-
-    for seed in range(15):
-        a = random_matrix(300, 300, 3000, seed=seed)
-        workers = [threading.Thread(target=work, args=(a, plain(a, x))) for _ in range(4)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    assert faults == []
 
 
 def test_candidates_by_width_size_and_order(monkeypatch):
