@@ -33,11 +33,12 @@ from calirare.crossfit import cross_fitted_logits
 from calirare.datasets import load_dataset
 from calirare.graph import Graph
 from calirare.leave_one_out.agreement import choose_damping
-from calirare.leave_one_out.alo import own_kernel, primal_directions
+from calirare.leave_one_out.alo import primal_directions
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.comparison import DEFAULT_METHODS, MODULE_METHODS, agreement_of, compare
 from calirare.leave_one_out.directions import change_along
 from calirare.leave_one_out.methods import LooSettings, field_at
+from calirare.leave_one_out.own_logits import OwnLogits
 from calirare.leave_one_out.retrain import MAX_STEPS, TOLERANCE
 from calirare.models import PygSettings, fit_pyg
 from calirare.module_fit import ModuleFit
@@ -142,7 +143,7 @@ def early(name: str, seed: int, n_nodes: int) -> dict[str, Any]:
     tape = trained.tape()
     held = cross_fitted_logits(graph, nodes, settings)
     judges = torch.ones(nodes.numel(), dtype=torch.bool)
-    agreed = choose_damping(tape, own_kernel(tape), settings.weight_decay, held, judges, trained.sample_weights)
+    agreed = choose_damping(tape, OwnLogits(tape), settings.weight_decay, held, judges, trained.sample_weights)
     chosen = drawn(trained, seed, n_nodes)
     truth = retrained_early(graph, trained, settings, chosen)
     mu = settings.weight_decay

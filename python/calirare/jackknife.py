@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -17,9 +18,11 @@ from calirare.jackknife_result import JackknifeResult
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.evaluate import LeftOut, evaluate, fits, left_out
 from calirare.leave_one_out.ggn import logit_differences, pull_back
+from calirare.leave_one_out.grouped import drawn, quantile_error
 from calirare.leave_one_out.memory import check_memory, estimate_bytes
 from calirare.leave_one_out.methods import (
     CONVENTIONS,
+    MOST_MODELS,
     Convention,
     LooSettings,
     Method,
@@ -80,7 +83,9 @@ def jackknife(
 
     With two layers, two classes, linearised `alo` and no map or an affine one, scores are made and reduced to interval
     ends for a few nodes at a time (`leave_one_out.evaluate`): about a fifth of the time, and one number for each node
-    and label instead of several. Anything else takes every leave-one-out logit first.
+    and label instead of several. Anything else takes every leave-one-out logit first. Where there are more than 4,000
+    labels, or than `settings.n_models`, the intervals of `alo` rest on as many models drawn at random ("replicates");
+    uncertainty and ICE rest on all labels.
 
     Args:
         trained: the network with the labels it was trained on (`calirare.training.fit`, `fit_of`, or `Outcome.fit`); a
@@ -140,7 +145,9 @@ def jackknife(
     if uncertainty not in ("auto", "map", "midpoint"):
         raise ValueError(f"jackknife: uncertainty must be auto, map or midpoint, got {uncertainty!r}")
     rare = n_classes == 2 and score != "predicted"
-    settings = settings or (LooSettings() if method is None else LooSettings(method))
+    settings, note_of_models = _few_enough(
+        settings or (LooSettings() if method is None else LooSettings(method)), tape, given=change is not None
+    )
     mapped = uncertainty == "map" or (uncertainty == "auto" and settings.convention == "corrected")
     levels = _levels(coverage, settings.convention)
     affine = affine_map(calibrator)
@@ -188,8 +195,8 @@ def jackknife(
             "gradient_norm": _gradient_norm(trained, tape),
             "seconds": time.perf_counter() - started,
         }
-    if bare and (doubt := _doubt(trained, diagnostics["gradient_norm"])):
-        note = f"{note}; {doubt}" if note else doubt
+    doubt = _doubt(trained, diagnostics["gradient_norm"]) if bare else ""
+    note = "; ".join(part for part in (note, note_of_models, doubt) if part)
     return JackknifeResult(
         everywhere_nodes,
         ends.lower,
@@ -207,6 +214,21 @@ def jackknife(
         note,
         ends.leverage,
         "influence" if settings.convention != "corrected" else settings.method,
+    )
+
+
+def _few_enough(settings: LooSettings, tape: Tape, *, given: bool) -> tuple[LooSettings, str]:
+    """Returns settings that leave out no more labels than a quantile needs, and a note where they were too many."""
+    m = tape.n_nodes
+    plain = settings.method == "alo" and settings.convention == "corrected" and settings.form in ("auto", "primal")
+    if given or not plain or settings.forward == "full" or settings.steps or m <= (settings.n_models or MOST_MODELS):
+        return settings, ""
+    n_models = settings.n_models or MOST_MODELS
+    error = quantile_error(n_models, m)
+    fewer = dataclasses.replace(settings, method="replicates", n_models=n_models)
+    return fewer, (
+        f"intervals rest on {n_models:,} of the {m:,} models without a label, drawn at random: the level of an end is "
+        f"off by {error:.2f} at most, with 95 % confidence (LooSettings(n_models=...))"
     )
 
 
@@ -268,7 +290,8 @@ def _fuses(tape: Tape, settings: LooSettings) -> bool:
     """Returns whether the fused evaluation computes what the settings ask for."""
     if isinstance(tape, ModuleTape):
         return False
-    asked = settings.method == "alo" and settings.convention == "corrected" and settings.forward == "linearised"
+    linearised = settings.method in ("alo", "replicates") and settings.forward == "linearised"
+    asked = linearised and settings.convention == "corrected"
     return fits(tape) and asked and settings.form != "randomised" and not settings.steps
 
 
@@ -282,7 +305,9 @@ def _fused(
     levels: tuple[float, float],
 ) -> _Ends:
     """Returns the ends without a leave-one-out logit kept."""
-    needed = estimate_bytes("fused", settings.form, tape, everywhere, tape.n_nodes)
+    chosen = _chosen(settings, tape)
+    n_models = tape.n_nodes if chosen is None else chosen.numel()
+    needed = estimate_bytes("fused", settings.form, tape, everywhere, n_models)
     check_memory(needed, settings.memory_limit, tape.logits.device, "evaluate fewer nodes at a time")
 
     def in_one(
@@ -292,6 +317,13 @@ def _fused(
 
     rows = everywhere.rows[0].numel()
     return _streamed(trained, tape, rows, settings, damping, affine, levels, in_one, everywhere)
+
+
+def _chosen(settings: LooSettings, tape: Tape) -> Tensor | None:
+    """Returns the labels left out where they are not all."""
+    if settings.method != "replicates":
+        return None
+    return drawn(tape.n_nodes, settings.n_models or MOST_MODELS, settings.seed).to(tape.targets.device)
 
 
 def _streaming(graph: Graph, tape: GcnTape) -> Evaluator | None:
@@ -316,11 +348,13 @@ def _streamed(
     """Returns the ends from whatever evaluates the left-out models at the nodes, those of `at` where it is known."""
     mu = damping_of(trained, settings, damping)
     form = "primal" if settings.form == "primal" else "auto" if settings.form == "auto" else "dual"
-    left = left_out(tape, mu, form=form, n_rows=n_rows, at=at)
+    chosen = _chosen(settings, tape)
+    left = left_out(tape, mu, form=form, n_rows=n_rows, at=at, chosen=chosen)
     own = _with_class_zero(logit_differences(tape.logits) + left.own)
     scale, bias = affine
     probability = torch.sigmoid(scale * (own[:, 1] - own[:, 0]) + bias)
     residuals = (trained.targets.to(probability.dtype) - probability).abs()
+    residuals = residuals if chosen is None else residuals[chosen]
     logits, lower, upper = evaluator(left, tape, residuals, levels, scale, bias)
     return _Ends(logits, lower, upper, own, residuals, left.leverage, left.damping, None)
 

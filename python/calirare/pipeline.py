@@ -20,11 +20,11 @@ from calirare.graph import Graph, check_trainable
 from calirare.ignored import ignored
 from calirare.jackknife import LogitMap, jackknife
 from calirare.jackknife_result import JackknifeResult
-from calirare.leave_one_out.agreement import Agreement, choose_damping, loo_own_logits
-from calirare.leave_one_out.alo import own_kernel
+from calirare.leave_one_out.agreement import Agreement, choose_damping
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.ggn import logit_differences
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
+from calirare.leave_one_out.own_logits import OwnLogits
 from calirare.nn import GCN
 from calirare.scale.ranges import named
 from calirare.scale.stream import Streaming, streams
@@ -311,11 +311,14 @@ class _Job:
         )
 
     def _weights(self, targets: Tensor) -> Tensor:
-        return target_weights(targets, self.graph.n_classes, self.settings.target)
+        """Returns each label's weight in the target population, of which the judges are the sample; 0 for others."""
+        weights = torch.zeros(targets.numel(), dtype=torch.float64, device=targets.device)
+        weights[self.judges] = target_weights(targets[self.judges], self.graph.n_classes, self.settings.target)
+        return weights
 
     def _loo_loss(self, trained: Fit) -> float:
         tape = trained.tape()
-        own = loo_own_logits(tape, own_kernel(tape), self._start_damping(trained))
+        own = OwnLogits(tape)(self._start_damping(trained))
         return loo_loss(own[self.judges], trained.targets[self.judges], self.settings.target)
 
     def _start_damping(self, trained: Fit) -> float:
@@ -323,11 +326,11 @@ class _Job:
 
     def _damping(self, trained: Fit) -> tuple[Agreement | None, float | None, Tensor]:
         """Returns the check, the damping and the logits to calibrate on, [m, k]."""
-        tape, start = trained.tape(), self._start_damping(trained)
-        kernel = own_kernel(tape)
-        agreement, damping = None, start
         if self.settings.leaving_out() != LooSettings(seed=self.settings.seed):
             return self._other_leave_one_out(trained)
+        tape, start = trained.tape(), self._start_damping(trained)
+        own_logits = OwnLogits(tape)
+        agreement, damping = None, start
         if self.settings.method == "jackknife" and self.settings.folds and self.settings.damping == "auto":
             folds = min(self.settings.folds, self.nodes.numel())
             held_out = cross_fitted_logits(
@@ -338,12 +341,12 @@ class _Job:
                 progress=lambda k: self.report("check", k, folds),
             )
             weights = self._weights(trained.targets)
-            agreement = choose_damping(tape, kernel, start, held_out, self.judges, weights)
+            agreement = choose_damping(tape, own_logits, start, held_out, self.judges, weights)
             damping = agreement.damping
             if agreement.verdict == "do not trust":
                 self.notes.append(f"{agreement.reason}: the map was fitted on cross-validated logits instead")
                 return agreement, damping, held_out
-        return agreement, damping, loo_own_logits(tape, kernel, damping)
+        return agreement, damping, own_logits(damping)
 
     def _other_leave_one_out(self, trained: Fit) -> tuple[None, float | None, Tensor]:
         """Returns the same for a method other than `alo`; a label without a model judges nothing."""

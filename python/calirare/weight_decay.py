@@ -22,7 +22,7 @@ def loo_loss(logits: Tensor, labels: Tensor, target: Target = "balanced") -> flo
 
     Args:
         logits: of labelled nodes that represent the population, each under the model without its own label
-            (`leave_one_out.agreement.loo_own_logits`), [n, k].
+            (`leave_one_out.own_logits.OwnLogits`), [n, k].
         labels: int64 [n].
         target: the population, see `calibration.target_weights`.
 

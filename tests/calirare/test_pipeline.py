@@ -136,7 +136,8 @@ def test_another_leave_one_out(loo):
     assert_identical(outcome.jackknife.lower, again.lower)
     assert_identical(outcome.jackknife.uncertainty, again.uncertainty)
     plain = calirare.train(graph, **QUICK)
-    assert not torch.equal(outcome.jackknife.own_loo_logits, plain.jackknife.own_loo_logits)
+    same = torch.allclose(outcome.jackknife.own_loo_logits, plain.jackknife.own_loo_logits, atol=1e-5)
+    assert same == (loo == "replicates")  # `alo` for fewer models; there are few labels here
 
 
 def test_the_midpoint_is_selectable_and_the_printed_formulas_come_with_it():
@@ -250,8 +251,8 @@ def test_the_check_compares_with_cross_validation():
     nodes = outcome.fit.nodes
     held = cross_fitted_logits(graph, nodes, outcome.settings.training(40), n_folds=3)[40:].double()
     y = graph.y[nodes[40:]]
-    # Balanced over all labelled nodes, compared on the validation nodes.
-    share = torch.bincount(graph.y[nodes]).double() / nodes.numel()
+    # Balanced over the validation nodes, which represent the population and which the map is fitted on.
+    share = torch.bincount(y).double() / y.numel()
     each = torch.nn.functional.cross_entropy(held, y, reduction="none") / share[y]
     want = float(each.sum() / (1 / share[y]).sum())
     assert agreement.held_out == pytest.approx(want, rel=1e-6, abs=0)

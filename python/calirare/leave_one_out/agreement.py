@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.leave_one_out.alo import loo_coefficients
-from calirare.leave_one_out.ggn import logit_differences
 from calirare.leave_one_out.module_tape import Tape
+from calirare.leave_one_out.own_logits import OwnLogits
 
 MAX_MULTIPLE = 64.0
 RELATIVE_SLACK = 0.05  # differences below 5 % of the held-out loss change no map noticeably
@@ -41,26 +40,8 @@ class Agreement:
     reason: str
 
 
-def loo_own_logits(tape: Tape, kernel: Tensor, damping: float) -> Tensor:
-    """Returns each labelled node's logits under the model without it, [m, k], class 0 at 0.
-
-    Args:
-        tape: the network at the labelled nodes.
-        kernel: K at the labelled nodes [m (k - 1), m (k - 1)].
-        damping: mu > 0.
-
-    Returns:
-        Logits in float64.
-    """
-    m, k = tape.n_nodes, tape.n_classes - 1
-    coefficients, _ = loo_coefficients(tape, kernel, damping)
-    own = (kernel.reshape(m, k, m * k).double() * coefficients.T.reshape(m, 1, m * k)).sum(2)
-    moved = logit_differences(tape.logits).double() + own
-    return torch.cat([moved.new_zeros(m, 1), moved], 1)
-
-
 def choose_damping(
-    tape: Tape, kernel: Tensor, weight_decay: float, held_out_logits: Tensor, judges: Tensor, weights: Tensor
+    tape: Tape, own_logits: OwnLogits, weight_decay: float, held_out_logits: Tensor, judges: Tensor, weights: Tensor
 ) -> Agreement:
     """Returns the smallest damping >= weight decay at which leave-one-out loss agrees with held-out loss.
 
@@ -69,7 +50,7 @@ def choose_damping(
 
     Args:
         tape: the network at the labelled nodes.
-        kernel: K at the labelled nodes [m (k - 1), m (k - 1)].
+        own_logits: each label's logits without itself, by damping.
         weight_decay: mu of training.
         held_out_logits: cross-validated logits of the labelled nodes [m, k].
         judges: bool [m], the nodes whose loss is compared (those that represent the population).
@@ -86,7 +67,7 @@ def choose_damping(
     held = losses(held_out_logits)
 
     def gap(multiple: float) -> Tensor:
-        return losses(loo_own_logits(tape, kernel, multiple * weight_decay)) - held
+        return losses(own_logits(multiple * weight_decay)) - held
 
     at_one = gap(1.0)
     error = float(at_one.std() / max(at_one.numel(), 1) ** 0.5) if at_one.numel() > 1 else float("inf")

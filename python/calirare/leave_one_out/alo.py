@@ -23,6 +23,7 @@ from calirare_ext import Csr, GcnTape, ReceptiveField
 __all__ = ["FORMS", "LooChange", "alo", "difference_seeds", "logit_differences", "loo_coefficients", "own_kernel"]
 
 FORMS = ("auto", "gram", "jacobian", "primal")
+BLOCK_NUMBERS = 16_000_000  # numbers of the Jacobian worked on together in float64
 
 
 def alo(
@@ -79,7 +80,7 @@ def alo(
         change = change_along(tape, everywhere, directions, forward)
         own = change_along(tape, tape.field, directions, "full") if forward == "full" else None
         own = own_change(tape, kernel, coefficients) if own is None else own.diagonal(dim1=0, dim2=2).T
-        return LooChange(change, own, leverage, damping)
+        return LooChange(change, own.to(tape.logits.dtype), leverage, damping)
     if isinstance(tape, ModuleTape):
         raise ValueError("alo: form gram must have a GCN, got another module: take form='jacobian'")
     assert isinstance(everywhere, ReceptiveField)
@@ -126,10 +127,9 @@ def _solve_each(blocks: Tensor, rhs: Tensor) -> Tensor:
 
 
 def own_change(tape: Tape, kernel: Tensor, coefficients: Tensor) -> Tensor:
-    """Returns how each labelled node's own logits move, [m, k - 1], in the dtype of the tape."""
+    """Returns how each labelled node's own logits move, [m, k - 1], float64."""
     m, k = tape.n_nodes, tape.n_classes - 1
-    own = (kernel.reshape(m, k, m * k).double() * coefficients.T.reshape(m, 1, m * k)).sum(2)
-    return own.to(tape.logits.dtype)
+    return (kernel.reshape(m, k, m * k).double() * coefficients.T.reshape(m, 1, m * k)).sum(2)
 
 
 def kernels(tape: GcnTape, everywhere: ReceptiveField) -> tuple[Tensor, Tensor]:
@@ -150,7 +150,7 @@ def along_kernel(kernel: Tensor, columns: Tensor) -> Tensor:
 def _gram_form(tape: GcnTape, everywhere: ReceptiveField, damping: float, leverage_corrected: bool) -> LooChange:
     own_kernel_, kernel = kernels(tape, everywhere)
     coefficients, leverage = loo_coefficients(tape, own_kernel_, damping, leverage_corrected=leverage_corrected)
-    own = own_change(tape, own_kernel_, coefficients)
+    own = own_change(tape, own_kernel_, coefficients).to(tape.logits.dtype)
     return LooChange(along_kernel(kernel, coefficients), own, leverage, damping)
 
 
@@ -163,17 +163,37 @@ def _primal(tape: Tape, everywhere: Where, damping: float, forward: Forward, lev
     return LooChange(change, own.to(tape.logits.dtype), leverage, damping)
 
 
-def primal_directions(tape: Tape, damping: float, leverage_corrected: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns theta_-i - theta [m, p], own changes [m, k - 1] and leverages [m] by J^T D J + damping I; all float64."""
-    rows = jacobian(tape).double()
+def primal_directions(
+    tape: Tape, damping: float, leverage_corrected: bool = True, chosen: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns theta_-i - theta of some labels, own changes and leverages, from J^T D J + damping I; all float64.
+
+    Args:
+        tape: the network at the labelled nodes.
+        damping: mu > 0.
+        leverage_corrected: see `alo`.
+        chosen: places of the labels whose directions are wanted, int64 [s]; None: all m.
+
+    Returns:
+        Directions [s, p]; own changes [m, k - 1] and leverages [m] of all labels.
+    """
+    rows = jacobian(tape)
     curvature, error = curvature_and_error(tape)
     m, k = error.shape
-    weighted = (curvature @ rows.view(m, k, -1)).view(m * k, -1)
-    hessian = rows.T @ weighted
-    hessian.diagonal().add_(damping)
-    solved = torch.cholesky_solve(rows.T, torch.linalg.cholesky(hessian)).T.view(m, k, -1)  # H^-1 J^T, as rows
-    hat = torch.einsum("iap,ibp->iab", rows.view(m, k, -1), solved)
-    return leave_out(solved, hat, curvature, error, leverage_corrected)
+    size, p = max(1, BLOCK_NUMBERS // rows.shape[1]) * k, rows.shape[1]
+    hessian = torch.eye(p, dtype=torch.float64, device=rows.device).mul_(damping)
+    for part, bent in zip(rows.split(size), curvature.split(size // k), strict=True):
+        wide = part.double()
+        hessian.addmm_(wide.T, (bent @ wide.view(-1, k, p)).flatten(0, 1))
+    factor = torch.linalg.cholesky(hessian)
+    hats = []
+    for part in rows.split(size):
+        half = torch.linalg.solve_triangular(factor, part.double().T, upper=False).T.view(-1, k, p)
+        hats.append(half @ half.mT)
+    scaled, own, leverage = leave_out_own(torch.cat(hats), curvature, error, leverage_corrected)
+    wanted = slice(None) if chosen is None else chosen
+    pulled = (scaled[wanted, :, None] * rows.view(m, k, p)[wanted]).sum(1)  # J_i^T (I - D_i P_i)^-1 e_i
+    return torch.cholesky_solve(pulled.T, factor).T, own, leverage
 
 
 def leave_out(
@@ -191,14 +211,21 @@ def leave_out(
     Returns:
         Delta [m, p], the change of node i's logits [m, k - 1], mean eigenvalue of D_i P_i [m].
     """
+    scaled, own, leverage = leave_out_own(hat, curvature, error, leverage_corrected)
+    return torch.einsum("iap,ia->ip", solved, scaled.to(solved.dtype)), own, leverage
+
+
+def leave_out_own(
+    hat: Tensor, curvature: Tensor, error: Tensor, leverage_corrected: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns (I - D_i P_i)^-1 e_i and P_i times it [m, k - 1], and the mean eigenvalue of D_i P_i [m]."""
     leverage = curvature.double() @ hat.double()
     scaled = error.double()
     if leverage_corrected:
         identity = torch.eye(error.shape[1], dtype=torch.float64, device=error.device)
         scaled = torch.linalg.solve(identity - leverage, scaled.unsqueeze(2)).squeeze(2)
-    directions = torch.einsum("iap,ia->ip", solved, scaled.to(solved.dtype))
     own = (hat.double() @ scaled.unsqueeze(2)).squeeze(2)
-    return directions, own, leverage.diagonal(dim1=1, dim2=2).mean(1)
+    return scaled, own, leverage.diagonal(dim1=1, dim2=2).mean(1)
 
 
 def _places(everywhere: ReceptiveField, own: ReceptiveField) -> Tensor | None:

@@ -5,24 +5,27 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn.utils import vector_to_parameters
 
-from calirare.convergence import minimise_module
+from calirare.convergence import minimise_module, unflatten
 from calirare.leave_one_out.alo import loo_coefficients
 from calirare.leave_one_out.change import Diagnostics, LooChange
 from calirare.leave_one_out.ggn import GgnInverse, jacobian, logit_differences, own_kernel, pull_differences
 from calirare.leave_one_out.many_gcns import ManyGcns
-from calirare.leave_one_out.quasi_newton import take_steps
+from calirare.leave_one_out.quasi_newton import Objective, take_steps
 from calirare.module_fit import ModuleFit
 from calirare.training import Fit
 from calirare_ext import Csr, GcnTape, ReceptiveField, record, reference
 
 BLOCK_BYTES = 256_000_000  # of the models that move, or are evaluated, together
 WIDEST_BASIS = 4096  # rows: making a basis of more costs more than it saves
+TOO_FAR, HALVINGS = (
+    1.5,
+    5,
+)  # where a network is far from linear, a few of `alo`'s models have a loss far above the fit's
 TOLERANCE = 1e-6  # on the gradient's norm, as of retraining
 Progress = Callable[[int], None] | None
 
@@ -34,8 +37,9 @@ def alo_steps(
 
     `alo` foresees a label's own logits; on the way its network leaves the pattern of ReLUs it was linearised in, and
     other nodes' logits are foreseen worse. The steps go on from there on the true loss
-    sum_{j != i} w_j l_j / m + mu / 2 |theta|^2, all labels side by side, preconditioned by the Gauss-Newton inverse
-    without label i. What a label moves is measured from the network moved by as many steps with every label.
+    sum_{j != i} w_j l_j / m + mu / 2 |theta|^2, all labels side by side, preconditioned by the Gauss-Newton inverse of
+    each start. A start whose loss is half again that of the full fit is moved back towards it. What a label moves is
+    measured from the network moved by as many steps with every label.
 
     Args:
         trained: the network, near a minimum of its loss: from elsewhere the steps lead away with or without a label.
@@ -48,7 +52,7 @@ def alo_steps(
         The changes of the network evaluated at each model. `Diagnostics.unconverged` is the share of the models whose
         gradient stayed above 1e-6, as it does at kinks of ReLU units.
 
-    Cost: up to eight forward and backward passes of m networks per step.
+    Cost: about six forward and backward passes of m networks per step, and m kernels of m labels once.
     """
     problem = _Problem(trained)
     m = problem.tape.n_nodes
@@ -135,14 +139,10 @@ class _Problem:
             inputs = field.inputs.to_dense() if isinstance(field.inputs, Csr) else field.inputs
             field = ReceptiveField(field.rows, inputs @ self.basis, field.blocks)
             layers[0] = (self.basis.T @ layers[0][0], layers[0][1])
+        self.field = field
         self.tape: GcnTape = record(field, layers, trained.targets, trained.sample_weights)
         self.theta = reference.flatten(layers)
         self.networks = ManyGcns(field, [(weight.shape, bias.shape) for weight, bias in layers])
-
-    @cached_property
-    def inverse(self) -> GgnInverse:
-        """Of the Gauss-Newton matrix with every label."""
-        return GgnInverse(self.tape, self.trained.weight_decay)
 
     def moved(self, coefficients: Tensor, places: Tensor | None, steps: int) -> tuple[Tensor, Tensor]:
         """Returns parameters [b, p] after some steps from theta + J^T coefficients, and the gradients' norms.
@@ -155,15 +155,37 @@ class _Problem:
         weights = self.tape.sample_weights.repeat(coefficients.shape[0], 1)
         if places is not None:
             weights[torch.arange(places.numel(), device=places.device), places] = 0.0
+        trained = self.trained
 
         def objective(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            trained = self.trained
             return self.networks.penalised_loss(points, trained.targets, weights[rows], trained.weight_decay)
 
-        start = self.theta + pull_differences(self.tape, coefficients)
-        precondition = self.inverse if places is None else self.inverse.without(places)
+        start = self._not_too_far(pull_differences(self.tape, coefficients), objective)
+        inverses = [
+            GgnInverse(record(self.field, unflatten(x, self.networks.shapes), trained.targets, w), trained.weight_decay)
+            for x, w in zip(start, weights, strict=True)
+        ]
+
+        def precondition(vectors: Tensor) -> Tensor:
+            return torch.cat([inverse(v[None]) for inverse, v in zip(inverses, vectors, strict=True)])
+
         end, norms = take_steps(objective, precondition, start, steps)
         return self.start + self._expanded(end - self.theta), norms
+
+    def _not_too_far(self, directions: Tensor, objective: Objective) -> Tensor:
+        """Returns theta + directions, halved until the loss is at most TOO_FAR times that of theta."""
+        points = self.theta + directions
+        rows = torch.arange(points.shape[0], device=points.device)
+        most = TOO_FAR * objective(self.theta.expand_as(points).contiguous(), rows)[0]
+        far, length = rows, 1.0
+        for _ in range(HALVINGS):
+            far = far[~(objective(points[far], far)[0] <= most[far])]
+            if not far.numel():
+                return points
+            length /= 2
+            points[far] = self.theta + length * directions[far]
+        points[far] = self.theta
+        return points
 
     def _expanded(self, directions: Tensor) -> Tensor:
         """Returns directions [b, p] from those in the basis."""
@@ -175,9 +197,10 @@ class _Problem:
         return torch.cat([first.flatten(1), directions[:, size:]], 1)
 
     def bytes_of_a_model(self, steps: int) -> int:
-        """Returns the memory one model takes: pairs of L-BFGS, the line search, hidden states, the parameters."""
+        """Returns the memory one model takes: L-BFGS and its line search, kernel, hidden states, the parameters."""
         pairs = (2 * steps + 12) * self.theta.numel()
-        return (pairs + 3 * self.networks.numbers_of_a_model() + 2 * self.start.numel()) * self.start.element_size()
+        passes = 8 * self.networks.numbers_of_a_model() + self.tape.n_nodes**2 * (self.tape.n_classes - 1) ** 2
+        return (pairs + passes + 2 * self.start.numel()) * self.start.element_size()
 
 
 def _basis(inputs: Tensor | Csr) -> Tensor | None:

@@ -58,11 +58,11 @@ class Seen:
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """What leaving out each of m labels does to a two-layer network with two classes.
+    """What leaving out labels, each of m or s of them, does to a two-layer network with two classes.
 
     Attributes:
-        directions: how the messages move.
-        shift: change of the second layer's bias, class 1 minus class 0, [m].
+        directions: how the messages move in each of the s models.
+        shift: change of the second layer's bias, class 1 minus class 0, [s].
         own: change of each labelled node's own logit difference without itself, [m, 1].
         leverage: float64 [m].
         damping: mu, added to the curvature.
@@ -92,6 +92,7 @@ def left_out(
     n_rows: int | None = None,
     leverage_corrected: bool = True,
     at: ReceptiveField | None = None,
+    chosen: Tensor | None = None,
 ) -> LeftOut:
     """Returns the left-out models of `alo` as directions: theta_-i - theta = J^T alpha_i.
 
@@ -107,13 +108,16 @@ def left_out(
         leverage_corrected: False gives the plain Gauss-Newton influence function.
         at: the field that will be evaluated, where it is known: if the labelled nodes' rows are among its rows, the
             messages are made once for the kernel and for the evaluation.
+        chosen: places of the labels whose models are wanted, int64 [s]; None: all m.
 
     Returns:
         The models.
 
     Raises:
-        ValueError: the network or the damping does not fit.
+        ValueError: the network or the damping does not fit, or the form is unknown.
     """
+    if form not in ("auto", "dual", "primal"):
+        raise ValueError(f"left_out: form must be auto, dual or primal, got {form!r}")
     if not fits(tape):
         raise ValueError(
             f"left_out: the network must have two layers and two classes, got {len(tape.layers)} and {tape.n_classes}"
@@ -121,7 +125,7 @@ def left_out(
     if not damping > 0:
         raise ValueError(f"left_out: damping must be positive, got {damping}")
     if form == "primal" or (form == "auto" and choose_form(tape) == "primal"):
-        rows, own, leverage = primal_directions(tape, damping, leverage_corrected)
+        rows, own, leverage = primal_directions(tape, damping, leverage_corrected, chosen)
         rows = rows.to(tape.logits.dtype)
         return LeftOut(_directions(tape, rows, None), _shift(rows), own.to(rows.dtype), leverage, damping, "primal")
     below = tape.field.rows[0].numel() if n_rows is None else n_rows
@@ -135,7 +139,8 @@ def left_out(
         rows = jacobian(tape)
         kernel, form = rows @ rows.T, "directions" if multiplied else "jacobian"
     alpha, leverage = loo_coefficients(tape, kernel, damping, leverage_corrected=leverage_corrected)
-    own, mix = own_change(tape, kernel, alpha), alpha.to(kernel.dtype)
+    own = own_change(tape, kernel, alpha).to(kernel.dtype)
+    mix = (alpha if chosen is None else alpha[:, chosen]).to(kernel.dtype)
     if form == "factors":
         return LeftOut(dataclasses.replace(directions, mix=mix), shift @ mix, own, leverage, damping, form, seen)
     if multiplied:
@@ -179,7 +184,7 @@ def intervals(
         a: A_hat at the nodes, [n, r]; its columns are the rows of `sent`.
         sent: changes of the messages, [r, m], from `messages`.
         logits: the network's own z_1 - z_0 at the nodes, [n].
-        residuals: r_i, [m].
+        residuals: r_i of the labels left out, [m].
         levels: of the lower and the upper quantile.
         scale: of a map scale z + bias on every logit difference before f is taken.
         bias: of the map.

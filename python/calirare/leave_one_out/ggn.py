@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -153,24 +151,3 @@ class GgnInverse:
         b, m, k = moved.shape
         inner = (moved.reshape(b, m * k) @ self.inner).view(b, m, k)
         return (vectors - pull_differences(self.tape, inner)) / self.damping
-
-    def without(self, places: Tensor) -> Callable[[Tensor], Tensor]:
-        """Returns the product with the inverse that lacks one label's curvature, another one for each row of [b, p].
-
-        With N = (damping I + D K)^-1 D, leaving label i out of D makes it N - N[:, i] N[i, i]^-1 N[i, :].
-
-        Args:
-            places: the label left out for each row, int64 [b].
-        """
-        m, k, b = self.tape.n_nodes, self.tape.n_classes - 1, places.numel()
-        rows = self.inner.view(m, k, m * k)[places]  # [b, k, m k]
-        own = rows.view(b, k, m, k)[torch.arange(b, device=places.device), :, places]
-        inverse = torch.linalg.pinv(own, hermitian=True)  # a label without weight has no curvature to leave out
-
-        def product(vectors: Tensor) -> Tensor:
-            moved = push_forward(self.tape, vectors).reshape(b, m * k, 1)
-            left_out = rows.mT @ (inverse @ (rows @ moved))
-            inner = (moved.squeeze(2) @ self.inner - left_out.squeeze(2)).view(b, m, k)
-            return (vectors - pull_differences(self.tape, inner)) / self.damping
-
-        return product

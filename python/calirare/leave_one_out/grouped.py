@@ -7,7 +7,14 @@ import math
 import torch
 from torch import Tensor
 
-from calirare.leave_one_out.alo import along_kernel, kernels, loo_coefficients, own_change
+from calirare.leave_one_out.alo import (
+    along_kernel,
+    choose_form,
+    kernels,
+    loo_coefficients,
+    own_change,
+    primal_directions,
+)
 from calirare.leave_one_out.change import Diagnostics, LooChange
 from calirare.leave_one_out.directions import change_along
 from calirare.leave_one_out.ggn import curvature_and_error, dual_system, jacobian
@@ -68,14 +75,35 @@ def replicates(tape: Tape, everywhere: Where, damping: float, chosen: Tensor) ->
     Returns:
         Changes with s models. Own changes and leverages are those of all labels.
     """
-    own_kernel, kernel, rows = _kernels(tape, everywhere)
-    coefficients, leverage = loo_coefficients(tape, own_kernel, damping)
     model_of = torch.full((tape.n_nodes,), -1, dtype=torch.int64, device=chosen.device)
     model_of[chosen] = torch.arange(chosen.numel(), device=chosen.device)
-    change = _change(tape, everywhere, kernel, rows, coefficients[:, chosen])
-    form = "gram" if rows is None else "jacobian"
+    dtype = tape.logits.dtype
+    if choose_form(tape) == "primal":
+        directions, own, leverage = primal_directions(tape, damping, chosen=chosen)
+        change, form = change_along(tape, everywhere, directions.to(dtype)), "primal"
+    else:
+        own_kernel, kernel, rows = _kernels(tape, everywhere)
+        coefficients, leverage = loo_coefficients(tape, own_kernel, damping)
+        own = own_change(tape, own_kernel, coefficients)
+        change = _change(tape, everywhere, kernel, rows, coefficients[:, chosen])
+        form = "gram" if rows is None else "jacobian"
     facts = Diagnostics("replicates", form, damping, sampling_error=quantile_error(chosen.numel(), tape.n_nodes))
-    return LooChange(change, own_change(tape, own_kernel, coefficients), leverage, damping, model_of, facts)
+    return LooChange(change, own.to(dtype), leverage, damping, model_of, facts)
+
+
+def drawn(m: int, n_models: int | None, seed: int) -> Tensor:
+    """Returns the places of labels drawn at random, ascending; of all m where no number of them is given.
+
+    Args:
+        m: labels.
+        n_models: how many; None: all.
+        seed: of the draw.
+
+    Returns:
+        int64 [min(n_models, m)].
+    """
+    order = torch.randperm(m, generator=torch.Generator().manual_seed(seed))
+    return order[: m if n_models is None else min(n_models, m)].sort().values
 
 
 def quantile_error(s: int, m: int, confidence: float = 0.95) -> float:

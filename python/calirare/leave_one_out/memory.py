@@ -36,16 +36,21 @@ def estimate_bytes(method: str, form: str, tape: Tape, everywhere: Where, n_mode
     if method == "fused":  # no change of any logit: messages, hidden states and both ends
         assert isinstance(tape, GcnTape)
         hidden = tape.layers[0][0].shape[1]
-        return (rows_below * (m + 2 * hidden) + 4 * n + 3 * m * p) * size + 4 * m * m * 8 + BLOCK_BYTES
+        solved = 3 * p * p * 8 + dual * p * size if p < dual else 4 * m * m * 8
+        return (rows_below * (n_models + 2 * hidden) + 4 * n + 3 * n_models * p) * size + solved + BLOCK_BYTES
     if method == "retrain":
         return change + 100 * p * size + BLOCK_BYTES
     if form == "steps":
         own = tape.field.rows[0].numel() * tape.layers[0][0].shape[0] if isinstance(tape, GcnTape) else dual * p
         return change + (3 * own + 60 * p) * size + 5 * dual * dual * 8 + 3 * BLOCK_BYTES
+    if form == "kernel":
+        return 2 * rows_below * m * size + 4 * dual * dual * 8 + BLOCK_BYTES
+    if form == "spectrum":
+        return dual * p * (size + 3 * 8) + 4 * p * p * 8 + BLOCK_BYTES
     if form == "gram":
         return change + n * k * dual * size + 2 * rows_below * m * size + 4 * dual * dual * 8 + BLOCK_BYTES
     if form == "primal":
-        return change + 4 * dual * p * 8 + 3 * p * p * 8 + BLOCK_BYTES
+        return change + dual * p * size + 3 * m * p * 8 + 3 * p * p * 8 + BLOCK_BYTES
     if form == "randomised":
         return 200 * (6 * p + 4 * m * (k + 1)) * size + BLOCK_BYTES
     if form == "dense":

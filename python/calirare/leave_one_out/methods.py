@@ -21,7 +21,7 @@ from calirare.leave_one_out.alo import alo, choose_form
 from calirare.leave_one_out.alo_steps import alo_steps, alo_steps_of_module
 from calirare.leave_one_out.change import Diagnostics, LooChange
 from calirare.leave_one_out.directions import Forward
-from calirare.leave_one_out.grouped import grouped, replicates
+from calirare.leave_one_out.grouped import drawn, grouped, replicates
 from calirare.leave_one_out.influence import SolverSettings, influence, newton
 from calirare.leave_one_out.memory import check_memory, estimate_bytes
 from calirare.leave_one_out.module_tape import ModuleTape, Tape, Where, shallow
@@ -36,6 +36,7 @@ Method = Literal["alo", "influence", "newton", "retrain", "grouped", "replicates
 METHODS: tuple[Method, ...] = ("alo", "influence", "newton", "retrain", "grouped", "replicates")
 Convention = Literal["corrected", "paper", "official"]
 CONVENTIONS: tuple[Convention, ...] = ("corrected", "paper", "official")
+MOST_MODELS = 4000  # drawn at random where no number is given: the level of a quantile over them is off by .02 at most
 OFFICIAL_DAMPING = 1e-2  # of the authors' code, in place of the weight decay
 FORWARDS: tuple[Forward, ...] = ("linearised", "full")
 FORMS = ("auto", "gram", "jacobian", "primal", "randomised")
@@ -58,7 +59,8 @@ class LooSettings:
             evaluated there; 0: none. For networks trained to a minimum (`convergence.converge`).
         solver: of "influence" and "newton"; None: "cg" for influence, "lowrank" or "cg" for newton.
         n_groups: of "grouped".
-        n_models: of "replicates" and "retrain": how many labels are left out; None: all.
+        n_models: of "replicates" and "retrain": how many labels are left out, drawn at random; None: all, of
+            "replicates" at most 4,000. `jackknife` takes "replicates" for "alo" where there are more labels.
         seed: of random choices.
         memory_limit: bytes; None: most of what is free.
         jobs: processes of "retrain".
@@ -250,7 +252,7 @@ def _newton(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings:
 def _retrain(
     trained: AnyFit, tape: Tape, everywhere: Where, settings: LooSettings, progress: Callable[[int], None] | None
 ) -> LooChange:
-    chosen = _chosen(tape.n_nodes, settings)
+    chosen = drawn(tape.n_nodes, settings.n_models, settings.seed).to(tape.targets.device)
     return retrain(trained, everywhere, chosen, jobs=settings.jobs, folder=settings.folder, progress=progress)
 
 
@@ -259,7 +261,8 @@ def _grouped(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings
 
 
 def _replicates(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings: LooSettings) -> LooChange:
-    return replicates(tape, everywhere, mu, _chosen(tape.n_nodes, settings))
+    chosen = drawn(tape.n_nodes, settings.n_models or MOST_MODELS, settings.seed)
+    return replicates(tape, everywhere, mu, chosen.to(tape.targets.device))
 
 
 _METHODS = {
@@ -270,13 +273,6 @@ _METHODS = {
     "grouped": _grouped,
     "replicates": _replicates,
 }
-
-
-def _chosen(m: int, settings: LooSettings) -> Tensor:
-    """Returns the places of the labels that are left out, ascending."""
-    count = m if settings.n_models is None else min(settings.n_models, m)
-    order = torch.randperm(m, generator=torch.Generator().manual_seed(settings.seed))
-    return order[:count].sort().values
 
 
 def _form(tape: Tape, settings: LooSettings) -> str:
@@ -303,7 +299,8 @@ def _check(tape: Tape, everywhere: Where, settings: LooSettings) -> int:
     if method == "grouped":
         models, form = min(settings.n_groups, models), "gram" if closed else "jacobian"
     elif method in ("replicates", "retrain"):
-        models, form = min(settings.n_models or models, models), "gram" if closed else "jacobian"
+        most = settings.n_models or (models if method == "retrain" else MOST_MODELS)
+        models, form = min(most, models), choose_form(tape)
     elif method in ("influence", "newton"):
         default = "lowrank" if closed and (method == "newton" or settings.convention != "corrected") else "cg"
         form = default if settings.solver is None else settings.solver.solver

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from calirare.convergence import ARMIJO, CURVATURE
 
-TRIALS = 8  # of one line search; after as many the best point with enough descent is taken
+TRIALS = 8  # of one line search: after as many a point with enough descent is taken, whatever its slope
+LAST_TRIALS = 40  # of one that has found no descent yet, as a start close to a kink may not at first
 Objective = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 Product = Callable[[Tensor], Tensor]
 
@@ -69,7 +70,9 @@ def _weak_wolfe(
     low, high, length = torch.zeros_like(slope), torch.full_like(slope, float("inf")), torch.ones_like(slope)
     best_x, best_value, best_gradient = x.clone(), value.clone(), gradient.clone()
     open_ = (slope < 0).nonzero().flatten()
-    for _ in range(TRIALS):
+    for trials in range(LAST_TRIALS):
+        if trials >= TRIALS:
+            open_ = open_[low[open_] == 0]
         if not open_.numel():
             break
         trial = torch.addcmul(x[open_], length[open_, None], direction[open_])

@@ -84,7 +84,7 @@ def change_together(tape: GcnTape, both: Together, damping: float, first: Tensor
         own = kernel[both.labelled].reshape(size, size)
         alpha, leverage = loo_coefficients(tape, own, damping)
         change = along_kernel(kernel[both.judged], alpha)
-        return LooChange(change, own_change(tape, own, alpha), leverage, damping)
+        return LooChange(change, own_change(tape, own, alpha).to(tape.logits.dtype), leverage, damping)
     every = (change_of_logits if fits(tape) else alo)(tape, both.field, damping)
     return LooChange(every.change[both.judged], every.own, every.leverage, damping)
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from calirare.crossfit import cross_fitted_logits
 from calirare.graph import Graph
-from calirare.leave_one_out.agreement import loo_own_logits
 from calirare.leave_one_out.gram import gram
+from calirare.leave_one_out.own_logits import OwnLogits
 from calirare.paper.protocol import Place
 from calirare.splits import Split
 from calirare.training import Fit, TrainingSettings, fit
@@ -90,7 +90,7 @@ class Context:
         """Returns each labelled node's logits without itself, damped by the weight decay, as `both`, float64 [m, k]."""
         if training not in self._loo:
             trained = self.fit("both", training)
-            self._loo[training] = loo_own_logits(trained.tape(), _kernel(trained), training.weight_decay)
+            self._loo[training] = OwnLogits(trained.tape(), _kernel(trained))(training.weight_decay)
         return self._loo[training]
 
     def weight_decay(self, training: TrainingSettings, candidates: tuple[float, ...]) -> float:

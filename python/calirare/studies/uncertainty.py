@@ -26,7 +26,7 @@ from calirare.datasets.synthetic import synthetic_rare
 from calirare.graph import Graph
 from calirare.jackknife import jackknife
 from calirare.leave_one_out.agreement import choose_damping
-from calirare.leave_one_out.ggn import own_kernel
+from calirare.leave_one_out.own_logits import OwnLogits
 from calirare.training import Fit, TrainingSettings, fit
 
 MODEL: dict[str, Any] = {"share": 0.15, "mean_degree": 8.0, "labels": "posterior"}
@@ -58,7 +58,7 @@ def uncertainties(trained: Fit, graph: Graph, settings: TrainingSettings) -> dic
     crossed = cross_fitted_logits(graph, trained.nodes, settings, n_folds=5)
     tape = trained.tape()
     every = torch.ones(tape.n_nodes, dtype=torch.bool)
-    agreed = choose_damping(tape, own_kernel(tape), trained.weight_decay, crossed, every, trained.sample_weights)
+    agreed = choose_damping(tape, OwnLogits(tape), trained.weight_decay, crossed, every, trained.sample_weights)
     paper = jackknife(trained, graph, damping=agreed.damping, keep_logits=True)
     assert paper.loo_logits is not None
     predicted = trained.model.logits(graph).argmax(1)

@@ -5,9 +5,10 @@ import torch
 from torch.nn import functional as F
 
 from calirare.crossfit import cross_fitted_logits, fold_of
-from calirare.leave_one_out.agreement import choose_damping, loo_own_logits
-from calirare.leave_one_out.alo import alo, own_kernel
+from calirare.leave_one_out.agreement import choose_damping
+from calirare.leave_one_out.alo import alo
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
+from calirare.leave_one_out.own_logits import OwnLogits
 from calirare.leave_one_out.quality import quality, report
 from calirare.training import TrainingSettings, class_weights, fit
 from tests.calirare.leave_one_out.cases import trained, words_graph
@@ -17,27 +18,27 @@ from tests.calirare.leave_one_out.cases import trained, words_graph
 def test_own_logits_are_those_of_alo(n_classes: int) -> None:
     fitted, _ = trained(n_classes)
     tape = fitted.tape()
-    own = loo_own_logits(tape, own_kernel(tape), 0.02)
+    own = OwnLogits(tape)(0.02)
     expected = tape.logits[:, 1:] - tape.logits[:, :1] + alo(tape, fitted.field, 0.02).own
     assert torch.equal(own[:, 0], torch.zeros_like(own[:, 0]))
     assert float((own[:, 1:] - expected).abs().max()) < 1e-10
 
 
 def losses(tape, damping: float) -> torch.Tensor:
-    return F.cross_entropy(loo_own_logits(tape, own_kernel(tape), damping), tape.targets)
+    return F.cross_entropy(OwnLogits(tape)(damping), tape.targets)
 
 
 def losses_of_each(tape, damping: float) -> torch.Tensor:
-    return F.cross_entropy(loo_own_logits(tape, own_kernel(tape), damping), tape.targets, reduction="none")
+    return F.cross_entropy(OwnLogits(tape)(damping), tape.targets, reduction="none")
 
 
 def test_damping_is_raised_until_the_losses_agree() -> None:
     fitted, _ = trained()
     tape = fitted.tape()
     every, ones = torch.ones(40, dtype=torch.bool), torch.ones(40)
-    wanted = loo_own_logits(tape, own_kernel(tape), 3 * fitted.weight_decay)
+    wanted = OwnLogits(tape)(3 * fitted.weight_decay)
     assert float(losses(tape, fitted.weight_decay)) > 1.1 * float(losses(tape, 3 * fitted.weight_decay))
-    found = choose_damping(tape, own_kernel(tape), fitted.weight_decay, wanted, every, ones)
+    found = choose_damping(tape, OwnLogits(tape), fitted.weight_decay, wanted, every, ones)
     assert found.verdict == "caution"
     assert found.damping == pytest.approx(3 * fitted.weight_decay, rel=0.01)
     assert found.loo == pytest.approx(found.held_out, rel=0.01)
@@ -47,12 +48,12 @@ def test_a_few_labels_that_overshoot_are_no_excuse() -> None:
     # One of three judges carries the gap: its size is the standard error's too, and twice that is above the gap.
     fitted, _ = trained()
     tape = fitted.tape()
-    wanted = loo_own_logits(tape, own_kernel(tape), 10 * fitted.weight_decay)
+    wanted = OwnLogits(tape)(10 * fitted.weight_decay)
     gaps = losses_of_each(tape, fitted.weight_decay) - F.cross_entropy(wanted, tape.targets, reduction="none")
     judges = torch.zeros(40, dtype=torch.bool)
     judges[[int(gaps.argmax()), *gaps.abs().argsort()[:2].tolist()]] = True
     assert float(gaps[judges].mean()) < 2 * float(gaps[judges].std()) / 3**0.5
-    found = choose_damping(tape, own_kernel(tape), fitted.weight_decay, wanted, judges, torch.ones(40))
+    found = choose_damping(tape, OwnLogits(tape), fitted.weight_decay, wanted, judges, torch.ones(40))
     assert found.loo_at_weight_decay > 1.25 * found.held_out
     assert found.verdict == "caution"
     assert found.loo == pytest.approx(found.held_out, rel=0.01)
@@ -62,8 +63,8 @@ def test_agreement_at_the_weight_decay_is_left_alone() -> None:
     fitted, _ = trained()
     tape = fitted.tape()
     every, ones = torch.ones(40, dtype=torch.bool), torch.ones(40)
-    wanted = loo_own_logits(tape, own_kernel(tape), fitted.weight_decay)
-    found = choose_damping(tape, own_kernel(tape), fitted.weight_decay, wanted, every, ones)
+    wanted = OwnLogits(tape)(fitted.weight_decay)
+    found = choose_damping(tape, OwnLogits(tape), fitted.weight_decay, wanted, every, ones)
     assert (found.verdict, found.damping) == ("trust", fitted.weight_decay)
 
 
@@ -71,8 +72,8 @@ def test_optimistic_leave_one_out_is_not_to_be_trusted() -> None:
     fitted, _ = trained()
     tape = fitted.tape()
     every, ones = torch.ones(40, dtype=torch.bool), torch.ones(40)
-    wrong = -3 * loo_own_logits(tape, own_kernel(tape), fitted.weight_decay)
-    found = choose_damping(tape, own_kernel(tape), fitted.weight_decay, wrong, every, ones)
+    wrong = -3 * OwnLogits(tape)(fitted.weight_decay)
+    found = choose_damping(tape, OwnLogits(tape), fitted.weight_decay, wrong, every, ones)
     assert found.verdict == "do not trust"
     assert "optimistic" in found.reason
 

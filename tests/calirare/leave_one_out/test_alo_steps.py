@@ -13,7 +13,6 @@ import calirare
 from calirare.convergence import fit_to_convergence
 from calirare.leave_one_out import alo_steps
 from calirare.leave_one_out.alo import alo
-from calirare.leave_one_out.ggn import GgnInverse, curvature_and_error
 from calirare.leave_one_out.many_gcns import ManyGcns
 from calirare.leave_one_out.methods import LooSettings, field_at, leave_one_out
 from calirare.leave_one_out.quasi_newton import take_steps
@@ -21,7 +20,7 @@ from calirare.leave_one_out.retrain import retrain
 from calirare.module_fit import ModuleFit
 from calirare.training import TrainingSettings
 from calirare_ext.reference import flatten, gcn, unflatten
-from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, trained, words_graph
+from tests.calirare.leave_one_out.cases import agreement, trained, words_graph
 from tests.helpers.problems import network
 
 NAMES = ["two layers", "three classes", "three layers, four classes", "one layer"]
@@ -46,30 +45,6 @@ def test_many_networks_are_each_of_them(name: str) -> None:
         assert torch.allclose(logits[:, j], z, rtol=1e-10, atol=1e-12)
         assert torch.allclose(values[j], value, rtol=1e-10)
         assert torch.allclose(gradients[j], gradient, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_inverse_without_a_label(name: str) -> None:
-    tape = network(name).tape
-    jacobian = dense_jacobian(tape)
-    curvature, _ = curvature_and_error(tape)
-    p = jacobian.shape[2]
-    places = torch.tensor([2, 0, 2, tape.n_nodes - 1])
-    vectors = torch.randn(4, p, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    found = GgnInverse(tape, 0.05).without(places)(vectors)
-    for row, i in enumerate(places.tolist()):
-        kept = torch.arange(tape.n_nodes) != i
-        matrix = torch.einsum("iap,iab,ibq->pq", jacobian[kept], curvature[kept], jacobian[kept])
-        expected = torch.linalg.solve(matrix + 0.05 * torch.eye(p, dtype=torch.float64), vectors[row])
-        assert torch.allclose(found[row], expected, rtol=1e-8, atol=1e-9)
-
-
-def test_the_inverse_without_a_label_of_no_weight() -> None:
-    tape = network("two layers").tape
-    without = dataclasses.replace(tape, sample_weights=tape.sample_weights.clone().index_fill_(0, torch.tensor([1]), 0))
-    vectors = torch.randn(1, tape.n_parameters, dtype=torch.float64)
-    inverse = GgnInverse(without, 0.05)
-    assert torch.allclose(inverse.without(torch.tensor([1]))(vectors), inverse(vectors))
 
 
 def test_steps_find_minima_smooth_and_on_kinks() -> None:
