@@ -36,6 +36,7 @@ def cuda_device(request: pytest.FixtureRequest) -> torch.device:
         pytest.fail(f"--require-cuda, but CUDA tests cannot run: {reason}")
     if reason:
         pytest.skip(reason)
+    torch.set_float32_matmul_precision("highest")  # some containers round products to 10 bits (TF32) unasked
     return torch.device("cuda", 0)
 
 
