@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,17 +17,15 @@ from calirare.calibration import AffineCalibrator, Calibrator, JackknifeCalibrat
 from calirare.config import Settings, check_data, read_yaml
 from calirare.datasets import load_dataset
 from calirare.errors import InputError
+from calirare.fingerprint import fingerprint
 from calirare.graph import Graph, Normalisation
 from calirare.nn import GCN
 from calirare.pipeline import Outcome
 from calirare.propagation import propagation
-from calirare.scale.mapped import release
 from calirare.splits import LABEL_RATE, PARTS, Split, random_split
 from calirare.training import Fit, class_weights
-from calirare_ext import Csr
 
 METADATA, FORMAT = "calirare", "calirare run 1"
-CHECKED = 1 << 24  # numbers in one step of a checksum
 _CALIBRATORS: dict[str, type[Calibrator]] = {
     "AffineCalibrator": AffineCalibrator,
     "JackknifeCalibrator": JackknifeCalibrator,
@@ -82,23 +79,6 @@ def save_model(outcome: Outcome, path: Path) -> None:
         path.chmod(0o644)  # safetensors leaves it to its owner alone
     except SafetensorError as error:
         raise OSError(str(error)) from error
-
-
-def fingerprint(graph: Graph) -> str:
-    """Returns a checksum of everything a training reads of a graph: edges, features and labels."""
-    parts = [graph.adjacency.indptr, graph.adjacency.indices, graph.adjacency.values]
-    parts += [graph.x.indptr, graph.x.indices, graph.x.values] if isinstance(graph.x, Csr) else [graph.x]
-    parts += [] if graph.y is None else [graph.y]
-    return "-".join(f"{_checksum(part):08x}" for part in parts)
-
-
-def _checksum(tensor: Tensor) -> int:
-    """Returns the CRC-32 of a tensor's bytes, a part at a time, so that a mapped one need not be in memory at once."""
-    value, flat = 0, tensor.detach().reshape(-1)
-    for part in flat.split(CHECKED):
-        value = zlib.crc32(part.cpu().numpy().data, value)
-        release(tensor)
-    return value
 
 
 @dataclass(frozen=True, eq=False)

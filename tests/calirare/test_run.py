@@ -9,9 +9,9 @@ import torch
 
 import calirare
 from calirare.errors import InputError
+from calirare.fingerprint import fingerprint
 from calirare.output import fresh_files, fresh_folder
 from calirare.run import (
-    fingerprint,
     load_run,
     run_probabilities,
     save_model,

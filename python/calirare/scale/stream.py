@@ -19,9 +19,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from calirare.fingerprint import fingerprint
 from calirare.graph import Graph
 from calirare.leave_one_out.evaluate import LeftOut, intervals, messages, pre_activation
-from calirare.leave_one_out.memory import free_bytes
+from calirare.leave_one_out.memory import check_memory, free_bytes
 from calirare.propagation import LazyPropagation, propagation
 from calirare.scale.blocks import BlockFiles, job_key
 from calirare.scale.mapped import release
@@ -104,7 +105,7 @@ class Streaming:
         kept = propagation(graph)
         if not isinstance(kept, LazyPropagation):
             raise ValueError(f"Streaming: graph must be large with dense features, got {graph!r}")
-        self.kept = kept
+        self.kept, self.graph = kept, graph
         # Not a matter of how many processes there are: another number of them resumes the same blocks.
         self.block = min(BLOCK, -(-kept.n_nodes // BLOCKS)) if block is None else block
         self.files = None if folder is None else BlockFiles(folder)
@@ -137,7 +138,7 @@ class Streaming:
         """
         job = Job(tape.layers, left, residuals, levels, scale, bias)
         if self.files is not None:
-            key = job_key(job.tensors(), (self.kept.n_nodes, self.kept.a_hat.nnz, self.block, levels, scale, bias))
+            key = job_key(job.tensors(), (fingerprint(self.graph), self.block, levels, scale, bias))
             self.resumed = self.files.start(key)
         if self.ranks.size > 1:
             assert self.files is not None
@@ -150,6 +151,10 @@ class Streaming:
         """Evaluates this process's share of a job and returns logits and ends of every node, [n, 4]."""
         if self.files is not None and (self.ranks.size > 1 or self.resumed or not self._fits(job)):
             return self._in_files(job, self.files)
+        a = self.kept.a_hat
+        check_memory(
+            self._bytes(job), None, a.device, "give Streaming a folder for the messages, or leave fewer labels out"
+        )
         return self._in_memory(job)
 
     def serve(self) -> None:
@@ -164,8 +169,10 @@ class Streaming:
 
     def _fits(self, job: Job) -> bool:
         """Returns whether the messages may be kept in memory."""
-        a = self.kept.a_hat
-        return 4 * a.n_rows * job.left.directions.n_models < IN_MEMORY * free_bytes(a.device)
+        return self._bytes(job) < IN_MEMORY * free_bytes(self.kept.a_hat.device)
+
+    def _bytes(self, job: Job) -> int:
+        return 4 * self.kept.n_nodes * job.left.directions.n_models
 
     def _in_memory(self, job: Job) -> Tensor:
         n, a = self.kept.n_nodes, self.kept.a_hat

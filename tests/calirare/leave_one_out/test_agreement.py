@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -7,6 +9,7 @@ from torch.nn import functional as F
 from calirare.crossfit import cross_fitted_logits, fold_of
 from calirare.leave_one_out.agreement import choose_damping
 from calirare.leave_one_out.alo import alo
+from calirare.leave_one_out.change import Diagnostics
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.leave_one_out.own_logits import OwnLogits
 from calirare.leave_one_out.quality import quality, report
@@ -119,6 +122,13 @@ def test_quality_says_trust_and_why_not() -> None:
     assert "level may be off" in quality(fitted, some).reason
     early = fit(graph, fitted.nodes, TrainingSettings(epochs=3, hidden=4, weight_decay=5e-3))
     assert "stopped far from a minimum" in quality(early, leave_one_out(early, graph)).reason
+    for lowest, verdict in ((-0.0050001, "trust"), (-0.0055, "caution"), (-0.01, "do not trust")):
+        bent = dataclasses.replace(change, diagnostics=Diagnostics("newton", "lowrank", 5e-3, lowest_curvature=lowest))
+        said = quality(fitted, bent)
+        assert said.verdict == verdict
+        assert ("saddle" in said.reason) == (verdict != "trust")
+    odd = dataclasses.replace(change, leverage=change.leverage.clone().index_fill_(0, torch.tensor([2]), -3.0))
+    assert quality(fitted, odd).reason.startswith("leverages lie in [-3.00,")
     facts = report(change, good)
     assert facts["diagnostics"]["method"] == "alo"
     assert facts["quality"]["verdict"] == "trust"

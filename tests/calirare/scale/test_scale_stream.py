@@ -175,6 +175,33 @@ def test_blocks_of_another_job_are_not_taken(whole, small_is_large, monkeypatch,
     assert_identical(result.lower, jackknife(trained, graph, coverage=0.5, evaluator=Streaming(copy_of(graph))).lower)
 
 
+def test_blocks_of_another_graph_are_not_taken(whole, small_is_large, monkeypatch, tmp_path):
+    """The network sees its labels' neighbourhood alone: elsewhere another graph may have other features."""
+    graph, trained, _, _ = whole
+    monkeypatch.setattr(stream, "IN_MEMORY", 0.0)
+    folder = tmp_path / "blocks"
+    jackknife(trained, graph, evaluator=Streaming(copy_of(graph), folder))
+    x = graph.x.clone()
+    x[200:] += 1
+    other = dataclasses.replace(graph, x=x)
+    evaluator = Streaming(other, folder)
+    result = jackknife(trained, other, evaluator=evaluator)
+    assert not evaluator.resumed
+    expected = jackknife(trained, other, evaluator=Streaming(other, tmp_path / "new"))
+    assert_identical(result.lower, expected.lower)
+    assert not torch.equal(result.lower, jackknife(trained, graph, evaluator=Streaming(copy_of(graph))).lower)
+
+
+def test_messages_that_do_not_fit_are_refused_where_there_is_no_folder(whole, small_is_large, monkeypatch, tmp_path):
+    graph, trained, _, _ = whole
+    for module in ("calirare.leave_one_out.memory", "calirare.scale.stream"):
+        monkeypatch.setattr(f"{module}.free_bytes", lambda device: 1000)
+    with pytest.raises(calirare.errors.InputError, match="give Streaming a folder"):
+        jackknife(trained, graph, evaluator=Streaming(copy_of(graph)))
+    in_files = jackknife(trained, graph, evaluator=Streaming(copy_of(graph), tmp_path / "blocks"))
+    assert in_files.lower.shape == (graph.n_nodes,)
+
+
 def test_a_folder_of_something_else_stays(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(calirare.errors.InputError, match="something else"):
