@@ -246,9 +246,8 @@ def _start(graph: Graph, nodes: Tensor, settings: TrainingSettings, sample_weigh
         hidden=settings.hidden,
         n_layers=settings.n_layers,
         dropout=settings.dropout,
-    )
-    model.reset_parameters(torch.Generator().manual_seed(settings.seed))
-    model.to(graph.device)
+        generator=torch.Generator().manual_seed(settings.seed),
+    ).to(graph.device)
     if sample_weights is None:
         sample_weights = class_weights(targets, graph.n_classes)[targets]
     field = propagation(graph).field(nodes, settings.n_layers)

@@ -318,8 +318,14 @@ def fit_to_convergence(
     if graph.y is None or bool((graph.y[nodes] < 0).any()):
         raise ValueError(f"fit_to_convergence: nodes must be labelled, but one of graph {graph.name!r} has no label")
     targets = graph.y[nodes]
-    model = GCN(graph.n_features, graph.n_classes, hidden=settings.hidden, n_layers=settings.n_layers, dropout=0.0)
-    model.reset_parameters(torch.Generator().manual_seed(settings.seed))
+    model = GCN(
+        graph.n_features,
+        graph.n_classes,
+        hidden=settings.hidden,
+        n_layers=settings.n_layers,
+        dropout=0.0,
+        generator=torch.Generator().manual_seed(settings.seed),
+    )
     model.to(graph.device).eval()
     if sample_weights is None:
         sample_weights = class_weights(targets, graph.n_classes)[targets]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -62,6 +64,27 @@ class Evaluator(Protocol):
         ...
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _leaves_modes(function: Callable[P, R]) -> Callable[P, R]:
+    """Returns the function, after which a module it was called with is in training or evaluation mode as before."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = args[0] if args else kwargs.get("trained")
+        modes = {part: part.training for part in given.modules()} if isinstance(given, nn.Module) else {}
+        try:
+            return function(*args, **kwargs)
+        finally:
+            for part, training in modes.items():
+                part.training = training
+
+    return wrapped
+
+
+@_leaves_modes
 def jackknife(
     trained: Fit | ModuleFit | nn.Module,
     graph: Graph | None = None,
@@ -121,6 +144,8 @@ def jackknife(
     """
     if not 0 < coverage < 1:
         raise ValueError(f"jackknife: coverage must be in (0, 1), got {coverage}")
+    if nodes is not None and nodes.numel() == 0:
+        raise ValueError("jackknife: nodes must name at least one node, got none")
     started = time.perf_counter()
     if not isinstance(trained, Fit | ModuleFit | nn.Module):
         raise TypeError(
@@ -191,7 +216,7 @@ def jackknife(
             "mean_leverage": float(ends.leverage.mean()),
             "max_leverage": float(ends.leverage.max()),
             "in_sample_nll": float(F.cross_entropy(tape.logits, trained.targets)),
-            "loo_nll": float(F.cross_entropy(ends.own, trained.targets)),
+            "loo_nll": _mean_loss(ends.own, trained.targets),
             "gradient_norm": _gradient_norm(trained, tape),
             "seconds": time.perf_counter() - started,
         }
@@ -394,6 +419,12 @@ def _gradient_norm(trained: AnyFit, tape: Tape) -> float:
 
 def _with_class_zero(differences: Tensor) -> Tensor:
     return torch.cat([differences.new_zeros(differences.shape[0], 1), differences], 1)
+
+
+def _mean_loss(logits: Tensor, targets: Tensor) -> float:
+    """Returns the mean loss of the labels that have a model."""
+    known = torch.isfinite(logits).all(1)
+    return float(F.cross_entropy(logits[known], targets[known]))
 
 
 def _mapped(logits: Tensor, calibrator: LogitMap | None) -> Tensor:

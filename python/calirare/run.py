@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -33,8 +34,18 @@ _CALIBRATORS: dict[str, type[Calibrator]] = {
 
 
 def write_json(values: dict[str, Any], path: Path) -> None:
-    """Writes numbers and strings as JSON, keys in order, the same bytes for the same values."""
-    path.write_text(json.dumps(values, indent=2, sort_keys=True, allow_nan=True) + "\n", encoding="utf-8")
+    """Writes numbers and strings as JSON, keys in order, the same bytes for the same values; no NaN, but null."""
+    text = json.dumps(_finite(values), indent=2, sort_keys=True, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _finite(value: Any) -> Any:
+    """Returns a value of JSON without NaN and infinities, which JSON does not have."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_config(outcome: Outcome, data: dict[str, Any], path: Path) -> None:
@@ -198,6 +209,7 @@ def _model(tensors: dict[str, Tensor], settings: Settings) -> GCN:
         hidden=settings.hidden,
         n_layers=settings.n_layers,
         dropout=settings.dropout,
+        generator=torch.Generator(),  # not the caller's: what is drawn is overwritten
     )
     model.load_state_dict(weights)
     return model.eval()

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
+from calirare.algorithm2 import EiceSettings, train_calirare
 from calirare.calibration import AffineCalibrator
+from calirare.convergence import fit_to_convergence
 from calirare.jackknife import jackknife, leave_one_out
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.methods import LooSettings
@@ -189,3 +193,28 @@ def test_no_labelled_node_is_refused() -> None:
         fit_of(GCN(graph.n_features, 2), graph, none)
     with pytest.raises(ValueError, match="at least one labelled node, got none"):
         fit(graph, none, TrainingSettings(epochs=1))
+
+
+def test_nothing_global_and_no_mode_is_changed():
+    graph = rare_task()
+    network = GCN(graph.n_features)
+    network.train()
+    before = torch.get_rng_state()
+    jackknife(network, graph)
+    assert network.training
+    train_calirare(graph, TrainingSettings(epochs=3), EiceSettings(start=1))
+    fit_to_convergence(graph, graph.split.train, TrainingSettings(), max_steps=2)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_no_node_is_refused():
+    graph = rare_task()
+    with pytest.raises(ValueError, match="nodes must name at least one node, got none"):
+        jackknife(GCN(graph.n_features), graph, nodes=torch.empty(0, dtype=torch.int64))
+
+
+def test_the_loss_is_of_the_labels_that_have_a_model():
+    graph = rare_task()
+    trained = fit(graph, graph.split.train, TrainingSettings(epochs=20))
+    found = jackknife(trained, graph, settings=LooSettings("retrain", n_models=3))
+    assert math.isfinite(found.diagnostics["loo_nll"])

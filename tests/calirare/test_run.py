@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 
 import pytest
 import torch
@@ -57,6 +59,8 @@ def test_what_is_saved_is_read_again(options, tmp_path):
 
 
 def test_json_is_the_same_for_the_same_values(tmp_path):
+    write_json({"c": [math.nan, {"d": -math.inf}]}, tmp_path / "odd.json")
+    assert json.loads((tmp_path / "odd.json").read_text(), parse_constant=pytest.fail) == {"c": [None, {"d": None}]}
     write_json({"b": 0.1 + 0.2, "a": None}, tmp_path / "x.json")
     assert (tmp_path / "x.json").read_text() == '{\n  "a": null,\n  "b": 0.30000000000000004\n}\n'
 

@@ -33,11 +33,6 @@ class SolverReport:
         """Most iterations one of them took."""
         return max(self.iterations, default=0)
 
-    @property
-    def max_residual(self) -> float:
-        """Largest relative residual."""
-        return max(self.residuals, default=0.0)
-
 
 @dataclass(frozen=True)
 class Diagnostics:

@@ -119,9 +119,9 @@ def _assemble(
         after = _differences(torch.from_numpy(found[i].logits).to(before))
         change[:, :, column] = after[:-1] - before
         own[i] = after[-1] - own_before[i]
-    model_of = torch.full((m,), -1, dtype=torch.int64)
-    model_of[chosen] = torch.arange(chosen.numel())
-    leverage = torch.full((m,), float("nan"), dtype=torch.float64)
+    model_of = torch.full((m,), -1, dtype=torch.int64, device=before.device)
+    model_of[chosen] = torch.arange(chosen.numel(), device=before.device)
+    leverage = torch.full((m,), float("nan"), dtype=torch.float64, device=before.device)
     reason = "the weight decay of training; retraining has no damping beside it"
     facts = Diagnostics("retrain", "L-BFGS", trained.weight_decay, reason, unconverged=unconverged)
     return LooChange(change, own, leverage, trained.weight_decay, model_of, facts)

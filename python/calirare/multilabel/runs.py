@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -255,8 +254,3 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
     except ValueError as error:
         raise InputError(f"{path}: probabilities and labels must be numbers: {error}") from error
     return scores, labels, names
-
-
-def seconds_since(start: float) -> str:
-    """Returns the seconds since `start` (of `time.perf_counter`) as text."""
-    return f"{time.perf_counter() - start:.1f} s"
