@@ -21,7 +21,7 @@ from calirare.algorithm2 import EiceSettings, train_calirare
 from calirare.calibration import JackknifeCalibrator
 from calirare.graph import Graph
 from calirare.jackknife import JackknifeResult, jackknife
-from calirare.leave_one_out.methods import LooSettings
+from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.scale import stream
 from calirare.scale.stream import Streaming
 from calirare.training import Fit, TrainingSettings, fit, fit_of
@@ -105,6 +105,28 @@ def test_unfused_jackknife(make, n_classes, method, device):
     got = jackknife(moved, there, damping=DAMPING, settings=settings, keep_logits=True)
     wanted = jackknife(trained, graph, damping=DAMPING, settings=settings, keep_logits=True)
     assert_agree(got, wanted, device)
+
+
+@pytest.mark.parametrize(
+    "settings", [LooSettings("grouped"), LooSettings("replicates", n_models=9), LooSettings("retrain", n_models=2)]
+)
+def test_other_methods_run_on_a_device(settings, device):
+    graph = rare_task()
+    trained = fit(graph, graph.split.train, without_dropout())
+    there, moved = on(device, graph, trained)
+    found = jackknife(moved, there, settings=settings)
+    assert found.lower.device.type == device.type
+    assert bool(torch.isfinite(found.lower).all())
+
+
+def test_steps_run_on_a_device(device):
+    """How far a step goes hangs on rounding; that all leave-one-out models come nearer to a minimum does not."""
+    graph = rare_task()
+    trained = fit(graph, graph.split.train, without_dropout())
+    there, moved = on(device, graph, trained)
+    found = leave_one_out(moved, there, settings=LooSettings(steps=4))
+    assert found.change.device.type == found.own.device.type == found.leverage.device.type == device.type
+    assert bool(torch.isfinite(found.change).all())
 
 
 @pytest.mark.parametrize("in_files", [False, True])
