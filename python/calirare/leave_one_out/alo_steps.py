@@ -31,7 +31,12 @@ Progress = Callable[[int], None] | None
 
 
 def alo_steps(
-    trained: Fit, everywhere: ReceptiveField, damping: float, steps: int, progress: Progress = None
+    trained: Fit,
+    everywhere: ReceptiveField,
+    damping: float,
+    steps: int,
+    progress: Progress = None,
+    chosen: Tensor | None = None,
 ) -> LooChange:
     """Returns the change of every logit after some quasi-Newton steps of each leave-one-out model, from `alo`'s.
 
@@ -47,10 +52,11 @@ def alo_steps(
         damping: of the starts; the steps themselves minimise the loss of training.
         steps: how many, >= 1.
         progress: called with the number of labels done.
+        chosen: distinct places of labels to leave out, int64 [s]; None: all.
 
     Returns:
-        The changes of the network evaluated at each model. `Diagnostics.unconverged` is the share of the models whose
-        gradient stayed above 1e-6, as it does at kinks of ReLU units.
+        The changes of the network evaluated at each of s models; own changes of other labels are NaN.
+        `Diagnostics.unconverged` is the share of the models whose gradient stayed above 1e-6, as at kinks of ReLU units.
 
     Cost: about six forward and backward passes of m networks per step, and m kernels of m labels once.
     """
@@ -61,24 +67,32 @@ def alo_steps(
     here, there = ManyGcns(trained.field, problem.shapes), ManyGcns(everywhere, problem.shapes)
     base, _ = problem.moved(torch.zeros_like(starts[:1]), None, steps)
     base_here, base_there = (logit_differences(many.logits(base).squeeze(1)) for many in (here, there))
-    own, change = torch.empty_like(base_here), base_there.new_empty(*base_there.shape, m)
-    unconverged = 0
-    for places in _blocks(torch.arange(m, device=base.device), problem.bytes_of_a_model(steps)):
+    chosen, model_of = _models(m, chosen, base.device)
+    own = torch.full_like(base_here, float("nan"))
+    change = base_there.new_empty(*base_there.shape, chosen.numel())
+    done = unconverged = 0
+    for places in _blocks(chosen, problem.bytes_of_a_model(steps)):
         models, norms = problem.moved(starts[places], places, steps)
         unconverged += int((norms > TOLERANCE).sum())
         own[places] = _own(logit_differences(here.logits(models).transpose(1, 2)), places) - base_here[places]
         rows = torch.arange(places.numel(), device=base.device)
         for part in _blocks(rows, there.numbers_of_a_model() * base.element_size()):
             after = logit_differences(there.logits(models[part]).transpose(1, 2))  # [n_v, k - 1, b]
-            change[:, :, places[part]] = after - base_there[:, :, None]
+            change[:, :, done + part] = after - base_there[:, :, None]
+        done += places.numel()
         if progress is not None:
-            progress(int(places[-1]) + 1)
-    facts = Diagnostics("alo", f"{steps} steps", damping, unconverged=unconverged / max(m, 1))
-    return LooChange(change, own, leverage, damping, diagnostics=facts)
+            progress(done)
+    facts = Diagnostics("alo", f"{steps} steps", damping, unconverged=unconverged / max(done, 1))
+    return LooChange(change, own, leverage, damping, model_of, facts)
 
 
 def alo_steps_of_module(
-    trained: ModuleFit, where: Tensor, damping: float, steps: int, progress: Progress = None
+    trained: ModuleFit,
+    where: Tensor,
+    damping: float,
+    steps: int,
+    progress: Progress = None,
+    chosen: Tensor | None = None,
 ) -> LooChange:
     """Returns the same of any module, one label after the other: m (k - 1) backward passes for each.
 
@@ -88,6 +102,7 @@ def alo_steps_of_module(
         damping: see `alo_steps`.
         steps: see `alo_steps`.
         progress: see `alo_steps`.
+        chosen: see `alo_steps`.
 
     Returns:
         See `alo_steps`.
@@ -106,20 +121,21 @@ def alo_steps_of_module(
         return logit_differences(one.logits()), end.gradient_norm
 
     base, _ = after(None, trained.sample_weights)
-    m = tape.n_nodes
-    own, change = base[trained.nodes], base.new_empty(where.numel(), base.shape[1], m)
+    chosen, model_of = _models(tape.n_nodes, chosen, base.device)
+    own = torch.full_like(base[trained.nodes], float("nan"))
+    change = base.new_empty(where.numel(), base.shape[1], chosen.numel())
     unconverged = 0
-    for i in range(m):
+    for column, i in enumerate(chosen.tolist()):
         without = trained.sample_weights.clone()
         without[i] = 0.0
         moved, norm = after(coefficients[:, i].to(rows) @ rows, without)
-        change[:, :, i] = moved[where] - base[where]
-        own[i] = moved[trained.nodes[i]] - own[i]
+        change[:, :, column] = (moved - base)[where]
+        own[i] = (moved - base)[trained.nodes[i]]
         unconverged += norm > TOLERANCE
         if progress is not None:
-            progress(i + 1)
-    facts = Diagnostics("alo", f"{steps} steps", damping, unconverged=unconverged / max(m, 1))
-    return LooChange(change, own, leverage, damping, diagnostics=facts)
+            progress(column + 1)
+    facts = Diagnostics("alo", f"{steps} steps", damping, unconverged=unconverged / max(chosen.numel(), 1))
+    return LooChange(change, own, leverage, damping, model_of, facts)
 
 
 class _Problem:
@@ -209,6 +225,14 @@ def _basis(inputs: Tensor | Csr) -> Tensor | None:
     if 2 * r > d or r > WIDEST_BASIS:
         return None
     return torch.linalg.qr((inputs.to_dense() if isinstance(inputs, Csr) else inputs).T).Q
+
+
+def _models(m: int, chosen: Tensor | None, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Returns the labels left out and the model of each of m labels, -1 where there is none."""
+    places = torch.arange(m, device=device) if chosen is None else chosen.to(device)
+    model_of = torch.full((m,), -1, dtype=torch.int64, device=device)
+    model_of[places] = torch.arange(places.numel(), device=device)
+    return places, model_of
 
 
 def _own(logits: Tensor, places: Tensor) -> Tensor:

@@ -44,7 +44,7 @@ class Row:
         relative_error: |estimate - truth| / |truth| at the left-out nodes.
         elsewhere_correlation: of the change of the other nodes' logits.
         elsewhere_error: relative error there.
-        seconds: for all labels, whatever the number compared.
+        seconds: for all labels, of steps for those compared.
         note: why there are no numbers, else empty.
     """
 
@@ -117,14 +117,16 @@ def compare(
     rows, estimates = [], {}
     for name, settings in methods.items():
         try:
-            found = leave_one_out(trained, graph, nodes=elsewhere, settings=settings)
+            some = chosen if settings.steps else None
+            found = leave_one_out(trained, graph, nodes=elsewhere, settings=settings, chosen=some)
         except NotConvergedError as error:
             nan = float("nan")
             rows.append(Row(name, nan, nan, nan, nan, nan, nan, str(error)))
             continue
         estimates[name] = found.own[chosen]
         own = agreement_of(found.own[chosen], truth.own[chosen])
-        away = agreement_of(found.change[:, :, chosen], truth.change)
+        columns = chosen if found.model_of is None else found.model_of[chosen]
+        away = agreement_of(found.change[:, :, columns], truth.change)
         seconds = 0.0 if found.diagnostics is None else found.diagnostics.seconds
         rows.append(Row(name, *own, away[0], away[2], seconds))
     unconverged = 0.0 if truth.diagnostics is None else truth.diagnostics.unconverged

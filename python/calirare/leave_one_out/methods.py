@@ -39,6 +39,7 @@ CONVENTIONS: tuple[Convention, ...] = ("corrected", "paper", "official")
 MOST_MODELS = 4000  # drawn at random where no number is given: the level of a quantile over them is off by .02 at most
 OFFICIAL_DAMPING = 1e-2  # of the authors' code, in place of the weight decay
 FORWARDS: tuple[Forward, ...] = ("linearised", "full")
+Progress = Callable[[int], None] | None
 FORMS = ("auto", "gram", "jacobian", "primal", "randomised")
 
 
@@ -59,8 +60,8 @@ class LooSettings:
             evaluated there; 0: none. For networks trained to a minimum (`convergence.converge`).
         solver: of "influence" and "newton"; None: "cg" for influence, "lowrank" or "cg" for newton.
         n_groups: of "grouped".
-        n_models: of "replicates" and "retrain": how many labels are left out, drawn at random; None: all, of
-            "replicates" at most 4,000. `jackknife` takes "replicates" for "alo" where there are more labels.
+        n_models: of "replicates", "retrain" and of `steps`: how many labels are left out, drawn at random; None: all,
+            of "replicates" at most 4,000. `jackknife` takes "replicates" for "alo" where there are more labels.
         seed: of random choices.
         memory_limit: bytes; None: most of what is free.
         jobs: processes of "retrain".
@@ -118,7 +119,8 @@ def leave_one_out(
     damping: float | None = None,
     nodes: Tensor | None = None,
     settings: LooSettings | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Progress = None,
+    chosen: Tensor | None = None,
 ) -> LooChange:
     """Returns what leaving each labelled node out does to the logits.
 
@@ -130,6 +132,8 @@ def leave_one_out(
         nodes: nodes to evaluate, int64 [n]; None: all.
         settings: the method; None: `alo`.
         progress: of "retrain" and of `steps`, called with the number of labels done.
+        chosen: of "retrain" and of `steps`: distinct places of the labels to leave out, int64 [s]; None: as many as the
+            settings say.
 
     Returns:
         The changes, with diagnostics.
@@ -151,10 +155,13 @@ def leave_one_out(
     if isinstance(tape, ModuleTape):
         _check_module(settings)
     estimated = _check(tape, everywhere, settings)
-    if _method(settings) == "retrain":
-        out = _retrain(trained, tape, everywhere, settings, progress)
-    elif settings.steps:
-        out = _alo_steps(trained, everywhere, mu, settings.steps, progress)
+    if _method(settings) == "retrain" or settings.steps:
+        if chosen is None:
+            chosen = drawn(tape.n_nodes, settings.n_models, settings.seed).to(tape.targets.device)
+        one_by_one = _alo_steps if settings.steps else _retrain
+        out = one_by_one(trained, everywhere, mu, settings, progress, chosen)
+    elif chosen is not None:
+        raise ValueError("leave_one_out: chosen must come with steps or method 'retrain', got another: leave it out")
     else:
         out = _METHODS[_method(settings)](trained, tape, everywhere, mu, settings)
     facts = out.diagnostics or Diagnostics("alo", _form(tape, settings), out.damping)
@@ -222,15 +229,15 @@ def _alo(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings: Lo
 
 
 def _alo_steps(
-    trained: AnyFit, everywhere: Where, mu: float, steps: int, progress: Callable[[int], None] | None
+    trained: AnyFit, everywhere: Where, mu: float, settings: LooSettings, progress: Progress, chosen: Tensor
 ) -> LooChange:
     if trained.weight_decay == 0:
         raise ValueError("leave_one_out: steps must have a positive weight decay, got 0: there need not be a minimum")
     if isinstance(trained, ModuleFit):
         assert isinstance(everywhere, Tensor)
-        return alo_steps_of_module(trained, everywhere, mu, steps, progress)
+        return alo_steps_of_module(trained, everywhere, mu, settings.steps, progress, chosen)
     assert isinstance(everywhere, ReceptiveField)
-    return alo_steps(trained, everywhere, mu, steps, progress)
+    return alo_steps(trained, everywhere, mu, settings.steps, progress, chosen)
 
 
 def _randomised(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings: LooSettings) -> LooChange:
@@ -250,9 +257,8 @@ def _newton(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings:
 
 
 def _retrain(
-    trained: AnyFit, tape: Tape, everywhere: Where, settings: LooSettings, progress: Callable[[int], None] | None
+    trained: AnyFit, everywhere: Where, mu: float, settings: LooSettings, progress: Progress, chosen: Tensor
 ) -> LooChange:
-    chosen = drawn(tape.n_nodes, settings.n_models, settings.seed).to(tape.targets.device)
     return retrain(trained, everywhere, chosen, jobs=settings.jobs, folder=settings.folder, progress=progress)
 
 
@@ -306,6 +312,7 @@ def _check(tape: Tape, everywhere: Where, settings: LooSettings) -> int:
         form = default if settings.solver is None else settings.solver.solver
         form = ("gram" if closed else "jacobian") if form == "ggn" else form
     else:
+        models = min(settings.n_models or models, models) if settings.steps else models
         form = "steps" if settings.steps else "randomised" if method == "randomised" else _form(tape, settings)
     needed = estimate_bytes(method, form, tape, everywhere, models)
     check_memory(needed, settings.memory_limit, tape.logits.device, _remedy(tape, everywhere, settings, form))

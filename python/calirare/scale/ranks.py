@@ -63,7 +63,8 @@ class Ranks:
         except RuntimeError as error:
             raise RankLostError(
                 f"rank {self.rank} of {self.size} lost another process of the job, which ended before its share was "
-                "done: start the same command again, finished blocks are kept"
+                "done: its own message says why; where it was killed, start the same command again, finished blocks "
+                "are kept"
             ) from error
 
 

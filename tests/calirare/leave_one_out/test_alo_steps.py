@@ -121,6 +121,29 @@ def test_neither_the_basis_nor_the_blocks_change_anything(monkeypatch: pytest.Mo
     assert torch.allclose(parts.own, whole.own, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize("module", [False, True])
+def test_steps_of_some_labels_are_some_columns(module: bool) -> None:
+    fit, graph = trained()
+    one = (
+        ModuleFit(fit.model, (graph,), fit.nodes, fit.targets, fit.sample_weights, fit.weight_decay) if module else fit
+    )
+    nodes, chosen = torch.arange(0, 150, 9), torch.tensor([31, 4])
+    where = None if module else graph
+    every = leave_one_out(one, where, nodes=nodes, settings=LooSettings(steps=2))
+    told: list[int] = []
+    some = leave_one_out(one, where, nodes=nodes, settings=LooSettings(steps=2), chosen=chosen, progress=told.append)
+    assert told[-1] == 2
+    assert torch.allclose(some.change, every.change[:, :, chosen], rtol=1e-6, atol=1e-9)
+    assert torch.allclose(some.own[chosen], every.own[chosen], rtol=1e-6, atol=1e-9)
+    assert int(torch.isfinite(some.own).sum()) == 2
+    places, models = some.samples()
+    assert (places.tolist(), models.tolist()) == ([4, 31], [1, 0])
+    drawn = leave_one_out(one, where, nodes=nodes, settings=LooSettings(steps=2, n_models=3))
+    assert drawn.change.shape[2] == 3
+    with pytest.raises(ValueError, match="chosen must come with steps or method 'retrain'"):
+        leave_one_out(one, where, nodes=nodes, chosen=chosen)
+
+
 def test_the_basis_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, nodes = words_graph(2), torch.arange(0, 150, 7)
     settings = TrainingSettings(hidden=4, weight_decay=5e-3, dropout=0.0)
