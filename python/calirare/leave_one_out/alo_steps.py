@@ -56,7 +56,7 @@ def alo_steps(
 
     Returns:
         The changes of the network evaluated at each of s models; own changes of other labels are NaN.
-        `Diagnostics.unconverged` is the share of the models whose gradient stayed above 1e-6, as at kinks of ReLU units.
+        `Diagnostics.unconverged` is the share of models whose gradient stayed above 1e-6, as at kinks of ReLU units.
 
     Cost: about six forward and backward passes of m networks per step, and m kernels of m labels once.
     """
