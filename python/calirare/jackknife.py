@@ -144,7 +144,7 @@ def jackknife(
     """
     if not 0 < coverage < 1:
         raise ValueError(f"jackknife: coverage must be in (0, 1), got {coverage}")
-    if nodes is not None and nodes.numel() == 0:
+    if isinstance(nodes, Tensor) and nodes.numel() == 0:
         raise ValueError("jackknife: nodes must name at least one node, got none")
     started = time.perf_counter()
     if not isinstance(trained, Fit | ModuleFit | nn.Module):
