@@ -180,20 +180,34 @@ def primal_directions(
     rows = jacobian(tape)
     curvature, error = curvature_and_error(tape)
     m, k = error.shape
-    size, p = max(1, BLOCK_NUMBERS // rows.shape[1]) * k, rows.shape[1]
-    hessian = torch.eye(p, dtype=torch.float64, device=rows.device).mul_(damping)
-    for part, bent in zip(rows.split(size), curvature.split(size // k), strict=True):
-        wide = part.double()
-        hessian.addmm_(wide.T, (bent @ wide.view(-1, k, p)).flatten(0, 1))
+    p = rows.shape[1]
+    hessian = gauss_newton(rows, curvature)
+    hessian.diagonal().add_(damping)
     factor = torch.linalg.cholesky(hessian)
     hats = []
-    for part in rows.split(size):
+    for part in rows.split(block_of_labels(p * k) * k):
         half = torch.linalg.solve_triangular(factor, part.double().T, upper=False).T.view(-1, k, p)
         hats.append(half @ half.mT)
     scaled, own, leverage = leave_out_own(torch.cat(hats), curvature, error, leverage_corrected)
     wanted = slice(None) if chosen is None else chosen
     pulled = (scaled[wanted, :, None] * rows.view(m, k, p)[wanted]).sum(1)  # J_i^T (I - D_i P_i)^-1 e_i
     return torch.cholesky_solve(pulled.T, factor).T, own, leverage
+
+
+def gauss_newton(rows: Tensor, curvature: Tensor) -> Tensor:
+    """Returns J^T D J [p, p] in float64, from J [m (k - 1), p] and D [m, k - 1, k - 1], some labels at a time."""
+    k, p = curvature.shape[1], rows.shape[1]
+    labels = block_of_labels(p * k)
+    out = rows.new_zeros(p, p, dtype=torch.float64)
+    for part, bent in zip(rows.split(labels * k), curvature.split(labels), strict=True):
+        wide = part.double()
+        out.addmm_(wide.T, (bent @ wide.view(-1, k, p)).flatten(0, 1))
+    return out
+
+
+def block_of_labels(numbers_of_each: int) -> int:
+    """Returns how many labels are worked on together."""
+    return max(1, BLOCK_NUMBERS // numbers_of_each)
 
 
 def leave_out(

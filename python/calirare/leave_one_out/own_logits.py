@@ -5,12 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calirare.leave_one_out.alo import choose_form, leave_out_own, loo_coefficients, own_change
+from calirare.leave_one_out.alo import (
+    block_of_labels,
+    choose_form,
+    gauss_newton,
+    leave_out_own,
+    loo_coefficients,
+    own_change,
+)
 from calirare.leave_one_out.ggn import curvature_and_error, jacobian, logit_differences, own_kernel
 from calirare.leave_one_out.memory import check_memory, estimate_bytes
 from calirare.leave_one_out.module_tape import Tape
-
-BLOCK_NUMBERS = 16_000_000  # numbers worked on together
 
 
 class OwnLogits:
@@ -44,12 +49,8 @@ class OwnLogits:
         rows = jacobian(self.tape)
         _, k, _ = self.curvature.shape
         p = rows.shape[1]
-        self.block = max(1, BLOCK_NUMBERS // (p * k))  # labels
-        matrix = rows.new_zeros(p, p, dtype=torch.float64)
-        for part, curvature in zip(rows.split(self.block * k), self.curvature.split(self.block), strict=True):
-            wide = part.double()
-            matrix.addmm_(wide.T, (curvature @ wide.view(-1, k, p)).flatten(0, 1))
-        values, vectors = torch.linalg.eigh(matrix)
+        self.block = block_of_labels(p * k)
+        values, vectors = torch.linalg.eigh(gauss_newton(rows, self.curvature))
         self.values = values.clamp_(min=0)
         self.rows = torch.cat([part.double() @ vectors for part in rows.split(self.block * k)])  # G
 

@@ -9,6 +9,7 @@ import torch
 
 import calirare
 from calirare.errors import InputError
+from calirare.leave_one_out import alo as alo_module
 from calirare.leave_one_out import methods, own_logits
 from calirare.leave_one_out.alo import alo, choose_form, own_kernel, primal_directions
 from calirare.leave_one_out.evaluate import left_out
@@ -36,8 +37,8 @@ def test_own_logits_by_the_spectrum_are_those_by_the_kernel(n_classes: int, monk
     tape = trained.tape()
     assert choose_form(tape) == "primal"
     by_kernel = OwnLogits(tape, own_kernel(tape))
-    for block in (own_logits.BLOCK_NUMBERS, 50):
-        monkeypatch.setattr(own_logits, "BLOCK_NUMBERS", block)
+    for block in (alo_module.BLOCK_NUMBERS, 50):
+        monkeypatch.setattr(alo_module, "BLOCK_NUMBERS", block)
         by_spectrum = OwnLogits(tape)
         assert by_spectrum.primal
         assert not by_kernel.primal
