@@ -1,8 +1,10 @@
 """Time and memory of `calirare train` on simulated graphs from 62,500 to 10 million nodes, and of two processes.
 
     python benchmarks/bench_scale.py [--sizes 62500 ...] [--ranks 1000000] [--profile 1000000] [--folder scale-graphs]
+    python benchmarks/bench_scale.py --labels 2500 10000 40000
 
 16 directed edges and 128 features per node, 200 labels, 100 epochs, intervals of every node, predictions written.
+--labels: as many labels instead, on 62,500 nodes.
 Results are added to benchmarks/results/scale.json, so that sizes may be run one at a time, and their table to
 docs/scaling.md.
 """
@@ -30,15 +32,16 @@ from calirare.scale.cost import Sizes, memory_bytes
 
 PAGE = record.ROOT / "docs" / "scaling.md"
 BEGIN, END = "<!-- scale:begin -->", "<!-- scale:end -->"
+LABELS, MANY_LABELS_NODES = 200, 62_500
 STAGE = re.compile(r"^ *[0-9.]+ s  ([a-z]+|everything but imports): ([0-9.]+) s$")
 
 
-def graph_folder(folder: Path, n: int) -> tuple[Path, float | None]:
-    path = folder / f"g{n}"
+def graph_folder(folder: Path, n: int, labels: int = LABELS) -> tuple[Path, float | None]:
+    path = folder / (f"g{n}" if labels == LABELS else f"g{n}_{labels}")
     if path.exists():
         return path, None
     started = time.perf_counter()
-    synthetic_folder(path, n)
+    synthetic_folder(path, n, n_val=labels - 40)  # 20 of each class are training nodes
     return path, time.perf_counter() - started
 
 
@@ -133,6 +136,8 @@ def page(kept: dict[str, Any]) -> str:
             f"efficiency {two['efficiency_of_the_shared_stage']:.2f} of the shared stage, "
             f"{two['efficiency_of_the_whole']:.2f} of the whole, which rank 0 trains, judges and writes alone."
         ]
+    if kept.get("many_labels"):
+        lines += ["", *label_table(kept["many_labels"])]
     if "profile" in kept:
         lines += ["", *stage_table(kept["profile"])]
     lines += [
@@ -140,6 +145,25 @@ def page(kept: dict[str, Any]) -> str:
         "[benchmarks/results/scale.json](../benchmarks/results/scale.json): `python benchmarks/bench_scale.py`.",
     ]
     return "\n".join(lines)
+
+
+def label_table(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        f"As many labels on {rows[0]['n']:,} nodes, 2,098 parameters; the check trains five more networks, and above 4,000",
+        "labels intervals rest on 4,000 left-out models drawn at random:",
+        "",
+        "| labels | wall, s | train | check | messages, intervals | peak GB |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        s = row["stages_s"]
+        cells = [
+            f"{row['labels']:,}",
+            f"{row['wall_s']:.1f}",
+            *(f"{s[name]:.2f}" for name in ("train", "check", "jackknife")),
+        ]
+        lines.append("| " + " | ".join([*cells, f"{row['peak_bytes'] / 1e9:.2f}"]) + " |")
+    return lines
 
 
 def stage_table(facts: dict[str, Any]) -> list[str]:
@@ -168,6 +192,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=[])
     parser.add_argument("--ranks", type=int, default=0, help="size at which two processes are held against one")
     parser.add_argument("--profile", type=int, default=0, help="size at which stages are held against the cost model")
+    parser.add_argument("--labels", type=int, nargs="*", default=[], help="numbers of labels, on 62,500 nodes")
     parser.add_argument("--folder", type=Path, default=Path("scale-graphs"))
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -202,6 +227,12 @@ def main() -> None:
             "efficiency_of_the_whole": one["wall_s"] / (2 * two["wall_s"]),
         }
         print(json.dumps(kept["two_processes"]), flush=True)
+    many = {row["labels"]: row for row in kept.get("many_labels", [])}
+    for labels in options.labels:
+        path, _ = graph_folder(options.folder, MANY_LABELS_NODES, labels)
+        many[labels] = {"n": MANY_LABELS_NODES, "labels": labels, **run(options.folder, path, threads=2)}
+        print(json.dumps(many[labels]), flush=True)
+    kept["many_labels"] = [many[labels] for labels in sorted(many)]
     if options.profile:
         kept["profile"] = profile(options.folder, graph_folder(options.folder, options.profile)[0])
     record.write("scale", kept)
