@@ -149,8 +149,8 @@ def page(kept: dict[str, Any]) -> str:
 
 def label_table(rows: list[dict[str, Any]]) -> list[str]:
     lines = [
-        f"As many labels on {rows[0]['n']:,} nodes, 2,098 parameters; the check trains five more networks, and above 4,000",
-        "labels intervals rest on 4,000 left-out models drawn at random:",
+        f"As many labels on {rows[0]['n']:,} nodes, 2,098 parameters; the check trains five more networks, above",
+        "4,000 labels intervals rest on 4,000 left-out models drawn at random:",
         "",
         "| labels | wall, s | train | check | messages, intervals | peak GB |",
         "| --- | --- | --- | --- | --- | --- |",
