@@ -253,7 +253,7 @@ def _few_enough(settings: LooSettings, tape: Tape, *, given: bool) -> tuple[LooS
     fewer = dataclasses.replace(settings, method="replicates", n_models=n_models)
     return fewer, (
         f"intervals rest on {n_models:,} of the {m:,} models without a label, drawn at random: the level of an end is "
-        f"off by {error:.2f} at most, with 95 % confidence (LooSettings(n_models=...))"
+        f"off by {error:.2f} at most, with 95 % confidence (in Python: LooSettings(n_models=...))"
     )
 
 
