@@ -22,10 +22,8 @@ from calirare_ext import Csr, GcnTape, ReceptiveField, record, reference
 
 BLOCK_BYTES = 256_000_000  # of the models that move, or are evaluated, together
 WIDEST_BASIS = 4096  # rows: making a basis of more costs more than it saves
-TOO_FAR, HALVINGS = (
-    1.5,
-    5,
-)  # where a network is far from linear, a few of `alo`'s models have a loss far above the fit's
+# Where a network is far from linear, a few of `alo`'s models have a loss far above the fit's.
+TOO_FAR, HALVINGS = 1.5, 5
 TOLERANCE = 1e-6  # on the gradient's norm, as of retraining
 Progress = Callable[[int], None] | None
 

@@ -74,6 +74,44 @@ def test_steps_find_minima_smooth_and_on_kinks() -> None:
     assert torch.equal(stays, ends)
 
 
+def test_a_step_too_short_is_lengthened() -> None:
+    def objective(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return x.square().sum(1), 2 * x
+
+    found, _ = take_steps(objective, lambda v: 0.02 * v, torch.ones(1, 2, dtype=torch.float64), 1)
+    assert float(found.abs().max()) < 0.9  # one step of .02 ends at .96
+
+
+def test_a_search_that_fails_forgets_the_past() -> None:
+    curvature = torch.tensor([[1.0, 10.0]], dtype=torch.float64)
+    trials: list[Tensor] = []
+
+    def objective(x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        trials.append(x.clone())
+        blind = 2 < len(trials) <= 42  # the second search finds nothing at all
+        value = 0.5 * (curvature * x.square()).sum(1)
+        return value + (1e9 if blind else 0.0), curvature * x
+
+    start = torch.ones(1, 2, dtype=torch.float64)
+    take_steps(objective, lambda v: 0.1 * v, start, 3)
+    here, first = trials[1], trials[42]
+    assert torch.allclose(first, here - 0.1 * curvature * here), "the plain preconditioned direction again"
+    assert not torch.allclose(trials[2], first), "with the past it was another one"
+
+
+def test_starts_whose_loss_is_far_above_the_fits_are_moved_back() -> None:
+    problem = alo_steps._Problem(trained()[0])
+    size = torch.tensor([0.1, 1.0, 4.0, 1e6], dtype=torch.float64)
+    along = torch.zeros(4, problem.theta.numel(), dtype=torch.float64)
+    along[:, 3] = size
+
+    def objective(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return 2 + (points - problem.theta).square().sum(1), points
+
+    found = (problem._not_too_far(along, objective) - problem.theta)[:, 3]
+    assert torch.allclose(found, torch.tensor([0.1, 1.0, 1.0, 0.0], dtype=torch.float64))
+
+
 def test_no_step_goes_up() -> None:
     """One function has no descent from where it starts; the other's neighbour must not be held back by it."""
 
