@@ -143,7 +143,7 @@ def early(name: str, seed: int, n_nodes: int) -> dict[str, Any]:
     tape = trained.tape()
     held = cross_fitted_logits(graph, nodes, settings)
     judges = torch.ones(nodes.numel(), dtype=torch.bool)
-    agreed = choose_damping(tape, OwnLogits(tape), settings.weight_decay, held, judges, trained.sample_weights)
+    agreed = choose_damping(OwnLogits(tape), settings.weight_decay, held, judges, trained.sample_weights)
     chosen = drawn(trained, seed, n_nodes)
     truth = retrained_early(graph, trained, settings, chosen)
     mu = settings.weight_decay

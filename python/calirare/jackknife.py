@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, ParamSpec, Protocol, TypeVar
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -20,23 +17,23 @@ from calirare.jackknife_result import JackknifeResult
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.evaluate import LeftOut, evaluate, fits, left_out
 from calirare.leave_one_out.ggn import logit_differences, pull_back
-from calirare.leave_one_out.grouped import drawn, quantile_error
 from calirare.leave_one_out.memory import check_memory, estimate_bytes
 from calirare.leave_one_out.methods import (
     CONVENTIONS,
-    MOST_MODELS,
     Convention,
     LooSettings,
     Method,
     damping_of,
+    few_enough,
     field_at,
     leave_one_out,
+    models_drawn,
     receptive_field_at,
 )
 from calirare.leave_one_out.module_tape import ModuleTape, Tape, Where
 from calirare.leave_one_out.quality import gradient_ratio
 from calirare.leave_one_out.retrain import AnyFit, logits_at
-from calirare.module_fit import ModuleFit
+from calirare.module_fit import ModuleFit, leaves_modes
 from calirare.threads import threads_for
 from calirare.training import Fit, fit_of
 from calirare_ext import GcnTape, ReceptiveField, jackknife_interval
@@ -64,27 +61,7 @@ class Evaluator(Protocol):
         ...
 
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _leaves_modes(function: Callable[P, R]) -> Callable[P, R]:
-    """Returns the function, after which a module it was called with is in training or evaluation mode as before."""
-
-    @functools.wraps(function)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = args[0] if args else kwargs.get("trained")
-        modes = {part: part.training for part in given.modules()} if isinstance(given, nn.Module) else {}
-        try:
-            return function(*args, **kwargs)
-        finally:
-            for part, training in modes.items():
-                part.training = training
-
-    return wrapped
-
-
-@_leaves_modes
+@leaves_modes
 def jackknife(
     trained: Fit | ModuleFit | nn.Module,
     graph: Graph | None = None,
@@ -170,9 +147,9 @@ def jackknife(
     if uncertainty not in ("auto", "map", "midpoint"):
         raise ValueError(f"jackknife: uncertainty must be auto, map or midpoint, got {uncertainty!r}")
     rare = n_classes == 2 and score != "predicted"
-    settings, note_of_models = _few_enough(
-        settings or (LooSettings() if method is None else LooSettings(method)), tape, given=change is not None
-    )
+    settings, note_of_models = settings or (LooSettings() if method is None else LooSettings(method)), ""
+    if change is None:
+        settings, note_of_models = few_enough(settings, tape.n_nodes)
     mapped = uncertainty == "map" or (uncertainty == "auto" and settings.convention == "corrected")
     levels = _levels(coverage, settings.convention)
     affine = affine_map(calibrator)
@@ -187,6 +164,7 @@ def jackknife(
                 evaluator = _streaming(graph, tape)
             if nodes is None and evaluator is not None:
                 everywhere_nodes = torch.arange(graph.n_nodes, device=graph.device)
+                _check_streamed(tape, settings)
                 ends = _streamed(trained, tape, graph.n_nodes, settings, damping, affine, levels, evaluator)
             else:
                 field = receptive_field_at(trained, graph, nodes)
@@ -220,6 +198,8 @@ def jackknife(
             "gradient_norm": _gradient_norm(trained, tape),
             "seconds": time.perf_counter() - started,
         }
+        if change is not None and change.diagnostics is not None and change.diagnostics.lowest_curvature is not None:
+            diagnostics["lowest_curvature"] = change.diagnostics.lowest_curvature
     doubt = _doubt(trained, diagnostics["gradient_norm"]) if bare else ""
     note = "; ".join(part for part in (note, note_of_models, doubt) if part)
     return JackknifeResult(
@@ -239,21 +219,6 @@ def jackknife(
         note,
         ends.leverage,
         "influence" if settings.convention != "corrected" else settings.method,
-    )
-
-
-def _few_enough(settings: LooSettings, tape: Tape, *, given: bool) -> tuple[LooSettings, str]:
-    """Returns settings that leave out no more labels than a quantile needs, and a note where they were too many."""
-    m = tape.n_nodes
-    plain = settings.method == "alo" and settings.convention == "corrected" and settings.form in ("auto", "primal")
-    if given or not plain or settings.forward == "full" or settings.steps or m <= (settings.n_models or MOST_MODELS):
-        return settings, ""
-    n_models = settings.n_models or MOST_MODELS
-    error = quantile_error(n_models, m)
-    fewer = dataclasses.replace(settings, method="replicates", n_models=n_models)
-    return fewer, (
-        f"intervals rest on {n_models:,} of the {m:,} models without a label, drawn at random: the level of an end is "
-        f"off by {error:.2f} at most, with 95 % confidence (in Python: LooSettings(n_models=...))"
     )
 
 
@@ -330,7 +295,7 @@ def _fused(
     levels: tuple[float, float],
 ) -> _Ends:
     """Returns the ends without a leave-one-out logit kept."""
-    chosen = _chosen(settings, tape)
+    chosen = models_drawn(settings, tape)
     n_models = tape.n_nodes if chosen is None else chosen.numel()
     needed = estimate_bytes("fused", settings.form, tape, everywhere, n_models)
     check_memory(needed, settings.memory_limit, tape.logits.device, "evaluate fewer nodes at a time")
@@ -344,11 +309,14 @@ def _fused(
     return _streamed(trained, tape, rows, settings, damping, affine, levels, in_one, everywhere)
 
 
-def _chosen(settings: LooSettings, tape: Tape) -> Tensor | None:
-    """Returns the labels left out where they are not all."""
-    if settings.method != "replicates":
-        return None
-    return drawn(tape.n_nodes, settings.n_models or MOST_MODELS, settings.seed).to(tape.targets.device)
+def _check_streamed(tape: GcnTape, settings: LooSettings) -> None:
+    """Refuses left-out models that do not fit; the evaluator looks after what is of the size of the graph."""
+    chosen = models_drawn(settings, tape)
+    n_models = tape.n_nodes if chosen is None else chosen.numel()
+    needed = estimate_bytes("left_out", settings.form, tape, tape.field, n_models)
+    check_memory(
+        needed, settings.memory_limit, tape.logits.device, "leave fewer labels out, or take a narrower network"
+    )
 
 
 def _streaming(graph: Graph, tape: GcnTape) -> Evaluator | None:
@@ -373,7 +341,7 @@ def _streamed(
     """Returns the ends from whatever evaluates the left-out models at the nodes, those of `at` where it is known."""
     mu = damping_of(trained, settings, damping)
     form = "primal" if settings.form == "primal" else "auto" if settings.form == "auto" else "dual"
-    chosen = _chosen(settings, tape)
+    chosen = models_drawn(settings, tape)
     left = left_out(tape, mu, form=form, n_rows=n_rows, at=at, chosen=chosen)
     own = _with_class_zero(logit_differences(tape.logits) + left.own)
     scale, bias = affine

@@ -28,7 +28,7 @@ class JackknifeResult:
         loo_logits: z_c - z_0 at v without node i, before any map, [n, k - 1, m]; None unless they were asked for.
         own_loo_logits: logits of labelled node i without i, class 0 at 0, before any map, [m, k].
         coverage: target coverage.
-        diagnostics: damping, leverages, losses, gradient norm, seconds.
+        diagnostics: damping, leverages, losses, gradient norm, seconds; of exact-Hessian methods `lowest_curvature`.
         estimate: P(y | v) by the map on leave-one-out logits, [n, k], of which `uncertainty` is one column; None with
             the midpoint.
         note: where the map was a fallback, or a bare network was hardly trained as is assumed of it; else empty.

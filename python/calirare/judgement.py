@@ -115,7 +115,15 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 def _quality(outcome: Outcome) -> Quality:
     result = outcome.jackknife
     finite = bool(torch.isfinite(result.lower).all() and torch.isfinite(result.upper).all())
-    return quality_of(outcome.fit, result.own_loo_logits, result.leverage, result.method, finite=finite)
+    return quality_of(
+        outcome.fit,
+        result.own_loo_logits,
+        result.leverage,
+        result.method,
+        finite=finite,
+        lowest_curvature=result.diagnostics.get("lowest_curvature"),
+        damping=result.diagnostics["damping"],
+    )
 
 
 def _graph_facts(outcome: Outcome) -> dict[str, Any]:

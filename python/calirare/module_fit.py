@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +17,25 @@ from calirare.datasets.features import normalize_features
 from calirare.graph import Graph
 from calirare.labelled import check_labels, check_nodes
 from calirare.leave_one_out.module_tape import ModuleTape
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def leaves_modes(function: Callable[P, R]) -> Callable[P, R]:
+    """Returns the function so that `trained`, where it is a module, is in training or evaluation mode as before it."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = args[0] if args else kwargs.get("trained")
+        modes = {part: part.training for part in given.modules()} if isinstance(given, nn.Module) else {}
+        try:
+            return function(*args, **kwargs)
+        finally:
+            for part, training in modes.items():
+                part.training = training
+
+    return wrapped
 
 
 @dataclass(frozen=True, eq=False)

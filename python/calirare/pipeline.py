@@ -341,7 +341,7 @@ class _Job:
                 progress=lambda k: self.report("check", k, folds),
             )
             weights = self._weights(trained.targets)
-            agreement = choose_damping(tape, own_logits, start, held_out, self.judges, weights)
+            agreement = choose_damping(own_logits, start, held_out, self.judges, weights)
             damping = agreement.damping
             if agreement.verdict == "do not trust":
                 self.notes.append(f"{agreement.reason}: the map was fitted on cross-validated logits instead")

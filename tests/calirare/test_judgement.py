@@ -122,3 +122,15 @@ def test_every_method_is_judged(method, sides):
     assert set(metrics["calibrators"]) == sides - {"raw"}
     assert metrics["agreement"] is None
     assert metrics["graph"]["labels_trained_on"] == 40
+
+
+def test_a_newton_step_to_a_saddle_is_not_trusted():
+    outcome = calirare.train(rare_task(), epochs=30, loo="newton")
+    result = outcome.jackknife
+    lowest, damping = result.diagnostics["lowest_curvature"], result.diagnostics["damping"]
+    assert lowest <= 0
+    for share, saddle in ((-1.0, False), (-1.5, True)):
+        bent = dataclasses.replace(result, diagnostics=result.diagnostics | {"lowest_curvature": share * damping})
+        said = judge(dataclasses.replace(outcome, jackknife=bent))["quality"]
+        assert ("saddle" in said["reason"]) == saddle
+        assert (said["verdict"] == "do not trust") >= saddle

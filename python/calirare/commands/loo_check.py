@@ -78,7 +78,7 @@ def run_loo_check(
     if found.unconverged:
         left = f"{found.unconverged:.0%} of the retrainings stood still with a gradient left"
         print(f"note: {left}, as kinks of ReLU leave one")
-    rows = [{key: _plain(value) for key, value in vars(row).items() if key != "seconds"} for row in found.rows]
+    rows = [{key: value for key, value in vars(row).items() if key != "seconds"} for row in found.rows]
     with fresh_files(folder, f"loo-check: {folder}") as partial:
         draw(found, partial / picture.name)
         values = {
@@ -89,10 +89,6 @@ def run_loo_check(
         }
         write_json(values, partial / numbers.name)
     print(f"wrote        {picture}, {numbers}")
-
-
-def _plain(value: object) -> object:
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def table(found: Comparison) -> list[str]:

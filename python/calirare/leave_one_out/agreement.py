@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.leave_one_out.module_tape import Tape
 from calirare.leave_one_out.own_logits import OwnLogits
 
 MAX_MULTIPLE = 64.0
@@ -41,7 +40,7 @@ class Agreement:
 
 
 def choose_damping(
-    tape: Tape, own_logits: OwnLogits, weight_decay: float, held_out_logits: Tensor, judges: Tensor, weights: Tensor
+    own_logits: OwnLogits, weight_decay: float, held_out_logits: Tensor, judges: Tensor, weights: Tensor
 ) -> Agreement:
     """Returns the smallest damping >= weight decay at which leave-one-out loss agrees with held-out loss.
 
@@ -49,7 +48,6 @@ def choose_damping(
     from quadratic overshoot. Raising the damping shortens them. No test node is looked at.
 
     Args:
-        tape: the network at the labelled nodes.
         own_logits: each label's logits without itself, by damping.
         weight_decay: mu of training.
         held_out_logits: cross-validated logits of the labelled nodes [m, k].
@@ -59,7 +57,7 @@ def choose_damping(
     Returns:
         The damping and how well it agrees.
     """
-    targets, w = tape.targets[judges], weights[judges].double()
+    targets, w = own_logits.tape.targets[judges], weights[judges].double()
 
     def losses(logits: Tensor) -> Tensor:
         return w * F.cross_entropy(logits[judges].double(), targets, reduction="none") / w.mean()

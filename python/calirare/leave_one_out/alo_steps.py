@@ -12,10 +12,11 @@ from torch.nn.utils import vector_to_parameters
 
 from calirare.convergence import minimise_module, unflatten
 from calirare.leave_one_out.alo import loo_coefficients
-from calirare.leave_one_out.change import Diagnostics, LooChange
+from calirare.leave_one_out.change import Diagnostics, LooChange, models_of
 from calirare.leave_one_out.ggn import GgnInverse, jacobian, logit_differences, own_kernel, pull_differences
 from calirare.leave_one_out.many_gcns import ManyGcns
 from calirare.leave_one_out.quasi_newton import Objective, take_steps
+from calirare.leave_one_out.retrain import TOLERANCE
 from calirare.module_fit import ModuleFit
 from calirare.training import Fit
 from calirare_ext import Csr, GcnTape, ReceptiveField, record, reference
@@ -24,7 +25,6 @@ BLOCK_BYTES = 256_000_000  # of the models that move, or are evaluated, together
 WIDEST_BASIS = 4096  # rows: making a basis of more costs more than it saves
 # Where a network is far from linear, a few of `alo`'s models have a loss far above the fit's.
 TOO_FAR, HALVINGS = 1.5, 5
-TOLERANCE = 1e-6  # on the gradient's norm, as of retraining
 Progress = Callable[[int], None] | None
 
 
@@ -65,7 +65,7 @@ def alo_steps(
     here, there = ManyGcns(trained.field, problem.shapes), ManyGcns(everywhere, problem.shapes)
     base, _ = problem.moved(torch.zeros_like(starts[:1]), None, steps)
     base_here, base_there = (logit_differences(many.logits(base).squeeze(1)) for many in (here, there))
-    chosen, model_of = _models(m, chosen, base.device)
+    chosen = torch.arange(m, device=base.device) if chosen is None else chosen.to(base.device)
     own = torch.full_like(base_here, float("nan"))
     change = base_there.new_empty(*base_there.shape, chosen.numel())
     done = unconverged = 0
@@ -81,7 +81,7 @@ def alo_steps(
         if progress is not None:
             progress(done)
     facts = Diagnostics("alo", f"{steps} steps", damping, unconverged=unconverged / max(done, 1))
-    return LooChange(change, own, leverage, damping, model_of, facts)
+    return LooChange(change, own, leverage, damping, models_of(own.shape[0], chosen), facts)
 
 
 def alo_steps_of_module(
@@ -119,7 +119,7 @@ def alo_steps_of_module(
         return logit_differences(one.logits()), end.gradient_norm
 
     base, _ = after(None, trained.sample_weights)
-    chosen, model_of = _models(tape.n_nodes, chosen, base.device)
+    chosen = torch.arange(tape.n_nodes, device=base.device) if chosen is None else chosen.to(base.device)
     own = torch.full_like(base[trained.nodes], float("nan"))
     change = base.new_empty(where.numel(), base.shape[1], chosen.numel())
     unconverged = 0
@@ -133,7 +133,7 @@ def alo_steps_of_module(
         if progress is not None:
             progress(column + 1)
     facts = Diagnostics("alo", f"{steps} steps", damping, unconverged=unconverged / max(chosen.numel(), 1))
-    return LooChange(change, own, leverage, damping, model_of, facts)
+    return LooChange(change, own, leverage, damping, models_of(own.shape[0], chosen), facts)
 
 
 class _Problem:
@@ -223,14 +223,6 @@ def _basis(inputs: Tensor | Csr) -> Tensor | None:
     if 2 * r > d or r > WIDEST_BASIS:
         return None
     return torch.linalg.qr((inputs.to_dense() if isinstance(inputs, Csr) else inputs).T).Q
-
-
-def _models(m: int, chosen: Tensor | None, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Returns the labels left out and the model of each of m labels, -1 where there is none."""
-    places = torch.arange(m, device=device) if chosen is None else chosen.to(device)
-    model_of = torch.full((m,), -1, dtype=torch.int64, device=device)
-    model_of[places] = torch.arange(places.numel(), device=device)
-    return places, model_of
 
 
 def _own(logits: Tensor, places: Tensor) -> Tensor:

@@ -67,6 +67,13 @@ class Diagnostics:
     peak_bytes: int = 0
 
 
+def models_of(m: int, chosen: Tensor) -> Tensor:
+    """Returns the model without each of m labels, int64 [m]: c for label chosen[c], -1 for a label not chosen."""
+    out = torch.full((m,), -1, dtype=torch.int64, device=chosen.device)
+    out[chosen] = torch.arange(chosen.numel(), device=chosen.device)
+    return out
+
+
 @dataclass(frozen=True, eq=False)
 class LooChange:
     """What leaving each labelled node out does to the logit differences z_c - z_0.

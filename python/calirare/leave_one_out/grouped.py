@@ -15,7 +15,7 @@ from calirare.leave_one_out.alo import (
     own_change,
     primal_directions,
 )
-from calirare.leave_one_out.change import Diagnostics, LooChange
+from calirare.leave_one_out.change import Diagnostics, LooChange, models_of
 from calirare.leave_one_out.directions import change_along
 from calirare.leave_one_out.ggn import curvature_and_error, dual_system, jacobian
 from calirare.leave_one_out.module_tape import Tape, Where, shallow
@@ -75,8 +75,6 @@ def replicates(tape: Tape, everywhere: Where, damping: float, chosen: Tensor) ->
     Returns:
         Changes with s models. Own changes and leverages are those of all labels.
     """
-    model_of = torch.full((tape.n_nodes,), -1, dtype=torch.int64, device=chosen.device)
-    model_of[chosen] = torch.arange(chosen.numel(), device=chosen.device)
     dtype = tape.logits.dtype
     if choose_form(tape) == "primal":
         directions, own, leverage = primal_directions(tape, damping, chosen=chosen)
@@ -88,7 +86,7 @@ def replicates(tape: Tape, everywhere: Where, damping: float, chosen: Tensor) ->
         change = _change(tape, everywhere, kernel, rows, coefficients[:, chosen])
         form = "gram" if rows is None else "jacobian"
     facts = Diagnostics("replicates", form, damping, sampling_error=quantile_error(chosen.numel(), tape.n_nodes))
-    return LooChange(change, own.to(dtype), leverage, damping, model_of, facts)
+    return LooChange(change, own.to(dtype), leverage, damping, models_of(tape.n_nodes, chosen), facts)
 
 
 def drawn(m: int, n_models: int | None, seed: int) -> Tensor:

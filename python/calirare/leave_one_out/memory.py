@@ -18,7 +18,7 @@ def estimate_bytes(method: str, form: str, tape: Tape, everywhere: Where, n_mode
     """Returns an upper estimate of the memory a method allocates, in bytes.
 
     Args:
-        method: of `leave_one_out`, or "fused": `leave_one_out.evaluate`.
+        method: of `leave_one_out`, or "fused": `leave_one_out.evaluate`, or "left_out": its directions alone.
         form: the form or solver.
         tape: the network at the labelled nodes.
         everywhere: receptive field of the nodes v; of a module the nodes themselves.
@@ -33,11 +33,15 @@ def estimate_bytes(method: str, form: str, tape: Tape, everywhere: Where, n_mode
     dual = m * k
     change = n * k * n_models * size
     rows_below = everywhere.rows[0].numel() if isinstance(everywhere, ReceptiveField) else n
-    if method == "fused":  # no change of any logit: messages, hidden states and both ends
-        assert isinstance(tape, GcnTape)
+    if method in ("fused", "left_out"):
+        primal = form == "primal" or (form == "auto" and p < dual)
+        solved = 3 * p * p * 8 + (dual * (size + 8) + 2 * n_models * 8) * p if primal else 4 * m * m * 8
+        models = 3 * n_models * p * size + solved + BLOCK_BYTES
+        if method == "left_out":
+            return models
+        assert isinstance(tape, GcnTape)  # no change of any logit: messages, hidden states and both ends
         hidden = tape.layers[0][0].shape[1]
-        solved = 3 * p * p * 8 + dual * p * size if p < dual else 4 * m * m * 8
-        return (rows_below * (n_models + 2 * hidden) + 4 * n + 3 * n_models * p) * size + solved + BLOCK_BYTES
+        return (rows_below * (n_models + 2 * hidden) + 4 * n) * size + models
     if method == "retrain":
         return change + 100 * p * size + BLOCK_BYTES
     if form == "steps":
@@ -50,7 +54,7 @@ def estimate_bytes(method: str, form: str, tape: Tape, everywhere: Where, n_mode
     if form == "gram":
         return change + n * k * dual * size + 2 * rows_below * m * size + 4 * dual * dual * 8 + BLOCK_BYTES
     if form == "primal":
-        return change + dual * p * size + 3 * m * p * 8 + 3 * p * p * 8 + BLOCK_BYTES
+        return change + (dual * (size + 8) + 2 * n_models * 8) * p + 3 * p * p * 8 + BLOCK_BYTES
     if form == "randomised":
         return 200 * (6 * p + 4 * m * (k + 1)) * size + BLOCK_BYTES
     if form == "dense":

@@ -21,7 +21,7 @@ from calirare.leave_one_out.alo import alo, choose_form
 from calirare.leave_one_out.alo_steps import alo_steps, alo_steps_of_module
 from calirare.leave_one_out.change import Diagnostics, LooChange
 from calirare.leave_one_out.directions import Forward
-from calirare.leave_one_out.grouped import drawn, grouped, replicates
+from calirare.leave_one_out.grouped import drawn, grouped, quantile_error, replicates
 from calirare.leave_one_out.influence import SolverSettings, influence, newton
 from calirare.leave_one_out.memory import check_memory, estimate_bytes
 from calirare.leave_one_out.module_tape import ModuleTape, Tape, Where, shallow
@@ -178,6 +178,25 @@ def leave_one_out(
     return dataclasses.replace(out, change=sign * out.change, own=sign * out.own, diagnostics=facts, nodes=at)
 
 
+def few_enough(settings: LooSettings, m: int) -> tuple[LooSettings, str]:
+    """Returns settings that leave out no more of m labels than a quantile needs, and a note if they were too many."""
+    plain = settings.method == "alo" and settings.convention == "corrected" and settings.form in ("auto", "primal")
+    n_models = settings.n_models or MOST_MODELS
+    if not plain or settings.forward == "full" or settings.steps or m <= n_models:
+        return settings, ""
+    return dataclasses.replace(settings, method="replicates", n_models=n_models), (
+        f"intervals rest on {n_models:,} of the {m:,} models without a label, drawn at random: the level of an end is "
+        f"off by {quantile_error(n_models, m):.2f} at most, with 95 % confidence (in Python: LooSettings(n_models=...))"
+    )
+
+
+def models_drawn(settings: LooSettings, tape: Tape) -> Tensor | None:
+    """Returns the places of the labels that "replicates" leaves out, int64 [s]; None with another method."""
+    if settings.method != "replicates":
+        return None
+    return drawn(tape.n_nodes, settings.n_models or MOST_MODELS, settings.seed).to(tape.targets.device)
+
+
 def damping_of(trained: AnyFit, settings: LooSettings, damping: float | None) -> float:
     """Returns what is added to the curvature: as asked for, else the settings', else the weight decay."""
     asked = damping if damping is not None else settings.damping
@@ -267,8 +286,9 @@ def _grouped(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings
 
 
 def _replicates(trained: AnyFit, tape: Tape, everywhere: Where, mu: float, settings: LooSettings) -> LooChange:
-    chosen = drawn(tape.n_nodes, settings.n_models or MOST_MODELS, settings.seed)
-    return replicates(tape, everywhere, mu, chosen.to(tape.targets.device))
+    chosen = models_drawn(settings, tape)
+    assert chosen is not None
+    return replicates(tape, everywhere, mu, chosen)
 
 
 _METHODS = {

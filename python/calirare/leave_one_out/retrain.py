@@ -19,7 +19,7 @@ from torch import Tensor
 
 from calirare.convergence import minimise, minimise_module
 from calirare.errors import InputError
-from calirare.leave_one_out.change import Diagnostics, LooChange
+from calirare.leave_one_out.change import Diagnostics, LooChange, models_of
 from calirare.leave_one_out.module_tape import Where
 from calirare.module_fit import ModuleFit
 from calirare.nn import GCN
@@ -119,8 +119,7 @@ def _assemble(
         after = _differences(torch.from_numpy(found[i].logits).to(before))
         change[:, :, column] = after[:-1] - before
         own[i] = after[-1] - own_before[i]
-    model_of = torch.full((m,), -1, dtype=torch.int64, device=before.device)
-    model_of[chosen] = torch.arange(chosen.numel(), device=before.device)
+    model_of = models_of(m, chosen.to(before.device))
     leverage = torch.full((m,), float("nan"), dtype=torch.float64, device=before.device)
     reason = "the weight decay of training; retraining has no damping beside it"
     facts = Diagnostics("retrain", "L-BFGS", trained.weight_decay, reason, unconverged=unconverged)

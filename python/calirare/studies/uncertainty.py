@@ -58,7 +58,7 @@ def uncertainties(trained: Fit, graph: Graph, settings: TrainingSettings) -> dic
     crossed = cross_fitted_logits(graph, trained.nodes, settings, n_folds=5)
     tape = trained.tape()
     every = torch.ones(tape.n_nodes, dtype=torch.bool)
-    agreed = choose_damping(tape, OwnLogits(tape), trained.weight_decay, crossed, every, trained.sample_weights)
+    agreed = choose_damping(OwnLogits(tape), trained.weight_decay, crossed, every, trained.sample_weights)
     paper = jackknife(trained, graph, damping=agreed.damping, keep_logits=True)
     assert paper.loo_logits is not None
     predicted = trained.model.logits(graph).argmax(1)

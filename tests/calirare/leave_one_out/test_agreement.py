@@ -41,7 +41,7 @@ def test_damping_is_raised_until_the_losses_agree() -> None:
     every, ones = torch.ones(40, dtype=torch.bool), torch.ones(40)
     wanted = OwnLogits(tape)(3 * fitted.weight_decay)
     assert float(losses(tape, fitted.weight_decay)) > 1.1 * float(losses(tape, 3 * fitted.weight_decay))
-    found = choose_damping(tape, OwnLogits(tape), fitted.weight_decay, wanted, every, ones)
+    found = choose_damping(OwnLogits(tape), fitted.weight_decay, wanted, every, ones)
     assert found.verdict == "caution"
     assert found.damping == pytest.approx(3 * fitted.weight_decay, rel=0.01)
     assert found.loo == pytest.approx(found.held_out, rel=0.01)
@@ -56,7 +56,7 @@ def test_a_few_labels_that_overshoot_are_no_excuse() -> None:
     judges = torch.zeros(40, dtype=torch.bool)
     judges[[int(gaps.argmax()), *gaps.abs().argsort()[:2].tolist()]] = True
     assert float(gaps[judges].mean()) < 2 * float(gaps[judges].std()) / 3**0.5
-    found = choose_damping(tape, OwnLogits(tape), fitted.weight_decay, wanted, judges, torch.ones(40))
+    found = choose_damping(OwnLogits(tape), fitted.weight_decay, wanted, judges, torch.ones(40))
     assert found.loo_at_weight_decay > 1.25 * found.held_out
     assert found.verdict == "caution"
     assert found.loo == pytest.approx(found.held_out, rel=0.01)
@@ -67,7 +67,7 @@ def test_agreement_at_the_weight_decay_is_left_alone() -> None:
     tape = fitted.tape()
     every, ones = torch.ones(40, dtype=torch.bool), torch.ones(40)
     wanted = OwnLogits(tape)(fitted.weight_decay)
-    found = choose_damping(tape, OwnLogits(tape), fitted.weight_decay, wanted, every, ones)
+    found = choose_damping(OwnLogits(tape), fitted.weight_decay, wanted, every, ones)
     assert (found.verdict, found.damping) == ("trust", fitted.weight_decay)
 
 
@@ -76,7 +76,7 @@ def test_optimistic_leave_one_out_is_not_to_be_trusted() -> None:
     tape = fitted.tape()
     every, ones = torch.ones(40, dtype=torch.bool), torch.ones(40)
     wrong = -3 * OwnLogits(tape)(fitted.weight_decay)
-    found = choose_damping(tape, OwnLogits(tape), fitted.weight_decay, wrong, every, ones)
+    found = choose_damping(OwnLogits(tape), fitted.weight_decay, wrong, every, ones)
     assert found.verdict == "do not trust"
     assert "optimistic" in found.reason
 

@@ -11,6 +11,7 @@ import calirare
 from calirare import propagation as propagation_module
 from calirare.graph import Graph
 from calirare.jackknife import jackknife
+from calirare.leave_one_out.methods import LooSettings
 from calirare.propagation import LazyPropagation, propagation
 from calirare.scale import stream
 from calirare.scale.blocks import BlockFiles
@@ -196,10 +197,17 @@ def test_messages_that_do_not_fit_are_refused_where_there_is_no_folder(whole, sm
     graph, trained, _, _ = whole
     for module in ("calirare.leave_one_out.memory", "calirare.scale.stream"):
         monkeypatch.setattr(f"{module}.free_bytes", lambda device: 1000)
+    settings = LooSettings(memory_limit=10**9)  # room for the models, not for their messages to every node
     with pytest.raises(calirare.errors.InputError, match="give Streaming a folder"):
-        jackknife(trained, graph, evaluator=Streaming(copy_of(graph)))
-    in_files = jackknife(trained, graph, evaluator=Streaming(copy_of(graph), tmp_path / "blocks"))
+        jackknife(trained, graph, settings=settings, evaluator=Streaming(copy_of(graph)))
+    in_files = jackknife(trained, graph, settings=settings, evaluator=Streaming(copy_of(graph), tmp_path / "blocks"))
     assert in_files.lower.shape == (graph.n_nodes,)
+
+
+def test_models_beyond_the_memory_limit_are_refused_of_a_large_graph_too(whole, small_is_large):
+    graph, trained, _, _ = whole
+    with pytest.raises(calirare.errors.InputError, match="leave fewer labels out, or take a narrower network"):
+        jackknife(trained, copy_of(graph), settings=LooSettings(memory_limit=1))
 
 
 def test_a_folder_of_something_else_stays(tmp_path):
