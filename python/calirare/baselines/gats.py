@@ -65,7 +65,7 @@ class _Attention(nn.Module):
     def forward(self, logits: Tensor) -> Tensor:
         low, high = logits.min(1, keepdim=True).values, logits.max(1, keepdim=True).values
         scaled = (logits - low) / (high - low).clamp(min=1e-12)
-        gamma = torch.cat([self.gamma, self.gamma.new_ones(1)])[self.distance]
+        gamma = torch.cat([self.gamma, self.gamma.new_ones(1)]).index_select(0, self.distance)
         tau = gamma[:, None] * self.tau(scaled.sort(1, descending=True).values)
         confidence = torch.softmax(logits, 1).max(1).values
         others = torch.zeros_like(confidence).index_add(0, self.rows, confidence[self.columns]) / self.degree
@@ -88,4 +88,4 @@ class _Attention(nn.Module):
         weight = torch.exp(score)
         total = torch.zeros(self.n, dtype=weight.dtype, device=weight.device).index_add(0, rows, weight)
         alpha = weight / total[rows]
-        return torch.zeros_like(tau).index_add(0, rows, alpha[:, None] * tau[columns])
+        return torch.zeros_like(tau).index_add(0, rows, alpha[:, None] * tau.index_select(0, columns))

@@ -1,4 +1,4 @@
-"""The authors' recipe, as their published code behaves: fine-tuning on the validation labels.
+"""The authors' published code as it behaves: how it trains the network, fine-tunes it and reads its probabilities.
 
 Their regulariser is a constant of the optimiser (it has no gradient), so lambda only scales the loss. What is left is
 kept here with its three quirks: the loss applies softmax to probabilities, the calibration labels are trained on, and
@@ -7,16 +7,21 @@ dropout stays on when probabilities are read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calirare.baselines.losses import Loss, optimise, train_with_loss
 from calirare.graph import Graph
 from calirare.nn import GCN
 from calirare.propagation import propagation
-from calirare.training import TrainingSettings, class_weights, fit
+from calirare.training import TrainingSettings, class_weights, cross_entropy
+
+# What their program trains with; width, dropout and weight decay are those of the paper.
+OFFICIAL_TRAINING = TrainingSettings(epochs=2000, learning_rate=1e-3)
 
 
 @dataclass(frozen=True)
@@ -35,33 +40,92 @@ class OfficialSettings:
     double_softmax: bool = True
     dropout_at_prediction: bool = True
 
+    @property
+    def loss(self) -> Loss:
+        """The loss of training and fine-tuning."""
+        return double_softmax_loss if self.double_softmax else cross_entropy
 
-def official_probabilities(
+
+def double_softmax_loss(logits: Tensor, targets: Tensor, weights: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Returns the weighted cross-entropy whose "logits" are probabilities: softmax is applied twice.
+
+    Args:
+        logits: [m, k].
+        targets: int64 [m].
+        weights: sample weights [m].
+        smoothing: of the targets, as of `label_smoothing_loss`.
+
+    Returns:
+        sum_i w_i l_i / m; with k = 2 no l_i is below ln(1 + 1/e) = .313.
+    """
+    p = torch.softmax(logits, 1)
+    return (weights * F.cross_entropy(p, targets, reduction="none", label_smoothing=smoothing)).mean()
+
+
+def train_official(
     graph: Graph,
-    train: Tensor,
-    val: Tensor,
-    training: TrainingSettings,
+    nodes: Tensor,
+    training: TrainingSettings = OFFICIAL_TRAINING,
     settings: OfficialSettings | None = None,
-) -> Tensor:
-    """Trains on `train`, fine-tunes on `val`, and returns every node's probabilities.
+) -> GCN:
+    """Trains the network that the recipe starts from.
 
     Args:
         graph: the graph with labels.
-        train: training nodes, int64.
+        nodes: labelled nodes, int64 [m].
+        training: how to train.
+        settings: the recipe; None: as published.
+
+    Returns:
+        The network in evaluation mode.
+    """
+    return train_with_loss(graph, nodes, training, (settings or OfficialSettings()).loss)
+
+
+def official_probabilities(
+    model: GCN,
+    graph: Graph,
+    val: Tensor,
+    training: TrainingSettings = OFFICIAL_TRAINING,
+    settings: OfficialSettings | None = None,
+) -> Tensor:
+    """Fine-tunes a copy of the network on `val` and returns every node's probabilities.
+
+    Args:
+        model: from `train_official`; it is not changed.
+        graph: the graph with labels.
         val: validation nodes, int64.
-        training: how the network is trained; learning rate and weight decay also hold for the fine-tuning.
+        training: learning rate, weight decay and seed of the fine-tuning.
         settings: the recipe; None: as published.
 
     Returns:
         Probabilities [n, k].
     """
-    settings = settings or OfficialSettings()
-    model = fit(graph, train, training).model
-    fine_tune(model, graph, val, training, settings)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(training.seed + 1)
-        model.train(settings.dropout_at_prediction)
-        return torch.softmax(model(graph), 1)
+    settings, tuned = settings or OfficialSettings(), deepcopy(model)
+    fine_tune(tuned, graph, val, training, settings)
+    return read_official(tuned, graph, training.seed, dropout=settings.dropout_at_prediction)
+
+
+def read_official(model: GCN, graph: Graph, seed: int, *, dropout: bool = True) -> Tensor:
+    """Returns every node's probabilities from one draw of the dropout of hidden units, which their code leaves on.
+
+    Args:
+        model: a trained network; it is left in evaluation mode.
+        graph: the graph.
+        seed: of the draw.
+        dropout: False: the network's own probabilities.
+
+    Returns:
+        Probabilities [n, k].
+    """
+    device = model.weights[0].device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.no_grad():
+        torch.manual_seed(seed + 1)
+        model.train(dropout)
+        try:
+            return torch.softmax(model(graph), 1)
+        finally:
+            model.eval()
 
 
 def fine_tune(model: GCN, graph: Graph, nodes: Tensor, training: TrainingSettings, settings: OfficialSettings) -> None:
@@ -78,16 +142,5 @@ def fine_tune(model: GCN, graph: Graph, nodes: Tensor, training: TrainingSetting
     targets = graph.y[nodes]
     weights = class_weights(targets, graph.n_classes)[targets].to(model.weights[0])
     field = propagation(graph).field(nodes, model.n_layers)
-    rate, decay = training.learning_rate, training.weight_decay
-    optimiser = torch.optim.Adam(model.parameters(), lr=rate, weight_decay=decay)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(training.seed + 1)
-        model.train()
-        for _ in range(settings.epochs):
-            optimiser.zero_grad()
-            out = model(field)
-            fed = torch.softmax(out, 1) if settings.double_softmax else out
-            losses = F.cross_entropy(fed, targets, reduction="none")
-            ((1 - settings.eice_weight) * (weights * losses).mean()).backward()
-            optimiser.step()
-    model.eval()
+    share, run = 1 - settings.eice_weight, replace(training, epochs=settings.epochs, seed=training.seed + 1)
+    optimise(model, run, lambda: share * settings.loss(model(field), targets, weights))

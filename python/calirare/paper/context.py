@@ -8,10 +8,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from calirare.baselines import train_official
 from calirare.crossfit import cross_fitted_logits
 from calirare.graph import Graph
 from calirare.leave_one_out.gram import gram
 from calirare.leave_one_out.own_logits import OwnLogits
+from calirare.nn import GCN
 from calirare.paper.protocol import Place
 from calirare.splits import Split
 from calirare.training import Fit, TrainingSettings, fit
@@ -39,6 +41,7 @@ class Context:
         self._fits: dict[tuple[str, TrainingSettings], Fit] = {}
         self._cross: dict[TrainingSettings, Tensor] = {}
         self._loo: dict[TrainingSettings, Tensor] = {}
+        self._official: dict[TrainingSettings, GCN] = {}
         self._decays: dict[tuple[TrainingSettings, tuple[float, ...]], float] = {}
 
     @property
@@ -92,6 +95,12 @@ class Context:
             trained = self.fit("both", training)
             self._loo[training] = OwnLogits(trained.tape(), _kernel(trained))(training.weight_decay)
         return self._loo[training]
+
+    def official(self, training: TrainingSettings) -> GCN:
+        """Returns the network trained on "train" as by the authors' code."""
+        if training not in self._official:
+            self._official[training] = train_official(self.graph, self.split.train, training)
+        return self._official[training]
 
     def weight_decay(self, training: TrainingSettings, candidates: tuple[float, ...]) -> float:
         """Returns the candidate with the lowest leave-one-out loss on the validation nodes (`choose_weight_decay`)."""

@@ -12,18 +12,21 @@ from torch import Tensor
 from calirare.algorithm2 import train_calirare
 from calirare.baselines import (
     GATS,
+    OFFICIAL_TRAINING,
     CaGCN,
     class_weighted_smoothing_loss,
+    double_softmax_loss,
     dropout_probabilities,
     dropout_probabilities_of_module,
     focal_loss,
     label_smoothing_loss,
     official_probabilities,
+    read_official,
     train_cagcn_base,
     train_mixup,
     train_with_loss,
 )
-from calirare.baselines.losses import Loss
+from calirare.baselines.losses import SMOOTHING, Loss
 from calirare.calibration import Target, make_calibrator
 from calirare.models import PygSettings, fit_pyg
 from calirare.models.pyg import Kind
@@ -117,9 +120,25 @@ def _algorithm_2(context: Context, *, nodes: str) -> Outcome:
 
 
 def _official(context: Context) -> Outcome:
-    split = context.split
-    p = official_probabilities(context.graph, split.train, split.val, context.settings(PAPER_TRAINING))
-    return p[split.test].double(), {}
+    run, split = context.settings(OFFICIAL_TRAINING), context.split
+    return official_probabilities(context.official(run), context.graph, split.val, run)[split.test].double(), {}
+
+
+def _as_their_code(context: Context, *, temperature: bool = False) -> Outcome:
+    """The network that the authors' recipe starts from, read as their code reads it."""
+    run, split = context.settings(OFFICIAL_TRAINING), context.split
+    p = read_official(context.official(run), context.graph, run.seed).double()
+    if not temperature:
+        return p[split.test], {}
+    logits = p.clamp(min=torch.finfo(torch.float32).tiny).log()
+    calibrator = make_calibrator("temperature", "population").fit(logits[split.val], context.y[split.val])
+    return calibrator.transform(logits[split.test]), {}
+
+
+def _smoothing_as_their_code(context: Context) -> Outcome:
+    run, loss = context.settings(OFFICIAL_TRAINING), partial(double_softmax_loss, smoothing=SMOOTHING)
+    model = train_with_loss(context.graph, context.split.train, run, loss)
+    return read_official(model, context.graph, run.seed)[context.split.test].double(), {}
 
 
 def _pyg(context: Context, *, kind: Kind, nodes: str) -> Outcome:
@@ -127,10 +146,16 @@ def _pyg(context: Context, *, kind: Kind, nodes: str) -> Outcome:
     return _softmax(fit_pyg(context.graph, _labels(context, nodes), settings).logits(), context)
 
 
-def _gin_with_batch_norm(context: Context) -> Outcome:
-    """GIN as wide as the GCN, with batch normalisation as in its authors' code."""
+def _gin_with_batch_norm(context: Context, *, dropout: bool = False) -> Outcome:
+    """GIN as wide as the GCN, with batch normalisation as in its authors' code; read with dropout on where asked for.
+
+    Read so, it normalises by the graph at hand as in training, not by the running means.
+    """
     settings = PygSettings("gin", hidden=PAPER_TRAINING.hidden, batch_norm=True, seed=context.place.seed)
-    return _softmax(fit_pyg(context.graph, context.split.train, settings).logits(), context)
+    trained = fit_pyg(context.graph, context.split.train, settings)
+    if not dropout:
+        return _softmax(trained.logits(), context)
+    return dropout_probabilities_of_module(trained, settings.seed)[context.split.test].double(), {}
 
 
 def _gat_with_dropout(context: Context) -> Outcome:
@@ -157,10 +182,12 @@ def _softmax(logits: Tensor, context: Context) -> Outcome:
 
 def _all_methods() -> list[Method]:
     both, val, train = "train + val", "val", "train"
+    code = "trained and read as by the authors' code (control)"
     one, plain = Recipe(n_networks=1), Recipe(n_networks=1, sharpen=False)
     rows = [
         Method("uncalibrated", "Uncalibrated GCN-CS", train, "-", partial(_plain, nodes="train"), "uncalibrated"),
         Method("dropout", "Uncalibrated, read with dropout on (control)", train, "-", _with_dropout, "uncalibrated"),
+        Method("uncalibrated_code", f"Uncalibrated, {code}", train, "-", _as_their_code, "uncalibrated"),
     ]
     for name, title, published in (
         ("temperature", "Temperature scaling", "temperature"),
@@ -197,8 +224,21 @@ def _all_methods() -> list[Method]:
         ]
     weighted = partial(_with_loss, nodes="train", loss=class_weighted_smoothing_loss)
     title = "Label smoothing, class weights on the smoothed targets (control)"
+    scaled = partial(_as_their_code, temperature=True)
     rows += [
+        Method("temperature_code", f"Temperature scaling, {code}", train, val, scaled, "temperature"),
+        Method(
+            "label_smoothing_code", f"Label smoothing, {code}", train, "-", _smoothing_as_their_code, "label_smoothing"
+        ),
         Method("gin_batch_norm", "GIN-CS, batch norm, 16 units (control)", train, "-", _gin_with_batch_norm, "gin"),
+        Method(
+            "gin_batch_norm_dropout",
+            "GIN-CS, batch norm, 16 units, read with dropout on (control)",
+            train,
+            "-",
+            partial(_gin_with_batch_norm, dropout=True),
+            "gin",
+        ),
         Method("gat_dropout", "GAT-CS, read with dropout on (control)", train, "-", _gat_with_dropout, "gat"),
         Method("label_smoothing_weighted", title, train, "-", weighted, "label_smoothing"),
         Method("uncalibrated_all", "Uncalibrated GCN-CS, all labels", both, "-", partial(_plain, nodes="both")),

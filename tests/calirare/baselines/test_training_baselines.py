@@ -7,18 +7,22 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from calirare.baselines import (
     OfficialSettings,
     class_weighted_smoothing_loss,
+    double_softmax_loss,
     dropout_probabilities,
     dropout_probabilities_of_module,
     early_stopping,
     focal_loss,
     label_smoothing_loss,
     official_probabilities,
+    read_official,
     train_cagcn_base,
     train_mixup,
+    train_official,
     train_with_loss,
 )
 from calirare.baselines.mixup import mixed_logits
@@ -27,7 +31,7 @@ from calirare.graph import Graph
 from calirare.models import PygSettings, fit_pyg
 from calirare.nn import GCN
 from calirare.propagation import propagation
-from calirare.training import Fit, TrainingSettings, cross_entropy, fit
+from calirare.training import Fit, TrainingSettings, class_weights, cross_entropy, fit
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
 
@@ -174,16 +178,52 @@ def test_the_official_recipe_learns_from_the_validation_labels(graph: Graph) -> 
     assert graph.y is not None
     train, val = torch.arange(60), torch.arange(60, 160)
     settings = OfficialSettings(epochs=10)
-    first = official_probabilities(graph, train, val, QUICK, settings)
-    assert torch.equal(first, official_probabilities(graph, train, val, QUICK, settings))
+    model = train_official(graph, train, QUICK)
+    before = [weight.detach().clone() for weight in model.parameters()]
+    first = official_probabilities(model, graph, val, QUICK, settings)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert torch.equal(first, official_probabilities(model, graph, val, QUICK, settings))
     assert float((first.sum(1) - 1).abs().max()) < 1e-6
     flipped = graph.y.clone()
     flipped[val] = 1 - flipped[val]
-    moved = official_probabilities(dataclasses.replace(graph, y=flipped), train, val, QUICK, settings)
+    moved = official_probabilities(model, dataclasses.replace(graph, y=flipped), val, QUICK, settings)
     assert float((moved - first).abs().max()) > 1e-2
     for change in ({"dropout_at_prediction": False}, {"double_softmax": False}):
-        other = official_probabilities(graph, train, val, QUICK, dataclasses.replace(settings, **change))
+        other = official_probabilities(model, graph, val, QUICK, dataclasses.replace(settings, **change))
         assert not torch.equal(other, first)
+
+
+def test_the_official_network_is_trained_on_probabilities_as_logits(graph: Graph) -> None:
+    """Against torch's own loss on the output of a softmax, which is what the published program does."""
+    assert graph.y is not None
+    nodes = torch.arange(60)
+    logits, targets = (
+        torch.randn(60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
+        graph.y[nodes],
+    )
+    of_class = class_weights(targets, 2).double()
+    theirs = nn.CrossEntropyLoss(weight=of_class, label_smoothing=0.0)(torch.softmax(logits, 1), targets)
+    ours = double_softmax_loss(logits, targets, of_class[targets])
+    assert float(ours) == pytest.approx(float(theirs), rel=1e-12)
+    smooth = nn.CrossEntropyLoss(label_smoothing=0.1)(torch.softmax(logits, 1), targets)
+    assert float(double_softmax_loss(logits, targets, torch.ones(60), 0.1)) == pytest.approx(float(smooth), rel=1e-12)
+    plain = train_official(graph, nodes, QUICK, OfficialSettings(double_softmax=False))
+    assert torch.equal(plain.weights[0], fit(graph, nodes, QUICK).model.weights[0])
+    assert not torch.equal(train_official(graph, nodes, QUICK).weights[0], plain.weights[0])
+
+
+def test_the_official_reading_drops_hidden_units_alone(graph: Graph) -> None:
+    model = fit(graph, torch.arange(200), QUICK).model
+    plain = torch.softmax(model.logits(graph), 1).detach()
+    state = torch.get_rng_state()
+    one, again, other = (read_official(model, graph, seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not model.training
+    assert torch.equal(one, again)
+    assert float((one - other).abs().max()) > 1e-2
+    assert torch.equal(read_official(model, graph, 1, dropout=False), plain)
+    shallow = fit(graph, torch.arange(200), dataclasses.replace(QUICK, n_layers=1)).model
+    assert torch.equal(read_official(shallow, graph, 1), torch.softmax(shallow.logits(graph), 1).detach())
 
 
 def test_reading_with_dropout_drops_features_and_hidden_units(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,7 @@ SLOW = (
     "cagcn",
     "cagcn_base",
     "gin_batch_norm",
+    "gin_batch_norm_dropout",
     "gat_all",
     "gin_all",
     "calirare_all",
