@@ -18,6 +18,7 @@ from calirare.graph import Graph
 from calirare_ext import Csr
 
 NAME = "facebook_nmf"
+INSTEAD_OF = "facebook"  # the data set whose rows of the paper it is compared with
 N_COLUMNS = 128
 STEPS = 60
 

@@ -41,6 +41,21 @@ def test_keeps_decisions_and_mends_overconfidence(kind, fitted_logits: tuple[Gra
     assert float((balanced - p).abs().max()) > 1e-3
 
 
+@pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
+def test_two_threads_give_the_same_bits_again_and_again(kind, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
+    """The slope of x[rows] adds from several threads at once where rows repeat; that of index_select does not."""
+    graph, logits = fitted_logits
+    assert graph.y is not None
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        many = [kind(epochs=30).fit(graph, logits, torch.arange(60, 260), graph.y[60:260]) for _ in range(4)]
+        first, *others = [calibrator.transform(logits) for calibrator in many]
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(first, other) for other in others)
+
+
 @torch.no_grad()
 def test_cagcn_is_a_graph_convolution_of_the_logits() -> None:
     graph = small_graph()
