@@ -20,7 +20,7 @@ EXPLAINED = {
     "temperature": ("temperature", "temperature_code"),
     "label_smoothing": ("label_smoothing", "label_smoothing_weighted", "label_smoothing_code"),
     "cagcn": ("cagcn", "cagcn_base"),
-    "gat": ("gat", "gat_dropout"),
+    "gat": ("gat", "gat_dropout", "gat_narrow"),
     "gin": ("gin", "gin_batch_norm", "gin_batch_norm_dropout"),
 }
 IN_TABLE3 = ("gat", "gin")

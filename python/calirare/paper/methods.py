@@ -146,6 +146,20 @@ def _pyg(context: Context, *, kind: Kind, nodes: str) -> Outcome:
     return _softmax(fit_pyg(context.graph, _labels(context, nodes), settings).logits(), context)
 
 
+def _narrow_gat(context: Context) -> Outcome:
+    """GAT as wide as the GCN: one head of as many units, trained with its learning rate and dropout."""
+    like = PAPER_TRAINING
+    settings = PygSettings(
+        "gat",
+        hidden=like.hidden,
+        heads=1,
+        learning_rate=like.learning_rate,
+        dropout=like.dropout,
+        seed=context.place.seed,
+    )
+    return _softmax(fit_pyg(context.graph, context.split.train, settings).logits(), context)
+
+
 def _gin_with_batch_norm(context: Context, *, dropout: bool = False) -> Outcome:
     """GIN as wide as the GCN, with batch normalisation as in its authors' code; read with dropout on where asked for.
 
@@ -239,6 +253,7 @@ def _all_methods() -> list[Method]:
             partial(_gin_with_batch_norm, dropout=True),
             "gin",
         ),
+        Method("gat_narrow", "GAT-CS, one head of 16 units (control)", train, "-", _narrow_gat, "gat"),
         Method("gat_dropout", "GAT-CS, read with dropout on (control)", train, "-", _gat_with_dropout, "gat"),
         Method("label_smoothing_weighted", title, train, "-", weighted, "label_smoothing"),
         Method("uncalibrated_all", "Uncalibrated GCN-CS, all labels", both, "-", partial(_plain, nodes="both")),

@@ -17,6 +17,7 @@ TABLE3_METHODS = (
     "gin_batch_norm_dropout",
     "gat",
     "gat_dropout",
+    "gat_narrow",
     "uncalibrated",
     "calirare",
     "gin_all",

@@ -47,6 +47,7 @@ def run(method: Method, graph: Graph) -> torch.Tensor:
 
 SLOW = (
     "gat",
+    "gat_narrow",
     "gin",
     "official",
     "calirare",
