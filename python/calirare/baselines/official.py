@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.baselines.losses import Loss, optimise, train_with_loss
+from calirare.baselines.losses import optimise, train_with_loss
 from calirare.graph import Graph
 from calirare.nn import GCN
 from calirare.propagation import propagation
@@ -33,17 +33,26 @@ class OfficialSettings:
         epochs: steps of fine-tuning.
         double_softmax: feed probabilities to the cross-entropy.
         dropout_at_prediction: read probabilities with dropout on, one draw.
+        rare_weight: weight of a rare node against another, > 0, a number that their program is given and that holds for
+            training and fine-tuning; None: inverse to the class shares of the labels at hand.
+        smoothing: of the targets, as of `label_smoothing_loss`; with double softmax only.
     """
 
     eice_weight: float = 0.1
     epochs: int = 200
     double_softmax: bool = True
     dropout_at_prediction: bool = True
+    rare_weight: float | None = None
+    smoothing: float = 0.0
 
-    @property
-    def loss(self) -> Loss:
-        """The loss of training and fine-tuning."""
-        return double_softmax_loss if self.double_softmax else cross_entropy
+    def loss(self, logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+        """Returns the loss of training and fine-tuning: of logits [m, k], targets [m] and sample weights [m]."""
+        if self.rare_weight is not None:
+            weights = torch.where(targets == 1, self.rare_weight, 1.0).to(logits)
+            weights = weights / weights.mean()
+        if self.double_softmax:
+            return double_softmax_loss(logits, targets, weights, self.smoothing)
+        return cross_entropy(logits, targets, weights)
 
 
 def double_softmax_loss(logits: Tensor, targets: Tensor, weights: Tensor, smoothing: float = 0.0) -> Tensor:

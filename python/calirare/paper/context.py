@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from calirare.baselines import train_official
+from calirare.baselines import OfficialSettings, train_official
 from calirare.crossfit import cross_fitted_logits
 from calirare.graph import Graph
 from calirare.leave_one_out.gram import gram
@@ -41,7 +41,7 @@ class Context:
         self._fits: dict[tuple[str, TrainingSettings], Fit] = {}
         self._cross: dict[TrainingSettings, Tensor] = {}
         self._loo: dict[TrainingSettings, Tensor] = {}
-        self._official: dict[TrainingSettings, GCN] = {}
+        self._official: dict[tuple[TrainingSettings, OfficialSettings], GCN] = {}
         self._decays: dict[tuple[TrainingSettings, tuple[float, ...]], float] = {}
 
     @property
@@ -96,11 +96,12 @@ class Context:
             self._loo[training] = OwnLogits(trained.tape(), _kernel(trained))(training.weight_decay)
         return self._loo[training]
 
-    def official(self, training: TrainingSettings) -> GCN:
+    def official(self, training: TrainingSettings, settings: OfficialSettings) -> GCN:
         """Returns the network trained on "train" as by the authors' code."""
-        if training not in self._official:
-            self._official[training] = train_official(self.graph, self.split.train, training)
-        return self._official[training]
+        key = (training, settings)
+        if key not in self._official:
+            self._official[key] = train_official(self.graph, self.split.train, training, settings)
+        return self._official[key]
 
     def weight_decay(self, training: TrainingSettings, candidates: tuple[float, ...]) -> float:
         """Returns the candidate with the lowest leave-one-out loss on the validation nodes (`choose_weight_decay`)."""

@@ -14,8 +14,8 @@ from calirare.baselines import (
     GATS,
     OFFICIAL_TRAINING,
     CaGCN,
+    OfficialSettings,
     class_weighted_smoothing_loss,
-    double_softmax_loss,
     dropout_probabilities,
     dropout_probabilities_of_module,
     focal_loss,
@@ -32,6 +32,8 @@ from calirare.models import PygSettings, fit_pyg
 from calirare.models.pyg import Kind
 from calirare.paper.context import PAPER_TRAINING, Context
 from calirare.paper.ours import Recipe, calibrated, networks
+from calirare.paper.protocol import paper_name
+from calirare.paper.published import N_RARE, N_TEST
 
 Outcome = tuple[Tensor, dict[str, float]]  # probabilities of the test nodes [n, k], further numbers
 Run = Callable[[Context], Outcome]
@@ -120,14 +122,17 @@ def _algorithm_2(context: Context, *, nodes: str) -> Outcome:
 
 
 def _official(context: Context) -> Outcome:
-    run, split = context.settings(OFFICIAL_TRAINING), context.split
-    return official_probabilities(context.official(run), context.graph, split.val, run)[split.test].double(), {}
+    run, settings = context.settings(OFFICIAL_TRAINING), _official_settings(context)
+    model = context.official(run, settings)
+    p = official_probabilities(model, context.graph, context.split.val, run, settings)
+    return p[context.split.test].double(), {}
 
 
-def _as_their_code(context: Context, *, temperature: bool = False) -> Outcome:
+def _as_their_code(context: Context, *, smoothing: float = 0.0, temperature: bool = False) -> Outcome:
     """The network that the authors' recipe starts from, read as their code reads it."""
     run, split = context.settings(OFFICIAL_TRAINING), context.split
-    p = read_official(context.official(run), context.graph, run.seed).double()
+    model = context.official(run, replace(_official_settings(context), smoothing=smoothing))
+    p = read_official(model, context.graph, run.seed).double()
     if not temperature:
         return p[split.test], {}
     logits = p.clamp(min=torch.finfo(torch.float32).tiny).log()
@@ -135,10 +140,10 @@ def _as_their_code(context: Context, *, temperature: bool = False) -> Outcome:
     return calibrator.transform(logits[split.test]), {}
 
 
-def _smoothing_as_their_code(context: Context) -> Outcome:
-    run, loss = context.settings(OFFICIAL_TRAINING), partial(double_softmax_loss, smoothing=SMOOTHING)
-    model = train_with_loss(context.graph, context.split.train, run, loss)
-    return read_official(model, context.graph, run.seed)[context.split.test].double(), {}
+def _official_settings(context: Context) -> OfficialSettings:
+    """The recipe with the weight that the paper's class shares suggest: no label is read for it."""
+    rare = N_RARE[paper_name(context.place.dataset)]
+    return OfficialSettings(rare_weight=(N_TEST - rare) / rare)
 
 
 def _pyg(context: Context, *, kind: Kind, nodes: str) -> Outcome:
@@ -238,12 +243,10 @@ def _all_methods() -> list[Method]:
         ]
     weighted = partial(_with_loss, nodes="train", loss=class_weighted_smoothing_loss)
     title = "Label smoothing, class weights on the smoothed targets (control)"
-    scaled = partial(_as_their_code, temperature=True)
+    scaled, smoothed = partial(_as_their_code, temperature=True), partial(_as_their_code, smoothing=SMOOTHING)
     rows += [
         Method("temperature_code", f"Temperature scaling, {code}", train, val, scaled, "temperature"),
-        Method(
-            "label_smoothing_code", f"Label smoothing, {code}", train, "-", _smoothing_as_their_code, "label_smoothing"
-        ),
+        Method("label_smoothing_code", f"Label smoothing, {code}", train, "-", smoothed, "label_smoothing"),
         Method("gin_batch_norm", "GIN-CS, batch norm, 16 units (control)", train, "-", _gin_with_batch_norm, "gin"),
         Method(
             "gin_batch_norm_dropout",

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor
 
 from calirare.metrics.binning import equal_width_statistics
-from calirare.paper import other_columns
 from calirare.paper.cells import cell_path, read_probability
 from calirare.paper.methods import METHODS
-from calirare.paper.protocol import Place
+from calirare.paper.protocol import Place, paper_name
 from calirare.paper.published import TABLE2
 from calirare.paper.render import Table
 from calirare.paper.statistics import Summary, mean_and_std
@@ -64,8 +63,7 @@ def other_bins_table(run: Path, where: list[Place]) -> Table:
             groups.setdefault((place.dataset, place.label_rate, name), []).append(measured)
     rows, data = [], []
     for (dataset, rate, name), found in groups.items():
-        papers = other_columns.INSTEAD_OF if dataset == other_columns.NAME else dataset
-        published = TABLE2.get((papers, rate, METHODS[name].published))
+        published = TABLE2.get((paper_name(dataset), rate, METHODS[name].published))
         if published is None:
             continue
         summaries = {measure: mean_and_std([values[measure] for values in found]) for measure in MEASURES}

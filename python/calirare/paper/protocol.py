@@ -67,6 +67,11 @@ class Place:
         return other_columns.with_other_columns(graph) if self.dataset == other_columns.NAME else graph
 
 
+def paper_name(dataset: str) -> str:
+    """Returns which of the paper's data sets a data set is a form of."""
+    return "facebook" if dataset in ("facebook_bag", other_columns.NAME) else dataset
+
+
 def _file_of(dataset: str) -> str:
     return "facebook_bag" if dataset == other_columns.NAME else dataset
 
