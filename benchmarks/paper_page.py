@@ -25,10 +25,10 @@ from calirare.paper.accounts import accounts_table
 from calirare.paper.cells import read_cells, run_cells
 from calirare.paper.methods import METHODS
 from calirare.paper.other_bins import other_bins_table
-from calirare.paper.protocol import DATASETS, N_SEEDS, places
-from calirare.paper.published import LABEL_RATES
+from calirare.paper.protocol import DATASETS, HIGHER_IS_BETTER, N_SEEDS, places
+from calirare.paper.published import LABEL_RATES, TABLE2
 from calirare.paper.render import Table
-from calirare.paper.statistics import by_key
+from calirare.paper.statistics import JUDGED, by_key, summarise
 from calirare.paper.table3 import TABLE3_METHODS, table3_table
 from calirare.weight_decay import WEIGHT_DECAYS
 
@@ -60,7 +60,7 @@ def collect(run: Path) -> dict[str, Any]:
         "table3": table3_table(networks, {}),
         "decays": decays_table(groups),
         "bag": table2.means_table(by_key(read_cells(run, places(("facebook_bag",), LABEL_RATES, N_SEEDS), METHODS))),
-        "columns": table2.means_table(columns),
+        "columns": columns_table(columns),
     }
     found: dict[str, Any] = {
         "seeds": {f"{d} {rate}": len(seeds) for (d, rate, name), seeds in groups.items() if name == "ours"},
@@ -73,6 +73,25 @@ def collect(run: Path) -> dict[str, Any]:
         if path.is_file():
             found[name] = json.loads(path.read_text(encoding="utf-8"))
     return found
+
+
+def columns_table(groups: Any) -> Table:
+    """Returns the rows with other columns of FaceBook's words beside the paper's FaceBook rows."""
+    rows = []
+    for (_, rate, name), seeds in groups.items():
+        published = TABLE2.get((other_columns.INSTEAD_OF, rate, METHODS[name].published or name))
+        if published is None:
+            continue
+        row = [str(rate), METHODS[name].title, str(len(seeds))]
+        for measure in JUDGED:
+            times, digits = (100, 2) if measure in HIGHER_IS_BETTER else (1, 4)
+            row.append(summarise(list(seeds.values()), measure).text(times, digits))
+            row.append(f"{times * published[measure]:.{digits}f}")
+        rows.append(row)
+    header = ["rate", "method", "seeds"]
+    for measure in JUDGED:
+        header += [measure, "paper"]
+    return Table("FaceBook with other columns", header, rows, [], [])
 
 
 def decays_table(groups: Any) -> Table:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +20,7 @@ from calirare.module_fit import ModuleFit, pyg_inputs
 from calirare.training import class_weights, cross_entropy
 
 Kind = Literal["gat", "gin", "sage"]
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 DEFAULTS = {"gat": (0.005, 8, 0.6), "gin": (0.01, 64, 0.5), "sage": (0.01, 64, 0.5)}
 SPARSE_BELOW = 0.2  # share of features that are not zero, from which a dense product is faster
 
@@ -77,13 +79,14 @@ def network(settings: PygSettings, n_features: int, n_classes: int) -> _Network:
     return kinds[settings.kind](settings, n_features, n_classes)
 
 
-def fit_pyg(graph: Graph, nodes: Tensor, settings: PygSettings) -> ModuleFit:
+def fit_pyg(graph: Graph, nodes: Tensor, settings: PygSettings, loss: Loss = cross_entropy) -> ModuleFit:
     """Trains a network with class weights inverse to class share.
 
     Args:
         graph: the graph with labels.
         nodes: labelled nodes to train on, int64 [m].
         settings: how to train; the same settings give the same network.
+        loss: of logits [m, k], targets int64 [m] and the class weights of each node [m].
 
     Returns:
         The network with its labels: `logits()` of every node, and what `calirare.jackknife` takes. Its model is called
@@ -100,7 +103,7 @@ def fit_pyg(graph: Graph, nodes: Tensor, settings: PygSettings) -> ModuleFit:
     with torch.random.fork_rng(devices=[graph.device] if graph.device.type == "cuda" else []):
         torch.manual_seed(settings.seed)
         model = network(settings, graph.n_features, graph.n_classes).to(graph.device)
-        _train(model, x, edges, nodes, targets, weights, settings)
+        _train(model, x, edges, nodes, lambda logits: loss(logits, targets, weights), settings)
         inputs = (model.prepared(x, edges), edges)
     return ModuleFit(_OnPrepared(model).eval(), inputs, nodes, targets, weights, settings.weight_decay)
 
@@ -110,8 +113,7 @@ def _train(
     x: Tensor,
     edges: Tensor,
     nodes: Tensor,
-    targets: Tensor,
-    weights: Tensor,
+    loss: Callable[[Tensor], Tensor],
     settings: PygSettings,
 ) -> None:
     """Takes the gradient steps on the nodes that reach the loss: two edges around a label; all with batch_norm."""
@@ -128,7 +130,7 @@ def _train(
     optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     for _ in range(settings.epochs):
         optimiser.zero_grad()
-        cross_entropy(model.from_prepared(inputs, first, second)[rows], targets, weights).backward()
+        loss(model.from_prepared(inputs, first, second)[rows]).backward()
         optimiser.step()
 
 

@@ -14,7 +14,7 @@ from calirare.paper.statistics import Key, by_key, summarise
 TABLE3_METHODS = (
     "gin",
     "gin_batch_norm",
-    "gin_batch_norm_dropout",
+    "gin_code",
     "gat",
     "gat_dropout",
     "gat_narrow",
