@@ -179,6 +179,9 @@ def class_weights(targets: Tensor, n_classes: int) -> Tensor:
     return weights
 
 
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # of logits [m, k], targets [m], sample weights [m]
+
+
 def cross_entropy(logits: Tensor, targets: Tensor, sample_weights: Tensor) -> Tensor:
     """Returns sum_i w_i l_i / m (paper, Eq. 12, cost-sensitive)."""
     return (sample_weights * F.cross_entropy(logits, targets, reduction="none")).mean()

@@ -9,7 +9,6 @@ from calirare.baselines.mixup import train_mixup
 from calirare.baselines.official import (
     OFFICIAL_TRAINING,
     OfficialSettings,
-    double_softmax_loss,
     official_probabilities,
     read_official,
     train_official,
@@ -21,7 +20,6 @@ __all__ = [
     "CaGCN",
     "OfficialSettings",
     "class_weighted_smoothing_loss",
-    "double_softmax_loss",
     "dropout_probabilities",
     "dropout_probabilities_of_module",
     "focal_loss",

@@ -11,13 +11,11 @@ from torch.nn import functional as F
 from calirare.graph import Graph
 from calirare.nn import GCN
 from calirare.propagation import propagation
-from calirare.training import TrainingSettings, class_weights
+from calirare.training import Loss, TrainingSettings, class_weights
 
 SMOOTHING = 0.1  # Szegedy et al. 2016
 WEIGHTED_SMOOTHING = 0.05  # the paper gives no strength; chosen for the control row to come near its recalls
 GAMMA = 2.0  # Lin et al. 2017; Mukhoti et al. 2020 use 3
-
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def label_smoothing_loss(logits: Tensor, targets: Tensor, weights: Tensor, smoothing: float = SMOOTHING) -> Tensor:

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from calirare.baselines.losses import optimise, train_with_loss
+from calirare.baselines.losses import label_smoothing_loss, optimise, train_with_loss
 from calirare.graph import Graph
 from calirare.nn import GCN
 from calirare.propagation import propagation
-from calirare.training import TrainingSettings, class_weights, cross_entropy
+from calirare.training import TrainingSettings, class_weights
 
 # What their program trains with; width, dropout and weight decay are those of the paper.
 OFFICIAL_TRAINING = TrainingSettings(epochs=2000, learning_rate=1e-3)
@@ -35,7 +34,7 @@ class OfficialSettings:
         dropout_at_prediction: read probabilities with dropout on, one draw.
         rare_weight: weight of a rare node against another, > 0, a number that their program is given and that holds for
             training and fine-tuning; None: inverse to the class shares of the labels at hand.
-        smoothing: of the targets, as of `label_smoothing_loss`; with double softmax only.
+        smoothing: of the targets, see `label_smoothing_loss`.
     """
 
     eice_weight: float = 0.1
@@ -50,25 +49,8 @@ class OfficialSettings:
         if self.rare_weight is not None:
             weights = torch.where(targets == 1, self.rare_weight, 1.0).to(logits)
             weights = weights / weights.mean()
-        if self.double_softmax:
-            return double_softmax_loss(logits, targets, weights, self.smoothing)
-        return cross_entropy(logits, targets, weights)
-
-
-def double_softmax_loss(logits: Tensor, targets: Tensor, weights: Tensor, smoothing: float = 0.0) -> Tensor:
-    """Returns the weighted cross-entropy whose "logits" are probabilities: softmax is applied twice.
-
-    Args:
-        logits: [m, k].
-        targets: int64 [m].
-        weights: sample weights [m].
-        smoothing: of the targets, as of `label_smoothing_loss`.
-
-    Returns:
-        sum_i w_i l_i / m; with k = 2 no l_i is below ln(1 + 1/e) = .313.
-    """
-    p = torch.softmax(logits, 1)
-    return (weights * F.cross_entropy(p, targets, reduction="none", label_smoothing=smoothing)).mean()
+        fed = torch.softmax(logits, 1) if self.double_softmax else logits
+        return label_smoothing_loss(fed, targets, weights, self.smoothing)
 
 
 def train_official(

@@ -17,10 +17,9 @@ from torch.nn import functional as F
 
 from calirare.graph import Graph
 from calirare.module_fit import ModuleFit, pyg_inputs
-from calirare.training import class_weights, cross_entropy
+from calirare.training import Loss, class_weights, cross_entropy
 
 Kind = Literal["gat", "gin", "sage"]
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 DEFAULTS = {"gat": (0.005, 8, 0.6), "gin": (0.01, 64, 0.5), "sage": (0.01, 64, 0.5)}
 SPARSE_BELOW = 0.2  # share of features that are not zero, from which a dense product is faster
 

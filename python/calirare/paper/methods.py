@@ -26,7 +26,7 @@ from calirare.baselines import (
     train_mixup,
     train_with_loss,
 )
-from calirare.baselines.losses import SMOOTHING, Loss
+from calirare.baselines.losses import SMOOTHING
 from calirare.calibration import Target, make_calibrator
 from calirare.models import PygSettings, fit_pyg
 from calirare.models.pyg import Kind
@@ -34,6 +34,7 @@ from calirare.paper.context import PAPER_TRAINING, Context
 from calirare.paper.ours import Recipe, calibrated, networks
 from calirare.paper.protocol import paper_name
 from calirare.paper.published import N_RARE, N_TEST
+from calirare.training import Loss
 
 Outcome = tuple[Tensor, dict[str, float]]  # probabilities of the test nodes [n, k], further numbers
 Run = Callable[[Context], Outcome]

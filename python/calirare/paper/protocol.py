@@ -69,7 +69,7 @@ class Place:
 
 def paper_name(dataset: str) -> str:
     """Returns which of the paper's data sets a data set is a form of."""
-    return "facebook" if dataset in ("facebook_bag", other_columns.NAME) else dataset
+    return other_columns.INSTEAD_OF if dataset in ("facebook_bag", other_columns.NAME) else dataset
 
 
 def _file_of(dataset: str) -> str:

@@ -12,6 +12,7 @@ from calirare.graph import Graph
 from calirare.metrics import recall
 from calirare.models import PygSettings, fit_pyg, network, pyg
 from calirare.module_fit import pyg_inputs
+from calirare.training import cross_entropy
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
 
@@ -122,3 +123,18 @@ def test_dropout_of_sparse_features_drops_entries_and_scales_the_rest() -> None:
     assert bool((dropped[x == 0] == 0).all())
     assert float((dropped > 0).float().sum() / x.sum()) == pytest.approx(0.4, abs=0.03)
     assert torch.equal(pyg._dropped(pyg._compact(x), 0.6, False).to_dense(), x)
+
+
+def test_another_loss_trains_another_network(graph: Graph) -> None:
+    assert graph.y is not None
+    settings, seen = PygSettings("gin", epochs=3, hidden=4), []
+
+    def loss(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        seen.append((targets, weights))
+        return cross_entropy(logits, targets, weights) + logits.square().mean()
+
+    plain, other = fit_pyg(graph, torch.arange(30), settings), fit_pyg(graph, torch.arange(30), settings, loss)
+    assert len(seen) == settings.epochs
+    assert torch.equal(seen[0][0], graph.y[:30])
+    assert torch.equal(seen[0][1], plain.sample_weights)
+    assert not torch.equal(plain.logits(), other.logits())
