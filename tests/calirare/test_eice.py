@@ -23,9 +23,10 @@ def problem(k: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     )
 
 
-def by_numpy(logits, change, own_logits, own_change, targets, coverage: float) -> float:
-    """Algorithm 1, node by node and model by model."""
+def by_numpy(logits, change, own_logits, own_change, targets, coverage: float, fault: str = "") -> float:
+    """Algorithm 1, node by node and model by model; with a fault, one of FAULTS."""
     z, dz, own, down = logits.numpy(), change.numpy(), own_logits.numpy(), own_change.numpy()
+    dz, down = dz * (fault != "changes dropped"), down * (fault != "own changes dropped")
 
     def softmax(differences: np.ndarray) -> np.ndarray:
         full = np.concatenate([[0.0], differences])
@@ -35,26 +36,57 @@ def by_numpy(logits, change, own_logits, own_change, targets, coverage: float) -
     for i, y in enumerate(targets.tolist()):
         watched = 1 if z.shape[1] == 2 else int(own[i].argmax())
         f = softmax(own[i, 1:] - own[i, 0] + down[i])[watched]
-        residuals.append(abs(float(y == watched) - f))
+        residuals.append(abs(float((y == watched) != (fault == "labels turned round")) - f))
+    residuals = np.array(residuals) * {"residual sign": -1.0, "residuals dropped": 0.0}.get(fault, 1.0)
+    if fault == "residual of the next model":
+        residuals = np.roll(residuals, 1)
     total = 0.0
     for v in range(len(z)):
-        predicted = int(z[v].argmax())
+        predicted = int(z[v].argmin() if fault == "least likely class" else z[v].argmax())
         watched = 1 if z.shape[1] == 2 else predicted
         f = np.array([softmax(z[v, 1:] - z[v, 0] + dz[v, :, i])[watched] for i in range(dz.shape[2])])
-        low = np.quantile(f - residuals, (1 - coverage) / 2)
-        high = np.quantile(f + residuals, 1 - (1 - coverage) / 2)
-        uncertainty = (low + high) / 2
-        if z.shape[1] == 2 and predicted == 0:
+        method = "lower" if fault == "not interpolated" else "linear"
+        low = np.quantile(f - residuals, (1 - coverage) / 2, method=method)
+        high = np.quantile(f + residuals, 1 - (1 - coverage) / 2, method=method)
+        uncertainty = high if fault == "upper end alone" else (low + high) / 2
+        if z.shape[1] == 2 and predicted == 0 and fault != "class 1 for every node":
             uncertainty = 1 - uncertainty
-        total += abs(uncertainty - softmax(z[v, 1:] - z[v, 0])[predicted])
-    return total / len(z)
+        gap = uncertainty - softmax(z[v, 1:] - z[v, 0])[predicted]
+        total += gap if fault == "sign kept" else abs(gap)
+    return total if fault == "sum" else total / len(z)
+
+
+FAULTS = (
+    "changes dropped",
+    "own changes dropped",
+    "labels turned round",
+    "residual sign",
+    "residuals dropped",
+    "residual of the next model",
+    "least likely class",
+    "not interpolated",
+    "upper end alone",
+    "class 1 for every node",
+    "sign kept",
+    "sum",
+)
+
+
+def value_matches(value: float, parts: tuple[Tensor, ...], coverage: float) -> None:
+    assert value == pytest.approx(by_numpy(*parts, coverage), rel=1e-12)
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])
 @pytest.mark.parametrize("coverage", [0.5, 0.9, 0.95])
 def test_value_is_algorithm_1_by_numpy(k: int, coverage: float) -> None:
-    parts = problem(k)
-    assert float(eice_term(*parts, coverage=coverage)) == pytest.approx(by_numpy(*parts, coverage), rel=1e-12)
+    value_matches(float(eice_term(*problem(k), coverage=coverage)), problem(k), coverage)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_wrong_algorithm_1_is_rejected(fault: str) -> None:
+    k = 3 if fault == "least likely class" else 2  # of two classes one gap is the other's
+    with pytest.raises(AssertionError):
+        value_matches(by_numpy(*problem(k), 0.9, fault), problem(k), 0.9)
 
 
 @pytest.mark.parametrize("k", [2, 3])

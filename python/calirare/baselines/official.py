@@ -7,6 +7,7 @@ dropout stays on when probabilities are read.
 
 from __future__ import annotations
 
+import math
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -28,13 +29,16 @@ class OfficialSettings:
     """What the recipe leaves to choose.
 
     Attributes:
-        eice_weight: lambda of Eq. 14; scales the gradient by 1 - lambda.
-        epochs: steps of fine-tuning.
+        eice_weight: lambda of Eq. 14, in [0, 1]; scales the gradient by 1 - lambda.
+        epochs: steps of fine-tuning, >= 0.
         double_softmax: feed probabilities to the cross-entropy.
         dropout_at_prediction: read probabilities with dropout on, one draw.
         rare_weight: weight of a rare node against another, > 0, a number that their program is given and that holds for
             training and fine-tuning; None: inverse to the class shares of the labels at hand.
-        smoothing: of the targets, see `label_smoothing_loss`.
+        smoothing: of the targets, in [0, 1), see `label_smoothing_loss`.
+
+    Raises:
+        ValueError: a number is outside its range.
     """
 
     eice_weight: float = 0.1
@@ -43,6 +47,17 @@ class OfficialSettings:
     dropout_at_prediction: bool = True
     rare_weight: float | None = None
     smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "eice_weight must be in [0, 1]": 0 <= self.eice_weight <= 1,
+            "epochs must be >= 0": self.epochs >= 0,
+            "rare_weight must be finite and > 0": self.rare_weight is None or 0 < self.rare_weight < math.inf,
+            "smoothing must be in [0, 1)": 0 <= self.smoothing < 1,
+        }
+        for what, met in ranges.items():
+            if not met:
+                raise ValueError(f"OfficialSettings: {what}, got {getattr(self, what.split()[0])}")
 
     def loss(self, logits: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
         """Returns the loss of training and fine-tuning: of logits [m, k], targets [m] and sample weights [m]."""

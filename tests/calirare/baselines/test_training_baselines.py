@@ -192,6 +192,22 @@ def test_the_official_recipe_learns_from_the_validation_labels(graph: Graph) -> 
         assert not torch.equal(other, first)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"eice_weight": 1.5}, r"eice_weight must be in \[0, 1\], got 1.5"),
+        ({"epochs": -1}, "epochs must be >= 0, got -1"),
+        ({"rare_weight": 0.0}, "rare_weight must be finite and > 0, got 0.0"),
+        ({"rare_weight": float("inf")}, "rare_weight must be finite and > 0, got inf"),
+        ({"smoothing": 1.0}, r"smoothing must be in \[0, 1\), got 1.0"),
+        ({"smoothing": float("nan")}, r"smoothing must be in \[0, 1\), got nan"),
+    ],
+)
+def test_settings_of_the_official_recipe_have_ranges(change: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=f"OfficialSettings: {said}"):
+        OfficialSettings(**change)
+
+
 def test_the_official_network_is_trained_on_probabilities_as_logits(graph: Graph) -> None:
     """Against torch's own loss on the output of a softmax, which is what the published program does."""
     assert graph.y is not None
