@@ -33,6 +33,9 @@ from calirare.scale.cost import Sizes, memory_bytes
 PAGE = record.ROOT / "docs" / "scaling.md"
 BEGIN, END = "<!-- scale:begin -->", "<!-- scale:end -->"
 LABELS, MANY_LABELS_NODES = 200, 62_500
+EVERYTHING = (
+    "--sizes 62500 125000 250000 500000 1000000 10000000 --ranks 1000000 --profile 1000000 --labels 2500 10000 40000"
+)
 STAGE = re.compile(r"^ *[0-9.]+ s  ([a-z]+|everything but imports): ([0-9.]+) s$")
 
 
@@ -72,7 +75,7 @@ def run(folder: Path, path: Path, threads: int, ranks: int = 1) -> dict[str, Any
     found = [STAGE.match(line) for line in (out / "log.txt").read_text().splitlines()]
     stages = {match[1]: float(match[2]) for match in found if match}
     files = {file.name: file.stat().st_size for file in out.iterdir() if file.name.startswith("predictions")}
-    return {
+    return stamp() | {
         "threads": threads,
         "ranks": ranks,
         "wall_s": wall,
@@ -82,6 +85,12 @@ def run(folder: Path, path: Path, threads: int, ranks: int = 1) -> dict[str, Any
     }
 
 
+def stamp() -> dict[str, str]:
+    """Returns commit and command: parts of the file are measured in runs of their own."""
+    found = record.environment()
+    return {name: found[name] for name in ("commit", "command")}
+
+
 def profile(folder: Path, path: Path) -> dict[str, Any]:
     """Returns what `calirare profile` says of each stage."""
     out = folder / "profile"
@@ -89,7 +98,7 @@ def profile(folder: Path, path: Path) -> dict[str, Any]:
     command = ["profile", "--dataset", str(path), "--epochs", "100", "--device", "cpu", "--out", str(out)]
     subprocess.run([sys.executable, "-m", "calirare", *command], check=True, stdout=subprocess.DEVNULL)
     facts = json.loads((out / "profile.json").read_text())
-    return {name: facts[name] for name in ("seconds", "threads", "peaks", "sizes", "stages")}
+    return stamp() | {name: facts[name] for name in ("seconds", "threads", "peaks", "sizes", "stages")}
 
 
 def predicted_bytes(row: dict[str, Any]) -> int:
@@ -142,7 +151,9 @@ def page(kept: dict[str, Any]) -> str:
         lines += ["", *stage_table(kept["profile"])]
     lines += [
         "",
-        "[benchmarks/results/scale.json](../benchmarks/results/scale.json): `python benchmarks/bench_scale.py`.",
+        "[benchmarks/results/scale.json](../benchmarks/results/scale.json), measured in several runs of",
+        f"`python benchmarks/bench_scale.py {EVERYTHING}`;",
+        "a part that names no commit of its own is older than the file's.",
     ]
     return "\n".join(lines)
 
@@ -195,6 +206,8 @@ def main() -> None:
     parser.add_argument("--labels", type=int, nargs="*", default=[], help="numbers of labels, on 62,500 nodes")
     parser.add_argument("--folder", type=Path, default=Path("scale-graphs"))
     options = parser.parse_args()
+    if not (options.sizes or options.ranks or options.profile or options.labels):
+        parser.error(f"nothing to measure: give some of {EVERYTHING}")
     options.folder.mkdir(parents=True, exist_ok=True)
     file = record.RESULTS / "scale.json"
     kept: dict[str, Any] = json.loads(file.read_text())["results"] if file.exists() else {}

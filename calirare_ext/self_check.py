@@ -9,10 +9,13 @@ import torch
 from torch import Tensor
 
 from calirare_ext import reference
+from calirare_ext.confidence_bins import confidence_bins
 from calirare_ext.csr import Csr
+from calirare_ext.eice_term import eice_term
 from calirare_ext.gcn_norm import gcn_norm
 from calirare_ext.inverse_hvp import SolverStatus, hessian_product, solve_inverse_hvp
 from calirare_ext.jackknife_interval import jackknife_interval
+from calirare_ext.layouts import Layout, write
 from calirare_ext.loo_messages import LooDirections, loo_messages
 from calirare_ext.masked_gram import in_panels, masked_gram
 from calirare_ext.message_interval import message_interval
@@ -53,7 +56,23 @@ def check_propagate(device: torch.device) -> str | None:
     field, *_ = _problem(device)
     block = field.blocks[0]
     x = torch.ones(block.n_cols, 37, dtype=torch.float64, device=device).cumsum(1)
-    return _difference(propagate(block, x), reference.propagate(block, x))
+    fault = _difference(propagate(block, x), reference.propagate(block, x))
+    return fault or (_check_layouts() if device.type == "cpu" else None)
+
+
+def _check_layouts() -> str | None:
+    """Returns what is wrong with the copies that propagate works from once a matrix has multiplied often, or None."""
+    dense, x = _normal(torch.device("cpu"), (90, 90), (90, 37))
+    a = Csr.from_dense(dense * (dense > 1))
+    kinds: tuple[Layout, ...] = ("sorted", "community", "slices", "tiles")
+    for kind in kinds:
+        operand = x[:, :1].contiguous() if kind == "slices" else x
+        out = torch.empty_like(operand)
+        write(a, kind, operand, out)
+        fault = _difference(out, reference.propagate(a, operand))
+        if fault is not None:
+            return f"{fault} in the layout {kind}"
+    return None
 
 
 def check_node_gradients(device: torch.device) -> str | None:
@@ -142,6 +161,64 @@ def check_masked_gram(device: torch.device) -> str | None:
     return _difference(masked_gram(a, in_panels(products), mask, scaled), wanted)
 
 
+def check_confidence_bins(device: torch.device) -> str | None:
+    """Returns what is wrong with confidence_bins, or None; on the CPU, where alone it has a kernel."""
+    del device
+    scores, weights = _normal(torch.device("cpu"), (2000, 4), (2000,))
+    probabilities, labels, weights = torch.softmax(scores, 1), torch.arange(2000) % 4, weights.abs()
+    probabilities[7, 1], labels[8] = torch.nan, 4
+    for given in (None, weights):
+        sums, refused = confidence_bins(probabilities, labels, 15, weights=given)
+        wanted, wanted_refused = reference.confidence_bins(probabilities, labels, 15, given)
+        if refused != wanted_refused:
+            return f"refuses {refused} rows where its reference refuses {wanted_refused}"
+        fault = _difference(sums, wanted)
+        if fault is not None:
+            return fault
+    return None
+
+
+def check_eice_term(device: torch.device) -> str | None:
+    """Returns what is wrong with eice_term and its gradient, for two classes and for three, or None."""
+    n, m = 30, 41
+    for k in (2, 3):
+        logits, change, own_logits, own_change = _normal(device, (n, k), (n, k - 1, m), (m, k), (m, k - 1))
+        targets = torch.arange(m, device=device) % k
+        found = []
+        for term in (eice_term, _eice_by_autograd):
+            at = [x.clone().requires_grad_() for x in (logits, own_logits)]
+            value = term(at[0], 0.3 * change, at[1], 0.3 * own_change, targets)
+            gradients = torch.autograd.grad(value, at)
+            found.append((value.detach(), *(n * g for g in gradients)))
+        for got, wanted in zip(*found, strict=True):
+            fault = _difference(got, wanted)
+            if fault is not None:
+                return fault
+    return None
+
+
+def _eice_by_autograd(
+    logits: Tensor, change: Tensor, own_logits: Tensor, own_change: Tensor, targets: Tensor, coverage: float = 0.9
+) -> Tensor:
+    """Returns L_EICE (paper, Algorithm 1 and Eq. 13) from all scores at once, for autograd to take apart."""
+    scores, watched, predicted = _watched_scores(logits, change)
+    own_scores, own_watched, _ = _watched_scores(own_logits, own_change[:, :, None])
+    residuals = ((targets == own_watched).double() - own_scores[:, 0]).abs()
+    below = (1 - coverage) / 2
+    midpoint = torch.stack(reference.jackknife_interval(scores, residuals, below, 1 - below)).mean(0)
+    uncertainty = torch.where(watched == predicted, midpoint, 1 - midpoint)
+    return (uncertainty - torch.softmax(logits, 1).amax(1)).abs().mean()
+
+
+def _watched_scores(logits: Tensor, change: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns f(v; theta_-i) [n, m], whose class it is (class 1 of two, else the predicted one) and the predicted."""
+    predicted = logits.argmax(1)
+    watched = torch.ones_like(predicted) if logits.shape[1] == 2 else predicted
+    moved = logits[:, :, None] + torch.nn.functional.pad(change, (0, 0, 1, 0))
+    p = torch.softmax(moved, 1)
+    return p.gather(1, watched[:, None, None].expand(-1, 1, p.shape[2]))[:, 0], watched, predicted
+
+
 CHECKS: dict[str, Callable[[torch.device], str | None]] = {
     "propagate": check_propagate,
     "node_gradients": check_node_gradients,
@@ -150,4 +227,6 @@ CHECKS: dict[str, Callable[[torch.device], str | None]] = {
     "loo_messages": check_loo_messages,
     "message_interval": check_message_interval,
     "masked_gram": check_masked_gram,
+    "confidence_bins": check_confidence_bins,
+    "eice_term": check_eice_term,
 }

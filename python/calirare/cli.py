@@ -87,7 +87,8 @@ def train(
         typer.Option(help="Population the probabilities are right for: balanced or population. [default: balanced]"),
     ] = None,
     sharpen: Annotated[
-        bool, typer.Option("--sharpen", help="Give the balanced map the sharpness with the lowest Macro-ACE.")
+        bool,
+        typer.Option("--sharpen", help="Sharpness of the balanced map by true class, on leave-one-out logits."),
     ] = False,
     epochs: Annotated[str | None, typer.Option(help="Number, or auto: by leave-one-out loss. [default: auto]")] = None,
     hidden: Annotated[int | None, typer.Option(help="Width of the hidden layer. [default: 16]")] = None,
@@ -174,7 +175,6 @@ def predict(
     graph: Annotated[str, typer.Option(help="Graph to score: all that `calirare train --dataset` takes.")],
     root: Root = None,
     features: Features = None,
-    scale: Scale = None,
     label: Label = None,
     weight: Weight = None,
     duplicates: Duplicates = None,

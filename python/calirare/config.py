@@ -44,6 +44,8 @@ MAX_SEED = 2**63
 # YAML 1.1 takes 5e-4 for text, because it has no point or no sign in its exponent.
 SCIENTIFIC = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
 MAY_BE_AUTO = ("epochs", "damping", "weight_decay", "uncertainty", "device")
+# How a message calls what a setting takes, where its default does not show it.
+KINDS = {"epochs": "a whole number or auto", "damping": "a number or auto", "weight_decay": "a number or auto"}
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ class Settings:
             flag = isinstance(default, bool)
             fits = isinstance(value, wanted) or (name in MAY_BE_AUTO and value == "auto")
             if isinstance(value, bool) != flag or not fits:
-                raise InputError(f"{where}: {name} must be like {default!r}, got {value!r}")
+                raise InputError(f"{where}: {name} must be {KINDS.get(name, f'like {default!r}')}, got {value!r}")
         return cls(**taken)
 
     def to_mapping(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import dataclasses
 import operator
 from dataclasses import InitVar, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from calirare.convert import edges_of_adjacency, is_adjacency
 from calirare.edges import Array, EdgeOptions, EdgeRules, build_adjacency
 from calirare.errors import InputError
 from calirare.splits import Split
-from calirare.validation import check_adjacency, check_features, check_labels, check_split
+from calirare.validation import check_adjacency, check_class_names, check_features, check_labels, check_split
 from calirare_ext import Csr
 
 if TYPE_CHECKING:
@@ -41,13 +41,14 @@ class Graph:
             the rest. None where nothing is labelled.
         original_y: labels before the classes were merged into rare class and rest, or None.
         split: which nodes train, validate and test, or None.
-        class_names: names of the task's classes.
-        original_class_names: names of the classes before merging.
+        class_names: names of the task's classes, no two alike.
+        original_class_names: names of the classes before merging, no two alike.
         minority: the original class that became class 1, or None.
         name: what the graph is called.
         feature_normalisation: how the features want to be scaled before they are used ("none" once they are).
         posterior: P(y = 1 | v), float64 [n], where it is known because the graph was simulated.
         node_names: the user's names of the nodes, str [n], or None where nodes are numbers.
+        feature_names: the user's names of the features, d of them, or none where features are numbers.
         where: where the graph came from, put in front of a message instead of the name; not stored.
         trusted: leaves out the checks of adjacency and features, for a graph made of a checked one; not stored.
 
@@ -75,6 +76,7 @@ class Graph:
     feature_normalisation: Normalisation = "none"
     posterior: Tensor | None = None
     node_names: Array | None = None
+    feature_names: tuple[str, ...] = ()
     where: InitVar[str] = ""
     trusted: InitVar[bool] = False
 
@@ -89,11 +91,21 @@ class Graph:
             y, given = getattr(self, labels), getattr(self, names)
             if y is None:
                 continue
+            check_class_names(given, where)
             check_labels(y, n, len(given), "labels", where)
             if not given:
                 object.__setattr__(self, names, tuple(str(k) for k in range(int(y.max()) + 1)))
         if self.split is not None:
             check_split(self.split, self.y, n, where)
+        if self.feature_names and len(self.feature_names) != self.n_features:
+            raise InputError(
+                f"{where}: feature_names must have one entry per feature, got {len(self.feature_names)} for "
+                f"{self.n_features} features"
+            )
+        if self.feature_normalisation not in get_args(Normalisation):
+            raise InputError(
+                f"{where}: feature_normalisation must be standardize, row or none, got {self.feature_normalisation!r}"
+            )
         for field in ("posterior", "node_names"):
             value = getattr(self, field)
             if value is not None and tuple(value.shape) != (n,):
@@ -180,7 +192,7 @@ class Graph:
             self,
             y=y,
             original_y=original,
-            class_names=("rest", names[k]),
+            class_names=("rest" if names[k] != "rest" else "others", names[k]),
             original_class_names=names,
             minority=k,
             posterior=self._posterior_of(k, len(names)),
@@ -334,7 +346,11 @@ def check_trainable(graph: Graph) -> None:
     if graph.n_classes < 2:
         raise InputError(f"{where}: training needs two classes, but every labelled node is {graph.class_names[0]!r}")
     if graph.split is None:
-        raise InputError(f"{where}: training needs a split: take split='random' (command line: --split random)")
+        labels = "y" if graph.original_y is None else "original_y"
+        raise InputError(
+            f"{where}: training needs a split, but the graph has none: draw one with "
+            f"graph.with_split(calirare.splits.random_split(graph.{labels}))"
+        )
     train = graph.y[graph.split.train]
     if train.numel() < 2:
         raise InputError(f"{where}: training needs at least two labelled nodes, got {train.numel()}: label more nodes")

@@ -1,4 +1,4 @@
-"""What labelled nodes must satisfy before a network is trained on them or one of them is left out."""
+"""What labelled nodes must satisfy before a network is trained on them, and which nodes need no other answer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from calirare.graph import Graph
 
 
 def check_nodes(where: str, nodes: Any, n_nodes: int, name: str = "nodes") -> None:
@@ -65,3 +67,17 @@ def check_labels(where: str, m: int, targets: Tensor, sample_weights: Tensor, we
             raise ValueError(f"{where}: {name} must be finite and >= 0, got {values[at].item()} at place {at}")
     if not (math.isfinite(weight_decay) and weight_decay >= 0):
         raise ValueError(f"{where}: weight_decay must be finite and >= 0, got {weight_decay}")
+
+
+def answered(graph: Graph) -> Tensor | None:
+    """Returns the nodes that a human need not look at, int64.
+
+    Args:
+        graph: the graph.
+
+    Returns:
+        The nodes with a label; where none is without (a benchmark), those that trained or calibrated; None: no node.
+    """
+    if graph.y is not None and graph.unlabelled.numel():
+        return (graph.y >= 0).nonzero().flatten()
+    return None if graph.split is None else torch.cat([graph.split.train, graph.split.val])

@@ -17,6 +17,7 @@ from calirare.datasets.features import normalize_features
 from calirare.graph import Graph
 from calirare.labelled import check_labels, check_nodes
 from calirare.leave_one_out.module_tape import ModuleTape
+from calirare_ext import Csr
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -129,7 +130,11 @@ class ModuleFit:
 
     def copy_as(self, dtype: torch.dtype) -> ModuleFit:
         """Returns a copy whose parameters and floating-point inputs have another dtype."""
-        inputs = tuple(x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in self.inputs)
+
+        def cast(x: Any) -> Any:
+            return x.to(dtype) if isinstance(x, Csr) or (isinstance(x, Tensor) and x.is_floating_point()) else x
+
+        inputs = tuple(cast(x) for x in self.inputs)
         model = copy.deepcopy(self.model).to(dtype)
         return replace(self, model=model, inputs=inputs, sample_weights=self.sample_weights.to(dtype))
 

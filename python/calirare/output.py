@@ -12,6 +12,16 @@ from pathlib import Path
 from calirare.errors import InputError
 
 MARKS = ("config.yaml", "model.safetensors")  # what makes a folder a run
+WRITTEN = (  # patterns of what commands write into a run's folder: a run that is replaced takes these with it
+    *MARKS,
+    "metrics.json",
+    "predictions*.csv",
+    "predictions*.parquet",
+    "review.csv",
+    "*.png",
+    "log.txt",
+    "loo_check.json",
+)
 
 
 @contextmanager
@@ -26,7 +36,8 @@ def fresh_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
         A folder beside it; removed if anything goes wrong.
 
     Raises:
-        InputError: the folder exists and must not be replaced, is no run, or cannot be written.
+        InputError: the folder exists and must not be replaced, is no run or holds something else beside one, or cannot
+            be written.
     """
     made: list[Path] = []
     try:
@@ -57,9 +68,16 @@ def _check_free(where: Path, path: Path, overwrite: bool) -> None:
         raise InputError(f"run {path}: is a file, a folder is wanted: take another --out")
     if not overwrite:
         raise InputError(f"run {path}: exists already: take another --out, or pass --overwrite to replace it")
-    if any(where.iterdir()) and not all((where / name).is_file() for name in MARKS):
+    there = sorted(where.iterdir())
+    if there and not all((where / name).is_file() for name in MARKS):
         # A mistyped --out must not cost anybody a folder of theirs.
         raise InputError(f"run {path}: --overwrite replaces runs only, and this folder is none: take another --out")
+    foreign = [file.name for file in there if file.is_dir() or not any(map(file.match, WRITTEN))]
+    if foreign:
+        raise InputError(
+            f"run {path}: --overwrite replaces runs only, and this folder also holds {foreign[0]}, which no run wrote: "
+            "move it elsewhere, or take another --out"
+        )
 
 
 def _put(partial: Path, where: Path, path: Path, overwrite: bool) -> None:

@@ -18,8 +18,10 @@ from calirare.device import choose_device
 from calirare.errors import InputError
 from calirare.graph import Graph, check_trainable
 from calirare.ignored import ignored
-from calirare.jackknife import LogitMap, jackknife
+from calirare.interval_ends import LogitMap
+from calirare.jackknife import jackknife
 from calirare.jackknife_result import JackknifeResult
+from calirare.labelled import answered
 from calirare.leave_one_out.agreement import Agreement, choose_damping
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.ggn import logit_differences
@@ -92,13 +94,12 @@ class Outcome:
         return self.calibrators[target].transform(self.logits)
 
     def review(self) -> Tensor:
-        """Returns the nodes without a known label in the order in which a human should look at them, int64.
+        """Returns the nodes without a label in the order in which a human should look at them, int64.
 
-        First the one whose prediction, for the chosen target, is most likely wrong; see `JackknifeResult.review`.
+        First the one whose prediction, for the chosen target, is most likely wrong; see `JackknifeResult.review`. Where
+        every node has a label, the nodes that neither trained nor calibrated.
         """
-        split = self.graph.split
-        known = None if split is None else torch.cat([split.train, split.val])
-        return self.jackknife.review(self.probabilities(self.settings.target), known)
+        return self.jackknife.review(self.probabilities(self.settings.target), answered(self.graph))
 
 
 def train(

@@ -359,9 +359,10 @@ def _figure(width: float, height: float) -> Figure:
 
 
 def _save(figure: Figure, path: str | Path) -> Path:
-    """Writes without date or program version, which would make two equal pictures differ."""
+    """Writes without date or program version, which would make two equal pictures differ; a $ in a name is a $."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
 
     path = Path(path)
     formats: dict[str, dict[str, Any]] = {
@@ -372,6 +373,8 @@ def _save(figure: Figure, path: str | Path) -> Path:
     if path.suffix not in formats:
         raise ValueError(f"plots: path must end in {', '.join(formats)}, got {path.name!r}")
     FigureCanvasAgg(figure)
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
     with matplotlib.rc_context({"svg.hashsalt": "calirare"}):
         figure.savefig(path, metadata=formats[path.suffix])
     return path

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from calirare.graph import Graph
 from calirare.jackknife_result import JackknifeResult
+from calirare.labelled import answered
 from calirare.propagation import LARGE
 from calirare.splits import PARTS, Split
 
@@ -139,21 +140,20 @@ def write_large_predictions(
 def write_review(
     graph: Graph, p_raw: Tensor, probabilities: Tensor, result: JackknifeResult, split: Split | None, folder: Path
 ) -> Path:
-    """Writes review.csv: the nodes without a known label that a human should look at first (`JackknifeResult.review`).
+    """Writes review.csv: the nodes that a human should look at first (`JackknifeResult.review`), without `answered`.
 
     Args:
         graph: the graph.
         p_raw: as in `predictions`.
         probabilities: as in `predictions`.
         result: as in `predictions`.
-        split: its training and validation nodes are left out.
+        split: for the `split` column.
         folder: where.
 
     Returns:
         The path; columns as in `predictions`.
     """
-    known = None if split is None else torch.cat([split.train, split.val])
-    nodes = result.review(probabilities, known)[:REVIEWED].cpu()
+    nodes = result.review(probabilities, answered(graph))[:REVIEWED].cpu()
     table = _rows(graph, p_raw, probabilities, result, _parts(graph.n_nodes, split)[nodes.numpy()], nodes)
     path = folder / "review.csv"
     table.to_csv(path, index=False, float_format="%.7g")

@@ -17,6 +17,7 @@ from torch import Tensor
 from calirare.calibration import AffineCalibrator, Calibrator, JackknifeCalibrator, Target
 from calirare.config import Settings, check_data, read_yaml
 from calirare.datasets import load_dataset
+from calirare.datasets.features import column_statistics
 from calirare.errors import InputError
 from calirare.fingerprint import fingerprint
 from calirare.graph import Graph, Normalisation
@@ -26,7 +27,8 @@ from calirare.propagation import propagation
 from calirare.splits import LABEL_RATE, PARTS, Split, random_split
 from calirare.training import Fit, class_weights
 
-METADATA, FORMAT = "calirare", "calirare run 1"
+METADATA, FORMAT = "calirare", "calirare run 2"
+SCALING = ("features.mean", "features.spread")
 _CALIBRATORS: dict[str, type[Calibrator]] = {
     "AffineCalibrator": AffineCalibrator,
     "JackknifeCalibrator": JackknifeCalibrator,
@@ -76,10 +78,14 @@ def save_model(outcome: Outcome, path: Path) -> None:
     tensors = {name: value.detach().cpu().contiguous() for name, value in outcome.model.state_dict().items()}
     tensors |= {f"split.{name}": getattr(split, name).cpu() for name in ("train", "val", "test")}
     tensors["labelled"] = outcome.fit.nodes.cpu().clone()  # may be the split's own tensor, which safetensors refuses
+    if outcome.graph.feature_normalisation == "standardize":  # of these nodes: another graph is scaled in the same way
+        for name, value in zip(SCALING, column_statistics(outcome.graph), strict=True):
+            tensors[name] = value.cpu()
     facts = {
         "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in outcome.calibrators.items()},
         "class_names": list(outcome.graph.class_names),
         "damping": outcome.jackknife.diagnostics["damping"],
+        "feature_names": list(outcome.graph.feature_names),
         "feature_normalisation": outcome.graph.feature_normalisation,
         "graph": fingerprint(outcome.graph),
         "format": FORMAT,
@@ -107,6 +113,8 @@ class LoadedRun:
         class_names: names of the task's classes.
         damping: of the leave-one-out step.
         feature_normalisation: how the graph's features are scaled before use.
+        scaling: mean and standard deviation of each feature of the run's graph, [d], where they are standardized.
+        feature_names: names of the run's features, or none.
         fingerprint: of the run's own graph.
     """
 
@@ -120,6 +128,8 @@ class LoadedRun:
     class_names: tuple[str, ...]
     damping: float
     feature_normalisation: Normalisation
+    scaling: tuple[Tensor, Tensor] | None
+    feature_names: tuple[str, ...]
     fingerprint: str
 
     @property
@@ -189,7 +199,9 @@ def load_run(folder: str | Path) -> LoadedRun:
         calibrators = {t: _CALIBRATORS[c["kind"]].from_state(c["state"]) for t, c in facts["calibrators"].items()}
         class_names = tuple(facts["class_names"])
         damping = float(facts["damping"])
-        scaling = cast(Normalisation, facts["feature_normalisation"])
+        how = cast(Normalisation, facts["feature_normalisation"])
+        scaling = (tensors[SCALING[0]], tensors[SCALING[1]]) if how == "standardize" else None
+        feature_names = tuple(facts["feature_names"])
         labelled, graph = tensors["labelled"], str(facts["graph"])
     except (OSError, SafetensorError, LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -197,7 +209,21 @@ def load_run(folder: str | Path) -> LoadedRun:
             f"run {folder}: model.safetensors is damaged or was written by another version: {reason}"
         ) from error
     data = {key: value for key, value in values.items() if key not in names or key == "seed"}
-    return LoadedRun(folder, settings, data, model, calibrators, split, labelled, class_names, damping, scaling, graph)
+    return LoadedRun(
+        folder,
+        settings,
+        data,
+        model,
+        calibrators,
+        split,
+        labelled,
+        class_names,
+        damping,
+        how,
+        scaling,
+        feature_names,
+        graph,
+    )
 
 
 def _model(tensors: dict[str, Tensor], settings: Settings) -> GCN:

@@ -119,14 +119,15 @@ def random_split(
     exclude: Tensor | None = None,
     class_names: tuple[str, ...] = (),
 ) -> Split:
-    """Returns a random split with the same number of training nodes from every original class.
+    """Returns a random split with the same number of training nodes from every original class that occurs.
 
     The paper, Section 5.1: `label_rate` nodes per class **before** the classes are merged into minority and rest
     train; of the other nodes, `n_val` validate and `n_test` test. Only nodes with a label are drawn. Where fewer than
     n_val + n_test are left, both numbers shrink in proportion and the name of the split tells it.
 
     Args:
-        original_y: int64 [n], classes 0 to k - 1 before merging, -1 for a node without a label.
+        original_y: int64 [n], classes 0 to k - 1 before merging, -1 for a node without a label; nothing is drawn of
+            a class that has no node.
         label_rate: training nodes per class, >= 1.
         n_val: validation nodes, >= 0.
         n_test: test nodes, >= 0.
@@ -153,8 +154,7 @@ def random_split(
     if exclude is not None:
         free[exclude.cpu().numpy()] = False
     rng = np.random.default_rng(seed)
-    want = np.full(int(y.max(initial=-1)) + 1, label_rate)
-    train = _draw_per_class(y, free, want, label_rate, rng, class_names)
+    train = _draw_per_class(y, free, _wanted(y, label_rate), label_rate, rng, class_names)
     free[train] = False
     rest = rng.permutation(np.flatnonzero(free))
     name = f"random(label_rate={label_rate}, seed={seed})"
@@ -171,7 +171,7 @@ def random_split(
 def raise_label_rate(
     split: Split, original_y: Tensor, label_rate: int, seed: int = 0, *, class_names: tuple[str, ...] = ()
 ) -> Split:
-    """Returns the split with random training nodes added until every original class has `label_rate` of them.
+    """Returns the split with random training nodes added until every class that occurs has `label_rate` of them.
 
     The paper's label rates 30 and 40 on the public splits. Validation and test nodes stay as they are, and only
     labelled nodes outside the split are drawn.
@@ -191,21 +191,27 @@ def raise_label_rate(
     """
     y = original_y.cpu().numpy()
     train = split.train.cpu().numpy()
-    have = np.bincount(y[train], minlength=int(y.max(initial=-1)) + 1)
+    want = _wanted(y, label_rate)
+    have = np.bincount(y[train], minlength=len(want))
     if (have > label_rate).any():
         k = int(np.argmax(have > label_rate))
         raise InputError(
             f"raise_label_rate: label_rate must be at least what the split has, got {label_rate}, but "
             f"{_named(k, class_names)} has {int(have[k])}: take split='random' (command line: --split random)"
         )
-    if (have == label_rate).all():
+    if (have == want).all():
         return split
     free = y >= 0
     for part in PARTS:
         free[getattr(split, part).cpu().numpy()] = False
-    added = _draw_per_class(y, free, label_rate - have, label_rate, np.random.default_rng(seed), class_names)
+    added = _draw_per_class(y, free, want - have, label_rate, np.random.default_rng(seed), class_names)
     name = f"{split.name} with random nodes added (label_rate={label_rate}, seed={seed})"
     return Split(torch.from_numpy(np.concatenate([train, added])), split.val.cpu(), split.test.cpu(), name)
+
+
+def _wanted(y: np.ndarray, label_rate: int) -> np.ndarray:
+    """Returns how many training nodes each class shall have: none where no node is of it, as in labels 0 and 2."""
+    return np.where(np.bincount(y[y >= 0]) > 0, label_rate, 0)
 
 
 def _draw_per_class(

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare.edges import Array
 from calirare.errors import InputError
 from calirare.splits import PARTS, Split
 from calirare_ext import Csr
@@ -91,6 +92,17 @@ def _check_symmetry(adjacency: Csr, where: str) -> None:
     )
 
 
+def has_self_loop(adjacency: Csr) -> bool:
+    """Returns whether an edge joins a node to itself; needs little memory beside the adjacency."""
+    indptr, n = adjacency.indptr, adjacency.n_rows
+    for start in range(0, n, CHUNK):
+        ends = indptr[start : min(start + CHUNK, n) + 1]
+        rows = torch.arange(start, start + ends.numel() - 1, device=indptr.device).repeat_interleave(ends.diff())
+        if bool((rows == adjacency.indices[int(ends[0]) : int(ends[-1])]).any()):
+            return True
+    return False
+
+
 def check_features(x: Tensor | Csr, n_nodes: int, where: str) -> None:
     """Checks that there is one row of finite features per node.
 
@@ -155,6 +167,40 @@ def check_labels(y: Tensor, n_nodes: int, n_classes: int, what: str, where: str)
             f"{where}: {what} must be classes from 0 to {top - 1}, or -1 for unknown, got {int(y[node])} at node "
             f"{node}: number the classes from 0"
         )
+
+
+def check_class_names(names: tuple[str, ...], where: str) -> None:
+    """Checks that no two classes have one name, by which a class is found again.
+
+    Args:
+        names: names of the classes.
+        where: put in front of a message.
+
+    Raises:
+        InputError: a name stands twice.
+    """
+    if len(set(names)) == len(names):
+        return
+    twice = next(name for name in names if names.count(name) > 1)
+    first, second = [k for k, name in enumerate(names) if name == twice][:2]
+    raise InputError(
+        f"{where}: class names must differ, but classes {first} and {second} are both called {twice!r}: rename one"
+    )
+
+
+def as_posterior(values: Array, where: str) -> Tensor:
+    """Returns a stored posterior as float64, not copied where it is that already.
+
+    Args:
+        values: P(y = 1 | v), of any real dtype.
+        where: put in front of a message.
+
+    Raises:
+        InputError: it does not hold numbers.
+    """
+    if values.dtype.kind not in "iuf":
+        raise InputError(f"{where}: posterior must hold real numbers, got {values.dtype}: write it as float64")
+    return torch.from_numpy(values.astype(np.float64, copy=False))
 
 
 def check_split(split: Split, y: Tensor | None, n_nodes: int, where: str) -> None:

@@ -62,8 +62,23 @@ def test_whole_numbers_may_stand_for_real_ones():
     ],
 )
 def test_a_wrong_type_is_refused(name, value):
-    with pytest.raises(InputError, match=f"^my file: {name} must be like "):
+    with pytest.raises(InputError, match=f"^my file: {name} must be "):
         Settings.from_mapping({name: value}, "my file")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("epochs", 50.5, "epochs must be a whole number or auto, got 50.5"),
+        ("weight_decay", "abc", "weight_decay must be a number or auto, got 'abc'"),
+        ("damping", [1], r"damping must be a number or auto, got \[1\]"),
+        ("hidden", "abc", "hidden must be like 16, got 'abc'"),
+        ("dropout", "auto", "dropout must be like 0.5, got 'auto'"),
+    ],
+)
+def test_a_refused_type_is_told_every_kind_that_is_taken(name, value, message):
+    with pytest.raises(InputError, match=f"^f: {message}$"):
+        Settings.from_mapping({name: value}, "f")
 
 
 @pytest.mark.parametrize(

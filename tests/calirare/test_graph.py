@@ -1,6 +1,7 @@
 """What a graph refuses, each fault in one sentence that says where and how to mend it, and what it tells of itself."""
 
 import dataclasses
+import importlib
 import math
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from calirare.errors import InputError
 from calirare.graph import check_trainable, find_class
-from calirare.splits import Split
+from calirare.splits import Split, random_split
 from calirare_ext import Csr
 from tests.helpers.graphs import EDGES, N_NODES, random_graph, small_adjacency, small_features, small_graph
 
@@ -63,6 +64,28 @@ def test_rare_refuses_a_class_that_makes_no_task(y, minority, message):
     graph = small_graph(y=torch.tensor(y), split=None)
     with pytest.raises(InputError, match=message):
         graph.rare(minority)
+
+
+def test_no_two_classes_have_one_name():
+    with pytest.raises(
+        InputError,
+        match="graph 'small': class names must differ, but classes 0 and 2 are both called 'acct': rename one",
+    ) as error:
+        small_graph(class_names=("acct", "good", "acct"))
+    assert one_sentence(error)
+    with pytest.raises(InputError, match="classes 1 and 2 are both called 'b'"):
+        dataclasses.replace(small_graph().rare(1), original_class_names=("a", "b", "b"))
+
+
+def test_a_rare_class_may_be_called_rest():
+    graph = small_graph(class_names=("rest", "fraud", "spam")).rare("rest")
+    assert graph.class_names == ("others", "rest")
+    assert graph.y.tolist() == [1, 0, 0, 1, -1]
+
+
+def test_a_way_of_scaling_must_be_known():
+    with pytest.raises(InputError, match="feature_normalisation must be standardize, row or none, got 'rows'"):
+        small_graph(feature_normalisation="rows")
 
 
 def test_a_class_is_found_by_name_before_number():
@@ -203,7 +226,8 @@ def trainable(train, y, n_classes=2):
     [
         (lambda: small_graph(y=None, split=None), "training needs labels"),
         (lambda: small_graph(y=torch.full((5,), -1), split=None), "training needs labels"),
-        (lambda: small_graph(split=None), "training needs a split: take split='random'"),
+        (lambda: small_graph(split=None), r"needs a split, .*: draw one with .*random_split\(graph\.y\)\)$"),
+        (lambda: small_graph(split=None).rare(1), r"calirare\.splits\.random_split\(graph\.original_y\)\)$"),
         (lambda: trainable([0, 1], [0, 0, 0, 0, 0], 1), "needs two classes, but every labelled node is '0'"),
         (lambda: trainable([], [0, 1, 0, 0, 0]), "at least two labelled nodes, got 0"),
         (lambda: trainable([1], [0, 1, 0, 0, 0]), "at least two labelled nodes, got 1"),
@@ -216,6 +240,17 @@ def test_what_cannot_be_trained_on_is_refused(graph, message):
     with pytest.raises(InputError, match=message) as error:
         check_trainable(graph())
     assert one_sentence(error)
+
+
+def test_the_split_that_the_sentence_names_can_be_trained_on():
+    """What the sentence says is Python that works."""
+    graph = random_graph().rare(1)
+    with pytest.raises(InputError) as error:
+        check_trainable(graph)
+    call = str(error.value).partition("draw one with ")[2].replace("graph.original_y", "graph.original_y, 5")
+    names = {"graph": graph, "calirare": importlib.import_module("calirare")}
+    check_trainable(eval(call, names))
+    assert torch.equal(eval(call, names).split.train, random_split(graph.original_y, 5).train)
 
 
 def test_what_can_be_trained_on_passes():

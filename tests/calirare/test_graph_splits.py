@@ -49,7 +49,37 @@ def test_a_class_smaller_than_the_label_rate_is_named():
     ):
         random_split(Y, 61, class_names=("a", "b", "rare"))
     with pytest.raises(InputError, match="class 1 has 0"):
-        random_split(torch.tensor([0, 0, 2, 2]), 1)
+        random_split(torch.tensor([0, 0, 1, 1]), 1, exclude=torch.tensor([2, 3]))
+
+
+def test_nothing_is_drawn_of_a_class_that_does_not_occur():
+    gap = torch.where(Y == 1, 3, Y)
+    split = random_split(gap, 20, 100, 200, seed=1)
+    assert torch.bincount(gap[split.train]).tolist() == [20, 0, 20, 20]
+    more = raise_label_rate(split, gap, 30, seed=5)
+    assert torch.bincount(gap[more.train]).tolist() == [30, 0, 30, 30]
+    assert raise_label_rate(split, gap, 20) is split
+    dense = torch.tensor([0, -1, 1, 2, -1])[gap]  # the last for -1
+    for got, want in (
+        (split, random_split(dense, 20, 100, 200, seed=1)),
+        (more, raise_label_rate(split, dense, 30, 5)),
+    ):
+        assert torch.equal(got.train, want.train), "the numbers of the classes change no draw"
+    with pytest.raises(InputError, match="class 2 has 60: lower label_rate"):
+        random_split(gap, 61)
+
+
+def test_no_label_at_all_gives_no_training_node():
+    assert random_split(torch.full((4,), -1)).train.numel() == 0
+
+
+def test_splits_where_every_class_occurs_are_those_of_earlier_versions():
+    train, val, added = [61, 242, 264, 702, 1063, 1219, 1434, 1587, 1819], [128, 463, 1009, 1077], [494, 1162, 1928]
+    split = random_split(Y, 3, 4, 5, seed=11)
+    more = raise_label_rate(split, Y, 4, seed=12)
+    assert split.train.tolist() == train
+    assert split.val.tolist() == val
+    assert sorted(set(more.train.tolist()) - set(train)) == added
 
 
 def test_a_small_graph_shrinks_in_proportion_and_says_so():

@@ -9,9 +9,9 @@ import torch
 from calirare.algorithm2 import EiceSettings, train_calirare
 from calirare.calibration import AffineCalibrator
 from calirare.convergence import fit_to_convergence
-from calirare.jackknife import jackknife, leave_one_out
+from calirare.jackknife import jackknife
 from calirare.leave_one_out.change import LooChange
-from calirare.leave_one_out.methods import LooSettings
+from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.nn import GCN
 from calirare.propagation import propagation
 from calirare.training import TrainingSettings, fit, fit_of

@@ -20,7 +20,8 @@ from calirare import propagation as propagation_module
 from calirare.algorithm2 import EiceSettings, train_calirare
 from calirare.calibration import JackknifeCalibrator
 from calirare.graph import Graph
-from calirare.jackknife import JackknifeResult, jackknife
+from calirare.jackknife import jackknife
+from calirare.jackknife_result import JackknifeResult
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.scale import stream
 from calirare.scale.stream import Streaming

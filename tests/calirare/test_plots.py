@@ -125,6 +125,14 @@ def test_interval_diagram_says_how_many_nodes_it_left_out(data, monkeypatch, tmp
     assert "all 400 nodes" in figures[2].axes[0].get_xlabel()
 
 
+@pytest.mark.parametrize("name", [r"5%$ # 6%$", r"c$\frac$", r"$\x$"])
+def test_a_name_with_dollars_is_no_formula(name, tmp_path):
+    path = tmp_path / "p.png"
+    plots.interval_diagram([0.1], [0.9], [0.5], [1], path, class_names=("rest", name), title=name)
+    plots.reliability_diagram([(name, [0.7, 0.6], [1, 0])], path, title=name)
+    assert path.stat().st_size > 1000
+
+
 def test_interval_diagram_marks_the_minority(monkeypatch, tmp_path):
     figures = drawn(monkeypatch)
     plots.interval_diagram([0, 0, 0], [1, 1, 1], [0.1, 0.2, 0.3], [2, 0, 1], tmp_path / "a.png", minority=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -84,6 +86,22 @@ def test_with_the_midpoint_they_are_those_of_the_interval():
     assert np.abs(table["ice"] - result.ice.numpy()).max() < 1e-6
     own = torch.maximum(raw, 1 - raw)
     assert np.abs(table["ice_raw"] - (result.uncertainty - own).abs().numpy()).max() < 1e-6
+
+
+def test_review_lists_nodes_without_a_label_where_there_are_some(tmp_path):
+    graph = rare_task()
+    in_split = torch.cat([graph.split.train, graph.split.val, graph.split.test])
+    asked = torch.ones(graph.n_nodes, dtype=torch.bool)
+    asked[in_split] = False
+    asked &= torch.arange(graph.n_nodes) % 2 == 0
+    graph = dataclasses.replace(graph, y=graph.y.masked_fill(asked, -1), original_y=None, original_class_names=())
+    outcome = calirare.train(graph, epochs=12, folds=0)
+    assert set(outcome.review().tolist()) == set(asked.nonzero().flatten().tolist())
+    p = outcome.probabilities("balanced")
+    path = write_review(graph, outcome.probabilities()[:, 1], p, outcome.jackknife, graph.split, tmp_path)
+    table = pd.read_csv(path)
+    assert len(table) == int(asked.sum()) > 3
+    assert bool((table["y"] == -1).all())
 
 
 def test_review_begins_with_the_prediction_most_likely_wrong(outcome, tmp_path):

@@ -11,6 +11,7 @@ from calirare_ext import Csr, self_check
 from calirare_ext.self_check import CHECKS
 
 CPU = torch.device("cpu")
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("name", list(CHECKS))
@@ -18,17 +19,41 @@ def test_a_right_kernel_passes(name, device):
     assert CHECKS[name](device) is None
 
 
-def test_every_operator_with_a_kernel_for_the_gpu_is_checked():
-    """Those of csrc/cuda: masked_sum is a part of loo_messages, block_cg of solve_inverse_hvp."""
+def test_every_operator_is_checked():
+    """Those of csrc/ops, and eice_term of csrc/solvers; some are parts of others."""
     within = {"masked_sum": "loo_messages", "block_cg": "solve_inverse_hvp"}
-    kernels = {path.stem for path in (Path(__file__).resolve().parents[2] / "csrc" / "cuda").glob("*.cu")} - {"device"}
-    assert {within.get(kernel, kernel) for kernel in kernels} <= set(CHECKS)
+    within |= {"propagate_tiles": "propagate", "community_order": "propagate"}
+    operators = {path.stem for path in (ROOT / "csrc" / "ops").glob("*.h")}
+    assert {within.get(name, name) for name in operators | {"eice_term"}} <= set(CHECKS)
 
 
 def test_a_wrong_propagation_is_noticed(monkeypatch):
     right = self_check.propagate
     monkeypatch.setattr(self_check, "propagate", lambda a, x: right(a, x) * (1 + 1e-6))
     assert "differs from its reference" in CHECKS["propagate"](CPU)
+
+
+def test_the_page_of_the_kernels_names_those_without_a_cuda_twin_and_describes_every_check():
+    text = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8")
+    without = text.partition("These have no CUDA twin:")[2].partition("`calirare doctor`")[0]
+    operators = {path.stem for path in (ROOT / "csrc" / "ops").glob("*.h")}
+    twins = {path.stem for path in (ROOT / "csrc" / "cuda").glob("*.cu")}
+    assert operators - twins
+    assert [name for name in sorted(operators - twins) if f"`{name}`" not in without] == []
+    assert [name for name in CHECKS if name not in text] == []
+    assert [name for name in ("confidence_bins", "eice_term", "masked_gram") if f"\n## {name}\n" not in text] == []
+
+
+@pytest.mark.parametrize("layout", ["sorted", "community", "slices", "tiles"])
+def test_a_wrong_layout_is_noticed(monkeypatch, layout):
+    right = self_check.write
+
+    def wrong(a, kind, x, out):
+        right(a, kind, x, out)
+        out[-1] += 1e-6 * (kind == layout)
+
+    monkeypatch.setattr(self_check, "write", wrong)
+    assert CHECKS["propagate"](CPU).endswith(f"in the layout {layout}")
 
 
 def test_wrong_gradients_are_noticed(monkeypatch):
@@ -103,6 +128,32 @@ def test_a_wrong_kernel_matrix_is_noticed(monkeypatch):
     right = self_check.masked_gram
     monkeypatch.setattr(self_check, "masked_gram", lambda *parts: right(*parts) + 1e-6)
     assert "differs from its reference" in CHECKS["masked_gram"](CPU)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_wrong_sums_per_bin_are_noticed(monkeypatch, weighted):
+    right = self_check.confidence_bins
+
+    def wrong(probabilities, labels, n_bins, *, weights):
+        sums, refused = right(probabilities, labels, n_bins, weights=weights)
+        return (sums * (1 + 1e-6) if (weights is not None) == weighted else sums), refused
+
+    monkeypatch.setattr(self_check, "confidence_bins", wrong)
+    assert "differs from its reference" in CHECKS["confidence_bins"](CPU)
+    monkeypatch.setattr(self_check, "confidence_bins", lambda *parts, weights: (right(*parts, weights=weights)[0], 0))
+    assert CHECKS["confidence_bins"](CPU) == "refuses 0 rows where its reference refuses 2"
+
+
+@pytest.mark.parametrize("options", [{"coverage": 0.901}, {"paths": ("confidence", "scores")}, {"paths": ("scores",)}])
+@pytest.mark.parametrize("k", [2, 3])
+def test_a_wrong_eice_term_or_gradient_is_noticed(monkeypatch, options, k):
+    right = self_check.eice_term
+
+    def wrong(logits, *rest):
+        return right(logits, *rest, **(options if logits.shape[1] == k else {}))
+
+    monkeypatch.setattr(self_check, "eice_term", wrong)
+    assert "differs from its reference" in CHECKS["eice_term"](CPU)
 
 
 def test_a_wrong_order_statistic_is_noticed(monkeypatch):

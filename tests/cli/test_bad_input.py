@@ -223,8 +223,8 @@ def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("epochs: [1, 2]", "epochs must be like 'auto', got [1, 2]"),
-        ("epochs: 2.5", "epochs must be like 'auto', got 2.5"),
+        ("epochs: [1, 2]", "epochs must be a whole number or auto, got [1, 2]"),
+        ("epochs: 2.5", "epochs must be a whole number or auto, got 2.5"),
         ("dropout: yes", "dropout must be like 0.5, got True"),
         ("hiden: 3", "unknown setting 'hiden'"),
         ("label_rate: many", "label_rate must be a whole number, got 'many'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -234,7 +235,7 @@ def test_a_run_is_not_overwritten_unasked(quick_run, graph_file):
 
 
 def test_overwrite_replaces_the_whole_run(quick_run, graph_file):
-    (quick_run / "old.txt").write_text("old")
+    (quick_run / "predictions_other.csv").write_text("old")
     assert call("train", "--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run, "--overwrite").code == 0
     assert {path.name for path in quick_run.iterdir()} == FILES
     assert [path.name for path in quick_run.parent.iterdir()] == ["quick"]
@@ -250,6 +251,14 @@ def test_overwrite_spares_a_folder_that_is_no_run(graph_file, tmp_path):
     assert contents(tmp_path) == before
     (tmp_path / "empty").mkdir()
     assert call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "empty", "--overwrite").code == 0
+
+
+def test_overwrite_spares_what_no_run_wrote(quick_run, graph_file):
+    shutil.copy(graph_file, quick_run / "mine.npz")
+    before = contents(quick_run)
+    said = call("train", "--dataset", quick_run / "mine.npz", *QUICK, "--out", quick_run, "--overwrite")
+    assert "also holds mine.npz, which no run wrote: move it elsewhere" in assert_one_sentence(said)
+    assert contents(quick_run) == before
 
 
 def test_a_failed_overwrite_keeps_the_old_run(quick_run, graph_file, monkeypatch):

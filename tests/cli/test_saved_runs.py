@@ -181,8 +181,67 @@ def test_predict_refuses_another_feature_width(run, tmp_path):
     graph = rare_task()
     dataclasses.replace(graph, x=graph.x[:, :5].contiguous()).to_npz(tmp_path / "narrow.npz")
     said = call("predict", "--run", run, "--graph", tmp_path / "narrow.npz", "--out", tmp_path / "p.csv")
-    assert "has 5 features, the run was trained on 6" in assert_one_sentence(said)
+    assert "must have the 6 features the run was trained on, got 5" in assert_one_sentence(said)
     assert not (tmp_path / "p.csv").exists()
+
+
+def tables(folder: Path, stem: str, nodes: pd.DataFrame, edges: pd.DataFrame) -> Path:
+    nodes.to_csv(folder / f"{stem}_nodes.csv", index=False)
+    edges.to_csv(folder / f"{stem}_edges.csv", index=False)
+    return folder / f"{stem}_edges.csv"
+
+
+@pytest.fixture
+def own_tables() -> tuple[pd.DataFrame, pd.DataFrame]:
+    graph = rare_task()
+    nodes = pd.DataFrame(graph.x.numpy(), columns=[f"f{k}" for k in range(graph.n_features)])
+    nodes.insert(0, "fraud", graph.y.numpy())
+    rows, cols = graph.adjacency.rows(), graph.adjacency.indices
+    edges = pd.DataFrame({"source": rows, "target": cols, "amount": (rows + cols) % 7 + 1.0})
+    return nodes, edges
+
+
+def predicted(run: Path, graph: Path, *options: object) -> tuple[pd.DataFrame, str]:
+    said = call("predict", "--run", run, "--graph", graph, *options)
+    assert said.code == 0, said.err
+    return pd.read_csv(run / f"predictions_{graph.name.removesuffix('.csv')}.csv"), said.err
+
+
+def test_predict_takes_columns_and_weights_by_name(own_tables, tmp_path):
+    nodes, edges = own_tables
+    run, own = tmp_path / "run", tables(tmp_path, "own", nodes, edges)
+    roles = ("--label", "fraud", "--minority", "1", "--weight", "amount", "--split", "random", "--label-rate", 15)
+    assert call("train", "--dataset", own, *QUICK, *roles, "--out", run).code == 0
+    expected = pd.read_csv(run / "predictions.csv")
+    turned = nodes[["fraud", *sorted(nodes.columns[1:], reverse=True)]]
+    table, err = predicted(run, tables(tmp_path, "turned", turned, edges))
+    assert "note: left out, as the run has no such feature: fraud" in err
+    assert table["p_raw"].tolist() == expected["p_raw"].tolist()
+    table, _ = predicted(run, own, "--label", "fraud")
+    assert table["y"].tolist() == expected["y"].tolist()
+    assert table["p_raw"].tolist() == expected["p_raw"].tolist()
+    leaking = tables(tmp_path, "leaking", nodes.drop(columns="f3"), edges)
+    said = assert_one_sentence(call("predict", "--run", run, "--graph", leaking))
+    assert "'f3' is not among its columns fraud, f0, f1, f2, f4, f5" in said
+    unweighted = tables(tmp_path, "unweighted", nodes, edges.drop(columns="amount"))
+    assert "there is no column 'amount'" in assert_one_sentence(call("predict", "--run", run, "--graph", unweighted))
+
+
+def test_predict_standardizes_with_the_runs_statistics(own_tables, tmp_path):
+    nodes, edges = own_tables
+    nodes["f1"] = 40 * nodes["f1"] + 1000
+    nodes["f2"] = 3.0
+    run, own = tmp_path / "run", tables(tmp_path, "own", nodes, edges)
+    roles = ("--label", "fraud", "--minority", "1", "--split", "random", "--label-rate", 15)
+    assert call("train", "--dataset", own, *QUICK, *roles, "--scale", "standardize", "--out", run).code == 0
+    expected = pd.read_csv(run / "predictions.csv")
+    table, _ = predicted(run, own, "--label", "fraud")
+    assert (table["p_raw"] - expected["p_raw"]).abs().max() == 0
+    alone, every = edges.iloc[:0], nodes.drop(columns="fraud")
+    table, _ = predicted(run, tables(tmp_path, "all", every, alone))
+    few, _ = predicted(run, tables(tmp_path, "few", every.iloc[:9], alone))
+    assert (few["p_raw"] - table["p_raw"][:9]).abs().max() <= FLOAT32_SLACK
+    assert few["p_raw"].std() > 0.01
 
 
 def test_predict_without_the_runs_graph_leaves_the_intervals_empty(tmp_path):
@@ -256,7 +315,7 @@ def with_other_facts(path: Path) -> None:
 
 
 def with_odd_facts(path: Path) -> None:
-    save_file(load_file(path), path, {"calirare": json.dumps({"format": "calirare run 1", "calibrators": [1]})})
+    save_file(load_file(path), path, {"calirare": json.dumps({"format": "calirare run 2", "calibrators": [1]})})
 
 
 def without_a_tensor(path: Path) -> None:

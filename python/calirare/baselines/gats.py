@@ -84,8 +84,8 @@ class _Attention(nn.Module):
         itself = torch.arange(self.n, device=self.rows.device)
         rows, columns = torch.cat([self.rows, itself]), torch.cat([self.columns, itself])
         score = F.leaky_relu((scaled[rows] * scaled[columns]).sum(1), 0.2)
-        # Scores lie in [0, k]: no overflow, so the softmax needs no shift.
-        weight = torch.exp(score)
+        highest = torch.full_like(tau[:, 0], -torch.inf).scatter_reduce_(0, rows, score.detach(), "amax")
+        weight = torch.exp(score - highest[rows])  # scores reach k, the number of classes
         total = torch.zeros(self.n, dtype=weight.dtype, device=weight.device).index_add(0, rows, weight)
         alpha = weight / total[rows]
         return torch.zeros_like(tau).index_add(0, rows, alpha[:, None] * tau.index_select(0, columns))

@@ -19,7 +19,7 @@ from calirare.calibration.base import (
 )
 from calirare.calibration.newton import minimise
 
-SCALE_PRIOR = 1e-3  # on (log scale)^2 and bias^2: keeps separable logits from an infinite scale, moves nothing else
+SCALE_PRIOR = 1e-3  # on (log scale)^2 and bias^2 / n: keeps separable logits from an infinite map, moves nothing else
 
 
 class AffineCalibrator(Calibrator):
@@ -31,8 +31,9 @@ class AffineCalibrator(Calibrator):
     Args:
         with_bias: fit the biases.
         target: population the probabilities shall be right for, see `target_weights`.
-        prior: weight of (log scale)^2 + |bias|^2 beside the mean loss. With few labels a larger one keeps the map near
-            the identity.
+        prior: weight of (log scale)^2 + |bias|^2 / n beside the mean loss of n labels. With few labels a larger one
+            keeps the map near the identity. The bias sets the mean probability, mean(p) - mean(y) = -2 prior bias / n:
+            a prior on it that did not fade would overstate a class of one node in a hundred.
 
     Attributes:
         scale: fitted scale.
@@ -65,17 +66,19 @@ class AffineCalibrator(Calibrator):
         def bias_of(theta: Tensor) -> Tensor:
             return torch.cat([theta.new_zeros(1), theta[1:]]) if self.with_bias else theta.new_zeros(k)
 
+        start = torch.zeros(k if self.with_bias else 1, dtype=torch.float64, device=z.device)
+        prior = torch.full_like(start, self.prior / max(len(z), 1))
+        prior[0] = self.prior
+
         def loss(theta: Tensor) -> Tensor:
             losses = F.cross_entropy(theta[0].exp() * z + bias_of(theta), labels, reduction="none")
-            return (weights * losses).mean() + self.prior * theta.square().sum()
+            return (weights * losses).mean() + prior @ theta.square()
 
         def derivatives(theta: Tensor) -> tuple[Tensor, Tensor]:
             gradient, hessian = _derivatives(theta[0].exp() * z, bias_of(theta), labels, weights / len(z))
             size = len(theta)
-            penalty = 2 * self.prior * torch.eye(size, dtype=z.dtype, device=z.device)
-            return gradient[:size] + 2 * self.prior * theta, hessian[:size, :size] + penalty
+            return gradient[:size] + 2 * prior * theta, hessian[:size, :size] + torch.diag(2 * prior)
 
-        start = torch.zeros(k if self.with_bias else 1, dtype=torch.float64, device=z.device)
         theta = minimise(loss, start, derivatives)
         self.scale = float(theta[0].exp()) / unit
         self.bias = bias_of(theta)

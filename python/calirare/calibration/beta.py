@@ -31,14 +31,15 @@ class BetaCalibrator(OneVsRestCalibrator):
 
         features = _features(p)
         centre = np.array([1.0, 1.0, 0.0])
+        prior = SCALE_PRIOR * np.array([1.0, 1.0, 1.0 / len(y)])  # c sets the mean probability: its prior fades
         signs = 1 - 2 * y
 
         def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
             margin = signs * (features @ theta)
             away = theta - centre
-            value = np.mean(weights * np.logaddexp(0, margin)) + SCALE_PRIOR * away @ away
+            value = np.mean(weights * np.logaddexp(0, margin)) + prior @ away**2
             slope = weights * signs / (1 + np.exp(-np.clip(margin, -700, 700))) / len(y)
-            return float(value), features.T @ slope + 2 * SCALE_PRIOR * away
+            return float(value), features.T @ slope + 2 * prior * away
 
         bounds = [(0, None), (0, None), (None, None)]
         options = {"ftol": 1e-14, "gtol": 1e-10, "maxiter": 1000}

@@ -30,7 +30,7 @@ class LinearCalibrator(Calibrator):
     Args:
         diagonal: vector scaling; otherwise matrix scaling.
         target: population the probabilities shall be right for, see `target_weights`.
-        prior: weight of |W - I|^2 + |b|^2 beside the mean loss.
+        prior: weight of |W - I|^2 + |b|^2 / n beside the mean loss of n labels: b sets the mean probabilities.
 
     Attributes:
         weight: fitted W, float64 [k, k]; None before fitting.
@@ -60,13 +60,16 @@ class LinearCalibrator(Calibrator):
         z, k = logits.detach().double() / unit, logits.shape[1]
         weights = target_weights(labels, k, self.target)
         size = k if self.diagonal else k * k
+        start = torch.zeros(size + k, dtype=torch.float64, device=z.device)
+        prior = torch.full_like(start, self.prior)
+        prior[size:] /= max(len(z), 1)
 
         def loss(theta: Tensor) -> Tensor:
             weight, bias = self._split(theta, k)
             value = (weights * F.cross_entropy(z @ weight.T + bias, labels, reduction="none")).mean()
-            return value + self.prior * theta.square().sum()
+            return value + prior @ theta.square()
 
-        theta = minimise(loss, torch.zeros(size + k, dtype=torch.float64, device=z.device))
+        theta = minimise(loss, start)
         weight, self.bias = self._split(theta, k)
         self.weight = weight / unit
         return self

@@ -11,6 +11,7 @@ import torch
 
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
 from calirare.console import Reporter
+from calirare.datasets.features import standardized
 from calirare.datasets.registry import read_graph
 from calirare.datasets.tables import TABLE_SUFFIXES
 from calirare.errors import InputError
@@ -21,6 +22,7 @@ from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.output import fresh_files
 from calirare.predictions import predictions, write_predictions
 from calirare.run import LoadedRun, load_run, run_probabilities
+from calirare_ext import Csr
 
 PARTS = ("train", "val", "test", "all")
 
@@ -67,27 +69,24 @@ def run_predict(folder: Path, data: dict[str, Any], out: Path | None, *, overwri
 
     Args:
         folder: the run's folder.
-        data: keywords of `read_graph` under its names, `dataset` for the name or path; the graph must have as many
-            features, labels are not needed.
+        data: keywords of `read_graph` under its names, `dataset` for the name or path; the graph must have the run's
+            features, in any order where they have names; labels are not needed. A table is read with the columns of
+            weights and labels that the run named, where it names none itself.
         out: CSV to write (beside it a Parquet file of that name); None: `<run>/predictions_<graph>.csv`.
         overwrite: replace a file that is there.
 
     Raises:
-        InputError: a file cannot be used, or the features have another width.
+        InputError: a file cannot be used, or the features are others.
     """
     run = load_run(folder)
-    name = data["dataset"]
+    name, data = data["dataset"], _columns_of(run, data)
     graph = _labelled_as(run, read_graph(name, **{k: v for k, v in data.items() if k != "dataset"})[0])
-    if graph.n_features != run.model.n_features:
-        raise InputError(
-            f"predict: graph {name} has {graph.n_features} features, the run was trained on {run.model.n_features}"
-        )
+    graph = _scaled_as(run, _with_features_of(run, graph, str(name)))
     path = out or folder / f"predictions_{_stem(name)}.csv"
     if path.suffix != ".csv":
         raise InputError(f"predict: --out must end in .csv, got {path}")
     if not overwrite and (path.exists() or path.with_suffix(".parquet").exists()):
         raise InputError(f"predict: {path} exists already: take another --out, or pass --overwrite")
-    graph = dataclasses.replace(graph, feature_normalisation=run.feature_normalisation, trusted=True)
     try:
         result = _jackknife(run, run.graph(), graph, run.settings.coverage)
     except InputError as error:
@@ -149,6 +148,48 @@ def _labelled_as(run: LoadedRun, graph: Graph) -> Graph:
         return dataclasses.replace(graph, y=None, split=None, class_names=(), trusted=True)
     y = torch.where(graph.y < 0, graph.y, (graph.y == graph.class_names.index(rare)).long())
     return dataclasses.replace(graph, y=y, class_names=run.class_names, posterior=None, trusted=True)
+
+
+def _columns_of(run: LoadedRun, data: dict[str, Any]) -> dict[str, Any]:
+    """Returns the keywords with the run's column of weights, without which another graph would be scored."""
+    if "weight" in data or not str(data["dataset"]).lower().endswith(TABLE_SUFFIXES):
+        return data
+    weight = run.data.get("weight")
+    return data if weight is None else data | {"weight": weight}
+
+
+def _with_features_of(run: LoadedRun, graph: Graph, name: str) -> Graph:
+    """Returns the graph with the run's features: by their names where both have names, else by their number."""
+    wanted, given = run.feature_names, graph.feature_names
+    absent = [feature for feature in wanted if feature not in given]
+    if wanted and given and absent:
+        raise InputError(
+            f"predict: graph {name} must have the features the run was trained on, {absent[0]!r} is not among its "
+            f"columns {', '.join(given[:20])}: name the columns as the run's graph does"
+        )
+    if wanted and given and wanted != given:
+        more = [feature for feature in given if feature not in wanted]
+        if more:
+            print(f"note: left out, as the run has no such feature: {', '.join(more)}", file=sys.stderr)
+        assert isinstance(graph.x, torch.Tensor)
+        x = graph.x[:, [given.index(feature) for feature in wanted]]
+        return dataclasses.replace(graph, x=x, feature_names=wanted, trusted=True)
+    if graph.n_features != run.model.n_features:
+        raise InputError(
+            f"predict: graph {name} must have the {run.model.n_features} features the run was trained on, got "
+            f"{graph.n_features}"
+        )
+    return graph
+
+
+def _scaled_as(run: LoadedRun, graph: Graph) -> Graph:
+    """Returns the graph with features scaled as the run's graph was: standardized by the run's own statistics."""
+    if run.scaling is None:
+        return dataclasses.replace(graph, feature_normalisation=run.feature_normalisation, trusted=True)
+    if isinstance(graph.x, Csr):
+        raise InputError(f"predict: graph {graph.name!r} must have dense features, as the run standardizes, got sparse")
+    x = standardized(graph.x, *run.scaling)
+    return dataclasses.replace(graph, x=x, feature_normalisation="none", trusted=True)
 
 
 def _stem(name: str) -> str:

@@ -36,7 +36,9 @@ def normalize_features(graph: Graph, how: Normalisation | None = None) -> Graph:
     if how == "row":
         x = _row(graph)
     elif how == "standardize":
-        x = _standardize(graph)
+        mean, spread = column_statistics(graph)
+        assert not isinstance(graph.x, Csr)
+        x = standardized(graph.x, mean, spread)
     elif how == "none":
         x = graph.x
     else:
@@ -95,8 +97,18 @@ def _row(graph: Graph) -> torch.Tensor | Csr:
     return (x / total[:, None]).float()
 
 
-def _standardize(graph: Graph) -> torch.Tensor:
-    """Returns the features, each column with mean 0 and standard deviation 1."""
+def column_statistics(graph: Graph) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns mean and standard deviation of each column of dense features, float64 [d]; infinite where it is constant.
+
+    Args:
+        graph: the graph.
+
+    Returns:
+        What `standardized` takes.
+
+    Raises:
+        InputError: the features are sparse.
+    """
     x = graph.x
     if isinstance(x, Csr):
         raise InputError(
@@ -106,8 +118,19 @@ def _standardize(graph: Graph) -> torch.Tensor:
     mean = x.mean(0, dtype=torch.float64)
     spread = x.double().std(0, correction=0)
     # Rounding leaves a constant column a spread of about 1e-16 of its size.
-    constant = spread <= 1e-12 * mean.abs()
-    spread[constant] = 1
-    scaled = (x - mean) / spread
-    scaled[:, constant] = 0
-    return scaled.float()
+    spread[spread <= 1e-12 * mean.abs()] = torch.inf
+    return mean, spread
+
+
+def standardized(x: torch.Tensor, mean: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
+    """Returns (x - mean) / spread, float32 [n, d]; 0 in a column whose spread is infinite.
+
+    Args:
+        x: features [n, d].
+        mean: of each column [d].
+        spread: of each column [d], > 0.
+
+    Returns:
+        The scaled features.
+    """
+    return ((x - mean) / spread).float()

@@ -2,12 +2,13 @@
 
 | file | meaning |
 | --- | --- |
-| `graph.json` | `format`, and optional `name`, `class_names`, `minority`, `split_name`, `feature_normalisation` |
+| `graph.json` | `format`, and optional `name`, `class_names`, `minority`, `split_name`, `feature_normalisation`, |
+| | `feature_names`, `self_loops` ("keep": the edges hold self loops on purpose) |
 | `indptr.npy` int64, `indices.npy` int32 | CSR of the adjacency, both directions of each edge, columns ascending |
 | `weights.npy` | optional float32 [nnz], > 0; without it every weight is 1 |
 | `x.npy` | float32 [n, d], or `x_indptr.npy`, `x_indices.npy`, `x_data.npy` with `n_features` in `graph.json` |
 | `y.npy` | optional int64 [n], the classes before merging, -1 for unknown |
-| `train_idx.npy`, `val_idx.npy`, `test_idx.npy` | optional int64, a split |
+| `train_idx.npy`, `val_idx.npy`, `test_idx.npy` | optional integers, a split |
 | `posterior.npy`, `node_names.npy` | optional |
 """
 
@@ -24,26 +25,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.edges import Array
+from calirare.datasets.archive import integers
+from calirare.datasets.npz import keeping_stored_loops
+from calirare.edges import Array, EdgeRules, build_adjacency
 from calirare.errors import InputError
 from calirare.graph import Graph
-from calirare.scale.mapped import map_array, map_tensor
+from calirare.scale.mapped import map_array
 from calirare.splits import PARTS, Split
-from calirare.validation import located
+from calirare.validation import as_posterior, has_self_loop, located
 from calirare_ext import Csr
 
 FACTS, FORMAT = "graph.json", "calirare graph 1"
 CHUNK = 1 << 24  # indices checked together
 
 
-def load_folder(path: str | Path) -> tuple[Graph, int | None]:
+def load_folder(path: str | Path, rules: EdgeRules | None = None) -> tuple[Graph, int | None]:
     """Returns the graph in a folder, memory-mapped, with its classes as stored, and the rare class stored in it.
 
-    Indices are checked always; symmetry and finiteness only where the folder was not written by `write_folder`, which
-    writes checked graphs alone.
+    Indices are checked always; symmetry, self loops and finiteness only where the folder was not written by
+    `write_folder`, which writes checked graphs alone.
 
     Args:
         path: the folder.
+        rules: what to do with repeated edges, self loops and missing opposite directions; None refuses them. Edges
+            that a rule changes are read into memory.
 
     Returns:
         The graph, and the rare class or None.
@@ -53,7 +58,9 @@ def load_folder(path: str | Path) -> tuple[Graph, int | None]:
     """
     path = Path(path)
     facts = _facts(path)
-    adjacency = _matrix(path, "", facts)
+    checked = facts.get("checked") is True
+    rules = keeping_stored_loops(rules or EdgeRules(), facts.get("self_loops"), path)
+    adjacency = _with_rules(_matrix(path, "", facts), rules, path, checked=checked)
     n = adjacency.n_rows
     if (path / "x.npy").exists():
         x: Tensor | Csr = _vector(path, "x", torch.float32, 2)
@@ -62,28 +69,26 @@ def load_folder(path: str | Path) -> tuple[Graph, int | None]:
     y = _vector(path, "y", torch.int64) if (path / "y.npy").exists() else None
     if x.shape[0] != n or (y is not None and y.numel() != n):
         raise InputError(f"{path}: x and y must have one row per node, {n}, got {x.shape[0]}: write the folder again")
-    split = None
-    if all((path / f"{part}_idx.npy").exists() for part in PARTS):
-        with located(str(path)):
-            parts = [torch.from_numpy(np.array(map_array(path / f"{part}_idx.npy"))) for part in PARTS]
-            split = Split(parts[0], parts[1], parts[2], str(facts.get("split_name", "public")))
-    posterior = map_tensor(path / "posterior.npy") if (path / "posterior.npy").exists() else None
+    posterior = None
+    if (path / "posterior.npy").exists():
+        posterior = as_posterior(map_array(path / "posterior.npy"), str(path))
     names = map_array(path / "node_names.npy") if (path / "node_names.npy").exists() else None
     graph = Graph(
         adjacency,
         x,
         y,
-        split=split,
-        class_names=tuple(facts.get("class_names", ())),
+        split=_split(path, facts),
+        class_names=_names(facts, "class_names", path),
         name=str(facts.get("name", path.name)),
         feature_normalisation=facts.get("feature_normalisation", "none"),
         posterior=posterior,
         node_names=names,
+        feature_names=_names(facts, "feature_names", path),
         where=str(path),
-        trusted=facts.get("checked") is True,
+        trusted=checked,
     )
     stored = facts.get("minority")
-    if stored is not None and not (isinstance(stored, int) and 0 <= stored < max(graph.n_classes, 1)):
+    if stored is not None and not (type(stored) is int and 0 <= stored < max(graph.n_classes, 1)):
         raise InputError(f"{path}: minority must be one class from 0 to {graph.n_classes - 1}, got {stored!r}")
     return graph, stored
 
@@ -132,6 +137,10 @@ def _arrays(graph: Graph, facts: dict[str, Any]) -> dict[str, Array]:
     arrays: dict[str, Array] = {"indptr": a.indptr.numpy(), "indices": a.indices.numpy()}
     if bool((a.values != 1).any()):
         arrays["weights"] = a.values.numpy()
+    if has_self_loop(a):
+        facts["self_loops"] = "keep"
+    if graph.feature_names:
+        facts["feature_names"] = list(graph.feature_names)
     if isinstance(x, Csr):
         arrays |= {"x_indptr": x.indptr.numpy(), "x_indices": x.indices.numpy(), "x_data": x.values.numpy()}
         facts["n_features"] = x.n_cols
@@ -170,6 +179,44 @@ def _facts(path: Path) -> dict[str, Any]:
     return facts
 
 
+def _names(facts: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
+    """Returns the names of the classes or features that `graph.json` gives, none where it gives none."""
+    names = facts.get(key, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(
+            f'{path}: {key} in {FACTS} must be a list of names such as ["rest", "fraud"], got {json.dumps(names)}: '
+            "mend it or leave it out"
+        )
+    return tuple(names)
+
+
+def _split(path: Path, facts: dict[str, Any]) -> Split | None:
+    """Returns the stored split, if there is one."""
+    files = {part: path / f"{part}_idx.npy" for part in PARTS}
+    missing = [file.name for file in files.values() if not file.exists()]
+    if len(missing) == len(PARTS):
+        return None
+    if missing:
+        raise InputError(
+            f"{path}: a split must be {', '.join(file.name for file in files.values())}, but {', '.join(missing)} is "
+            "missing: add it (a part may hold no node), or remove the others for a random split"
+        )
+    parts = [torch.from_numpy(integers(map_array(file), file.stem, path)) for file in files.values()]
+    with located(str(path)):
+        return Split(parts[0], parts[1], parts[2], str(facts.get("split_name", "public")))
+
+
+def _with_rules(adjacency: Csr, rules: EdgeRules, path: Path, *, checked: bool) -> Csr:
+    """Returns the adjacency under the rules: as it is, mapped, where they change nothing, else made anew in memory."""
+    changed = rules.symmetrize or rules.duplicates != "error"
+    if rules.self_loops == "drop" or (rules.self_loops == "error" and not checked):
+        changed = changed or has_self_loop(adjacency)  # made anew it has none, or is refused
+    if not changed:
+        return adjacency
+    edges = torch.stack([adjacency.rows(), adjacency.indices.long()], 1).numpy()
+    return build_adjacency(edges, adjacency.values.numpy(), adjacency.n_rows, rules, str(path))
+
+
 def _vector(path: Path, name: str, dtype: torch.dtype, n_dims: int = 1) -> Tensor:
     """Returns an array of the folder with the dtype and dimensions it must have."""
     array = map_array(path / f"{name}.npy")
@@ -187,7 +234,9 @@ def _matrix(path: Path, prefix: str, facts: dict[str, Any]) -> Csr:
     indptr = _vector(path, f"{prefix}indptr", torch.int64)
     indices = _vector(path, f"{prefix}indices", torch.int32)
     n = indptr.numel() - 1
-    n_cols = int(facts.get("n_features", 0)) if prefix else n
+    n_cols = facts.get("n_features", 0) if prefix else n
+    if type(n_cols) is not int or n_cols < 0:
+        raise InputError(f"{path}: n_features in {FACTS} must be the number of features, got {n_cols!r}: mend it")
     rises = indptr.numel() > 0 and int(indptr[0]) == 0 and int(indptr[-1]) == indices.numel()
     if not rises or bool((indptr[1:] < indptr[:-1]).any()):
         raise InputError(

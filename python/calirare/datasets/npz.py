@@ -11,15 +11,19 @@ Our layout (every array plain, nothing pickled):
 | `minority` | optional, the class that is the rare one |
 | `unlabelled_idx` | optional, nodes whose `y` stands for nothing |
 | `train_idx`, `val_idx`, `test_idx` | optional, a split; `split_name` says how it was made |
-| `class_names`, `node_names` | optional strings |
+| `feature_normalisation` | optional, "row" or "standardize": how the features want to be scaled before use |
+| `self_loops` | optional, "keep": the edges hold self loops on purpose |
+| `class_names`, `node_names`, `feature_names` | optional strings; no two classes are called alike |
 | `posterior` | optional float [n], P(y = 1) of simulated nodes |
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -30,7 +34,7 @@ from calirare.edges import Array, EdgeOptions, EdgeRules, build_adjacency
 from calirare.errors import InputError
 from calirare.graph import Graph
 from calirare.splits import PARTS, Split
-from calirare.validation import located
+from calirare.validation import as_posterior, has_self_loop, located
 from calirare_ext import Csr
 
 SPLIT_KEYS = ("train_idx", "val_idx", "test_idx")
@@ -108,29 +112,73 @@ def _own_layout(arrays: dict[str, Array], rules: EdgeRules, path: Path) -> Graph
     require(arrays, ("indptr", "indices"), path)
     edges = _edges_of_csr(arrays["indptr"], arrays["indices"], path)
     x = _features(arrays, "x", path)
+    rules = keeping_stored_loops(rules, _word(arrays, "self_loops", path), path)
     adjacency = build_adjacency(edges, arrays.get("weights"), len(arrays["indptr"]) - 1, rules, str(path))
-    y = None
-    if "y" in arrays:
-        y = as_labels(arrays["y"], str(path)).clone()
-        if "unlabelled_idx" in arrays:
-            nodes = integers(arrays["unlabelled_idx"], "unlabelled_idx", path)
-            if nodes.size and not 0 <= nodes.min() <= nodes.max() < len(y):
-                raise InputError(f"{path}: unlabelled_idx must be nodes from 0 to {len(y) - 1}, got {nodes.max()}")
-            y[torch.from_numpy(nodes)] = -1
-    split = _split(arrays, path)
-    names = arrays.get("node_names")
-    posterior = arrays.get("posterior")
+    scaling: Any = _word(arrays, "feature_normalisation", path) or "none"  # `Graph` refuses another word
     return Graph(
         adjacency,
         x,
-        y,
-        split=split,
-        class_names=tuple(str(name) for name in arrays.get("class_names", ())),
+        _labels(arrays, path),
+        split=_split(arrays, path),
+        class_names=_names(arrays, "class_names", path),
         name=path.stem,
-        posterior=None if posterior is None else torch.from_numpy(posterior.astype(np.float64)),
-        node_names=names,
+        feature_normalisation=scaling,
+        posterior=as_posterior(arrays["posterior"], str(path)) if "posterior" in arrays else None,
+        node_names=arrays.get("node_names"),
+        feature_names=_names(arrays, "feature_names", path),
         where=str(path),
     )
+
+
+def keeping_stored_loops(rules: EdgeRules, stored: object, path: Path) -> EdgeRules:
+    """Returns the rules, with self loops kept where the graph was stored so and the user says nothing of them.
+
+    Args:
+        rules: what the user wants.
+        stored: the word `self_loops` stored with the graph, or None.
+        path: for the message.
+
+    Returns:
+        The rules.
+
+    Raises:
+        InputError: the stored word is another than "keep".
+    """
+    if stored not in (None, "keep"):
+        raise InputError(f"{path}: self_loops must be 'keep' or left out, got {stored!r}: write it again")
+    if stored is None or rules.self_loops != "error":
+        return rules
+    return dataclasses.replace(rules, self_loops="keep")
+
+
+def _word(arrays: dict[str, Array], key: str, path: Path) -> str | None:
+    """Returns the one word stored under a key, if it is there."""
+    if key not in arrays:
+        return None
+    if arrays[key].size != 1:
+        raise InputError(f"{path}: {key} must be one word, got an array of shape {arrays[key].shape}: write it again")
+    return str(arrays[key].item())
+
+
+def _labels(arrays: dict[str, Array], path: Path) -> torch.Tensor | None:
+    """Returns the stored labels, -1 where they stand for nothing."""
+    if "y" not in arrays:
+        return None
+    y = as_labels(arrays["y"], str(path)).clone()
+    if "unlabelled_idx" in arrays:
+        nodes = integers(arrays["unlabelled_idx"], "unlabelled_idx", path)
+        if nodes.size and not 0 <= nodes.min() <= nodes.max() < len(y):
+            raise InputError(f"{path}: unlabelled_idx must be nodes from 0 to {len(y) - 1}, got {nodes.max()}")
+        y[torch.from_numpy(nodes)] = -1
+    return y
+
+
+def _names(arrays: dict[str, Array], key: str, path: Path) -> tuple[str, ...]:
+    """Returns the stored names of the classes or features, none where there are none."""
+    names = arrays.get(key, np.empty(0, dtype=str))
+    if names.ndim != 1:
+        raise InputError(f"{path}: {key} must be a vector of names, got shape {names.shape}: write it again")
+    return tuple(str(name) for name in names)
 
 
 def _split(arrays: dict[str, Array], path: Path) -> Split | None:
@@ -140,7 +188,7 @@ def _split(arrays: dict[str, Array], path: Path) -> Split | None:
     require(arrays, SPLIT_KEYS, path)
     parts = [torch.from_numpy(integers(arrays[key], key, path)) for key in SPLIT_KEYS]
     with located(str(path)):
-        return Split(parts[0], parts[1], parts[2], str(arrays.get("split_name", "public")))
+        return Split(parts[0], parts[1], parts[2], _word(arrays, "split_name", path) or "public")
 
 
 def _edges_of_csr(indptr: Array, indices: Array, path: Path, name: str = "indptr") -> Array:
@@ -163,9 +211,9 @@ def _features(arrays: dict[str, Array], prefix: str, path: Path) -> torch.Tensor
     require(arrays, keys, path)
     places = _edges_of_csr(arrays[keys[0]], arrays[keys[1]], path, keys[0])
     shape = integers(arrays[keys[3]], keys[3], path)
-    n, d = int(shape[0]), int(shape[-1])
-    if len(shape) != 2 or n != len(arrays[keys[0]]) - 1:
+    if len(shape) != 2 or shape[0] != len(arrays[keys[0]]) - 1:
         raise InputError(f"{path}: {keys[3]} must be the rows and columns of the features, got {shape.tolist()}")
+    n, d = (int(size) for size in shape)
     values = as_features(arrays[keys[2]], str(path))
     assert isinstance(values, torch.Tensor)
     with located(str(path)):
@@ -212,6 +260,10 @@ def write_npz(graph: Graph, path: str | Path) -> None:
     arrays: dict[str, Array] = {"indptr": a.indptr.numpy(), "indices": a.indices.numpy()}
     if bool((a.values != 1).any()):
         arrays["weights"] = a.values.numpy()
+    if has_self_loop(a):
+        arrays["self_loops"] = np.asarray("keep")
+    if graph.feature_normalisation != "none":
+        arrays["feature_normalisation"] = np.asarray(graph.feature_normalisation)
     if isinstance(x, Csr):
         x = x.to("cpu")
         arrays |= {"x_indptr": x.indptr.numpy(), "x_indices": x.indices.numpy(), "x_data": x.values.numpy()}
@@ -230,9 +282,16 @@ def write_npz(graph: Graph, path: str | Path) -> None:
         arrays["split_name"] = np.asarray(graph.split.name)
     if graph.posterior is not None:
         arrays["posterior"] = graph.posterior.cpu().numpy()
+    if graph.feature_names:
+        arrays["feature_names"] = np.asarray(graph.feature_names)
     if graph.node_names is not None:
         arrays["node_names"] = np.asarray(graph.node_names, dtype=str)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    _save(arrays, path)
+
+
+def _save(arrays: dict[str, Array], path: Path) -> None:
+    """Writes an archive that appears under its name only when it is complete."""
+    temporary = path.parent / f".{path.name}.{os.getpid()}.part"
     try:
         with temporary.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
@@ -242,4 +301,5 @@ def write_npz(graph: Graph, path: str | Path) -> None:
             f"{path}: the file cannot be written ({error.strerror}): make room or choose another folder"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where it could not be written for the same reason
+            temporary.unlink(missing_ok=True)

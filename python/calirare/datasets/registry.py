@@ -25,7 +25,7 @@ class LoadOptions(EdgeOptions, total=False):
     """Further keywords of `load_dataset`.
 
     `features` (path), `label` and `weight` (names of columns) belong to edge tables, see `calirare.datasets.tables`;
-    `symmetrize`, `duplicates` and `self_loops` to edge tables and `.npz` files, see `calirare.edges.EdgeRules`.
+    `symmetrize`, `duplicates` and `self_loops` to all of the user's own graphs, see `calirare.edges.EdgeRules`.
     `progress` is called during a download with the bytes so far and in all.
     """
 
@@ -33,6 +33,10 @@ class LoadOptions(EdgeOptions, total=False):
     label: str
     weight: str
     progress: Progress
+
+
+TABLE_OPTIONS = ("features", "label", "weight")
+EDGE_OPTIONS = ("symmetrize", "duplicates", "self_loops")
 
 
 def load_dataset(
@@ -59,7 +63,7 @@ def load_dataset(
             leaves that as it is, and stands for 20 in a random one.
         split: "public" for the stored split, "random", or None for "public" where there is one.
         scale: how the features are scaled before they are used: "standardize", "row" or "none", see
-            `calirare.datasets.features.normalize_features`; None for what the data set wants.
+            `calirare.datasets.features.normalize_features`; None for what the data set wants or the file says.
         seed: of the random split or of the nodes added to the public one.
         download: fetch a data set that is not there, into `root` or the user's cache.
         **options: see `LoadOptions`.
@@ -101,9 +105,15 @@ def read_graph(
         InputError: the data set is unknown, not there or damaged, or an option does not belong to its kind.
     """
     progress = options.pop("progress", None)
+    if options.get("scale") is not None:
+        raise InputError(
+            "read_graph: scale must be left out, it is for a graph to train on, and a trained network scales others as "
+            "its own: pass it to load_dataset (command line: calirare train --scale)"
+        )
     if str(name) in CATALOGUE:
         entry = CATALOGUE[str(name)]
-        _refuse(options, tuple(options), f"the data set {name}")
+        _refuse(options, TABLE_OPTIONS, f"the data set {name}", "edge tables")
+        _refuse(options, EDGE_OPTIONS, f"the data set {name}", "the user's own graphs")
         return _named(str(name), entry, root, download, progress), entry.minority
     loaded = _from_path(Path(name), options)
     ignored = [word for word, given in (("root", root is not None), ("download", download)) if given]
@@ -118,10 +128,10 @@ def read_graph(
 def _from_path(path: Path, options: LoadOptions) -> tuple[Graph, int | None]:
     """Returns the graph of a file or folder of the user's and the rare class stored in it."""
     if path.is_dir():
-        _refuse(options, tuple(options), "a graph's folder")
-        return load_folder(path)
+        _refuse(options, TABLE_OPTIONS, "a graph's folder", "edge tables")
+        return load_folder(path, _rules(options))
     if path.suffix.lower() == ".npz":
-        _refuse(options, ("features", "label", "weight"), "an .npz file")
+        _refuse(options, TABLE_OPTIONS, "an .npz file", "edge tables")
         return load_npz(path, _rules(options))
     if path.name.lower().endswith(TABLE_SUFFIXES):
         nodes, label, weight = options.get("features"), options.get("label"), options.get("weight")
@@ -140,13 +150,11 @@ def _rules(options: LoadOptions) -> EdgeRules:
     )
 
 
-def _refuse(options: LoadOptions, names: tuple[str, ...], kind: str) -> None:
+def _refuse(options: LoadOptions, names: tuple[str, ...], kind: str, meant_for: str) -> None:
     """Checks that options which mean nothing to a kind of data set have their defaults."""
     given = [name for name in names if options.get(name) not in (None, False, "error")]
     if given:
-        raise InputError(
-            f"load_dataset: {', '.join(given)} must be left out for {kind}, it is for the user's own graphs"
-        )
+        raise InputError(f"load_dataset: {', '.join(given)} must be left out for {kind}, it is for {meant_for}")
 
 
 def _choose_minority(graph: Graph, minority: int | str | None, stored: int | None) -> int | str:

@@ -89,6 +89,7 @@ def read_tables(
             class_names=class_names,
             name=edges.name.split(".")[0],
             node_names=None if ids is None else ids.to_numpy().astype(str),
+            feature_names=tuple(map(str, features)),
         )
 
 

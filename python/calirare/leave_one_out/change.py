@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +23,14 @@ class SolverReport:
     status: tuple[str, ...]
     iterations: tuple[int, ...]
     residuals: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        """One short line: how many converged, and the worst of iterations and residuals."""
+        converged, worst = self.statuses.get("CONVERGED", 0), float(np.max(self.residuals, initial=0.0))
+        return (
+            f"SolverReport({converged} of {len(self.status)} converged, iterations <= {self.max_iterations}, "
+            f"residuals <= {worst:.2g})"
+        )
 
     @property
     def statuses(self) -> dict[str, int]:

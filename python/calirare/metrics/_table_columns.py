@@ -18,6 +18,8 @@ from ._predictions import ROW_SUM_SLACK
 if TYPE_CHECKING:
     import pandas as pd
 
+UNKNOWN = "-1"  # what stands for a label that nobody knows, in predictions.csv and in node tables
+
 
 def read_frame(path: Path) -> pd.DataFrame:
     """Reads a table file.
@@ -79,6 +81,37 @@ def select_rows(frame: pd.DataFrame, where: str | None) -> pd.DataFrame:
         there = some(values.dropna().astype(str).unique()) or "all empty"
         raise InputError(f"no row has {name} = {value}: values there are {there}")
     return chosen
+
+
+def known_rows(frame: pd.DataFrame, name: str, minority: str | int) -> pd.DataFrame:
+    """Keeps the rows whose label is known: neither empty nor -1, as `predictions.csv` writes an unknown one.
+
+    Args:
+        frame: the table.
+        name: the label column.
+        minority: the rare class as it stands there; where it is -1, -1 is that class.
+
+    Returns:
+        At least one row, with the numbers it had.
+
+    Raises:
+        InputError: no label is known, or those that are not -1 are all of the rare class, as where -1 is the other one.
+    """
+    values = _named(frame, name)
+    unknown = values.isna().to_numpy()
+    negative = np.zeros_like(unknown) if _plain(str(minority)) == UNKNOWN else _is(values, UNKNOWN)
+    known = ~(unknown | negative)
+    if not known.any():
+        raise InputError(
+            f"column {name!r} must hold a known label, got -1 (unknown) or an empty cell in {_rows(frame, ~known)}: "
+            "give rows whose class is known"
+        )
+    if negative.any() and _is(values[known], str(minority)).all():
+        raise InputError(
+            f"column {name!r} must hold another known label beside {minority}, got only -1, which stands for an "
+            "unknown one: write the other class as 0, or leave these rows out"
+        )
+    return frame[known]
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series:

@@ -12,6 +12,7 @@ from calirare.errors import InputError, NotConvergedError
 from calirare.output import fresh_files
 
 from . import _table_columns as read
+from ._table_floors import table_noise_floors
 from .ace import ace
 from .debiased import debiased_ece
 from .decomposition import sharpness
@@ -25,6 +26,8 @@ from .smooth import smooth_ece
 FILES = ("metrics.json", "reliability.png", "classes.png")
 # Below this many samples a bin's accuracy can be off by .3 through chance alone.
 SMALL_BIN = 10
+# Binned errors that are printed with their noise floors.
+BINNED = ("ece", "mce", "classwise_ece", "ace")
 # Class diagrams beyond this many cannot be read; the picture then shows the first ones and says so.
 MAX_CLASS_PANELS = 12
 # A picture cannot show more bars, nor fill them with samples.
@@ -43,7 +46,7 @@ class TableColumns:
         before: the same columns of an earlier model, for before/after pictures; empty for none.
         weights: column of sample weights, or None; a row of weight 0 counts nowhere.
         where: "column=value": only rows with that value, for example "split=test"; None for all.
-        minority: the rare class, as it stands in the label column.
+        minority: the rare class, as it stands in the label column; rows whose label is -1 or empty are left out.
     """
 
     labels: tuple[str, ...] = ("y",)
@@ -64,6 +67,7 @@ class Table:
         before: the same for the columns of an earlier model, or None.
         weights: float64 [n], > 0 (rows of weight 0 are left out), or None.
         minority: the rare class among `labels`; 1 if there is one probability column.
+        unknown: rows left out because their label is not known.
     """
 
     labels: np.ndarray
@@ -71,6 +75,7 @@ class Table:
     before: np.ndarray | None
     weights: np.ndarray | None
     minority: int
+    unknown: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,8 +119,8 @@ def evaluate_table(
 
     Returns:
         The numbers of `calibration_report` (of `multilabel_report` if several label columns were named), further errors
-        (ace, debiased_ece, smooth_ece, kde_ece of up to `MAX_KDE_ROWS` rows, sharpness) and, for one label column,
-        slope and intercept of the rare class; notes and files.
+        (ace, debiased_ece, smooth_ece, kde_ece of up to `MAX_KDE_ROWS` rows, sharpness), the noise floors of the binned
+        ones and, for one label column, slope and intercept of the rare class; notes and files.
 
     Raises:
         InputError: the file or what is in it cannot be used, or nothing can be written; the sentence says where and
@@ -132,7 +137,7 @@ def evaluate_table(
     settings = {"n_bins": n_bins, "n_draws": n_draws, "seed": seed}
     values = _measure(table, table.probabilities, settings)
     earlier = None if table.before is None else _measure(table, table.before, settings)
-    notes = small_sample_notes(table, n_bins)
+    notes = _left_out_notes(table) + small_sample_notes(table, n_bins)
     try:
         line = _line(table, table.probabilities)
         line_before = {} if table.before is None else _line(table, table.before)
@@ -186,6 +191,9 @@ def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
     multilabel = len(columns.labels) > 1
     if multilabel and len(columns.labels) != wanted:
         raise InputError(f"name one probability column per label column: {len(columns.labels)}, got {wanted}")
+    rows = len(frame)
+    if not multilabel:
+        frame = read.known_rows(frame, columns.labels[0], columns.minority)
     p = read.probabilities(frame, columns.probabilities, multilabel=multilabel)
     before = read.probabilities(frame, columns.before, multilabel=multilabel) if columns.before else None
     weights = None if columns.weights is None else read.weights(frame, columns.weights)
@@ -194,13 +202,13 @@ def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
         return _weighted_rows(Table(y, p, before, weights, 1), columns)
     if p.ndim == 1:
         y = read.one_against_rest(frame, columns.labels[0], columns.minority)
-        return _weighted_rows(Table(y, p, before, weights, 1), columns)
+        return _weighted_rows(Table(y, p, before, weights, 1, rows - len(frame)), columns)
     y = read.classes(frame, columns.labels[0], wanted)
     present = [str(c) for c in np.unique(y)]
     if str(columns.minority) not in present:
         where = f"column {columns.labels[0]!r}: name the rare class; values there are {read.some(present)}"
         raise InputError(f"no row has class {columns.minority} in {where}")
-    return _weighted_rows(Table(y, p, before, weights, int(columns.minority)), columns)
+    return _weighted_rows(Table(y, p, before, weights, int(columns.minority), rows - len(frame)), columns)
 
 
 def _weighted_rows(table: Table, columns: TableColumns) -> Table:
@@ -219,7 +227,14 @@ def _weighted_rows(table: Table, columns: TableColumns) -> Table:
             f"column {columns.weights!r} must hold a weight above 0 in a row of the rare class {columns.minority}, got "
             "zeros only there: weigh one of these rows, or leave the weights out"
         )
-    return Table(y, p, before, weights, table.minority)
+    return Table(y, p, before, weights, table.minority, table.unknown)
+
+
+def _left_out_notes(table: Table) -> list[str]:
+    """A sentence about the rows whose label is not known, if there are any."""
+    if not table.unknown:
+        return []
+    return [f"rows left out because their label is not known (-1 or empty): {table.unknown}"]
 
 
 def small_sample_notes(table: Table, n_bins: int = 15) -> list[str]:
@@ -268,7 +283,20 @@ def _measure(table: Table, p: np.ndarray, settings: dict[str, int]) -> dict[str,
     counted = len(y) if w is None else int((w > 0).sum())
     if counted >= 2 and counted**2 * (p.shape[1] if several else 1) <= MAX_KDE_ROWS**2:
         more["kde_ece"] = kde_calibration_error(p, y, kind="confidence", weights=w)
-    return report | {name: float(value) for name, value in more.items()}
+    values = report | {name: float(value) for name, value in more.items()}
+    wanted = [name for name in BINNED if f"{name}_noise_floor" not in values]
+    floors = table_noise_floors(wanted, p, n_bins, n_draws=n_draws, seed=seed, multilabel=several, weights=w)
+    return _with_floors(values, floors)
+
+
+def _with_floors(values: dict[str, float], floors: dict[str, float]) -> dict[str, float]:
+    """Puts each floor behind its measure."""
+    out: dict[str, float] = {}
+    for name, value in values.items():
+        out[name] = value
+        if name in floors:
+            out[f"{name}_noise_floor"] = floors[name]
+    return out
 
 
 def _line(table: Table, p: np.ndarray) -> dict[str, float]:

@@ -18,8 +18,10 @@ from torch.nn import functional as F
 from calirare.graph import Graph
 from calirare.module_fit import ModuleFit, pyg_inputs
 from calirare.training import Loss, class_weights, cross_entropy
+from calirare_ext import Csr, propagate
 
 Kind = Literal["gat", "gin", "sage"]
+Prepared = Tensor | Csr  # what the first layer's linear map reads
 DEFAULTS = {"gat": (0.005, 8, 0.6), "gin": (0.01, 64, 0.5), "sage": (0.01, 64, 0.5)}
 SPARSE_BELOW = 0.2  # share of features that are not zero, from which a dense product is faster
 
@@ -133,13 +135,25 @@ def _train(
         optimiser.step()
 
 
-def _compact(x: Tensor) -> Tensor:
-    """Returns x as a sparse CSR tensor where that saves work; the layers' linear maps take both."""
-    if x.count_nonzero() > SPARSE_BELOW * x.numel():
-        return x
+def _is_sparse(x: Tensor) -> bool:
+    return bool(x.count_nonzero() <= SPARSE_BELOW * x.numel())
+
+
+def _compact(x: Tensor) -> Prepared:
+    """Returns x as a Csr where that saves work, which keeps what its backward pass needs; torch's makes it anew."""
+    return Csr.from_dense(x) if _is_sparse(x) else x
+
+
+def _torch_sparse(x: Tensor) -> Tensor:
+    """Returns x as torch's sparse tensor, which the linear map inside PyG's layers takes."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
         return x.to_sparse_csr()
+
+
+def _linear(layer: nn.Linear, x: Prepared) -> Tensor:
+    """Returns x W^T + b."""
+    return propagate(x, layer.weight.T) + layer.bias if isinstance(x, Csr) else layer(x)
 
 
 def _dropped(x: Tensor, dropout: float, training: bool) -> Tensor:
@@ -154,10 +168,10 @@ class _Network(nn.Module, abc.ABC):
     """Two layers, each with its edges; what no parameter changes is prepared once, the rest is done at every step."""
 
     @abc.abstractmethod
-    def prepared(self, x: Tensor, edges: Tensor) -> Tensor: ...
+    def prepared(self, x: Tensor, edges: Tensor) -> Prepared: ...
 
     @abc.abstractmethod
-    def from_prepared(self, inputs: Tensor, first: Tensor, second: Tensor) -> Tensor: ...
+    def from_prepared(self, inputs: Prepared, first: Tensor, second: Tensor) -> Tensor: ...
 
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:
         return self.from_prepared(self.prepared(x, edges), edges, edges)
@@ -170,7 +184,7 @@ class _OnPrepared(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, inputs: Tensor, edges: Tensor) -> Tensor:
+    def forward(self, inputs: Prepared, edges: Tensor) -> Tensor:
         return self.network.from_prepared(inputs, edges, edges)
 
 
@@ -188,9 +202,10 @@ class _GAT(_Network):
 
     def prepared(self, x: Tensor, edges: Tensor) -> Tensor:
         """Returns what no parameter changes: the features."""
-        return _compact(x)
+        return _torch_sparse(x) if _is_sparse(x) else x
 
-    def from_prepared(self, inputs: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    def from_prepared(self, inputs: Prepared, first: Tensor, second: Tensor) -> Tensor:
+        assert isinstance(inputs, Tensor)
         hidden = F.elu(self.first(_dropped(inputs, self.dropout, self.training), first))
         return self.second(F.dropout(hidden, self.dropout, self.training), second)
 
@@ -215,14 +230,15 @@ class _GIN(_Network):
         assert settings.hidden is not None
         return nn.BatchNorm1d(settings.hidden) if settings.batch_norm else nn.Identity()
 
-    def prepared(self, x: Tensor, edges: Tensor) -> Tensor:
+    def prepared(self, x: Tensor, edges: Tensor) -> Prepared:
         """Returns what no parameter changes: each node's features and its neighbours' added up."""
         from torch_geometric.nn import GINConv
 
         return _compact(GINConv(nn.Identity())(x, edges))
 
-    def from_prepared(self, inputs: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        hidden = F.relu(self.norm(self.first.nn(inputs)))
+    def from_prepared(self, inputs: Prepared, first: Tensor, second: Tensor) -> Tensor:
+        linear, *rest = self.first.nn
+        hidden = F.relu(self.norm(nn.Sequential(*rest)(_linear(linear, inputs))))
         return self.second(F.dropout(hidden, self.dropout, self.training), second)
 
 
@@ -237,13 +253,13 @@ class _SAGE(_Network):
         self.first = nn.Linear(2 * n_features, settings.hidden)  # of the neighbours' mean and of the node itself
         self.second = SAGEConv(settings.hidden, n_classes)
 
-    def prepared(self, x: Tensor, edges: Tensor) -> Tensor:
+    def prepared(self, x: Tensor, edges: Tensor) -> Prepared:
         """Returns what no parameter changes: the mean of each node's neighbours beside its own features."""
         from torch_geometric.nn import MeanAggregation
 
         mean = MeanAggregation()(x[edges[0]], edges[1], dim_size=x.shape[0])
         return _compact(torch.cat([mean, x], 1))
 
-    def from_prepared(self, inputs: Tensor, first: Tensor, second: Tensor) -> Tensor:
-        hidden = F.relu(self.first(inputs))
+    def from_prepared(self, inputs: Prepared, first: Tensor, second: Tensor) -> Tensor:
+        hidden = F.relu(_linear(self.first, inputs))
         return self.second(F.dropout(hidden, self.dropout, self.training), second)

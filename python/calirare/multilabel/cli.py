@@ -266,7 +266,9 @@ def _check_seed(command: str, seed: int) -> None:
         raise InputError(f"multilabel {command}: --seed must be from 0 to 2^63 - 1, got {seed}")
 
 
-def _yes(verdict: bool) -> str:
+def _yes(verdict: bool | None) -> str:
+    if verdict is None:
+        return "too short a range"
     return "yes" if verdict else "no"
 
 

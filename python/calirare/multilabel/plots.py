@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ MEASURES = {
     "marginal_ece": "marginal ECE",
     "hamming_loss": "Hamming loss",
 }
+
+LABEL = 0.14  # of a panel's width, which the label of a tick takes
 
 
 def draw_study(study: dict[str, Any], path: str | Path, *, p: float = 1) -> Path:
@@ -77,10 +80,38 @@ def _draw_world(axes: Axes, cells: list[dict[str, Any]]) -> None:
             capsize=2,
             label=label,
         )
-    axes.set_xscale("log")
+    _size_axis(axes, sorted({cell["n"] for cell in cells}))
     axes.set_ylim(bottom=min(0.0, cells[0]["truth"]) - 0.004)
     axes.set_xlabel("rows n")
     axes.grid(alpha=0.25)
+
+
+def _size_axis(axes: Axes, sizes: list[int]) -> None:
+    """Makes a logarithmic axis with ticks at the sizes and nowhere else; where they crowd, some have no label."""
+    from matplotlib.ticker import NullLocator
+
+    axes.set_xscale("log")
+    shown = _labelled(sizes)
+    axes.set_xticks(shown, [_short(n) for n in shown], fontsize=8)
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _labelled(sizes: list[int]) -> list[int]:
+    """Returns the ends, and between them the sizes that leave room for a label."""
+    room = LABEL * math.log(sizes[-1] / sizes[0])
+    shown = sizes[:1]
+    for n in sizes[1:-1]:
+        if math.log(n / shown[-1]) >= room and math.log(sizes[-1] / n) >= room:
+            shown.append(n)
+    return shown + sizes[1:][-1:]
+
+
+def _short(n: int) -> str:
+    """Returns 4000 as 4k."""
+    for unit, name in ((1_000_000, "M"), (1_000, "k")):
+        if n >= unit:
+            return f"{n / unit:.4g}{name}"
+    return str(n)
 
 
 def draw_experiments(summary: dict[str, Any], path: str | Path) -> Path:

@@ -168,3 +168,13 @@ def test_a_fit_that_float32_cannot_hold_is_refused(fitted_logits: tuple[Graph, t
     extreme[60:70] *= 1e35
     with pytest.raises(NotConvergedError, match="the fit is not finite, logits must be of one size"):
         CaGCN(epochs=3).fit(graph, extreme, nodes, graph.y[nodes])
+
+
+def test_gats_of_three_hundred_classes_does_not_overflow() -> None:
+    graph = small_graph()
+    k, nodes = 300, torch.arange(0, graph.n_nodes, 2)
+    draw = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(graph.n_nodes, k, generator=draw)
+    labels = torch.randint(0, k, (nodes.numel(),), generator=draw)
+    p = GATS(nodes[:5], epochs=2).fit(graph, logits, nodes, labels).transform(logits)
+    assert bool(torch.isfinite(p).all())

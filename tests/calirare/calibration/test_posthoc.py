@@ -75,6 +75,16 @@ def test_matrix_scaling_of_three_classes_is_multinomial_regression() -> None:
     assert np.abs(fewer - exact.predict_proba(z.numpy())).max() > OFF
 
 
+@pytest.mark.parametrize("name", ["platt", "jackknife", "vector", "matrix", "beta", "isotonic"])
+def test_a_class_of_two_nodes_in_a_thousand_is_not_overstated(name: str) -> None:
+    draw = np.random.default_rng(0)
+    y = (draw.random(40_000) < 0.002).astype(int)
+    ratio = draw.normal(np.where(y == 1, 1.5, -1.5), 3**0.5)  # the logarithm of the true likelihood ratio
+    z, labels = torch.from_numpy(np.stack([0 * ratio, ratio], 1)), torch.from_numpy(y)
+    p = make_calibrator(name, "population").fit(z, labels).transform(z)[:, 1]
+    assert float(p.mean()) == pytest.approx(y.mean(), rel=1e-3)
+
+
 def test_a_strong_prior_leaves_the_logits_as_they_are() -> None:
     z, y = problem()
     kept = LinearCalibrator(diagonal=False, prior=1e9).fit(z, y).transform(z)
@@ -121,7 +131,9 @@ def test_beta_calibration_minimises_its_loss(target: str) -> None:
         a_b_c = np.array([theta[0] ** 2, theta[1] ** 2, theta[2]])  # the bounds by substitution
         away = a_b_c - np.array([1, 1, 0])
         margin = (1 - 2 * y.numpy()) * (features @ a_b_c)
-        return float(np.mean(weights * np.logaddexp(0, margin)) + SCALE_PRIOR * away @ away)
+        return float(
+            np.mean(weights * np.logaddexp(0, margin)) + SCALE_PRIOR * (away[:2] @ away[:2] + away[2] ** 2 / len(p))
+        )
 
     exact = minimize(loss, np.array([1.0, 1.0, 0.0]), method="BFGS", options={"gtol": 1e-9}).x
     expected = expit(features @ np.array([exact[0] ** 2, exact[1] ** 2, exact[2]]))
@@ -273,7 +285,8 @@ def test_the_affine_map_is_where_automatic_differentiation_finds_no_slope(with_b
     free = fitted.bias[1:].clone().requires_grad_()
     bias = torch.cat([torch.zeros(1, dtype=torch.float64), free])
     losses = torch.nn.functional.cross_entropy(scale.exp() * z + bias, labels, reduction="none")
-    loss = (target_weights(labels, k, target) * losses).mean() + 0.01 * (scale.square() + free.square().sum())
+    penalty = 0.01 * (scale.square() + free.square().sum() / len(z))
+    loss = (target_weights(labels, k, target) * losses).mean() + penalty
     slopes = torch.autograd.grad(loss, [scale, free])
     assert abs(float(slopes[0])) < 1e-9
     assert fitted.scale != 1.0

@@ -72,8 +72,12 @@ def test_another_digit_and_label_rate():
         load_dataset("digits", split="public")
     with pytest.raises(InputError, match="split must be public or random, got 'half'"):
         load_dataset("digits", split="half")
-    with pytest.raises(InputError, match="symmetrize must be left out for the data set digits"):
+    with pytest.raises(
+        InputError, match="symmetrize must be left out for the data set digits, it is for the user's own"
+    ):
         load_dataset("digits", symmetrize=True)
+    with pytest.raises(InputError, match="label must be left out for the data set digits, it is for edge tables"):
+        load_dataset("digits", label="y")
     assert load_dataset("digits", symmetrize=False, features=None).n_nodes == 1797
 
 

@@ -38,6 +38,145 @@ def test_a_folder_is_the_graph_again(folder):
     assert torch.equal(again.x, graph.x), "read again after its memory was given back"
 
 
+def change_facts(folder, **facts):
+    known = json.loads((folder / "graph.json").read_text())
+    (folder / "graph.json").write_text(json.dumps(known | facts))
+
+
+def write_edges(folder, edges):
+    """Puts other edges in the place of a folder's, which was then not written by `write_folder`."""
+    edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
+    np.save(folder / "indptr.npy", np.append(0, np.cumsum(np.bincount(edges[:, 0], minlength=260))))
+    np.save(folder / "indices.npy", edges[:, 1].astype(np.int32))
+    change_facts(folder, checked=False)
+
+
+def edges_of(graph):
+    return torch.stack([graph.adjacency.rows(), graph.adjacency.indices.long()], 1).numpy()
+
+
+def test_a_missing_direction_is_mended_as_the_sentence_says(folder):
+    edges = edges_of(rare_task())
+    write_edges(folder, edges[1:])
+    with pytest.raises(
+        InputError, match=r"has no opposite edge .*: pass symmetrize=True \(command line: --symmetrize\)"
+    ):
+        load_dataset(folder)
+    mended = load_dataset(folder, symmetrize=True)
+    assert np.array_equal(edges_of(mended), edges)
+    assert is_mapped(mended.x)
+    write_edges(folder, np.concatenate([edges, edges[:1], edges[:1, ::-1]]))
+    assert np.array_equal(edges_of(load_dataset(folder, duplicates="drop")), edges)
+
+
+def test_a_self_loop_is_refused_unless_it_is_wanted(tmp_path, folder):
+    edges = edges_of(rare_task())
+    looped = np.concatenate([edges, [[259, 259]]])
+    write_edges(folder, looped)
+    with pytest.raises(InputError, match=r"joins node 259 to itself .*: pass self_loops='drop' or 'keep'") as error:
+        load_dataset(folder)
+    assert str(folder) in str(error.value)
+    kept = load_dataset(folder, self_loops="keep")
+    assert kept.n_edges == len(edges) + 1
+    assert is_mapped(kept.adjacency.indices)
+    assert np.array_equal(edges_of(load_dataset(folder, self_loops="drop")), edges)
+    write_folder(kept, tmp_path / "kept")
+    change_facts(tmp_path / "kept", checked=False)
+    assert load_dataset(tmp_path / "kept").n_edges == len(edges) + 1
+    assert load_dataset(tmp_path / "kept", symmetrize=True).n_edges == len(edges) + 1
+    change_facts(tmp_path / "kept", checked=True)
+    assert load_dataset(tmp_path / "kept", self_loops="drop").n_edges == len(edges)
+    change_facts(tmp_path / "kept", self_loops="yes")
+    with pytest.raises(InputError, match="self_loops must be 'keep' or left out, got 'yes'"):
+        load_dataset(tmp_path / "kept")
+
+
+@pytest.mark.parametrize("part", ["train", "val", "test"])
+def test_part_of_a_split_is_refused(folder, part):
+    (folder / f"{part}_idx.npy").unlink()
+    with pytest.raises(InputError, match=rf"{part}_idx\.npy is missing: add it .* for a random split") as error:
+        load_dataset(folder)
+    assert str(folder) in str(error.value)
+
+
+def test_a_folder_without_a_split_gets_a_random_one(folder):
+    for part in ("train", "val", "test"):
+        (folder / f"{part}_idx.npy").unlink()
+    assert load_dataset(folder).split.name.startswith("random(")
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint16, np.int64])
+def test_a_split_may_be_of_any_integers(folder, dtype):
+    val = rare_task().split.val
+    np.save(folder / "val_idx.npy", val.numpy().astype(dtype))
+    assert torch.equal(load_dataset(folder).split.val, val)
+
+
+@pytest.mark.parametrize(
+    ("val", "message"),
+    [
+        (
+            np.zeros(260, dtype=bool),
+            "val_idx must hold whole numbers, got a mask .*: write its indices, np.flatnonzero",
+        ),
+        (np.zeros(3), "val_idx must be a vector of whole numbers, got float64"),
+        (np.array(3), "val_idx must be a vector of whole numbers"),
+        (np.array([-4]), "node ids must be >= 0"),
+    ],
+)
+def test_a_split_that_does_not_fit_is_refused(folder, val, message):
+    np.save(folder / "val_idx.npy", val)
+    with pytest.raises(InputError, match=message) as error:
+        load_dataset(folder)
+    assert str(folder) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("facts", "message"),
+    [
+        (
+            {"class_names": None},
+            r"class_names in graph\.json must be a list of names .*, got null: mend it or leave it out",
+        ),
+        ({"class_names": "ab"}, r'class_names in graph\.json must be a list of names .*, got "ab"'),
+        ({"class_names": ["a", 1]}, "must be a list of names"),
+        ({"class_names": ["a", "a"]}, "classes 0 and 1 are both called 'a'"),
+        ({"feature_names": [1]}, r"feature_names in graph\.json must be a list of names"),
+        ({"feature_normalisation": "rows"}, "must be standardize, row or none, got 'rows'"),
+        ({"feature_normalisation": ["row"]}, "must be standardize, row or none"),
+        ({"minority": True}, "minority must be one class from 0 to 1, got True"),
+    ],
+)
+def test_facts_that_do_not_fit_are_refused(folder, facts, message):
+    change_facts(folder, **facts)
+    with pytest.raises(InputError, match=message) as error:
+        load_dataset(folder)
+    assert str(folder) in str(error.value)
+
+
+def test_names_and_posterior_are_kept(tmp_path):
+    p = torch.linspace(0, 1, 260, dtype=torch.float64)
+    names = tuple("abcdef")
+    write_folder(rare_task(posterior=p, feature_names=names, feature_normalisation="row"), tmp_path / "g")
+    again = load_dataset(tmp_path / "g")
+    assert torch.equal(again.posterior, p)
+    assert is_mapped(again.posterior)
+    assert (again.feature_names, again.feature_normalisation) == (names, "row")
+    np.save(tmp_path / "g" / "posterior.npy", p.float().numpy())
+    assert load_dataset(tmp_path / "g").posterior.dtype == torch.float64
+    np.save(tmp_path / "g" / "posterior.npy", np.array(["x"] * 260))
+    with pytest.raises(InputError, match="posterior must hold real numbers"):
+        load_dataset(tmp_path / "g")
+
+
+def test_the_number_of_sparse_features_must_be_one(tmp_path):
+    write_folder(rare_task(x=Csr.from_dense(torch.eye(260, 9))), tmp_path / "g")
+    for wrong in (None, "nine", -1):
+        change_facts(tmp_path / "g", n_features=wrong)
+        with pytest.raises(InputError, match=r"n_features in graph\.json must be the number of features, got"):
+            load_dataset(tmp_path / "g")
+
+
 def test_sparse_features_and_weights_are_kept(tmp_path):
     graph = rare_task(x=Csr.from_dense(torch.eye(260, 9)))
     a = graph.adjacency
@@ -97,8 +236,8 @@ def test_a_folder_that_is_none_is_refused(tmp_path, folder):
         load_dataset(folder)
     with pytest.raises(InputError, match="no such file"):
         map_tensor(folder / "nothing.npy")
-    with pytest.raises(InputError, match="symmetrize must be left out"):
-        load_dataset(folder, symmetrize=True)
+    with pytest.raises(InputError, match="label must be left out for a graph's folder, it is for edge tables"):
+        load_dataset(folder, label="y")
 
 
 def test_a_simulated_graph_goes_straight_into_a_folder(tmp_path):

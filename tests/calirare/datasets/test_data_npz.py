@@ -9,10 +9,12 @@ import pytest
 import torch
 
 from calirare.datasets import load_dataset, read_npz, write_npz
+from calirare.datasets.registry import read_graph
 from calirare.errors import InputError
 from calirare.graph import Graph
 from calirare_ext import Csr
 from tests.helpers.graphs import EDGES, small_adjacency, small_features, small_graph
+from tests.helpers.tasks import rare_task
 
 WEIGHTS = [2.0, 2.0, 3.0, 3.0, 0.5, 0.5, 1.0, 1.0]
 
@@ -49,12 +51,13 @@ def test_what_is_written_is_read(tmp_path, sparse, weights):
         class_names=("a", "b", "c"),
         posterior=torch.linspace(0, 1, 5, dtype=torch.float64),
         node_names=np.array(["p", "q", "r", "s", "tt"]),
+        feature_names=("amount", "age", "x"),
     ).rare("b")
     graph.to_npz(tmp_path / "small.npz")
     back = Graph.from_npz(tmp_path / "small.npz")
     for part in ("y", "original_y", "posterior"):
         assert torch.equal(getattr(back, part), getattr(graph, part))
-    for part in ("class_names", "original_class_names", "minority", "name"):
+    for part in ("class_names", "original_class_names", "minority", "name", "feature_names"):
         assert getattr(back, part) == getattr(graph, part)
     for part in ("indptr", "indices", "values"):
         assert torch.equal(getattr(back.adjacency, part), getattr(graph.adjacency, part))
@@ -63,6 +66,39 @@ def test_what_is_written_is_read(tmp_path, sparse, weights):
     assert [getattr(back.split, part).tolist() for part in ("train", "val", "test")] == [[0, 1, 2], [3], []]
     assert back.split.name == "given"
     assert back.node_names.tolist() == ["p", "q", "r", "s", "tt"]
+
+
+@pytest.mark.parametrize("how", ["none", "row", "standardize"])
+def test_the_scaling_of_the_features_is_kept_unless_another_is_wanted(tmp_path, how):
+    path = tmp_path / "g.npz"
+    task = rare_task(feature_normalisation=how)
+    task.to_npz(path)
+    assert Graph.from_npz(path).feature_normalisation == how
+    assert load_dataset(path).feature_normalisation == how
+    for wanted in ("none", "row", "standardize"):
+        assert load_dataset(path, scale=wanted).feature_normalisation == wanted
+
+
+def test_self_loops_that_were_kept_are_read_again(tmp_path):
+    loops = np.concatenate([EDGES, [[4, 4]]])
+    graph = Graph.from_edges(loops, small_features(), self_loops="keep")
+    graph.to_npz(tmp_path / "g.npz")
+    assert torch.equal(Graph.from_npz(tmp_path / "g.npz").adjacency.indices, graph.adjacency.indices)
+    assert Graph.from_npz(tmp_path / "g.npz", self_loops="drop").n_edges == 8
+    small_graph().to_npz(tmp_path / "plain.npz")
+    assert "self_loops" not in np.load(tmp_path / "plain.npz")
+
+
+def test_a_gap_in_the_labels_does_not_hinder_a_split(save):
+    path = save(y=np.array([0, 2, 2, 0, 0]))
+    graph = load_dataset(path, minority=2, label_rate=1)
+    assert torch.bincount(graph.original_y[graph.split.train]).tolist() == [1, 0, 1]
+
+
+def test_scaling_does_not_belong_to_a_graph_that_is_only_read(save):
+    for name in ("digits", save()):
+        with pytest.raises(InputError, match="scale must be left out, it is for a graph to train on, and a trained"):
+            read_graph(name, scale="row")
 
 
 def test_an_unlabelled_graph_is_written_and_read(tmp_path):
@@ -165,6 +201,16 @@ def test_edge_rules_apply_to_files(save, changes, options, n_edges):
         ),
         ({"unlabelled_idx": np.array([9])}, "unlabelled_idx must be nodes from 0 to 4, got 9"),
         (
+            {"class_names": np.array(["acct", "acct", "x"]), "minority": np.array(1)},
+            "classes 0 and 1 are both called 'acct': rename one",
+        ),
+        ({"class_names": np.array("acct")}, r"class_names must be a vector of names, got shape \(\)"),
+        ({"feature_names": np.array("a")}, r"feature_names must be a vector of names, got shape \(\)"),
+        ({"posterior": np.array(["a"] * 5)}, "posterior must hold real numbers, got <U1: write it as float64"),
+        ({"feature_normalisation": np.array("rows")}, "must be standardize, row or none, got 'rows'"),
+        ({"feature_normalisation": np.array(["row", "row"])}, "must be one word, got an array of shape"),
+        ({"self_loops": np.array("yes")}, "self_loops must be 'keep' or left out, got 'yes'"),
+        (
             {"indptr": np.array([0]), "indices": np.array([], dtype=int), "x": np.ones((0, 1)), "y": None},
             "at least one node",
         ),
@@ -185,6 +231,7 @@ def test_a_file_that_does_not_fit_is_refused(save, changes, message):
         ("x_data", np.array([1, np.nan, 1, 1]), "features: values must be finite, got nan in row 1"),
         ("x_data", np.ones(3), "features do not fit together"),
         ("x_shape", np.array([5]), "x_shape must be the rows and columns"),
+        ("x_shape", np.array([], dtype=np.int64), r"x_shape must be the rows and columns of the features, got \[\]"),
         ("x_shape", np.array([4, 3]), "x_shape must be the rows and columns"),
         ("x_indptr", np.array([0, 1, 2, 3]), "x_indptr must rise"),
     ],
@@ -295,6 +342,10 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
         file.write(b"half")
         raise OSError(28, "No space left on device")
 
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"cannot be written \(Not a directory\): make room or choose another folder"):
+        small_graph().to_npz(tmp_path / "file" / "g.npz")
+    (tmp_path / "file").unlink()
     monkeypatch.setattr(np, "savez_compressed", full)
     with pytest.raises(InputError, match=r"cannot be written \(No space left on device\): make room"):
         small_graph().to_npz(tmp_path / "g.npz")
@@ -322,5 +373,5 @@ def test_load_dataset_takes_a_path(tmp_path):
         load_dataset(tmp_path / "mine.npz", label_rate=21, minority=2)
     with pytest.raises(InputError, match="has no public split: take split='random'"):
         load_dataset(tmp_path / "mine.npz", split="public", minority=2)
-    with pytest.raises(InputError, match=r"features must be left out for an .npz file"):
+    with pytest.raises(InputError, match=r"features must be left out for an .npz file, it is for edge tables"):
         load_dataset(tmp_path / "mine.npz", features="x.csv", minority=2)

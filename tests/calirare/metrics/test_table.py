@@ -168,7 +168,6 @@ def test_columns_that_cannot_be_used(frame, tmp_path):
         ("p", np.inf, "column 'p' must hold finite numbers"),
         ("p", np.nan, "column 'p' has no value in row 4"),
         ("p", "high", "column 'p' must hold finite numbers, got 'high' in row 4"),
-        ("y", np.nan, "column 'y' has no value in row 4"),
         ("w", -1.0, "column 'w' must hold weights >= 0, got -1 in row 4"),
     ],
 )

@@ -117,12 +117,30 @@ def test_training_on_what_reaches_the_labels_is_training_on_the_whole_graph(
 def test_dropout_of_sparse_features_drops_entries_and_scales_the_rest() -> None:
     x = (torch.rand(200, 300, generator=torch.Generator().manual_seed(0)) < 0.1).float()
     torch.manual_seed(0)
-    dropped = pyg._dropped(pyg._compact(x), 0.6, True).to_dense()
-    assert pyg._compact(x).layout == torch.sparse_csr
+    dropped = pyg._dropped(pyg._torch_sparse(x), 0.6, True).to_dense()
+    assert pyg._torch_sparse(x).layout == torch.sparse_csr
     assert set(dropped.unique().tolist()) == {0.0, 2.5}
     assert bool((dropped[x == 0] == 0).all())
     assert float((dropped > 0).float().sum() / x.sum()) == pytest.approx(0.4, abs=0.03)
-    assert torch.equal(pyg._dropped(pyg._compact(x), 0.6, False).to_dense(), x)
+    assert torch.equal(pyg._dropped(pyg._torch_sparse(x), 0.6, False).to_dense(), x)
+
+
+@pytest.mark.parametrize("kind", ["gin", "sage"])
+def test_sparse_features_give_the_logits_and_gradients_of_dense_ones(kind: str, monkeypatch) -> None:
+    draw = torch.Generator().manual_seed(0)
+    x = (torch.rand(60, 80, generator=draw) < 0.03).double() * torch.rand(60, 80, generator=draw)
+    edges = torch.randint(0, 60, (2, 150), generator=draw)
+    model = network(PygSettings(kind, hidden=5), 80, 3).double().eval()
+    found = {}
+    for share in (pyg.SPARSE_BELOW, -1.0):
+        monkeypatch.setattr(pyg, "SPARSE_BELOW", share)
+        inputs = model.prepared(x, edges)
+        assert isinstance(inputs, Csr if share > 0 else torch.Tensor)
+        logits = model.from_prepared(inputs, edges, edges)
+        gradients = torch.autograd.grad(logits.square().sum(), list(model.parameters()))
+        found[share] = [logits.detach(), *gradients]
+    for sparse, dense in zip(*found.values(), strict=True):
+        assert float((sparse - dense).abs().max()) <= 1e-13 * float(dense.abs().max())
 
 
 def test_another_loss_trains_another_network(graph: Graph) -> None:

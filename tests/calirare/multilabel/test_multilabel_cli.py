@@ -178,6 +178,7 @@ def test_no_file_is_replaced_unasked(tmp_path):
 def test_simulate_writes_numbers_and_a_picture(tmp_path):
     text = call("simulate", "--out", tmp_path, "--sizes", "40,80", "--repeats", "2")
     assert "copula_threshold, hidden, p = 1: truth 0.0655" in text
+    assert text.count("consistent: too short a range") == 20
     assert (tmp_path / "simulation.png").stat().st_size > 10_000
     assert json.loads((tmp_path / "simulation.json").read_text())["seed"] == 0
 

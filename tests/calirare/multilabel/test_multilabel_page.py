@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from calirare.multilabel.study import SLACK, TELLING, Cell, verdicts
+
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -38,6 +40,17 @@ def test_the_bars_are_met_by_the_committed_results():
         assert row["median_s"] <= 3
         assert row["extra_peak_bytes_per_entry"] <= 64  # memory O(n K)
     assert results("speed")["literal_double_sum"]["difference"] <= 1e-10
+
+
+def test_the_committed_verdicts_are_those_of_the_committed_cells():
+    found = results("simulation")
+    cells = [Cell(**cell) for cell in found["cells"]]
+    assert json.loads(json.dumps(verdicts(cells))) == found["verdicts"]
+    assert {v["consistent"] for v in found["verdicts"]} == {True, False}
+    text = (ROOT / "docs" / "multilabel.md").read_text(encoding="utf-8")
+    assert (SLACK, TELLING) == (3, 0.5)
+    assert "at most three times what falling as n^(-p/2)" in text
+    assert "less than 36 (p = 1) or 6 (p = 2) times the smallest" in text
 
 
 def test_the_page_names_a_lost_set_and_refuted_claims():

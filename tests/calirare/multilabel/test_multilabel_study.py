@@ -1,15 +1,16 @@
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
 import pytest
 from scipy.stats import norm
 
-from calirare.multilabel import CopulaOptions, canonical_calibration_error
+from calirare.multilabel import CopulaOptions, canonical_calibration_error, plots
 from calirare.multilabel.plots import draw_experiments, draw_study
 from calirare.multilabel.simulate import RATES, _hidden_parts, _score_correlation, worlds
-from calirare.multilabel.study import Cell, kernel_repeats, repeats_for, run_study, verdicts
+from calirare.multilabel.study import SIZES, Cell, kernel_repeats, repeats_for, run_study, verdicts
 
 WORLDS = {world.name: world for world in worlds()}
 
@@ -112,8 +113,50 @@ def test_verdicts_weigh_bias_against_its_noise(small, large, p, unbiased, consis
     assert verdict["z_large"] == pytest.approx((large[0] - 0.05) / (large[1] / 10), rel=1e-9, abs=0)
 
 
+@pytest.mark.parametrize(
+    ("p", "ratio", "tells"), [(1.0, 4, False), (1.0, 9, False), (1.0, 36, True), (2.0, 4, False), (2.0, 6, True)]
+)
+@pytest.mark.parametrize("large", [0.08, 0.0501])
+def test_a_range_too_short_to_say_no_has_no_verdict(p, ratio, tells, large):
+    """The bias of 0.08 has not fallen at all, that of 0.0501 is within its noise."""
+    sizes = ((100, 0.08), (100 * ratio, large))
+    cells = [Cell("w", "copula", n, p, 100, 0.05, mean, 0.02, None) for n, mean in sizes]
+    (verdict,) = verdicts(cells)
+    assert verdict["consistent"] is ((large < 0.06) if tells else None)
+    assert verdict["unbiased"] is False
+
+
 def test_one_size_has_no_verdict():
     assert verdicts([Cell("w", "copula", 100, 1.0, 100, 0.05, 0.05, 0.02, None)]) == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "labels"),
+    [
+        ((250, 1000), ["250", "1k"]),
+        ((250, 1000, 4000, 16_000), ["250", "1k", "4k", "16k"]),
+        (SIZES, ["250", "1k", "4k", "16k", "64k", "256k"]),
+        ((300, 320, 340, 5000), ["300", "5k"]),
+        ((60,), ["60"]),
+        ((1500, 999_999, 2_500_000), ["1.5k", "2.5M"]),
+        (tuple(range(100, 3000, 20)), ["100", "180", "300", "500", "820", "1.32k", "2.98k"]),
+    ],
+)
+def test_ticks_are_sizes_and_their_labels_do_not_overlap(sizes, labels, tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure) or path)
+    cell = {"p": 1.0, "truth": 0.05, "mean": 0.06, "deviation": 0.01, "estimator": "copula"}
+    cells = [cell | {"world": world, "n": n} for world in WORLDS for n in sizes]
+    draw_study({"worlds": {w: world.description for w, world in WORLDS.items()}, "cells": cells}, tmp_path / "s.png")
+    (figure,) = figures
+    figure.canvas.draw()
+    assert len(figure.axes) == 5
+    for axes in figure.axes:
+        ticks = [text for text in axes.get_xticklabels() if text.get_text()]
+        assert [text.get_text() for text in ticks] == labels
+        assert axes.get_xticklabels(minor=True) == []
+        boxes = [text.get_window_extent() for text in ticks]
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
 
 
 def test_repeats_shrink_with_the_rows():
