@@ -31,23 +31,32 @@ class AffineCalibrator(Calibrator):
     Args:
         with_bias: fit the biases.
         target: population the probabilities shall be right for, see `target_weights`.
-        prior: weight of (log scale)^2 + |bias|^2 / n beside the mean loss of n labels. With few labels a larger one
-            keeps the map near the identity. The bias sets the mean probability, mean(p) - mean(y) = -2 prior bias / n:
-            a prior on it that did not fade would overstate a class of one node in a hundred.
+        prior: weight of (log scale)^2 beside the mean loss. With few labels a larger one keeps the map near the
+            identity.
+        bias_prior: weight of |bias|^2; None: prior / n for n labels. The bias sets the mean probability, mean(p) -
+            mean(y) = -2 bias_prior bias: one that does not fade overstates a class of one node in a hundred.
 
     Attributes:
         scale: fitted scale.
         bias: fitted biases, float64 [k]; None before fitting.
 
     Raises:
-        ValueError: the prior is negative or not finite.
+        ValueError: a prior is negative or not finite.
     """
 
-    def __init__(self, *, with_bias: bool, target: Target = "balanced", prior: float = SCALE_PRIOR) -> None:
-        check_prior(type(self).__name__, prior)
+    def __init__(
+        self,
+        *,
+        with_bias: bool,
+        target: Target = "balanced",
+        prior: float = SCALE_PRIOR,
+        bias_prior: float | None = None,
+    ) -> None:
+        for weight in (prior, bias_prior or 0.0):
+            check_prior(type(self).__name__, weight)
         self.with_bias = with_bias
         self.target: Target = target
-        self.prior = prior
+        self.prior, self.bias_prior = prior, bias_prior
         self.scale = 1.0
         self.bias: Tensor | None = None
 
@@ -67,7 +76,7 @@ class AffineCalibrator(Calibrator):
             return torch.cat([theta.new_zeros(1), theta[1:]]) if self.with_bias else theta.new_zeros(k)
 
         start = torch.zeros(k if self.with_bias else 1, dtype=torch.float64, device=z.device)
-        prior = torch.full_like(start, self.prior / max(len(z), 1))
+        prior = torch.full_like(start, self.prior / max(len(z), 1) if self.bias_prior is None else self.bias_prior)
         prior[0] = self.prior
 
         def loss(theta: Tensor) -> Tensor:
@@ -102,6 +111,7 @@ class AffineCalibrator(Calibrator):
             "with_bias": self.with_bias,
             "target": self.target,
             "prior": self.prior,
+            "bias_prior": self.bias_prior,
             "scale": self.scale,
             "bias": bias,
         }
@@ -109,7 +119,12 @@ class AffineCalibrator(Calibrator):
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
         """Returns the calibrator that `state` was taken from."""
-        out = cls(with_bias=state["with_bias"], target=state["target"], prior=state["prior"])
+        out = cls(
+            with_bias=state["with_bias"],
+            target=state["target"],
+            prior=state["prior"],
+            bias_prior=state.get("bias_prior"),
+        )
         out.scale = state["scale"]
         out.bias = None if state["bias"] is None else torch.tensor(state["bias"], dtype=torch.float64)
         return out

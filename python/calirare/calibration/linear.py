@@ -18,7 +18,9 @@ from calirare.calibration.base import (
     target_weights,
     unit_of,
 )
-from calirare.calibration.newton import minimise
+from calirare.calibration.newton import minimise, minimise_many
+
+FEW = 60  # free numbers up to which Newton's method fits; above, L-BFGS does: a Hessian takes their square in memory
 
 
 class LinearCalibrator(Calibrator):
@@ -54,7 +56,7 @@ class LinearCalibrator(Calibrator):
         return None if self.bias is None else len(self.bias)
 
     def fit(self, logits: Tensor, labels: Tensor) -> Self:
-        """Fits W and b on logits [n, k] and labels int64 [n] by Newton's method in float64."""
+        """Fits W and b on logits [n, k] and labels int64 [n] in float64, see `FEW`."""
         check_logits("LinearCalibrator", logits, labels)
         unit = unit_of(logits)
         z, k = logits.detach().double() / unit, logits.shape[1]
@@ -69,7 +71,12 @@ class LinearCalibrator(Calibrator):
             value = (weights * F.cross_entropy(z @ weight.T + bias, labels, reduction="none")).mean()
             return value + prior @ theta.square()
 
-        theta = minimise(loss, start)
+        if len(start) <= FEW:
+            theta = minimise(loss, start)
+        else:
+            share = (weights / len(z))[:, None]
+            curvature = self._moments(_variance(z, share), z.square()) + 2 * prior
+            theta = minimise_many(lambda at: self._slope(at, z, labels, share, prior), start, curvature)
         weight, self.bias = self._split(theta, k)
         self.weight = weight / unit
         return self
@@ -105,6 +112,20 @@ class LinearCalibrator(Calibrator):
             out.bias = torch.tensor(state["bias"], dtype=torch.float64)
         return out
 
+    def _slope(self, theta: Tensor, z: Tensor, labels: Tensor, share: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the loss and its gradient, [q]; `share` [n, 1] is the weight of each row in the mean."""
+        weight, bias = self._split(theta, z.shape[1])
+        mapped = z * weight.diagonal() if self.diagonal else z @ weight.T
+        log_p, at = torch.log_softmax(mapped + bias, 1), labels[:, None]
+        away = (log_p.exp() * share).scatter_add(1, at, -share)
+        value = prior @ theta.square() - (share * log_p.gather(1, at)).sum()
+        return value, self._moments(away, z) + 2 * prior * theta
+
+    def _moments(self, rows: Tensor, z: Tensor) -> Tensor:
+        """Returns sum_i rows_ij z_ic, of a diagonal matrix for c = j only, and sum_i rows_ij: one for each number."""
+        of_weight = (rows * z).sum(0) if self.diagonal else (rows.T @ z).flatten()
+        return torch.cat([of_weight, rows.sum(0)])
+
     def _split(self, theta: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Returns W and b of the free numbers, which are 0 for the identity."""
         free = torch.diag(theta[:-k]) if self.diagonal else theta[:-k].view(k, k)
@@ -119,3 +140,9 @@ def vector_scaling(target: Target = "population") -> LinearCalibrator:
 def matrix_scaling(target: Target = "population") -> LinearCalibrator:
     """Returns matrix scaling, to be fitted."""
     return LinearCalibrator(diagonal=False, target=target)
+
+
+def _variance(z: Tensor, share: Tensor) -> Tensor:
+    """Returns share p (1 - p) of the softmax, [n, k]: with it z^2 sums up to the curvature of each number by itself."""
+    p = torch.softmax(z, 1)
+    return share * p * (1 - p)

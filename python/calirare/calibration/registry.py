@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from calirare.calibration.affine import AffineCalibrator, platt_scaling, temperature_scaling
@@ -73,7 +74,8 @@ def save_calibrator(calibrator: Calibrator, path: str | Path) -> Path:
         The path.
 
     Raises:
-        TypeError: the calibrator is of a kind that `load_calibrator` does not know.
+        TypeError: the calibrator is of a kind that `load_calibrator` does not know, or a setting of one that JSON does
+            not.
         RuntimeError: it is not fitted.
     """
     kind = type(calibrator).__name__
@@ -82,8 +84,19 @@ def save_calibrator(calibrator: Calibrator, path: str | Path) -> Path:
     if calibrator.n_classes is None:
         raise RuntimeError(f"save_calibrator: calibrator must be fitted, call fit of the {kind} first")
     path = Path(path)
-    path.write_text(json.dumps({"kind": kind, "state": calibrator.state()}, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps({"kind": kind, "state": calibrator.state()}, indent=1, default=_plain)
+    path.write_text(text + "\n", encoding="utf-8")
     return path
+
+
+def _plain(setting: object) -> object:
+    """Returns the number of numpy's that a setting holds as Python's own, which is what JSON knows."""
+    if not isinstance(setting, np.generic):
+        raise TypeError(
+            f"save_calibrator: a setting must be a number, a string or None, got {type(setting).__name__}: "
+            "make the calibrator with one of these"
+        )
+    return setting.item()
 
 
 def load_calibrator(path: str | Path) -> Calibrator:

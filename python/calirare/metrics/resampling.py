@@ -202,7 +202,10 @@ def bootstrap_interval(
         raise ValueError(f"{name}: level must lie in (0, 1), got {level}")
     p = to_tensor(name, "probabilities", probabilities)
     y = to_tensor(name, "labels", labels, p.device)
-    if p.ndim == 0 or y.ndim == 0 or len(p) != len(y) or len(p) == 0:
+    for what, given_values in (("probabilities", p), ("labels", y)):
+        if given_values.ndim == 0:
+            raise ValueError(f"{name}: {what} must hold one row per sample, got a single number: give an array [n]")
+    if len(p) != len(y) or len(p) == 0:
         raise ValueError(f"{name}: labels must have as many rows as probabilities, got {len(y)} and {len(p)}")
     if stratify and y.ndim != 1:
         raise ValueError(f"{name}: labels must be [n] to be stratified, got shape {tuple(y.shape)}")

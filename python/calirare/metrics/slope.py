@@ -66,8 +66,8 @@ def calibration_line(scores: Array, outcomes: Array, *, weights: Array | None = 
         raise ValueError("calibration_line: scores must overlap between outcomes, got scores that separate them")
     ones = torch.ones_like(logit)
     large = _newton(data, ones[:, None], y, logit)
-    full = _newton(data, torch.stack((ones, logit), 1), y, torch.zeros_like(logit))
-    return CalibrationLine(slope=float(full[1]), intercept=float(full[0]), in_the_large=float(large[0]))
+    slope, intercept = _line(data, logit, y, counted)
+    return CalibrationLine(slope=slope, intercept=intercept, in_the_large=float(large[0]))
 
 
 def calibration_lines(
@@ -99,6 +99,17 @@ def calibration_lines(
             what = "label" if data.kind == "multilabel" else "class"
             raise type(error)(f"calibration_lines: {what} {k}: {error}") from error
     return tuple(lines)
+
+
+def _line(data: Predictions, logit: torch.Tensor, y: torch.Tensor, counted: torch.Tensor) -> tuple[float, float]:
+    """Slope and intercept, found in log-odds of mean 0 and size 1: close ones are all but parallel to the constant."""
+    centre = data.mean(logit)
+    away = logit - centre
+    size = away[counted].abs().max()
+    design = torch.stack((torch.ones_like(away), away / size), 1)
+    height, rise = _newton(data, design, y, torch.zeros_like(logit))
+    slope = rise / size
+    return float(slope), float(height - slope * centre)
 
 
 def _newton(data: Predictions, design: torch.Tensor, y: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
@@ -134,4 +145,7 @@ def _newton(data: Predictions, design: torch.Tensor, y: torch.Tensor, offset: to
         if size <= 1e-10:  # no lower point within rounding: this is the minimum
             return beta
         beta = beta - size * step
-    raise NotConvergedError(f"calibration_line: Newton's method must reach the maximum, stopped at {beta.tolist()}")
+    raise NotConvergedError(
+        f"calibration_line: Newton's method must reach the maximum, stopped at {beta.tolist()} in log-odds of mean 0 "
+        "and size 1: give more samples, whose scores overlap between the outcomes"
+    )

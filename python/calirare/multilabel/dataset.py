@@ -27,8 +27,8 @@ class MultilabelData:
         adjacency: of the graph on the rows, [n, n], where there is one.
 
     Raises:
-        InputError: shapes do not fit, a value is not finite, a row of the split does not exist, or a part of the split
-            that is needed is empty.
+        InputError: shapes do not fit, a value is not finite, two labels have one name, a row of the split does not
+            exist, or a part of the split that is needed is empty.
     """
 
     x: Tensor
@@ -51,10 +51,7 @@ class MultilabelData:
                 f"{self.name}: features must be a table or images of finite numbers, got shape "
                 f"{list(self.x.shape)} or a NaN: fill or drop the rows concerned"
             )
-        if len(self.label_names) != self.y.shape[1]:
-            raise InputError(
-                f"{self.name}: label_names must name {self.y.shape[1]} labels, got {len(self.label_names)} names"
-            )
+        self._check_names()
         for part in ("train", "val", "test"):
             rows = getattr(self.split, part)
             if part != "test" and len(rows) < 2:
@@ -67,6 +64,20 @@ class MultilabelData:
                     f"{self.name}: the adjacency must be {n} x {n}, one node per row, got {self.adjacency.shape}"
                 )
             check_adjacency(self.adjacency, self.name)
+
+    def _check_names(self) -> None:
+        """Checks that each label has a name of its own: tables of predictions have a column for each."""
+        if len(self.label_names) != self.y.shape[1]:
+            raise InputError(
+                f"{self.name}: label_names must name {self.y.shape[1]} labels, got {len(self.label_names)} names"
+            )
+        first: dict[str, int] = {}
+        for j, name in enumerate(self.label_names):
+            if first.setdefault(name, j) != j:
+                raise InputError(
+                    f"{self.name}: label_names must differ, got {name!r} for labels {first[name]} and {j}: "
+                    "rename one of them"
+                )
 
     @property
     def n_labels(self) -> int:

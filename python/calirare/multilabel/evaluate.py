@@ -7,9 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from calirare.metrics._inputs import check_count
 from calirare.metrics.binning import bin_sums, equal_width_bins
 
-from ._inputs import Array, as_scores_and_labels
+from ._inputs import Array, as_matrix, as_scores_and_labels
 from .estimator import canonical_calibration_error
 from .families import CopulaOptions
 from .kde import kde_calibration_error
@@ -34,12 +35,11 @@ def marginal_ece(scores: Array, labels: Array, *, n_bins: int = 15) -> float:
         In [0, 1].
 
     Raises:
-        TypeError: scores or labels do not hold real numbers.
+        TypeError: scores or labels do not hold real numbers, or n_bins is no integer.
         ValueError: shapes or ranges are wrong.
     """
     f, hot = as_scores_and_labels("marginal_ece", scores, labels)
-    if n_bins < 1:
-        raise ValueError(f"marginal_ece: n_bins must be at least 1, got {n_bins}")
+    check_count("marginal_ece", "n_bins", n_bins)
     return float(bin_sums(equal_width_bins(f, n_bins), f, hot, n_bins).error().mean())
 
 
@@ -123,11 +123,12 @@ def noise_floor(measure: Measure, scores: Array, *, repeats: int = 20, seed: int
         Mean and standard deviation over the draws.
 
     Raises:
+        TypeError: scores do not hold real numbers, or repeats is no integer.
         ValueError: fewer than two draws, or bad scores.
     """
-    if repeats < 2:
-        raise ValueError(f"noise_floor: repeats must be at least 2, got {repeats}")
-    f, _ = as_scores_and_labels("noise_floor", scores, torch.zeros_like(torch.as_tensor(scores)))
+    check_count("noise_floor", "repeats", repeats, least=2)
+    f = as_matrix("noise_floor", "scores", scores)
+    f, _ = as_scores_and_labels("noise_floor", f, torch.zeros_like(f, dtype=torch.bool))
     f = f.cpu().double()
     random = torch.Generator().manual_seed(seed)
     draws = [measure(f, torch.rand(f.shape, generator=random, dtype=f.dtype) < f) for _ in range(repeats)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -29,7 +30,7 @@ class CopulaOptions:
         label_model: "density" (the document's) or "threshold" (labels as thresholded latent normals: consistent where
             such a Gaussian copula holds); "threshold" needs the Gaussian family.
         shrinkage: weight of the identity in the correlation of the scores, "auto" or in [0, 1].
-        degrees_of_freedom: of the t copula, > 0; None chooses them by pseudo-likelihood.
+        degrees_of_freedom: of the t copula, > 0 and finite; None chooses them by pseudo-likelihood.
 
     Raises:
         ValueError: an option is unknown, or two do not go together.
@@ -54,8 +55,11 @@ class CopulaOptions:
             raise ValueError(
                 f'CopulaOptions: label_model must be "density" for family {self.family!r}, got "threshold"'
             )
-        if self.degrees_of_freedom is not None and not self.degrees_of_freedom > 0:
-            raise ValueError(f"CopulaOptions: degrees_of_freedom must be positive, got {self.degrees_of_freedom}")
+        if self.degrees_of_freedom is not None and not 0 < self.degrees_of_freedom < math.inf:
+            raise ValueError(
+                "CopulaOptions: degrees_of_freedom must be positive and finite, got "
+                f'{self.degrees_of_freedom}: for infinitely many take family "gaussian"'
+            )
 
 
 @dataclass(frozen=True, eq=False)

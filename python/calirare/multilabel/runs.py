@@ -72,7 +72,7 @@ def train_and_measure(
 
     Args:
         data: as loaded.
-        options: of the training.
+        options: of the training; their seed is that of the noise floors too.
         choose: let the validation rows choose beta (CMLCC only).
         calibration: "temperature" divides the logits by one number fitted on the validation rows.
         floors: draws for the noise floors of the test rows.
@@ -105,7 +105,8 @@ def train_and_measure(
         sides = {"raw": logits} | ({"calibrated": logits / temperature} if calibration != "none" else {})
         draws = floors if part == "test" else 0
         reports[part] = {
-            side: multilabel_report(z.sigmoid(), labels, p=options.p, floors=draws) for side, z in sides.items()
+            side: multilabel_report(z.sigmoid(), labels, p=options.p, floors=draws, seed=options.seed)
+            for side, z in sides.items()
         }
     return Outcome(data, model, choice, temperature, reports)
 
@@ -216,7 +217,7 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
 
     Args:
         path: a CSV as written by a run, or any table that `calirare metrics` reads.
-        part: only rows whose column `split` holds this; None takes all.
+        part: only rows whose column `split` holds this (1, 1.0 and true are the same); None takes all.
 
     Returns:
         Scores [n, K], labels [n, K] and the labels' names.
@@ -224,7 +225,7 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
     Raises:
         InputError: the file is missing or does not fit.
     """
-    from calirare.metrics._table_columns import read_frame
+    from calirare.metrics._table_columns import _is, read_frame
 
     if not path.is_file():
         raise InputError(f"{path}: there is no such table of predictions: check the path")
@@ -240,7 +241,7 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
         if "split" not in table.columns:
             raise InputError(f"{path}: the table has no column `split` to choose {part!r} rows from: leave --part out")
         sizes = table["split"].value_counts()
-        table = table[table["split"] == part]
+        table = table[_is(table["split"], part)]
         if len(table) < 2:
             parts = ", ".join(f"{name} ({size:,} rows)" for name, size in sizes.items())
             raise InputError(

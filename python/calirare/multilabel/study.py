@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from torch import Tensor
 
+from calirare.metrics._inputs import check_count
+
 from .estimator import conditional_expectation
 from .evaluate import marginal_ece
 from .families import CopulaOptions
@@ -71,13 +73,13 @@ class Cell:
 
 
 def repeats_for(n: int, most: int) -> int:
-    """Returns how often a sample of n rows is drawn: `most`, less where that is too much, at least 10."""
-    return max(10, min(most, DRAWS // n))
+    """Returns how often a sample of n rows is drawn: `most`, less where that is too much, but not below 10 for it."""
+    return min(most, max(10, DRAWS // n))
 
 
 def kernel_repeats(n: int, count: int) -> int:
     """Returns how many of the `count` samples the kernel estimators take, whose cost is quadratic in n."""
-    return max(10, min(count // 4, KERNEL_ROWS // n))
+    return min(count, max(10, min(count // 4, KERNEL_ROWS // n)))
 
 
 def run_cell(world: World, n: int, *, repeats: int = 200, seed: int = 0) -> list[Cell]:
@@ -86,12 +88,17 @@ def run_cell(world: World, n: int, *, repeats: int = 200, seed: int = 0) -> list
     Args:
         world: where the rows come from.
         n: rows per sample.
-        repeats: samples at most, see `repeats_for`; the kernel estimators take fewer.
+        repeats: samples at most, >= 2, see `repeats_for`; the kernel estimators take fewer.
         seed: of the draws.
 
     Returns:
         A cell for each estimator and p: kernel estimators for n up to `LARGEST_KERNEL` alone, binning for p = 1 alone.
+
+    Raises:
+        TypeError: repeats is no integer.
+        ValueError: repeats is below 2, which leaves no deviation.
     """
+    check_count("run_cell", "repeats", repeats, least=2)
     random = np.random.default_rng([seed, n, sum(map(ord, world.name))])
     count = repeats_for(n, repeats)
     values: dict[tuple[str, float], list[float]] = {}

@@ -11,7 +11,7 @@ from calirare.paper.methods import METHODS
 from calirare.paper.protocol import DATASETS
 from calirare.paper.published import LABEL_RATES, N_RARE, TABLE2, TABLE3, Row, f1_from_accuracy_and_recall
 from calirare.paper.render import Table
-from calirare.paper.statistics import JUDGED, Key, summarise
+from calirare.paper.statistics import JUDGED, Key, Summary, summarise
 from calirare.paper.table3 import COLUMNS
 
 # The paper's row: our row, and the controls that explain it where ours is off.
@@ -29,6 +29,7 @@ DECISIONS = ("recall", "macro_f1")
 COLUMNS_OF = {other_columns.INSTEAD_OF: other_columns.NAME}
 TIMES = 2  # standard deviations over our seeds
 Groups = dict[Key, dict[int, Cell]]
+Measured = dict[Key, dict[str, Summary]]  # measures over seeds
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ def accounts_table(groups: Groups, equal_width: dict[tuple[str, int, str], bool]
         groups: the cells by data set, label rate and method; of FaceBook with other columns too where they were run.
         equal_width: whether the ACEs of a post-hoc row are within reach by bins of equal width (`other_bins`).
     """
-    accounts = [_account(published, groups, equal_width) for published in EXPLAINED]
+    found = measured(groups)
+    accounts = [account(row, found, equal_width, missed_by_chance(row, groups)) for row in EXPLAINED]
     header = [
         "the paper's row",
         "within two standard deviations in all measures, of 12 cells",
@@ -85,20 +87,39 @@ def accounts_table(groups: Groups, equal_width: dict[tuple[str, int, str], bool]
     )
 
 
-def _account(published: str, groups: Groups, equal_width: dict[tuple[str, int, str], bool]) -> Account:
+def measured(groups: Groups) -> Measured:
+    """Returns what is judged of the cells, over their seeds."""
+    names = dict.fromkeys((*JUDGED, *COLUMNS))
+    return {key: {name: summarise(seeds.values(), name) for name in names} for key, seeds in groups.items()}
+
+
+def account(
+    published: str, found: Measured, equal_width: dict[tuple[str, int, str], bool], by_chance: float
+) -> Account:
+    """Returns how the cells of one row of the paper are explained.
+
+    Args:
+        published: the paper's name of the row, of `EXPLAINED`.
+        found: what was measured by data set, label rate and method.
+        equal_width: see `accounts_table`.
+        by_chance: see `missed_by_chance`.
+
+    Returns:
+        The account.
+    """
     names = EXPLAINED[published]
-    account = Account(published, {name: [] for name in names}, by_chance=_missed_by_chance(published, groups))
+    account = Account(published, {name: [] for name in names}, by_chance=by_chance)
     for dataset, rate in ((d, r) for d in DATASETS for r in LABEL_RATES):
         place = f"{dataset} {rate}"
         row, measures = _published(dataset, rate, published)
 
         def reach(data: str, rate: int = rate, row: Row = row, measures: Iterable[str] = measures) -> list[str]:
-            return [n for n in names if _within(groups.get((data, rate, n), {}).values(), row, measures)]
+            return [n for n in names if _within(found.get((data, rate, n)), row, measures)]
 
         def by_bins(data: str, rate: int = rate, row: Row = row) -> bool:
             return any(equal_width.get((data, rate, name), False) for name in reach(data, rate, row, DECISIONS))
 
-        own = list(groups.get((dataset, rate, published), {}).values())
+        own = found.get((dataset, rate, published))
         columns = COLUMNS_OF.get(dataset)
         if near := reach(dataset):
             account.fits[near[0]].append(place)
@@ -113,7 +134,7 @@ def _account(published: str, groups: Groups, equal_width: dict[tuple[str, int, s
     return account
 
 
-def _missed_by_chance(published: str, groups: Groups) -> float:
+def missed_by_chance(published: str, groups: Groups) -> float:
     """Returns the number of cells of a row that a perfect reproduction, run once, would be expected to miss.
 
     The paper gives single runs. Each of our seeds is taken for one in turn and judged by the others as the paper is.
@@ -125,7 +146,7 @@ def _missed_by_chance(published: str, groups: Groups) -> float:
         missed = 0
         for left_out, cell in seeds.items():
             others = [other for seed, other in seeds.items() if seed != left_out]
-            missed += not _within(others, cell["measures"], measures)
+            missed += not _within({m: summarise(others, m) for m in measures}, cell["measures"], measures)
         expected += missed / max(len(seeds), 1)
     return expected
 
@@ -139,16 +160,19 @@ def _published(dataset: str, rate: int, name: str) -> tuple[Row, tuple[str, ...]
     return row, COLUMNS
 
 
-def _within(cells: Iterable[Cell], row: Row, measures: Iterable[str]) -> bool:
+def _within(found: dict[str, Summary] | None, row: Row, measures: Iterable[str]) -> bool:
     """Returns whether all measures are within two standard deviations over at least two seeds."""
-    found = list(cells)
-    return len(found) > 1 and not any(_away(found, m, summarise(found, m).mean - row[m]) for m in measures)
+    if found is None:
+        return False
+    return all(found[m].n > 1 and not _away(found[m], found[m].mean - row[m]) for m in measures)
 
 
-def _of_other_networks(own: list[Cell], row: Row, uncalibrated: Row) -> bool:
+def _of_other_networks(own: dict[str, Summary] | None, row: Row, uncalibrated: Row) -> bool:
     """Returns whether a map that moves no decision has others than the paper's uncalibrated row, and than ours."""
-    return not _within(own, row, DECISIONS) and any(_away(own, m, row[m] - uncalibrated[m]) for m in DECISIONS)
+    if own is None or _within(own, row, DECISIONS):
+        return False
+    return any(_away(own[m], row[m] - uncalibrated[m]) for m in DECISIONS)
 
 
-def _away(cells: list[Cell], measure: str, difference: float) -> bool:
-    return len(cells) > 1 and abs(difference) > TIMES * summarise(cells, measure).std
+def _away(found: Summary, difference: float) -> bool:
+    return found.n > 1 and abs(difference) > TIMES * found.std

@@ -67,8 +67,3 @@ def release_array(array: Array) -> bool:
         return False
     mapping.madvise(mmap.MADV_DONTNEED)
     return True
-
-
-def is_mapped(tensor: Tensor) -> bool:
-    """Returns whether a file stands behind a tensor."""
-    return tensor.device.type == "cpu" and tensor.untyped_storage().data_ptr() in _MAPPED

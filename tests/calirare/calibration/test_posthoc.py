@@ -21,13 +21,15 @@ from calirare.calibration import (
     IsotonicCalibrator,
     JackknifeCalibrator,
     LinearCalibrator,
+    linear,
     load_calibrator,
     make_calibrator,
     save_calibrator,
     target_weights,
 )
 from calirare.calibration.affine import SCALE_PRIOR
-from calirare.errors import InputError
+from calirare.calibration.newton import minimise_many
+from calirare.errors import InputError, NotConvergedError
 
 CLOSE = 1e-6  # absolute, on probabilities between .01 and .99: two optimisers of the same convex loss
 OFF = 1e-3  # a wrong fit differs by more
@@ -306,3 +308,64 @@ def test_logits_that_the_map_takes_out_of_their_range_stay_certain(name: str, dt
     assert p.dtype == dtype
     assert p.argmax(1).tolist() == [0, 1]
     assert float(p.amax(1).min()) > 0.9
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: HistogramCalibrator(n_bins=np.int64(5)),
+        lambda: HistogramCalibrator(target=np.float32(0.5)),
+        lambda: AffineCalibrator(with_bias=np.bool_(True), target=np.float32(0.5)),
+        lambda: LinearCalibrator(diagonal=True, prior=np.float32(0.25)),
+        lambda: JackknifeCalibrator(target=np.float32(0.5)),
+    ],
+)
+def test_settings_may_be_numbers_of_numpy(made, tmp_path) -> None:
+    z, y = problem()
+    fitted = made().fit(z, y)
+    loaded = load_calibrator(save_calibrator(fitted, tmp_path / "map.json"))
+    assert torch.equal(loaded.transform(z), fitted.transform(z))
+    assert loaded.state() == fitted.state()
+
+
+def test_a_setting_that_no_file_can_hold_is_named(tmp_path) -> None:
+    fitted = AffineCalibrator(with_bias=False, prior=torch.tensor(0.5)).fit(*problem())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="save_calibrator: a setting must be a number, a string or None, got Tensor"):
+        save_calibrator(fitted, tmp_path / "map.json")
+    assert not (tmp_path / "map.json").exists()
+
+
+@pytest.mark.parametrize(("diagonal", "k"), [(True, 12), (False, 7)])
+@pytest.mark.parametrize("target", ["population", "balanced"])
+def test_both_minimisers_find_the_same_map(diagonal: bool, k: int, target: str, monkeypatch) -> None:
+    z, y = problem(k=k)
+    few = LinearCalibrator(diagonal=diagonal, target=target).fit(z, y).transform(z)  # type: ignore[arg-type]
+    monkeypatch.setattr(linear, "FEW", 0)
+    many = LinearCalibrator(diagonal=diagonal, target=target).fit(z, y).transform(z)  # type: ignore[arg-type]
+    assert not torch.equal(few, many), "the same method ran twice"
+    assert float((few - many).abs().max()) < CLOSE
+
+
+@pytest.mark.parametrize(("diagonal", "k"), [(True, 200), (False, 40)])
+def test_many_classes_are_fitted_without_a_hessian(diagonal: bool, k: int, monkeypatch) -> None:
+    def refused(*_: object) -> None:
+        raise AssertionError("a Hessian of so many numbers takes hours and gigabytes")
+
+    monkeypatch.setattr(linear, "minimise", refused)
+    z, y = problem(n=400, k=k)
+    fitted = LinearCalibrator(diagonal=diagonal).fit(z, y)
+    assert fitted.weight is not None
+    assert fitted.bias is not None
+    weight, bias = fitted.weight.clone().requires_grad_(), fitted.bias.clone().requires_grad_()
+    away = weight - torch.eye(k, dtype=weight.dtype)
+    loss = torch.nn.functional.cross_entropy(z @ weight.T + bias, y)
+    loss = loss + SCALE_PRIOR * (away.square().sum() + bias.square().sum() / len(z))
+    of_weight, of_bias = torch.autograd.grad(loss, [weight, bias])
+    assert float((of_weight.diagonal() if diagonal else of_weight).abs().max()) < 1e-7
+    assert float(of_bias.abs().max()) < 1e-7
+    assert float(away.detach().abs().max()) > OFF
+
+
+def test_a_slope_that_stays_is_said_so() -> None:
+    with pytest.raises(NotConvergedError, match=r"the slope must fall below 1e-05, got 1 after .* larger prior"):
+        minimise_many(lambda at: (at.sum(), torch.ones_like(at)), torch.zeros(3).double(), torch.ones(3).double())

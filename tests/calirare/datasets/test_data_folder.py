@@ -12,9 +12,14 @@ from calirare.datasets import load_dataset
 from calirare.datasets.folder import load_folder, write_folder
 from calirare.datasets.synthetic import synthetic_folder, synthetic_rare
 from calirare.errors import InputError
-from calirare.scale.mapped import is_mapped, map_tensor, release
+from calirare.scale.mapped import _MAPPED, map_tensor, release
 from calirare_ext import Csr
 from tests.helpers.tasks import rare_task
+
+
+def is_mapped(tensor: torch.Tensor) -> bool:
+    """Returns whether a file stands behind a tensor."""
+    return tensor.untyped_storage().data_ptr() in _MAPPED
 
 
 @pytest.fixture

@@ -114,3 +114,21 @@ def test_sharpness_of_lists_of_labels_is_that_of_the_array(rows):
 def test_sharpness_of_a_number_is_refused():
     with pytest.raises(ValueError, match=r"sharpness: probabilities must be .*, got shape \(\)"):
         metrics.sharpness(np.float64(0.5))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("spread", [1e-4, 1e-8, 1e-11])
+def test_scores_that_are_nearly_equal_have_a_line(spread, weighted):
+    rng = np.random.default_rng(0)
+    p, y = 0.3 + spread * rng.standard_normal(300), rng.random(300) < 0.3
+    w = rng.integers(0, 4, 300) if weighted else np.ones(300)
+    line = metrics.calibration_line(p, y, weights=w if weighted else None)
+    logit = np.log(p / (1 - p))
+    centre = np.average(logit, weights=w)
+    size = np.std(logit)
+    x = (logit - centre) / size
+    fit = LogisticRegression(C=np.inf, tol=1e-12, solver="newton-cholesky").fit(x[:, None], y, sample_weight=w)
+    rounding = 10 * np.finfo(float).eps / size  # of the log-odds beside their spread
+    assert line.slope * size == pytest.approx(fit.coef_[0, 0], rel=1e-6, abs=rounding)
+    height = line.intercept + line.slope * centre
+    assert height == pytest.approx(fit.intercept_[0], rel=1e-6, abs=abs(line.intercept) * 1e-14 + rounding)

@@ -194,6 +194,19 @@ class TestSmooth:
     def test_bad_settings_are_named(self):
         with pytest.raises(ValueError, match="bandwidth must be positive"):
             metrics.smooth_ece([0.5], [1], bandwidth=0.0)
+        with pytest.raises(ValueError, match=r"at least 0\.0001 and finite, got 1e-05: give a wider one"):
+            metrics.smooth_calibration_error([0.5], [1], bandwidth=1e-5)
+
+    @pytest.mark.parametrize("width", [1e-4, 3e-4, 1e-3, 4e-3])
+    @pytest.mark.parametrize("apart", [0.3, 1, 4])
+    @pytest.mark.parametrize("left", [0.5, 0.50013, 0.0])
+    def test_narrow_bandwidths_are_as_exact_as_wide_ones(self, width, apart, left):
+        right = left + apart * width
+        p, y = np.repeat([left, right], 50), np.repeat([1, 0], 50)
+        t = np.linspace(max(left - 12 * width, 0), right + 12 * width, 200_001)
+        kernels = [reflected(t, f, width) for f in (left, right)]
+        exact = integrate.trapezoid(np.abs((1 - left) * kernels[0] - right * kernels[1]) / 2, t)
+        assert abs(metrics.smooth_calibration_error(p, y, bandwidth=width) - exact) < 1 / 4096
 
 
 def literal_kde(p: np.ndarray, target: np.ndarray, h: float, norm: float) -> float:

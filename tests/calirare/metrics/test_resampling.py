@@ -181,3 +181,13 @@ def test_the_metric_gets_the_users_kind_of_array(kind):
 
 def test_whole_numbers_are_probabilities_of_an_interval_too():
     assert metrics.bootstrap_interval(metrics.ece, np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0]), n_draws=9).upper > 0
+
+
+@pytest.mark.parametrize(
+    ("p", "y", "what"), [(0.5, 1, "probabilities"), (0.5, [1], "probabilities"), ([0.5], 1, "labels")]
+)
+def test_an_interval_of_a_single_number_is_refused(p, y, what):
+    with pytest.raises(
+        ValueError, match=f"bootstrap_interval: {what} must hold one row per sample, got a single number"
+    ):
+        metrics.bootstrap_interval(metrics.ece, p, y)

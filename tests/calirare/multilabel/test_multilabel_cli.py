@@ -13,7 +13,10 @@ from typer.testing import CliRunner
 from calirare.errors import InputError
 from calirare.multilabel import multilabel_report
 from calirare.multilabel.cli import app
+from calirare.multilabel.data import load_multilabel
 from calirare.multilabel.graphs import save_multilabel, simulated_graph
+from calirare.multilabel.runs import read_table, train_and_measure
+from calirare.multilabel.training import TrainOptions
 from tests.helpers.multilabel import small_data, write_images
 
 QUICK = ["--epochs", "3", "--hidden", "8", "--floors", "0", "--batch-size", "48"]
@@ -250,3 +253,26 @@ def test_help_and_import_need_no_heavy_library():
     for command in ("train", "evaluate", "simulate"):
         assert command in call("--help")
         assert call(command, "--help")
+
+
+def test_the_seed_of_a_training_is_that_of_its_noise_floors(table):
+    data = load_multilabel(table)
+    options = TrainOptions(loss="bce", hidden=8, max_epochs=1, seed=5)
+    outcome = train_and_measure(data, options, floors=2)
+    rows, labels = outcome.data.part("test")
+    scores = outcome.model.logits(outcome.data, rows).sigmoid()
+    found = outcome.reports["test"]["raw"]
+    assert found == multilabel_report(scores, labels, floors=2, seed=5)
+    assert found != multilabel_report(scores, labels, floors=2, seed=0)
+
+
+@pytest.mark.parametrize("part", ["1", "1.0"])
+@pytest.mark.parametrize("gap", ["", "1,.3,\n"])
+def test_a_part_may_be_a_number(tmp_path, part, gap):
+    path = tmp_path / "p.csv"
+    path.write_text("y_a,p_a,split\n1,.3,1\n0,.2,1\n0,.4,0\n" + gap)
+    scores, labels, _ = read_table(path, part)
+    assert scores[:, 0].tolist() == [0.3, 0.2]
+    assert labels[:, 0].tolist() == [1, 0]
+    with pytest.raises(InputError, match="at least 2 rows of '2' are needed, got 0"):
+        read_table(path, "2")

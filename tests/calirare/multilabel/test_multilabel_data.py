@@ -69,6 +69,7 @@ def test_a_given_validation_part_is_kept(tmp_path):
         ({"train_idx": np.arange(3)}, "at least 4 rows where val_idx is not given"),
         ({"train_idx": np.arange(1), "val_idx": np.arange(5, 9)}, "the train part must hold at least 2 rows, got 1"),
         ({"label_names": np.array(["one"])}, "must name 2 labels"),
+        ({"label_names": np.array(["one", "one"])}, "must differ, got 'one' for labels 0 and 1: rename one"),
         ({"indptr": np.zeros(41, int), "indices": np.zeros(3, int)}, "indptr|indices"),
         ({"indptr": np.zeros(5, int), "indices": np.zeros(0, int)}, "adjacency must be 40 x 40"),
     ],

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import f1_score, hamming_loss, log_loss
 
@@ -75,3 +76,32 @@ def test_report_names_everything_and_leaves_kernels_out_of_large_data():
     } <= set(report)
     assert all(np.isfinite(value) for value in report.values())
     assert "kde" not in multilabel_report(f, y, max_kde_rows=100)
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        lambda f: f.astype(">f8"),
+        lambda f: f.astype(np.longdouble),
+        pd.DataFrame,
+        np.ndarray.tolist,
+    ],
+    ids=["big-endian", "longdouble", "frame", "list"],
+)
+def test_the_noise_floor_takes_every_table_that_the_estimators_take(stored):
+    f, _ = sample(60, 2)
+    expected = noise_floor(marginal_ece, f, repeats=3, seed=1)
+    assert noise_floor(marginal_ece, stored(f), repeats=3, seed=1) == expected
+
+
+def test_the_noise_floor_of_rows_read_backwards():
+    f, _ = sample(60, 2)
+    assert noise_floor(marginal_ece, f[::-1], repeats=3) == noise_floor(marginal_ece, f[::-1].copy(), repeats=3)
+
+
+def test_counts_that_are_no_whole_numbers_are_named():
+    f, y = sample(20, 2)
+    with pytest.raises(TypeError, match="marginal_ece: n_bins must be an integer, got float"):
+        marginal_ece(f, y, n_bins=1.5)
+    with pytest.raises(TypeError, match="noise_floor: repeats must be an integer, got float"):
+        noise_floor(marginal_ece, f, repeats=2.5)

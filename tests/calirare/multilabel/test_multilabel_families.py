@@ -152,3 +152,9 @@ def test_constant_scores_are_independent_of_everything(family, constant):
     else:
         rest = conditional_expectation(f[:, ::2], y[:, ::2], options=options)
         assert float((expectation[:, ::2] - rest).abs().max()) < 1e-6  # the labels' searches for a maximum are joint
+
+
+@pytest.mark.parametrize("wrong", [np.inf, np.nan, -1.0])
+def test_degrees_of_freedom_without_a_t_copula_are_refused(wrong):
+    with pytest.raises(ValueError, match=r'must be positive and finite, got .*: .* take family "gaussian"'):
+        CopulaOptions("student", degrees_of_freedom=wrong)

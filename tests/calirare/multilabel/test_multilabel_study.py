@@ -10,7 +10,7 @@ from scipy.stats import norm
 from calirare.multilabel import CopulaOptions, canonical_calibration_error, plots
 from calirare.multilabel.plots import draw_experiments, draw_study
 from calirare.multilabel.simulate import RATES, _hidden_parts, _score_correlation, worlds
-from calirare.multilabel.study import SIZES, Cell, kernel_repeats, repeats_for, run_study, verdicts
+from calirare.multilabel.study import SIZES, Cell, kernel_repeats, repeats_for, run_cell, run_study, verdicts
 
 WORLDS = {world.name: world for world in worlds()}
 
@@ -179,3 +179,13 @@ def test_the_picture_of_experiments_is_drawn(tmp_path):
     table = {"methods": {method: {key: [0.1, 0.01] for key in measures} for method in methods}}
     path = draw_experiments({"sets": {"one": table, "two": table}}, tmp_path / "e.png")
     assert path.stat().st_size > 10_000
+
+
+def test_few_samples_stay_few():
+    assert [repeats_for(n, 2) for n in (250, 10**6)] == [2, 2]
+    assert kernel_repeats(250, 2) == 2
+    cells = run_cell(WORLDS["hidden"], 30, repeats=2)
+    assert {cell.repeats for cell in cells} == {2}
+    assert all(np.isfinite([cell.mean, cell.deviation]).all() for cell in cells)
+    with pytest.raises(ValueError, match="run_cell: repeats must be at least 2, got 1"):
+        run_cell(WORLDS["hidden"], 30, repeats=1)
