@@ -103,7 +103,7 @@ class Csr:
                 raise ValueError(
                     f"Csr: {name} must be in [0, {size}), got values from {int(index.min())} to {int(index.max())}"
                 )
-        values = torch.ones(rows.numel(), device=rows.device) if values is None else values
+        values = torch.ones(rows.numel(), dtype=torch.float32, device=rows.device) if values is None else values
         if values.shape != rows.shape:
             raise ValueError(f"Csr: values must have shape {tuple(rows.shape)}, got {tuple(values.shape)}")
         key = rows.to(torch.int64) * n_cols + cols.to(torch.int64)
@@ -220,8 +220,12 @@ class Csr:
         return other.with_row_order(self._cache["row_order"]) if "row_order" in self._cache else other
 
     def select_rows(self, rows: Tensor) -> Csr:
-        """Returns the matrix made of the given rows, in the order given (integer [k])."""
+        """Returns the matrix made of the given rows, in the order given (integer [k], each in [0, n_rows))."""
+        if rows.dtype == torch.bool:
+            raise TypeError("Csr: rows must be numbers of rows, got a mask: take mask.nonzero().flatten()")
         rows = rows.to(self.device, torch.int64)
+        if not rows.is_cuda and rows.numel() and int(rows.min()) < 0:
+            raise ValueError(f"Csr: rows must be in [0, {self.n_rows}), got {int(rows.min())}")
         counts = self.indptr.diff()[rows]
         indptr = torch.zeros(rows.numel() + 1, dtype=torch.int64, device=self.device)
         torch.cumsum(counts, 0, out=indptr[1:])

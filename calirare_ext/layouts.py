@@ -116,7 +116,7 @@ def _kept_choice(a: Csr, x: Tensor) -> Layout:
 
 
 def _width_class(a: Csr, width: int) -> int:
-    return 0 if width == 1 else (width * a.values.element_size()).bit_length()
+    return -1 if width == 1 else (width * a.values.element_size()).bit_length()
 
 
 def _choice(a: Csr, x: Tensor) -> Layout:

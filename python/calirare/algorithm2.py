@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calirare.adam import Adam
 from calirare.graph import Graph
+from calirare.labelled import check_nodes
 from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.evaluate import pre_activation
 from calirare.leave_one_out.together import Together, change_together, together
@@ -70,8 +71,8 @@ class EiceSettings:
             )
         if not self.paths:
             raise ValueError("EiceSettings: paths must name at least one, got none: the term would be a constant")
-        if self.damping is not None and not self.damping > 0:
-            raise ValueError(f"EiceSettings: damping must be positive, got {self.damping}")
+        if self.damping is not None and not 0 < self.damping < math.inf:
+            raise ValueError(f"EiceSettings: damping must be positive and finite, got {self.damping}")
 
 
 class EiceRegulariser:
@@ -227,6 +228,7 @@ def train_calirare(
     if graph.y is None or graph.split is None:
         raise ValueError(f"train_calirare: graph {graph.name!r} must have labels and a split")
     nodes = graph.split.train if nodes is None else nodes
+    check_nodes("train_calirare", nodes, graph.n_nodes)
     if bool((graph.y[nodes] < 0).any()):
         raise ValueError(f"train_calirare: nodes must be labelled, but one of graph {graph.name!r} has no label")
     trained = _start(graph, nodes, settings, sample_weights)

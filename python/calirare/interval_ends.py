@@ -168,7 +168,7 @@ def _fused(
     """Returns the ends without a leave-one-out logit kept."""
     settings, everywhere = asked.settings, None
     if nodes is None and evaluator is None:
-        evaluator = _streaming(graph, tape)
+        evaluator = _streaming(graph, tape, settings.memory_limit)
     chosen = models_drawn(settings, tape)
     n_models = tape.n_nodes if chosen is None else chosen.numel()
     device = tape.logits.device
@@ -205,12 +205,12 @@ def _in_one(everywhere: ReceptiveField) -> Evaluator:
     return evaluator
 
 
-def _streaming(graph: Graph, tape: GcnTape) -> Evaluator | None:
+def _streaming(graph: Graph, tape: GcnTape, memory_limit: int | None) -> Evaluator | None:
     """Returns what evaluates a large graph in blocks; None for a graph that is better taken as a whole."""
     from calirare.scale.stream import Streaming, streams  # which imports what this module is made of
 
     whole = tape.logits.dtype == graph.x.dtype and streams(graph, len(tape.layers), tape.n_classes)
-    return Streaming(graph) if whole else None
+    return Streaming(graph, memory_limit=memory_limit) if whole else None
 
 
 def _unfused(

@@ -199,12 +199,14 @@ def _chance_of_being_right(ends: IntervalEnds, estimate: Tensor | None, predicte
 
 
 def _diagnostics(trained: AnyFit, tape: Tape, ends: IntervalEnds) -> dict[str, float]:
+    known = torch.isfinite(ends.own).all(1)  # labels that have a model
+    losses = [float(F.cross_entropy(z[known], trained.targets[known])) for z in (tape.logits, ends.own)]
     found = {
         "damping": ends.damping,
         "mean_leverage": float(ends.leverage.mean()),
         "max_leverage": float(ends.leverage.max()),
-        "in_sample_nll": float(F.cross_entropy(tape.logits, trained.targets)),
-        "loo_nll": _mean_loss(ends.own, trained.targets),
+        "in_sample_nll": losses[0],
+        "loo_nll": losses[1],
         "gradient_norm": _gradient_norm(trained, tape),
     }
     return found if ends.lowest_curvature is None else found | {"lowest_curvature": ends.lowest_curvature}
@@ -218,12 +220,6 @@ def _gradient_norm(trained: AnyFit, tape: Tape) -> float:
     parameters = torch.cat([part.flatten() for layer in tape.layers for part in layer])
     loss = pull_back(tape, (tape.loss_gradient_at_logits() / tape.n_nodes)[None])[0]
     return float((loss + trained.weight_decay * parameters).norm())
-
-
-def _mean_loss(logits: Tensor, targets: Tensor) -> float:
-    """Returns the mean loss of the labels that have a model."""
-    known = torch.isfinite(logits).all(1)
-    return float(F.cross_entropy(logits[known], targets[known]))
 
 
 def _doubt(trained: AnyFit, gradient_norm: float) -> str:

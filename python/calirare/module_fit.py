@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -24,19 +25,29 @@ R = TypeVar("R")
 
 
 def leaves_modes(function: Callable[P, R]) -> Callable[P, R]:
-    """Returns the function so that `trained`, where it is a module, is in training or evaluation mode as before it."""
+    """Returns the function so that `trained`, a module or a fit of one, is in evaluation mode meanwhile."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         given = args[0] if args else kwargs.get("trained")
-        modes = {part: part.training for part in given.modules()} if isinstance(given, nn.Module) else {}
-        try:
+        model = given if isinstance(given, nn.Module) else getattr(given, "model", None)
+        with evaluating(model):
             return function(*args, **kwargs)
-        finally:
-            for part, training in modes.items():
-                part.training = training
 
     return wrapped
+
+
+@contextmanager
+def evaluating(model: object) -> Iterator[None]:
+    """Keeps a module in evaluation mode, and gives every part its own mode back; anything else is left alone."""
+    modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
+    for part in modes:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,8 +51,8 @@ class GCN(nn.Module):
             raise ValueError(f"GCN: dropout must be in [0, 1), got {dropout}")
         widths = [n_features, *[hidden] * (n_layers - 1), n_classes]
         self.dropout = dropout
-        self.weights = nn.ParameterList(torch.empty(d, h) for d, h in pairwise(widths))
-        self.biases = nn.ParameterList(torch.zeros(h) for h in widths[1:])
+        self.weights = nn.ParameterList(torch.empty(d, h, dtype=torch.float32) for d, h in pairwise(widths))
+        self.biases = nn.ParameterList(torch.zeros(h, dtype=torch.float32) for h in widths[1:])
         self.reset_parameters(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from calirare.adam import Adam
 from calirare.graph import Graph
 from calirare.labelled import check_labels, check_nodes
-from calirare.module_fit import ModuleFit, pyg_inputs
+from calirare.module_fit import ModuleFit, evaluating, pyg_inputs
 from calirare.nn import GCN
 from calirare.propagation import propagation
 from calirare.threads import threads_for
@@ -96,7 +96,7 @@ class Fit:
     def gradient_norm(self) -> float:
         """Returns |grad| of the penalised loss without dropout; 0 at a stationary point."""
         parameters = list(self.model.parameters())
-        with torch.enable_grad():
+        with torch.enable_grad(), evaluating(self.model):
             loss = penalised_loss(self.model, self.field, self.targets, self.sample_weights, self.weight_decay)
             gradients = torch.autograd.grad(loss, parameters)
         return float(torch.cat([gradient.flatten() for gradient in gradients]).norm())
@@ -151,6 +151,12 @@ def fit_of(
     if graph.y is None or bool((graph.y[labelled] < 0).any()):
         raise ValueError(f"fit_of: labelled must be labelled nodes, but one of graph {graph.name!r} has no label")
     targets = graph.y[labelled]
+    if isinstance(model, GCN) and (type(model) is not GCN or not all(p.requires_grad for p in model.parameters())):
+        raise ValueError(
+            "fit_of: model must be a plain GCN whose parameters all require a gradient, or another torch module, got a "
+            f"{type(model).__name__} that is derived or has frozen parameters: wrap it in a module with model(x, "
+            "edge_index)"
+        )
     if not isinstance(model, GCN):
         weights = class_weights(targets, graph.n_classes)[targets].float()
         inputs = pyg_inputs(graph) if inputs is None else inputs

@@ -214,3 +214,11 @@ def test_from_coo_refuses(change, error, message):
     Csr.from_coo(**good)
     with pytest.raises(error, match=message):
         Csr.from_coo(**(good | change))
+
+
+def test_rows_to_select_are_numbers() -> None:
+    a = Csr.from_dense(torch.eye(3))
+    with pytest.raises(ValueError, match=r"rows must be in \[0, 3\), got -2"):
+        a.select_rows(torch.tensor([-2]))
+    with pytest.raises(TypeError, match=r"got a mask: take mask\.nonzero"):
+        a.select_rows(torch.tensor([True, False, True]))

@@ -7,7 +7,7 @@ import torch
 
 from calirare_ext import Csr, layouts, prepare, propagate
 from calirare_ext._backend import _C
-from calirare_ext.layouts import compiled, write
+from calirare_ext.layouts import _width_class, candidates, compiled, write
 from tests.helpers.problems import MATRICES, matrix, normal, random_matrix
 from tests.helpers.tolerance import assert_identical
 
@@ -193,3 +193,12 @@ def test_the_bindings_guard_memory():
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_a_product_of_no_columns_follows_no_layout_of_one_column() -> None:
+    a = random_matrix(4000, 4000, 40_000, seed=1).to(torch.float32)
+    assert prepare(a, 0) == "plain"
+    assert "slices" in candidates(a, 1)
+    a._cache.setdefault("layouts", {})[_width_class(a, 1)] = "slices"
+    assert propagate(a, torch.ones(4000, 0)).shape == (4000, 0)
+    assert _width_class(a, 0) != _width_class(a, 1)

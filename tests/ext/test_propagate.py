@@ -286,3 +286,12 @@ def test_follows_the_current_stream(cuda_device):
         y = propagate(a, late)
     stream.synchronize()
     assert_identical(y, expected, "on a side stream")
+
+
+def test_a_lazily_negated_view_is_refused() -> None:
+    x = torch.randn(3, 2, dtype=torch.cfloat).conj().imag
+    assert x.is_neg()
+    a = Csr.from_dense(torch.eye(3))
+    with pytest.raises(ValueError, match="propagate: x must not be a lazily negated view, got one: call resolve_neg"):
+        propagate(a, x)
+    assert torch.equal(propagate(a, x.resolve_neg()), x.resolve_neg())

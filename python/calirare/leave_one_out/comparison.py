@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -126,7 +127,11 @@ def compare(
         estimates[name] = found.own[chosen]
         own = agreement_of(found.own[chosen], truth.own[chosen])
         columns = chosen if found.model_of is None else found.model_of[chosen]
-        away = agreement_of(found.change[:, :, columns], truth.change)
+        known = columns >= 0  # of a method that draws its models some labels have none
+        if not bool(known.any()) or found.change.shape[2] <= int(columns.max()):
+            rows.append(Row(name, *own, math.nan, math.nan, math.nan, "no model without these labels"))
+            continue
+        away = agreement_of(found.change[:, :, columns[known]], truth.change[:, :, known])
         seconds = 0.0 if found.diagnostics is None else found.diagnostics.seconds
         rows.append(Row(name, *own, away[0], away[2], seconds))
     unconverged = 0.0 if truth.diagnostics is None else truth.diagnostics.unconverged

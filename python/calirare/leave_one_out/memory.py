@@ -8,7 +8,7 @@ import torch
 
 from calirare.errors import InputError
 from calirare.leave_one_out.module_tape import Tape, Where, count
-from calirare_ext import GcnTape, ReceptiveField
+from calirare_ext import Csr, GcnTape, ReceptiveField
 
 SAFE_SHARE = 0.8  # of the free memory; the rest is for what the estimate does not see
 BLOCK_BYTES = 200_000_000  # blocks of rows and directions, whatever the problem's size
@@ -36,7 +36,9 @@ def estimate_bytes(method: str, form: str, tape: Tape, everywhere: Where, n_mode
     if method in ("fused", "left_out"):
         primal = form == "primal" or (form == "auto" and p < dual)
         solved = 3 * p * p * 8 + (dual * (size + 8) + 2 * n_models * 8) * p if primal else 4 * m * m * 8
-        models = 3 * n_models * p * size + solved + BLOCK_BYTES
+        sparse = isinstance(tape, GcnTape) and isinstance(tape.field.inputs, Csr) and tape.logits.device.type == "cpu"
+        factored = sparse and not primal and p >= rows_below  # directions stay in factors, see `left_out`
+        models = (2 * m if factored else 3 * p) * n_models * size + solved + BLOCK_BYTES
         if method == "left_out":
             return models
         assert isinstance(tape, GcnTape)  # no change of any logit: messages, hidden states and both ends

@@ -158,6 +158,9 @@ def leave_one_out(
     if _method(settings) == "retrain" or settings.steps:
         if chosen is None:
             chosen = drawn(tape.n_nodes, settings.n_models, settings.seed).to(tape.targets.device)
+        check_nodes("leave_one_out", chosen, tape.n_nodes, "chosen")
+        if chosen.numel() == 0:
+            raise ValueError("leave_one_out: chosen must name at least one label, got none")
         one_by_one = _alo_steps if settings.steps else _retrain
         out = one_by_one(trained, everywhere, mu, settings, progress, chosen)
     elif chosen is not None:
@@ -173,9 +176,10 @@ def leave_one_out(
         estimated_bytes=estimated,
         peak_bytes=max(0, _peak_bytes() - peak),
     )
-    sign = -1.0 if settings.convention == "paper" else 1.0
+    if settings.convention == "paper":  # a copy of the largest tensor only where the sign asks for it
+        out = dataclasses.replace(out, change=-out.change, own=-out.own)
     at = everywhere if isinstance(everywhere, Tensor) else everywhere.nodes
-    return dataclasses.replace(out, change=sign * out.change, own=sign * out.own, diagnostics=facts, nodes=at)
+    return dataclasses.replace(out, diagnostics=facts, nodes=at)
 
 
 def few_enough(settings: LooSettings, m: int) -> tuple[LooSettings, str]:

@@ -116,9 +116,10 @@ def quality_of(
     """
     tape = trained.tape()
     has_model = torch.isfinite(own_logits).all(1)
-    loo = float(F.cross_entropy(own_logits[has_model].double(), tape.targets[has_model]))
-    held = None if held_out_logits is None else float(F.cross_entropy(held_out_logits.double(), tape.targets))
-    in_sample = float(F.cross_entropy(tape.logits.double(), tape.targets))
+    # All three over the same labels: those that have a model may be a few drawn at random.
+    targets = tape.targets[has_model]
+    held = None if held_out_logits is None else float(F.cross_entropy(held_out_logits[has_model].double(), targets))
+    in_sample, loo = (float(F.cross_entropy(z[has_model].double(), targets)) for z in (tape.logits, own_logits))
     known = leverage[torch.isfinite(leverage)]
     spread = None
     if known.numel():

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import multiprocessing
 import pickle
 import zipfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from calirare.leave_one_out.change import Diagnostics, LooChange, models_of
 from calirare.leave_one_out.module_tape import Where
 from calirare.module_fit import ModuleFit
 from calirare.nn import GCN
+from calirare.processes import workers
 from calirare.training import Fit
 from calirare_ext import Csr, ReceptiveField
 
@@ -146,9 +146,7 @@ def _run(task: Task, places: list[int], jobs: int) -> Iterator[tuple[int, Retrai
         for i in places:
             yield i, task(i)
         return
-    # Spawned, not forked: a forked child deadlocks in a thread pool that torch has already used.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=context, initializer=_prepare, initargs=(task,)) as pool:
+    with workers(jobs, _prepare, (task,)) as pool:
         futures = {pool.submit(_work, i): i for i in places}
         for done in as_completed(futures):
             yield futures[done], done.result()

@@ -6,9 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
-from multiprocessing import get_context
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from calirare.paper.context import Context
 from calirare.paper.individual import NODES, Individual, eice_measures, individual
 from calirare.paper.methods import METHODS
 from calirare.paper.protocol import N_BOOTSTRAP_DRAWS, N_FLOOR_DRAWS, Place
+from calirare.processes import workers
 from calirare_ext import __version__
 
 Cell = dict[str, Any]
@@ -165,28 +164,6 @@ def _finished(out: Path, work: list[tuple[Place, list[str]]], jobs: int) -> Iter
         futures = {pool.submit(run_place, out, place, left): place for place, left in work}
         for future in as_completed(futures):
             yield futures[future], future.result()
-
-
-@contextmanager
-def workers(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Gives a pool of processes that end with whatever ends the work, and not when they have finished theirs.
-
-    Args:
-        jobs: processes.
-
-    Yields:
-        The pool.
-    """
-    # Spawned, not forked: torch's threads do not survive a fork.
-    pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
-    try:
-        yield pool
-    except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def read_cells(out: Path, places: Iterable[Place], methods: Iterable[str]) -> list[Cell]:

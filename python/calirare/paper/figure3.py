@@ -12,9 +12,10 @@ import torch
 
 from calirare.algorithm2 import EiceSettings, train_calirare
 from calirare.metrics import macro_ace, macro_f1
-from calirare.paper.cells import Progress, read_cell, workers, write_cell
+from calirare.paper.cells import Progress, read_cell, write_cell
 from calirare.paper.context import PAPER_TRAINING, Context
 from calirare.paper.protocol import Place
+from calirare.processes import workers
 
 COVERAGES = (0.7, 0.75, 0.8, 0.85, 0.9)  # section 4.4
 WEIGHTS = (0.1, 0.2, 0.3, 0.4)

@@ -87,10 +87,14 @@ class Streaming:
             there is one process.
         ranks: the processes that share the work; None: this one.
         report: called as blocks proceed.
-        block: nodes in a block; None: as many as fit the caches.
+        block: nodes in a block, >= 1; None: as many as fit the caches.
+        memory_limit: bytes of messages; None: most of what is free.
 
     Attributes:
         logits: of every node before any map, [n, 2], after a call.
+
+    Raises:
+        ValueError: the graph does not stream, or a block holds no node.
     """
 
     def __init__(
@@ -101,11 +105,14 @@ class Streaming:
         ranks: Ranks | None = None,
         report: Report | None = None,
         block: int | None = None,
+        memory_limit: int | None = None,
     ) -> None:
         kept = propagation(graph)
         if not isinstance(kept, LazyPropagation):
             raise ValueError(f"Streaming: graph must be large with dense features, got {graph!r}")
-        self.kept, self.graph = kept, graph
+        if block is not None and block < 1:
+            raise ValueError(f"Streaming: block must be at least 1, got {block}")
+        self.kept, self.graph, self.memory_limit = kept, graph, memory_limit
         # Not a matter of how many processes there are: another number of them resumes the same blocks.
         self.block = min(BLOCK, -(-kept.n_nodes // BLOCKS)) if block is None else block
         self.files = None if folder is None else BlockFiles(folder)
@@ -153,7 +160,10 @@ class Streaming:
             return self._in_files(job, self.files)
         a = self.kept.a_hat
         check_memory(
-            self._bytes(job), None, a.device, "give Streaming a folder for the messages, or leave fewer labels out"
+            self._bytes(job),
+            self.memory_limit,
+            a.device,
+            "give Streaming a folder for the messages, or leave fewer labels out",
         )
         return self._in_memory(job)
 

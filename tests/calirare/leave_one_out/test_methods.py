@@ -10,14 +10,18 @@ import torch
 from torch import Tensor
 
 from calirare.errors import InputError
+from calirare.jackknife import jackknife
 from calirare.leave_one_out.alo import alo
 from calirare.leave_one_out.grouped import grouped, quantile_error, replicates
 from calirare.leave_one_out.influence import SolverSettings
 from calirare.leave_one_out.memory import estimate_bytes
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
+from calirare.leave_one_out.quality import quality
 from calirare.leave_one_out.randomised import randomised
 from calirare.leave_one_out.retrain import retrain
+from calirare.nn import GCN
 from calirare.propagation import propagation
+from calirare.training import fit_of
 from calirare_ext import ReceptiveField
 from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, retrained_logits, trained
 from tests.helpers.problems import network
@@ -253,3 +257,51 @@ def test_no_model_at_all_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one leave-one-out model"):
         jackknife(fit, graph, settings=LooSettings(form="randomised"), nodes=torch.tensor([1]))
     assert math.isfinite(float(leave_one_out(fit, graph, settings=LooSettings(form="randomised")).own.sum()))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"), [([-1], "be in"), ([10_000], "be in"), ([1, 1], "be distinct"), ([], "name at least one")]
+)
+def test_labels_to_leave_out_must_be_there(chosen: list[int], message: str) -> None:
+    fit, graph = trained()
+    places = torch.tensor(chosen, dtype=torch.int64)
+    with pytest.raises(ValueError, match=f"leave_one_out: chosen must {message}"):
+        leave_one_out(fit, graph, settings=LooSettings(steps=2), chosen=places)
+
+
+def test_a_check_compares_losses_of_the_same_labels() -> None:
+    fit, graph = trained()
+    found = leave_one_out(fit, graph, settings=LooSettings(steps=2, n_models=5))
+    some = torch.isfinite(found.own).all(1)
+    assert int(some.sum()) == 5
+    tape = fit.tape()
+    expected = torch.nn.functional.cross_entropy(tape.logits[some].double(), tape.targets[some])
+    assert quality(fit, found).in_sample_nll == pytest.approx(float(expected))
+
+
+def test_dropout_that_was_left_on_changes_nothing() -> None:
+    fit, graph = trained()
+    fit = dataclasses.replace(fit, model=copy.deepcopy(fit.model))
+    fit.model.dropout = 0.5
+    expected = jackknife(fit, graph, score="predicted")
+    norm = fit.gradient_norm()
+    fit.model.train()
+    found = jackknife(fit, graph, score="predicted")
+    assert torch.equal(found.confidence, expected.confidence)
+    assert fit.gradient_norm() == norm
+    assert fit.model.training
+
+
+def test_a_gcn_that_is_none_is_refused() -> None:
+    fit, graph = trained()
+
+    class Doubled(GCN):
+        def forward(self, *arguments):
+            return 2 * super().forward(*arguments)
+
+    with pytest.raises(ValueError, match="got a Doubled that is derived or has frozen parameters"):
+        fit_of(Doubled(graph.n_features).double(), graph, fit.nodes)
+    frozen = copy.deepcopy(fit.model)
+    frozen.biases[0].requires_grad_(False)
+    with pytest.raises(ValueError, match="got a GCN that is derived or has frozen parameters"):
+        fit_of(frozen, graph, fit.nodes)

@@ -9,6 +9,7 @@ import torch
 
 import calirare
 from calirare import propagation as propagation_module
+from calirare.errors import InputError
 from calirare.graph import Graph
 from calirare.jackknife import jackknife
 from calirare.leave_one_out.methods import LooSettings
@@ -234,3 +235,12 @@ def test_a_large_graph_streams_through_the_whole_pipeline(small_is_large, monkey
 def test_a_small_graph_cannot_be_streamed():
     with pytest.raises(ValueError, match="large"):
         Streaming(rare_task())
+
+
+def test_a_block_must_hold_a_node_and_messages_must_fit(small_is_large, whole):
+    graph, trained = copy_of(whole[0]), whole[1]
+    for block in (0, -3):
+        with pytest.raises(ValueError, match=f"Streaming: block must be at least 1, got {block}"):
+            Streaming(graph, block=block)
+    with pytest.raises(InputError, match="0.00 GB are allowed: give Streaming a folder"):
+        jackknife(trained, graph, evaluator=Streaming(graph, memory_limit=1000))
