@@ -242,5 +242,5 @@ def test_a_block_must_hold_a_node_and_messages_must_fit(small_is_large, whole):
     for block in (0, -3):
         with pytest.raises(ValueError, match=f"Streaming: block must be at least 1, got {block}"):
             Streaming(graph, block=block)
-    with pytest.raises(InputError, match="0.00 GB are allowed: give Streaming a folder"):
+    with pytest.raises(InputError, match=r"0\.00 GB are allowed: give Streaming a folder"):
         jackknife(trained, graph, evaluator=Streaming(graph, memory_limit=1000))
