@@ -288,7 +288,8 @@ def page(text: str, found: dict[str, Any]) -> str:
     source = (
         f"[paper.json](../benchmarks/results/paper.json): commit {found['commit']}, torch {found['versions']['torch']}"
     )
-    text = between(text, "bars", [*verdicts(results), "", f"{source}, {found['machine']['processor']}."])
+    later = "".join(f"; {row} at {stamp['commit']}" for row, stamp in results.get("rows", {}).items())
+    text = between(text, "bars", [*verdicts(results), "", f"{source}, {found['machine']['processor']}{later}."])
     return between(text, "search", search(results))
 
 
@@ -310,9 +311,14 @@ def main() -> None:
     options = parser.parse_args()
     if options.time:
         record.write("paper_time", timed())
-    if options.run is not None:
-        kept = None if options.row is None else with_row(load("paper")["results"], options.run, options.row)
-        record.write("paper", _finite(collect(options.run) if kept is None else kept))
+    if options.run is not None and options.row is not None:
+        kept = load("paper")
+        results = with_row(kept.pop("results"), options.run, options.row)
+        stamp = record.environment()
+        results.setdefault("rows", {})[options.row] = {name: stamp[name] for name in ("commit", "command")}
+        record.write("paper", _finite(results), kept)
+    elif options.run is not None:
+        record.write("paper", _finite(collect(options.run)))
     text = PAGE.read_text(encoding="utf-8")
     new = page(text, load("paper"))
     if options.check:

@@ -43,11 +43,20 @@ def environment() -> dict[str, Any]:
     }
 
 
-def write(name: str, results: dict[str, Any]) -> Path:
-    """Writes `results` with the environment to RESULTS/<name>.json and returns the path."""
+def write(name: str, results: dict[str, Any], measured: dict[str, Any] | None = None) -> Path:
+    """Writes `results` to RESULTS/<name>.json and returns the path.
+
+    Args:
+        name: of the file.
+        results: what was measured.
+        measured: the environment in which most of it was, where this run adds a part; None: this run's.
+
+    Returns:
+        The path.
+    """
     path = RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(environment() | {"results": results}, indent=2)
+    text = json.dumps((measured or environment()) | {"results": results}, indent=2)
     text = SCALARS.sub(lambda found: "[" + " ".join(found[1].split()) + "]", text)
     path.write_text(text + "\n", encoding="utf-8")
     return path
