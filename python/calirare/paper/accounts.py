@@ -146,7 +146,8 @@ def missed_by_chance(published: str, groups: Groups) -> float:
         missed = 0
         for left_out, cell in seeds.items():
             others = [other for seed, other in seeds.items() if seed != left_out]
-            missed += not _within({m: summarise(others, m) for m in measures}, cell["measures"], measures)
+            found = {m: summarise(others, m) for m in measures} if len(others) > 1 else None
+            missed += not _within(found, cell["measures"], measures)
         expected += missed / max(len(seeds), 1)
     return expected
 
