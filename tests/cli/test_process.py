@@ -56,7 +56,7 @@ def test_a_stopped_run_leaves_nothing(number, graph_file, tmp_path):
         stderr=subprocess.PIPE,
         text=True,
         env=SILENT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # a job in the background ignores some
     )
     until = time.monotonic() + 100
     while not list(tmp_path.glob("runs/.a.*.partial")) and time.monotonic() < until:
