@@ -152,6 +152,7 @@ def test_patience_stops_and_progress_counts() -> None:
         ({"refresh": 0}, "refresh must be at least 1"),
         ({"start": -1}, "start and patience must not be negative"),
         ({"damping": 0.0}, "damping must be positive"),
+        ({"damping": float("inf")}, "damping must be positive and finite, got inf"),
     ],
 )
 def test_settings_out_of_range(change: dict, message: str) -> None:

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from calirare.graph import Graph
 from calirare.nn import GCN
-from calirare_ext import gcn_forward, gcn_norm, propagate, receptive_field
+from calirare_ext import Csr, gcn_forward, gcn_norm, propagate, receptive_field
 from tests.helpers.graphs import random_graph, small_graph
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
@@ -131,3 +131,13 @@ def test_the_model_tells_its_sizes():
     assert (model.n_features, model.n_classes, model.hidden, model.n_layers) == (6, 3, 5, 3)
     assert [tuple(w.shape) for w, _ in model.layers()] == [(6, 5), (5, 5), (5, 3)]
     assert GCN(6, 2, n_layers=1).hidden == 0
+
+
+def test_weights_and_adjacency_are_float32_whatever_torchs_default_is() -> None:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert {p.dtype for p in GCN(3).parameters()} == {torch.float32}
+        assert Csr.from_coo(torch.tensor([0]), torch.tensor([1]), None, (2, 2)).dtype == torch.float32
+    finally:
+        torch.set_default_dtype(before)

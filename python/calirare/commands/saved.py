@@ -70,8 +70,8 @@ def run_predict(folder: Path, data: dict[str, Any], out: Path | None, *, overwri
     Args:
         folder: the run's folder.
         data: keywords of `read_graph` under its names, `dataset` for the name or path; the graph must have the run's
-            features, in any order where they have names; labels are not needed. A table is read with the columns of
-            weights and labels that the run named, where it names none itself.
+            features, in any order where they have names; labels are not needed. A table is read with the column of
+            weights that the run named, where it names none itself.
         out: CSV to write (beside it a Parquet file of that name); None: `<run>/predictions_<graph>.csv`.
         overwrite: replace a file that is there.
 

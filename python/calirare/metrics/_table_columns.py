@@ -76,7 +76,7 @@ def select_rows(frame: pd.DataFrame, where: str | None) -> pd.DataFrame:
     if not equals:
         raise InputError(f"the row filter must look like column=value, got {where!r}")
     values = _named(frame, name)
-    chosen = frame[_is(values, value)]
+    chosen = frame[is_value(values, value)]
     if chosen.empty:
         there = some(values.dropna().astype(str).unique()) or "all empty"
         raise InputError(f"no row has {name} = {value}: values there are {there}")
@@ -99,14 +99,14 @@ def known_rows(frame: pd.DataFrame, name: str, minority: str | int) -> pd.DataFr
     """
     values = _named(frame, name)
     unknown = values.isna().to_numpy()
-    negative = np.zeros_like(unknown) if _plain(str(minority)) == UNKNOWN else _is(values, UNKNOWN)
+    negative = np.zeros_like(unknown) if _plain(str(minority)) == UNKNOWN else is_value(values, UNKNOWN)
     known = ~(unknown | negative)
     if not known.any():
         raise InputError(
             f"column {name!r} must hold a known label, got -1 (unknown) or an empty cell in {_rows(frame, ~known)}: "
             "give rows whose class is known"
         )
-    if negative.any() and _is(values[known], str(minority)).all():
+    if negative.any() and is_value(values[known], str(minority)).all():
         raise InputError(
             f"column {name!r} must hold another known label beside {minority}, got only -1, which stands for an "
             "unknown one: write the other class as 0, or leave these rows out"
@@ -256,7 +256,7 @@ def one_against_rest(frame: pd.DataFrame, name: str, minority: str | int) -> np.
         InputError: no row has that class.
     """
     values = column(frame, name)
-    rare = _is(values, str(minority))
+    rare = is_value(values, str(minority))
     if rare.any():
         return rare.astype(np.int64)
     there = values.astype(str).unique()
@@ -289,7 +289,7 @@ def _named(frame: pd.DataFrame, name: str) -> pd.Series:
     return values
 
 
-def _is(values: pd.Series, wanted: str) -> np.ndarray:
+def is_value(values: pd.Series, wanted: str) -> np.ndarray:
     """Whether each value is the one that a person wrote; an empty cell is none."""
     plain = [_plain(str(value)) for value in values]
     return values.notna().to_numpy() & (np.array(plain, dtype=object) == _plain(wanted))

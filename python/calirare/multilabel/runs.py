@@ -225,7 +225,7 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
     Raises:
         InputError: the file is missing or does not fit.
     """
-    from calirare.metrics._table_columns import _is, read_frame
+    from calirare.metrics._table_columns import is_value, read_frame
 
     if not path.is_file():
         raise InputError(f"{path}: there is no such table of predictions: check the path")
@@ -241,7 +241,7 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
         if "split" not in table.columns:
             raise InputError(f"{path}: the table has no column `split` to choose {part!r} rows from: leave --part out")
         sizes = table["split"].value_counts()
-        table = table[_is(table["split"], part)]
+        table = table[is_value(table["split"], part)]
         if len(table) < 2:
             parts = ", ".join(f"{name} ({size:,} rows)" for name, size in sizes.items())
             raise InputError(

@@ -12,6 +12,7 @@ from torch import Tensor
 from calirare.errors import InputError
 from calirare.jackknife import jackknife
 from calirare.leave_one_out.alo import alo
+from calirare.leave_one_out.comparison import compare
 from calirare.leave_one_out.grouped import grouped, quantile_error, replicates
 from calirare.leave_one_out.influence import SolverSettings
 from calirare.leave_one_out.memory import estimate_bytes
@@ -22,7 +23,7 @@ from calirare.leave_one_out.retrain import retrain
 from calirare.nn import GCN
 from calirare.propagation import propagation
 from calirare.training import fit_of
-from calirare_ext import ReceptiveField
+from calirare_ext import Csr, ReceptiveField
 from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, retrained_logits, trained
 from tests.helpers.problems import network
 
@@ -305,3 +306,39 @@ def test_a_gcn_that_is_none_is_refused() -> None:
     frozen.biases[0].requires_grad_(False)
     with pytest.raises(ValueError, match="got a GCN that is derived or has frozen parameters"):
         fit_of(frozen, graph, fit.nodes)
+
+
+def test_directions_of_sparse_features_that_stay_in_factors_need_no_room() -> None:
+    fit, graph = trained()
+    tape, wide = fit.tape(), 10**7
+    dense = tape.field.inputs
+    assert isinstance(dense, Tensor)
+    row, col = dense.nonzero(as_tuple=True)
+    words = Csr.from_coo(row, col, dense[row, col], (len(dense), wide))
+    wider = dataclasses.replace(
+        tape,
+        field=dataclasses.replace(tape.field, inputs=words),
+        layers=((torch.empty(wide, 1).expand(wide, 4), tape.layers[0][1]), tape.layers[1]),
+    )
+    everywhere = propagation(graph).field(torch.arange(5), 2)
+    assert wider.n_parameters > 4 * wide
+    assert estimate_bytes("left_out", "dual", wider, everywhere, 40) < 10**9 < 40 * wide * 4 * 8
+
+
+def test_methods_that_draw_their_models_are_compared_where_they_have_one() -> None:
+    fit, graph = trained()
+    settings = LooSettings("replicates", n_models=5)
+    drawn = leave_one_out(fit, graph, settings=settings).model_of
+    assert drawn is not None
+    some = torch.cat([(drawn >= 0).nonzero().flatten()[:2], (drawn < 0).nonzero().flatten()[:2]])
+    elsewhere = torch.arange(40, 60)
+    methods = {"drawn": settings, "alo": LooSettings()}
+    truth = leave_one_out(fit, graph, nodes=elsewhere, settings=LooSettings("newton"))
+    both = dataclasses.replace(truth, change=truth.change[:, :, some])
+    rows = {row.method: row for row in compare(fit, graph, some, elsewhere, methods, truth=both).rows}
+    assert rows["drawn"].elsewhere_correlation > 0.8
+    none = compare(
+        fit, graph, some[2:], elsewhere, methods, truth=dataclasses.replace(both, change=both.change[:, :, 2:])
+    )
+    assert math.isnan(none.rows[0].elsewhere_correlation)
+    assert none.rows[0].note == "no model without these labels"
