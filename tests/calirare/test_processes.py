@@ -16,11 +16,9 @@ def late(begun: str, done: str) -> None:
     Path(done).touch()
 
 
-@pytest.mark.slow
-def test_an_interrupt_ends_the_processes_and_what_waits_for_them(tmp_path: Path) -> None:
-    """A pool that waits for its work would have let the file be written."""
-    begun, done = tmp_path / "begun", tmp_path / "done"
-    with pytest.raises(KeyboardInterrupt), workers(1) as pool:
+def interrupted(begun: Path, done: Path) -> None:
+    """Gives a process work and is interrupted as soon as it has begun."""
+    with workers(1) as pool:
         for _ in range(3):
             pool.submit(late, str(begun), str(done))
         until = time.monotonic() + 100
@@ -28,4 +26,11 @@ def test_an_interrupt_ends_the_processes_and_what_waits_for_them(tmp_path: Path)
             time.sleep(0.05)
         assert begun.exists(), "the work has begun"
         raise KeyboardInterrupt
-    assert not done.exists()
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_processes_and_what_waits_for_them(tmp_path: Path) -> None:
+    """A pool that waits for its work would have let the file be written."""
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(tmp_path / "begun", tmp_path / "done")
+    assert not (tmp_path / "done").exists()
