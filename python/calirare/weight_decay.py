@@ -1,9 +1,10 @@
-"""The weight decay a graph wants, chosen by leave-one-out loss: no label is held out for it."""
+"""The weight decay and the hops a graph wants, chosen by leave-one-out loss: no label is held out for them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -13,6 +14,9 @@ from calirare.errors import InputError
 
 # Kipf & Welling's (2017) 5e-4 and its doubles: dense features with few labels want more of it.
 WEIGHT_DECAYS = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
+# How often features are propagated before the first weights: 1 is a plain GCN, see `propagation.propagated`.
+HOPS = (1, 2, 3)
+T = TypeVar("T", int, float)
 
 
 def loo_loss(logits: Tensor, labels: Tensor, target: Target = "balanced") -> float:
@@ -47,13 +51,33 @@ def choose_weight_decay(loss: Callable[[float], float], candidates: Sequence[flo
         ValueError: there is no candidate.
         InputError: no loss is finite.
     """
+    return _lowest(loss, candidates, "weight decay")
+
+
+def choose_hops(loss: Callable[[int], float], candidates: Sequence[int] = HOPS) -> int:
+    """Returns the number of hops with the lowest leave-one-out loss.
+
+    Args:
+        loss: trains a network on features propagated so often and gives its `loo_loss`.
+        candidates: numbers of hops to try, in this order; of equal losses the first wins.
+
+    Returns:
+        One of the candidates.
+
+    Raises:
+        ValueError: there is no candidate.
+        InputError: no loss is finite.
+    """
+    return _lowest(loss, candidates, "hops")
+
+
+def _lowest(loss: Callable[[T], float], candidates: Sequence[T], what: str) -> T:
     if not candidates:
-        raise ValueError("choose_weight_decay: candidates must name at least one weight decay, got none")
-    losses = {decay: loss(decay) for decay in candidates}
-    finite = {decay: value for decay, value in losses.items() if math.isfinite(value)}
+        raise ValueError(f"choose_{what.replace(' ', '_')}: candidates must not be empty")
+    losses = {candidate: loss(candidate) for candidate in candidates}
+    finite = {candidate: value for candidate, value in losses.items() if math.isfinite(value)}
     if not finite:
         raise InputError(
-            f"weight decay auto: no leave-one-out loss is finite, got {losses}: lower the learning rate or scale the "
-            "features"
+            f"{what} auto: no leave-one-out loss is finite, got {losses}: lower the learning rate or scale the features"
         )
-    return min(finite, key=lambda decay: finite[decay])
+    return min(finite, key=lambda candidate: finite[candidate])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import weakref
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from calirare import propagation as module
-from calirare.propagation import propagation
+from calirare.propagation import propagated, propagation
 from calirare_ext import Csr
 from tests.helpers.graphs import small_adjacency, small_graph
 from tests.helpers.tasks import rare_task
@@ -50,6 +51,25 @@ def test_weights_count():
     want = dense_a_hat(graph)
     assert_within(got, want, sum_bound(want, 12, want.abs(), out=torch.float32))
     assert float(want[1, 3]) == pytest.approx(4 / np.sqrt(8 * 8), rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_features_propagated_twice_are_a_hat_squared_x_and_nothing_else_changes(sparse):
+    graph = small_graph(feature_normalisation="row")
+    if sparse:
+        graph = dataclasses.replace(graph, x=Csr.from_dense(graph.x))
+    made = propagated(graph, 2)
+    a_hat = dense_a_hat(graph)
+    dense = graph.x.to_dense() if sparse else graph.x
+    rows = dense.double() / dense.double().sum(1, keepdim=True)
+    want = a_hat @ a_hat @ rows
+    got = made.x.to_dense() if isinstance(made.x, Csr) else made.x
+    assert_within(got, want, sum_bound(want, 40, a_hat @ a_hat @ rows, out=torch.float32))
+    assert made.feature_normalisation == "none", "a second scaling would undo the first product"
+    assert (made.adjacency, made.y, made.split) == (graph.adjacency, graph.y, graph.split)
+    assert propagated(graph, 0) is graph
+    with pytest.raises(ValueError, match="times must be at least 0, got -1"):
+        propagated(graph, -1)
 
 
 def test_features_are_scaled_as_the_graph_wants():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from calirare.errors import InputError
-from calirare.weight_decay import choose_weight_decay, loo_loss
+from calirare.weight_decay import choose_hops, choose_weight_decay, loo_loss
 
 LABELS = torch.tensor([0, 0, 0, 1])
 
@@ -32,5 +32,13 @@ def test_a_loss_that_is_no_number_is_never_chosen() -> None:
     assert choose_weight_decay(lambda decay: float("nan") if decay == 0.1 else 7.0, (0.1, 0.2)) == 0.2
     with pytest.raises(InputError, match=r"no leave-one-out loss is finite.* lower the learning rate"):
         choose_weight_decay(lambda decay: float("inf"), (0.1,))
-    with pytest.raises(ValueError, match="candidates must name at least one weight decay"):
+    with pytest.raises(ValueError, match="choose_weight_decay: candidates must not be empty"):
         choose_weight_decay(lambda decay: 0.0, ())
+
+
+def test_hops_are_chosen_in_the_same_way() -> None:
+    assert choose_hops(lambda hops: abs(hops - 2.5)) == 2
+    with pytest.raises(InputError, match="hops auto: no leave-one-out loss is finite"):
+        choose_hops(lambda hops: float("nan"))
+    with pytest.raises(ValueError, match="choose_hops: candidates must not be empty"):
+        choose_hops(lambda hops: 0.0, ())

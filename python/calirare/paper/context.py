@@ -15,9 +15,10 @@ from calirare.leave_one_out.gram import gram
 from calirare.leave_one_out.own_logits import OwnLogits
 from calirare.nn import GCN
 from calirare.paper.protocol import Place
+from calirare.propagation import propagated
 from calirare.splits import Split
 from calirare.training import Fit, TrainingSettings, fit
-from calirare.weight_decay import choose_weight_decay, loo_loss
+from calirare.weight_decay import choose_hops, choose_weight_decay, loo_loss
 
 # The paper's base network: Kipf & Welling's settings.
 PAPER_TRAINING = TrainingSettings()
@@ -43,6 +44,7 @@ class Context:
         self._loo: dict[TrainingSettings, Tensor] = {}
         self._official: dict[tuple[TrainingSettings, OfficialSettings], GCN] = {}
         self._decays: dict[tuple[TrainingSettings, tuple[float, ...]], float] = {}
+        self._further: Context | None = None
 
     @property
     def split(self) -> Split:
@@ -69,6 +71,14 @@ class Context:
     def settings(self, base: TrainingSettings, network: int = 0) -> TrainingSettings:
         """Returns settings with this place's seed; `network` tells the networks of an ensemble apart."""
         return dataclasses.replace(base, seed=self.place.seed + 1000 * network)
+
+    def at(self, hops: int) -> Context:
+        """Returns the same place with the features propagated `hops` times before the first weights; 1: this one."""
+        if hops == 1:
+            return self
+        if self._further is None:
+            self._further = Context(self.place, propagated(self.graph, 1))
+        return self._further.at(hops - 1)
 
     def fit(self, nodes: str, training: TrainingSettings) -> Fit:
         """Returns the cost-sensitive GCN trained on "train" or on "both"."""
@@ -106,14 +116,19 @@ class Context:
     def weight_decay(self, training: TrainingSettings, candidates: tuple[float, ...]) -> float:
         """Returns the candidate with the lowest leave-one-out loss on the validation nodes (`choose_weight_decay`)."""
         key = (training, candidates)
-
-        def loss(decay: float) -> float:
-            run = self.settings(dataclasses.replace(training, weight_decay=decay))
-            return loo_loss(self.leave_one_out(run)[self.val_rows], self.y[self.split.val])
-
         if key not in self._decays:
-            self._decays[key] = choose_weight_decay(loss, candidates)
+            self._decays[key] = choose_weight_decay(
+                lambda decay: self._loss(dataclasses.replace(training, weight_decay=decay)), candidates
+            )
         return self._decays[key]
+
+    def hops(self, training: TrainingSettings, candidates: tuple[int, ...]) -> int:
+        """Returns the number of hops with the lowest leave-one-out loss on the validation nodes (`choose_hops`)."""
+        return choose_hops(lambda hops: self.at(hops)._loss(training), candidates)
+
+    def _loss(self, training: TrainingSettings) -> float:
+        """Returns the leave-one-out loss on the validation nodes of the first network."""
+        return loo_loss(self.leave_one_out(self.settings(training))[self.val_rows], self.y[self.split.val])
 
 
 def _kernel(trained: Fit) -> Tensor:

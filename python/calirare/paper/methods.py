@@ -31,7 +31,7 @@ from calirare.calibration import Target, make_calibrator
 from calirare.models import PygSettings, fit_pyg
 from calirare.models.pyg import Kind
 from calirare.paper.context import PAPER_TRAINING, Context
-from calirare.paper.ours import Recipe, calibrated, networks
+from calirare.paper.ours import BEFORE, Recipe, calibrated, networks
 from calirare.paper.protocol import paper_name
 from calirare.paper.published import N_RARE, N_TEST
 from calirare.training import Loss
@@ -199,7 +199,7 @@ def _recipe(context: Context, *, recipe: Recipe) -> Outcome:
 
 def _uncalibrated_recipe(context: Context, *, n_networks: int) -> Outcome:
     """Our networks without any map: what the calibration adds, and the bound for recall and macro-F1."""
-    runs = networks(context, Recipe(n_networks=n_networks))
+    context, runs, _ = networks(context, Recipe(n_networks=n_networks))
     logits = torch.stack([context.logits("both", run, context.split.test).double() for run in runs])
     return torch.softmax(logits.mean(0), 1), {}
 
@@ -283,6 +283,7 @@ def _all_methods() -> list[Method]:
         ("jackknife_platt", "Jackknife Platt, population", left, replace(plain, target="population")),
         ("jackknife_balanced", "Jackknife Platt, fully balanced", left, replace(plain, target=1.0)),
         ("ours_one", "Our map, one network", left, one),
+        ("ours_once", "Ours, features propagated once, t = .9 (the default before)", left, BEFORE),
         ("ours_population", "Ours, population target", left, Recipe(target="population", sharpen=False)),
         ("ours_unsharpened", "Ours without the step of sharpness", left, Recipe(sharpen=False)),
         ("ours", "Ours (default, balanced target)", left, Recipe()),
