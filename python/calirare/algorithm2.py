@@ -232,7 +232,7 @@ def train_calirare(
     if bool((graph.y[nodes] < 0).any()):
         raise ValueError(f"train_calirare: nodes must be labelled, but one of graph {graph.name!r} has no label")
     trained = _start(graph, nodes, settings, sample_weights)
-    both = together(propagation(graph), trained.field, _regularised(graph, nodes, eice))
+    both = together(propagation(graph, settings.hops), trained.field, _regularised(graph, nodes, eice))
     regulariser = EiceRegulariser(both, trained, eice)
     losses = _train(trained, regulariser, settings, progress, history)
     return Fit(trained.model, trained.field, trained.targets, trained.sample_weights, settings.weight_decay, losses)
@@ -248,11 +248,12 @@ def _start(graph: Graph, nodes: Tensor, settings: TrainingSettings, sample_weigh
         hidden=settings.hidden,
         n_layers=settings.n_layers,
         dropout=settings.dropout,
+        hops=settings.hops,
         generator=torch.Generator().manual_seed(settings.seed),
     ).to(graph.device)
     if sample_weights is None:
         sample_weights = class_weights(targets, graph.n_classes)[targets]
-    field = propagation(graph).field(nodes, settings.n_layers)
+    field = propagation(graph, settings.hops).field(nodes, settings.n_layers)
     return Fit(model, field, targets, sample_weights.to(model.weights[0]), settings.weight_decay, ())
 
 

@@ -98,6 +98,10 @@ def train(
     weight_decay: Annotated[
         str | None, typer.Option(help="Penalty mu / 2 |theta|^2, or auto: by leave-one-out loss. [default: 0.0005]")
     ] = None,
+    hops: Annotated[
+        str | None,
+        typer.Option(help="How often features are propagated first, or auto: by leave-one-out loss. [default: 1]"),
+    ] = None,
     loo: Annotated[
         str | None,
         typer.Option(help="alo, influence, newton, retrain, grouped or replicates: how labels are left out."),
@@ -138,6 +142,7 @@ def train(
         "dropout": dropout,
         "learning_rate": learning_rate,
         "weight_decay": _number_or_auto("weight-decay", weight_decay, float),
+        "hops": _number_or_auto("hops", hops, int),
         "loo": loo,
         "convention": convention,
         "uncertainty": uncertainty,

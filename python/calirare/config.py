@@ -18,7 +18,7 @@ from calirare.leave_one_out.methods import CONVENTIONS, Convention, LooSettings
 from calirare.leave_one_out.methods import METHODS as LOO_METHODS
 from calirare.leave_one_out.methods import Method as LooMethod
 from calirare.training import TrainingSettings
-from calirare.weight_decay import WEIGHT_DECAYS
+from calirare.weight_decay import HOPS, WEIGHT_DECAYS
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
 METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")
@@ -43,9 +43,14 @@ DATA: dict[str, tuple[type, ...]] = {
 MAX_SEED = 2**63
 # YAML 1.1 takes 5e-4 for text, because it has no point or no sign in its exponent.
 SCIENTIFIC = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
-MAY_BE_AUTO = ("epochs", "damping", "weight_decay", "uncertainty", "device")
+MAY_BE_AUTO = ("epochs", "damping", "weight_decay", "hops", "uncertainty", "device")
 # How a message calls what a setting takes, where its default does not show it.
-KINDS = {"epochs": "a whole number or auto", "damping": "a number or auto", "weight_decay": "a number or auto"}
+KINDS = {
+    "epochs": "a whole number or auto",
+    "damping": "a number or auto",
+    "weight_decay": "a number or auto",
+    "hops": "a whole number or auto",
+}
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ class Settings:
         learning_rate: of Adam (0.01, Kipf & Welling 2017).
         weight_decay: mu (5e-4, Kipf & Welling 2017), or "auto": of 5e-4 and its doubles up to 8e-3 the one with the
             lowest leave-one-out loss; five trainings.
+        hops: how often features are propagated before the first weights (1, Kipf & Welling 2017), or "auto": of 1, 2
+            and 3 the one with the lowest leave-one-out loss, after the weight decay; two trainings more.
         seed: of everything random.
         loo: how labels are left out (`leave_one_out.methods.LooSettings`): "alo", "influence", "newton", "retrain",
             "grouped" or "replicates".
@@ -89,6 +96,7 @@ class Settings:
     dropout: float = 0.5
     learning_rate: float = 0.01
     weight_decay: float | Literal["auto"] = 5e-4
+    hops: int | Literal["auto"] = 1
     seed: int = 0
     loo: LooMethod = "alo"
     convention: Convention = "corrected"
@@ -124,8 +132,11 @@ class Settings:
             raise InputError(f"setting damping must be auto or a positive number, got {self.damping!r}")
         if isinstance(self.weight_decay, str) and self.weight_decay != "auto":
             raise InputError(f"setting weight_decay must be auto or a positive number, got {self.weight_decay!r}")
-        if self.weight_decay == "auto" and self.method == "calirare":
-            raise InputError("setting weight_decay must be a number with method calirare, got 'auto'")
+        if isinstance(self.hops, str) and self.hops != "auto":
+            raise InputError(f"setting hops must be auto or a whole number of at least 1, got {self.hops!r}")
+        for name in ("weight_decay", "hops"):
+            if getattr(self, name) == "auto" and self.method == "calirare":
+                raise InputError(f"setting {name} must be a number with method calirare, got 'auto'")
         if self.folds != 0 and self.folds < 2:
             raise InputError(f"setting folds must be 0 (no check) or at least 2, got {self.folds}")
         for name, value in (("coverage", self.coverage), ("eice_weight", self.eice_weight)):
@@ -140,21 +151,25 @@ class Settings:
         """Returns the settings of the leave-one-out."""
         return LooSettings(self.loo, self.convention, seed=self.seed)
 
-    def training(self, epochs: int, weight_decay: float | None = None) -> TrainingSettings:
+    def training(self, epochs: int, weight_decay: float | None = None, hops: int | None = None) -> TrainingSettings:
         """Returns the settings of one training.
 
         Args:
             epochs: number of epochs.
             weight_decay: mu; None: as set, where that is "auto" the smallest it chooses among.
+            hops: likewise.
         """
         if weight_decay is None:
             weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else self.weight_decay
+        if hops is None:
+            hops = HOPS[0] if self.hops == "auto" else self.hops
         return TrainingSettings(
             epochs=epochs,
             learning_rate=self.learning_rate,
             weight_decay=weight_decay,
             hidden=self.hidden,
             n_layers=self.n_layers,
+            hops=hops,
             dropout=self.dropout,
             seed=self.seed,
         )

@@ -243,7 +243,7 @@ def as_dtype(trained: Fit, graph: Graph, dtype: torch.dtype) -> Fit:
         The copy.
     """
     model = copy.deepcopy(trained.model).to(dtype)
-    field = propagation(graph).to(dtype).field(trained.nodes, model.n_layers)
+    field = propagation(graph, model.hops).to(dtype).field(trained.nodes, model.n_layers)
     return replace(trained, model=model, field=field, sample_weights=trained.sample_weights.to(dtype))
 
 
@@ -324,11 +324,12 @@ def fit_to_convergence(
         hidden=settings.hidden,
         n_layers=settings.n_layers,
         dropout=0.0,
+        hops=settings.hops,
         generator=torch.Generator().manual_seed(settings.seed),
     )
     model.to(graph.device).eval()
     if sample_weights is None:
         sample_weights = class_weights(targets, graph.n_classes)[targets]
-    field = propagation(graph).field(nodes, settings.n_layers)
+    field = propagation(graph, settings.hops).field(nodes, settings.n_layers)
     start = Fit(model, field, targets, sample_weights.to(model.weights[0]), settings.weight_decay, ())
     return converge(start, graph, tolerance=tolerance, max_steps=max_steps, dtype=dtype)

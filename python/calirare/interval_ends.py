@@ -25,6 +25,7 @@ from calirare.leave_one_out.methods import (
 )
 from calirare.leave_one_out.module_tape import Tape
 from calirare.leave_one_out.retrain import AnyFit, logits_at
+from calirare.nn import GCN
 from calirare.training import Fit
 from calirare_ext import GcnTape, ReceptiveField, jackknife_interval
 
@@ -43,7 +44,7 @@ class Evaluator(Protocol):
     """What turns left-out models into logits [n, 2] and interval ends [n] of all nodes, under an affine map."""
 
     def __call__(
-        self, left: LeftOut, tape: GcnTape, residuals: Tensor, levels: tuple[float, float], scale: float, bias: float, /
+        self, left: LeftOut, model: GCN, residuals: Tensor, levels: tuple[float, float], scale: float, bias: float, /
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns logits before the map, lower ends and upper ends."""
         ...
@@ -180,7 +181,7 @@ def _fused(
         everywhere = receptive_field_at(trained, graph, nodes)
         needed = estimate_bytes("fused", settings.form, tape, everywhere, n_models)
         mend = "evaluate fewer nodes at a time"
-        nodes, n_rows, evaluator = everywhere.nodes, everywhere.rows[0].numel(), _in_one(everywhere)
+        nodes, n_rows, evaluator = everywhere.nodes, everywhere.rows[0].numel(), _in_one(tape, everywhere)
     check_memory(needed, settings.memory_limit, device, mend)
     form = "primal" if settings.form == "primal" else "auto" if settings.form == "auto" else "dual"
     mu = damping_of(trained, settings, asked.damping)
@@ -190,15 +191,15 @@ def _fused(
     probability = torch.sigmoid(scale * (own[:, 1] - own[:, 0]) + bias)
     residuals = (trained.targets.to(probability.dtype) - probability).abs()
     residuals = residuals if chosen is None else residuals[chosen]
-    logits, lower, upper = evaluator(left, tape, residuals, asked.levels, scale, bias)
+    logits, lower, upper = evaluator(left, trained.model, residuals, asked.levels, scale, bias)
     return IntervalEnds(nodes, logits, lower, upper, own, residuals, left.leverage, left.damping)
 
 
-def _in_one(everywhere: ReceptiveField) -> Evaluator:
-    """Returns what evaluates the nodes of a field together."""
+def _in_one(tape: GcnTape, everywhere: ReceptiveField) -> Evaluator:
+    """Returns what evaluates a network at the nodes of a field together."""
 
     def evaluator(
-        left: LeftOut, tape: GcnTape, residuals: Tensor, levels: tuple[float, float], scale: float, bias: float
+        left: LeftOut, model: GCN, residuals: Tensor, levels: tuple[float, float], scale: float, bias: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         return evaluate(left, tape, everywhere, residuals, levels, scale=scale, bias=bias)
 

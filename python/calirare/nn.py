@@ -25,6 +25,7 @@ class GCN(nn.Module):
         hidden: width of the hidden layers.
         n_layers: number of layers L, >= 1.
         dropout: probability of dropping a hidden unit while training, in [0, 1).
+        hops: how often features are propagated before the first weights, >= 1, see `propagation`.
         generator: of the weights; None: torch's own.
 
     Raises:
@@ -39,10 +40,11 @@ class GCN(nn.Module):
         hidden: int = 16,
         n_layers: int = 2,
         dropout: float = 0.5,
+        hops: int = 1,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
-        for name, size in (("n_features", n_features), ("hidden", hidden), ("n_layers", n_layers)):
+        for name, size in (("n_features", n_features), ("hidden", hidden), ("n_layers", n_layers), ("hops", hops)):
             if size < 1:
                 raise ValueError(f"GCN: {name} must be at least 1, got {size}")
         if n_classes < 2:
@@ -50,7 +52,7 @@ class GCN(nn.Module):
         if not 0 <= dropout < 1:
             raise ValueError(f"GCN: dropout must be in [0, 1), got {dropout}")
         widths = [n_features, *[hidden] * (n_layers - 1), n_classes]
-        self.dropout = dropout
+        self.dropout, self.hops = dropout, hops
         self.weights = nn.ParameterList(torch.empty(d, h, dtype=torch.float32) for d, h in pairwise(widths))
         self.biases = nn.ParameterList(torch.zeros(h, dtype=torch.float32) for h in widths[1:])
         self.reset_parameters(generator)
@@ -111,7 +113,7 @@ class GCN(nn.Module):
                     f"GCN: the network was built for {self.n_features} features, graph {at.name!r} has {at.n_features}"
                 )
             wanted = torch.arange(at.n_nodes, device=at.device) if nodes is None else nodes
-            field = propagation(at).to(self.weights[0].dtype).field(wanted, self.n_layers)
+            field = propagation(at, self.hops).to(self.weights[0].dtype).field(wanted, self.n_layers)
         return gcn_forward(field, self.layers(), self.dropping(generator))
 
     def dropping(self, generator: torch.Generator | None = None) -> Callable[[Tensor], Tensor] | None:

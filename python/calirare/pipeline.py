@@ -31,7 +31,7 @@ from calirare.nn import GCN
 from calirare.scale.ranges import named
 from calirare.scale.stream import Streaming, streams
 from calirare.training import Fit, fit
-from calirare.weight_decay import WEIGHT_DECAYS, choose_weight_decay, loo_loss
+from calirare.weight_decay import HOPS, WEIGHT_DECAYS, choose_hops, choose_weight_decay, loo_loss
 
 MAX_EPOCHS = 400
 CHECKPOINT_EVERY = 50
@@ -236,6 +236,24 @@ class _Job:
     def _train(self) -> Fit:
         if self.settings.method == "calirare":
             return self._train_calirare()
+        trained = self._train_with_weight_decay()
+        return self._with_chosen_hops(trained) if self.settings.hops == "auto" else trained
+
+    def _with_chosen_hops(self, first: Fit) -> Fit:
+        """Returns the network with the number of hops of the lowest leave-one-out loss, at the first one's decay."""
+        fits = {HOPS[0]: first}
+
+        def loss(hops: int) -> float:
+            self.report("hops", len(fits), len(HOPS))
+            if hops not in fits:
+                fits[hops] = self._train_with(first.weight_decay, hops)
+            return self._loo_loss(fits[hops])
+
+        chosen = choose_hops(loss)
+        self.report("hops", len(fits), len(HOPS))
+        return fits[chosen]
+
+    def _train_with_weight_decay(self) -> Fit:
         if self.settings.weight_decay != "auto":
             return self._train_with(self.settings.weight_decay)
         fits: dict[float, Fit] = {}
@@ -249,11 +267,11 @@ class _Job:
         self.report("weight decay", len(fits), len(WEIGHT_DECAYS))
         return fits[chosen]
 
-    def _train_with(self, weight_decay: float) -> Fit:
+    def _train_with(self, weight_decay: float, hops: int | None = None) -> Fit:
         if self.settings.epochs == "auto":
-            return self._train_with_chosen_epochs(weight_decay)
+            return self._train_with_chosen_epochs(weight_decay, hops)
         epochs = self.settings.epochs
-        settings = self.settings.training(epochs, weight_decay)
+        settings = self.settings.training(epochs, weight_decay, hops)
         return fit(self.graph, self.nodes, settings, progress=lambda e: self.report("train", e, epochs))
 
     def _train_calirare(self) -> Fit:
@@ -272,7 +290,7 @@ class _Job:
             progress=lambda e: self.report("train", e, epochs),
         )
 
-    def _train_with_chosen_epochs(self, weight_decay: float) -> Fit:
+    def _train_with_chosen_epochs(self, weight_decay: float, hops: int | None) -> Fit:
         """Trains once and keeps the checkpoint with the smallest leave-one-out loss for the target population."""
         best: tuple[float, int] = (float("inf"), 0)
         state: dict[str, Tensor] = {}
@@ -290,7 +308,7 @@ class _Job:
         trained = fit(
             self.graph,
             self.nodes,
-            self.settings.training(MAX_EPOCHS, weight_decay),
+            self.settings.training(MAX_EPOCHS, weight_decay, hops),
             every=CHECKPOINT_EVERY,
             at_checkpoint=look,
             progress=lambda e: self.report("train", e, MAX_EPOCHS),
@@ -337,7 +355,7 @@ class _Job:
             held_out = cross_fitted_logits(
                 self.graph,
                 self.nodes,
-                self.settings.training(max(len(trained.losses), 1), trained.weight_decay),
+                self.settings.training(max(len(trained.losses), 1), trained.weight_decay, trained.model.hops),
                 n_folds=folds,
                 progress=lambda k: self.report("check", k, folds),
             )

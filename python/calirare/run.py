@@ -57,7 +57,7 @@ def write_config(outcome: Outcome, data: dict[str, Any], path: Path) -> None:
     rate = LABEL_RATE if kind == "random" else None  # None: a stored split as it is
     values = {"label_rate": rate, "split": kind} | data | outcome.settings.to_mapping()
     values |= {"minority": graph.class_names[1], "epochs": outcome.epochs, "device": graph.device.type}
-    values["weight_decay"] = outcome.fit.weight_decay
+    values |= {"weight_decay": outcome.fit.weight_decay, "hops": outcome.model.hops}
     path.write_text(yaml.safe_dump(values, sort_keys=True), encoding="utf-8")
 
 
@@ -159,7 +159,7 @@ class LoadedRun:
         assert graph.y is not None
         targets = graph.y[self.labelled]
         weights = class_weights(targets, self.model.n_classes)[targets].to(self.model.weights[0])
-        field = propagation(graph).field(self.labelled, self.model.n_layers)
+        field = propagation(graph, self.model.hops).field(self.labelled, self.model.n_layers)
         return Fit(self.model, field, targets, weights, self.settings.training(1).weight_decay, ())
 
 
@@ -235,6 +235,7 @@ def _model(tensors: dict[str, Tensor], settings: Settings) -> GCN:
         hidden=settings.hidden,
         n_layers=settings.n_layers,
         dropout=settings.dropout,
+        hops=settings.training(1).hops,
         generator=torch.Generator(),  # not the caller's: what is drawn is overwritten
     )
     model.load_state_dict(weights)

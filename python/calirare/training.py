@@ -30,6 +30,7 @@ class TrainingSettings:
         weight_decay: mu of the penalty mu / 2 |theta|^2 on all weights and biases.
         hidden: width of the hidden layers.
         n_layers: number of layers.
+        hops: how often features are propagated before the first weights, see `calirare.propagation.propagation`.
         dropout: probability of dropping a hidden unit.
         seed: of the weights and the dropout.
     """
@@ -39,6 +40,7 @@ class TrainingSettings:
     weight_decay: float = 5e-4
     hidden: int = 16
     n_layers: int = 2
+    hops: int = 1
     dropout: float = 0.5
     seed: int = 0
 
@@ -48,7 +50,7 @@ class TrainingSettings:
         Raises:
             ValueError: a setting is out of range.
         """
-        for name, low in (("epochs", 1), ("hidden", 1), ("n_layers", 1)):
+        for name, low in (("epochs", 1), ("hidden", 1), ("n_layers", 1), ("hops", 1)):
             if getattr(self, name) < low:
                 raise ValueError(f"TrainingSettings: {name} must be at least {low}, got {getattr(self, name)}")
         if not self.learning_rate > 0:
@@ -169,7 +171,7 @@ def fit_of(
         raise ValueError("fit_of: inputs must be None with a GCN, which reads the graph")
     first = model.weights[0]
     weights = class_weights(targets, model.n_classes)[targets].to(first)
-    field = propagation(graph).to(first.dtype).field(labelled, model.n_layers)
+    field = propagation(graph, model.hops).to(first.dtype).field(labelled, model.n_layers)
     return Fit(model.eval(), field, targets, weights, weight_decay, ())
 
 
@@ -245,9 +247,10 @@ def fit(
         hidden=settings.hidden,
         n_layers=settings.n_layers,
         dropout=settings.dropout,
+        hops=settings.hops,
         generator=torch.Generator().manual_seed(settings.seed),
     ).to(graph.device)
-    field = propagation(graph).field(nodes, settings.n_layers)
+    field = propagation(graph, settings.hops).field(nodes, settings.n_layers)
     if sample_weights is None:
         sample_weights = class_weights(targets, graph.n_classes)[targets]
     weights = sample_weights.to(model.weights[0])

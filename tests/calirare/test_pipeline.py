@@ -21,9 +21,10 @@ from calirare.errors import InputError
 from calirare.jackknife import jackknife
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.leave_one_out.retrain import retrain
+from calirare.propagation import propagation
 from calirare.run import write_config
 from calirare.splits import Split
-from calirare.weight_decay import WEIGHT_DECAYS, loo_loss
+from calirare.weight_decay import HOPS, WEIGHT_DECAYS, loo_loss
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
@@ -80,6 +81,41 @@ def test_weight_decay_auto_is_the_one_with_the_lowest_leave_one_out_loss():
     assert chosen.fit.weight_decay == best
     assert_identical(chosen.logits, calirare.train(graph, **QUICK, weight_decay=best).logits)
     assert [done for stage, done, total in stages if stage == "weight decay"] == [0, 1, 2, 3, 4, 5]
+
+
+def test_hops_auto_is_the_number_with_the_lowest_leave_one_out_loss():
+    graph = rare_task()
+    labels = graph.y[graph.split.val]
+    losses = {}
+    for hops in HOPS:
+        outcome = calirare.train(graph, **QUICK, hops=hops, weight_decay=2e-3)
+        losses[hops] = loo_loss(outcome.jackknife.own_loo_logits[40:].double(), labels)
+    stages = []
+    report = lambda stage, done, total: stages.append((stage, done, total))  # noqa: E731
+    chosen = calirare.train(graph, **QUICK, hops="auto", weight_decay=2e-3, report=report)
+    best = min(losses, key=losses.get)
+    assert sorted(losses.values())[1] - losses[best] > 1e-5, "the case must tell them apart"
+    assert best != HOPS[0]
+    assert chosen.model.hops == best
+    assert_identical(chosen.logits, calirare.train(graph, **QUICK, hops=best, weight_decay=2e-3).logits)
+    assert [(done, total) for stage, done, total in stages if stage == "hops"] == [(1, 3), (1, 3), (2, 3), (3, 3)]
+
+
+def test_hops_are_chosen_at_the_chosen_weight_decay():
+    graph = rare_task()
+    both = calirare.train(graph, **QUICK, hops="auto", weight_decay="auto")
+    decay = calirare.train(graph, **QUICK, weight_decay="auto").fit.weight_decay
+    assert both.fit.weight_decay == decay
+    assert_identical(both.logits, calirare.train(graph, **QUICK, hops="auto", weight_decay=decay).logits)
+
+
+def test_the_check_cross_validates_networks_of_the_same_hops():
+    graph = rare_task()
+    outcome = calirare.train(graph, epochs=12, folds=3, hops=2)
+    further = dataclasses.replace(graph, x=propagation(graph).inputs)
+    same = calirare.train(further, epochs=12, folds=3)
+    assert outcome.agreement == same.agreement
+    assert_identical(outcome.logits, same.logits)
 
 
 def test_weight_decay_auto_stays_with_its_run(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from calirare import propagation as module
-from calirare.propagation import propagated, propagation
+from calirare.propagation import LazyPropagation, propagation
 from calirare_ext import Csr
 from tests.helpers.graphs import small_adjacency, small_graph
 from tests.helpers.tasks import rare_task
@@ -53,23 +53,27 @@ def test_weights_count():
     assert float(want[1, 3]) == pytest.approx(4 / np.sqrt(8 * 8), rel=1e-12, abs=0)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_features_propagated_twice_are_a_hat_squared_x_and_nothing_else_changes(sparse):
+@pytest.mark.parametrize("kind", ["dense", "sparse", "large"])
+def test_two_hops_are_a_hat_squared_x(kind, monkeypatch):
     graph = small_graph(feature_normalisation="row")
-    if sparse:
-        graph = dataclasses.replace(graph, x=Csr.from_dense(graph.x))
-    made = propagated(graph, 2)
+    dense = graph.x
+    if kind == "sparse":
+        graph = dataclasses.replace(graph, x=Csr.from_dense(dense))
+    if kind == "large":
+        monkeypatch.setattr(module, "LARGE", 1)
+    made = propagation(graph, 2)
+    assert isinstance(made, LazyPropagation) == (kind == "large")
     a_hat = dense_a_hat(graph)
-    dense = graph.x.to_dense() if sparse else graph.x
     rows = dense.double() / dense.double().sum(1, keepdim=True)
     want = a_hat @ a_hat @ rows
-    got = made.x.to_dense() if isinstance(made.x, Csr) else made.x
-    assert_within(got, want, sum_bound(want, 40, a_hat @ a_hat @ rows, out=torch.float32))
-    assert made.feature_normalisation == "none", "a second scaling would undo the first product"
-    assert (made.adjacency, made.y, made.split) == (graph.adjacency, graph.y, graph.split)
-    assert propagated(graph, 0) is graph
-    with pytest.raises(ValueError, match="times must be at least 0, got -1"):
-        propagated(graph, -1)
+    some = torch.tensor([3, 0])
+    for found, expected in ((made.field(some, 1).inputs, want[some]), (made.inputs, want)):
+        got = found.to_dense() if isinstance(found, Csr) else found
+        assert_within(got, expected, sum_bound(expected, 40, expected.abs(), out=torch.float32))
+    assert propagation(graph, 2) is made
+    assert made.a_hat is propagation(graph).a_hat
+    with pytest.raises(ValueError, match="propagation: hops must be at least 1, got 0"):
+        propagation(graph, 0)
 
 
 def test_features_are_scaled_as_the_graph_wants():

@@ -36,7 +36,7 @@ def saved(outcome, folder, dataset):
     return load_run(folder)
 
 
-@pytest.mark.parametrize("options", [{}, {"method": "ts"}, {"n_layers": 1}, {"n_layers": 3, "hidden": 4}])
+@pytest.mark.parametrize("options", [{}, {"method": "ts"}, {"n_layers": 1}, {"n_layers": 3, "hidden": 4}, {"hops": 2}])
 def test_what_is_saved_is_read_again(options, tmp_path):
     outcome = calirare.train(rare_task(), epochs=5, folds=0, **options)
     run = saved(outcome, tmp_path, tmp_path / "g.npz")
@@ -48,6 +48,7 @@ def test_what_is_saved_is_read_again(options, tmp_path):
         assert torch.equal(getattr(run.split, part), getattr(outcome.graph.split, part))
     assert {t: c.state() for t, c in run.calibrators.items()} == {t: c.state() for t, c in outcome.calibrators.items()}
     assert run.damping == outcome.jackknife.diagnostics["damping"]
+    assert_identical(run.model.logits(outcome.graph), outcome.logits)
     assert run.class_names == outcome.graph.class_names
     assert not run.model.training
     raw, probabilities = run_probabilities(run, outcome.logits)

@@ -92,7 +92,7 @@ def train_with_loss(graph: Graph, nodes: Tensor, settings: TrainingSettings, los
         The network in evaluation mode.
     """
     targets, weights, model = prepare(graph, nodes, settings)
-    field = propagation(graph).field(nodes, settings.n_layers)
+    field = propagation(graph, settings.hops).field(nodes, settings.n_layers)
     return optimise(model, settings, lambda: loss(model(field), targets, weights))
 
 
@@ -119,6 +119,7 @@ def prepare(graph: Graph, nodes: Tensor, settings: TrainingSettings) -> tuple[Te
         hidden=settings.hidden,
         n_layers=settings.n_layers,
         dropout=settings.dropout,
+        hops=settings.hops,
     )
     model.reset_parameters(torch.Generator().manual_seed(settings.seed))
     model.to(graph.device)

@@ -8,10 +8,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare.baselines.losses import optimise, prepare
-from calirare.datasets.features import normalize_features
 from calirare.graph import Graph
 from calirare.nn import GCN
-from calirare.propagation import propagation
+from calirare.propagation import features, propagation
 from calirare.training import TrainingSettings, cross_entropy
 from calirare_ext import Csr, ReceptiveField, propagate
 
@@ -39,8 +38,8 @@ def train_mixup(graph: Graph, nodes: Tensor, settings: TrainingSettings, *, alph
     if not alpha > 0:
         raise ValueError(f"train_mixup: alpha must be positive, got {alpha}")
     targets, weights, model = prepare(graph, nodes, settings)
-    field = propagation(graph).field(nodes, settings.n_layers)
-    centres = _rows(normalize_features(graph).x, nodes)
+    field = propagation(graph, settings.hops).field(nodes, settings.n_layers)
+    centres = _rows(features(graph, settings.hops), nodes)
     generator = np.random.default_rng(settings.seed)
 
     def loss() -> Tensor:

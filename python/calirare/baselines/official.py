@@ -147,6 +147,6 @@ def fine_tune(model: GCN, graph: Graph, nodes: Tensor, training: TrainingSetting
     assert graph.y is not None
     targets = graph.y[nodes]
     weights = class_weights(targets, graph.n_classes)[targets].to(model.weights[0])
-    field = propagation(graph).field(nodes, model.n_layers)
+    field = propagation(graph, model.hops).field(nodes, model.n_layers)
     share, run = 1 - settings.eice_weight, replace(training, epochs=settings.epochs, seed=training.seed + 1)
     optimise(model, run, lambda: share * settings.loss(model(field), targets, weights))

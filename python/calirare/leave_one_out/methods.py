@@ -232,7 +232,7 @@ def field_at(trained: Fit | ModuleFit, graph: Graph | None, nodes: Tensor | None
 
 def receptive_field_at(trained: Fit, graph: Graph, nodes: Tensor | None) -> ReceptiveField:
     """Returns the receptive field of some nodes, or of all without a copy of anything, in the network's dtype."""
-    kept = propagation(graph).to(trained.model.weights[0].dtype)
+    kept = propagation(graph, trained.model.hops).to(trained.model.weights[0].dtype)
     n_layers = trained.model.n_layers
     if nodes is not None:
         check_nodes("leave_one_out", nodes, graph.n_nodes)

@@ -15,7 +15,6 @@ from calirare.leave_one_out.gram import gram
 from calirare.leave_one_out.own_logits import OwnLogits
 from calirare.nn import GCN
 from calirare.paper.protocol import Place
-from calirare.propagation import propagated
 from calirare.splits import Split
 from calirare.training import Fit, TrainingSettings, fit
 from calirare.weight_decay import choose_hops, choose_weight_decay, loo_loss
@@ -44,7 +43,6 @@ class Context:
         self._loo: dict[TrainingSettings, Tensor] = {}
         self._official: dict[tuple[TrainingSettings, OfficialSettings], GCN] = {}
         self._decays: dict[tuple[TrainingSettings, tuple[float, ...]], float] = {}
-        self._further: Context | None = None
 
     @property
     def split(self) -> Split:
@@ -71,14 +69,6 @@ class Context:
     def settings(self, base: TrainingSettings, network: int = 0) -> TrainingSettings:
         """Returns settings with this place's seed; `network` tells the networks of an ensemble apart."""
         return dataclasses.replace(base, seed=self.place.seed + 1000 * network)
-
-    def at(self, hops: int) -> Context:
-        """Returns the same place with the features propagated `hops` times before the first weights; 1: this one."""
-        if hops == 1:
-            return self
-        if self._further is None:
-            self._further = Context(self.place, propagated(self.graph, 1))
-        return self._further.at(hops - 1)
 
     def fit(self, nodes: str, training: TrainingSettings) -> Fit:
         """Returns the cost-sensitive GCN trained on "train" or on "both"."""
@@ -124,7 +114,7 @@ class Context:
 
     def hops(self, training: TrainingSettings, candidates: tuple[int, ...]) -> int:
         """Returns the number of hops with the lowest leave-one-out loss on the validation nodes (`choose_hops`)."""
-        return choose_hops(lambda hops: self.at(hops)._loss(training), candidates)
+        return choose_hops(lambda hops: self._loss(dataclasses.replace(training, hops=hops)), candidates)
 
     def _loss(self, training: TrainingSettings) -> float:
         """Returns the leave-one-out loss on the validation nodes of the first network."""

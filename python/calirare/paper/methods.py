@@ -199,7 +199,7 @@ def _recipe(context: Context, *, recipe: Recipe) -> Outcome:
 
 def _uncalibrated_recipe(context: Context, *, n_networks: int) -> Outcome:
     """Our networks without any map: what the calibration adds, and the bound for recall and macro-F1."""
-    context, runs, _ = networks(context, Recipe(n_networks=n_networks))
+    runs = networks(context, Recipe(n_networks=n_networks))
     logits = torch.stack([context.logits("both", run, context.split.test).double() for run in runs])
     return torch.softmax(logits.mean(0), 1), {}
 

@@ -32,7 +32,7 @@ class Recipe:
         training: how each network is trained.
         weight_decays: what its weight decay is chosen among, by the leave-one-out loss of the first network on the
             validation nodes; none: that of `training`.
-        hops: what the number of hops is chosen among, likewise and after it; one: that one.
+        hops: what its number of hops is chosen among, likewise and after it; none: that of `training`.
         n_networks: networks whose logits are averaged.
         target: see `calirare.calibration.target_weights`.
         with_bias: Platt map; otherwise a temperature.
@@ -50,7 +50,7 @@ class Recipe:
     sharpen: bool = True
 
 
-BEFORE = Recipe(hops=(1,), target=0.9)  # the default until hops were chosen; its test measures had been seen
+BEFORE = Recipe(hops=(), target=0.9)  # the default until hops were chosen; its test measures had been seen
 
 
 def calibrated(context: Context, recipe: Recipe) -> tuple[Tensor, dict[str, float]]:
@@ -63,7 +63,7 @@ def calibrated(context: Context, recipe: Recipe) -> tuple[Tensor, dict[str, floa
     Returns:
         Probabilities, and scale, bias, weight decay and hops.
     """
-    context, runs, hops = networks(context, recipe)
+    runs = networks(context, recipe)
     held = torch.stack([_calibration_logits(context, recipe, run) for run in runs]).mean(0)[context.val_rows]
     labels = context.y[context.split.val]
     few = int(torch.bincount(labels, minlength=2).min()) < MIN_RARE
@@ -77,26 +77,19 @@ def calibrated(context: Context, recipe: Recipe) -> tuple[Tensor, dict[str, floa
         calibrator = sharpened(calibrator, held, labels)
     logits = torch.stack([context.logits("both", run, context.split.test).double() for run in runs]).mean(0)
     assert calibrator.bias is not None
-    numbers = {"scale": calibrator.scale, "bias": float(calibrator.bias[1]), "weight_decay": runs[0].weight_decay}
-    return calibrator.transform(logits), numbers | {"hops": float(hops)}
+    numbers = {"scale": calibrator.scale, "bias": float(calibrator.bias[1])}
+    numbers |= {"weight_decay": runs[0].weight_decay, "hops": float(runs[0].hops)}
+    return calibrator.transform(logits), numbers
 
 
-def networks(context: Context, recipe: Recipe) -> tuple[Context, list[TrainingSettings], int]:
-    """Chooses the recipe's networks at a place; only validation labels choose between them.
-
-    Args:
-        context: the place.
-        recipe: the method.
-
-    Returns:
-        The place with the features as the networks take them, the settings of each network, and the number of hops.
-    """
+def networks(context: Context, recipe: Recipe) -> list[TrainingSettings]:
+    """Returns the settings of each of the recipe's networks at a place; only validation labels choose between them."""
     training = recipe.training
     if recipe.weight_decays:
-        chosen = context.weight_decay(training, recipe.weight_decays)
-        training = replace(training, weight_decay=chosen)
-    hops = context.hops(training, recipe.hops) if len(recipe.hops) > 1 else recipe.hops[0]
-    return context.at(hops), [context.settings(training, network) for network in range(recipe.n_networks)], hops
+        training = replace(training, weight_decay=context.weight_decay(training, recipe.weight_decays))
+    if recipe.hops:
+        training = replace(training, hops=context.hops(training, recipe.hops))
+    return [context.settings(training, network) for network in range(recipe.n_networks)]
 
 
 def _calibration_logits(context: Context, recipe: Recipe, run: TrainingSettings) -> Tensor:

@@ -29,10 +29,10 @@ from calirare.weight_decay import WEIGHT_DECAYS
 CHOSEN = "weight decay and hops by leave-one-out"
 TRAININGS = {
     **{
-        f"weight decay {decay:g}": Recipe(dataclasses.replace(TRAINING, weight_decay=decay), (), (1,))
+        f"weight decay {decay:g}": Recipe(dataclasses.replace(TRAINING, weight_decay=decay), (), ())
         for decay in WEIGHT_DECAYS[:3]
     },
-    "weight decay by leave-one-out": Recipe(TRAINING, hops=(1,)),
+    "weight decay by leave-one-out": Recipe(TRAINING, hops=()),
     CHOSEN: Recipe(TRAINING),
 }
 NETWORKS = (1, 3)
@@ -140,7 +140,7 @@ def search_place(place: Place, graph: Graph | None = None) -> dict[str, list[flo
 
 
 def _bare(context: Context, training: str, n_networks: int) -> Tensor:
-    context, runs, _ = networks(context, dataclasses.replace(TRAININGS[training], n_networks=n_networks))
+    runs = networks(context, dataclasses.replace(TRAININGS[training], n_networks=n_networks))
     logits = torch.stack([context.logits("both", run, context.split.test).double() for run in runs])
     return torch.softmax(logits.mean(0), 1)
 

@@ -23,12 +23,13 @@ from calirare.fingerprint import fingerprint
 from calirare.graph import Graph
 from calirare.leave_one_out.evaluate import LeftOut, intervals, messages, pre_activation
 from calirare.leave_one_out.memory import check_memory, free_bytes
+from calirare.nn import GCN
 from calirare.propagation import LazyPropagation, propagation
 from calirare.scale.blocks import BlockFiles, job_key
 from calirare.scale.mapped import release
 from calirare.scale.ranges import named
 from calirare.scale.ranks import Ranks, alone
-from calirare_ext import Csr, GcnTape, propagate
+from calirare_ext import Csr, propagate
 
 BLOCK = 32_768  # nodes; fewer where there would be less than BLOCKS of them to share
 BLOCKS = 16
@@ -47,6 +48,7 @@ class Job:
         levels: of the lower and the upper quantile.
         scale: of the map on logit differences.
         bias: of the map.
+        hops: of the network.
     """
 
     layers: tuple[tuple[Tensor, Tensor], ...]
@@ -55,6 +57,7 @@ class Job:
     levels: tuple[float, float]
     scale: float
     bias: float
+    hops: int
 
     def tensors(self) -> list[Tensor]:
         """Returns every tensor, for a checksum."""
@@ -124,7 +127,7 @@ class Streaming:
     def __call__(
         self,
         left: LeftOut,
-        tape: GcnTape,
+        model: GCN,
         residuals: Tensor,
         levels: tuple[float, float],
         scale: float,
@@ -134,7 +137,7 @@ class Streaming:
 
         Args:
             left: the left-out models.
-            tape: the network.
+            model: the network.
             residuals: r_i, [m].
             levels: of the quantiles.
             scale: of a map on logit differences.
@@ -143,9 +146,10 @@ class Streaming:
         Returns:
             Logits before the map, lower ends, upper ends.
         """
-        job = Job(tape.layers, left, residuals, levels, scale, bias)
+        layers = tuple((weight.detach(), bias.detach()) for weight, bias in model.layers())
+        job = Job(layers, left, residuals, levels, scale, bias, model.hops)
         if self.files is not None:
-            key = job_key(job.tensors(), (fingerprint(self.graph), self.block, levels, scale, bias))
+            key = job_key(job.tensors(), (fingerprint(self.graph), self.block, levels, scale, bias, model.hops))
             self.resumed = self.files.start(key)
         if self.ranks.size > 1:
             assert self.files is not None
@@ -156,6 +160,9 @@ class Streaming:
 
     def run(self, job: Job) -> Tensor:
         """Evaluates this process's share of a job and returns logits and ends of every node, [n, 4]."""
+        kept = propagation(self.graph, job.hops)
+        assert isinstance(kept, LazyPropagation)
+        self.kept = kept
         if self.files is not None and (self.ranks.size > 1 or self.resumed or not self._fits(job)):
             return self._in_files(job, self.files)
         a = self.kept.a_hat

@@ -57,7 +57,7 @@ def test_the_search_reads_no_test_label(small: Graph, monkeypatch: pytest.Monkey
     import dataclasses
 
     quick = TrainingSettings(epochs=10, hidden=4)
-    trainings = {"fixed": Recipe(quick, (), (1,)), search.CHOSEN: Recipe(quick, (5e-4, 5e-2), (1, 2))}
+    trainings = {"fixed": Recipe(quick, (), ()), search.CHOSEN: Recipe(quick, (5e-4, 5e-2), (1, 2))}
     monkeypatch.setattr(search, "TRAININGS", trainings)
     monkeypatch.setattr(search, "BALANCES", (0.8,))
     assert small.split is not None

@@ -177,6 +177,16 @@ def test_blocks_of_another_job_are_not_taken(whole, small_is_large, monkeypatch,
     assert_identical(result.lower, jackknife(trained, graph, coverage=0.5, evaluator=Streaming(copy_of(graph))).lower)
 
 
+def test_a_jackknife_of_a_large_graph_takes_the_networks_hops(small_is_large, monkeypatch):
+    graph = rare_task()
+    trained = fit(graph, graph.split.train, TrainingSettings(epochs=30, hops=2))
+    streamed = jackknife(trained, graph)
+    monkeypatch.setattr(propagation_module, "LARGE", 10**9)
+    whole = jackknife(trained, copy_of(graph))
+    assert float((streamed.upper - whole.upper).abs().max()) < LEVEL
+    assert float((streamed.lower - whole.lower).abs().max()) < LEVEL
+
+
 def test_blocks_of_another_graph_are_not_taken(whole, small_is_large, monkeypatch, tmp_path):
     """The network sees its labels' neighbourhood alone: elsewhere another graph may have other features."""
     graph, trained, _, _ = whole
@@ -218,11 +228,12 @@ def test_a_folder_of_something_else_stays(tmp_path):
     assert (tmp_path / "mine.txt").exists()
 
 
-@pytest.mark.parametrize("method", ["jackknife", "ts"])
-def test_a_large_graph_streams_through_the_whole_pipeline(small_is_large, monkeypatch, method):
-    outcome = calirare.train(rare_task(), epochs=12, folds=2, method=method)
+@pytest.mark.parametrize(("method", "hops"), [("jackknife", 1), ("jackknife", 3), ("jackknife", "auto"), ("ts", 2)])
+def test_a_large_graph_streams_through_the_whole_pipeline(small_is_large, monkeypatch, method, hops):
+    outcome = calirare.train(rare_task(), epochs=12, folds=2, method=method, hops=hops)
     monkeypatch.setattr(propagation_module, "LARGE", 10**9)
-    expected = calirare.train(rare_task(), epochs=12, folds=2, method=method)
+    expected = calirare.train(rare_task(), epochs=12, folds=2, method=method, hops=hops)
+    assert outcome.model.hops == expected.model.hops
     assert outcome.logits.shape == expected.logits.shape
     assert float((outcome.logits - expected.logits).abs().max()) < LEVEL
     assert float((outcome.jackknife.upper - expected.jackknife.upper).abs().max()) < LEVEL
