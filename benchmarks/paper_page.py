@@ -1,7 +1,7 @@
 """Writes the results of docs/reproduction.md from a run of `calirare paper`, so that no number there is typed by hand.
 
 python benchmarks/paper_page.py --run paper     # reads the run's cells into benchmarks/results/paper.json, then writes
-python benchmarks/paper_page.py --run paper --row gin    # what is there of one re-implemented row, the rest as it is
+python benchmarks/paper_page.py --run paper --keep       # what the run does not hold stays as the file has it
 python benchmarks/paper_page.py --time          # times Table 2 at one seed of Cora and CiteSeer into paper_time.json
 python benchmarks/paper_page.py                 # rewrites the page between its markers
 python benchmarks/paper_page.py --check         # exits 1 when the page is not what the file says
@@ -18,20 +18,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+import paper_keep
 import record
 from readme_tables import between, load
 
 from calirare.paper import other_columns, table2
-from calirare.paper.accounts import EXPLAINED, account, accounts_table, measured
+from calirare.paper.accounts import accounts_table
 from calirare.paper.cells import read_cells, run_cells
 from calirare.paper.methods import METHODS
 from calirare.paper.other_bins import other_bins_table
 from calirare.paper.protocol import DATASETS, HIGHER_IS_BETTER, N_SEEDS, places
 from calirare.paper.published import LABEL_RATES, TABLE2
 from calirare.paper.render import Table
-from calirare.paper.statistics import JUDGED, Summary, by_key, summarise
+from calirare.paper.statistics import JUDGED, by_key, summarise
 from calirare.paper.table3 import TABLE3_METHODS, table3_table
-from calirare.weight_decay import WEIGHT_DECAYS
+from calirare.weight_decay import HOPS, WEIGHT_DECAYS
 
 PAGE = record.ROOT / "docs" / "reproduction.md"
 OURS = ("ours", "ours_one", "ours_unsharpened")
@@ -40,19 +41,27 @@ NOT_EXPLAINED = ("matrix", "mixup", "official")  # published rows that are in no
 ROWS_BAR = "re-implemented rows within two standard deviations of the paper's, or explained"
 
 
-def collect(run: Path) -> dict[str, Any]:
-    """Returns the tables, the numbers behind them and the verdicts of a run folder."""
+def collect(run: Path, file: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Returns the tables, the numbers behind them and the verdicts of a run folder.
+
+    Args:
+        run: the folder.
+        file: the results file of which stays what the run does not hold; None: nothing stays.
+    """
     where = places((*DATASETS, other_columns.NAME), LABEL_RATES, N_SEEDS)
     everything = by_key(read_cells(run, where, METHODS))
+    if file is not None:
+        everything = paper_keep.groups_to_take(run, file["results"])
     groups = {key: seeds for key, seeds in everything.items() if key[0] in DATASETS}
     columns = {key: seeds for key, seeds in everything.items() if key[0] == other_columns.NAME}
     published = {key: seeds for key, seeds in groups.items() if METHODS[key[2]].published or key[2] in SHOWN}
     networks = {key: seeds for key, seeds in groups.items() if key[2] in TABLE3_METHODS}
+    judged = groups if file is None else paper_keep.with_means(groups, file["results"])
     tables = {
-        "verdict": table2.verdict_table(groups),
-        "equal_labels": table2.same_labels_table(groups),
-        "rivals": table2.bars_table(groups),
-        "population": table2.population_table(groups),
+        "verdict": table2.verdict_table(judged),
+        "equal_labels": table2.same_labels_table(judged),
+        "rivals": table2.bars_table(judged),
+        "population": table2.population_table(judged),
         "coverage": table2.coverage_table(groups),
         "table2": table2.paper_table({k: v for k, v in published.items() if k[2] in table2.TABLE2_METHODS}, {}),
         "off": table2.reproduced_table({k: v for k, v in groups.items() if METHODS[k[2]].published}),
@@ -61,22 +70,27 @@ def collect(run: Path) -> dict[str, Any]:
             everything, {(r["dataset"], r["label_rate"], r["method"]): r["within"] for r in bins.data}
         ),
         "table3": table3_table(networks, {}),
-        "decays": decays_table(groups),
+        "decays": chosen_table(groups, "weight_decay", WEIGHT_DECAYS),
+        "hops": chosen_table(groups, "hops", HOPS),
         "bag": table2.means_table(by_key(read_cells(run, places(("facebook_bag",), LABEL_RATES, N_SEEDS), METHODS))),
         "columns": columns_table(columns),
         "columns3": table3_table(groups_like({k: v for k, v in columns.items() if k[2] in TABLE3_METHODS}), {}),
     }
-    tables["accounts"].notes.append(left_out_note(tables["off"].rows))
     found: dict[str, Any] = {
         "seeds": {f"{d} {rate}": len(seeds) for (d, rate, name), seeds in groups.items() if name == "ours"},
         "tables": {name: as_dict(t) for name, t in tables.items()},
-        "bars": bars(tables, groups),
+        "bars": bars(tables),
         "cells": table2.table_data(groups),
     }
     for name in ("search", "figure3"):
         path = run / f"{name}.json"
         if path.is_file():
             found[name] = json.loads(path.read_text(encoding="utf-8"))
+    if file is not None:
+        paper_keep.merge(found, everything, file)
+    off, accounts = (found["tables"][name] for name in ("off", "accounts"))
+    accounts["notes"] = [left_out_note(off["rows"])]
+    found["bars"].insert(-1, rows_bar(accounts["rows"]))
     return found
 
 
@@ -99,18 +113,18 @@ def columns_table(groups: Any) -> Table:
     return Table("FaceBook with other columns", header, rows, [], [])
 
 
-def decays_table(groups: Any) -> Table:
-    """Returns how often the default took each weight decay, a row per data set."""
+def chosen_table(groups: Any, what: str, candidates: tuple[float, ...]) -> Table:
+    """Returns how often the default took each candidate for one of its numbers, a row per data set."""
     rows = []
     for dataset in DATASETS:
         cells = [cell for key, seeds in groups.items() if key[::2] == (dataset, "ours") for cell in seeds.values()]
-        taken = [cell["numbers"]["weight_decay"] for cell in cells]
-        rows.append([dataset, *[str(taken.count(decay)) for decay in WEIGHT_DECAYS]])
-    return Table("Weight decays", ["data set", *[f"{decay:g}" for decay in WEIGHT_DECAYS]], rows, [], [])
+        taken = [cell["numbers"][what] for cell in cells]
+        rows.append([dataset, *[str(taken.count(candidate)) for candidate in candidates]])
+    return Table(what, ["data set", *[f"{candidate:g}" for candidate in candidates]], rows, [], [])
 
 
-def bars(tables: dict[str, Table], groups: Any) -> list[dict[str, Any]]:
-    """Returns each bar with what was measured and whether it is met."""
+def bars(tables: dict[str, Table]) -> list[dict[str, Any]]:
+    """Returns each bar on our own methods with what was measured and whether it is met."""
     verdicts, equal, population = tables["verdict"].data, tables["equal_labels"].data, tables["population"].data
     won = sum(not v["lost"] for v in verdicts)
     lost = "; ".join(f"{v['dataset']} {v['label_rate']} ({', '.join(v['lost'])})" for v in verdicts if v["lost"])
@@ -146,7 +160,6 @@ def bars(tables: dict[str, Table], groups: Any) -> list[dict[str, Any]]:
             f"{rival['ece']:.4f}, {rival['nll']:.4f}; cross-fitted {crossed['ece']:.4f}, {crossed['nll']:.4f}",
             "met": all(target[m] < rival[m] and target[m] < crossed[m] for m in ("ece", "nll")),
         },
-        rows_bar(tables["accounts"].rows),
         {
             "bar": "Table 2 for Cora and CiteSeer, 3 label rates, 10 seeds, all methods: at most 45 min on 2 cores",
             "measured": f"{once:.0f} s for one seed, {N_SEEDS * once / 60:.0f} min for ten",
@@ -171,48 +184,11 @@ def rows_bar(accounts: list[list[str]]) -> dict[str, Any]:
     }
 
 
-def with_row(kept: dict[str, Any], run: Path, row: str) -> dict[str, Any]:
-    """Returns the results with what a run folder holds of one re-implemented row; nothing else is touched.
-
-    The methods run there replace their cells, whatever their seeds; `by_chance` of the row stays.
-    """
-    where = places((*DATASETS, other_columns.NAME), LABEL_RATES, N_SEEDS)
-    groups = by_key(read_cells(run, where, EXPLAINED[row]))
-    own = {key: seeds for key, seeds in groups.items() if key[0] in DATASETS}
-    entries = {(e["dataset"], e["label_rate"], e["method"]): e for e in kept["cells"]}
-    entries |= {(e["dataset"], e["label_rate"], e["method"]): e for e in table2.table_data(own)}
-    kept["cells"] = list(entries.values())
-    found = {
-        key: {m: Summary(*entry[m], len(entry["seeds"])) for m in (*JUDGED, "accuracy")}
-        for key, entry in entries.items()
-    }
-    found |= measured({key: seeds for key, seeds in groups.items() if key[0] == other_columns.NAME})
-    accounts = kept["tables"]["accounts"]["rows"]
-    title = METHODS[row].title
-    (k,) = (k for k, cells in enumerate(accounts) if cells[0] == title)
-    accounts[k] = account(row, found, {}, float(accounts[k][4])).cells()
-    kept["bars"] = [rows_bar(accounts) if bar["bar"] == ROWS_BAR else bar for bar in kept["bars"]]
-    _replace(kept["tables"]["table3"], table3_table(own, {}).rows)
-    kept["tables"]["accounts"]["notes"] = [left_out_note(kept["tables"]["off"]["rows"])]
-    kept["tables"]["columns3"] = as_dict(table3_table(groups_like(groups), {}))
-    return kept
-
-
 def groups_like(groups: Any) -> Any:
     """Returns the cells with other columns of FaceBook's words under the name of the data set they stand for."""
     return {
         (other_columns.INSTEAD_OF, *key[1:]): seeds for key, seeds in groups.items() if key[0] == other_columns.NAME
     }
-
-
-def _replace(kept: dict[str, Any], rows: list[list[str]]) -> None:
-    """Puts rows in place of those of the same data set, label rate and method, or behind their label rate's last."""
-    for row in rows:
-        same = [k for k, old in enumerate(kept["rows"]) if old[:3] == row[:3]]
-        if same:
-            kept["rows"][same[0]] = row
-        else:
-            kept["rows"].insert(1 + max(k for k, old in enumerate(kept["rows"]) if old[:2] == row[:2]), row)
 
 
 def as_dict(found: Table) -> dict[str, Any]:
@@ -288,7 +264,10 @@ def page(text: str, found: dict[str, Any]) -> str:
     source = (
         f"[paper.json](../benchmarks/results/paper.json): commit {found['commit']}, torch {found['versions']['torch']}"
     )
-    later = "".join(f"; {row} at {stamp['commit']}" for row, stamp in results.get("rows", {}).items())
+    at: dict[str, list[str]] = {}
+    for name, stamp in results.get("rows", {}).items():
+        at.setdefault(stamp["commit"], []).append(f"`{name}`")
+    later = "".join(f"; {', '.join(names)} at {commit}" for commit, names in at.items())
     text = between(text, "bars", [*verdicts(results), "", f"{source}, {found['machine']['processor']}{later}."])
     return between(text, "search", search(results))
 
@@ -305,20 +284,14 @@ def _finite(value: Any) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", type=Path, help="folder of `calirare paper`")
-    parser.add_argument("--row", choices=list(EXPLAINED), help="with --run: of this row alone")
+    parser.add_argument("--keep", action="store_true", help="with --run: what is not there stays as the file has it")
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
     if options.time:
         record.write("paper_time", timed())
-    if options.run is not None and options.row is not None:
-        kept = load("paper")
-        results = with_row(kept.pop("results"), options.run, options.row)
-        stamp = record.environment()
-        results.setdefault("rows", {})[options.row] = {name: stamp[name] for name in ("commit", "command")}
-        record.write("paper", _finite(results), kept)
-    elif options.run is not None:
-        record.write("paper", _finite(collect(options.run)))
+    if options.run is not None:
+        record.write("paper", _finite(collect(options.run, load("paper") if options.keep else None)))
     text = PAGE.read_text(encoding="utf-8")
     new = page(text, load("paper"))
     if options.check:
