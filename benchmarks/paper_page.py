@@ -30,12 +30,12 @@ from calirare.paper.other_bins import other_bins_table
 from calirare.paper.protocol import DATASETS, HIGHER_IS_BETTER, N_SEEDS, places
 from calirare.paper.published import LABEL_RATES, TABLE2
 from calirare.paper.render import Table
-from calirare.paper.statistics import JUDGED, by_key, summarise
+from calirare.paper.statistics import JUDGED, by_key, compare_with_paper, summarise
 from calirare.paper.table3 import TABLE3_METHODS, table3_table
 from calirare.weight_decay import HOPS, WEIGHT_DECAYS
 
 PAGE = record.ROOT / "docs" / "reproduction.md"
-OURS = ("ours", "ours_one", "ours_unsharpened")
+OURS = ("ours", "ours_one", "ours_once", "ours_unsharpened")
 SHOWN = ("official", "ours")  # beside the rows the paper has
 NOT_EXPLAINED = ("matrix", "mixup", "official")  # published rows that are in no account
 ROWS_BAR = "re-implemented rows within two standard deviations of the paper's, or explained"
@@ -79,7 +79,7 @@ def collect(run: Path, file: dict[str, Any] | None = None) -> dict[str, Any]:
     found: dict[str, Any] = {
         "seeds": {f"{d} {rate}": len(seeds) for (d, rate, name), seeds in groups.items() if name == "ours"},
         "tables": {name: as_dict(t) for name, t in tables.items()},
-        "bars": bars(tables),
+        "bars": bars(tables, judged),
         "cells": table2.table_data(groups),
     }
     for name in ("search", "figure3"):
@@ -123,11 +123,13 @@ def chosen_table(groups: Any, what: str, candidates: tuple[float, ...]) -> Table
     return Table(what, ["data set", *[f"{candidate:g}" for candidate in candidates]], rows, [], [])
 
 
-def bars(tables: dict[str, Table]) -> list[dict[str, Any]]:
+def bars(tables: dict[str, Table], groups: Any) -> list[dict[str, Any]]:
     """Returns each bar on our own methods with what was measured and whether it is met."""
     verdicts, equal, population = tables["verdict"].data, tables["equal_labels"].data, tables["population"].data
     won = sum(not v["lost"] for v in verdicts)
     lost = "; ".join(f"{v['dataset']} {v['label_rate']} ({', '.join(v['lost'])})" for v in verdicts if v["lost"])
+    by_variant = {name: [not c.lost for c in compare_with_paper(groups, name)] for name in OURS[1:]}
+    variants = ", ".join(f"`{name}` {sum(found)}" for name, found in by_variant.items())
     ours, bare = equal["ours"], equal["ours_uncalibrated"]
     rivals = {name: m for name, m in equal.items() if name not in OURS}
     better = [name for name, m in rivals.items() if m["macro_ace"] <= ours["macro_ace"]]
@@ -140,7 +142,7 @@ def bars(tables: dict[str, Table]) -> list[dict[str, Any]]:
     return [
         {
             "bar": 'beat the paper\'s "Ours" on all four measures in at least 10 of 12 cells',
-            "measured": f"{won} of {len(verdicts)} won; lost: {lost or 'none'}",
+            "measured": f"{won} of {len(verdicts)} won; lost: {lost or 'none'}; won by other rows of ours: {variants}",
             "met": won >= 10,
         },
         {

@@ -23,7 +23,15 @@ from calirare.paper.statistics import (
     summarise,
 )
 
-OURS = ("ours", "ours_one", "ours_population", "jackknife_temperature", "jackknife_platt", "jackknife_balanced")
+OURS = (
+    "ours",
+    "ours_one",
+    "ours_once",
+    "ours_population",
+    "jackknife_temperature",
+    "jackknife_platt",
+    "jackknife_balanced",
+)
 POPULATION = ("ours_population", "jackknife_platt", "jackknife_temperature", "crossfit_platt", "crossfit_temperature")
 TABLE2_METHODS = tuple(name for name in METHODS if not name.startswith(("gat", "gin")) or name == "gats")
 
