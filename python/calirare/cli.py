@@ -297,7 +297,8 @@ def _number_or_auto(name: str, text: str | None, kind: type[int] | type[float]) 
     try:
         return kind(text)
     except ValueError:
-        raise InputError(f"--{name} must be a number or auto, got {text!r}") from None
+        what = "a whole number" if kind is int else "a number"
+        raise InputError(f"--{name} must be {what} or auto, got {text!r}") from None
 
 
 # typer keeps its copy of click under a private name: what it exports leads to the class of every usage error.

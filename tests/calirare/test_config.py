@@ -72,6 +72,7 @@ def test_a_wrong_type_is_refused(name, value):
         ("epochs", 50.5, "epochs must be a whole number or auto, got 50.5"),
         ("weight_decay", "abc", "weight_decay must be a number or auto, got 'abc'"),
         ("damping", [1], r"damping must be a number or auto, got \[1\]"),
+        ("hops", 1.5, "hops must be a whole number or auto, got 1.5"),
         ("hidden", "abc", "hidden must be like 16, got 'abc'"),
         ("dropout", "auto", "dropout must be like 0.5, got 'auto'"),
     ],
@@ -85,6 +86,9 @@ def test_a_refused_type_is_told_every_kind_that_is_taken(name, value, message):
     "wrong",
     [
         {"method": "magic"},
+        {"hops": 0},
+        {"hops": "all"},
+        {"hops": "auto", "method": "calirare"},
         {"target": "both"},
         {"device": "tpu"},
         {"device": "cuda:"},
