@@ -87,7 +87,6 @@ def test_a_refused_type_is_told_every_kind_that_is_taken(name, value, message):
     [
         {"method": "magic"},
         {"hops": 0},
-        {"hops": "all"},
         {"hops": "auto", "method": "calirare"},
         {"target": "both"},
         {"device": "tpu"},
@@ -173,3 +172,9 @@ def test_an_empty_file_holds_nothing_and_a_list_is_refused(tmp_path):
         read_yaml(tmp_path / "none.yaml")
     with pytest.raises(InputError, match="cannot be read: Is a directory"):
         read_yaml(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["hops", "weight_decay"])
+def test_a_word_other_than_auto_is_refused_without_a_file_too(name):
+    with pytest.raises(InputError, match=f"^setting {name} must be auto or a (whole|positive) number.*, got 'all'$"):
+        Settings(**{name: "all"})
