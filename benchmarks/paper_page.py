@@ -2,7 +2,7 @@
 
 python benchmarks/paper_page.py --run paper     # reads the run's cells into benchmarks/results/paper.json, then writes
 python benchmarks/paper_page.py --run paper --keep       # what the run does not hold stays as the file has it
-python benchmarks/paper_page.py --time          # times Table 2 at one seed of Cora and CiteSeer into paper_time.json
+python benchmarks/paper_page.py --time          # times Table 2 at two seeds of Cora and CiteSeer into paper_time.json
 python benchmarks/paper_page.py                 # rewrites the page between its markers
 python benchmarks/paper_page.py --check         # exits 1 when the page is not what the file says
 """
@@ -138,7 +138,8 @@ def bars(tables: dict[str, Table], groups: Any) -> list[dict[str, Any]]:
     crossed = population["crossfit_temperature"]
     recall, f1 = (ours[m] - bare[m] for m in ("recall", "macro_f1"))
     plain_recall, plain_f1 = (ours[m] - equal["uncalibrated_all"][m] for m in ("recall", "macro_f1"))
-    once = load("paper_time")["results"]["wall_s"]
+    took = load("paper_time")["results"]
+    first, other = took["wall_s"].values()
     return [
         {
             "bar": 'beat the paper\'s "Ours" on all four measures in at least 10 of 12 cells',
@@ -164,8 +165,9 @@ def bars(tables: dict[str, Table], groups: Any) -> list[dict[str, Any]]:
         },
         {
             "bar": "Table 2 for Cora and CiteSeer, 3 label rates, 10 seeds, all methods: at most 45 min on 2 cores",
-            "measured": f"{once:.0f} s for one seed, {N_SEEDS * once / 60:.0f} min for ten",
-            "met": N_SEEDS * once <= 45 * 60,
+            "measured": f"{first:.0f} s for seed 0 with its bootstrap, {other:.0f} s for another, "
+            f"{took['whole_s'] / 60:.0f} min for ten",
+            "met": took["whole_s"] <= 45 * 60,
         },
     ]
 
@@ -198,17 +200,29 @@ def as_dict(found: Table) -> dict[str, Any]:
 
 
 def timed() -> dict[str, Any]:
-    """Returns the seconds of Table 2 at every label rate of Cora and CiteSeer for one seed, in two processes."""
-    where = places(("cora", "citeseer"), LABEL_RATES, 1)
+    """Returns the seconds of Table 2 at every label rate of Cora and CiteSeer, in two processes.
+
+    Of seed 0, which alone is bootstrapped, and of seed 1, which stands for the others.
+    """
+    both = places(("cora", "citeseer"), LABEL_RATES, 2)
+    walls = {}
     with tempfile.TemporaryDirectory() as folder:
-        begin = time.perf_counter()
-        run_cells(Path(folder), where, table2.TABLE2_METHODS, 2, lambda *_: None)
-        wall = time.perf_counter() - begin
-        cells = read_cells(Path(folder), where, table2.TABLE2_METHODS)
+        for seed in (0, 1):
+            where = [place for place in both if place.seed == seed]
+            begin = time.perf_counter()
+            run_cells(Path(folder), where, table2.TABLE2_METHODS, 2, lambda *_: None)
+            walls[seed] = time.perf_counter() - begin
+        cells = read_cells(Path(folder), both, table2.TABLE2_METHODS)
     by_method: dict[str, float] = {}
     for cell in cells:
-        by_method[cell["method"]] = by_method.get(cell["method"], 0.0) + cell["seconds"] / len(where)
-    return {"places": len(where), "processes": 2, "wall_s": wall, "mean_seconds_by_method": by_method}
+        by_method[cell["method"]] = by_method.get(cell["method"], 0.0) + cell["seconds"] / len(both)
+    return {
+        "places": len(both) // 2,
+        "processes": 2,
+        "wall_s": {"seed 0, bootstrapped": walls[0], "any other seed": walls[1]},
+        "whole_s": walls[0] + (N_SEEDS - 1) * walls[1],
+        "mean_seconds_by_method": by_method,
+    }
 
 
 def table(found: dict[str, Any]) -> list[str]:
