@@ -17,8 +17,8 @@ from calirare.errors import InputError
 from calirare.leave_one_out.methods import CONVENTIONS, Convention, LooSettings
 from calirare.leave_one_out.methods import METHODS as LOO_METHODS
 from calirare.leave_one_out.methods import Method as LooMethod
+from calirare.loo_choice import HOPS, WEIGHT_DECAYS
 from calirare.training import TrainingSettings
-from calirare.weight_decay import HOPS, WEIGHT_DECAYS
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
 METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")

@@ -27,11 +27,11 @@ from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.ggn import logit_differences
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.leave_one_out.own_logits import OwnLogits
+from calirare.loo_choice import HOPS, WEIGHT_DECAYS, choose_hops, choose_weight_decay, loo_loss
 from calirare.nn import GCN
 from calirare.scale.ranges import named
 from calirare.scale.stream import Streaming, streams
 from calirare.training import Fit, fit
-from calirare.weight_decay import HOPS, WEIGHT_DECAYS, choose_hops, choose_weight_decay, loo_loss
 
 MAX_EPOCHS = 400
 CHECKPOINT_EVERY = 50

@@ -21,10 +21,10 @@ from calirare.errors import InputError
 from calirare.jackknife import jackknife
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.leave_one_out.retrain import retrain
+from calirare.loo_choice import HOPS, WEIGHT_DECAYS, loo_loss
 from calirare.propagation import propagation
 from calirare.run import write_config
 from calirare.splits import Split
-from calirare.weight_decay import HOPS, WEIGHT_DECAYS, loo_loss
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 

@@ -13,11 +13,11 @@ from calirare.crossfit import cross_fitted_logits
 from calirare.graph import Graph
 from calirare.leave_one_out.gram import gram
 from calirare.leave_one_out.own_logits import OwnLogits
+from calirare.loo_choice import choose_hops, choose_weight_decay, loo_loss
 from calirare.nn import GCN
 from calirare.paper.protocol import Place
 from calirare.splits import Split
 from calirare.training import Fit, TrainingSettings, fit
-from calirare.weight_decay import choose_hops, choose_weight_decay, loo_loss
 
 # The paper's base network: Kipf & Welling's settings.
 PAPER_TRAINING = TrainingSettings()

@@ -14,9 +14,9 @@ from calirare.calibration import AffineCalibrator, Target
 from calirare.calibration.affine import SCALE_PRIOR
 from calirare.calibration.jackknife import FALLBACK_PRIOR, MIN_RARE
 from calirare.calibration.sharpness import sharpened
+from calirare.loo_choice import HOPS, WEIGHT_DECAYS
 from calirare.paper.context import Context
 from calirare.training import TrainingSettings
-from calirare.weight_decay import HOPS, WEIGHT_DECAYS
 
 TRAINING = TrainingSettings(learning_rate=0.03, epochs=400)
 N_NETWORKS = 3

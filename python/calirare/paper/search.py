@@ -18,13 +18,13 @@ from torch import Tensor
 from calirare.calibration import target_weights
 from calirare.crossfit import fold_of
 from calirare.graph import Graph
+from calirare.loo_choice import WEIGHT_DECAYS
 from calirare.metrics import class_ace, ece, macro_ace, macro_f1, nll, recall
 from calirare.paper.cells import read_cell, write_cell
 from calirare.paper.context import Context
 from calirare.paper.ours import TRAINING, Recipe, calibrated, networks
 from calirare.paper.protocol import Place
 from calirare.paper.render import Table, write_tables
-from calirare.weight_decay import WEIGHT_DECAYS
 
 CHOSEN = "weight decay and hops by leave-one-out"
 TRAININGS = {

@@ -9,13 +9,13 @@ import torch
 
 from calirare.baselines import early_stopping
 from calirare.graph import Graph
+from calirare.loo_choice import loo_loss
 from calirare.paper import methods as module
 from calirare.paper import ours
 from calirare.paper.context import Context
 from calirare.paper.methods import METHODS, Method
 from calirare.paper.protocol import Place
 from calirare.training import TrainingSettings
-from calirare.weight_decay import loo_loss
 
 PLACE = Place("cora", 20, 0)
 QUICK = TrainingSettings(epochs=10, hidden=4)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from calirare.errors import InputError
-from calirare.weight_decay import choose_hops, choose_weight_decay, loo_loss
+from calirare.loo_choice import choose_hops, choose_weight_decay, loo_loss
 
 LABELS = torch.tensor([0, 0, 0, 1])
 

@@ -1,4 +1,4 @@
-"""The weight decay and the hops a graph wants, chosen by leave-one-out loss: no label is held out for them."""
+"""What a graph wants, chosen by leave-one-out loss, no label held out for it: the weight decay and the hops."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from calirare.errors import InputError
 
 # Kipf & Welling's (2017) 5e-4 and its doubles: dense features with few labels want more of it.
 WEIGHT_DECAYS = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3)
-# How often features are propagated before the first weights: 1 is a plain GCN, see `propagation.propagated`.
+# How often features are propagated before the first weights: 1 is a plain GCN, see `propagation.propagation`.
 HOPS = (1, 2, 3)
-T = TypeVar("T", int, float)
+Candidate = TypeVar("Candidate", int, float)
 
 
 def loo_loss(logits: Tensor, labels: Tensor, target: Target = "balanced") -> float:
@@ -71,7 +71,7 @@ def choose_hops(loss: Callable[[int], float], candidates: Sequence[int] = HOPS) 
     return _lowest(loss, candidates, "hops")
 
 
-def _lowest(loss: Callable[[T], float], candidates: Sequence[T], what: str) -> T:
+def _lowest(loss: Callable[[Candidate], float], candidates: Sequence[Candidate], what: str) -> Candidate:
     if not candidates:
         raise ValueError(f"choose_{what.replace(' ', '_')}: candidates must not be empty")
     losses = {candidate: loss(candidate) for candidate in candidates}
