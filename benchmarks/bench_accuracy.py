@@ -28,21 +28,21 @@ from typing import Any
 import record
 import torch
 
-from calirare.convergence import converge_module, fit_to_convergence, minimise
-from calirare.crossfit import cross_fitted_logits
+from calirare.curvature.directions import change_along
 from calirare.datasets import load_dataset
-from calirare.graph import Graph
+from calirare.graph.graph import Graph
 from calirare.leave_one_out.agreement import choose_damping
 from calirare.leave_one_out.alo import primal_directions
-from calirare.leave_one_out.change import LooChange
 from calirare.leave_one_out.comparison import DEFAULT_METHODS, MODULE_METHODS, agreement_of, compare
-from calirare.leave_one_out.directions import change_along
 from calirare.leave_one_out.methods import LooSettings, field_at
 from calirare.leave_one_out.own_logits import OwnLogits
+from calirare.leave_one_out.result import LooChange
 from calirare.leave_one_out.retrain import MAX_STEPS, TOLERANCE
 from calirare.models import PygSettings, fit_pyg
-from calirare.module_fit import ModuleFit
-from calirare.training import Fit, TrainingSettings, fit
+from calirare.models.convergence import converge_module, fit_to_convergence, minimise
+from calirare.models.crossfit import cross_fitted_logits
+from calirare.models.gcn_fit import Fit, TrainingSettings, fit
+from calirare.models.module_fit import ModuleFit
 from calirare_ext import reference
 
 HIDDEN = {"gat": 8, "gin": 16, "sage": 16}  # as wide as the GCN

@@ -24,20 +24,20 @@ import scipy.sparse
 import torch
 from baselines.torch_func_jackknife import Baseline, TwoLayers
 
-from calirare.algorithm2 import EiceRegulariser, EiceSettings, GradientSteps
+from calirare._util.threads import threads_for
+from calirare.curvature.ggn import jacobian
+from calirare.curvature.spectrum import safe_damping, spectrum_ends
 from calirare.datasets import load_dataset
-from calirare.graph import Graph
-from calirare.jackknife import jackknife
+from calirare.eice.algorithm2 import EiceRegulariser, EiceSettings, GradientSteps
+from calirare.eice.together import together
+from calirare.graph.graph import Graph
+from calirare.graph.propagation import propagation
+from calirare.intervals.algorithm1 import jackknife
 from calirare.leave_one_out.alo import alo
-from calirare.leave_one_out.evaluate import change_of_logits, intervals, left_out, pre_activation
-from calirare.leave_one_out.ggn import jacobian
 from calirare.leave_one_out.influence import SolverSettings, influence, range_of, solve_exact
+from calirare.leave_one_out.left_out import change_of_logits, intervals, left_out, pre_activation
 from calirare.leave_one_out.methods import field_at
-from calirare.leave_one_out.spectrum import safe_damping, spectrum_ends
-from calirare.leave_one_out.together import together
-from calirare.propagation import propagation
-from calirare.threads import threads_for
-from calirare.training import Fit, TrainingSettings, cross_entropy, fit
+from calirare.models.gcn_fit import Fit, TrainingSettings, cross_entropy, fit
 from calirare_ext import Csr, hessian_product, loo_messages, propagate
 
 TOLERANCE = 1e-4  # of conjugate gradients, ours and the baseline's

@@ -56,7 +56,7 @@ def check_against_literal_sum() -> dict[str, float]:
     from calirare.multilabel import CopulaOptions, canonical_calibration_error
     from calirare.multilabel.copula import fit_gaussian
     from calirare.multilabel.margins import pseudo_observations
-    from calirare.multilabel.reference import literal_error
+    from calirare_lab.multilabel.reference import literal_error
 
     random = np.random.default_rng(0)
     small = random.random((30, 4))
@@ -108,9 +108,9 @@ def time_estimator(n: int, k: int, dtype: str, repeats: int, threads: int) -> di
 
 
 def study(cells: Path, jobs: int, repeats: int) -> None:
-    from calirare.multilabel.plots import draw_study
-    from calirare.multilabel.simulate import worlds
-    from calirare.multilabel.study import SIZES, Cell, verdicts
+    from calirare_lab.multilabel.plots import draw_study
+    from calirare_lab.multilabel.simulate import worlds
+    from calirare_lab.multilabel.study import SIZES, Cell, verdicts
 
     cells.mkdir(parents=True, exist_ok=True)
     keys = [(world.name, n) for n in SIZES for world in worlds()]
@@ -133,8 +133,8 @@ def study(cells: Path, jobs: int, repeats: int) -> None:
 def study_cell(cells: Path, name: str, n: int, repeats: int) -> float:
     import torch
 
-    from calirare.multilabel.simulate import worlds
-    from calirare.multilabel.study import run_cell
+    from calirare_lab.multilabel.simulate import worlds
+    from calirare_lab.multilabel.study import run_cell
 
     torch.set_num_threads(1)
     path, start = cells / f"{name}_{n}.json", time.perf_counter()
@@ -147,8 +147,8 @@ def study_cell(cells: Path, name: str, n: int, repeats: int) -> float:
 
 
 def experiments(cells: Path, jobs: int, root: str | None) -> None:
-    from calirare.multilabel.experiments import run_experiments, summarise
-    from calirare.multilabel.plots import draw_experiments
+    from calirare_lab.multilabel.experiments import run_experiments, summarise
+    from calirare_lab.multilabel.plots import draw_experiments
 
     def tell(line: str) -> None:
         print(line, flush=True)

@@ -28,7 +28,7 @@ import numpy as np
 import record
 
 from calirare.datasets.synthetic import synthetic_folder
-from calirare.scale.cost import Sizes, memory_bytes
+from calirare_lab.profile.cost import Sizes, memory_bytes
 
 PAGE = record.ROOT / "docs" / "scaling.md"
 BEGIN, END = "<!-- scale:begin -->", "<!-- scale:end -->"

@@ -1,4 +1,4 @@
-"""Plain training: 200 epochs of `calirare.training.fit` beside full-graph PyG GCNConv, from the same weights.
+"""Plain training: 200 epochs of `calirare.models.gcn_fit.fit` beside full-graph PyG GCNConv, from the same weights.
 
     python benchmarks/bench_training.py [--datasets facebook cora] [--threads 2] [--repeats 5] [--epochs 200]
 
@@ -20,12 +20,12 @@ import record
 import torch
 from torch import Tensor
 
-from calirare import propagation as kept
 from calirare.datasets import load_dataset
-from calirare.datasets.features import normalize_features
-from calirare.graph import Graph
-from calirare.nn import GCN
-from calirare.training import TrainingSettings, class_weights, cross_entropy, fit
+from calirare.graph import propagation as kept
+from calirare.graph.features import normalize_features
+from calirare.graph.graph import Graph
+from calirare.models.gcn import GCN
+from calirare.models.gcn_fit import TrainingSettings, class_weights, cross_entropy, fit
 from calirare_ext import Csr
 
 RATE = {"lr": 0.01, "weight_decay": 5e-4}

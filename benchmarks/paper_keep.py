@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from calirare.paper import other_columns, table2
-from calirare.paper.accounts import EXPLAINED, account, measured
-from calirare.paper.cells import read_cells
-from calirare.paper.methods import METHODS
-from calirare.paper.protocol import DATASETS, N_SEEDS, places
-from calirare.paper.published import LABEL_RATES
-from calirare.paper.statistics import JUDGED, Summary, by_key
+from calirare_lab.paper import other_columns, table2
+from calirare_lab.paper.accounts import EXPLAINED, account, measured
+from calirare_lab.paper.cells import read_cells
+from calirare_lab.paper.methods import METHODS
+from calirare_lab.paper.protocol import DATASETS, N_SEEDS, places
+from calirare_lab.paper.published import LABEL_RATES
+from calirare_lab.paper.statistics import JUDGED, Summary, by_key
 
 # Tables of one row per group, and how many columns name the group; the other tables are made of means or of accounts.
 BY_GROUP = {"table2": 3, "off": 3, "coverage": 3, "other_bins": 3, "table3": 3, "columns": 2, "columns3": 3, "bag": 3}

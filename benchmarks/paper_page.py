@@ -22,17 +22,17 @@ import paper_keep
 import record
 from readme_tables import between, load
 
-from calirare.loo_choice import HOPS, WEIGHT_DECAYS
-from calirare.paper import other_columns, table2
-from calirare.paper.accounts import accounts_table
-from calirare.paper.cells import read_cells, run_cells
-from calirare.paper.methods import METHODS
-from calirare.paper.other_bins import other_bins_table
-from calirare.paper.protocol import DATASETS, HIGHER_IS_BETTER, N_SEEDS, places
-from calirare.paper.published import LABEL_RATES, TABLE2
-from calirare.paper.render import Table
-from calirare.paper.statistics import JUDGED, by_key, compare_with_paper, summarise
-from calirare.paper.table3 import TABLE3_METHODS, table3_table
+from calirare.training.selection import HOPS, WEIGHT_DECAYS
+from calirare_lab.paper import other_columns, table2
+from calirare_lab.paper.accounts import accounts_table
+from calirare_lab.paper.cells import read_cells, run_cells
+from calirare_lab.paper.methods import METHODS
+from calirare_lab.paper.other_bins import other_bins_table
+from calirare_lab.paper.protocol import DATASETS, HIGHER_IS_BETTER, N_SEEDS, places
+from calirare_lab.paper.published import LABEL_RATES, TABLE2
+from calirare_lab.paper.render import Table
+from calirare_lab.paper.statistics import JUDGED, by_key, compare_with_paper, summarise
+from calirare_lab.paper.table3 import TABLE3_METHODS, table3_table
 
 PAGE = record.ROOT / "docs" / "reproduction.md"
 OURS = ("ours", "ours_one", "ours_unsharpened")

@@ -31,7 +31,7 @@ def in_panels(products: Tensor) -> Tensor:
 
 
 def masked_gram(a: Csr, products: Tensor, mask: Tensor, scaled: Tensor) -> Tensor:
-    """Returns (A (G * (mask scaled^T)))^T, one propagation short of the kernel (`calirare.leave_one_out.gram`).
+    """Returns (A (G * (mask scaled^T)))^T, one propagation short of the kernel (`calirare.curvature.gram`).
 
     Args:
         a: A [m, r_R], float32 or float64.

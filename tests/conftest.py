@@ -50,7 +50,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 def auto_is_the_cpu() -> Iterator[None]:
     """Makes device "auto" the CPU, whatever this machine has: what runs on a GPU asks for it by `device`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("calirare.device.automatic", lambda build: torch.device("cpu"))
+        patch.setattr("calirare._util.device.automatic", lambda build: torch.device("cpu"))
         yield
 
 

@@ -137,11 +137,11 @@ def test_the_reference_stands_on_torch_alone():
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("calirare.algorithm2", "from calirare_ext import _C"),
-        ("calirare.algorithm2", "def f():\n    from calirare_ext._backend import _C"),
-        ("calirare.algorithm2", "import calirare_ext._checks"),
-        ("calirare.algorithm2", "from tests.helpers import problems"),
-        ("calirare_ext.csr", "import calirare.graph"),
+        ("calirare.eice.algorithm2", "from calirare_ext import _C"),
+        ("calirare.eice.algorithm2", "def f():\n    from calirare_ext._backend import _C"),
+        ("calirare.eice.algorithm2", "import calirare_ext._checks"),
+        ("calirare.eice.algorithm2", "from tests.helpers import problems"),
+        ("calirare_ext.csr", "import calirare.graph.graph"),
         ("calirare_ext.csr", "from . import _C"),
     ],
 )

@@ -1,51 +1,68 @@
 """Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs."""
 
-from calirare import startup  # noqa: F401  # isort: skip  (first: what follows takes seconds)
+from calirare._util import startup  # noqa: F401  # isort: skip  (first: what follows takes seconds)
 
 from importlib import import_module
-from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from calirare import calibration, datasets, metrics, plots
-from calirare.config import Settings
-from calirare.datasets import load_dataset
-from calirare.errors import InputError, NotConvergedError
-from calirare.graph import Graph
-from calirare.jackknife_result import JackknifeResult
-from calirare.module_fit import ModuleFit
-from calirare.nn import GCN
-from calirare.pipeline import Outcome, train
-from calirare.splits import Split
-from calirare_ext import __version__
+if TYPE_CHECKING:
+    from calirare._util.errors import InputError as InputError
+    from calirare._util.errors import NotConvergedError as NotConvergedError
+    from calirare.datasets import load_dataset as load_dataset
+    from calirare.graph.graph import Graph as Graph
+    from calirare.graph.splits import Split as Split
+    from calirare.intervals.algorithm1 import jackknife as jackknife
+    from calirare.intervals.result import JackknifeResult as JackknifeResult
+    from calirare.models.gcn import GCN as GCN
+    from calirare.models.module_fit import ModuleFit as ModuleFit
+    from calirare.pipeline import train as train
+    from calirare.run.outcome import Outcome as Outcome
+    from calirare.run.settings import Settings as Settings
+    from calirare_ext import __version__ as __version__
 
-# Last: the function takes the place of the module of the same name.
-from calirare.jackknife import jackknife  # isort: skip
-
-# Imported when first asked for: they take seconds, or need what not every user has.
-_LATER = ("algorithm2", "baselines", "models", "multilabel", "paper")
-
-
-def __getattr__(name: str) -> ModuleType:
-    if name in _LATER:
-        return import_module(f"calirare.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-__all__ = [
-    "GCN",
-    "Graph",
-    "InputError",
-    "JackknifeResult",
-    "ModuleFit",
-    "NotConvergedError",
-    "Outcome",
-    "Settings",
-    "Split",
-    "__version__",
+# Where each public name is made: imported when it is first asked for.
+_HOME = {
+    "GCN": "calirare.models.gcn",
+    "Graph": "calirare.graph.graph",
+    "InputError": "calirare._util.errors",
+    "JackknifeResult": "calirare.intervals.result",
+    "ModuleFit": "calirare.models.module_fit",
+    "NotConvergedError": "calirare._util.errors",
+    "Outcome": "calirare.run.outcome",
+    "Settings": "calirare.run.settings",
+    "Split": "calirare.graph.splits",
+    "__version__": "calirare_ext",
+    "jackknife": "calirare.intervals.algorithm1",
+    "load_dataset": "calirare.datasets",
+    "train": "calirare.pipeline",
+}
+_PACKAGES = (
     "calibration",
     "datasets",
-    "jackknife",
-    "load_dataset",
+    "eice",
+    "graph",
+    "intervals",
+    "leave_one_out",
     "metrics",
+    "models",
+    "multilabel",
     "plots",
-    "train",
-]
+    "training",
+)
+
+__all__ = [*_HOME, *_PACKAGES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    elif name in _PACKAGES:
+        value = import_module(f"calirare.{name}")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

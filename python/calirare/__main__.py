@@ -1,5 +1,6 @@
 """`python -m calirare` is the command line."""
 
-from calirare.cli import main
+from calirare.cli.app import main
 
-main()
+if __name__ == "__main__":
+    main()

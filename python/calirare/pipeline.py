@@ -4,102 +4,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from calirare._util.device import choose_device
+from calirare._util.errors import InputError
+from calirare._util.ranges import named
 from calirare.calibration import TARGETS, AffineCalibrator, Calibrator, JackknifeCalibrator, Target, target_weights
-from calirare.config import Settings
-from calirare.crossfit import cross_fitted_logits
+from calirare.curvature.ggn import logit_differences
 from calirare.datasets import scale_note
-from calirare.device import choose_device
-from calirare.errors import InputError
-from calirare.graph import Graph, check_trainable
-from calirare.ignored import ignored
-from calirare.interval_ends import LogitMap
-from calirare.jackknife import jackknife
-from calirare.jackknife_result import JackknifeResult
-from calirare.labelled import answered
+from calirare.graph.graph import Graph, check_trainable
+from calirare.intervals.algorithm1 import jackknife
+from calirare.intervals.ends import LogitMap
+from calirare.intervals.streaming import Streaming, streams
 from calirare.leave_one_out.agreement import Agreement, choose_damping
-from calirare.leave_one_out.change import LooChange
-from calirare.leave_one_out.ggn import logit_differences
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.leave_one_out.own_logits import OwnLogits
-from calirare.loo_choice import HOPS, WEIGHT_DECAYS, choose_hops, choose_weight_decay, loo_loss
-from calirare.nn import GCN
-from calirare.scale.ranges import named
-from calirare.scale.stream import Streaming, streams
-from calirare.training import Fit, fit
+from calirare.leave_one_out.result import LooChange
+from calirare.models.crossfit import cross_fitted_logits
+from calirare.models.gcn_fit import Fit, fit
+from calirare.run.ignored import ignored
+from calirare.run.outcome import Outcome
+from calirare.run.settings import Settings
+from calirare.training.selection import HOPS, WEIGHT_DECAYS, choose_hops, choose_weight_decay, loo_loss
 
 MAX_EPOCHS = 400
 CHECKPOINT_EVERY = 50
 PATIENCE = 3  # checkpoints without a lower leave-one-out loss before training stops
 Report = Callable[[str, int, int], None]  # stage, done, of how many
 StreamingMaker = Callable[[Graph, Report], Streaming]
-
-
-@dataclass(eq=False)
-class Outcome:
-    """A trained and calibrated network with everything computed on the way.
-
-    Attributes:
-        graph: the graph, with labels and split.
-        settings: how it was made; `epochs` and `damping` as asked for.
-        fit: the network and the labels it was trained on.
-        epochs: epochs trained.
-        logits: of every node [n, k].
-        calibrators: the fitted map of each target; empty without calibration.
-        jackknife: intervals and errors of every node, under the chosen target's map.
-        agreement: how leave-one-out loss and held-out loss compare; None without the check.
-        notes: sentences a user should read (fallbacks, warnings).
-        seconds: wall time of each stage.
-    """
-
-    graph: Graph
-    settings: Settings
-    fit: Fit
-    epochs: int
-    logits: Tensor
-    calibrators: dict[Target, Calibrator]
-    jackknife: JackknifeResult
-    agreement: Agreement | None
-    notes: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def model(self) -> GCN:
-        """The trained network."""
-        return self.fit.model
-
-    @property
-    def calibrator(self) -> Calibrator | None:
-        """The map of the chosen target, or None."""
-        return self.calibrators.get(self.settings.target)
-
-    def probabilities(self, target: Target | None = None) -> Tensor:
-        """Returns every node's probabilities [n, k]: calibrated for `target`, or the network's own for None.
-
-        Without calibration they are the network's own for every target.
-
-        Raises:
-            ValueError: the target is unknown.
-        """
-        if target is not None and target not in TARGETS:
-            known = ", ".join(map(str, TARGETS))
-            raise ValueError(f"probabilities: target must be one of {known} or None, got {target!r}")
-        if target is None or target not in self.calibrators:
-            return torch.softmax(self.logits, 1)
-        return self.calibrators[target].transform(self.logits)
-
-    def review(self) -> Tensor:
-        """Returns the nodes without a label in the order in which a human should look at them, int64.
-
-        First the one whose prediction, for the chosen target, is most likely wrong; see `JackknifeResult.review`. Where
-        every node has a label, the nodes that neither trained nor calibrated.
-        """
-        return self.jackknife.review(self.probabilities(self.settings.target), answered(self.graph))
 
 
 def train(
@@ -275,7 +210,7 @@ class _Job:
         return fit(self.graph, self.nodes, settings, progress=lambda e: self.report("train", e, epochs))
 
     def _train_calirare(self) -> Fit:
-        from calirare.algorithm2 import EiceSettings, train_calirare
+        from calirare.eice.algorithm2 import EiceSettings, train_calirare
 
         epochs = 200 if self.settings.epochs == "auto" else self.settings.epochs
         options = EiceSettings(weight=self.settings.eice_weight, coverage=self.settings.coverage)

@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 
 import calirare
-from calirare import propagation as propagation_module
-from calirare.algorithm2 import EiceSettings, train_calirare
 from calirare.calibration import JackknifeCalibrator
-from calirare.graph import Graph
-from calirare.jackknife import jackknife
-from calirare.jackknife_result import JackknifeResult
+from calirare.eice.algorithm2 import EiceSettings, train_calirare
+from calirare.graph import propagation as propagation_module
+from calirare.graph.graph import Graph
+from calirare.intervals import streaming as stream
+from calirare.intervals.algorithm1 import jackknife
+from calirare.intervals.result import JackknifeResult
+from calirare.intervals.streaming import Streaming
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
-from calirare.scale import stream
-from calirare.scale.stream import Streaming
-from calirare.training import Fit, TrainingSettings, fit, fit_of
+from calirare.models.gcn_fit import Fit, TrainingSettings, fit, fit_of
 from calirare_ext import Csr
 from tests.helpers.command import call
 from tests.helpers.tasks import rare_task

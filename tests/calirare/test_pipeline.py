@@ -13,18 +13,18 @@ import yaml
 
 import calirare
 from calirare import Settings
-from calirare.baselines import CaGCN
+from calirare._util.errors import InputError
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
 from calirare.calibration.sharpness import sharpened
-from calirare.crossfit import cross_fitted_logits
-from calirare.errors import InputError
-from calirare.jackknife import jackknife
+from calirare.graph.propagation import propagation
+from calirare.graph.splits import Split
+from calirare.intervals.algorithm1 import jackknife
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.leave_one_out.retrain import retrain
-from calirare.loo_choice import HOPS, WEIGHT_DECAYS, loo_loss
-from calirare.propagation import propagation
-from calirare.run import write_config
-from calirare.splits import Split
+from calirare.models.crossfit import cross_fitted_logits
+from calirare.run.folder import write_config
+from calirare.training.selection import HOPS, WEIGHT_DECAYS, loo_loss
+from calirare_lab.baselines import CaGCN
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 

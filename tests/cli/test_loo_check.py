@@ -7,9 +7,9 @@ import shutil
 
 import pytest
 
-from calirare.commands import loo_check
-from calirare.commands.loo_check import run_loo_check
-from calirare.errors import InputError
+from calirare._util.errors import InputError
+from calirare.cli.app import loo_check
+from calirare.cli.loo_check import run_loo_check
 from tests.helpers.command import assert_one_sentence, call
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from calirare import startup
+from calirare._util import startup
 from tests.helpers.command import QUICK
 
 COMMAND = (sys.executable, "-m", "calirare")

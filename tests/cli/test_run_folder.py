@@ -17,8 +17,8 @@ import torch
 import yaml
 from safetensors import safe_open
 
-from calirare.commands import train as train_module
-from calirare.graph import Graph
+from calirare.cli import train as train_module
+from calirare.graph.graph import Graph
 from tests.helpers.command import QUICK, assert_one_sentence, call
 
 FILES = {
@@ -264,7 +264,7 @@ def test_overwrite_spares_what_no_run_wrote(quick_run, graph_file):
 def test_a_failed_overwrite_keeps_the_old_run(quick_run, graph_file, monkeypatch):
     before = contents(quick_run.parent)
     options = ("--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run, "--overwrite")
-    monkeypatch.setattr("calirare.commands.train.save_model", no_space)
+    monkeypatch.setattr("calirare.cli.train.save_model", no_space)
     assert "No space left" in call("train", *options).err.splitlines()[-1]
     assert contents(quick_run.parent) == before
     monkeypatch.undo()
@@ -276,7 +276,7 @@ def test_a_failed_overwrite_keeps_the_old_run(quick_run, graph_file, monkeypatch
             no_space()
         real(source, target)
 
-    monkeypatch.setattr("calirare.output.os.replace", no_second)
+    monkeypatch.setattr("calirare._util.output.os.replace", no_second)
     assert call("train", *options).code == 2
     assert contents(quick_run.parent) == before
 
@@ -324,7 +324,7 @@ def no_space(*_: object, **__: object) -> None:
     ["write_config", "write_json", "write_table", "save_model", "draw", "judge"],
 )
 def test_a_full_disk_leaves_nothing(writer, graph_file, tmp_path, monkeypatch):
-    monkeypatch.setattr(f"calirare.commands.train.{writer}", no_space)
+    monkeypatch.setattr(f"calirare.cli.train.{writer}", no_space)
     said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "runs" / "a", pictures=writer == "draw")
     assert (said.code, said.out) == (2, "")
     assert "nothing was kept: No space left on device" in said.err.splitlines()[-1]
@@ -336,7 +336,7 @@ def test_a_folder_that_cannot_be_made_leaves_nothing(number, graph_file, tmp_pat
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("calirare.output.tempfile.mkdtemp", refuse)
+    monkeypatch.setattr("calirare._util.output.tempfile.mkdtemp", refuse)
     said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "deep" / "runs" / "a")
     assert f"cannot be written: {os.strerror(number)}" in assert_one_sentence(said)
     assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from calirare.datasets.folder import write_folder
-from calirare.graph import Graph
+from calirare.graph.graph import Graph
 from calirare_ext import Csr
 from tests.cli.test_tables import write_tables
 from tests.helpers.command import QUICK, assert_one_sentence, call
@@ -281,7 +281,7 @@ def test_predict_that_fails_leaves_nothing(quick_run, graph_file, tmp_path, monk
         (folder / f"{stem}.csv").write_text("half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("calirare.commands.saved.write_predictions", half)
+    monkeypatch.setattr("calirare.cli.saved.write_predictions", half)
     out = tmp_path / "deep" / "folder" / "p.csv"
     said = call("predict", "--run", quick_run, "--graph", graph_file, "--out", out)
     assert f"{out} cannot be written: No space left on device" in assert_one_sentence(said)

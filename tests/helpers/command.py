@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-from calirare.cli import main
+from calirare.cli.app import main
 from calirare.metrics import calibration_report
 
 # A training of a fraction of a second.
@@ -35,8 +35,8 @@ def call(*arguments: object, pictures: bool = False) -> Said:
         stack.enter_context(redirect_stdout(out))
         stack.enter_context(redirect_stderr(err))
         if not pictures:
-            stack.enter_context(mock.patch("calirare.commands.train.draw", _no_pictures))
-            stack.enter_context(mock.patch("calirare.judgement.calibration_report", _rough_report))
+            stack.enter_context(mock.patch("calirare.cli.train.draw", _no_pictures))
+            stack.enter_context(mock.patch("calirare.run.report.calibration_report", _rough_report))
         try:
             main()
         except SystemExit as stop:

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from calirare.graph import Graph
-from calirare.splits import Split
+from calirare.graph.graph import Graph
+from calirare.graph.splits import Split
 from calirare_ext import Csr
 
 # An undirected path 0 - 1 - 2 - 3 with an extra edge 1 - 3, both directions listed, and node 4 alone.

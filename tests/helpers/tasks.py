@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from calirare.graph import Graph
-from calirare.splits import Split
+from calirare.graph.graph import Graph
+from calirare.graph.splits import Split
 from calirare_ext import Csr
 
 N_TRAIN, N_VAL, N_TEST = 40, 110, 100

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from calirare.errors import InputError
+from calirare._util.errors import InputError
 
 Target = Literal["balanced", "population"] | float
 TARGETS: tuple[Target, ...] = ("balanced", "population")

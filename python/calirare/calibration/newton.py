@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.errors import NotConvergedError
-from calirare.threads import threads_for
+from calirare._util.errors import NotConvergedError
+from calirare._util.threads import threads_for
 
 MAX_STEPS = 100
 MAX_SLOPE_STEPS = 5_000

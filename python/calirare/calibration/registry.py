@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from calirare._util.errors import InputError
 from calirare.calibration.affine import AffineCalibrator, platt_scaling, temperature_scaling
 from calirare.calibration.base import Calibrator, Target
 from calirare.calibration.beta import BetaCalibrator
@@ -17,7 +18,6 @@ from calirare.calibration.histogram import HistogramCalibrator
 from calirare.calibration.isotonic import IsotonicCalibrator
 from calirare.calibration.jackknife import JackknifeCalibrator
 from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
-from calirare.errors import InputError
 
 CALIBRATORS: dict[str, Callable[[Target], Calibrator]] = {
     "temperature": temperature_scaling,

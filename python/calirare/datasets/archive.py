@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from calirare.edges import Array
-from calirare.errors import InputError
+from calirare._util.errors import InputError
+from calirare.graph.edges import Array
 
 
 def open_arrays(path: Path) -> dict[str, Array]:

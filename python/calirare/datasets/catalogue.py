@@ -10,8 +10,8 @@ from calirare.datasets.digits import RARE_DIGIT
 from calirare.datasets.npz import load_npz
 from calirare.datasets.planetoid import raw_files, read_planetoid
 from calirare.datasets.raw import MUSAE_FILES, PAGE_TYPES, read_musae, read_pickled_npz
-from calirare.edges import EdgeRules
-from calirare.graph import Graph, Normalisation
+from calirare.graph.edges import EdgeRules
+from calirare.graph.graph import Graph, Normalisation
 
 
 @dataclass(frozen=True)

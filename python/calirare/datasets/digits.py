@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from calirare.edges import Array, EdgeRules, build_adjacency
-from calirare.errors import InputError
-from calirare.graph import Graph
+from calirare._util.errors import InputError
+from calirare.graph.edges import Array, EdgeRules, build_adjacency
+from calirare.graph.graph import Graph
 
 NEIGHBOURS = 10
 RARE_DIGIT = 8

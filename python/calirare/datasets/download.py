@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlparse
 
-from calirare.errors import InputError
+from calirare._util.errors import InputError
 
 # Called with the bytes that are there and the bytes wanted.
 Progress = Callable[[int, int], None]

@@ -25,14 +25,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.errors import InputError
+from calirare._util.mapped import map_array
 from calirare.datasets.archive import integers
 from calirare.datasets.npz import keeping_stored_loops
-from calirare.edges import Array, EdgeRules, build_adjacency
-from calirare.errors import InputError
-from calirare.graph import Graph
-from calirare.scale.mapped import map_array
-from calirare.splits import PARTS, Split
-from calirare.validation import as_posterior, has_self_loop, located
+from calirare.graph.edges import Array, EdgeRules, build_adjacency
+from calirare.graph.graph import Graph
+from calirare.graph.splits import PARTS, Split
+from calirare.graph.validation import as_posterior, has_self_loop, located
 from calirare_ext import Csr
 
 FACTS, FORMAT = "graph.json", "calirare graph 1"

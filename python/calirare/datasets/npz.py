@@ -28,13 +28,13 @@ from typing import Any, Unpack
 import numpy as np
 import torch
 
-from calirare.arrays import as_features, as_labels
+from calirare._util.errors import InputError
 from calirare.datasets.archive import integers, open_arrays, require
-from calirare.edges import Array, EdgeOptions, EdgeRules, build_adjacency
-from calirare.errors import InputError
-from calirare.graph import Graph
-from calirare.splits import PARTS, Split
-from calirare.validation import as_posterior, has_self_loop, located
+from calirare.graph.arrays import as_features, as_labels
+from calirare.graph.edges import Array, EdgeOptions, EdgeRules, build_adjacency
+from calirare.graph.graph import Graph
+from calirare.graph.splits import PARTS, Split
+from calirare.graph.validation import as_posterior, has_self_loop, located
 from calirare_ext import Csr
 
 SPLIT_KEYS = ("train_idx", "val_idx", "test_idx")
@@ -50,7 +50,7 @@ def read_npz(path: str | Path, minority: int | str | None = None, **edge_options
         path: the file, in one of the layouts above or in the raw layout of PyTorch Geometric's CitationFull
             (`adj_indptr`, ...) or FacebookPagePage (`edges`, `features`, `target`).
         minority: number or name of the rare class.
-        **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.edges.EdgeRules`.
+        **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.edges.EdgeRules`.
 
     Returns:
         The graph.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from calirare.errors import InputError
+from calirare._util.errors import InputError
 
 ENVIRONMENT = "CALIRARE_DATA"
 

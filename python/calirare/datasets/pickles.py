@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from calirare.errors import InputError
+from calirare._util.errors import InputError
 
 _PLAIN_DTYPE = re.compile(r"[biuf][1248]")
 

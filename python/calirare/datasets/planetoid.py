@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from calirare.arrays import as_features
+from calirare._util.errors import InputError
 from calirare.datasets.pickles import read_pickle
-from calirare.edges import Array, EdgeRules, build_adjacency
-from calirare.errors import InputError
-from calirare.graph import Graph
-from calirare.splits import N_VAL, Split
+from calirare.graph.arrays import as_features
+from calirare.graph.edges import Array, EdgeRules, build_adjacency
+from calirare.graph.graph import Graph
+from calirare.graph.splits import N_VAL, Split
 
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from calirare.arrays import as_features, as_labels
+from calirare._util.errors import InputError
 from calirare.datasets.pickles import open_pickled_arrays
-from calirare.edges import EdgeRules, build_adjacency
-from calirare.errors import InputError
-from calirare.graph import Graph
+from calirare.graph.arrays import as_features, as_labels
+from calirare.graph.edges import EdgeRules, build_adjacency
+from calirare.graph.graph import Graph
 from calirare_ext import Csr
 
 MUSAE_FILES = ("facebook_edges.csv", "facebook.json", "facebook_target.csv")

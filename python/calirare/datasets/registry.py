@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack, get_args
 
+from calirare._util.errors import InputError
 from calirare.datasets.catalogue import CATALOGUE, Entry, Layout
 from calirare.datasets.digits import digits
 from calirare.datasets.download import Progress, download
@@ -15,17 +16,16 @@ from calirare.datasets.npz import load_npz
 from calirare.datasets.paths import ENVIRONMENT, data_roots, download_root
 from calirare.datasets.sources import SOURCES
 from calirare.datasets.tables import TABLE_SUFFIXES, read_tables
-from calirare.edges import EdgeOptions, EdgeRules
-from calirare.errors import InputError
-from calirare.graph import Graph, Normalisation, check_trainable
-from calirare.splits import LABEL_RATE, raise_label_rate, random_split
+from calirare.graph.edges import EdgeOptions, EdgeRules
+from calirare.graph.graph import Graph, Normalisation, check_trainable
+from calirare.graph.splits import LABEL_RATE, raise_label_rate, random_split
 
 
 class LoadOptions(EdgeOptions, total=False):
     """Further keywords of `load_dataset`.
 
     `features` (path), `label` and `weight` (names of columns) belong to edge tables, see `calirare.datasets.tables`;
-    `symmetrize`, `duplicates` and `self_loops` to all of the user's own graphs, see `calirare.edges.EdgeRules`.
+    `symmetrize`, `duplicates` and `self_loops` to all of the user's own graphs, see `calirare.graph.edges.EdgeRules`.
     `progress` is called during a download with the bytes so far and in all.
     """
 
@@ -63,7 +63,7 @@ def load_dataset(
             leaves that as it is, and stands for 20 in a random one.
         split: "public" for the stored split, "random", or None for "public" where there is one.
         scale: how the features are scaled before they are used: "standardize", "row" or "none", see
-            `calirare.datasets.features.normalize_features`; None for what the data set wants or the file says.
+            `calirare.graph.features.normalize_features`; None for what the data set wants or the file says.
         seed: of the random split or of the nodes added to the public one.
         download: fetch a data set that is not there, into `root` or the user's cache.
         **options: see `LoadOptions`.

@@ -11,12 +11,12 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 import torch
 
+from calirare._util.errors import InputError
+from calirare._util.mapped import release_array
 from calirare.datasets.folder import write_folder
-from calirare.edges import Array
-from calirare.errors import InputError
-from calirare.graph import Graph
-from calirare.scale.mapped import release_array
-from calirare.splits import Split, random_split
+from calirare.graph.edges import Array
+from calirare.graph.graph import Graph
+from calirare.graph.splits import Split, random_split
 from calirare_ext import Csr
 
 # Slope of the log-odds in the neighbourhood score (standard deviation 1) where labels are drawn from a posterior.

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from calirare.arrays import as_features
-from calirare.edges import Array, EdgeRules, build_adjacency
-from calirare.errors import InputError
-from calirare.graph import Graph
-from calirare.splits import PARTS, Split
-from calirare.text_tables import TEXT_SUFFIXES, is_text, read_text
-from calirare.validation import located
+from calirare._util.errors import InputError
+from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
+from calirare.graph.arrays import as_features
+from calirare.graph.edges import Array, EdgeRules, build_adjacency
+from calirare.graph.graph import Graph
+from calirare.graph.splits import PARTS, Split
+from calirare.graph.validation import located
 
 TABLE_SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 ID_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS = ("node", "id"), ("label", "y"), ("split",)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calirare.leave_one_out.change import LooChange
-from calirare.leave_one_out.directions import Forward, change_along
-from calirare.leave_one_out.ggn import (
+from calirare._util.threads import threads_for
+from calirare.curvature.directions import Forward, change_along
+from calirare.curvature.ggn import (
     curvature_and_error,
     difference_seeds,
     dual_system,
@@ -15,9 +15,9 @@ from calirare.leave_one_out.ggn import (
     logit_differences,
     own_kernel,
 )
-from calirare.leave_one_out.gram import gram
-from calirare.leave_one_out.module_tape import ModuleTape, Tape, Where, shallow
-from calirare.threads import threads_for
+from calirare.curvature.gram import gram
+from calirare.curvature.module_tape import ModuleTape, Tape, Where, shallow
+from calirare.leave_one_out.result import LooChange
 from calirare_ext import Csr, GcnTape, ReceptiveField
 
 __all__ = ["FORMS", "LooChange", "alo", "difference_seeds", "logit_differences", "loo_coefficients", "own_kernel"]

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn.utils import vector_to_parameters
 
-from calirare.convergence import minimise_module, unflatten
+from calirare.curvature.ggn import GgnInverse, jacobian, logit_differences, own_kernel, pull_differences
 from calirare.leave_one_out.alo import loo_coefficients
-from calirare.leave_one_out.change import Diagnostics, LooChange, models_of
-from calirare.leave_one_out.ggn import GgnInverse, jacobian, logit_differences, own_kernel, pull_differences
 from calirare.leave_one_out.many_gcns import ManyGcns
 from calirare.leave_one_out.quasi_newton import Objective, take_steps
+from calirare.leave_one_out.result import Diagnostics, LooChange, models_of
 from calirare.leave_one_out.retrain import TOLERANCE
-from calirare.module_fit import ModuleFit
-from calirare.training import Fit
+from calirare.models.convergence import minimise_module, unflatten
+from calirare.models.gcn_fit import Fit
+from calirare.models.module_fit import ModuleFit
 from calirare_ext import Csr, GcnTape, ReceptiveField, record, reference
 
 BLOCK_BYTES = 256_000_000  # of the models that move, or are evaluated, together

@@ -11,14 +11,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from calirare.errors import NotConvergedError
-from calirare.graph import Graph
-from calirare.leave_one_out.change import LooChange
+from calirare._util.errors import NotConvergedError
+from calirare.graph.graph import Graph
 from calirare.leave_one_out.influence import SolverSettings
 from calirare.leave_one_out.methods import LooSettings, field_at, leave_one_out
+from calirare.leave_one_out.result import LooChange
 from calirare.leave_one_out.retrain import MAX_STEPS, retrain
-from calirare.module_fit import ModuleFit
-from calirare.training import Fit
+from calirare.models.gcn_fit import Fit
+from calirare.models.module_fit import ModuleFit
 
 DEFAULT_METHODS: dict[str, LooSettings] = {
     "alo": LooSettings("alo"),

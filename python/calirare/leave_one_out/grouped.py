@@ -7,6 +7,9 @@ import math
 import torch
 from torch import Tensor
 
+from calirare.curvature.directions import change_along
+from calirare.curvature.ggn import curvature_and_error, dual_system, jacobian
+from calirare.curvature.module_tape import Tape, Where, shallow
 from calirare.leave_one_out.alo import (
     along_kernel,
     choose_form,
@@ -15,10 +18,7 @@ from calirare.leave_one_out.alo import (
     own_change,
     primal_directions,
 )
-from calirare.leave_one_out.change import Diagnostics, LooChange, models_of
-from calirare.leave_one_out.directions import change_along
-from calirare.leave_one_out.ggn import curvature_and_error, dual_system, jacobian
-from calirare.leave_one_out.module_tape import Tape, Where, shallow
+from calirare.leave_one_out.result import Diagnostics, LooChange, models_of
 from calirare_ext import ReceptiveField
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calirare.errors import NotConvergedError
+from calirare._util.errors import NotConvergedError
+from calirare.curvature.directions import Forward, change_along
+from calirare.curvature.ggn import GgnInverse, curvature_and_error, hessian_along, jacobian
+from calirare.curvature.lowrank import ExactHessian, HessianRange
+from calirare.curvature.module_tape import ModuleTape, Tape, Where, shallow
+from calirare.curvature.spectrum import safe_damping, spectrum_ends
 from calirare.leave_one_out.alo import alo, leave_out
-from calirare.leave_one_out.change import Diagnostics, LooChange, SolverReport
-from calirare.leave_one_out.directions import Forward, change_along
-from calirare.leave_one_out.ggn import GgnInverse, curvature_and_error, hessian_along, jacobian
-from calirare.leave_one_out.lowrank import ExactHessian, HessianRange
-from calirare.leave_one_out.module_tape import ModuleTape, Tape, Where, shallow
-from calirare.leave_one_out.spectrum import safe_damping, spectrum_ends
+from calirare.leave_one_out.result import Diagnostics, LooChange, SolverReport
 from calirare_ext import GcnTape, SolverResult, SolverStatus, block_cg, solve_inverse_hvp
 
 SOLVERS = ("cg", "ggn", "dense", "lowrank")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from calirare.errors import InputError
-from calirare.leave_one_out.module_tape import Tape, Where, count
+from calirare._util.errors import InputError
+from calirare.curvature.module_tape import Tape, Where, count
 from calirare_ext import Csr, GcnTape, ReceptiveField
 
 SAFE_SHARE = 0.8  # of the free memory; the rest is for what the estimate does not see

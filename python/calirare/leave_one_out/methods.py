@@ -14,22 +14,22 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from calirare.crossfit import fold_of
-from calirare.graph import Graph
-from calirare.labelled import check_nodes
+from calirare.curvature.directions import Forward
+from calirare.curvature.module_tape import ModuleTape, Tape, Where, shallow
+from calirare.graph.graph import Graph
+from calirare.graph.labelled import check_nodes
+from calirare.graph.propagation import propagation
 from calirare.leave_one_out.alo import alo, choose_form
 from calirare.leave_one_out.alo_steps import alo_steps, alo_steps_of_module
-from calirare.leave_one_out.change import Diagnostics, LooChange
-from calirare.leave_one_out.directions import Forward
 from calirare.leave_one_out.grouped import drawn, grouped, quantile_error, replicates
 from calirare.leave_one_out.influence import SolverSettings, influence, newton
 from calirare.leave_one_out.memory import check_memory, estimate_bytes
-from calirare.leave_one_out.module_tape import ModuleTape, Tape, Where, shallow
 from calirare.leave_one_out.randomised import randomised
+from calirare.leave_one_out.result import Diagnostics, LooChange
 from calirare.leave_one_out.retrain import AnyFit, retrain
-from calirare.module_fit import ModuleFit
-from calirare.propagation import propagation
-from calirare.training import Fit
+from calirare.models.crossfit import fold_of
+from calirare.models.gcn_fit import Fit
+from calirare.models.module_fit import ModuleFit
 from calirare_ext import GcnTape, ReceptiveField
 
 Method = Literal["alo", "influence", "newton", "retrain", "grouped", "replicates"]

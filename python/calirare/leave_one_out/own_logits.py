@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from calirare.curvature.ggn import curvature_and_error, jacobian, logit_differences, own_kernel
+from calirare.curvature.module_tape import Tape
 from calirare.leave_one_out.alo import (
     block_of_labels,
     choose_form,
@@ -13,9 +15,7 @@ from calirare.leave_one_out.alo import (
     loo_coefficients,
     own_change,
 )
-from calirare.leave_one_out.ggn import curvature_and_error, jacobian, logit_differences, own_kernel
 from calirare.leave_one_out.memory import check_memory, estimate_bytes
-from calirare.leave_one_out.module_tape import Tape
 
 
 class OwnLogits:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from calirare.convergence import ARMIJO, CURVATURE
+from calirare.models.convergence import ARMIJO, CURVATURE
 
 TRIALS = 8  # of one line search: after as many a point with enough descent is taken, whatever its slope
 LAST_TRIALS = 40  # of one that has found no descent yet, as a start close to a kink may not at first

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calirare.errors import NotConvergedError
-from calirare.leave_one_out.change import Diagnostics, LooChange
-from calirare.leave_one_out.ggn import pull_back
+from calirare._util.errors import NotConvergedError
+from calirare.curvature.ggn import pull_back
 from calirare.leave_one_out.influence import solver_report
+from calirare.leave_one_out.result import Diagnostics, LooChange
 from calirare_ext import GcnTape, SolverStatus, move_logits, solve_inverse_hvp
 
 

@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.convergence import minimise, minimise_module
-from calirare.errors import InputError
-from calirare.leave_one_out.change import Diagnostics, LooChange, models_of
-from calirare.leave_one_out.module_tape import Where
-from calirare.module_fit import ModuleFit
-from calirare.nn import GCN
-from calirare.processes import workers
-from calirare.training import Fit
+from calirare._util.errors import InputError
+from calirare._util.processes import workers
+from calirare.curvature.module_tape import Where
+from calirare.leave_one_out.result import Diagnostics, LooChange, models_of
+from calirare.models.convergence import minimise, minimise_module
+from calirare.models.gcn import GCN
+from calirare.models.gcn_fit import Fit
+from calirare.models.module_fit import ModuleFit
 from calirare_ext import Csr, ReceptiveField
 
 TOLERANCE, MAX_STEPS = 1e-6, 400

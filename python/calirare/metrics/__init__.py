@@ -1,17 +1,17 @@
 """Measures of calibration and of prediction, for numpy and torch."""
 
-from .ace import ace, class_ace, macro_ace
-from .binning import BinStatistics, SmallSampleWarning
-from .classification import accuracy, macro_f1, precision, recall
-from .debiased import debiased_ece
-from .decomposition import BrierDecomposition, brier_decomposition, sharpness
-from .distributed import gather
-from .ece import calibration_error, class_statistics, classwise_ece, confidence_statistics, ece, mce
-from .jackknife import coverage, eice
-from .kde import kde_bandwidth, kde_calibration_error
-from .proper_scores import brier, nll
-from .report import calibration_report
-from .resampling import (
+from calirare.metrics.ace import ace, class_ace, macro_ace
+from calirare.metrics.binning import BinStatistics, SmallSampleWarning
+from calirare.metrics.classification import accuracy, macro_f1, precision, recall
+from calirare.metrics.debiased import debiased_ece
+from calirare.metrics.decomposition import BrierDecomposition, brier_decomposition, sharpness
+from calirare.metrics.distributed import gather
+from calirare.metrics.ece import calibration_error, class_statistics, classwise_ece, confidence_statistics, ece, mce
+from calirare.metrics.jackknife import coverage, eice
+from calirare.metrics.kde import kde_bandwidth, kde_calibration_error
+from calirare.metrics.proper_scores import brier, nll
+from calirare.metrics.report import calibration_report
+from calirare.metrics.resampling import (
     Interval,
     NoiseFloor,
     bootstrap_interval,
@@ -19,9 +19,9 @@ from .resampling import (
     macro_ace_noise_floor,
     noise_floor,
 )
-from .slope import CalibrationLine, calibration_line, calibration_lines
-from .smooth import smooth_calibration_error, smooth_ece
-from .soft import soft_ece
+from calirare.metrics.slope import CalibrationLine, calibration_line, calibration_lines
+from calirare.metrics.smooth import smooth_calibration_error, smooth_ece
+from calirare.metrics.soft import soft_ece
 
 __all__ = [
     "BinStatistics",

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from ._predictions import ROW_SUM_SLACK, Kind, Predictions
+from calirare.metrics._predictions import ROW_SUM_SLACK, Kind, Predictions
 
 Array: TypeAlias = np.ndarray | torch.Tensor | Sequence[Any]
 Scalar: TypeAlias = float | torch.Tensor

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ._inputs import Array, Scalar, check_count, read
-from ._predictions import (
+from calirare.metrics._inputs import Array, Scalar, check_count, read
+from calirare.metrics._predictions import (
     Predictions,
     class_members,
     class_task,
@@ -13,7 +13,7 @@ from ._predictions import (
     present_classes,
     single_label_tasks,
 )
-from .binning import BinStatistics, bin_sums, equal_frequency_bins
+from calirare.metrics.binning import BinStatistics, bin_sums, equal_frequency_bins
 
 
 def ace(

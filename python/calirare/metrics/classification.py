@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ._inputs import Array, Scalar, as_integers, as_weights, to_tensor
-from ._predictions import check_class
+from calirare.metrics._inputs import Array, Scalar, as_integers, as_weights, to_tensor
+from calirare.metrics._predictions import check_class
 
 
 def _read(

@@ -6,10 +6,10 @@ import math
 
 import torch
 
-from ._inputs import Array, Scalar, check_count, read
-from ._predictions import confidence_and_correct
-from .ace import adaptive_statistics
-from .binning import equal_width_statistics
+from calirare.metrics._inputs import Array, Scalar, check_count, read
+from calirare.metrics._predictions import confidence_and_correct
+from calirare.metrics.ace import adaptive_statistics
+from calirare.metrics.binning import equal_width_statistics
 
 # Rounding may put the effective number of a single weighted sample so far above one.
 ONE_SAMPLE = 1e-12

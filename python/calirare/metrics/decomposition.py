@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import torch
 
-from ._inputs import Array, Scalar, check_count, read, to_tensor
-from ._predictions import Predictions
-from .binning import bin_sums, equal_width_bins
+from calirare.metrics._inputs import Array, Scalar, check_count, read, to_tensor
+from calirare.metrics._predictions import Predictions
+from calirare.metrics.binning import bin_sums, equal_width_bins
 
 
 class BrierDecomposition(NamedTuple):

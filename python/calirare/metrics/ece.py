@@ -12,11 +12,10 @@ from collections.abc import Callable
 
 import torch
 
+from calirare.metrics._inputs import Array, Scalar, as_weights, check_count, check_norm, read, read_scores, to_tensor
+from calirare.metrics._predictions import ROW_SUM_SLACK, Predictions, confidence_and_correct
+from calirare.metrics.binning import BinStatistics, equal_width_statistics
 from calirare_ext import confidence_bins
-
-from ._inputs import Array, Scalar, as_weights, check_count, check_norm, read, read_scores, to_tensor
-from ._predictions import ROW_SUM_SLACK, Predictions, confidence_and_correct
-from .binning import BinStatistics, equal_width_statistics
 
 # (function, probabilities, labels, n_bins, weights) -> the checked input and its sums per bin.
 Count = Callable[[str, Array, Array, int, Array | None], tuple[Predictions, BinStatistics]]

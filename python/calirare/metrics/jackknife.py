@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ._inputs import Array, Scalar, as_scores, as_weights, to_tensor
+from calirare.metrics._inputs import Array, Scalar, as_scores, as_weights, to_tensor
 
 
 def eice(uncertainty: Array, confidence: Array, *, weights: Array | None = None) -> Scalar:

@@ -8,9 +8,9 @@ from typing import Literal
 
 import torch
 
-from ._inputs import Array, Scalar, as_scores, check_count, check_norm, check_rows, read
-from ._predictions import Predictions, confidence_and_correct
-from .binning import power_mean
+from calirare.metrics._inputs import Array, Scalar, as_scores, check_count, check_norm, check_rows, read
+from calirare.metrics._predictions import Predictions, confidence_and_correct
+from calirare.metrics.binning import power_mean
 
 Kind = Literal["canonical", "classwise", "confidence"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._inputs import Array, as_scores, read
-from .ace import macro_ace
-from .ece import classwise_ece, ece, mce
-from .proper_scores import brier, nll
-from .resampling import macro_ace_noise_floor, noise_floor
+from calirare.metrics._inputs import Array, as_scores, read
+from calirare.metrics.ace import macro_ace
+from calirare.metrics.ece import classwise_ece, ece, mce
+from calirare.metrics.proper_scores import brier, nll
+from calirare.metrics.resampling import macro_ace_noise_floor, noise_floor
 
 
 def multilabel_report(

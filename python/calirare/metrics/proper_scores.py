@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ._inputs import Array, Scalar, read
-from ._predictions import Predictions
+from calirare.metrics._inputs import Array, Scalar, read
+from calirare.metrics._predictions import Predictions
 
 
 def nll(probabilities: Array, labels: Array, *, weights: Array | None = None) -> Scalar:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._inputs import Array, as_scores, read
-from ._predictions import class_members, predicted_classes, refuse_multilabel
-from .ace import class_ace, macro_ace
-from .classification import accuracy, macro_f1, precision, recall
-from .ece import classwise_ece, ece, mce
-from .proper_scores import brier, nll
-from .resampling import class_ace_noise_floor, macro_ace_noise_floor, noise_floor
+from calirare.metrics._inputs import Array, as_scores, read
+from calirare.metrics._predictions import class_members, predicted_classes, refuse_multilabel
+from calirare.metrics.ace import class_ace, macro_ace
+from calirare.metrics.classification import accuracy, macro_f1, precision, recall
+from calirare.metrics.ece import classwise_ece, ece, mce
+from calirare.metrics.proper_scores import brier, nll
+from calirare.metrics.resampling import class_ace_noise_floor, macro_ace_noise_floor, noise_floor
 
 
 def calibration_report(

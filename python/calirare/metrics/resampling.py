@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ._inputs import Array, Metric, as_scores, as_weights, check_count, check_rows, read, to_tensor
-from ._predictions import (
+from calirare.metrics._inputs import Array, Metric, as_scores, as_weights, check_count, check_rows, read, to_tensor
+from calirare.metrics._predictions import (
     Predictions,
     class_members,
     class_task,
@@ -16,7 +16,7 @@ from ._predictions import (
     present_classes,
     single_label_tasks,
 )
-from .binning import equal_frequency_bins
+from calirare.metrics.binning import equal_frequency_bins
 
 
 class NoiseFloor(NamedTuple):

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import torch
 
-from calirare.errors import NotConvergedError
-
-from ._inputs import Array, read, read_scores
-from ._predictions import Predictions
+from calirare._util.errors import NotConvergedError
+from calirare.metrics._inputs import Array, read, read_scores
+from calirare.metrics._predictions import Predictions
 
 # Newton decrement (twice the loss still to gain) below which steps need no line search.
 CLOSE = 1e-12

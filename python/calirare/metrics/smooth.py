@@ -6,8 +6,8 @@ import math
 
 import torch
 
-from ._inputs import Array, Scalar, read, read_scores
-from ._predictions import confidence_and_correct
+from calirare.metrics._inputs import Array, Scalar, read, read_scores
+from calirare.metrics._predictions import confidence_and_correct
 
 # Cells of [0, 1]. Residuals are split between the two nearest cell centres; a value is good to about one cell.
 GRID = 4096

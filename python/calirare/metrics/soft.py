@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ._inputs import Array, Scalar, check_count, check_norm, read
-from ._predictions import confidence_and_correct
-from .binning import power_mean
+from calirare.metrics._inputs import Array, Scalar, check_count, check_norm, read
+from calirare.metrics._predictions import confidence_and_correct
+from calirare.metrics.binning import power_mean
 
 
 def soft_ece(

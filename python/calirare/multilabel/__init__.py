@@ -1,10 +1,15 @@
 """Canonical calibration of multi-label models: copula estimator, CMLCC loss, training and comparators."""
 
-from .estimator import CanonicalError, CopulaDiagnostics, canonical_calibration_error, conditional_expectation
-from .evaluate import accuracy_measures, marginal_ece, multilabel_report, noise_floor
-from .families import CopulaOptions
-from .kde import KernelError, kde_calibration_error
-from .loss import CMLCCLoss, focal_loss, smooth_canonical_error
+from calirare.multilabel.estimator import (
+    CanonicalError,
+    CopulaDiagnostics,
+    canonical_calibration_error,
+    conditional_expectation,
+)
+from calirare.multilabel.evaluate import accuracy_measures, marginal_ece, multilabel_report, noise_floor
+from calirare.multilabel.families import CopulaOptions
+from calirare.multilabel.kde import KernelError, kde_calibration_error
+from calirare.multilabel.loss import CMLCCLoss, focal_loss, smooth_canonical_error
 
 __all__ = [
     "CMLCCLoss",

@@ -18,8 +18,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .dependence import Dependence, Shrinkage, normal_score_dependence
-from .margins import label_scores
+from calirare.multilabel.dependence import Dependence, Shrinkage, normal_score_dependence
+from calirare.multilabel.margins import label_scores
 
 LabelModel = Literal["density", "threshold"]
 LABEL_MODELS: tuple[LabelModel, ...] = ("density", "threshold")

@@ -8,15 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.errors import InputError
 from calirare.datasets.archive import integers, open_arrays, require
 from calirare.datasets.paths import data_root
-from calirare.edges import Array
-from calirare.errors import InputError
-from calirare.splits import Split
+from calirare.graph.edges import Array
+from calirare.graph.splits import Split
+from calirare.multilabel.dataset import MultilabelData
+from calirare.multilabel.graphs import simulated_graph
 from calirare_ext import Csr
-
-from .dataset import MultilabelData
-from .graphs import simulated_graph
 
 PUBLISHED = ("emotions", "scene", "yeast", "enron")
 SIMULATED = "simulated_graph"

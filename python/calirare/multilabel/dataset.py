@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calirare.errors import InputError
-from calirare.splits import Split
-from calirare.validation import check_adjacency
+from calirare._util.errors import InputError
+from calirare.graph.splits import Split
+from calirare.graph.validation import check_adjacency
 from calirare_ext import Csr
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ._inputs import Array, as_scores_and_labels, check_norm
-from .families import Conditional, CopulaOptions, fit_conditional
-from .margins import pseudo_observations
+from calirare.multilabel._inputs import Array, as_scores_and_labels, check_norm
+from calirare.multilabel.families import Conditional, CopulaOptions, fit_conditional
+from calirare.multilabel.margins import pseudo_observations
 
 CHUNK_ROWS = 32_768
 

@@ -9,11 +9,10 @@ from torch import Tensor
 
 from calirare.metrics._inputs import check_count
 from calirare.metrics.binning import bin_sums, equal_width_bins
-
-from ._inputs import Array, as_matrix, as_scores_and_labels
-from .estimator import canonical_calibration_error
-from .families import CopulaOptions
-from .kde import kde_calibration_error
+from calirare.multilabel._inputs import Array, as_matrix, as_scores_and_labels
+from calirare.multilabel.estimator import canonical_calibration_error
+from calirare.multilabel.families import CopulaOptions
+from calirare.multilabel.kde import kde_calibration_error
 
 Measure = Callable[[Tensor, Tensor], float]
 SMALLEST_PROBABILITY = 1e-12

@@ -10,9 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from .copula import LABEL_MODELS, LabelModel, fit_gaussian
-from .dependence import Shrinkage
-from .margins import CDF_RULES, CdfRule
+from calirare.multilabel.copula import LABEL_MODELS, LabelModel, fit_gaussian
+from calirare.multilabel.dependence import Shrinkage
+from calirare.multilabel.margins import CDF_RULES, CdfRule
 
 Family = Literal["gaussian", "student", "vine"]
 FAMILIES: tuple[Family, ...] = ("gaussian", "student", "vine")
@@ -106,12 +106,12 @@ def fit_conditional(u: Tensor, labels: Tensor, options: CopulaOptions) -> Condit
             return Conditional(lambda rows: rates[rows].clone(), constant_scores=constant)
         u = u.T[low != high].T  # stored column by column as before
     if options.family == "vine":
-        from .vine import fit_vine
+        from calirare.multilabel.vine import fit_vine
 
         vine = fit_vine(u, labels)
         return Conditional(lambda rows: vine[rows].clone(), constant_scores=constant)
     if options.family == "student":
-        from .student import fit_student
+        from calirare.multilabel.student import fit_student
 
         student = fit_student(u, labels, degrees_of_freedom=options.degrees_of_freedom, shrinkage=options.shrinkage)
         part = student.dependence

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from calirare.edges import EdgeRules, build_adjacency
-from calirare.errors import InputError
-from calirare.splits import Split
-
-from .dataset import MultilabelData
+from calirare._util.errors import InputError
+from calirare.graph.edges import EdgeRules, build_adjacency
+from calirare.graph.splits import Split
+from calirare.multilabel.dataset import MultilabelData
 
 HOMOPHILY = 0.7  # share of the edges drawn inside a label that the first end has
 MEAN_DEGREE = 8

@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.errors import InputError
 from calirare.datasets.archive import open_arrays, require
-from calirare.errors import InputError
-from calirare.splits import PARTS, Split
-
-from .data import hold_out
-from .dataset import MultilabelData
+from calirare.graph.splits import PARTS, Split
+from calirare.multilabel.data import hold_out
+from calirare.multilabel.dataset import MultilabelData
 
 TEST_SHARE = 0.2
 

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ._inputs import Array, as_scores_and_labels, check_norm
+from calirare.multilabel._inputs import Array, as_scores_and_labels, check_norm
 
 Mode = Literal["canonical", "marginal"]
 Target = Literal["labels", "residuals"]

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ._inputs import as_hot, check_norm
-from .copula import LabelModel, fit_gaussian
-from .dependence import Shrinkage
-from .margins import smooth_cdf
+from calirare.multilabel._inputs import as_hot, check_norm
+from calirare.multilabel.copula import LabelModel, fit_gaussian
+from calirare.multilabel.dependence import Shrinkage
+from calirare.multilabel.margins import smooth_cdf
 
 LossName = Literal["bce", "focal", "cmlcc"]
 LOSS_NAMES: tuple[LossName, ...] = ("bce", "focal", "cmlcc")

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from calirare.multilabel.dataset import MultilabelData
 from calirare_ext import Csr, gcn_norm, propagate
-
-from .dataset import MultilabelData
 
 
 class Perceptron(nn.Module):

@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calirare.errors import InputError
-
-from .dataset import MultilabelData
-from .estimator import canonical_calibration_error
-from .loss import LOSS_NAMES, CMLCCLoss, LossName, focal_loss
-from .networks import build_network
+from calirare._util.errors import InputError
+from calirare.multilabel.dataset import MultilabelData
+from calirare.multilabel.estimator import canonical_calibration_error
+from calirare.multilabel.loss import LOSS_NAMES, CMLCCLoss, LossName, focal_loss
+from calirare.multilabel.networks import build_network
 
 BETAS = (0.1, 0.3, 1.0, 3.0)
 HAMMING_SLACK = 0.01  # a beta may worsen the Hamming loss of the validation rows by this share of it

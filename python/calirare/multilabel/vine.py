@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .margins import extended_label_cdf
+from calirare.multilabel.margins import extended_label_cdf
 
 SMALLEST_DENSITY = 1e-300
 

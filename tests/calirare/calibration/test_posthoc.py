@@ -12,6 +12,7 @@ from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
+from calirare._util.errors import InputError, NotConvergedError
 from calirare.calibration import (
     CALIBRATORS,
     AffineCalibrator,
@@ -29,7 +30,6 @@ from calirare.calibration import (
 )
 from calirare.calibration.affine import SCALE_PRIOR
 from calirare.calibration.newton import minimise_many
-from calirare.errors import InputError, NotConvergedError
 
 CLOSE = 1e-6  # absolute, on probabilities between .01 and .99: two optimisers of the same convex loss
 OFF = 1e-3  # a wrong fit differs by more

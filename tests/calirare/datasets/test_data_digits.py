@@ -6,9 +6,9 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.neighbors import NearestNeighbors
 
+from calirare._util.errors import InputError
 from calirare.datasets import digits, load_dataset
 from calirare.datasets.digits import nearest_neighbours
-from calirare.errors import InputError
 
 
 def test_the_graph_is_that_of_the_nearest_neighbours():

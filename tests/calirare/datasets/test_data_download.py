@@ -7,10 +7,10 @@ import threading
 import numpy as np
 import pytest
 
+from calirare._util.errors import InputError
 from calirare.datasets import download as download_module
 from calirare.datasets import load_dataset, paths, registry
 from calirare.datasets.download import RemoteFile, download
-from calirare.errors import InputError
 
 CONTENT = np.random.default_rng(0).bytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from calirare._util.errors import InputError
 from calirare.datasets import normalize_features
-from calirare.datasets.features import scale_note
-from calirare.errors import InputError
+from calirare.graph.features import scale_note
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from calirare._util.errors import InputError
+from calirare._util.mapped import _MAPPED, map_tensor, release
 from calirare.datasets import load_dataset
 from calirare.datasets.folder import load_folder, write_folder
 from calirare.datasets.synthetic import synthetic_folder, synthetic_rare
-from calirare.errors import InputError
-from calirare.scale.mapped import _MAPPED, map_tensor, release
 from calirare_ext import Csr
 from tests.helpers.tasks import rare_task
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from calirare._util.errors import InputError
 from calirare.datasets import load_dataset, read_npz, write_npz
 from calirare.datasets.registry import read_graph
-from calirare.errors import InputError
-from calirare.graph import Graph
+from calirare.graph.graph import Graph
 from calirare_ext import Csr
 from tests.helpers.graphs import EDGES, small_adjacency, small_features, small_graph
 from tests.helpers.tasks import rare_task

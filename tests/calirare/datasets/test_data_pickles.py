@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from calirare._util.errors import InputError
 from calirare.datasets.pickles import open_pickled_arrays, read_pickle, unpickle
 from calirare.datasets.planetoid import PARTS, read_planetoid
 from calirare.datasets.registry import load_dataset
-from calirare.errors import InputError
 
 MATRIX = sp.csr_matrix(np.array([[0, 1.5, 0], [2, 0, 0], [0, 0, 0]], dtype=np.float32))
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.stats import norm
 
+from calirare._util.errors import InputError
 from calirare.datasets import synthetic_rare
-from calirare.errors import InputError
-from calirare.graph import Graph
-from calirare.validation import check_adjacency, check_features
+from calirare.graph.graph import Graph
+from calirare.graph.validation import check_adjacency, check_features
 
 
 def logit(p):

@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 import torch
 
+from calirare._util.errors import InputError
 from calirare.datasets import load_dataset, read_tables
-from calirare.errors import InputError
-from calirare.graph import Graph
+from calirare.graph.graph import Graph
 
 NODES = "node,age,income,label,split\np,1,10,ok,train\nq,2,20,fraud,train\nr,3,30,ok,val\ns,4,40,,\nt,5,50,fraud,test\n"
 EDGES = "source,target,when,weight\np,q,mon,2\nq,r,tue,1\nr,s,wed,0.5\n"

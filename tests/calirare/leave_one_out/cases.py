@@ -8,9 +8,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from calirare.convergence import fit_to_convergence, minimise
-from calirare.graph import Graph
-from calirare.training import Fit, TrainingSettings
+from calirare.graph.graph import Graph
+from calirare.models.convergence import fit_to_convergence, minimise
+from calirare.models.gcn_fit import Fit, TrainingSettings
 from calirare_ext import GcnTape
 from calirare_ext.reference import flatten, gcn, unflatten
 from tests.helpers.graphs import random_graph

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from calirare.crossfit import cross_fitted_logits, fold_of
 from calirare.leave_one_out.agreement import choose_damping
 from calirare.leave_one_out.alo import alo
-from calirare.leave_one_out.change import Diagnostics
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.leave_one_out.own_logits import OwnLogits
-from calirare.leave_one_out.quality import quality, report
-from calirare.training import TrainingSettings, class_weights, fit
+from calirare.leave_one_out.result import Diagnostics
+from calirare.leave_one_out.trust import quality, report
+from calirare.models.crossfit import cross_fitted_logits, fold_of
+from calirare.models.gcn_fit import TrainingSettings, class_weights, fit
 from tests.calirare.leave_one_out.cases import trained, words_graph
 
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from calirare.curvature.ggn import GgnInverse, curvature_and_error, own_kernel, pull_back, push_forward
+from calirare.curvature.gram import gram
+from calirare.graph.propagation import propagation
 from calirare.leave_one_out.alo import alo, loo_coefficients
-from calirare.leave_one_out.ggn import GgnInverse, curvature_and_error, own_kernel, pull_back, push_forward
-from calirare.leave_one_out.gram import gram
-from calirare.propagation import propagation
 from calirare_ext.reference import ggn
 from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, retrained_logits, trained
 from tests.helpers.problems import NETWORKS, generator, network, normal
@@ -180,10 +180,10 @@ def test_wrong_versions_fail_the_check() -> None:
 
 @pytest.mark.slow
 def test_alo_agrees_with_exact_retraining_on_cora() -> None:
-    from calirare.convergence import fit_to_convergence
     from calirare.datasets import load_dataset
     from calirare.datasets.paths import data_roots
-    from calirare.training import TrainingSettings
+    from calirare.models.convergence import fit_to_convergence
+    from calirare.models.gcn_fit import TrainingSettings
 
     if not any((root / "cora.npz").is_file() for root in data_roots()):
         pytest.skip(f"cora was not found in {', '.join(map(str, data_roots()))}")

@@ -10,15 +10,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import calirare
-from calirare.convergence import fit_to_convergence
 from calirare.leave_one_out import alo_steps
 from calirare.leave_one_out.alo import alo
 from calirare.leave_one_out.many_gcns import ManyGcns
 from calirare.leave_one_out.methods import LooSettings, field_at, leave_one_out
 from calirare.leave_one_out.quasi_newton import take_steps
 from calirare.leave_one_out.retrain import retrain
-from calirare.module_fit import ModuleFit
-from calirare.training import TrainingSettings
+from calirare.models.convergence import fit_to_convergence
+from calirare.models.gcn_fit import TrainingSettings
+from calirare.models.module_fit import ModuleFit
 from calirare_ext.reference import flatten, gcn, unflatten
 from tests.calirare.leave_one_out.cases import agreement, trained, words_graph
 from tests.helpers.problems import network

@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 import torch
 
-from calirare.jackknife import jackknife
+from calirare.intervals.algorithm1 import jackknife
 from calirare.leave_one_out.alo import alo, places_of_rows
-from calirare.leave_one_out.evaluate import evaluate, fits, left_out, messages
+from calirare.leave_one_out.left_out import evaluate, fits, left_out, messages
 from calirare.leave_one_out.methods import field_at, leave_one_out
-from calirare.training import Fit
+from calirare.models.gcn_fit import Fit
 from calirare_ext import Csr, ReceptiveField, propagate
 from tests.calirare.leave_one_out.cases import trained
 

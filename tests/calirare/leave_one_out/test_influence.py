@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from calirare.errors import NotConvergedError
-from calirare.leave_one_out.ggn import GgnInverse, curvature_and_error
+from calirare._util.errors import NotConvergedError
+from calirare.curvature.ggn import GgnInverse, curvature_and_error
+from calirare.curvature.lowrank import ExactHessian, residual_factors
+from calirare.curvature.spectrum import safe_damping, spectrum_ends
 from calirare.leave_one_out.influence import SolverSettings, influence, newton, range_of, solve_exact
-from calirare.leave_one_out.lowrank import ExactHessian, residual_factors
-from calirare.leave_one_out.spectrum import safe_damping, spectrum_ends
 from calirare_ext import Csr, ReceptiveField, hessian_product, record, solve_inverse_hvp
 from calirare_ext.reference import ggn, hessian
 from tests.calirare.leave_one_out.cases import dense_jacobian, trained

@@ -6,15 +6,15 @@ import pytest
 import torch
 
 import calirare
-from calirare.errors import InputError
+from calirare._util.errors import InputError
 from calirare.leave_one_out import alo as alo_module
 from calirare.leave_one_out import methods, own_logits
 from calirare.leave_one_out.alo import alo, choose_form, own_kernel, primal_directions
-from calirare.leave_one_out.evaluate import left_out
 from calirare.leave_one_out.grouped import drawn, quantile_error, replicates
+from calirare.leave_one_out.left_out import left_out
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.leave_one_out.own_logits import OwnLogits
-from calirare.training import Fit, TrainingSettings, fit
+from calirare.models.gcn_fit import Fit, TrainingSettings, fit
 from tests.calirare.leave_one_out.cases import dense_jacobian
 from tests.helpers.graphs import random_graph
 from tests.helpers.problems import network
@@ -22,7 +22,7 @@ from tests.helpers.problems import network
 
 def many_labels(n_classes: int = 2, dtype: torch.dtype = torch.float64) -> tuple[Fit, calirare.Graph]:
     """140 labels, fewer parameters."""
-    from calirare.convergence import as_dtype
+    from calirare.models.convergence import as_dtype
 
     graph = random_graph(200, n_classes, seed=1, x=torch.randn(200, 6, generator=torch.Generator().manual_seed(2)))
     settings = TrainingSettings(hidden=4, epochs=60, weight_decay=5e-3)

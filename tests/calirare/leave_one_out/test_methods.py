@@ -9,20 +9,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from calirare.errors import InputError
-from calirare.jackknife import jackknife
+from calirare._util.errors import InputError
+from calirare.graph.propagation import propagation
+from calirare.intervals.algorithm1 import jackknife
 from calirare.leave_one_out.alo import alo
 from calirare.leave_one_out.comparison import compare
 from calirare.leave_one_out.grouped import grouped, quantile_error, replicates
 from calirare.leave_one_out.influence import SolverSettings
 from calirare.leave_one_out.memory import estimate_bytes
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
-from calirare.leave_one_out.quality import quality
 from calirare.leave_one_out.randomised import randomised
 from calirare.leave_one_out.retrain import retrain
-from calirare.nn import GCN
-from calirare.propagation import propagation
-from calirare.training import fit_of
+from calirare.leave_one_out.trust import quality
+from calirare.models.gcn import GCN
+from calirare.models.gcn_fit import fit_of
 from calirare_ext import Csr, ReceptiveField
 from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, retrained_logits, trained
 from tests.helpers.problems import network
@@ -45,7 +45,7 @@ def test_groups_of_one_are_leave_one_out(name: str) -> None:
 
 
 def test_a_group_is_left_out_together() -> None:
-    from calirare.leave_one_out.ggn import curvature_and_error
+    from calirare.curvature.ggn import curvature_and_error
 
     problem = network("three classes")
     jacobian = dense_jacobian(problem.tape)
@@ -252,7 +252,7 @@ def test_settings_out_of_range(change: dict, message: str) -> None:
 
 
 def test_no_model_at_all_is_refused() -> None:
-    from calirare.jackknife import jackknife
+    from calirare.intervals.algorithm1 import jackknife
 
     fit, graph = trained(2, 2)
     with pytest.raises(ValueError, match="at least one leave-one-out model"):

@@ -10,24 +10,24 @@ import torch
 from torch import Tensor, nn
 
 from calirare import GCN, Split
-from calirare.convergence import fit_to_convergence
+from calirare.curvature.ggn import GgnInverse, hessian_along, jacobian, pull_differences, push_forward
 from calirare.datasets import synthetic_rare
-from calirare.graph import Graph
-from calirare.jackknife import jackknife
-from calirare.leave_one_out.ggn import GgnInverse, hessian_along, jacobian, pull_differences, push_forward
+from calirare.graph.graph import Graph
+from calirare.graph.propagation import propagation
+from calirare.intervals.algorithm1 import jackknife
 from calirare.leave_one_out.influence import SolverSettings
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
-from calirare.leave_one_out.quality import quality
-from calirare.module_fit import ModuleFit
-from calirare.propagation import propagation
-from calirare.training import Fit, TrainingSettings, fit_of
+from calirare.leave_one_out.trust import quality
+from calirare.models.convergence import fit_to_convergence
+from calirare.models.gcn_fit import Fit, TrainingSettings, fit_of
+from calirare.models.module_fit import ModuleFit
 from tests.calirare.leave_one_out.cases import agreement, trained
 
 WHERE = torch.tensor([0, 5, 149])
 
 
 class Convolutions(nn.Module):
-    """The GCN of `calirare.nn` again, from dense matrices; parameters in the same order."""
+    """The GCN of `calirare.models.gcn` again, from dense matrices; parameters in the same order."""
 
     def __init__(self, of: GCN) -> None:
         super().__init__()

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calirare.convergence import converge_module
 from calirare.datasets import synthetic_rare
 from calirare.leave_one_out.comparison import compare
 from calirare.leave_one_out.influence import SolverSettings
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.models import PygSettings, fit_pyg
-from calirare.module_fit import ModuleFit
+from calirare.models.convergence import converge_module
+from calirare.models.module_fit import ModuleFit
 from tests.calirare.leave_one_out.cases import agreement, words_graph
 
 MU = 1e-2

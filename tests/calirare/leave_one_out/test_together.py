@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 import torch
 
+from calirare.eice.together import change_together, together
+from calirare.graph.propagation import Propagation, propagation
 from calirare.leave_one_out.alo import alo
-from calirare.leave_one_out.evaluate import pre_activation
-from calirare.leave_one_out.together import change_together, together
-from calirare.propagation import Propagation, propagation
+from calirare.leave_one_out.left_out import pre_activation
 from calirare_ext import Csr
 from tests.calirare.leave_one_out.cases import trained
 

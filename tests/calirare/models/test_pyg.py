@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from calirare.datasets import synthetic_rare
-from calirare.graph import Graph
+from calirare.graph.graph import Graph
 from calirare.metrics import recall
 from calirare.models import PygSettings, fit_pyg, network, pyg
-from calirare.module_fit import pyg_inputs
-from calirare.training import cross_entropy
+from calirare.models.gcn_fit import cross_entropy
+from calirare.models.module_fit import pyg_inputs
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
 

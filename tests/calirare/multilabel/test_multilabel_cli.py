@@ -10,12 +10,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from calirare.errors import InputError
+from calirare._util.errors import InputError
+from calirare.cli.multilabel import app
+from calirare.cli.multilabel_runs import read_table, train_and_measure
 from calirare.multilabel import multilabel_report
-from calirare.multilabel.cli import app
 from calirare.multilabel.data import load_multilabel
 from calirare.multilabel.graphs import save_multilabel, simulated_graph
-from calirare.multilabel.runs import read_table, train_and_measure
 from calirare.multilabel.training import TrainOptions
 from tests.helpers.multilabel import small_data, write_images
 
@@ -245,7 +245,7 @@ def test_help_and_import_need_no_heavy_library():
     import subprocess
 
     code = (
-        "import sys, calirare.multilabel.cli, calirare.multilabel; "
+        "import sys, calirare.cli.multilabel, calirare.multilabel; "
         "print([m for m in ('matplotlib', 'pandas', 'torch_geometric', 'pyvinecopulib') if m in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from calirare._util.errors import InputError
 from calirare.datasets.paths import data_root
-from calirare.errors import InputError
 from calirare.multilabel.data import PUBLISHED, hold_out, load_multilabel
 from calirare.multilabel.graphs import save_multilabel, simulated_graph
 from calirare.multilabel.images import load_images

@@ -13,7 +13,7 @@ from calirare.multilabel import CopulaOptions, canonical_calibration_error, cond
 from calirare.multilabel.copula import GaussianFit, fit_gaussian, likelihood_root
 from calirare.multilabel.dependence import normal_score_dependence
 from calirare.multilabel.margins import pseudo_observations
-from calirare.multilabel.reference import (
+from calirare_lab.multilabel.reference import (
     gaussian_copula_density,
     literal_conditional_expectation,
     literal_error,

@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
-from calirare.errors import InputError
+from calirare._util.errors import InputError
 from calirare.multilabel import accuracy_measures, canonical_calibration_error
 from calirare.multilabel.graphs import simulated_graph
 from calirare.multilabel.images import load_images

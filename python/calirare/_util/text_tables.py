@@ -1,0 +1,66 @@
+"""Tables in text files, read so that no cell moves, disappears or changes its meaning without a word."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from calirare._util.errors import InputError
+
+TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+# The first of them that stands in the header of a .csv separates its cells; without one the table has one column.
+SEPARATORS = (",", ";", "\t")
+
+
+def is_text(path: Path) -> bool:
+    """Returns whether the name of a file says that it is a table in text."""
+    return path.name.lower().endswith(TEXT_SUFFIXES)
+
+
+def read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]] = lambda names: ()) -> Any:
+    """Returns a table in text as a pandas DataFrame; only an empty cell is a missing one ("NA" and "None" are text).
+
+    Args:
+        path: `.csv` or `.tsv`, either may be `.gz`; a `.csv` may be separated by commas, semicolons or tabs.
+        as_text: the columns whose cells stay as they are written, of the columns there are.
+
+    Returns:
+        The table; a column without a name is called "Unnamed: i".
+
+    Raises:
+        InputError: a row has more cells than the header, or two columns have one name.
+        ValueError, OSError, EOFError: the file cannot be read; pandas and gzip say why.
+    """
+    import pandas as pd
+
+    options = {"sep": _separator(path), "index_col": False, "keep_default_na": False, "skipinitialspace": True}
+    try:
+        # Read as a row among others, the header bounds the cells of the first row too, and keeps repeated names.
+        header = pd.read_csv(path, header=None, nrows=2, dtype=str, **options).iloc[0]
+        names = [str(name) or f"Unnamed: {i}" for i, name in enumerate(header)]
+        twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+        if twice is not None:
+            raise InputError(f"{path}: every column must have its own name, got {twice!r} twice: rename or remove one")
+        types = dict.fromkeys(as_text(names), str)
+        return pd.read_csv(path, header=0, names=names, dtype=types, na_values=[""], low_memory=False, **options)
+    except pd.errors.ParserError as error:
+        found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
+        if found is None:
+            raise
+        wanted, line, got = found.groups()
+        raise InputError(
+            f"{path}: a row must have a cell for each of the {wanted} columns of the header, got {got} cells in line "
+            f"{line}: remove the separators too many, or put text that contains one in quotes"
+        ) from error
+
+
+def _separator(path: Path) -> str:
+    name = path.name.lower()
+    if name.endswith((".tsv", ".tsv.gz")):
+        return "\t"
+    with gzip.open(path, "rt", encoding="utf-8") if name.endswith(".gz") else path.open(encoding="utf-8") as file:
+        header = file.readline()
+    return next((separator for separator in SEPARATORS if separator in header), ",")

@@ -1,0 +1,263 @@
+"""A multi-label run: train, calibrate, measure, and write a folder a person can use; measure any table."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import yaml
+from safetensors.torch import save_file
+from torch import Tensor
+
+from calirare._util.console import Reporter
+from calirare._util.errors import InputError
+from calirare._util.output import fresh_folder
+from calirare.multilabel.dataset import MultilabelData
+from calirare.multilabel.evaluate import multilabel_report
+from calirare.multilabel.training import (
+    BetaChoice,
+    TrainedModel,
+    TrainOptions,
+    choose_beta,
+    fit_temperature,
+    train_network,
+)
+from calirare.plots.plots import reliability_diagram
+from calirare_ext import __version__
+
+Calibration = Literal["none", "temperature"]
+SHOWN = (
+    "copula",
+    "copula_threshold",
+    "kde_residual",
+    "marginal_ece",
+    "hamming_loss",
+    "subset_accuracy",
+    "macro_f1",
+    "micro_f1",
+    "nll",
+    "brier",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a training gave.
+
+    Attributes:
+        data: standardised.
+        model: the network.
+        choice: which beta the validation rows chose; None where beta was given or plays no part.
+        temperature: fitted on the validation rows; 1 without calibration.
+        reports: part -> side ("raw", "calibrated") -> measures.
+    """
+
+    data: MultilabelData
+    model: TrainedModel
+    choice: BetaChoice | None
+    temperature: float
+    reports: dict[str, dict[str, dict[str, float]]]
+
+
+def train_and_measure(
+    data: MultilabelData,
+    options: TrainOptions,
+    *,
+    choose: bool = False,
+    calibration: Calibration = "none",
+    floors: int = 0,
+    reporter: Reporter | None = None,
+) -> Outcome:
+    """Standardises, trains, calibrates and measures.
+
+    Args:
+        data: as loaded.
+        options: of the training; their seed is that of the noise floors too.
+        choose: let the validation rows choose beta (CMLCC only).
+        calibration: "temperature" divides the logits by one number fitted on the validation rows.
+        floors: draws for the noise floors of the test rows.
+        reporter: shows the epochs.
+
+    Returns:
+        The outcome.
+
+    Raises:
+        InputError: an option cannot be used.
+    """
+    if calibration not in ("none", "temperature"):
+        raise InputError(f"multilabel training: calibrate must be none or temperature, got {calibration!r}")
+    data = data.standardised()
+    choice = None
+    if choose and options.loss == "cmlcc":
+        choice = choose_beta(data, options)
+        model = choice.model
+    else:
+        show = None if reporter is None else lambda epoch, _: reporter("epochs", epoch, options.max_epochs)
+        model = train_network(data, options, progress=show)
+    rows, labels = data.part("val")
+    temperature = fit_temperature(model.logits(data, rows), labels) if calibration == "temperature" else 1.0
+    reports: dict[str, dict[str, dict[str, float]]] = {}
+    for part in ("val", "test"):
+        rows, labels = data.part(part)
+        if len(rows) < 2:
+            continue
+        logits = model.logits(data, rows)
+        sides = {"raw": logits} | ({"calibrated": logits / temperature} if calibration != "none" else {})
+        draws = floors if part == "test" else 0
+        reports[part] = {
+            side: multilabel_report(z.sigmoid(), labels, p=options.p, floors=draws, seed=options.seed)
+            for side, z in sides.items()
+        }
+    return Outcome(data, model, choice, temperature, reports)
+
+
+def write_run(outcome: Outcome, told: dict[str, Any], out: Path, *, overwrite: bool, reporter: Reporter) -> list[Path]:
+    """Writes config.yaml, metrics.json, predictions.csv, model.safetensors, reliability.png and log.txt.
+
+    Args:
+        outcome: what to write.
+        told: how the data were loaded.
+        out: the folder.
+        overwrite: replace a run that is there.
+        reporter: keeper of the log.
+
+    Returns:
+        The paths.
+
+    Raises:
+        InputError: the folder cannot be written.
+    """
+    model, data = outcome.model, outcome.data
+    everything = torch.arange(len(data.x))
+    scores = (model.logits(data, everything) / outcome.temperature).sigmoid()
+    with fresh_folder(out, overwrite=overwrite) as folder:
+        config = {**told, **dataclasses.asdict(model.options), "temperature": outcome.temperature}
+        (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=True), encoding="utf-8")
+        _write_json(_metrics(outcome), folder / "metrics.json")
+        _write_predictions(data, scores, folder / "predictions.csv")
+        tensors = {name: value.contiguous() for name, value in model.network.state_dict().items()}
+        save_file(tensors, str(folder / "model.safetensors"), {"labels": json.dumps(data.label_names)})
+        (folder / "model.safetensors").chmod(0o644)  # safetensors leaves it to its owner alone
+        part = "test" if "test" in outcome.reports else "val"
+        rows, labels = data.part(part)
+        draw_reliability(
+            scores[rows], labels, data.label_names, folder / "reliability.png", f"{data.name}, {part} rows"
+        )
+        reporter.log(f"calirare {__version__}, torch {torch.__version__}, Python {platform.python_version()}")
+        reporter.log(f"best epoch {model.best_epoch} of {len(model.history)}")
+        (folder / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
+        names = sorted(path.name for path in folder.iterdir())
+    return [out / name for name in names]
+
+
+def _metrics(outcome: Outcome) -> dict[str, Any]:
+    data, choice = outcome.data, outcome.choice
+    return {
+        "data": {
+            "name": data.name,
+            "rows": {part: len(data.part(part)[0]) for part in ("train", "val", "test")},
+            "labels": data.n_labels,
+            "label_names": list(data.label_names),
+            "graph_edges": None if data.adjacency is None else data.adjacency.nnz,
+        },
+        "loss": outcome.model.options.loss,
+        "beta": outcome.model.options.beta if outcome.model.options.loss == "cmlcc" else None,
+        "beta_choice": None
+        if choice is None
+        else {
+            "validation": {str(b): {"copula": e, "hamming_loss": h} for b, (e, h) in choice.table.items()},
+            "within_slack": choice.within_slack,
+        },
+        "best_epoch": outcome.model.best_epoch,
+        "temperature": outcome.temperature,
+        "report": outcome.reports,
+    }
+
+
+def _write_json(values: dict[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _write_predictions(data: MultilabelData, scores: Tensor, path: Path) -> None:
+    """Writes row, split, y_<label> and p_<label> for each label."""
+    import csv
+
+    part = np.full(len(data.x), "unused", dtype=object)
+    for name in ("train", "val", "test"):
+        part[getattr(data.split, name).numpy()] = name
+    header = ["row", "split", *(f"{kind}_{label}" for kind in "yp" for label in data.label_names)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        for row, (y, p) in enumerate(zip(data.y.int().tolist(), scores.tolist(), strict=True)):
+            writer.writerow([row, part[row], *y, *(f"{value:.9g}" for value in p)])
+
+
+def draw_reliability(scores: Tensor, labels: Tensor, names: tuple[str, ...], path: Path, title: str) -> None:
+    """Draws the reliability of all label decisions together and of the three commonest and rarest labels.
+
+    Args:
+        scores: float [n, K].
+        labels: bool [n, K].
+        names: of the labels.
+        path: where to write.
+        title: the line above.
+    """
+    order = labels.double().mean(0).argsort(descending=True).tolist()
+    chosen = order if len(order) <= 5 else order[:3] + order[-2:]
+    panels: list[tuple[str, Any, Any]] = [("all labels", scores.flatten(), labels.flatten().long())]
+    panels += [
+        (f"{names[j]} ({float(labels[:, j].double().mean()):.1%})", scores[:, j], labels[:, j].long()) for j in chosen
+    ]
+    reliability_diagram(panels, path, title=title, n_columns=3, x_label="probability", y_label="share with the label")
+
+
+def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Reads scores and labels from a table with columns y_<label> and p_<label>.
+
+    Args:
+        path: a CSV as written by a run, or any table that `calirare metrics` reads.
+        part: only rows whose column `split` holds this (1, 1.0 and true are the same); None takes all.
+
+    Returns:
+        Scores [n, K], labels [n, K] and the labels' names.
+
+    Raises:
+        InputError: the file is missing or does not fit.
+    """
+    from calirare.cli.tables.columns import is_value, read_frame
+
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such table of predictions: check the path")
+    table = read_frame(path)
+    names = tuple(str(column)[2:] for column in table.columns if str(column).startswith("y_"))
+    missing = [name for name in names if f"p_{name}" not in table.columns]
+    if not names or missing:
+        raise InputError(
+            f"{path}: the table must have a column y_<label> and a column p_<label> for each label, got "
+            f"{', '.join(map(str, table.columns))}"
+        )
+    if part is not None:
+        if "split" not in table.columns:
+            raise InputError(f"{path}: the table has no column `split` to choose {part!r} rows from: leave --part out")
+        sizes = table["split"].value_counts()
+        table = table[is_value(table["split"], part)]
+        if len(table) < 2:
+            parts = ", ".join(f"{name} ({size:,} rows)" for name, size in sizes.items())
+            raise InputError(
+                f"{path}: at least 2 rows of {part!r} are needed, got {len(table)}: choose with --part among {parts}"
+            )
+    if len(table) < 2:
+        raise InputError(f"{path}: at least 2 rows are needed, got {len(table)}")
+    columns = [[f"{kind}_{name}" for name in names] for kind in "py"]
+    try:
+        scores, labels = (table[chosen].to_numpy(dtype=np.float64) for chosen in columns)
+    except ValueError as error:
+        raise InputError(f"{path}: probabilities and labels must be numbers: {error}") from error
+    return scores, labels, names

@@ -1,0 +1,1 @@
+"""Tables of predictions, read and measured."""

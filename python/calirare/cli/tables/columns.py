@@ -1,0 +1,315 @@
+"""Columns of a table, checked; each complaint is one sentence that says where and how to mend it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calirare._util.errors import InputError
+from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
+from calirare.metrics._inputs import WEIGHT_SUMS
+from calirare.metrics._predictions import ROW_SUM_SLACK
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+UNKNOWN = "-1"  # what stands for a label that nobody knows, in predictions.csv and in node tables
+
+
+def read_frame(path: Path) -> pd.DataFrame:
+    """Reads a table file.
+
+    Args:
+        path: .csv (separated by commas, semicolons or tabs), .tsv, either of them .gz, or .parquet.
+
+    Returns:
+        The table, rows numbered from 0.
+
+    Raises:
+        InputError: there is no such file, it cannot be read, or it has no rows.
+    """
+    import pandas as pd
+
+    parquet = path.suffix.lower() == ".parquet"
+    if not parquet and not is_text(path):
+        raise InputError(f"{path} must end in {', '.join(TEXT_SUFFIXES)} or .parquet")
+    if not path.is_file():
+        raise InputError(f"{path} is not a file: give the path of a table of predictions")
+    try:
+        frame = pd.read_parquet(path) if parquet else read_text(path)
+    except ImportError as error:
+        raise InputError(f"{path} cannot be read without pyarrow: install it or give a .csv file") from error
+    except InputError:
+        raise
+    except Exception as error:  # pandas and pyarrow raise a dozen kinds for a broken file
+        reason = str(error).strip().split("\n")[0]
+        kind = "".join(suffix for suffix in path.suffixes[-2:] if suffix != ".gz").rpartition(".")[2]
+        text = f"{path} cannot be read as {kind} ({reason}): check that the file is whole"
+        raise InputError(text) from error
+    if frame.empty:
+        raise InputError(f"{path} has no rows: give a table with one row per sample")
+    return frame.reset_index(drop=all(name is None for name in frame.index.names))
+
+
+def select_rows(frame: pd.DataFrame, where: str | None) -> pd.DataFrame:
+    """Keeps the rows that the filter names.
+
+    Args:
+        frame: the table.
+        where: "column=value", or None for all rows; 1, 1.0 and true are the same, and a row without a value is left
+            out.
+
+    Returns:
+        At least one row, with the numbers it had.
+
+    Raises:
+        InputError: the filter is not of that form, or no row passes.
+    """
+    if where is None:
+        return frame
+    name, equals, value = where.partition("=")
+    if not equals:
+        raise InputError(f"the row filter must look like column=value, got {where!r}")
+    values = _named(frame, name)
+    chosen = frame[is_value(values, value)]
+    if chosen.empty:
+        there = some(values.dropna().astype(str).unique()) or "all empty"
+        raise InputError(f"no row has {name} = {value}: values there are {there}")
+    return chosen
+
+
+def known_rows(frame: pd.DataFrame, name: str, minority: str | int) -> pd.DataFrame:
+    """Keeps the rows whose label is known: neither empty nor -1, as `predictions.csv` writes an unknown one.
+
+    Args:
+        frame: the table.
+        name: the label column.
+        minority: the rare class as it stands there; where it is -1, -1 is that class.
+
+    Returns:
+        At least one row, with the numbers it had.
+
+    Raises:
+        InputError: no label is known, or those that are not -1 are all of the rare class, as where -1 is the other one.
+    """
+    values = _named(frame, name)
+    unknown = values.isna().to_numpy()
+    negative = np.zeros_like(unknown) if _plain(str(minority)) == UNKNOWN else is_value(values, UNKNOWN)
+    known = ~(unknown | negative)
+    if not known.any():
+        raise InputError(
+            f"column {name!r} must hold a known label, got -1 (unknown) or an empty cell in {_rows(frame, ~known)}: "
+            "give rows whose class is known"
+        )
+    if negative.any() and is_value(values[known], str(minority)).all():
+        raise InputError(
+            f"column {name!r} must hold another known label beside {minority}, got only -1, which stands for an "
+            "unknown one: write the other class as 0, or leave these rows out"
+        )
+    return frame[known]
+
+
+def column(frame: pd.DataFrame, name: str) -> pd.Series:
+    """One column without missing values.
+
+    Args:
+        frame: the table.
+        name: the column.
+
+    Returns:
+        The column.
+
+    Raises:
+        InputError: it is missing, occurs twice, or has gaps.
+    """
+    values = _named(frame, name)
+    missing = values.isna().to_numpy()
+    if missing.any():
+        raise InputError(f"column {name!r} has no value in {_rows(frame, missing)}: fill it or drop the row")
+    return values
+
+
+def numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """One column of finite numbers.
+
+    Args:
+        frame: the table.
+        name: the column.
+
+    Returns:
+        float64 [n].
+
+    Raises:
+        InputError: a value is not a finite number.
+    """
+    import pandas as pd
+
+    values = column(frame, name)
+    found = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
+    bad = ~np.isfinite(found)
+    if bad.any():
+        got = f"got {values.iloc[int(bad.argmax())]!r} in {_rows(frame, bad)}"
+        raise InputError(f"column {name!r} must hold finite numbers, {got}")
+    return found
+
+
+def probabilities(frame: pd.DataFrame, names: Sequence[str], *, multilabel: bool) -> np.ndarray:
+    """Columns of probabilities.
+
+    Args:
+        frame: the table.
+        names: one column for P(minority), or one per class or label.
+        multilabel: the rows need not sum to one.
+
+    Returns:
+        float64 [n] or [n, C].
+
+    Raises:
+        InputError: a value is not in [0, 1], or a row of several classes does not sum to one.
+    """
+    columns = [numbers(frame, name) for name in names]
+    for name, values in zip(names, columns, strict=True):
+        _refuse(frame, name, values, (values < 0) | (values > 1), "lie in [0, 1]", "give probabilities, not logits")
+    if len(columns) == 1 and not multilabel:
+        return columns[0]
+    p = np.stack(columns, 1)
+    bad = np.abs(p.sum(1) - 1) > ROW_SUM_SLACK
+    if bad.any() and not multilabel:
+        got = f"got {p[int(bad.argmax())].sum():g} in {_rows(frame, bad)}"
+        raise InputError(f"columns {', '.join(names)} must sum to 1 in every row, {got}: give one column per class")
+    return p
+
+
+def weights(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """One column of sample weights.
+
+    Args:
+        frame: the table.
+        name: the column.
+
+    Returns:
+        float64 [n].
+
+    Raises:
+        InputError: a weight is negative, all are zero, or their sum leaves what can be counted with.
+    """
+    values = numbers(frame, name)
+    _refuse(frame, name, values, values < 0, "hold weights >= 0", "correct or drop the row")
+    if not values.any():
+        raise InputError(f"column {name!r} must hold a weight above 0, got zeros only")
+    with np.errstate(over="ignore"):
+        total = values.sum()
+    low, high = WEIGHT_SUMS
+    if not low <= total <= high:
+        raise InputError(
+            f"column {name!r} must hold weights with a sum from {low:g} to {high:g}, got {total:g}: divide all by the "
+            "largest, only their ratios count"
+        )
+    return values
+
+
+def classes(frame: pd.DataFrame, name: str, limit: int) -> np.ndarray:
+    """One column of classes 0..limit-1.
+
+    Args:
+        frame: the table.
+        name: the column.
+        limit: number of classes.
+
+    Returns:
+        int64 [n].
+
+    Raises:
+        InputError: a value is not one of the classes.
+    """
+    import pandas as pd
+
+    must, mend = f"hold classes 0 to {limit - 1}", "number the classes as the probability columns"
+    given = column(frame, name)
+    named = pd.to_numeric(given, errors="coerce").isna().to_numpy()
+    if named.any():
+        got = f"got {given.iloc[int(named.argmax())]!r} in {_rows(frame, named)}"
+        raise InputError(f"column {name!r} must {must}, {got}: {mend}")
+    values = numbers(frame, name)
+    bad = (values != np.round(values)) | (values < 0) | (values >= limit)
+    _refuse(frame, name, values, bad, must, mend)
+    return values.astype(np.int64)
+
+
+def one_against_rest(frame: pd.DataFrame, name: str, minority: str | int) -> np.ndarray:
+    """1 where the label is the minority class, which may be a number or a name.
+
+    Args:
+        frame: the table.
+        name: the label column.
+        minority: the class as it stands there.
+
+    Returns:
+        int64 [n] with at least one 1.
+
+    Raises:
+        InputError: no row has that class.
+    """
+    values = column(frame, name)
+    rare = is_value(values, str(minority))
+    if rare.any():
+        return rare.astype(np.int64)
+    there = values.astype(str).unique()
+    hint = f"name the rare class; values there are {some(there)}"
+    if len(there) == 1:
+        hint = f"every row has {there[0]} there; give rows of the rare class too, or name it"
+    raise InputError(f"no row has class {minority} in column {name!r}: {hint}")
+
+
+def some(values: Sequence[object] | np.ndarray | pd.Index) -> str:
+    """The first ten values, as text for a message.
+
+    Args:
+        values: anything with a length.
+
+    Returns:
+        The text.
+    """
+    shown = [str(value) for value in list(values)[:10]]
+    return ", ".join(shown) + (f" and {len(values) - 10} more" if len(values) > 10 else "")
+
+
+def _named(frame: pd.DataFrame, name: str) -> pd.Series:
+    """The column of that name, which may have gaps."""
+    if name not in frame.columns:
+        raise InputError(f"there is no column {name!r}: the table has {some(frame.columns)}")
+    values = frame[name]
+    if values.ndim > 1:
+        raise InputError(f"the column name {name!r} occurs more than once: rename one of them")
+    return values
+
+
+def is_value(values: pd.Series, wanted: str) -> np.ndarray:
+    """Whether each value is the one that a person wrote; an empty cell is none."""
+    plain = [_plain(str(value)) for value in values]
+    return values.notna().to_numpy() & (np.array(plain, dtype=object) == _plain(wanted))
+
+
+def _plain(text: str) -> str:
+    """One spelling of a value: a gap turns whole numbers into 1.0, and pandas reads true and false as 1 and 0."""
+    truth = {"true": "1", "false": "0"}.get(text.lower())
+    return truth or re.sub(r"^(-?\d+)\.0+$", r"\1", text)
+
+
+def _refuse(frame: pd.DataFrame, name: str, values: np.ndarray, bad: np.ndarray, must: str, mend: str) -> None:
+    if bad.any():
+        got = f"got {values[int(bad.argmax())]:g} in {_rows(frame, bad)}"
+        raise InputError(f"column {name!r} must {must}, {got}: {mend}")
+
+
+def _rows(frame: pd.DataFrame, bad: np.ndarray) -> str:
+    """The first rows as a person counts them, without the header line."""
+    positions = np.flatnonzero(bad)
+    text = ", ".join(str(int(frame.index[i]) + 1) for i in positions[:3])
+    if len(positions) == 1:
+        return f"row {text}"
+    return f"rows {text}{', ...' if len(positions) > 3 else ''} ({len(positions)} rows)"

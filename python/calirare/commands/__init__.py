@@ -1,1 +1,0 @@
-"""One module per sub-command of `calirare`; `calirare.cli` puts them together."""

@@ -1,0 +1,1 @@
+"""Derivatives of a network at its labelled nodes: Jacobian, kernel, Hessian."""

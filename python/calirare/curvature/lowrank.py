@@ -1,0 +1,206 @@
+"""The exact Hessian of a ReLU network of up to two layers as U B U^T, U of m (k - 1) + 2 h (k - 1) columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calirare.curvature.ggn import curvature_and_error, jacobian
+from calirare_ext import Csr, GcnTape, SolverResult, block_cg, propagate
+
+COLUMNS = 4096  # of a piece that is widened to float64: it stays in the cache
+REPEATED = 1e-12  # of the cosine of two rows that are one but for rounding
+APART = 1e-4  # its square is what the Cholesky factor of a Gram matrix loses of 16 digits
+
+
+def residual_factors(tape: GcnTape) -> tuple[Tensor, Tensor]:
+    """Returns Q and E, [h (k - 1), p] each, with sum_i e_i d^2 z_i / d theta^2 = Q^T E + E^T Q.
+
+    A ReLU network of two layers is bilinear in W_1 and W_2 away from its kinks, so the part of the Hessian that
+    Gauss-Newton drops couples only W_1[:, j] with W_2[j, c], for each hidden unit j and class c > 0:
+    Q[j, c] = sum_i e_ic sum_u A_iu m_uj (S_u, 1) at the place of (W_1[:, j], b_1[j]), and E[j, c] is +1 at W_2[j, c],
+    -1 at W_2[j, 0].
+
+    Args:
+        tape: the network at its parameters; one or two layers.
+
+    Returns:
+        Q and E; no rows for one layer, whose logits are linear in the parameters.
+
+    Raises:
+        ValueError: the network has more than two layers.
+    """
+    if len(tape.layers) > 2:
+        raise ValueError(
+            f"solver lowrank: the network must have at most two layers, got {len(tape.layers)}: take solver='cg'"
+        )
+    like = tape.logits
+    if len(tape.layers) == 1:
+        return like.new_zeros(0, tape.n_parameters), like.new_zeros(0, tape.n_parameters)
+    w1 = tape.layers[0][0]
+    d, h = w1.shape
+    k = tape.n_classes
+    _, error = curvature_and_error(tape)
+    back = propagate(tape.field.blocks[0].transpose(), error.to(like.dtype))  # [r_1, k - 1]
+    delta = (back[:, :, None] * tape.masks[0][:, None, :]).reshape(-1, (k - 1) * h)  # [r_1, (k - 1) h]
+    inputs = tape.field.inputs
+    product = propagate(inputs.transpose(), delta) if isinstance(inputs, Csr) else inputs.T @ delta
+    q = like.new_zeros(k - 1, h, tape.n_parameters)
+    e = torch.zeros_like(q)
+    unit = torch.arange(h, device=like.device)
+    start = d * h + h  # of W_2, row-major [h, k]
+    for c in range(k - 1):
+        weights = q[c, :, : d * h].view(h, d, h)
+        weights[unit, :, unit] = product.view(d, k - 1, h)[:, c].T
+        q[c, unit, d * h + unit] = delta.sum(0).view(k - 1, h)[c]
+        e[c, unit, start + unit * k + c + 1] = 1.0
+        e[c, unit, start + unit * k] = -1.0
+    return q.view(-1, tape.n_parameters), e.view(-1, tape.n_parameters)
+
+
+class ExactHessian:
+    """(H + damping I)^-1 for the exact Hessian, through a system of m (k - 1) + 2 h (k - 1) unknowns.
+
+    (damping I + U B U^T)^-1 = (I - U (damping I + B U^T U)^-1 B U^T) / damping. It need not be positive definite: the
+    number of its negative eigenvalues is known (Sylvester's law on the same system).
+
+    Args:
+        tape: the network; one or two layers.
+        damping: mu > 0.
+    """
+
+    def __init__(self, tape: GcnTape, damping: float) -> None:
+        if not damping > 0:
+            raise ValueError(f"ExactHessian: damping must be positive, got {damping}")
+        self.damping = damping
+        self.jacobian = jacobian(tape)
+        q, e = residual_factors(tape)
+        self.rows = torch.cat([self.jacobian, q, e])  # U^T
+        curvature, _ = curvature_and_error(tape)
+        m, k, _ = curvature.shape
+        size, r = m * k, q.shape[0]
+        self.middle = torch.zeros(self.rows.shape[0], self.rows.shape[0], dtype=torch.float64, device=q.device)
+        for i in range(m):
+            self.middle[i * k : (i + 1) * k, i * k : (i + 1) * k] = curvature[i]
+        place = torch.arange(r, device=q.device)
+        self.middle[size + place, size + r + place] = self.middle[size + r + place, size + place] = 1.0
+        self.gram = (self.rows @ self.rows.T).double()
+        system = self.middle @ self.gram
+        system.diagonal().add_(damping)
+        self.inner = torch.linalg.solve(system, self.middle)
+
+    def curvatures(self) -> Tensor:
+        """Returns the non-zero eigenvalues of H (without damping), ascending, float64."""
+        values, vectors = torch.linalg.eigh(self.gram)
+        root = vectors * values.clamp(min=0).sqrt()
+        return torch.linalg.eigvalsh(root.T @ self.middle @ root)
+
+    def solve(self, vectors: Tensor) -> Tensor:
+        """Returns (H + damping I)^-1 v for each row of [b, p]."""
+        inner = (vectors @ self.rows.T).double() @ self.inner.T
+        return (vectors - inner.to(vectors.dtype) @ self.rows) / self.damping
+
+
+class HessianRange:
+    """The exact Hessian in an orthonormal basis of its range, r = m (k - 1) + 2 h (k - 1) numbers instead of p.
+
+    Per-node gradients lie in the range, and so does everything conjugate gradients make of them: they run on r x r
+    matrices here and take the same steps as on p parameters. The basis is U R^-1 with the triangular R of U^T U = R^T R
+    and is never made; where U's columns are too close to dependent for that, it comes from a QR decomposition.
+
+    Args:
+        tape: the network; one or two layers.
+    """
+
+    def __init__(self, tape: GcnTape) -> None:
+        rows = jacobian(tape)
+        q, e = residual_factors(tape)
+        coupled = q.abs().amax(1) > 0 if q.numel() else torch.zeros(0, dtype=torch.bool, device=q.device)
+        q, e = q[coupled], e[coupled]  # a unit that no labelled node sees couples nothing
+        rows = torch.cat([rows, q, e])  # U^T
+        self.frame = _frame(rows)
+        curvature, _ = curvature_and_error(tape)
+        m, k, _ = curvature.shape
+        self.size = m * k
+        self.gradients, bottom = self.frame.coordinates.split([self.size, rows.shape[0] - self.size])
+        self.ggn = self.gradients.T @ (curvature @ self.gradients.reshape(m, k, -1)).reshape(self.size, -1)
+        twice = bottom[: len(q)].T @ bottom[len(q) :]
+        self.hessian = self.ggn + twice + twice.T
+
+    def ends(self) -> tuple[float, float]:
+        """Returns the smallest and the largest eigenvalue of the Hessian; 0 belongs to its spectrum."""
+        values = torch.linalg.eigvalsh(self.hessian)
+        return min(float(values[0]), 0.0), max(float(values[-1]), 0.0)
+
+    def solve(
+        self, combinations: Tensor, damping: float, tolerance: float, max_iterations: int, *, preconditioned: bool
+    ) -> SolverResult:
+        """Returns (H + damping I)^-1 g for combinations g = c J of the Jacobian's rows, by block conjugate gradients.
+
+        Args:
+            combinations: c, [b, m (k - 1)].
+            damping: added to the Hessian.
+            tolerance: on the relative residual.
+            max_iterations: per right-hand side.
+            preconditioned: by the Gauss-Newton matrix.
+
+        Returns:
+            Solutions [b, p] and statuses; residuals are those in the range.
+        """
+        inside = combinations.double() @ self.gradients
+        identity = torch.eye(self.hessian.shape[0], dtype=torch.float64, device=inside.device)
+        system = self.hessian + damping * identity
+        inverse = torch.cholesky_inverse(torch.linalg.cholesky(self.ggn + damping * identity))
+        found = block_cg(
+            lambda v: v @ system,
+            inside,
+            tolerance=tolerance,
+            max_iterations=max_iterations,
+            precondition=(lambda v: v @ inverse) if preconditioned else None,
+        )
+        return found._replace(x=self.frame.vectors(found.x))
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """An orthonormal basis of the span of some rows.
+
+    Attributes:
+        coordinates: of every row in the basis, [s, r], float64.
+        spanning: independent rows, [r, p], of which the basis consists through `triangle`; or the basis itself.
+        triangle: R [r, r] with basis = R^-T spanning; None: spanning is the basis.
+    """
+
+    coordinates: Tensor
+    spanning: Tensor
+    triangle: Tensor | None
+
+    def vectors(self, coordinates: Tensor) -> Tensor:
+        """Returns vectors [b, p] from their coordinates [b, r], in the dtype of the spanning rows."""
+        if self.triangle is not None:
+            coordinates = torch.linalg.solve_triangular(self.triangle, coordinates.T, upper=True).T
+        out = self.spanning.new_empty(coordinates.shape[0], self.spanning.shape[1])
+        for columns, piece in zip(out.split(COLUMNS, 1), self.spanning.split(COLUMNS, 1), strict=True):
+            columns.copy_(coordinates @ piece.double())
+        return out
+
+
+def _frame(rows: Tensor) -> Frame:
+    """Returns a basis of the span of rows [s, p]; a row that repeats another one's direction is left out of it."""
+    gram = rows.new_zeros(rows.shape[0], rows.shape[0], dtype=torch.float64)
+    for piece in rows.split(COLUMNS, 1):
+        wide = piece.double()
+        gram.addmm_(wide, wide.T)
+    size = gram.diagonal().sqrt()
+    cosine = gram / (size[:, None] * size)
+    new = ~((cosine.abs() > 1 - REPEATED).triu(1).any(0))
+    inner = gram[new][:, new]
+    triangle, failed = torch.linalg.cholesky_ex(inner, upper=True)
+    apart = triangle.diagonal() / size[new]  # sine of each row's angle to those before it
+    if not bool(failed) and bool((apart > APART).all()):
+        along = torch.linalg.solve_triangular(triangle.T, gram[new], upper=False)
+        return Frame(along.T, rows if bool(new.all()) else rows[new], triangle)
+    basis, along = torch.linalg.qr(rows.double().T)
+    return Frame(along.T, basis.T.to(rows.dtype), None)

@@ -1,0 +1,302 @@
+"""Algorithm 2 of the paper: CaliRare training with the loss (1 - lambda) L_CE + lambda L_EICE (Eq. 11)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from calirare._util.threads import threads_for
+from calirare.eice.together import Together, change_together, together
+from calirare.graph.graph import Graph
+from calirare.graph.labelled import check_nodes
+from calirare.graph.propagation import propagation
+from calirare.leave_one_out.left_out import pre_activation
+from calirare.leave_one_out.result import LooChange
+from calirare.models.gcn import GCN
+from calirare.models.gcn_fit import Fit, TrainingSettings, class_weights, cross_entropy
+from calirare.training.adam import Adam
+from calirare_ext import PATHS, Csr, GradientPath, ReceptiveField, eice_term, gcn_forward
+
+Nodes = Literal["train", "val", "all"]
+
+
+@dataclass(frozen=True)
+class EiceSettings:
+    """The regulariser; weight and coverage are the paper's (section 4.2).
+
+    Attributes:
+        weight: lambda, in [0, 1].
+        coverage: alpha, in (0, 1).
+        nodes: whose EICE is minimised: "train", "val" or "all". No label of them is used.
+        refresh: epochs between leave-one-out models, >= 1.
+        start: epoch from which the term counts: the leave-one-out of a random network says nothing.
+        paths: what the gradient goes through, see `calirare_ext.eice_term`.
+        damping: of the leave-one-out step; None: the weight decay.
+        patience: stop when the loss has not fallen for so many epochs; 0: never.
+        tolerance: a fall smaller than this share of the loss is none.
+    """
+
+    weight: float = 0.1
+    coverage: float = 0.9
+    nodes: Nodes = "val"
+    refresh: int = 10
+    start: int = 50
+    paths: tuple[GradientPath, ...] = PATHS
+    damping: float | None = None
+    patience: int = 0
+    tolerance: float = 1e-4
+
+    def __post_init__(self) -> None:
+        """Checks ranges.
+
+        Raises:
+            ValueError: a setting is out of range.
+        """
+        if not 0 <= self.weight <= 1:
+            raise ValueError(f"EiceSettings: weight must be in [0, 1], got {self.weight}")
+        if not 0 < self.coverage < 1:
+            raise ValueError(f"EiceSettings: coverage must be in (0, 1), got {self.coverage}")
+        if self.nodes not in ("train", "val", "all"):
+            raise ValueError(f"EiceSettings: nodes must be train, val or all, got {self.nodes!r}")
+        if self.refresh < 1:
+            raise ValueError(f"EiceSettings: refresh must be at least 1, got {self.refresh}")
+        if self.start < 0 or self.patience < 0:
+            raise ValueError(
+                f"EiceSettings: start and patience must not be negative, got {self.start}, {self.patience}"
+            )
+        if not self.paths:
+            raise ValueError("EiceSettings: paths must name at least one, got none: the term would be a constant")
+        if self.damping is not None and not 0 < self.damping < math.inf:
+            raise ValueError(f"EiceSettings: damping must be positive and finite, got {self.damping}")
+
+
+class EiceRegulariser:
+    """L_EICE of a network on some nodes; leave-one-out changes are refreshed on demand and constant in between.
+
+    Args:
+        both: the labelled nodes, and those the term is the mean of.
+        trained: the labelled nodes and the network.
+        settings: the regulariser's settings.
+    """
+
+    def __init__(self, both: Together, trained: Fit, settings: EiceSettings) -> None:
+        self.both, self.trained, self.settings = both, trained, settings
+        self.change: LooChange | None = None
+
+    def refresh(self, first: Tensor | None = None) -> None:
+        """Computes the leave-one-out changes at the network's present parameters (Algorithm 2, line 3).
+
+        Args:
+            first: the first layer's output at the rows of `both.field`, where it is known; None: computed.
+        """
+        damping = self.trained.weight_decay if self.settings.damping is None else self.settings.damping
+        known = None if first is None else first.detach()
+        tape = self.trained.tape(None if known is None else known.index_select(0, self.both.rows))
+        self.change = change_together(tape, self.both, damping, known)
+
+    @property
+    def work(self) -> float:
+        """Multiply-adds of a refresh, about: those of the kernel's first layer."""
+        own, hidden = self.trained.field, self.trained.model.hidden
+        return 0.0 if own.n_layers < 2 else float(own.blocks[0].nnz) * self.both.field.rows[0].numel() * hidden
+
+    def __call__(self, first: Tensor | None = None) -> Tensor:
+        """Returns L_EICE at the network's present parameters, differentiable; without dropout.
+
+        Args:
+            first: as in `refresh`.
+        """
+        if self.change is None:
+            self.refresh(first)
+        assert self.change is not None
+        logits = gcn_forward(self.both.field, self.trained.model.layers(), first=first)
+        return eice_term(
+            logits.index_select(0, self.both.judged),
+            self.change.change,
+            logits.index_select(0, self.both.labelled),
+            self.change.own,
+            self.trained.targets,
+            coverage=self.settings.coverage,
+            paths=self.settings.paths,
+        )
+
+
+class GradientSteps:
+    """The gradient steps of Algorithm 2.
+
+    Args:
+        trained: the network, changed in place, and its labels.
+        regulariser: L_EICE.
+        settings: network and optimiser.
+    """
+
+    def __init__(self, trained: Fit, regulariser: EiceRegulariser, settings: TrainingSettings) -> None:
+        self.trained, self.regulariser = trained, regulariser
+        self.parameters = list(trained.model.parameters())
+        self.optimiser = Adam(self.parameters, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
+        self.generator = torch.Generator(trained.targets.device).manual_seed(settings.seed)
+
+    def __call__(self, *, counts: bool, refresh: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Takes one step; returns the loss, L_CE and L_EICE, each before the step.
+
+        Args:
+            counts: whether L_EICE is part of the loss.
+            refresh: whether the leave-one-out changes are computed anew first.
+        """
+        trained, weight = self.trained, self.regulariser.settings.weight
+        layers = trained.model.layers()
+        # Before dropout acts, and the same in every pass of the step.
+        both, everywhere = self.regulariser.both, None
+        if counts or refresh:
+            everywhere = pre_activation(layers, both.field.inputs)
+            first = everywhere.index_select(0, both.rows)
+        else:
+            first = pre_activation(layers, trained.field.inputs)
+        if refresh:
+            self.regulariser.refresh(everywhere)
+        logits = gcn_forward(trained.field, layers, trained.model.dropping(self.generator), first=first)
+        loss = plain = cross_entropy(logits, trained.targets, trained.sample_weights)
+        term = None
+        if counts:
+            term = self.regulariser(everywhere)
+            loss = (1 - weight) * plain + weight * term
+        self.optimiser.step(torch.autograd.grad(loss, self.parameters))
+        return loss.detach(), plain.detach(), None if term is None else term.detach()
+
+    @property
+    def work(self) -> float:
+        """Multiply-adds of one step, about: a forward pass, and a refresh's share."""
+        forward = max(self.trained.model.hidden, 1) * _numbers(self.regulariser.both.field)
+        return forward + self.regulariser.work / self.regulariser.settings.refresh
+
+
+def _numbers(field: ReceptiveField) -> int:
+    inputs = field.inputs.nnz if isinstance(field.inputs, Csr) else field.inputs.numel()
+    return inputs + sum(block.nnz for block in field.blocks)
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What an epoch did.
+
+    Attributes:
+        epoch: number, from 1.
+        cross_entropy: L_CE, with dropout.
+        eice: L_EICE, NaN before the term counts.
+    """
+
+    epoch: int
+    cross_entropy: float
+    eice: float
+
+
+def train_calirare(
+    graph: Graph,
+    settings: TrainingSettings,
+    eice: EiceSettings | None = None,
+    *,
+    nodes: Tensor | None = None,
+    sample_weights: Tensor | None = None,
+    progress: Callable[[int], None] | None = None,
+    history: Callable[[Epoch], None] | None = None,
+) -> Fit:
+    """Trains a network with (1 - lambda) L_CE + lambda L_EICE (paper, Algorithm 2).
+
+    The gradient of L_EICE is a true one. In the authors' code the term is a constant: its weight changes nothing.
+
+    Args:
+        graph: a graph with labels and a split.
+        settings: network and optimiser.
+        eice: the regulariser; None: the paper's weight .1 and coverage .9.
+        nodes: labelled nodes to train on, int64 [m]; None: the split's training nodes.
+        sample_weights: w_i [m]; None: cost-sensitive, see `class_weights`.
+        progress: called with the number of epochs done after each.
+        history: called with the losses of each epoch.
+
+    Returns:
+        The trained network.
+
+    Raises:
+        ValueError: the graph has no labels or no split, a node has no label, or the regulariser has no node.
+    """
+    eice = eice or EiceSettings()
+    if graph.y is None or graph.split is None:
+        raise ValueError(f"train_calirare: graph {graph.name!r} must have labels and a split")
+    nodes = graph.split.train if nodes is None else nodes
+    check_nodes("train_calirare", nodes, graph.n_nodes)
+    if bool((graph.y[nodes] < 0).any()):
+        raise ValueError(f"train_calirare: nodes must be labelled, but one of graph {graph.name!r} has no label")
+    trained = _start(graph, nodes, settings, sample_weights)
+    both = together(propagation(graph, settings.hops), trained.field, _regularised(graph, nodes, eice))
+    regulariser = EiceRegulariser(both, trained, eice)
+    losses = _train(trained, regulariser, settings, progress, history)
+    return Fit(trained.model, trained.field, trained.targets, trained.sample_weights, settings.weight_decay, losses)
+
+
+def _start(graph: Graph, nodes: Tensor, settings: TrainingSettings, sample_weights: Tensor | None) -> Fit:
+    """Returns the network before the first step."""
+    assert graph.y is not None
+    targets = graph.y[nodes]
+    model = GCN(
+        graph.n_features,
+        graph.n_classes,
+        hidden=settings.hidden,
+        n_layers=settings.n_layers,
+        dropout=settings.dropout,
+        hops=settings.hops,
+        generator=torch.Generator().manual_seed(settings.seed),
+    ).to(graph.device)
+    if sample_weights is None:
+        sample_weights = class_weights(targets, graph.n_classes)[targets]
+    field = propagation(graph, settings.hops).field(nodes, settings.n_layers)
+    return Fit(model, field, targets, sample_weights.to(model.weights[0]), settings.weight_decay, ())
+
+
+def _regularised(graph: Graph, nodes: Tensor, eice: EiceSettings) -> Tensor:
+    assert graph.split is not None
+    every = torch.arange(graph.n_nodes, device=graph.device)
+    where = {"train": nodes, "val": graph.split.val, "all": every}[eice.nodes]
+    if where.numel() == 0:
+        raise ValueError(
+            f"train_calirare: nodes of the regulariser must not be empty, but the split has no {eice.nodes} node"
+        )
+    return where
+
+
+def _train(
+    trained: Fit,
+    regulariser: EiceRegulariser,
+    settings: TrainingSettings,
+    progress: Callable[[int], None] | None,
+    history: Callable[[Epoch], None] | None,
+) -> tuple[float, ...]:
+    """Takes the gradient steps; returns the losses."""
+    eice, model = regulariser.settings, trained.model
+    step = GradientSteps(trained, regulariser, settings)
+    losses: list[float] = []
+    best, waited = math.inf, 0
+    with threads_for(step.work):
+        for epoch in range(1, settings.epochs + 1):
+            counts = eice.weight > 0 and epoch > eice.start
+            model.train()
+            loss, plain, term = step(counts=counts, refresh=counts and (epoch - eice.start - 1) % eice.refresh == 0)
+            losses.append(float(loss))
+            if history is not None:
+                history(Epoch(epoch, float(plain), math.nan if term is None else float(term)))
+            if progress is not None:
+                progress(epoch)
+            if losses[-1] < best * (1 - eice.tolerance):
+                best, waited = losses[-1], 0
+            elif counts:
+                waited += 1
+            if epoch == eice.start:
+                best, waited = math.inf, 0  # the loss changes its meaning here
+            if eice.patience and waited >= eice.patience:
+                break
+    model.eval()
+    return tuple(losses)

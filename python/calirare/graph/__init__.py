@@ -1,0 +1,1 @@
+"""The validated graph and what is read of it: edges, splits, features, propagation."""

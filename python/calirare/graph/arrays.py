@@ -1,0 +1,136 @@
+"""Features, labels, edges and masks of any kind as the arrays and tensors a graph is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.graph.edges import Array
+from calirare_ext import Csr
+
+
+def as_features(x: Any, where: str) -> Tensor | Csr:
+    """Returns features of any kind (Csr, scipy, tensor, array) as float32 [n, d], dense or sparse.
+
+    Args:
+        x: the features.
+        where: put in front of a message.
+
+    Returns:
+        The features without gradient, not copied where they already fit.
+
+    Raises:
+        InputError: they are not a table of real numbers.
+    """
+    if isinstance(x, Csr):
+        x = x.to(torch.float32)
+        return Csr(x.indptr, x.indices, x.values.detach(), x.n_cols) if x.values.requires_grad else x
+    if isinstance(x, Tensor):
+        if x.is_complex():
+            raise InputError(f"{where}: features must be real numbers, got {dtype_of(x)}")
+        if x.layout != torch.strided:
+            entries = as_coo(x, "features", where).coalesce()
+            rows, cols = entries.indices()
+            return Csr.from_coo(rows, cols, entries.values().float(), (x.shape[0], x.shape[1]))
+        return torch.atleast_1d(x.detach().float().contiguous())
+    sparse = hasattr(x, "tocsr")
+    array = x if sparse else as_array(x, "features", where)
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{where}: features must be real numbers, got {array.dtype}")
+    with np.errstate(over="ignore"):
+        return _csr_of_scipy(x, where) if sparse else _writable(np.atleast_1d(array), np.float32)
+
+
+def _csr_of_scipy(x: Any, where: str) -> Csr:
+    """Returns a scipy matrix with repeated entries added."""
+    if len(x.shape) != 2:
+        raise InputError(f"{where}: features must be a sparse matrix, got shape {x.shape}: reshape them to (n, d)")
+    sparse = x.tocsr().astype(np.float32)
+    sparse.sum_duplicates()
+    indptr, indices = sparse.indptr.astype(np.int64), sparse.indices.astype(np.int32)
+    return Csr(torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(sparse.data), sparse.shape[1])
+
+
+def _writable(array: Array, dtype: type[np.generic]) -> Tensor:
+    """Returns an array as a tensor; what must not be written to, such as a column of pandas, is copied."""
+    return torch.from_numpy(np.require(array, dtype, ["C_CONTIGUOUS", "WRITEABLE"]))
+
+
+def as_labels(y: Any, where: str) -> Tensor:
+    """Returns labels of any integer or bool type as int64 [n].
+
+    Args:
+        y: tensor, array or list [n] or [n, 1].
+        where: put in front of a message.
+
+    Returns:
+        The labels.
+
+    Raises:
+        InputError: they are not whole numbers.
+    """
+    array = as_array(y, "labels", where)
+    if array.dtype.kind not in "biu":
+        raise InputError(f"{where}: labels must be whole numbers, got {dtype_of(y)}: number the classes from 0")
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    return _writable(array, np.int64)
+
+
+def as_array(values: Any, what: str, where: str) -> Array:
+    """Returns numbers of any kind as an array.
+
+    Args:
+        values: dense tensor on any device, array, pandas column or list.
+        what: how a message calls them.
+        where: put in front of a message.
+
+    Returns:
+        The numbers, not copied where they already are an array; floats narrower than float32 as float32.
+
+    Raises:
+        InputError: a tensor is sparse, or lists have rows of different lengths.
+    """
+    if isinstance(values, Tensor):
+        if values.layout != torch.strided:
+            raise InputError(f"{where}: {what} must be dense, got a sparse tensor: call to_dense()")
+        values = values.detach().cpu()
+        narrow = values.is_floating_point() and values.element_size() < 4
+        return (values.float() if narrow else values).numpy()
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{where}: {what} must be an array, got a list whose rows differ in length") from error
+
+
+def as_coo(matrix: Tensor, what: str, where: str) -> Tensor:
+    """Returns a sparse matrix in coordinates.
+
+    Args:
+        matrix: sparse tensor of any layout.
+        what: how a message calls it.
+        where: put in front of a message.
+
+    Returns:
+        The matrix without gradient; repeated entries are still there.
+
+    Raises:
+        InputError: it is not a matrix, or its entries are not single numbers.
+    """
+    entries = matrix.detach().to_sparse_coo()
+    if entries.sparse_dim() != 2 or entries.dense_dim():
+        raise InputError(
+            f"{where}: {what} must be a sparse matrix of single numbers, got {entries.sparse_dim()} sparse and "
+            f"{entries.dense_dim()} dense dimensions: make it one with to_dense().to_sparse()"
+        )
+    return entries
+
+
+def dtype_of(values: Any) -> str:
+    """Returns how a message calls the type of numbers."""
+    dtype = values.dtype if hasattr(values, "dtype") else np.asarray(values).dtype
+    return str(dtype).removeprefix("torch.")

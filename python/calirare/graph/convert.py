@@ -1,0 +1,237 @@
+"""Graphs of PyTorch Geometric and networkx, in and out. Neither library is imported before it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.graph.arrays import as_array, as_coo, as_features, as_labels
+from calirare.graph.edges import Array, EdgeOptions, EdgeRules, build_adjacency
+from calirare.graph.splits import PARTS, Split
+from calirare.graph.validation import located
+from calirare_ext import Csr
+
+if TYPE_CHECKING:
+    from networkx import Graph as NetworkxGraph
+    from torch_geometric.data import Data
+
+    from calirare.graph.graph import Graph
+
+
+def from_data(data: Data, *, name: str = "data", **edge_options: Unpack[EdgeOptions]) -> Graph:
+    """Returns the graph of a PyTorch Geometric `Data`.
+
+    Args:
+        data: with `x` (dense or sparse) and `edge_index` [2, m], or `adj_t` (torch sparse, or `SparseTensor` of
+            torch_sparse) in its place; optionally `edge_weight` or a one-column `edge_attr`, `y`, and `train_mask`,
+            `val_mask`, `test_mask`. Each may be a tensor, an array or a list.
+        name: what the graph is called.
+        **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.edges.EdgeRules`.
+
+    Returns:
+        The graph with its classes; `rare` makes it a rare-class task.
+
+    Raises:
+        InputError: a part is missing or does not fit.
+    """
+    from calirare.graph.graph import Graph
+
+    where = f"graph {name!r}"
+    x = getattr(data, "x", None)
+    if x is None:
+        raise InputError(f"{where}: data.x must hold the features, but it is missing: set it, for example to degrees")
+    features = as_features(x, where)
+    n = features.shape[0]
+    edges, weights = _edges_of_data(data, n, where)
+    adjacency = build_adjacency(edges, weights, n, EdgeRules(**edge_options), where)
+    y = getattr(data, "y", None)
+    masks = [getattr(data, f"{part}_mask", None) for part in PARTS]
+    split = None
+    if any(mask is not None for mask in masks):
+        train, val, test = (np.zeros(n, dtype=bool) if mask is None else mask for mask in masks)
+        with located(where):
+            split = Split.from_masks(train, val, test, "public", n_nodes=n).to("cpu")
+    labels = None if y is None else as_labels(y, where)
+    return Graph(adjacency, _cpu(features), labels, split=split, name=name)
+
+
+def _cpu(x: Tensor | Csr) -> Tensor | Csr:
+    """Returns features on the CPU, where graphs are built."""
+    return x.to("cpu")
+
+
+def _edges_of_data(data: Data, n_nodes: int, where: str) -> tuple[Array, Array | None]:
+    """Returns the edges [m, 2] of a `Data` and their weights."""
+    index, adj_t = getattr(data, "edge_index", None), getattr(data, "adj_t", None)
+    if adj_t is None and index is not None and is_adjacency(index):
+        index, adj_t = None, index  # PyG's layers take a transposed adjacency in the place of edge_index
+    if index is None and adj_t is None:
+        raise InputError(f"{where}: data must have edge_index or adj_t, but both are missing")
+    if index is None:
+        # adj_t holds the transposed adjacency: its rows are the targets.
+        edges, weights = edges_of_adjacency(adj_t, n_nodes, where)
+        return edges[:, ::-1], weights
+    index = as_array(index, "data.edge_index", where)
+    if index.ndim != 2 or index.shape[0] != 2:
+        raise InputError(f"{where}: data.edge_index must have shape [2, m], got {index.shape}")
+    weight, what = getattr(data, "edge_weight", None), "edge_weight"
+    if weight is None:
+        weight, what = getattr(data, "edge_attr", None), "edge_attr"
+    if weight is None:
+        return index.T, None
+    weight = as_array(weight, f"data.{what}", where)
+    if weight.ndim == 2 and weight.shape[1] == 1:
+        weight = weight[:, 0]
+    if weight.ndim != 1:
+        raise InputError(
+            f"{where}: data.{what} must be one weight per edge, got shape {weight.shape}: put one weight "
+            "per edge in data.edge_weight, or remove data.edge_attr"
+        )
+    return index.T, weight
+
+
+def is_adjacency(edges: Any) -> bool:
+    """Returns whether edges come as a matrix: a sparse torch tensor or a `SparseTensor` of torch_sparse."""
+    return edges.layout != torch.strided if isinstance(edges, Tensor) else hasattr(edges, "coo")
+
+
+def edges_of_adjacency(adjacency: Any, n_nodes: int, where: str) -> tuple[Array, Array | None]:
+    """Returns the edges [m, 2], from row to column, of a matrix `is_adjacency` knows, and their weights [m].
+
+    Args:
+        adjacency: the matrix; an entry stored twice is an edge listed twice.
+        n_nodes: number of nodes n.
+        where: put in front of a message.
+
+    Returns:
+        The edges, and their weights where the matrix holds values.
+
+    Raises:
+        InputError: it is not [n, n].
+    """
+    if isinstance(adjacency, Tensor):
+        entries = as_coo(adjacency, "adjacency", where)
+        (row, column), value, shape = entries._indices(), entries._values(), tuple(entries.shape)
+    else:
+        row, column, value = adjacency.coo()
+        shape = tuple(adjacency.sparse_sizes())
+    if shape != (n_nodes, n_nodes):
+        raise InputError(
+            f"{where}: adjacency must have one row and one column per node, got shape {shape} for {n_nodes} nodes "
+            "(rows of the features)"
+        )
+    edges = torch.stack([row, column], 1).cpu().numpy()
+    return edges, None if value is None else as_array(value, "edge weights", where)
+
+
+def to_data(graph: Graph) -> Data:
+    """Returns a graph as a PyTorch Geometric `Data`.
+
+    Args:
+        graph: the graph.
+
+    Returns:
+        `edge_index`, dense `x`, and where the graph has them `edge_weight` (unless all are 1), `y`, `original_y` and
+        the three masks.
+    """
+    from torch_geometric.data import Data
+
+    a = graph.adjacency
+    data = Data(
+        x=graph.x.to_dense() if isinstance(graph.x, Csr) else graph.x,
+        edge_index=torch.stack([a.rows(), a.indices.long()]),
+    )
+    if bool((a.values != 1).any()):
+        data.edge_weight = a.values
+    if graph.y is not None:
+        data.y = graph.y
+    if graph.original_y is not None:
+        data.original_y = graph.original_y
+    if graph.split is not None:
+        data.train_mask, data.val_mask, data.test_mask = graph.split.masks(graph.n_nodes)
+    return data
+
+
+def from_networkx(
+    graph: NetworkxGraph,
+    *,
+    features: Any,
+    labels: Any = None,
+    weight: str | None = None,
+    name: str = "networkx",
+    **edge_options: Unpack[EdgeOptions],
+) -> Graph:
+    """Returns the graph of a networkx graph, nodes in networkx's order.
+
+    Args:
+        graph: any networkx graph. An undirected one gives each edge in both directions; a directed one must hold
+            both, or `symmetrize` be set.
+        features: name of a node attribute (a number or a vector), a list of such names, or real [n, d].
+        labels: name of a node attribute (an integer; -1 or missing stands for unknown), integer [n], or None.
+        weight: name of an edge attribute, or None for ones.
+        name: what the graph is called.
+        **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.edges.EdgeRules`.
+
+    Returns:
+        The graph; `node_names` holds networkx's nodes as strings.
+
+    Raises:
+        InputError: an attribute is missing or does not fit.
+    """
+    from calirare.graph.graph import Graph
+
+    where = f"graph {name!r}"
+    nodes = list(graph.nodes)
+    number = {node: i for i, node in enumerate(nodes)}
+    if not nodes:
+        raise InputError(f"{where}: a graph must have at least one node, got none")
+    listed = list(graph.edges(data=weight, default=None)) if weight else [(u, v, 1.0) for u, v in graph.edges()]
+    for u, v, value in listed:
+        if value is None:
+            raise InputError(f"{where}: every edge must have the attribute {weight!r}, but edge ({u}, {v}) has none")
+    if not graph.is_directed():
+        listed += [(v, u, value) for u, v, value in listed if u != v]
+    edges = np.array([(number[u], number[v]) for u, v, _ in listed], dtype=np.int64).reshape(-1, 2)
+    weights = as_array([value for _, _, value in listed], "edge weights", where) if weight else None
+    if isinstance(features, str):
+        features = [features]
+    if isinstance(features, Sequence) and all(isinstance(item, str) for item in features):
+        features = _feature_columns(graph, features, where)
+    if isinstance(labels, str):
+        labels = [graph.nodes[node].get(labels, -1) for node in nodes]
+    return Graph(
+        build_adjacency(edges, weights, len(nodes), EdgeRules(**edge_options), where),
+        as_features(features, where),
+        None if labels is None else as_labels(labels, where),
+        name=name,
+        node_names=np.array([str(node) for node in nodes]),
+    )
+
+
+def _feature_columns(graph: NetworkxGraph, attributes: Sequence[str], where: str) -> Array:
+    """Returns attributes of the nodes side by side, [n, d]."""
+    if not attributes:
+        raise InputError(f"{where}: features must name at least one attribute of the nodes, got an empty list")
+    columns = []
+    for name in attributes:
+        values = [_attribute(graph, node, name, where) for node in graph.nodes]
+        odd = next((i for i, value in enumerate(values) if len(value) != len(values[0])), None)
+        if odd is not None:
+            raise InputError(
+                f"{where}: the attribute {name!r} must have one length, but node {list(graph.nodes)[odd]!r} has "
+                f"{len(values[odd])} numbers and the first node {len(values[0])}"
+            )
+        columns.append(np.array(values).reshape(len(values), -1))
+    return np.concatenate(columns, axis=1)
+
+
+def _attribute(graph: NetworkxGraph, node: Any, attribute: str, where: str) -> Array:
+    """Returns an attribute of a node as a vector."""
+    if attribute not in graph.nodes[node]:
+        raise InputError(f"{where}: every node must have the attribute {attribute!r}, but node {node!r} has none")
+    return as_array(graph.nodes[node][attribute], f"the attribute {attribute!r} of node {node!r}", where).ravel()

@@ -1,0 +1,176 @@
+"""From a list of edges to the symmetric adjacency of a graph: the rules for what real edge lists contain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+import torch
+
+from calirare._util.errors import InputError
+from calirare_ext import Csr
+
+Array = np.ndarray[Any, Any]
+
+
+class EdgeOptions(TypedDict, total=False):
+    """The keywords of `EdgeRules`, as the functions that read a graph take them."""
+
+    symmetrize: bool
+    duplicates: Literal["error", "drop", "sum"]
+    self_loops: Literal["error", "drop", "keep"]
+
+
+@dataclass(frozen=True)
+class EdgeRules:
+    """What to do with edges a symmetric adjacency without repetition cannot hold as they are.
+
+    Attributes:
+        symmetrize: give every edge its opposite direction. Where both directions are there with different weights,
+            both take the mean. Without it an edge list must hold each edge in both directions.
+        duplicates: an ordered pair of nodes listed more than once is refused ("error"), kept once with the weight
+            listed first ("drop"), or kept once with the sum of the weights ("sum").
+        self_loops: an edge from a node to itself is refused ("error"), left out ("drop") or kept ("keep").
+
+    Raises:
+        InputError: `duplicates` or `self_loops` is none of the above.
+    """
+
+    symmetrize: bool = False
+    duplicates: Literal["error", "drop", "sum"] = "error"
+    self_loops: Literal["error", "drop", "keep"] = "error"
+
+    def __post_init__(self) -> None:
+        """Checks the two words."""
+        for name, value, words in (
+            ("duplicates", self.duplicates, ("error", "drop", "sum")),
+            ("self_loops", self.self_loops, ("error", "drop", "keep")),
+        ):
+            if value not in words:
+                raise InputError(f"edges: {name} must be one of {', '.join(words)}, got {value!r}")
+
+
+def build_adjacency(edges: Array, weights: Array | None, n_nodes: int, rules: EdgeRules, where: str) -> Csr:
+    """Returns the adjacency of an edge list; its symmetry is checked when the graph is built.
+
+    Args:
+        edges: integer [m, 2], one directed edge per row, each end in [0, n_nodes).
+        weights: real [m], finite and > 0, or None for ones.
+        n_nodes: number of nodes n.
+        rules: what to do with repeated edges, self loops and missing opposite directions.
+        where: where the edges come from, put in front of a message.
+
+    Returns:
+        The adjacency [n, n] with float32 weights.
+
+    Raises:
+        InputError: an end or a weight is out of range, or the list breaks one of the `rules`.
+    """
+    edges = _check_edges(edges, n_nodes, where)
+    if weights is not None:
+        weights = _check_weights(weights, edges, where)
+    rows, cols = edges[:, 0], edges[:, 1]
+    loops = rows == cols
+    if rules.self_loops != "keep" and loops.any():
+        if rules.self_loops == "error":
+            at = int(np.flatnonzero(loops)[0])
+            raise InputError(
+                f"{where}: edges must not join a node to itself, but edge {at} joins node {int(rows[at])} to itself "
+                f"({int(loops.sum())} such): pass self_loops='drop' or 'keep' (command line: --self-loops drop)"
+            )
+        rows, cols = rows[~loops], cols[~loops]
+        weights = None if weights is None else weights[~loops]
+    key = rows * n_nodes + cols
+    key, weights = _unite_duplicates(key, weights, n_nodes, rules, where)
+    if rules.symmetrize:
+        key, weights = _symmetrize(key, weights, n_nodes)
+    return _csr_of_keys(key, weights, n_nodes)
+
+
+def _check_edges(edges: Array, n_nodes: int, where: str) -> Array:
+    """Returns the edges as int64 [m, 2], each end in range."""
+    if edges.ndim != 2 or edges.shape[1] != 2:
+        turned = ": transpose it" if edges.ndim == 2 and edges.shape[0] == 2 else ""
+        raise InputError(
+            f"{where}: edges must be a table of two columns, one edge per row, got shape {edges.shape}{turned}"
+        )
+    if edges.dtype.kind not in "iu" and edges.size:
+        raise InputError(f"{where}: the ends of edges must be whole numbers, got {edges.dtype}")
+    wrong = (edges < 0) | (edges >= n_nodes)
+    if wrong.any():
+        at = int(np.flatnonzero(wrong.any(1))[0])
+        u, v = (int(end) for end in edges[at])
+        raise InputError(
+            f"{where}: edge {at} ({u}, {v}) must join nodes from 0 to {n_nodes - 1}: the graph has {n_nodes} nodes "
+            "(rows of the features)"
+        )
+    return edges.astype(np.int64, copy=False)
+
+
+def _check_weights(weights: Array, edges: Array, where: str) -> Array:
+    """Returns the weights as float32 [m], finite and positive."""
+    if weights.shape != (len(edges),):
+        raise InputError(
+            f"{where}: edge weights must be one number per edge, got shape {weights.shape} for {len(edges)} edges"
+        )
+    if weights.dtype.kind not in "iuf":
+        raise InputError(f"{where}: edge weights must be numbers, got {weights.dtype}")
+    with np.errstate(over="ignore"):
+        single = weights.astype(np.float32, copy=False)
+    wrong = ~(np.isfinite(single) & (single > 0))
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        raise InputError(
+            f"{where}: edge weights must be finite and positive in float32, got {weights[at]} at edge {at} "
+            f"({int(edges[at, 0])}, {int(edges[at, 1])}): remove the edge or mend its weight"
+        )
+    return single
+
+
+def _unite_duplicates(
+    key: Array, weights: Array | None, n_nodes: int, rules: EdgeRules, where: str
+) -> tuple[Array, Array | None]:
+    """Returns the keys in rising order without repetition, and their weights."""
+    if bool((key[1:] > key[:-1]).all()):
+        return key, weights
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    weights = None if weights is None else weights[order]
+    first = np.ones(len(key), dtype=bool)
+    first[1:] = key[1:] != key[:-1]
+    if first.all():
+        return key, weights
+    if rules.duplicates == "error":
+        u, v = divmod(int(key[~first][0]), n_nodes)
+        raise InputError(
+            f"{where}: edges must be listed once, but ({u}, {v}) is listed {int((key == u * n_nodes + v).sum())} times "
+            f"({int((~first).sum())} repeated): pass duplicates='drop' or 'sum' (command line: --duplicates drop)"
+        )
+    starts = np.flatnonzero(first)
+    if rules.duplicates == "sum":
+        weights = np.add.reduceat(np.ones(len(key)) if weights is None else weights.astype(np.float64), starts)
+    else:
+        weights = None if weights is None else weights[starts]
+    return key[starts], weights
+
+
+def _symmetrize(key: Array, weights: Array | None, n_nodes: int) -> tuple[Array, Array | None]:
+    """Returns keys and weights with every opposite direction; where both were there, their mean weight."""
+    rows, cols = np.divmod(key, n_nodes)
+    opposite = cols * n_nodes + rows
+    if weights is None:
+        return np.unique(np.concatenate([key, opposite])), None
+    united, inverse = np.unique(np.concatenate([key, opposite]), return_inverse=True)
+    both = np.concatenate([weights, weights]).astype(np.float64)
+    return united, np.bincount(inverse, both) / np.bincount(inverse)
+
+
+def _csr_of_keys(key: Array, weights: Array | None, n_nodes: int) -> Csr:
+    """Returns the matrix whose entries have the given keys (row * n_nodes + column, rising)."""
+    rows = key // max(n_nodes, 1)
+    indptr = np.zeros(n_nodes + 1, dtype=np.int64)
+    np.cumsum(np.bincount(rows, minlength=n_nodes), out=indptr[1:])
+    indices = (key - rows * n_nodes).astype(np.int32)
+    values = np.ones(len(key), dtype=np.float32) if weights is None else weights.astype(np.float32)
+    return Csr(torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(values), n_nodes)

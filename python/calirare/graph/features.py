@@ -1,0 +1,136 @@
+"""Scaling of features, always an explicit step and never one that destroys signed features."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from calirare._util.errors import InputError
+from calirare._util.mapped import release
+from calirare.graph.graph import Graph, Normalisation
+from calirare.graph.validation import CHUNK
+from calirare_ext import Csr, row_sums
+
+# Beyond this a column makes the network's outputs, and its gradient, alone.
+MAX_SCALE_RATIO = 1e3
+
+
+def normalize_features(graph: Graph, how: Normalisation | None = None) -> Graph:
+    """Returns the graph with its features scaled.
+
+    Args:
+        graph: the graph.
+        how: "row" divides each row by its sum (the GCN's treatment of words; a row of zeros stays), for features
+            >= 0 only: rows of signed features have no meaningful sum. "standardize" gives each column mean 0 and
+            standard deviation 1 over all nodes (a constant column becomes 0), for dense features. "none" leaves them.
+            None takes what the data set wants, `graph.feature_normalisation`.
+
+    Returns:
+        The graph with features scaled and `feature_normalisation` "none", so that a second call changes nothing.
+
+    Raises:
+        InputError: `how` is unknown or does not suit the features.
+    """
+    how = graph.feature_normalisation if how is None else how
+    if how == "row":
+        x = _row(graph)
+    elif how == "standardize":
+        mean, spread = column_statistics(graph)
+        assert not isinstance(graph.x, Csr)
+        x = standardized(graph.x, mean, spread)
+    elif how == "none":
+        x = graph.x
+    else:
+        raise InputError(f"normalize_features: how must be row, standardize or none, got {how!r}")
+    return dataclasses.replace(graph, x=x, feature_normalisation="none", trusted=True)
+
+
+def scale_note(graph: Graph) -> str:
+    """Returns a sentence for the user where a column of the features is so large that training sees little else.
+
+    Args:
+        graph: the graph; nothing is said of features that are scaled before use (`feature_normalisation`).
+
+    Returns:
+        The sentence; empty unless a column's largest entry is above `MAX_SCALE_RATIO` times that of another, or 1.
+    """
+    if graph.feature_normalisation != "none" or not graph.n_nodes or not graph.n_features:
+        return ""
+    x = graph.x
+    if isinstance(x, Csr):
+        largest = torch.zeros(x.n_cols, device=x.device).scatter_reduce_(0, x.indices.long(), x.values.abs(), "amax")
+        mend = "divide each large column by its largest entry"
+    else:
+        largest = x.new_zeros(x.shape[1])
+        for part in x.split(CHUNK):
+            largest = torch.maximum(largest, torch.maximum(part.amax(0), -part.amin(0)))
+            release(x)
+        mend = (
+            "load the graph with scale='standardize' (command line: --scale standardize), or scale the columns before"
+        )
+    top, low = int(largest.argmax()), int(torch.where(largest > 0, largest, torch.inf).argmin())
+    if float(largest[top]) <= MAX_SCALE_RATIO * min(float(largest[low]), 1.0):
+        return ""
+    return (
+        f"features reach from {float(largest[low]):.3g} (feature {low}, counted from 0) to {float(largest[top]):.3g} "
+        f"(feature {top}), which can spoil the model: {mend}"
+    )
+
+
+def _row(graph: Graph) -> torch.Tensor | Csr:
+    """Returns the features, each row divided by its sum."""
+    x = graph.x
+    values = x.values if isinstance(x, Csr) else x
+    if values.numel() and float(values.min()) < 0:
+        raise InputError(
+            f"normalize_features: row needs features >= 0, but graph {graph.name!r} has {float(values.min()):g}: take "
+            "how='standardize' or 'none'"
+        )
+    if isinstance(x, Csr):
+        total = row_sums(x)
+        # A row that stores only zeros sums to 0 and stays as it is.
+        total[total == 0] = 1
+        return Csr(x.indptr, x.indices, (x.values / total[x.rows()]).float(), x.n_cols)
+    total = x.sum(1, dtype=torch.float64)
+    total[total == 0] = 1
+    return (x / total[:, None]).float()
+
+
+def column_statistics(graph: Graph) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns mean and standard deviation of each column of dense features, float64 [d]; infinite where it is constant.
+
+    Args:
+        graph: the graph.
+
+    Returns:
+        What `standardized` takes.
+
+    Raises:
+        InputError: the features are sparse.
+    """
+    x = graph.x
+    if isinstance(x, Csr):
+        raise InputError(
+            f"normalize_features: standardize needs dense features, but those of graph {graph.name!r} are sparse and "
+            "would lose their zeros: take how='row' or 'none'"
+        )
+    mean = x.mean(0, dtype=torch.float64)
+    spread = x.double().std(0, correction=0)
+    # Rounding leaves a constant column a spread of about 1e-16 of its size.
+    spread[spread <= 1e-12 * mean.abs()] = torch.inf
+    return mean, spread
+
+
+def standardized(x: torch.Tensor, mean: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
+    """Returns (x - mean) / spread, float32 [n, d]; 0 in a column whose spread is infinite.
+
+    Args:
+        x: features [n, d].
+        mean: of each column [d].
+        spread: of each column [d], > 0.
+
+    Returns:
+        The scaled features.
+    """
+    return ((x - mean) / spread).float()

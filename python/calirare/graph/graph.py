@@ -1,0 +1,364 @@
+"""The graph every part of CaliRare works on: adjacency, features, labels and split, validated once when it is built."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from dataclasses import InitVar, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
+
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.graph.arrays import as_array, as_features, as_labels
+from calirare.graph.convert import edges_of_adjacency, is_adjacency
+from calirare.graph.edges import Array, EdgeOptions, EdgeRules, build_adjacency
+from calirare.graph.splits import Split
+from calirare.graph.validation import check_adjacency, check_class_names, check_features, check_labels, check_split
+from calirare_ext import Csr
+
+if TYPE_CHECKING:
+    from networkx import Graph as NetworkxGraph
+    from torch_geometric.data import Data
+
+Normalisation = Literal["none", "row", "standardize"]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """An undirected graph with features on its nodes and, mostly, labels and a split.
+
+    Everything is checked once, when the graph is built; what works on a graph trusts it. Changing a tensor of a graph
+    in place voids that.
+
+    Attributes:
+        adjacency: [n, n], float32 weights > 0, symmetric in structure and weights, no repeated edge; a self loop is
+            there only where it was asked for.
+        x: features, float32 [n, d], dense or sparse, finite.
+        y: labels of the task, int64 [n], 0 to k - 1, -1 for unknown; in a rare-class task 1 is the rare class and 0
+            the rest. None where nothing is labelled.
+        original_y: labels before the classes were merged into rare class and rest, or None.
+        split: which nodes train, validate and test, or None.
+        class_names: names of the task's classes, no two alike.
+        original_class_names: names of the classes before merging, no two alike.
+        minority: the original class that became class 1, or None.
+        name: what the graph is called.
+        feature_normalisation: how the features want to be scaled before they are used ("none" once they are).
+        posterior: P(y = 1 | v), float64 [n], where it is known because the graph was simulated.
+        node_names: the user's names of the nodes, str [n], or None where nodes are numbers.
+        feature_names: the user's names of the features, d of them, or none where features are numbers.
+        where: where the graph came from, put in front of a message instead of the name; not stored.
+        trusted: leaves out the checks of adjacency and features, for a graph made of a checked one; not stored.
+
+    Raises:
+        TypeError: a tensor has a wrong dtype.
+        InputError: anything above does not hold.
+
+    Example:
+        >>> import torch
+        >>> from calirare_ext import Csr
+        >>> a = Csr.from_coo(torch.tensor([0, 1]), torch.tensor([1, 0]), None, (2, 2))
+        >>> Graph(a, torch.ones(2, 3), torch.tensor([0, 1]))
+        Graph('graph': 2 nodes, 2 directed edges, 3 features, 2 classes, '1' is rare with 50.00 %)
+    """
+
+    adjacency: Csr
+    x: Tensor | Csr
+    y: Tensor | None = None
+    original_y: Tensor | None = None
+    split: Split | None = None
+    class_names: tuple[str, ...] = ()
+    original_class_names: tuple[str, ...] = ()
+    minority: int | None = None
+    name: str = "graph"
+    feature_normalisation: Normalisation = "none"
+    posterior: Tensor | None = None
+    node_names: Array | None = None
+    feature_names: tuple[str, ...] = ()
+    where: InitVar[str] = ""
+    trusted: InitVar[bool] = False
+
+    def __post_init__(self, where: str, trusted: bool) -> None:
+        """Checks everything and names the classes that have no name."""
+        where = where or f"graph {self.name!r}"
+        n = self.adjacency.n_rows
+        if not trusted:
+            check_adjacency(self.adjacency, where)
+            check_features(self.x, n, where)
+        for labels, names in (("y", "class_names"), ("original_y", "original_class_names")):
+            y, given = getattr(self, labels), getattr(self, names)
+            if y is None:
+                continue
+            check_class_names(given, where)
+            check_labels(y, n, len(given), "labels", where)
+            if not given:
+                object.__setattr__(self, names, tuple(str(k) for k in range(int(y.max()) + 1)))
+        if self.split is not None:
+            check_split(self.split, self.y, n, where)
+        if self.feature_names and len(self.feature_names) != self.n_features:
+            raise InputError(
+                f"{where}: feature_names must have one entry per feature, got {len(self.feature_names)} for "
+                f"{self.n_features} features"
+            )
+        if self.feature_normalisation not in get_args(Normalisation):
+            raise InputError(
+                f"{where}: feature_normalisation must be standardize, row or none, got {self.feature_normalisation!r}"
+            )
+        for field in ("posterior", "node_names"):
+            value = getattr(self, field)
+            if value is not None and tuple(value.shape) != (n,):
+                raise InputError(
+                    f"{where}: {field} must have one entry per node, got {tuple(value.shape)} for {n} nodes"
+                )
+
+    def __repr__(self) -> str:
+        parts = [f"{self.n_nodes:,} nodes", f"{self.n_edges:,} directed edges", f"{self.n_features:,} features"]
+        if self.y is not None:
+            parts.append(f"{self.n_classes} classes")
+        if self.minority_share is not None:
+            parts.append(f"{self.class_names[1]!r} is rare with {100 * self.minority_share:.2f} %")
+        if self.split is not None:
+            sizes = "/".join(str(part.numel()) for part in (self.split.train, self.split.val, self.split.test))
+            parts.append(f"split {self.split.name} {sizes}")
+        return f"Graph({self.name!r}: {', '.join(parts)})"
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes n."""
+        return self.adjacency.n_rows
+
+    @property
+    def n_edges(self) -> int:
+        """Number of directed edges: an edge between two nodes counts twice, a self loop once."""
+        return self.adjacency.nnz
+
+    @property
+    def n_features(self) -> int:
+        """Number of features d."""
+        return self.x.shape[1]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes k of the task, 0 without labels."""
+        return len(self.class_names) if self.y is not None else 0
+
+    @property
+    def minority_share(self) -> float | None:
+        """Share of class 1 among the labelled nodes; None unless there are two classes."""
+        if self.y is None or self.n_classes != 2:
+            return None
+        return int((self.y == 1).sum()) / max(int((self.y >= 0).sum()), 1)
+
+    @property
+    def unlabelled(self) -> Tensor:
+        """The nodes without a label, int64, ascending."""
+        if self.y is None:
+            return torch.arange(self.n_nodes, device=self.device)
+        return (self.y < 0).nonzero().flatten()
+
+    @property
+    def device(self) -> torch.device:
+        """Device of every tensor."""
+        return self.adjacency.device
+
+    def rare(self, minority: int | str) -> Self:
+        """Returns the graph with its classes merged: 1 for the rare class, 0 for the rest, -1 stays unknown.
+
+        Args:
+            minority: number or name of the rare class among the classes before merging.
+
+        Returns:
+            The graph of the rare-class task.
+
+        Raises:
+            InputError: there are no labels, no such class, or no node inside or outside of it.
+        """
+        original = self.y if self.original_y is None else self.original_y
+        names = self.class_names if self.original_y is None else self.original_class_names
+        if original is None or not names:
+            raise InputError(f"graph {self.name!r}: a rare class needs labels, but there are none")
+        k = find_class(minority, names, self.name)
+        counts = torch.bincount(original[original >= 0], minlength=len(names))
+        if int(counts[k]) == 0:
+            raise InputError(f"graph {self.name!r}: the rare class {names[k]!r} must have nodes, it has none")
+        if int(counts[k]) == int(counts.sum()):
+            raise InputError(
+                f"graph {self.name!r}: a rare-class task needs two classes, but every labelled node is {names[k]!r}"
+            )
+        y = torch.where(original < 0, original, (original == k).long())
+        return dataclasses.replace(
+            self,
+            y=y,
+            original_y=original,
+            class_names=("rest" if names[k] != "rest" else "others", names[k]),
+            original_class_names=names,
+            minority=k,
+            posterior=self._posterior_of(k, len(names)),
+            trusted=True,
+        )
+
+    def _posterior_of(self, k: int, n_classes: int) -> Tensor | None:
+        """Returns P(class k before merging | v) where it follows from what is known, else None."""
+        if self.posterior is None or k == (1 if self.minority is None else self.minority):
+            return self.posterior
+        return 1 - self.posterior if n_classes == 2 else None
+
+    def with_split(self, split: Split | None) -> Self:
+        """Returns the graph with another split."""
+        return dataclasses.replace(self, split=split, trusted=True)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Returns the graph with its tensors on `device`."""
+        moved: dict[str, Any] = {
+            name: None if value is None else value.to(device)
+            for name, value in (
+                (name, getattr(self, name)) for name in ("adjacency", "x", "y", "original_y", "split", "posterior")
+            )
+        }
+        return dataclasses.replace(self, **moved, trusted=True)
+
+    @classmethod
+    def from_edges(
+        cls,
+        edges: Any,
+        features: Any,
+        labels: Any = None,
+        *,
+        weight: Any = None,
+        name: str | None = None,
+        **edge_options: Unpack[EdgeOptions],
+    ) -> Graph:
+        """Returns the graph of an edge list, from arrays or from files.
+
+        Args:
+            edges: integer [m, 2], one directed edge per row; or the path of a CSV or Parquet file (see
+                `calirare.datasets.tables`); or an adjacency [n, n] as a sparse torch tensor or a `SparseTensor` of
+                torch_sparse, whose values are the weights where `weight` gives none.
+            features: real [n, d], dense or sparse (`Csr`, scipy), or the path of a CSV or Parquet file.
+            labels: integer [n] with -1 for unknown, or the name of a column of the feature file.
+            weight: real [m], > 0, or the name of a column of the edge file; None for ones.
+            name: what the graph is called; None for the name of the file.
+            **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.edges.EdgeRules`.
+
+        Returns:
+            The graph.
+
+        Raises:
+            InputError: anything does not fit.
+        """
+        if isinstance(edges, (str, Path)):
+            from calirare.datasets.tables import read_tables
+
+            graph = read_tables(edges, features, EdgeRules(**edge_options), label=labels, weight=weight)
+            return graph if name is None else dataclasses.replace(graph, name=name, trusted=True)
+        name = name or "graph"
+        where = f"graph {name!r}"
+        x = as_features(features, where)
+        weights = None if weight is None else as_array(weight, "edge weights", where)
+        if is_adjacency(edges):
+            edges, stored = edges_of_adjacency(edges, x.shape[0], where)
+            weights = stored if weights is None else weights
+        rules = EdgeRules(**edge_options)
+        adjacency = build_adjacency(as_array(edges, "edges", where), weights, x.shape[0], rules, where)
+        y = None if labels is None else as_labels(labels, where)
+        return cls(adjacency, x, y, name=name)
+
+    @classmethod
+    def from_npz(
+        cls, path: str | Path, minority: int | str | None = None, **edge_options: Unpack[EdgeOptions]
+    ) -> Graph:
+        """Returns the graph of an `.npz` file; see `calirare.datasets.npz.read_npz`."""
+        from calirare.datasets.npz import read_npz
+
+        return read_npz(path, minority, **edge_options)
+
+    def to_npz(self, path: str | Path) -> None:
+        """Writes the graph to an `.npz` file that `from_npz` reads; see `calirare.datasets.npz.write_npz`."""
+        from calirare.datasets.npz import write_npz
+
+        write_npz(self, path)
+
+    @classmethod
+    def from_data(cls, data: Data, *, name: str = "data", **edge_options: Unpack[EdgeOptions]) -> Graph:
+        """Returns the graph of a PyTorch Geometric `Data`; see `calirare.graph.convert.from_data`."""
+        from calirare.graph.convert import from_data
+
+        return from_data(data, name=name, **edge_options)
+
+    def to_data(self) -> Data:
+        """Returns the graph as a PyTorch Geometric `Data`; see `calirare.graph.convert.to_data`."""
+        from calirare.graph.convert import to_data
+
+        return to_data(self)
+
+    @classmethod
+    def from_networkx(cls, graph: NetworkxGraph, **options: Any) -> Graph:
+        """Returns the graph of a networkx graph; see `calirare.graph.convert.from_networkx`."""
+        from calirare.graph.convert import from_networkx
+
+        return from_networkx(graph, **options)
+
+
+def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> int:
+    """Returns the number of a class given by number or name.
+
+    Args:
+        wanted: name, or number from 0; a number that is also the name of a class means that class.
+        names: names of the classes.
+        graph_name: for the message.
+
+    Returns:
+        The number of the class.
+
+    Raises:
+        InputError: there is no such class.
+    """
+    if str(wanted) in names:
+        return names.index(str(wanted))
+    try:
+        k = int(wanted) if isinstance(wanted, str) else operator.index(wanted)
+    except (ValueError, TypeError):
+        k = -1
+    if 0 <= k < len(names):
+        return k
+    shown = ", ".join(f"{i} ({name})" if name != str(i) else name for i, name in enumerate(names[:20]))
+    more = "" if len(names) <= 20 else f" and {len(names) - 20} more"
+    raise InputError(
+        f"graph {graph_name!r}: there is no class {wanted!r}; the classes are {shown}{more} (command line: --minority)"
+    )
+
+
+def check_trainable(graph: Graph) -> None:
+    """Checks that a classifier can be trained on the training nodes of a graph.
+
+    Args:
+        graph: the graph.
+
+    Raises:
+        InputError: there are no labels, only one class, no split, fewer than two training nodes, or a class without a
+            training node.
+    """
+    where = f"graph {graph.name!r}"
+    if graph.y is None or graph.unlabelled.numel() == graph.n_nodes:
+        raise InputError(f"{where}: training needs labels, but no node has one")
+    if graph.n_classes < 2:
+        raise InputError(f"{where}: training needs two classes, but every labelled node is {graph.class_names[0]!r}")
+    if graph.split is None:
+        labels = "y" if graph.original_y is None else "original_y"
+        raise InputError(
+            f"{where}: training needs a split, but the graph has none: draw one with "
+            f"graph.with_split(calirare.graph.splits.random_split(graph.{labels}))"
+        )
+    train = graph.y[graph.split.train]
+    if train.numel() < 2:
+        raise InputError(f"{where}: training needs at least two labelled nodes, got {train.numel()}: label more nodes")
+    counts = torch.bincount(train, minlength=graph.n_classes)
+    if bool((counts == 0).any()):
+        k = int((counts == 0).nonzero()[-1])
+        kind = "rare class" if graph.n_classes == 2 and k == 1 else "class"
+        raise InputError(
+            f"{where}: every class must have a training node, but the {kind} {graph.class_names[k]!r} has none among "
+            f"the {train.numel()}: add labelled nodes of it to the split"
+        )

@@ -1,0 +1,83 @@
+"""What labelled nodes must satisfy before a network is trained on them, and which nodes need no other answer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calirare.graph.graph import Graph
+
+
+def check_nodes(where: str, nodes: Any, n_nodes: int, name: str = "nodes") -> None:
+    """Checks that these are distinct numbers of nodes of a graph.
+
+    Args:
+        where: put in front of a message.
+        nodes: int64 [m] is expected.
+        n_nodes: nodes of the graph.
+        name: of the argument.
+
+    Raises:
+        TypeError: it is no int64 tensor.
+        ValueError: it is not one-dimensional, or a node is out of range or given twice.
+    """
+    if not isinstance(nodes, Tensor):
+        raise TypeError(f"{where}: {name} must be an int64 tensor, got {type(nodes).__name__}: take torch.as_tensor")
+    if nodes.dtype == torch.bool:
+        raise TypeError(f"{where}: {name} must be node numbers, got a mask: take mask.nonzero().flatten()")
+    if nodes.dtype != torch.int64:
+        raise TypeError(f"{where}: {name} must be int64, got {str(nodes.dtype).removeprefix('torch.')}")
+    if nodes.dim() != 1:
+        raise ValueError(f"{where}: {name} must have shape [any], got {list(nodes.shape)}")
+    if nodes.numel() == 0:
+        return
+    low, high = int(nodes.min()), int(nodes.max())
+    if low < 0 or high >= n_nodes:
+        raise ValueError(f"{where}: {name} must be in [0, {n_nodes}), got {low} to {high}")
+    if int(torch.bincount(nodes).max()) > 1:
+        raise ValueError(f"{where}: {name} must be distinct, got {nodes.numel()} numbers with repetitions")
+
+
+def check_labels(where: str, m: int, targets: Tensor, sample_weights: Tensor, weight_decay: float) -> None:
+    """Checks the labels, weights and penalty of m labelled nodes.
+
+    Args:
+        where: put in front of a message.
+        m: labelled nodes.
+        targets: classes, int64 [m], >= 0.
+        sample_weights: w_i, [m], finite and >= 0.
+        weight_decay: mu, finite and >= 0.
+
+    Raises:
+        TypeError: a dtype is wrong.
+        ValueError: there is no labelled node, or a shape or number is wrong.
+    """
+    if m == 0:
+        raise ValueError(f"{where}: there must be at least one labelled node, got none")
+    if targets.dtype != torch.int64:
+        raise TypeError(f"{where}: targets must be int64, got {str(targets.dtype).removeprefix('torch.')}")
+    for name, values in (("targets", targets), ("sample_weights", sample_weights)):
+        if values.shape != (m,):
+            raise ValueError(f"{where}: {name} must have shape [{m}], one per labelled node, got {list(values.shape)}")
+        if not bool((values >= 0).all()) or not bool(torch.isfinite(values).all()):
+            at = int((~((values >= 0) & torch.isfinite(values))).nonzero()[0])
+            raise ValueError(f"{where}: {name} must be finite and >= 0, got {values[at].item()} at place {at}")
+    if not (math.isfinite(weight_decay) and weight_decay >= 0):
+        raise ValueError(f"{where}: weight_decay must be finite and >= 0, got {weight_decay}")
+
+
+def answered(graph: Graph) -> Tensor | None:
+    """Returns the nodes that a human need not look at, int64.
+
+    Args:
+        graph: the graph.
+
+    Returns:
+        The nodes with a label; where none is without (a benchmark), those that trained or calibrated; None: no node.
+    """
+    if graph.y is not None and graph.unlabelled.numel():
+        return (graph.y >= 0).nonzero().flatten()
+    return None if graph.split is None else torch.cat([graph.split.train, graph.split.val])

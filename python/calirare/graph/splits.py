@@ -1,0 +1,235 @@
+"""Which nodes train, which validate, which test: published splits and random ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.graph.arrays import as_array, dtype_of
+
+PARTS = ("train", "val", "test")
+
+# The paper, Section 5.1: 20 nodes per class train, 500 nodes validate, 1,000 test.
+LABEL_RATE, N_VAL, N_TEST = 20, 500, 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Three disjoint sets of nodes.
+
+    Attributes:
+        train: int64 [n_train], node ids >= 0, ascending.
+        val: int64 [n_val], likewise.
+        test: int64 [n_test], likewise.
+        name: how the split was made, for example "public" or "random(label_rate=20, seed=0)".
+
+    Raises:
+        TypeError: a part is not int64.
+        InputError: a node is negative, or stands in two places.
+    """
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+    name: str = "given"
+
+    def __post_init__(self) -> None:
+        """Sorts the parts and checks that they are disjoint."""
+        for part in PARTS:
+            nodes = getattr(self, part)
+            if nodes.dtype != torch.int64:
+                raise TypeError(f"Split: {part} must be int64, got {str(nodes.dtype).removeprefix('torch.')}")
+            if nodes.dim() != 1:
+                raise InputError(f"split: {part} must be a vector of node ids, got shape {tuple(nodes.shape)}")
+            object.__setattr__(self, part, nodes.sort().values)
+        every = torch.cat([self.train, self.val, self.test]).sort().values
+        if every.numel() and int(every[0]) < 0:
+            raise InputError(f"split: node ids must be >= 0, got {int(every[0])}")
+        twice = every[1:][every[1:] == every[:-1]]
+        if twice.numel():
+            node = int(twice[0])
+            parts = [part for part in PARTS if bool((getattr(self, part) == node).any())]
+            raise InputError(
+                f"split: a node must stand in one part once, but node {node} stands in {' and '.join(parts)} "
+                f"({twice.numel()} such): remove it from all but one"
+            )
+
+    @classmethod
+    def from_masks(cls, train: Any, val: Any, test: Any, name: str = "given", *, n_nodes: int | None = None) -> Split:
+        """Returns the split whose parts are the true entries of three bool [n] masks.
+
+        Args:
+            train: bool [n], tensor, array or list; uint8 of 0 and 1 counts as bool.
+            val: likewise.
+            test: likewise.
+            name: how the split was made.
+            n_nodes: number of nodes n; None for the length of `train`.
+
+        Returns:
+            The split, on the masks' device.
+
+        Raises:
+            InputError: a mask is not a bool vector, or has not one entry per node.
+        """
+        parts = []
+        for part, given in zip(PARTS, (train, val, test), strict=True):
+            mask = as_array(given, f"{part}_mask", "split")
+            if mask.dtype == np.uint8 and mask.max(initial=0) <= 1:
+                mask = mask.astype(bool)
+            if mask.dtype != bool or mask.ndim != 1:
+                mend = "choose one column if it holds several splits" if mask.ndim == 2 else "make it true or false"
+                raise InputError(
+                    f"split: {part}_mask must be a bool vector, got {dtype_of(given)} of shape {mask.shape}: {mend}"
+                )
+            n_nodes = len(mask) if n_nodes is None else n_nodes
+            if len(mask) != n_nodes:
+                raise InputError(
+                    f"split: {part}_mask must have one entry per node, got {len(mask)} for {n_nodes} nodes"
+                )
+            nodes = torch.from_numpy(np.flatnonzero(mask))
+            parts.append(nodes.to(given.device) if isinstance(given, Tensor) else nodes)
+        return cls(parts[0], parts[1], parts[2], name)
+
+    def masks(self, n_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns train, val and test as bool [n_nodes] masks."""
+        masks = []
+        for part in PARTS:
+            mask = torch.zeros(n_nodes, dtype=torch.bool, device=self.train.device)
+            mask[getattr(self, part)] = True
+            masks.append(mask)
+        return masks[0], masks[1], masks[2]
+
+    def to(self, device: torch.device | str) -> Split:
+        """Returns the split with its tensors on `device`."""
+        return Split(self.train.to(device), self.val.to(device), self.test.to(device), self.name)
+
+
+def random_split(
+    original_y: Tensor,
+    label_rate: int = LABEL_RATE,
+    n_val: int = N_VAL,
+    n_test: int = N_TEST,
+    seed: int = 0,
+    *,
+    exclude: Tensor | None = None,
+    class_names: tuple[str, ...] = (),
+) -> Split:
+    """Returns a random split with the same number of training nodes from every original class that occurs.
+
+    The paper, Section 5.1: `label_rate` nodes per class **before** the classes are merged into minority and rest
+    train; of the other nodes, `n_val` validate and `n_test` test. Only nodes with a label are drawn. Where fewer than
+    n_val + n_test are left, both numbers shrink in proportion and the name of the split tells it.
+
+    Args:
+        original_y: int64 [n], classes 0 to k - 1 before merging, -1 for a node without a label; nothing is drawn of
+            a class that has no node.
+        label_rate: training nodes per class, >= 1.
+        n_val: validation nodes, >= 0.
+        n_test: test nodes, >= 0.
+        seed: of numpy's default generator, >= 0; the same seed gives the same split.
+        exclude: int64 [e], further nodes that must not be drawn.
+        class_names: names of the k classes, for messages.
+
+    Returns:
+        The split, on the CPU.
+
+    Raises:
+        InputError: a class has fewer nodes than the label rate, or a number is out of range.
+    """
+    for name, value, least in (
+        ("label_rate", label_rate, 1),
+        ("n_val", n_val, 0),
+        ("n_test", n_test, 0),
+        ("seed", seed, 0),
+    ):
+        if value < least:
+            raise InputError(f"random_split: {name} must be >= {least}, got {value}")
+    y = original_y.cpu().numpy()
+    free = y >= 0
+    if exclude is not None:
+        free[exclude.cpu().numpy()] = False
+    rng = np.random.default_rng(seed)
+    train = _draw_per_class(y, free, _wanted(y, label_rate), label_rate, rng, class_names)
+    free[train] = False
+    rest = rng.permutation(np.flatnonzero(free))
+    name = f"random(label_rate={label_rate}, seed={seed})"
+    if (n_val, n_test) != (N_VAL, N_TEST):
+        name = f"random(label_rate={label_rate}, n_val={n_val}, n_test={n_test}, seed={seed})"
+    if len(rest) < n_val + n_test:
+        fewer = len(rest) * n_val // (n_val + n_test)
+        name = f"{name}, shrunk to {fewer} val and {len(rest) - fewer} test nodes of {n_val} and {n_test}"
+        n_val, n_test = fewer, len(rest) - fewer
+    val, test = rest[:n_val], rest[n_val : n_val + n_test]
+    return Split(torch.from_numpy(train), torch.from_numpy(val), torch.from_numpy(test), name)
+
+
+def raise_label_rate(
+    split: Split, original_y: Tensor, label_rate: int, seed: int = 0, *, class_names: tuple[str, ...] = ()
+) -> Split:
+    """Returns the split with random training nodes added until every class that occurs has `label_rate` of them.
+
+    The paper's label rates 30 and 40 on the public splits. Validation and test nodes stay as they are, and only
+    labelled nodes outside the split are drawn.
+
+    Args:
+        split: the split to enlarge.
+        original_y: int64 [n], classes 0 to k - 1 before merging, -1 for a node without a label.
+        label_rate: training nodes per class that are wanted.
+        seed: of numpy's default generator, >= 0.
+        class_names: names of the k classes, for messages.
+
+    Returns:
+        The larger split; `split` itself where every class already has exactly `label_rate`.
+
+    Raises:
+        InputError: a class already has more training nodes, or too few nodes are left.
+    """
+    y = original_y.cpu().numpy()
+    train = split.train.cpu().numpy()
+    want = _wanted(y, label_rate)
+    have = np.bincount(y[train], minlength=len(want))
+    if (have > label_rate).any():
+        k = int(np.argmax(have > label_rate))
+        raise InputError(
+            f"raise_label_rate: label_rate must be at least what the split has, got {label_rate}, but "
+            f"{_named(k, class_names)} has {int(have[k])}: take split='random' (command line: --split random)"
+        )
+    if (have == want).all():
+        return split
+    free = y >= 0
+    for part in PARTS:
+        free[getattr(split, part).cpu().numpy()] = False
+    added = _draw_per_class(y, free, want - have, label_rate, np.random.default_rng(seed), class_names)
+    name = f"{split.name} with random nodes added (label_rate={label_rate}, seed={seed})"
+    return Split(torch.from_numpy(np.concatenate([train, added])), split.val.cpu(), split.test.cpu(), name)
+
+
+def _wanted(y: np.ndarray, label_rate: int) -> np.ndarray:
+    """Returns how many training nodes each class shall have: none where no node is of it, as in labels 0 and 2."""
+    return np.where(np.bincount(y[y >= 0]) > 0, label_rate, 0)
+
+
+def _draw_per_class(
+    y: np.ndarray, free: np.ndarray, want: np.ndarray, label_rate: int, rng: np.random.Generator, names: tuple[str, ...]
+) -> np.ndarray:
+    """Returns `want[k]` random nodes of each class k among the free ones."""
+    drawn = []
+    for k, number in enumerate(want):
+        members = np.flatnonzero(free & (y == k))
+        if len(members) < number:
+            raise InputError(
+                f"split: every class must have at least {label_rate} nodes free to train on, but {_named(k, names)} "
+                f"has {len(members) + label_rate - int(number)}: lower label_rate (command line: --label-rate)"
+            )
+        drawn.append(rng.choice(members, int(number), replace=False))
+    return np.concatenate(drawn) if drawn else np.empty(0, dtype=np.int64)
+
+
+def _named(k: int, names: tuple[str, ...]) -> str:
+    """Returns how a message calls class k."""
+    return f"class {k} ({names[k]})" if k < len(names) and names[k] != str(k) else f"class {k}"

@@ -1,0 +1,224 @@
+"""What a graph must satisfy: one function per part, each fault one sentence that says where and how to mend it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.graph.edges import Array
+from calirare.graph.splits import PARTS, Split
+from calirare_ext import Csr
+
+# Rows looked at together, so that a check of a large dense matrix needs little memory beside it.
+CHUNK = 65536
+
+
+@contextlib.contextmanager
+def located(where: str) -> Iterator[None]:
+    """Puts `where` in front of the message of an InputError raised inside."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+
+
+def check_adjacency(adjacency: Csr, where: str) -> None:
+    """Checks that the adjacency is a symmetric matrix with positive weights.
+
+    Args:
+        adjacency: the matrix, on any device.
+        where: put in front of a message.
+
+    Raises:
+        TypeError: the weights are not float32.
+        InputError: it has no rows, is not square, has a broken structure, a weight that is not finite and positive or
+            requires a gradient, or an edge without an equal opposite one.
+    """
+    n = adjacency.n_rows
+    _check_constant(adjacency.values, "edge weights", where)
+    if adjacency.dtype != torch.float32:
+        raise TypeError(f"{where}: adjacency must have float32 weights, got {adjacency.dtype}")
+    if n == 0:
+        raise InputError(f"{where}: a graph must have at least one node, got none")
+    if adjacency.n_cols != n:
+        raise InputError(f"{where}: adjacency must be square, got shape {adjacency.shape}")
+    try:
+        adjacency.check_structure("adjacency")
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from error
+    weights = adjacency.values
+    if adjacency.nnz and float(weights.min()) <= 0:
+        at = int(weights.argmin())
+        u, v = int(adjacency.rows()[at]), int(adjacency.indices[at])
+        raise InputError(
+            f"{where}: edge weights must be > 0, got {float(weights[at])} at edge ({u}, {v}): remove the edge"
+        )
+    _check_symmetry(adjacency, where)
+
+
+def _check_constant(values: Tensor, what: str, where: str) -> None:
+    """Checks that no gradient is wanted: a graph is never trained."""
+    if values.requires_grad:
+        raise InputError(f"{where}: {what} must not require a gradient, got a tensor that does: call detach()")
+
+
+def _check_symmetry(adjacency: Csr, where: str) -> None:
+    """Checks that every edge has an opposite edge with the same weight."""
+    import scipy.sparse as sp
+
+    a = sp.csr_matrix(
+        (adjacency.values.cpu().numpy(), adjacency.indices.cpu().numpy(), adjacency.indptr.cpu().numpy()),
+        shape=adjacency.shape,
+    )
+    # The transposition sorts by counting, which takes a fraction of the time of a comparison sort.
+    t = a.T.tocsr()
+    if all(np.array_equal(getattr(a, part), getattr(t, part)) for part in ("indptr", "indices", "data")):
+        return
+    wrong = (a - t).tocoo()
+    u, v = int(wrong.row[0]), int(wrong.col[0])
+    u, v = (u, v) if a[u, v] else (v, u)
+    fault = (
+        f"({u}, {v}) has weight {a[u, v]:g} and ({v}, {u}) has weight {a[v, u]:g}"
+        if a[v, u]
+        else f"edge ({u}, {v}) has no opposite edge ({v}, {u})"
+    )
+    raise InputError(
+        f"{where}: adjacency must be symmetric, but {fault}: pass symmetrize=True (command line: --symmetrize)"
+    )
+
+
+def has_self_loop(adjacency: Csr) -> bool:
+    """Returns whether an edge joins a node to itself; needs little memory beside the adjacency."""
+    indptr, n = adjacency.indptr, adjacency.n_rows
+    for start in range(0, n, CHUNK):
+        ends = indptr[start : min(start + CHUNK, n) + 1]
+        rows = torch.arange(start, start + ends.numel() - 1, device=indptr.device).repeat_interleave(ends.diff())
+        if bool((rows == adjacency.indices[int(ends[0]) : int(ends[-1])]).any()):
+            return True
+    return False
+
+
+def check_features(x: Tensor | Csr, n_nodes: int, where: str) -> None:
+    """Checks that there is one row of finite features per node.
+
+    Args:
+        x: features [n, d], dense or sparse.
+        n_nodes: number of nodes n.
+        where: put in front of a message.
+
+    Raises:
+        TypeError: the features are not float32.
+        InputError: rows or columns are missing, or a value is NaN or infinite or requires a gradient.
+    """
+    _check_constant(x.values if isinstance(x, Csr) else x, "features", where)
+    if x.dtype != torch.float32:
+        raise TypeError(f"{where}: x must be float32, got {str(x.dtype).removeprefix('torch.')}")
+    if len(x.shape) != 2 or x.shape[1] == 0:
+        raise InputError(f"{where}: features must be a table with at least one column, got shape {tuple(x.shape)}")
+    if x.shape[0] != n_nodes:
+        raise InputError(f"{where}: features must have one row per node, got {x.shape[0]} rows for {n_nodes} nodes")
+    if isinstance(x, Csr):
+        try:
+            x.check_structure("features")
+        except ValueError as error:
+            raise InputError(
+                f"{where}: {error}: mend or remove it; numbers are kept in float32, up to 3.4e38"
+            ) from error
+        return
+    for start in range(0, n_nodes, CHUNK):
+        wrong = ~torch.isfinite(x[start : start + CHUNK])
+        if bool(wrong.any()):
+            row, column = (int(i) for i in wrong.nonzero()[0])
+            raise InputError(
+                f"{where}: features must be finite, got {float(x[start + row, column])} at node {start + row}, column "
+                f"{column}: fill it in or remove the node; numbers are kept in float32, up to 3.4e38"
+            )
+
+
+def check_labels(y: Tensor, n_nodes: int, n_classes: int, what: str, where: str) -> None:
+    """Checks one label per node, each -1 (unknown) or a class.
+
+    Args:
+        y: int64 [n].
+        n_nodes: number of nodes n.
+        n_classes: number of classes, 0 if it follows from the labels.
+        what: how a message calls the labels.
+        where: put in front of a message.
+
+    Raises:
+        TypeError: the labels are not int64.
+        InputError: the length is wrong or a label is out of range.
+    """
+    if y.dtype != torch.int64:
+        raise TypeError(f"{where}: {what} must be int64, got {str(y.dtype).removeprefix('torch.')}")
+    if y.shape != (n_nodes,):
+        raise InputError(f"{where}: {what} must be one label per node, got shape {tuple(y.shape)} for {n_nodes} nodes")
+    # No graph has more classes than nodes: a larger number is no class but some other column.
+    top = n_classes or n_nodes
+    wrong = (y < -1) | (y >= top)
+    if bool(wrong.any()):
+        node = int(wrong.nonzero()[0])
+        raise InputError(
+            f"{where}: {what} must be classes from 0 to {top - 1}, or -1 for unknown, got {int(y[node])} at node "
+            f"{node}: number the classes from 0"
+        )
+
+
+def check_class_names(names: tuple[str, ...], where: str) -> None:
+    """Checks that no two classes have one name, by which a class is found again.
+
+    Args:
+        names: names of the classes.
+        where: put in front of a message.
+
+    Raises:
+        InputError: a name stands twice.
+    """
+    if len(set(names)) == len(names):
+        return
+    twice = next(name for name in names if names.count(name) > 1)
+    first, second = [k for k, name in enumerate(names) if name == twice][:2]
+    raise InputError(
+        f"{where}: class names must differ, but classes {first} and {second} are both called {twice!r}: rename one"
+    )
+
+
+def as_posterior(values: Array, where: str) -> Tensor:
+    """Returns a stored posterior as float64, not copied where it is that already.
+
+    Args:
+        values: P(y = 1 | v), of any real dtype.
+        where: put in front of a message.
+
+    Raises:
+        InputError: it does not hold numbers.
+    """
+    if values.dtype.kind not in "iuf":
+        raise InputError(f"{where}: posterior must hold real numbers, got {values.dtype}: write it as float64")
+    return torch.from_numpy(values.astype(np.float64, copy=False))
+
+
+def check_split(split: Split, y: Tensor | None, n_nodes: int, where: str) -> None:
+    """Checks that every node of a split exists and, where the graph has labels, is labelled.
+
+    Args:
+        split: the split.
+        y: int64 [n] labels, or None.
+        n_nodes: number of nodes n.
+        where: put in front of a message.
+
+    Raises:
+        InputError: a node does not exist or has no label.
+    """
+    for part in PARTS:
+        nodes = getattr(split, part)
+        if nodes.numel() and int(nodes[-1]) >= n_nodes:
+            raise InputError(f"{where}: {part} nodes must be from 0 to {n_nodes - 1}, got {int(nodes[-1])}")
+        if y is not None and bool((y[nodes] < 0).any()):
+            node = int(nodes[y[nodes] < 0][0])
+            raise InputError(f"{where}: {part} nodes must have a label, node {node} has none: take it out of the split")

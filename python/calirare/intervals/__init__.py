@@ -1,0 +1,1 @@
+"""Algorithm 1 of the paper: jackknife intervals, uncertainty and individual calibration error."""

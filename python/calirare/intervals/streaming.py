@@ -1,0 +1,315 @@
+"""Logits and intervals of every node of a large graph, a block of nodes at a time, by one process or several.
+
+Two passes over the nodes, with one matrix of messages [n, m] between them, in memory or in a file:
+
+1. messages: rows of A_hat X, made and thrown away; what each row sends to its neighbours in the network itself and in
+   each left-out model.
+2. intervals: propagation of the messages, link, quantiles.
+
+Several processes (`calirare._util.ranks`) take every k-th block each; blocks in files outlive a process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from calirare._util.blocks import BlockFiles, job_key
+from calirare._util.mapped import release
+from calirare._util.ranges import named
+from calirare._util.ranks import Ranks, alone
+from calirare.graph.fingerprint import fingerprint
+from calirare.graph.graph import Graph
+from calirare.graph.propagation import LazyPropagation, propagation
+from calirare.leave_one_out.left_out import LeftOut, intervals, messages, pre_activation
+from calirare.leave_one_out.memory import check_memory, free_bytes
+from calirare.models.gcn import GCN
+from calirare_ext import Csr, propagate
+
+BLOCK = 32_768  # nodes; fewer where there would be less than BLOCKS of them to share
+BLOCKS = 16
+IN_MEMORY = 0.25  # share of the free memory that the messages may take before they go to a file
+Report = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Everything a process needs to evaluate blocks of nodes, beside the graph.
+
+    Attributes:
+        layers: weights and biases of the two layers.
+        left: the left-out models.
+        residuals: r_i, [m].
+        levels: of the lower and the upper quantile.
+        scale: of the map on logit differences.
+        bias: of the map.
+        hops: of the network.
+    """
+
+    layers: tuple[tuple[Tensor, Tensor], ...]
+    left: LeftOut
+    residuals: Tensor
+    levels: tuple[float, float]
+    scale: float
+    bias: float
+    hops: int
+
+    def tensors(self) -> list[Tensor]:
+        """Returns every tensor, for a checksum."""
+        d = self.left.directions
+        parts = [part for layer in self.layers for part in layer] + [self.left.shift, self.residuals, d.second]
+        parts += [d.first] if isinstance(d.first, Tensor) else []
+        return parts + ([d.mix] if d.mix is not None else [])
+
+    def to(self, device: torch.device | str) -> Job:
+        """Returns the job with its tensors on `device`."""
+        d = self.left.directions
+        assert isinstance(d.first, Tensor)
+        mix = None if d.mix is None else d.mix.to(device)
+        directions = dataclasses.replace(
+            d, first=d.first.to(device), second=d.second.to(device), contrast=d.contrast.to(device), mix=mix
+        )
+        left = dataclasses.replace(
+            self.left, directions=directions, shift=self.left.shift.to(device), own=self.left.own.to(device)
+        )
+        layers = tuple((weight.detach().to(device), bias.detach().to(device)) for weight, bias in self.layers)
+        return dataclasses.replace(self, layers=layers, left=left, residuals=self.residuals.to(device))
+
+
+class Streaming:
+    """Evaluates the nodes of one large graph in blocks; `calirare.jackknife` calls it as its evaluator.
+
+    Args:
+        graph: the graph; its propagation must be lazy (see `streams`).
+        folder: for finished blocks, kept when the job is stopped and removed by `finish`; None: nothing is kept, and
+            there is one process.
+        ranks: the processes that share the work; None: this one.
+        report: called as blocks proceed.
+        block: nodes in a block, >= 1; None: as many as fit the caches.
+        memory_limit: bytes of messages; None: most of what is free.
+
+    Attributes:
+        logits: of every node before any map, [n, 2], after a call.
+
+    Raises:
+        ValueError: the graph does not stream, or a block holds no node.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        folder: Path | None = None,
+        *,
+        ranks: Ranks | None = None,
+        report: Report | None = None,
+        block: int | None = None,
+        memory_limit: int | None = None,
+    ) -> None:
+        kept = propagation(graph)
+        if not isinstance(kept, LazyPropagation):
+            raise ValueError(f"Streaming: graph must be large with dense features, got {graph!r}")
+        if block is not None and block < 1:
+            raise ValueError(f"Streaming: block must be at least 1, got {block}")
+        self.kept, self.graph, self.memory_limit = kept, graph, memory_limit
+        # Not a matter of how many processes there are: another number of them resumes the same blocks.
+        self.block = min(BLOCK, -(-kept.n_nodes // BLOCKS)) if block is None else block
+        self.files = None if folder is None else BlockFiles(folder)
+        self.ranks = ranks or alone()
+        self.report: Report = report or (lambda stage, done, total: None)
+        self.logits: Tensor | None = None
+        self.resumed = False
+
+    def __call__(
+        self,
+        left: LeftOut,
+        model: GCN,
+        residuals: Tensor,
+        levels: tuple[float, float],
+        scale: float,
+        bias: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns logits [n, 2], lower and upper interval ends [n] of every node.
+
+        Args:
+            left: the left-out models.
+            model: the network.
+            residuals: r_i, [m].
+            levels: of the quantiles.
+            scale: of a map on logit differences.
+            bias: of the map.
+
+        Returns:
+            Logits before the map, lower ends, upper ends.
+        """
+        layers = tuple((weight.detach(), bias.detach()) for weight, bias in model.layers())
+        job = Job(layers, left, residuals, levels, scale, bias, model.hops)
+        if self.files is not None:
+            key = job_key(job.tensors(), (fingerprint(self.graph), self.block, levels, scale, bias, model.hops))
+            self.resumed = self.files.start(key)
+        if self.ranks.size > 1:
+            assert self.files is not None
+            self.ranks.send(job.to("cpu"))
+        out = self.run(job)
+        self.logits = out[:, :2].contiguous()
+        return self.logits, out[:, 2].contiguous(), out[:, 3].contiguous()
+
+    def run(self, job: Job) -> Tensor:
+        """Evaluates this process's share of a job and returns logits and ends of every node, [n, 4]."""
+        kept = propagation(self.graph, job.hops)
+        assert isinstance(kept, LazyPropagation)
+        self.kept = kept
+        if self.files is not None and (self.ranks.size > 1 or self.resumed or not self._fits(job)):
+            return self._in_files(job, self.files)
+        a = self.kept.a_hat
+        check_memory(
+            self._bytes(job),
+            self.memory_limit,
+            a.device,
+            "give Streaming a folder for the messages, or leave fewer labels out",
+        )
+        return self._in_memory(job)
+
+    def serve(self) -> None:
+        """Evaluates this process's share of the jobs rank 0 sends, until it sends None."""
+        while (job := self.ranks.receive()) is not None:
+            self.run(job.to(self.kept.a_hat.device))
+
+    def finish(self) -> None:
+        """Removes the finished blocks."""
+        if self.files is not None and self.ranks.rank == 0:
+            self.files.remove()
+
+    def _fits(self, job: Job) -> bool:
+        """Returns whether the messages may be kept in memory."""
+        return self._bytes(job) < IN_MEMORY * free_bytes(self.kept.a_hat.device)
+
+    def _bytes(self, job: Job) -> int:
+        return 4 * self.kept.n_nodes * job.left.directions.n_models
+
+    def _in_memory(self, job: Job) -> Tensor:
+        n, a = self.kept.n_nodes, self.kept.a_hat
+        sent, base = a.values.new_empty(n, job.left.directions.n_models), a.values.new_empty(n, 2)
+        out = a.values.new_empty(n, 4)
+        total = len(range(0, n, self.block))
+        for number, rows in self._blocks():
+            base[rows] = self._messages(job, rows, sent[rows])[0]
+            self.report("messages", number + 1, total)
+        release(self.kept.x)
+        for number, rows in self._blocks():
+            out[rows] = self._intervals(job, rows, sent, base)
+            self.report("intervals", number + 1, total)
+        return out
+
+    def _in_files(self, job: Job, files: BlockFiles) -> Tensor:
+        n, m = self.kept.n_nodes, job.left.directions.n_models
+        if self.ranks.rank == 0:
+            for name, columns in (("sent", m), ("base", 2), ("ends", 4)):
+                files.create(name, n, columns)
+        self.ranks.wait()
+        buffer = self.kept.a_hat.values.new_empty(min(self.block, n), m)
+        for number, rows in self._mine(files, "messages"):
+            base, sent = self._messages(job, rows, buffer[: rows.stop - rows.start])
+            files.write("sent", rows.start, sent)
+            files.write("base", rows.start, base)
+            files.done("messages", number)
+        release(self.kept.x)
+        self.ranks.wait()
+        device = self.kept.a_hat.device
+        sent, base = files.read("sent"), files.read("base").to(device)
+        for number, rows in self._mine(files, "intervals"):
+            files.write("ends", rows.start, self._intervals(job, rows, sent, base))
+            files.done("intervals", number)
+        release(sent)
+        self.ranks.wait()
+        return files.read("ends").to(device, copy=True)
+
+    def _blocks(self) -> Iterator[tuple[int, slice]]:
+        n = self.kept.n_nodes
+        for number, start in enumerate(range(0, n, self.block)):
+            yield number, slice(start, min(start + self.block, n))
+
+    def _mine(self, files: BlockFiles, stage: str) -> Iterator[tuple[int, slice]]:
+        """Yields this process's unfinished blocks of a stage; every k-th of all that are left."""
+        total = len(range(0, self.kept.n_nodes, self.block))
+        left = [(number, rows) for number, rows in self._blocks() if not files.is_done(stage, number)]
+        self.ranks.wait()  # all must have looked before the first finishes a block
+        done = total - len(left)
+        for number, rows in left[self.ranks.rank :: self.ranks.size]:
+            yield number, rows
+            done = min(total, done + self.ranks.size)
+            self.report(stage, done, total)
+
+    def _messages(self, job: Job, rows: slice, out: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the network's messages [r, 2] and their changes [r, m] of a block of rows."""
+        with named("propagate features"):
+            inputs = propagate(rows_of(self.kept.a_hat, rows), self.kept.x)
+        with named("messages"):
+            hidden = pre_activation(job.layers, inputs).relu_()
+            return hidden @ job.layers[1][0], messages(job.left, job.layers, inputs, out=out)
+
+    def _intervals(self, job: Job, rows: slice, sent: Tensor, base: Tensor) -> Tensor:
+        """Returns logits and interval ends of a block of nodes, [r, 4].
+
+        Messages that lie elsewhere, in a file while a GPU computes, come by the rows that the block's nodes touch.
+        """
+        a_hat = self.kept.a_hat
+        if not self._elsewhere(sent):
+            return self._ends(job, rows_of(a_hat, rows), sent, base)
+        most = int(IN_MEMORY * free_bytes(a_hat.device)) // (sent.element_size() * max(sent.shape[1], 1))
+        parts = []
+        for a, touched in pieces(a_hat, rows, most):
+            with named("fetch messages"):
+                near = sent.index_select(0, touched.to(sent.device)).to(a_hat.device)
+            parts.append(self._ends(job, a, near, base.index_select(0, touched)))
+        return torch.cat(parts)
+
+    def _elsewhere(self, sent: Tensor) -> bool:
+        """Returns whether messages lie on another device than the graph."""
+        return sent.device != self.kept.a_hat.device
+
+    def _ends(self, job: Job, a: Csr, sent: Tensor, base: Tensor) -> Tensor:
+        """Returns logits and interval ends of the rows of A, [r, 4], from the messages of its columns."""
+        with named("propagate messages"):
+            logits = propagate(a, base) + job.layers[1][1]
+        with named("intervals"):
+            difference = logits[:, 1] - logits[:, 0]
+            ends = intervals(job.left, a, sent, difference, job.residuals, job.levels, scale=job.scale, bias=job.bias)
+        return torch.cat([logits, torch.stack(ends, 1)], 1)
+
+
+def streams(graph: Graph, n_layers: int, n_classes: int) -> bool:
+    """Returns whether a graph is evaluated in blocks: large, with dense features, two layers, two classes."""
+    return n_layers == 2 and n_classes == 2 and isinstance(propagation(graph), LazyPropagation)
+
+
+def rows_of(a: Csr, rows: slice) -> Csr:
+    """Returns rows [rows.start, rows.stop) of a matrix; nothing is copied but their indptr."""
+    indptr = a.indptr[rows.start : rows.stop + 1]
+    first, last = int(indptr[0]), int(indptr[-1])
+    return Csr(indptr - first, a.indices[first:last], a.values[first:last], a.n_cols)
+
+
+def pieces(a: Csr, rows: slice, most: int) -> Iterator[tuple[Csr, Tensor]]:
+    """Yields rows [rows.start, rows.stop) of a matrix cut to the columns they touch, in pieces that touch few.
+
+    Args:
+        a: the matrix.
+        rows: which rows, at least one.
+        most: columns that a piece may touch; a single row may touch more.
+
+    Yields:
+        Some of the rows, in order, their columns renumbered; and the columns, ascending, int64.
+    """
+    part = rows_of(a, rows)
+    touched, place = torch.unique(part.indices, return_inverse=True)
+    if touched.numel() > most and rows.stop - rows.start > 1:
+        middle = (rows.start + rows.stop) // 2
+        yield from pieces(a, slice(rows.start, middle), most)
+        yield from pieces(a, slice(middle, rows.stop), most)
+        return
+    yield Csr(part.indptr, place.to(torch.int32), part.values, touched.numel()), touched.long()

@@ -1,0 +1,166 @@
+"""How good a run is: every number of metrics.json."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calirare.calibration import TARGETS
+from calirare.curvature.spectrum import spectrum_ends
+from calirare.leave_one_out.trust import Quality, quality_of
+from calirare.metrics import calibration_report, coverage
+from calirare.run.outcome import Outcome
+from calirare_ext import hessian_product
+
+
+def judged_nodes(outcome: Outcome) -> tuple[str, Tensor]:
+    """Returns what the run is judged on: the labelled test nodes, or else the labelled nodes without their own label.
+
+    Returns:
+        "test" or "leave-one-out", and the nodes.
+    """
+    split, y = outcome.graph.split, outcome.graph.y
+    assert split is not None
+    assert y is not None
+    test = split.test[y[split.test] >= 0]
+    return ("test", test) if test.numel() and bool((y[test] == 1).any()) else ("leave-one-out", outcome.fit.nodes)
+
+
+def judged_logits(outcome: Outcome, judged_on: str, nodes: Tensor) -> Tensor:
+    """Returns the logits the judgement is about, [n, k]: no node's own label has a say in them."""
+    return outcome.logits[nodes] if judged_on == "test" else outcome.jackknife.own_loo_logits.to(outcome.logits.dtype)
+
+
+def judge(outcome: Outcome) -> dict[str, Any]:
+    """Returns everything `metrics.json` holds: plain numbers and strings, no timings, deterministic."""
+    judged_on, nodes = judged_nodes(outcome)
+    logits, y = judged_logits(outcome, judged_on, nodes), outcome.graph.y
+    assert y is not None
+    labels = y[nodes].cpu()
+    reports = {"raw": calibration_report(torch.softmax(logits, 1).cpu(), labels)}
+    for target, calibrator in outcome.calibrators.items():
+        reports[str(target)] = calibration_report(calibrator.transform(logits).cpu(), labels)
+    result, agreement, quality = outcome.jackknife, outcome.agreement, _quality(outcome)
+    diagnostics = {name: value for name, value in result.diagnostics.items() if name != "seconds"}
+    states = {str(target): outcome.calibrators[target].state() for target in TARGETS if target in outcome.calibrators}
+    return {
+        "graph": _graph_facts(outcome),
+        "method": outcome.settings.method,
+        "target": outcome.settings.target,
+        "epochs": outcome.epochs,
+        "judged_on": judged_on,
+        "n_judged": int(nodes.numel()),
+        "n_judged_rare": int((labels == 1).sum()),
+        "report": reports,
+        "eice": eice_of(outcome),
+        "interval_coverage": {"wanted": result.coverage, **_coverages(outcome, nodes)},
+        "leave_one_out": diagnostics,
+        "agreement": None if agreement is None else vars(agreement),
+        "quality": _plain(asdict(quality)),
+        "spectrum": _spectrum(outcome),
+        "calibrators": states,
+        "notes": outcome.notes + _notes(outcome, judged_on, quality),
+    }
+
+
+def _notes(outcome: Outcome, judged_on: str, quality: Quality) -> list[str]:
+    """Returns what the judgement itself has to say."""
+    notes, result, split = [], outcome.jackknife, outcome.graph.split
+    assert split is not None
+    if judged_on != "test" and split.test.numel():
+        rare = outcome.graph.class_names[1]
+        notes.append(
+            f"the run is judged on its labelled nodes, each without its own label, because none of the "
+            f"{split.test.numel():,} test nodes is of the class {rare}: put some into the test part"
+        )
+    turned = float((result.lower > result.upper).double().mean())
+    if turned:
+        notes.append(
+            f"with convention {outcome.settings.convention} {turned:.0%} of the intervals are upside down at coverage "
+            f"{result.coverage:g}: their ends are written as the paper prints them, and swapped where they are drawn "
+            "and the labels in them counted"
+        )
+    if quality.verdict == "do not trust":
+        notes.append(f"do not trust the leave-one-out models ({result.method}): {quality.reason}")
+    return notes
+
+
+def eice_of(outcome: Outcome) -> dict[str, float]:
+    """Returns EICE (paper, Eq. 10) of all nodes: "raw", of the network's own confidence, and of each target's.
+
+    With the map on leave-one-out logits the population's target has EICE 0 by construction: that map is the estimate.
+    With the paper's midpoint only the chosen target's interval is there to judge by.
+    """
+    result = outcome.jackknife
+    targets = [t for t in outcome.calibrators if result.estimate is not None or t == outcome.settings.target]
+    sides = {"raw": outcome.probabilities()} | {str(t): outcome.probabilities(t) for t in targets}
+    return {name: float(result.about(p)[1].double().mean()) for name, p in sides.items()}
+
+
+def _spectrum(outcome: Outcome) -> dict[str, float]:
+    """Returns estimates of the ends of the exact Hessian's spectrum, without damping."""
+    tape = outcome.fit.tape()
+    lowest, highest = spectrum_ends(lambda v: hessian_product(tape, v), tape.n_parameters, tape.logits)
+    return {"lowest": float(lowest), "highest": float(highest)}
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns the values as JSON gives them back."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def _quality(outcome: Outcome) -> Quality:
+    result = outcome.jackknife
+    finite = bool(torch.isfinite(result.lower).all() and torch.isfinite(result.upper).all())
+    return quality_of(
+        outcome.fit,
+        result.own_loo_logits,
+        result.leverage,
+        result.method,
+        finite=finite,
+        lowest_curvature=result.diagnostics.get("lowest_curvature"),
+        damping=result.diagnostics["damping"],
+    )
+
+
+def _graph_facts(outcome: Outcome) -> dict[str, Any]:
+    graph, split = outcome.graph, outcome.graph.split
+    assert split is not None
+    return {
+        "name": graph.name,
+        "nodes": graph.n_nodes,
+        "directed_edges": graph.n_edges,
+        "features": graph.n_features,
+        "rare_class": graph.class_names[1],
+        "rare_share": graph.minority_share,
+        "split": split.name,
+        "train": int(split.train.numel()),
+        "val": int(split.val.numel()),
+        "test": int(split.test.numel()),
+        "labels_trained_on": int(outcome.fit.nodes.numel()),
+    }
+
+
+def _coverages(outcome: Outcome, nodes: Tensor) -> dict[str, float | None]:
+    """Returns how often the interval holds what it is about, for all judged nodes, those of class 1 and the others.
+
+    With two classes an interval is about P(class 1) and shall hold the label, 0 or 1; with more it is about the
+    predicted class and shall hold 1 where the prediction is right, else 0. Ends upside down, as the convention "paper"
+    gives them, count in order.
+    """
+    result, y = outcome.jackknife, outcome.graph.y
+    assert y is not None
+    labels = y[nodes]
+    hits = labels
+    if outcome.graph.n_classes > 2:
+        hits = (outcome.probabilities(outcome.settings.target)[nodes].argmax(1) == labels).long()
+    low, high = torch.minimum(result.lower, result.upper), torch.maximum(result.lower, result.upper)
+    out: dict[str, float | None] = {}
+    for name, chosen in (("all", labels >= 0), ("rare", labels == 1), ("rest", labels != 1)):
+        held = nodes[chosen]
+        values = (low[held].cpu(), high[held].cpu(), hits[chosen].double().cpu())
+        out[name] = float(coverage(*values)) if held.numel() else None
+    return out

@@ -1,1 +1,0 @@
-"""Graphs larger than memory would like: mapped files, streamed evaluation, several processes, a cost model."""

@@ -1,0 +1,1 @@
+"""How networks are trained: optimiser, losses, cross-fitting, selection."""

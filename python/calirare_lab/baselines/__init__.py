@@ -1,0 +1,38 @@
+"""Methods the paper compares with: losses, mixup, node-wise temperatures, the authors' own recipe."""
+
+from calirare_lab.baselines.cagcn import CaGCN
+from calirare_lab.baselines.dropout_reading import dropout_probabilities, dropout_probabilities_of_module
+from calirare_lab.baselines.early_stopping import train_cagcn_base
+from calirare_lab.baselines.gats import GATS
+from calirare_lab.baselines.losses import (
+    class_weighted_smoothing_loss,
+    focal_loss,
+    label_smoothing_loss,
+    train_with_loss,
+)
+from calirare_lab.baselines.mixup import train_mixup
+from calirare_lab.baselines.official import (
+    OFFICIAL_TRAINING,
+    OfficialSettings,
+    official_probabilities,
+    read_official,
+    train_official,
+)
+
+__all__ = [
+    "GATS",
+    "OFFICIAL_TRAINING",
+    "CaGCN",
+    "OfficialSettings",
+    "class_weighted_smoothing_loss",
+    "dropout_probabilities",
+    "dropout_probabilities_of_module",
+    "focal_loss",
+    "label_smoothing_loss",
+    "official_probabilities",
+    "read_official",
+    "train_cagcn_base",
+    "train_mixup",
+    "train_official",
+    "train_with_loss",
+]

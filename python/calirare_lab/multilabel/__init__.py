@@ -1,0 +1,1 @@
+"""Experiments, simulation study and references of the copula estimator."""

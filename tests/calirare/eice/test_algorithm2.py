@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from calirare.eice.algorithm2 import EiceRegulariser, EiceSettings, train_calirare
+from calirare.eice.together import together
+from calirare.graph.graph import Graph
+from calirare.graph.propagation import propagation
+from calirare.graph.splits import Split
+from calirare.leave_one_out.left_out import pre_activation
+from calirare.models.convergence import as_dtype
+from calirare.models.gcn_fit import TrainingSettings, fit
+from tests.calirare.leave_one_out.cases import words_graph
+from tests.helpers.graphs import random_graph
+
+SETTINGS = TrainingSettings(epochs=120, hidden=6, seed=1)
+
+
+@cache
+def split_graph(n_classes: int = 2) -> Graph:
+    graph = random_graph(150, n_classes, seed=3)
+    return graph.with_split(Split(torch.arange(0, 60), torch.arange(60, 110), torch.arange(110, 150)))
+
+
+def parameters(trained) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in trained.model.parameters()])
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_gradient_with_respect_to_the_parameters_agrees_with_finite_differences(n_classes: int) -> None:
+    graph = split_graph(n_classes)
+    assert graph.split is not None
+    trained = as_dtype(fit(graph, graph.split.train, SETTINGS), graph, torch.float64)
+    both = together(propagation(graph).to(torch.float64), trained.field, graph.split.val)
+    regulariser = EiceRegulariser(both, trained, EiceSettings())
+    regulariser.refresh()
+    values = list(trained.model.parameters())
+    gradient = torch.cat([g.flatten() for g in torch.autograd.grad(regulariser(), values)])
+    start = torch.nn.utils.parameters_to_vector(values).detach().clone()
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        direction = torch.randn(start.numel(), generator=generator, dtype=torch.float64)
+        ends = []
+        for step in (1e-7, -1e-7):
+            torch.nn.utils.vector_to_parameters(start + step * direction, values)
+            ends.append(float(regulariser().detach()))
+        expected = (ends[0] - ends[1]) / 2e-7
+        assert float(gradient @ direction) == pytest.approx(expected, rel=1e-4, abs=1e-7)
+    assert float(gradient.norm()) > 1e-3
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_first_layers_that_are_known_change_nothing(n_classes: int) -> None:
+    graph = split_graph(n_classes)
+    assert graph.split is not None
+    trained = fit(graph, graph.split.train, SETTINGS)
+    both = together(propagation(graph), trained.field, graph.split.val)
+    known = pre_activation(trained.model.layers(), both.field.inputs)
+    plain, shared = (EiceRegulariser(both, trained, EiceSettings()) for _ in range(2))
+    plain.refresh()
+    shared.refresh(known)
+    assert plain.change is not None
+    assert shared.change is not None
+    assert torch.equal(plain.change.change, shared.change.change)
+    values = list(trained.model.parameters())
+    wanted = torch.autograd.grad(plain(), values)
+    found = torch.autograd.grad(shared(known), values)
+    assert all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))
+    other = shared(known + 1)
+    assert float((other - plain()).detach().abs()) > 1e-6  # what is given is used
+
+
+def test_weight_zero_is_plain_training_to_the_last_bit() -> None:
+    graph = split_graph()
+    assert graph.split is not None
+    ours = train_calirare(graph, SETTINGS, EiceSettings(weight=0.0))
+    assert torch.equal(parameters(ours), parameters(fit(graph, graph.split.train, SETTINGS)))
+
+
+def test_the_term_moves_the_network_and_lowers_eice() -> None:
+    graph = words_graph(2)
+    graph = graph.with_split(Split(torch.arange(0, 60), torch.arange(60, 110), torch.arange(110, 150)))
+    eices = {}
+    for weight in (0.0, 0.5):
+        options = EiceSettings(weight=weight, start=20, refresh=5)
+        trained = train_calirare(graph, SETTINGS, options)
+        both = together(propagation(graph), trained.field, graph.split.val)  # type: ignore[union-attr]
+        eices[weight] = float(EiceRegulariser(both, trained, options)().detach())
+    assert eices[0.5] < 0.95 * eices[0.0]
+
+
+def test_without_a_path_the_term_is_a_constant() -> None:
+    with pytest.raises(ValueError, match="the term would be a constant"):
+        EiceSettings(paths=())
+
+
+def test_refresh_and_start_say_when_leave_one_out_models_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    seen: list = []
+    plain = EiceRegulariser.refresh
+
+    def counted(self: EiceRegulariser, *known: torch.Tensor) -> None:
+        made.append(len(seen) + 1)
+        plain(self, *known)
+
+    monkeypatch.setattr(EiceRegulariser, "refresh", counted)
+    settings = dataclasses.replace(SETTINGS, epochs=20)
+    train_calirare(split_graph(), settings, EiceSettings(start=5, refresh=4), history=seen.append)
+    assert made == [6, 10, 14, 18]
+    assert [epoch.eice == epoch.eice for epoch in seen] == [False] * 5 + [True] * 15  # NaN before the start
+
+
+@pytest.mark.parametrize("nodes", ["train", "val", "all"])
+def test_nodes_of_the_regulariser(nodes: str) -> None:
+    seen: list = []
+    options = EiceSettings(nodes=nodes, start=0)  # type: ignore[arg-type]
+    train_calirare(split_graph(), dataclasses.replace(SETTINGS, epochs=2), options, history=seen.append)
+    assert 0 < seen[0].eice < 1
+
+
+def test_validation_labels_are_never_read() -> None:
+    graph = split_graph()
+    assert graph.y is not None
+    turned = graph.y.clone()
+    turned[60:] = 1 - turned[60:]
+    blind = dataclasses.replace(graph, y=turned)
+    assert torch.equal(parameters(train_calirare(graph, SETTINGS)), parameters(train_calirare(blind, SETTINGS)))
+
+
+def test_patience_stops_and_progress_counts() -> None:
+    done: list[int] = []
+    settings = dataclasses.replace(SETTINGS, epochs=2000, dropout=0.0)
+    trained = train_calirare(
+        split_graph(), settings, EiceSettings(start=10, patience=20, tolerance=0.01), progress=done.append
+    )
+    assert done == list(range(1, len(trained.losses) + 1))
+    assert 30 <= len(trained.losses) < 2000
+    assert not trained.model.training
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weight": 1.5}, "weight must be in"),
+        ({"coverage": 0.0}, "coverage must be in"),
+        ({"nodes": "test"}, "nodes must be train, val or all"),
+        ({"refresh": 0}, "refresh must be at least 1"),
+        ({"start": -1}, "start and patience must not be negative"),
+        ({"damping": 0.0}, "damping must be positive"),
+        ({"damping": float("inf")}, "damping must be positive and finite, got inf"),
+    ],
+)
+def test_settings_out_of_range(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        EiceSettings(**change)
+
+
+def test_graph_without_what_is_needed() -> None:
+    graph = split_graph()
+    with pytest.raises(ValueError, match="must have labels and a split"):
+        train_calirare(graph.with_split(None), SETTINGS)
+    empty = Split(torch.arange(60), torch.arange(0), torch.arange(60, 150))
+    with pytest.raises(ValueError, match="no val node"):
+        train_calirare(graph.with_split(empty), SETTINGS)

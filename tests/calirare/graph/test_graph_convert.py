@@ -1,0 +1,285 @@
+"""Graphs of PyTorch Geometric and networkx, in and out."""
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+
+from calirare._util.errors import InputError
+from calirare.graph.arrays import as_features
+from calirare.graph.graph import Graph
+from calirare.graph.splits import PARTS
+from calirare_ext import Csr
+from tests.helpers.graphs import EDGES, N_NODES, small_adjacency, small_features, small_graph
+
+
+@pytest.fixture(scope="module")
+def data_class():
+    return pytest.importorskip("torch_geometric.data").Data
+
+
+def square(n_rows, n_cols=None):
+    """A sparse tensor with one edge in both directions."""
+    return torch.sparse_coo_tensor(
+        torch.tensor([[0, 1], [1, 0]]), torch.ones(2), (n_rows, n_cols or n_rows), check_invariants=True
+    )
+
+
+def plain(data_class, **changes):
+    parts = {"x": small_features(), "edge_index": torch.from_numpy(EDGES).T, "y": torch.tensor([0, 1, 2, 0, -1])}
+    return data_class(**(parts | changes))
+
+
+def test_data_in_and_out_is_the_same_graph(data_class):
+    weights = [2.0, 2.0, 3.0, 3.0, 0.5, 0.5, 1.0, 1.0]
+    graph = small_graph(adjacency=small_adjacency(weights)).rare(1)
+    data = graph.to_data()
+    assert data.train_mask.tolist() == [True, True, True, False, False]
+    assert data.original_y.tolist() == [0, 1, 2, 0, -1]
+    back = Graph.from_data(data, name="small")
+    assert torch.equal(back.adjacency.to_dense(), graph.adjacency.to_dense())
+    assert torch.equal(back.x, graph.x)
+    assert torch.equal(back.y, graph.y)
+    assert torch.equal(back.split.train, graph.split.train)
+    assert back.split.name == "public"
+
+
+def test_unweighted_data_has_no_weights(data_class):
+    assert "edge_weight" not in small_graph().to_data()
+    assert "y" not in small_graph(y=None, split=None).to_data()
+
+
+def test_edges_point_from_source_to_target(data_class):
+    """A one-way edge list read the wrong way round would name the opposite edge."""
+    data = plain(data_class, edge_index=torch.tensor([[0], [1]]))
+    with pytest.raises(InputError, match=r"edge \(0, 1\) has no opposite edge \(1, 0\)"):
+        Graph.from_data(data)
+    one_way = torch.zeros(5, 5)
+    one_way[0, 1] = 1
+    data = plain(data_class, edge_index=None, adj_t=one_way.T.to_sparse_coo())
+    with pytest.raises(InputError, match=r"edge \(0, 1\) has no opposite edge \(1, 0\)"):
+        Graph.from_data(data)
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr"])
+def test_adj_t_stands_for_edges(data_class, layout):
+    a = small_adjacency([2.0, 2.0, 3.0, 3.0, 0.5, 0.5, 1.0, 1.0]).to_dense()
+    adj_t = a.to_sparse_coo() if layout == "coo" else a.to_sparse_csr()
+    graph = Graph.from_data(plain(data_class, edge_index=None, adj_t=adj_t))
+    assert torch.equal(graph.adjacency.to_dense(), a)
+
+
+def test_sparse_tensor_stands_for_edges(data_class):
+    sparse_tensor = pytest.importorskip("torch_sparse").SparseTensor
+    adj_t = sparse_tensor.from_dense(small_adjacency().to_dense())
+    graph = Graph.from_data(plain(data_class, edge_index=None, adj_t=adj_t))
+    assert torch.equal(graph.adjacency.to_dense(), small_adjacency().to_dense())
+
+
+@pytest.mark.parametrize("layout", ["coo", "csr", "SparseTensor"])
+def test_an_adjacency_stands_for_a_list_of_edges(data_class, layout):
+    a = small_adjacency([2.0, 2.0, 3.0, 3.0, 0.5, 0.5, 1.0, 1.0]).to_dense()
+    if layout == "SparseTensor":
+        matrix = pytest.importorskip("torch_sparse").SparseTensor.from_dense(a)
+    else:
+        matrix = a.to_sparse_coo() if layout == "coo" else a.to_sparse_csr()
+    features = torch.ones(a.shape[0], 2)
+    assert torch.equal(Graph.from_edges(matrix, features).adjacency.to_dense(), a)
+    assert torch.equal(Graph.from_data(plain(data_class, edge_index=matrix)).adjacency.to_dense(), a)
+
+
+def test_a_one_way_adjacency_keeps_its_direction():
+    one_way = torch.zeros(3, 3)
+    one_way[0, 1] = 1
+    with pytest.raises(InputError, match=r"edge \(0, 1\) has no opposite edge \(1, 0\)"):
+        Graph.from_edges(one_way.to_sparse_coo(), torch.ones(3, 1))
+
+
+def test_a_stand_in_of_sparse_tensor_stands_for_edges(data_class):
+    class Stub:
+        def coo(self):
+            return torch.from_numpy(EDGES[:, 1].copy()), torch.from_numpy(EDGES[:, 0].copy()), None
+
+        def sparse_sizes(self):
+            return N_NODES, N_NODES
+
+    graph = Graph.from_data(plain(data_class, edge_index=None, adj_t=Stub()))
+    assert torch.equal(graph.adjacency.to_dense(), small_adjacency().to_dense())
+
+
+def test_one_column_of_edge_attributes_is_a_weight(data_class):
+    graph = Graph.from_data(plain(data_class, edge_attr=torch.full((8, 1), 2.0)))
+    assert graph.adjacency.values.tolist() == [2.0] * 8
+    with pytest.raises(InputError, match=r"one weight per edge, got shape \(8, 3\): put one weight"):
+        Graph.from_data(plain(data_class, edge_attr=torch.ones(8, 3)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": None}, "data.x must hold the features, but it is missing"),
+        ({"edge_index": None}, "edge_index or adj_t, but both are missing"),
+        ({"edge_index": torch.zeros(3, 2, dtype=torch.long)}, r"must have shape \[2, m\]"),
+        ({"train_mask": torch.ones(5, 2, dtype=torch.bool)}, "choose one column"),
+        ({"train_mask": torch.ones(5)}, "train_mask must be a bool vector, got float32"),
+        ({"train_mask": torch.ones(5).byte() * 2}, r"must be a bool vector, got uint8 of shape \(5,\): make it true"),
+        ({"train_mask": torch.ones(3).bool()}, "train_mask must have one entry per node, got 3 for 5 nodes"),
+        ({f"{part}_mask": torch.zeros(12).bool() for part in PARTS}, "one entry per node, got 12 for 5 nodes"),
+        ({"edge_index": None, "adj_t": square(4)}, r"one row and one column per node, got shape \(4, 4\) for 5 nodes"),
+        ({"edge_index": square(5, 50)}, r"one row and one column per node, got shape \(5, 50\) for 5 nodes"),
+        ({"edge_index": [[0, 1], [1]]}, "data.edge_index must be an array, got a list whose rows differ in length"),
+        ({"edge_attr": torch.ones(8).to_sparse()}, r"data.edge_attr must be dense, got a sparse tensor: call to_dense"),
+        ({"y": torch.tensor([0, 1, 2, 0, -1]).to_sparse()}, "labels must be dense, got a sparse tensor"),
+        ({"y": torch.zeros(5, dtype=torch.bfloat16)}, "labels must be whole numbers, got bfloat16"),
+        ({"x": torch.ones(5).to_sparse()}, "features must be a sparse matrix of single numbers, got 1 sparse and 0"),
+        (
+            {"x": torch.ones(5, 2).to_sparse(1)},
+            "features must be a sparse matrix of single numbers, got 1 sparse and 1",
+        ),
+        ({"x": torch.ones(5, 2, dtype=torch.complex64).to_sparse()}, "features must be real numbers, got complex64"),
+        (
+            {"x": torch.full((5, 1), -1e300, dtype=torch.float64)},
+            "got -inf at node 0, column 0: .* float32, up to 3.4e38",
+        ),
+        ({"y": torch.tensor([0.5, 1, 1, 0, 0])}, "labels must be whole numbers, got float32"),
+        ({"edge_weight": torch.zeros(8)}, "finite and positive"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused(data_class, changes, message):
+    with pytest.raises(InputError, match=message):
+        Graph.from_data(plain(data_class, **changes))
+
+
+KINDS = {
+    "arrays": lambda x: x.float().numpy() if x.dtype == torch.bfloat16 else x.numpy(),
+    "lists": lambda x: x.tolist(),
+    "tensors": lambda x: x.byte() if x.dtype == torch.bool else x,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_parts_of_data_may_be_tensors_arrays_or_lists(data_class, kind):
+    parts = {
+        "edge_index": torch.from_numpy(EDGES).T,
+        "y": torch.tensor([0, 1, 2, 0, -1]),
+        "edge_attr": torch.full((8, 1), 2.0, dtype=torch.bfloat16),
+        "train_mask": torch.tensor([True, True, False, False, False]),
+    }
+    graph = Graph.from_data(plain(data_class, **{name: KINDS[kind](part) for name, part in parts.items()}))
+    assert torch.equal(graph.adjacency.to_dense(), 2 * small_adjacency().to_dense())
+    assert graph.y.tolist() == parts["y"].tolist()
+    assert graph.split.train.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("of", [np.asarray, pd.Series])
+def test_what_must_not_be_written_to_is_copied(of):
+    y, x = np.array([0, 1, 2, 0, -1]), np.ones((5, 2), dtype=np.float32)
+    for part in (y, x):
+        part.flags.writeable = False
+    assert Graph.from_edges(EDGES, x, of(y)).y.tolist() == y.tolist()
+
+
+@pytest.mark.parametrize("kind", ["dense", "coo", "csr", "Csr"])
+def test_what_wants_a_gradient_becomes_a_constant(tmp_path, kind):
+    x, weight = small_features().requires_grad_(), torch.ones(8, requires_grad=True)
+    made = {"dense": x, "coo": x.detach().to_sparse().requires_grad_(), "Csr": Csr.from_dense(x)}
+    made["csr"] = x.detach().to_sparse_csr().requires_grad_()
+    Graph.from_edges(EDGES, made[kind], weight=weight).to_npz(tmp_path / "graph.npz")
+    with pytest.raises(InputError, match="features must not require a gradient, got a tensor that does: call detach"):
+        small_graph(x=Csr.from_dense(x) if kind == "Csr" else x)
+
+
+def test_an_adjacency_in_coordinates_keeps_its_repeated_entries():
+    matrix = torch.sparse_coo_tensor(
+        torch.tensor([[0, 1, 0, 1], [1, 0, 1, 0]]), torch.ones(4), (2, 2), check_invariants=True
+    )
+    with pytest.raises(InputError, match=r"edges must be listed once, but \(0, 1\) is listed 2 times"):
+        Graph.from_edges(matrix, torch.ones(2, 1))
+    assert Graph.from_edges(matrix, torch.ones(2, 1), duplicates="sum").adjacency.values.tolist() == [2, 2]
+    with pytest.raises(InputError, match=r"one row and one column per node, got shape \(2, 2\) for 4 nodes"):
+        Graph.from_edges(matrix, torch.ones(4, 1))
+
+
+def test_complex_features_of_scipy_are_refused():
+    with pytest.raises(InputError, match="features must be real numbers, got complex128"):
+        as_features(sp.eye_array(3, dtype=complex), "here")
+    with pytest.raises(InputError, match=r"features must be a sparse matrix, got shape \(3,\)"):
+        as_features(sp.coo_array(np.ones(3)), "here")
+
+
+def test_labels_may_be_a_column(data_class):
+    assert Graph.from_data(plain(data_class, y=torch.tensor([[0], [1], [2], [0], [-1]]))).y.tolist() == [0, 1, 2, 0, -1]
+
+
+def test_sparse_features_of_every_kind_are_the_same(data_class):
+    x = small_features()
+    for kind in (
+        Csr.from_dense(x),
+        x.to_sparse_coo(),
+        x.to_sparse_csr(),
+        sp.coo_matrix(x.numpy()),
+        sp.csc_matrix(x.numpy()),
+    ):
+        got = as_features(kind, "here")
+        assert isinstance(got, Csr)
+        assert torch.equal(got.to_dense(), x)
+    assert torch.equal(small_graph(x=Csr.from_dense(x)).to_data().x, x)
+
+
+def test_repeated_entries_of_sparse_features_are_added():
+    x = sp.coo_matrix((np.ones(3), ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
+    assert as_features(x, "here").to_dense().tolist() == [[0, 2], [1, 0]]
+
+
+def networkx_graph(kind):
+    graph = kind()
+    for node in range(N_NODES):
+        graph.add_node(f"n{node}", size=float(node), place=[1.0, node], kind=[0, 1, 2, 0, -1][node])
+    for u, v in EDGES if graph.is_directed() else EDGES[::2]:
+        graph.add_edge(f"n{u}", f"n{v}", w=float(1 + min(u, v)))
+    return graph
+
+
+@pytest.mark.parametrize("kind", [nx.Graph, nx.DiGraph])
+def test_networkx_attributes_become_features_labels_and_weights(kind):
+    graph = Graph.from_networkx(networkx_graph(kind), features=["size", "place"], labels="kind", weight="w")
+    assert graph.x.tolist() == [[i, 1.0, i] for i in range(5)]
+    assert graph.y.tolist() == [0, 1, 2, 0, -1]
+    assert graph.adjacency.to_dense()[1].tolist() == [1, 0, 2, 2, 0]
+    assert graph.node_names.tolist() == ["n0", "n1", "n2", "n3", "n4"]
+    assert Graph.from_networkx(networkx_graph(kind), features="size").n_features == 1
+
+
+def test_networkx_faults_are_named():
+    graph = networkx_graph(nx.Graph)
+    with pytest.raises(InputError, match="every node must have the attribute 'age', but node 'n0' has none"):
+        Graph.from_networkx(graph, features="age")
+    with pytest.raises(InputError, match=r"every edge must have the attribute 'v', but edge \(n0, n1\) has none"):
+        Graph.from_networkx(graph, features="size", weight="v")
+    graph.nodes["n3"]["place"] = [1.0]
+    with pytest.raises(InputError, match="must have one length, but node 'n3' has 1 numbers and the first node 2"):
+        Graph.from_networkx(graph, features="place")
+    one_way = nx.DiGraph([("a", "b")])
+    with pytest.raises(InputError, match="pass symmetrize=True"):
+        Graph.from_networkx(one_way, features=np.ones((2, 1)))
+    assert Graph.from_networkx(one_way, features=np.ones((2, 1)), symmetrize=True).n_edges == 2
+    with pytest.raises(InputError, match="name at least one attribute of the nodes, got an empty list"):
+        Graph.from_networkx(graph, features=[])
+    with pytest.raises(InputError, match="at least one node, got none"):
+        Graph.from_networkx(nx.Graph(), features="size")
+    with pytest.raises(InputError, match="features must be an array, got a list whose rows differ in length"):
+        Graph.from_networkx(one_way, features=[[1], [1, 2]], symmetrize=True)
+    graph.nodes["n3"]["place"] = [[1], [1, 2]]
+    with pytest.raises(InputError, match="the attribute 'place' of node 'n3' must be an array"):
+        Graph.from_networkx(graph, features="place")
+    twice = nx.MultiGraph([("a", "b"), ("a", "b")])
+    with pytest.raises(InputError, match="is listed 2 times"):
+        Graph.from_networkx(twice, features=np.ones((2, 1)))
+
+
+def test_a_networkx_self_loop_counts_once():
+    graph = nx.Graph([("a", "b"), ("a", "a")])
+    loops = Graph.from_networkx(graph, features=np.ones((2, 1)), self_loops="keep")
+    assert loops.adjacency.to_dense().tolist() == [[1, 1], [1, 0]]

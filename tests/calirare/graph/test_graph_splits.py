@@ -1,0 +1,152 @@
+"""Splits: sizes per class before merging, determinism, disjointness, and what cannot be drawn."""
+
+import numpy as np
+import pytest
+import torch
+
+from calirare._util.errors import InputError
+from calirare.graph.splits import Split, raise_label_rate, random_split
+
+Y = torch.from_numpy(np.random.default_rng(7).permutation(np.repeat([0, 1, 2, -1], [400, 1500, 60, 40])))
+NONE = torch.tensor([], dtype=torch.long)
+
+
+@pytest.mark.parametrize("label_rate", [1, 20, 40])
+def test_every_original_class_gets_the_same_number(label_rate):
+    split = random_split(Y, label_rate)
+    assert torch.bincount(Y[split.train]).tolist() == [label_rate] * 3
+    assert (split.val.numel(), split.test.numel()) == (500, 1000)
+    every = torch.cat([split.train, split.val, split.test])
+    assert every.unique().numel() == every.numel()
+    assert bool((Y[every] >= 0).all())
+    assert split.name == f"random(label_rate={label_rate}, seed=0)"
+
+
+def test_the_seed_decides():
+    first, again, other = random_split(Y, seed=3), random_split(Y, seed=3), random_split(Y, seed=4)
+    for part in ("train", "val", "test"):
+        assert torch.equal(getattr(first, part), getattr(again, part))
+        assert not torch.equal(getattr(first, part), getattr(other, part))
+
+
+def test_val_and_test_follow_the_population():
+    """Over many seeds the share of class 1 among the test nodes is its share among the nodes left by training."""
+    shares = [float((Y[random_split(Y, seed=seed).test] == 1).double().mean()) for seed in range(40)]
+    left = 1480 / (380 + 1480 + 40)
+    # The mean of 40 draws of 1,000 nodes without replacement has a standard deviation below .0024; five of them.
+    assert abs(np.mean(shares) - left) < 0.012
+
+
+def test_excluded_nodes_are_never_drawn():
+    exclude = torch.arange(0, 2000, 3)
+    split = random_split(Y, 20, 300, 600, exclude=exclude)
+    assert not np.isin(torch.cat([split.train, split.val, split.test]), exclude).any()
+
+
+def test_a_class_smaller_than_the_label_rate_is_named():
+    with pytest.raises(
+        InputError, match=r"at least 61 nodes free to train on, but class 2 \(rare\) has 60: lower label_rate"
+    ):
+        random_split(Y, 61, class_names=("a", "b", "rare"))
+    with pytest.raises(InputError, match="class 1 has 0"):
+        random_split(torch.tensor([0, 0, 1, 1]), 1, exclude=torch.tensor([2, 3]))
+
+
+def test_nothing_is_drawn_of_a_class_that_does_not_occur():
+    gap = torch.where(Y == 1, 3, Y)
+    split = random_split(gap, 20, 100, 200, seed=1)
+    assert torch.bincount(gap[split.train]).tolist() == [20, 0, 20, 20]
+    more = raise_label_rate(split, gap, 30, seed=5)
+    assert torch.bincount(gap[more.train]).tolist() == [30, 0, 30, 30]
+    assert raise_label_rate(split, gap, 20) is split
+    dense = torch.tensor([0, -1, 1, 2, -1])[gap]  # the last for -1
+    for got, want in (
+        (split, random_split(dense, 20, 100, 200, seed=1)),
+        (more, raise_label_rate(split, dense, 30, 5)),
+    ):
+        assert torch.equal(got.train, want.train), "the numbers of the classes change no draw"
+    with pytest.raises(InputError, match="class 2 has 60: lower label_rate"):
+        random_split(gap, 61)
+
+
+def test_no_label_at_all_gives_no_training_node():
+    assert random_split(torch.full((4,), -1)).train.numel() == 0
+
+
+def test_splits_where_every_class_occurs_are_those_of_earlier_versions():
+    train, val, added = [61, 242, 264, 702, 1063, 1219, 1434, 1587, 1819], [128, 463, 1009, 1077], [494, 1162, 1928]
+    split = random_split(Y, 3, 4, 5, seed=11)
+    more = raise_label_rate(split, Y, 4, seed=12)
+    assert split.train.tolist() == train
+    assert split.val.tolist() == val
+    assert sorted(set(more.train.tolist()) - set(train)) == added
+
+
+def test_a_small_graph_shrinks_in_proportion_and_says_so():
+    y = torch.arange(120) % 2
+    split = random_split(y, 10)
+    assert (split.train.numel(), split.val.numel(), split.test.numel()) == (20, 33, 67)
+    assert split.name == "random(label_rate=10, seed=0), shrunk to 33 val and 67 test nodes of 500 and 1000"
+
+
+def test_other_sizes_stand_in_the_name():
+    assert random_split(Y, 5, 10, 20, seed=2).name == "random(label_rate=5, n_val=10, n_test=20, seed=2)"
+    assert random_split(Y, 5, 0, 0).val.numel() == 0
+
+
+@pytest.mark.parametrize("wrong", [{"label_rate": 0}, {"n_val": -1}, {"n_test": -1}, {"seed": -1}])
+def test_numbers_must_be_in_range(wrong):
+    with pytest.raises(InputError, match=f"random_split: {next(iter(wrong))} must be >="):
+        random_split(Y, **wrong)
+
+
+def test_raising_the_label_rate_leaves_val_and_test():
+    split = random_split(Y, 20, 100, 200)
+    more = raise_label_rate(split, Y, 30, seed=5)
+    assert torch.bincount(Y[more.train]).tolist() == [30, 30, 30]
+    assert np.isin(split.train, more.train).all()
+    assert torch.equal(more.val, split.val)
+    assert torch.equal(more.test, split.test)
+    assert torch.equal(more.train, raise_label_rate(split, Y, 30, seed=5).train)
+    assert not torch.equal(more.train, raise_label_rate(split, Y, 30, seed=6).train)
+    assert raise_label_rate(split, Y, 20) is split
+    assert (
+        more.name
+        == "random(label_rate=20, n_val=100, n_test=200, seed=0) with random nodes added (label_rate=30, seed=5)"
+    )
+
+
+def test_the_label_rate_cannot_fall_or_outrun_a_class():
+    split = random_split(Y, 20)
+    with pytest.raises(
+        InputError, match=r"at least what the split has, got 10, but class 0 has 20: take split='random'"
+    ):
+        raise_label_rate(split, Y, 10)
+    with pytest.raises(InputError, match="class 2 has"):
+        raise_label_rate(split, Y, 60)
+
+
+def test_a_node_stands_in_one_part_once():
+    with pytest.raises(InputError, match=r"node 3 stands in train and test \(1 such\)"):
+        Split(torch.tensor([1, 3]), NONE, torch.tensor([3, 5]))
+    with pytest.raises(InputError, match="node 1 stands in val"):
+        Split(NONE, torch.tensor([1, 1]), NONE)
+    with pytest.raises(InputError, match="node ids must be >= 0, got -2"):
+        Split(torch.tensor([-2]), NONE, NONE)
+    with pytest.raises(InputError, match="val must be a vector"):
+        Split(NONE, torch.zeros(1, 1, dtype=torch.long), NONE)
+    with pytest.raises(TypeError, match="test must be int64, got int32"):
+        Split(NONE, NONE, torch.zeros(1, dtype=torch.int32))
+
+
+def test_masks_and_ids_are_the_same_split():
+    split = Split(torch.tensor([4, 1]), torch.tensor([0]), torch.tensor([3]))
+    assert split.train.tolist() == [1, 4]
+    masks = split.masks(6)
+    assert masks[0].tolist() == [False, True, False, False, True, False]
+    back = Split.from_masks(*masks)
+    assert [getattr(back, part).tolist() for part in ("train", "val", "test")] == [[1, 4], [0], [3]]
+    with pytest.raises(InputError, match=r"train_mask must be a bool vector, got bool of shape .*choose one column"):
+        Split.from_masks(torch.ones(6, 10, dtype=torch.bool), *masks[1:])
+    with pytest.raises(InputError, match="val_mask must have one entry per node, got 5 for 6 nodes"):
+        Split.from_masks(masks[0], masks[1][:5], masks[2])

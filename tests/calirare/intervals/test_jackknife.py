@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from calirare.calibration import AffineCalibrator
+from calirare.eice.algorithm2 import EiceSettings, train_calirare
+from calirare.graph.propagation import propagation
+from calirare.intervals.algorithm1 import jackknife
+from calirare.leave_one_out.methods import LooSettings, leave_one_out
+from calirare.leave_one_out.result import LooChange
+from calirare.models.convergence import fit_to_convergence
+from calirare.models.gcn import GCN
+from calirare.models.gcn_fit import TrainingSettings, fit, fit_of
+from tests.calirare.leave_one_out.cases import trained
+from tests.helpers.tasks import rare_task
+
+
+def softmax(differences: np.ndarray) -> np.ndarray:
+    full = np.concatenate([[0.0], differences])
+    return np.exp(full - full.max()) / np.exp(full - full.max()).sum()
+
+
+def every_logit(fit, graph) -> np.ndarray:
+    with torch.no_grad():
+        return fit.model(
+            propagation(graph).to(torch.float64).field(torch.arange(graph.n_nodes), fit.model.n_layers)
+        ).numpy()
+
+
+def algorithm_1(fit, graph, change: LooChange, *, low: float, high: float, rare: bool, scale=1.0, shift=None):
+    """Algorithm 1 node by node in numpy: lower, upper, uncertainty, confidence, residuals."""
+    z = every_logit(fit, graph)
+    k = z.shape[1]
+    shift = np.zeros(k) if shift is None else np.asarray(shift)
+
+    def probabilities(differences: np.ndarray) -> np.ndarray:
+        return softmax(scale * differences + shift[1:] - shift[0])
+
+    places, models = (part.tolist() for part in change.samples())
+    residuals = []
+    for i in places:
+        own = z[int(fit.nodes[i])]
+        watched = 1 if rare else int(probabilities(own[1:] - own[0]).argmax())
+        f = probabilities(own[1:] - own[0] + change.own[i].numpy())[watched]
+        residuals.append(abs(float(int(fit.targets[i]) == watched) - f))
+    rows = []
+    for v in range(len(z)):
+        plain = probabilities(z[v, 1:] - z[v, 0])
+        watched = 1 if rare else int(plain.argmax())
+        f = np.array([probabilities(z[v, 1:] - z[v, 0] + change.change[v, :, c].numpy())[watched] for c in models])
+        ends = np.quantile(f - residuals, low), np.quantile(f + residuals, high)
+        middle = sum(ends) / 2
+        rows.append((*ends, 1 - middle if rare and plain.argmax() == 0 else middle, plain.max()))
+    return np.array(rows), np.array(residuals)
+
+
+def agrees(result, expected: np.ndarray, residuals: np.ndarray) -> None:
+    ours = torch.stack([result.lower, result.upper, result.uncertainty, result.confidence], 1).numpy()
+    assert np.abs(ours - expected).max() < 1e-12
+    assert np.abs(result.residuals.numpy() - residuals).max() < 1e-12
+    assert np.abs(result.ice.numpy() - np.abs(expected[:, 2] - expected[:, 3])).max() < 1e-12
+    assert result.eice == pytest.approx(np.abs(expected[:, 2] - expected[:, 3]).mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("coverage", [0.8, 0.9])
+def test_algorithm_1_by_numpy(n_classes: int, coverage: float) -> None:
+    fit, graph = trained(n_classes, 1)
+    change = leave_one_out(fit, graph)
+    low = (1 - coverage) / 2
+    expected, residuals = algorithm_1(fit, graph, change, low=low, high=1 - low, rare=n_classes == 2)
+    agrees(jackknife(fit, graph, coverage=coverage, uncertainty="midpoint"), expected, residuals)
+
+
+def test_probability_of_the_predicted_class_as_score() -> None:
+    fit, graph = trained(2, 1)
+    expected, residuals = algorithm_1(fit, graph, leave_one_out(fit, graph), low=0.05, high=0.95, rare=False)
+    agrees(jackknife(fit, graph, score="predicted", uncertainty="midpoint"), expected, residuals)
+    with pytest.raises(ValueError, match="score must be"):
+        jackknife(*trained(3, 1), score="rare")
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_calibrator_maps_every_logit(n_classes: int) -> None:
+    fit, graph = trained(n_classes, 1)
+    bias = [0.0, 0.7, -0.4][:n_classes]
+    map_ = AffineCalibrator.from_state(
+        {"with_bias": True, "target": "balanced", "prior": 0.0, "scale": 0.6, "bias": bias}
+    )
+    expected, residuals = algorithm_1(
+        fit, graph, leave_one_out(fit, graph), low=0.05, high=0.95, rare=n_classes == 2, scale=0.6, shift=bias
+    )
+    agrees(jackknife(fit, graph, calibrator=map_, uncertainty="midpoint"), expected, residuals)
+
+
+@pytest.mark.parametrize("method", ["grouped", "replicates"])
+def test_fewer_models_than_labels(method: str) -> None:
+    fit, graph = trained(2, 1)
+    settings = LooSettings(method=method, n_groups=7, n_models=9)  # type: ignore[arg-type]
+    change = leave_one_out(fit, graph, settings=settings)
+    assert change.change.shape[2] == (7 if method == "grouped" else 9)
+    expected, residuals = algorithm_1(fit, graph, change, low=0.05, high=0.95, rare=True)
+    agrees(jackknife(fit, graph, settings=settings, uncertainty="midpoint"), expected, residuals)
+
+
+def test_paper_convention_prints_its_sign_and_its_quantiles() -> None:
+    fit, graph = trained(2, 1)
+    right = leave_one_out(fit, graph, settings=LooSettings(method="influence"))
+    printed = leave_one_out(fit, graph, settings=LooSettings(convention="paper"))
+    assert float((right.change + printed.change).abs().max()) < 1e-3 * float(right.change.abs().max())
+    expected, residuals = algorithm_1(fit, graph, printed, low=0.9, high=1 - 0.9, rare=True)
+    result = jackknife(fit, graph, settings=LooSettings(convention="paper"))
+    agrees(result, expected, residuals)
+    wide = jackknife(fit, graph)
+    assert bool((result.upper - result.lower < wide.upper - wide.lower).all())
+
+
+def test_official_convention_is_the_authors_damping() -> None:
+    fit, graph = trained(2, 1)
+    change = leave_one_out(fit, graph, settings=LooSettings(convention="official"))
+    assert change.damping == 1e-2
+    assert change.diagnostics is not None
+    assert change.diagnostics.method == "influence"
+    assert change.diagnostics.form == "lowrank"
+
+
+def test_some_nodes_are_those_rows_of_all() -> None:
+    fit, graph = trained(2, 2)
+    nodes = torch.tensor([7, 149, 0, 33])
+    some, every = jackknife(fit, graph, nodes=nodes), jackknife(fit, graph)
+    for name in ("lower", "upper", "uncertainty", "confidence", "ice"):
+        assert float((getattr(some, name) - getattr(every, name)[nodes]).abs().max()) < 1e-10, name
+
+
+def test_coverage_out_of_range() -> None:
+    with pytest.raises(ValueError, match="coverage must be in"):
+        jackknife(*trained(2, 1), coverage=1.0)
+
+
+def test_a_bare_network_stands_for_one_trained_on_the_training_nodes():
+    graph = rare_task()
+    fitted = fit(graph, graph.split.train, TrainingSettings(epochs=20))
+    bare, whole = jackknife(fitted.model, graph), jackknife(fitted, graph)
+    assert torch.equal(bare.lower, whole.lower)
+    assert bare.eice == whole.eice
+    elsewhere = fit_of(fitted.model, graph, graph.split.val, weight_decay=1e-3)
+    assert elsewhere.nodes.tolist() == graph.split.val.tolist()
+    with pytest.raises(ValueError, match="no split"):
+        fit_of(fitted.model, graph.with_split(None))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    fit, graph = trained(2, 1)
+    m, every = fit.nodes.numel(), torch.arange(graph.n_nodes)
+    judges = torch.arange(m) < m // 2
+    assert jackknife(fit, graph, judges=judges).eice != jackknife(fit, graph).eice
+    for wrong in (judges.long(), judges[:-1], judges.tolist()):
+        with pytest.raises(ValueError, match=rf"judges must be a bool tensor \[{m}\]"):
+            jackknife(fit, graph, judges=wrong)  # type: ignore[arg-type]
+    some = leave_one_out(fit, graph, nodes=every[:5])
+    assert jackknife(fit, graph, nodes=every[:5], change=some).lower.shape == (5,)
+    for nodes in (None, every[5:10]):
+        with pytest.raises(ValueError, match="change must be of the nodes to evaluate"):
+            jackknife(fit, graph, nodes=nodes, change=some)
+    with pytest.raises(TypeError, match="trained must be a Fit, a ModuleFit or a torch module, got NoneType"):
+        jackknife(None, graph)  # type: ignore[arg-type]
+    start = GCN(rare_task().n_features, 2)
+    with pytest.raises(ValueError, match="no leave-one-out logit is finite with damping 1e-300: raise it"):
+        jackknife(start, rare_task(), damping=1e-300)
+
+
+def test_a_network_that_ran_away_or_stands_at_0_is_named() -> None:
+    graph = rare_task()
+    zero = GCN(graph.n_features, 2)
+    with torch.no_grad():
+        for parameter in zero.parameters():
+            parameter.zero_()
+    assert bool(torch.isfinite(jackknife(zero, graph).lower).all())
+    with torch.no_grad():
+        zero.biases[-1].fill_(float("nan"))
+    with pytest.raises(ValueError, match="logits at its labelled nodes must be finite"):
+        jackknife(zero, graph)
+
+
+def test_no_labelled_node_is_refused() -> None:
+    graph = rare_task()
+    none = torch.zeros(0, dtype=torch.int64)
+    with pytest.raises(ValueError, match="at least one labelled node, got none"):
+        fit_of(GCN(graph.n_features, 2), graph, none)
+    with pytest.raises(ValueError, match="at least one labelled node, got none"):
+        fit(graph, none, TrainingSettings(epochs=1))
+
+
+def test_nothing_global_and_no_mode_is_changed():
+    graph = rare_task()
+    network = GCN(graph.n_features)
+    network.train()
+    before = torch.get_rng_state()
+    jackknife(network, graph)
+    assert network.training
+    train_calirare(graph, TrainingSettings(epochs=3), EiceSettings(start=1))
+    fit_to_convergence(graph, graph.split.train, TrainingSettings(), max_steps=2)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_no_node_is_refused():
+    graph = rare_task()
+    with pytest.raises(ValueError, match="nodes must name at least one node, got none"):
+        jackknife(GCN(graph.n_features), graph, nodes=torch.empty(0, dtype=torch.int64))
+
+
+def test_the_loss_is_of_the_labels_that_have_a_model():
+    graph = rare_task()
+    trained = fit(graph, graph.split.train, TrainingSettings(epochs=20))
+    found = jackknife(trained, graph, settings=LooSettings("retrain", n_models=3))
+    assert math.isfinite(found.diagnostics["loo_nll"])

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from calirare.models.convergence import as_dtype, converge, fit_to_convergence, lbfgs, minimise
+from calirare.models.gcn_fit import Fit, TrainingSettings, fit, penalised_loss
+from tests.calirare.leave_one_out.cases import trained
+from tests.helpers.graphs import random_graph
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_one_layer_is_convex_and_ends_where_adam_goes(n_classes: int) -> None:
+    fitted, graph = trained(n_classes, 1)
+    assert fitted.gradient_norm() <= 1e-8
+    settings = TrainingSettings(epochs=1500, weight_decay=5e-3, n_layers=1, learning_rate=0.02)
+    by_adam = as_dtype(fit(graph, fitted.nodes, settings), graph, torch.float64)
+    gap = (by_adam.tape().logits - fitted.tape().logits).abs().max()
+    assert float(gap) < 1e-3
+
+
+def test_two_layers_end_below_adam() -> None:
+    fitted, graph = trained()
+    settings = TrainingSettings(epochs=600, weight_decay=5e-3, hidden=4, dropout=0.0)
+    by_adam = as_dtype(fit(graph, fitted.nodes, settings), graph, torch.float64)
+
+    def value(of: Fit) -> float:
+        return float(penalised_loss(of.model, of.field, of.targets, of.sample_weights, 5e-3).detach())
+
+    assert value(fitted) <= value(by_adam) + 1e-7  # another valley would show
+
+
+def test_a_converged_network_is_left_alone() -> None:
+    fitted, graph = trained(n_layers=1)
+    again, end = converge(fitted, graph, tolerance=1e-7)
+    assert end.steps == 0
+    for before, after in zip(fitted.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(before, after)
+
+
+def test_weight_zero_is_leaving_the_node_out() -> None:
+    fitted, graph = trained(n_layers=1)
+    kept = torch.arange(1, fitted.nodes.numel())
+    one, other = as_dtype(fitted, graph, torch.float64), as_dtype(fitted, graph, torch.float64)
+    weights = fitted.sample_weights.clone()
+    weights[0] = 0.0
+    minimise(one.model, one.field, one.targets, weights, one.weight_decay, tolerance=1e-9)
+    cut, _ = fit_to_convergence(graph, fitted.nodes[kept], TrainingSettings(n_layers=1), tolerance=1.0, max_steps=1)
+    cut.model.load_state_dict(other.model.state_dict())
+    shrink = (fitted.nodes.numel() - 1) / fitted.nodes.numel()  # the mean is over m, not m - 1
+    minimise(cut.model, cut.field, cut.targets, fitted.sample_weights[kept] * shrink, one.weight_decay, tolerance=1e-9)
+    gap = torch.stack(
+        [(a - b).abs().max() for a, b in zip(one.model.parameters(), cut.model.parameters(), strict=True)]
+    )
+    assert float(gap.max().detach()) < 1e-6
+
+
+def test_kinks_do_not_stop_it() -> None:
+    # |x - 1| + 2 |y + 3| + x^2 / 10: the minimum (1, -3) lies on both kinks.
+    def objective(x: torch.Tensor) -> tuple[float, torch.Tensor]:
+        shift = x - torch.tensor([1.0, -3.0], dtype=x.dtype)
+        slope = torch.tensor([1.0, 2.0], dtype=x.dtype)
+        value = (slope * shift.abs()).sum() + x[0] ** 2 / 10
+        gradient = slope * shift.sign()
+        gradient[0] += x[0] / 5
+        return float(value), gradient
+
+    start = torch.tensor([7.3, 5.1], dtype=torch.float64)
+    found, end = lbfgs(objective, lambda _: lambda v: v, start, 1e-8, 500)
+    assert float((found - torch.tensor([1.0, -3.0])).norm()) < 1e-5
+    assert not end.converged
+
+
+def test_unlabelled_nodes_are_refused() -> None:
+    graph = random_graph(60, 2)
+    graph.y[5] = -1  # type: ignore[index]
+    with pytest.raises(ValueError, match="nodes must be labelled"):
+        fit_to_convergence(graph, torch.tensor([4, 5]), TrainingSettings())

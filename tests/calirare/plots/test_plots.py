@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.collections import PathCollection
+
+from calirare.plots import plots
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.3, 1.5, 400)
+    y = (rng.random(400) < p).astype(int)
+    return p, y
+
+
+def panel(title, p, y):
+    return title, np.maximum(p, 1 - p), (p > 0.5) == y
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_reliability_diagram_is_written_and_repeats_to_the_byte(data, tmp_path, suffix):
+    p, y = data
+    first = plots.reliability_diagram([panel("before", p, y)], tmp_path / f"a.{suffix}")
+    second = plots.reliability_diagram([panel("before", p, y)], tmp_path / f"b.{suffix}")
+    assert first.read_bytes() == second.read_bytes()
+    other = plots.reliability_diagram([panel("before", p**2, y)], tmp_path / f"c.{suffix}")
+    assert first.read_bytes() != other.read_bytes()
+
+
+def drawn(monkeypatch):
+    """Keeps the figure that a plot function saves, to look at what is on it."""
+    kept = []
+    save = plots._save
+    monkeypatch.setattr(plots, "_save", lambda figure, path: kept.append(figure) or save(figure, path))
+    return kept
+
+
+def test_reliability_diagram_shows_the_numbers(monkeypatch, tmp_path):
+    figures = drawn(monkeypatch)
+    # Bins (.4, .6] and (.8, 1]: two of .5 (one right), four of .9 (all right).
+    confidence, correct = np.array([0.5, 0.5, 0.9, 0.9, 0.9, 0.9]), np.array([1, 0, 1, 1, 1, 1])
+    plots.reliability_diagram([("t", confidence, correct)], tmp_path / "a.png", n_bins=5, n_columns=1)
+    axes, counts = figures[0].axes
+    bars, gaps = axes.containers[:2]
+    assert [bar.get_height() for bar in bars] == [0.5, 1.0]
+    assert [bar.get_x() for bar in bars] == pytest.approx([0.4, 0.8], rel=1e-12)
+    assert [bar.get_height() for bar in gaps] == pytest.approx([0.0, 0.1], abs=1e-12)
+    assert [text.get_text() for text in counts.texts] == ["2", "4"]
+    assert "n = 6, ECE = 0.067" in axes.get_title()
+    assert axes.get_xlim() == (0.4, 1.0)
+
+
+def test_weights_move_the_bars_and_widen_the_band(monkeypatch, tmp_path):
+    figures = drawn(monkeypatch)
+    p, y = np.full(40, 0.9), np.repeat([1, 0], 20)
+    weights = np.repeat([3.0, 1.0], 20) * 1e-9
+    panels = [plots.confidence_panel("t", p, y, weights=w) for w in (weights, np.append(np.ones(39), 0), None)]
+    plots.reliability_diagram(panels, tmp_path / "a.png", n_bins=5, n_columns=3)
+    (bars, counts), (_, fewer), (plain, _) = (figures[0].axes[i : i + 2] for i in (0, 2, 4))
+    assert bars.containers[0][0].get_height() == pytest.approx(0.75, rel=1e-12)
+    assert bars.get_title() == "t\nn = 40 weighted, ECE = 0.150"
+    assert plain.get_title() == "t\nn = 40, ECE = 0.400"
+    assert [text.get_text() for text in (*counts.texts, *fewer.texts)] == ["40", "39"]
+    # Three to one: (20 * 3 + 20)^2 / (20 * 9 + 20) = 32 samples of equal weight.
+    low = [axes.collections[0].get_segments()[0][0, 1] for axes in (bars, plain)]
+    assert low == [plots.binomial_quantile(0.025, np.array([n]), np.array([0.9]))[0] / n for n in (32, 40)]
+    with pytest.raises(ValueError, match="reliability_diagram: weights must have shape"):
+        plots.reliability_diagram([("t", p, y, weights[1:])], tmp_path / "a.png")
+
+
+def test_panels_stand_side_by_side(data, monkeypatch, tmp_path):
+    figures = drawn(monkeypatch)
+    p, y = data
+    panels = [panel(name, p, y) for name in ("all, before", "all, after", "rare, before", "rare, after")]
+    plots.reliability_diagram(panels, tmp_path / "a.png", title="four")
+    places = [axes.get_position() for axes in figures[0].axes]
+    assert len(places) == 8
+    before, counts, after = places[:3]
+    assert before.y0 == after.y0 > counts.y1
+    assert before.x1 < after.x0
+    assert places[4].y1 < counts.y0
+
+
+def test_counts_of_any_size_stay_short():
+    numbers = {
+        0: "0",
+        7: "7",
+        9999: "9999",
+        10_000: "10k",
+        16_307: "16.3k",
+        999_400: "999k",
+        999_999: "1M",
+        2.5e7: "25M",
+    }
+    assert {number: plots._short(number) for number in numbers} == numbers
+
+
+def test_consistency_band_is_the_binomial_range():
+    stats = pytest.importorskip("scipy.stats")
+    trials = np.array([1.0, 2, 7, 50, 1000, 20_000, 5, 5])
+    probability = np.array([0.5, 0.97, 0.3, 0.999, 0.8, 1e-4, 0.0, 1.0])
+    for q in (0.005, 0.025, 0.5, 0.975, 0.995):
+        expected = stats.binom.ppf(q, trials, probability)
+        assert plots.binomial_quantile(q, trials, probability).tolist() == expected.tolist()
+
+
+def test_interval_diagram_says_how_many_nodes_it_left_out(data, monkeypatch, tmp_path):
+    figures = drawn(monkeypatch)
+    p, y = data
+    path = plots.interval_diagram(p - 0.1, p + 0.1, p, y, tmp_path / "a.png", max_nodes=50)
+    again = plots.interval_diagram(p - 0.1, p + 0.1, p, y, tmp_path / "b.png", max_nodes=50)
+    assert path.read_bytes() == again.read_bytes()
+    axes = figures[0].axes[0]
+    assert "50 of 400 nodes" in axes.get_xlabel()
+    assert "350 left out" in axes.get_xlabel()
+    points = np.concatenate([c.get_offsets() for c in axes.collections if isinstance(c, PathCollection)])
+    by_rank = points[np.argsort(points[:, 0]), 1]
+    assert len(by_rank) == 50
+    assert by_rank[0] == p.min()
+    assert by_rank[-1] == p.max()
+    assert (np.diff(by_rank) >= 0).all()
+    plots.interval_diagram(p - 0.1, p + 0.1, p, y, tmp_path / "c.png", max_nodes=400)
+    assert "all 400 nodes" in figures[2].axes[0].get_xlabel()
+
+
+@pytest.mark.parametrize("name", [r"5%$ # 6%$", r"c$\frac$", r"$\x$"])
+def test_a_name_with_dollars_is_no_formula(name, tmp_path):
+    path = tmp_path / "p.png"
+    plots.interval_diagram([0.1], [0.9], [0.5], [1], path, class_names=("rest", name), title=name)
+    plots.reliability_diagram([(name, [0.7, 0.6], [1, 0])], path, title=name)
+    assert path.stat().st_size > 1000
+
+
+def test_interval_diagram_marks_the_minority(monkeypatch, tmp_path):
+    figures = drawn(monkeypatch)
+    plots.interval_diagram([0, 0, 0], [1, 1, 1], [0.1, 0.2, 0.3], [2, 0, 1], tmp_path / "a.png", minority=2)
+    labels = [text.get_text() for text in figures[0].axes[0].get_legend().get_texts()]
+    assert labels == ["other classes (2 shown)", "minority class (1 shown)"]
+
+
+def test_confidence_panel(data):
+    p, y = data
+    title, confidence, correct = plots.confidence_panel("rare", np.stack((1 - p, p), 1), y, cls=1)
+    assert title == "rare"
+    assert np.array_equal(confidence.numpy(), np.maximum(p, 1 - p)[y == 1])
+    assert np.array_equal(correct.numpy(), (p > 0.5)[y == 1])
+    assert len(plots.confidence_panel("all", p, y)[1]) == len(y)
+    with pytest.raises(ValueError, match="cls must lie in"):
+        plots.confidence_panel("rare", p, y, cls=2)
+
+
+def test_class_panels(data):
+    p, y = data
+    both = np.stack((1 - p, p), 1)
+    panels = plots.class_panels(both, y, class_names=["no", "yes"])
+    assert [name for name, _, _ in panels] == ["no", "yes"]
+    assert np.array_equal(panels[1][1].numpy(), p)
+    assert np.array_equal(panels[0][2].numpy(), y == 0)
+    ((name, scores, hits),) = plots.class_panels(p, y)
+    assert name == "class 1"
+    assert np.array_equal(scores.numpy(), p)
+    assert np.array_equal(hits.numpy(), y == 1)
+    labels = plots.class_panels(both, np.stack((y, y), 1))
+    assert np.array_equal(labels[0][2].numpy(), y == 1)
+    with pytest.raises(ValueError, match="class_names must hold 2 names, got 1"):
+        plots.class_panels(both, y, class_names=["no"])
+
+
+def test_bad_input_is_named(tmp_path):
+    with pytest.raises(ValueError, match="at least one"):
+        plots.reliability_diagram([], tmp_path / "a.png")
+    with pytest.raises(ValueError, match="confidence of panel 'x' must lie in"):
+        plots.reliability_diagram([("x", [1.5], [1])], tmp_path / "a.png")
+    with pytest.raises(ValueError, match="correct of panel 'x' must have shape"):
+        plots.reliability_diagram([("x", [0.5], [1, 0])], tmp_path / "a.png")
+    with pytest.raises(ValueError, match="path must end in"):
+        plots.reliability_diagram([("x", [0.5], [1])], tmp_path / "a.bmp")
+    with pytest.raises(ValueError, match="lower <= upper"):
+        plots.interval_diagram([1.0], [0.0], [0.5], [1], tmp_path / "a.png")
+    with pytest.raises(ValueError, match="upper must have shape"):
+        plots.interval_diagram([1.0], [0.0, 1.0], [0.5], [1], tmp_path / "a.png")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,40 @@
+"""Settings that play no part in a run are named in its notes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+import calirare
+from calirare import Settings
+from calirare.run.ignored import ignored
+from tests.helpers.tasks import rare_task
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"loo": "newton"}, "because of loo newton"),
+        ({"damping": 0.01}, "because of damping 0.01"),
+        ({"loo": "grouped", "damping": 0.01}, "because of loo grouped and damping 0.01"),
+        ({"convention": "official"}, "because of convention official"),
+        ({"sharpen": True, "method": "ts"}, "sharpen changed nothing: it belongs to the balanced map"),
+        ({"sharpen": True, "target": "population", "folds": 0}, "sharpen changed the balanced map alone"),
+    ],
+)
+def test_what_plays_no_part_is_noted(settings, why):
+    outcome = calirare.train(rare_task(), epochs=5, **settings)
+    assert len(outcome.notes) == 1
+    assert why in outcome.notes[0]
+    assert ignored(Settings()) == ignored(Settings(sharpen=True)) == ignored(Settings(loo="newton", folds=0)) == []
+
+
+def test_sharpening_that_falls_back_is_noted():
+    graph = rare_task()
+    val = graph.split.val
+    few = torch.cat([val[graph.y[val] == 0], val[graph.y[val] == 1][:7]])
+    split = dataclasses.replace(graph.split, val=few)
+    notes = calirare.train(graph.with_split(split), sharpen=True, epochs=12, folds=0).notes
+    assert notes[1:] == ["sharpen changed nothing: a temperature has no sharpness of its own"]

@@ -1,0 +1,124 @@
+"""Tables of predictions: columns that belong together, blocks, and what to look at first."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import calirare
+from calirare.run.predictions import (
+    COLUMNS,
+    predictions,
+    write_large_predictions,
+    write_predictions,
+    write_review,
+)
+from tests.helpers.tasks import rare_task
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    return calirare.train(rare_task(), epochs=12, folds=0)
+
+
+def test_predictions_of_a_graph_without_anything_known(outcome):
+    graph = calirare.Graph(outcome.graph.adjacency, outcome.graph.x)
+    table = predictions(graph, outcome.probabilities()[:, 1], outcome.probabilities("balanced"), None, None)
+    assert tuple(table.columns) == COLUMNS
+    assert (table["y"] == -1).all()
+    assert (table["split"] == "").all()
+    assert table[["lower", "upper", "uncertainty", "ice"]].isna().all().all()
+
+
+def test_without_pyarrow_there_is_only_csv(outcome, tmp_path, monkeypatch):
+    table = predictions(
+        outcome.graph, outcome.probabilities()[:, 1], outcome.probabilities("balanced"), outcome.jackknife, None
+    )
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    assert write_predictions(table, tmp_path) == [tmp_path / "predictions.csv"]
+    assert [path.name for path in tmp_path.iterdir()] == ["predictions.csv"]
+    assert len(pd.read_csv(tmp_path / "predictions.csv")) == 260
+
+
+@pytest.mark.parametrize("with_arrow", [True, False])
+def test_a_table_written_in_blocks_is_the_table(outcome, tmp_path, monkeypatch, with_arrow):
+    graph, chosen = outcome.graph, outcome.probabilities("balanced")
+    table = predictions(graph, outcome.probabilities()[:, 1], chosen, outcome.jackknife, graph.split)
+    monkeypatch.setattr("calirare.run.predictions.ROWS", 100)
+    if not with_arrow:
+        monkeypatch.setattr("calirare.run.predictions._arrow_writer", lambda folder, stem: None)
+    arguments = (graph, outcome.probabilities()[:, 1], chosen, outcome.jackknife, graph.split)
+    paths = write_large_predictions(*arguments, tmp_path)
+    assert [path.name for path in paths] == ["predictions.csv", "predictions.parquet"][: 1 + with_arrow]
+    assert paths[0].read_text().startswith(",".join(COLUMNS) + "\n")
+    for path in paths:
+        read = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+        assert list(read["split"]) == list(table["split"])
+        for name in COLUMNS[2:]:
+            assert (read[name] - table[name]).abs().max() <= 1e-6 * max(1, table[name].abs().max()), name
+        assert list(read["node"]) == list(range(graph.n_nodes))
+
+
+def test_uncertainty_and_ice_are_about_the_prediction_of_their_row(outcome):
+    graph = outcome.graph
+    for target in ("balanced", "population"):
+        p = outcome.probabilities(target)
+        table = predictions(graph, outcome.probabilities()[:, 1], p, outcome.jackknife, graph.split)
+        rare = outcome.jackknife.estimate[:, 1].numpy()
+        right = np.where(table["prediction"] == 1, rare, 1 - rare)
+        assert np.abs(table["uncertainty"] - right).max() < 1e-6
+        assert np.abs(table["ice"] - np.abs(right - table["confidence"])).max() < 1e-6
+        assert np.abs(table["ice_raw"] - outcome.jackknife.ice.numpy()).max() < 1e-6
+    balanced = outcome.probabilities("balanced").argmax(1)
+    assert bool((balanced != outcome.probabilities().argmax(1)).any()), "or the rows could not be told apart"
+
+
+def test_with_the_midpoint_they_are_those_of_the_interval():
+    outcome = calirare.train(rare_task(), epochs=12, folds=0, uncertainty="midpoint")
+    graph, result = outcome.graph, outcome.jackknife
+    raw = outcome.probabilities()[:, 1]
+    table = predictions(graph, raw, outcome.probabilities("balanced"), result, graph.split)
+    assert np.abs(table["uncertainty"] - result.uncertainty.numpy()).max() < 1e-6
+    assert np.abs(table["ice"] - result.ice.numpy()).max() < 1e-6
+    own = torch.maximum(raw, 1 - raw)
+    assert np.abs(table["ice_raw"] - (result.uncertainty - own).abs().numpy()).max() < 1e-6
+
+
+def test_review_lists_nodes_without_a_label_where_there_are_some(tmp_path):
+    graph = rare_task()
+    in_split = torch.cat([graph.split.train, graph.split.val, graph.split.test])
+    asked = torch.ones(graph.n_nodes, dtype=torch.bool)
+    asked[in_split] = False
+    asked &= torch.arange(graph.n_nodes) % 2 == 0
+    graph = dataclasses.replace(graph, y=graph.y.masked_fill(asked, -1), original_y=None, original_class_names=())
+    outcome = calirare.train(graph, epochs=12, folds=0)
+    assert set(outcome.review().tolist()) == set(asked.nonzero().flatten().tolist())
+    p = outcome.probabilities("balanced")
+    path = write_review(graph, outcome.probabilities()[:, 1], p, outcome.jackknife, graph.split, tmp_path)
+    table = pd.read_csv(path)
+    assert len(table) == int(asked.sum()) > 3
+    assert bool((table["y"] == -1).all())
+
+
+def test_review_begins_with_the_prediction_most_likely_wrong(outcome, tmp_path):
+    graph, p = outcome.graph, outcome.probabilities("balanced")
+    order = outcome.review()
+    known = set(torch.cat([graph.split.train, graph.split.val]).tolist())
+    assert set(order.tolist()) == set(range(graph.n_nodes)) - known
+    right = outcome.jackknife.about(p)[0][order]
+    assert bool((right[1:] >= right[:-1]).all())
+    assert float(right[0]) < 0.5 < float(right[-1])
+    wrong = (p.argmax(1) != graph.y)[order].double()
+    tenth = len(order) // 10
+    assert float(wrong[:tenth].mean()) > 2 * float(wrong.mean())
+    path = write_review(graph, outcome.probabilities()[:, 1], p, outcome.jackknife, graph.split, tmp_path)
+    table = pd.read_csv(path)
+    assert tuple(table.columns) == COLUMNS
+    assert table["node"].tolist() == order[:100].tolist()
+    every = predictions(graph, outcome.probabilities()[:, 1], p, outcome.jackknife, graph.split)
+    assert (table["uncertainty"] - every["uncertainty"].to_numpy()[table["node"]]).abs().max() < 1e-6
+    assert outcome.jackknife.review(p).numel() == graph.n_nodes

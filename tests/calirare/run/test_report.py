@@ -1,0 +1,136 @@
+"""What metrics.json says of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import calirare
+from calirare import metrics as measures
+from calirare.run.report import judge, judged_logits, judged_nodes
+from tests.helpers.tasks import rare_task
+
+# Two hundred draws of the noise floors take a second; how many there are changes nothing here.
+calibration_report = functools.partial(measures.calibration_report, n_draws=3)
+NONE = torch.zeros(0, dtype=torch.int64)
+
+
+@pytest.fixture(autouse=True)
+def rough_floors(monkeypatch):
+    monkeypatch.setattr("calirare.run.report.calibration_report", calibration_report)
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    return calirare.train(rare_task(), epochs=30, folds=2)
+
+
+def test_the_test_nodes_judge(outcome):
+    metrics = judge(outcome)
+    test = outcome.graph.split.test
+    y = outcome.graph.y[test]
+    assert (metrics["judged_on"], metrics["n_judged"], metrics["n_judged_rare"]) == ("test", 100, int((y == 1).sum()))
+    assert metrics["report"]["raw"] == calibration_report(outcome.probabilities()[test], y)
+    for target in ("balanced", "population"):
+        assert metrics["report"][target] == calibration_report(outcome.probabilities(target)[test], y)
+    assert set(metrics["eice"]) == {"raw", "balanced", "population"}
+    assert metrics["eice"]["raw"] == pytest.approx(outcome.jackknife.eice, rel=1e-6, abs=0)
+    assert metrics["eice"]["population"] < 1e-3 < metrics["eice"]["raw"], "that map is the estimate"
+    assert metrics["quality"]["verdict"] in ("trust", "caution", "do not trust")
+    assert metrics["spectrum"]["lowest"] < metrics["spectrum"]["highest"]
+    assert metrics["quality"]["loo_nll"] > metrics["quality"]["in_sample_nll"]
+
+
+def test_coverage_counts_labels_within_the_intervals(outcome):
+    told = judge(outcome)["interval_coverage"]
+    test = outcome.graph.split.test
+    y, low, high = (x[test].numpy() for x in (outcome.graph.y, outcome.jackknife.lower, outcome.jackknife.upper))
+    held = (low <= y) & (y <= high)
+    assert told["wanted"] == 0.9
+    for name, chosen in (("all", y >= 0), ("rare", y == 1), ("rest", y == 0)):
+        assert told[name] == pytest.approx(float(np.mean(held[chosen])), rel=1e-6, abs=0)
+
+
+def test_it_is_plain_and_says_no_time(outcome):
+    text = json.dumps(judge(outcome), sort_keys=True)
+    assert json.loads(text) == judge(outcome)
+    assert "second" not in text
+
+
+@pytest.mark.parametrize("kept", ["none", "only the rest"])
+def test_without_rare_test_nodes_the_labels_judge_by_leave_one_out(kept):
+    graph = rare_task()
+    test = graph.split.test
+    test = NONE if kept == "none" else test[graph.y[test] == 0]
+    outcome = calirare.train(graph.with_split(dataclasses.replace(graph.split, test=test)), epochs=12, folds=0)
+    judged_on, nodes = judged_nodes(outcome)
+    assert judged_on == "leave-one-out"
+    assert torch.equal(nodes, outcome.fit.nodes)
+    logits = judged_logits(outcome, judged_on, nodes)
+    assert torch.equal(logits, outcome.jackknife.own_loo_logits)
+    metrics = judge(outcome)
+    assert metrics["n_judged"] == 150
+    assert metrics["report"]["raw"] == calibration_report(torch.softmax(logits, 1), graph.y[nodes])
+    told = [note for note in metrics["notes"] if "judged on its labelled nodes" in note]
+    assert len(told) == (kept == "only the rest"), "without any test node it is no surprise"
+    assert all(f"none of the {test.numel()} test nodes is of the class 1" in note for note in told)
+
+
+def test_intervals_upside_down_count_in_order():
+    outcome = calirare.train(rare_task(), convention="paper", epochs=12, folds=0)
+    low, high = outcome.jackknife.lower, outcome.jackknife.upper
+    assert bool((low > high).any())
+    metrics = judge(outcome)
+    test = outcome.graph.split.test
+    y = outcome.graph.y[test]
+    held = ((torch.minimum(low, high)[test] <= y) & (y <= torch.maximum(low, high)[test])).double()
+    assert metrics["interval_coverage"]["all"] == pytest.approx(float(held.mean()), rel=1e-6, abs=0)
+    assert any("upside down at coverage 0.9" in note for note in metrics["notes"])
+
+
+def test_unlabelled_test_nodes_do_not_judge():
+    graph = rare_task()
+    y = graph.y.clone()
+    y[graph.split.test[:30]] = -1
+    # A split may not hold unlabelled nodes, so they leave it.
+    split = dataclasses.replace(graph.split, test=graph.split.test[30:])
+    other = calirare.Graph(graph.adjacency, graph.x, y, split=split)
+    assert judge(calirare.train(other, epochs=5, folds=0))["n_judged"] == 70
+
+
+def test_more_than_two_classes_are_judged_by_the_predicted_one():
+    graph = rare_task(n_classes=3)
+    outcome = calirare.train(graph, epochs=12, folds=0)
+    metrics = judge(outcome)
+    test = graph.split.test
+    right = (outcome.probabilities("balanced")[test].argmax(1) == graph.y[test]).double()
+    low, high = outcome.jackknife.lower[test], outcome.jackknife.upper[test]
+    held = ((low <= right) & (right <= high)).double()
+    assert metrics["interval_coverage"]["all"] == pytest.approx(float(held.mean()), rel=1e-6, abs=0)
+    assert metrics["graph"]["rare_share"] is None
+
+
+@pytest.mark.parametrize(("method", "sides"), [("ts", {"raw", "balanced", "population"}), ("uncalibrated", {"raw"})])
+def test_every_method_is_judged(method, sides):
+    metrics = judge(calirare.train(rare_task(), method=method, epochs=5))
+    assert set(metrics["report"]) == sides
+    assert set(metrics["calibrators"]) == sides - {"raw"}
+    assert metrics["agreement"] is None
+    assert metrics["graph"]["labels_trained_on"] == 40
+
+
+def test_a_newton_step_to_a_saddle_is_not_trusted():
+    outcome = calirare.train(rare_task(), epochs=30, loo="newton")
+    result = outcome.jackknife
+    lowest, damping = result.diagnostics["lowest_curvature"], result.diagnostics["damping"]
+    assert lowest <= 0
+    for share, saddle in ((-1.0, False), (-1.5, True)):
+        bent = dataclasses.replace(result, diagnostics=result.diagnostics | {"lowest_curvature": share * damping})
+        said = judge(dataclasses.replace(outcome, jackknife=bent))["quality"]
+        assert ("saddle" in said["reason"]) == saddle
+        assert (said["verdict"] == "do not trust") >= saddle

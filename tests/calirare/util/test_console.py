@@ -1,0 +1,89 @@
+"""Progress: plain lines when piped, bars on a terminal, and everything in the log."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+
+import pytest
+
+from calirare._util.console import Reporter
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def piped(work) -> tuple[str, Reporter]:
+    stream = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", stream)
+        with Reporter() as reporter:
+            work(reporter)
+    return stream.getvalue(), reporter
+
+
+@pytest.mark.parametrize(
+    ("total", "lines"),
+    [(1, ["1 of 1"]), (2, ["1 of 2", "2 of 2"]), (4, 4), (1000, ["250", "500", "750", "1000"]), (7, 4)],
+)
+def test_a_stage_takes_few_plain_lines(total, lines):
+    def work(reporter):
+        for done in range(total + 1):
+            reporter("train", done, total)
+
+    text, _ = piped(work)
+    shown = text.splitlines()
+    assert all(re.fullmatch(rf"train: \d+ of {total}", line) for line in shown)
+    assert len(shown) == (lines if isinstance(lines, int) else len(lines))
+    assert shown[-1] == f"train: {total} of {total}"
+
+
+def test_lines_are_said_as_they_are():
+    line = "a [bold]file[/bold] :smile: C:\\x " + "long " * 60
+    text, reporter = piped(lambda reporter: reporter.say(line))
+    assert text == line + "\n"
+    assert reporter.lines[0].endswith(f" s  {line}")
+
+
+def test_stages_do_not_disturb_each_other():
+    def work(reporter):
+        for done in (1, 2):
+            reporter("train", done, 2)
+            reporter("check", done, 2)
+
+    text, _ = piped(work)
+    assert text.splitlines() == ["train: 1 of 2", "check: 1 of 2", "train: 2 of 2", "check: 2 of 2"]
+
+
+def test_the_log_is_not_shown():
+    text, reporter = piped(lambda reporter: reporter.log("a secret"))
+    assert text == ""
+    assert re.fullmatch(r" +\d+\.\d{3} s  a secret", reporter.lines[0])
+
+
+def test_an_empty_stage_is_no_trouble():
+    assert piped(lambda reporter: reporter("train", 0, 0))[0] == ""
+
+
+def test_a_terminal_gets_bars_and_its_cursor_back():
+    stream = Terminal()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "stderr", stream)
+        patch.setenv("TERM", "xterm")
+        with Reporter() as reporter:
+            reporter("train", 5, 10)
+    text = stream.getvalue()
+    assert "train" in text
+    assert "\x1b[?25l" in text
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor is shown again"
+    assert "train: 5 of 10" not in text
+    assert any("train: 5 of 10" in line for line in reporter.lines)
+
+
+def test_a_slow_stage_is_heard_of_after_a_silence(monkeypatch):
+    monkeypatch.setattr("calirare._util.console.PLAIN_SECONDS", 0.0)
+    text, _ = piped(lambda reporter: [reporter("retrain", done, 1000) for done in (1, 2)])
+    assert text.splitlines() == ["retrain: 1 of 1000", "retrain: 2 of 1000"]

@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calirare import metrics
+from calirare._util.errors import InputError
+from calirare.cli.tables.table import TableColumns, evaluate_table, load_table
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.5, 1.5, 300)
+    y = (rng.random(300) < p).astype(int)
+    q = p**2 / (p**2 + (1 - p) ** 2)
+    split = np.where(np.arange(300) < 100, "val", "test")
+    return pd.DataFrame({"y": y, "p": p, "q": q, "p0": 1 - p, "w": 1.0, "split": split})
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz", "parquet"])
+def test_same_numbers_as_the_library(frame, tmp_path, suffix):
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+    path = tmp_path / f"preds.{suffix}"
+    writers = {
+        "csv": lambda: frame.to_csv(path, index=False),
+        "csv.gz": lambda: frame.to_csv(path, index=False),
+        "tsv": lambda: frame.to_csv(path, index=False, sep="\t"),
+        "parquet": lambda: frame.to_parquet(path),
+    }
+    writers[suffix]()
+    report = evaluate_table(path, n_draws=20)
+    expected = metrics.calibration_report(frame["p"].to_numpy(), frame["y"].to_numpy(), n_draws=20)
+    assert {key: report.values[key] for key in expected} == expected
+    p, y = frame["p"].to_numpy(), frame["y"].to_numpy()
+    for name in ("smooth_ece", "ace", "debiased_ece"):
+        assert report.values[name] == getattr(metrics, name)(p, y)
+    assert report.values["sharpness"] == metrics.sharpness(p)
+    assert report.values["kde_ece"] == metrics.kde_calibration_error(p, y, kind="confidence")
+    line = metrics.calibration_line(p, y)
+    assert report.values["calibration_slope"] == line.slope
+    assert report.values["calibration_intercept"] == line.intercept
+    assert report.before is None
+    assert report.files == []
+
+
+def test_writes_numbers_and_pictures(frame, tmp_path):
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
+    report = evaluate_table(path, TableColumns(before=("q",), where="split=test"), out=tmp_path, n_draws=10)
+    assert [file.name for file in report.files] == ["metrics.json", "reliability.png", "classes.png"]
+    assert all(file.stat().st_size > 0 for file in report.files)
+    content = json.loads((tmp_path / "metrics.json").read_text())
+    assert content == {"before": report.before, "after": report.values}
+    test_rows = frame[frame["split"] == "test"]
+    assert report.values["ece"] == metrics.ece(test_rows["p"].to_numpy(), test_rows["y"].to_numpy())
+    assert report.before["ece"] == metrics.ece(test_rows["q"].to_numpy(), test_rows["y"].to_numpy())
+    assert any("minority class" in note for note in report.notes)
+
+
+def test_several_classes(frame, tmp_path):
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
+    table = load_table(path, TableColumns(probabilities=("p0", "p"), minority="0", weights="w"))
+    assert table.probabilities.shape == (300, 2)
+    assert table.minority == 0
+    report = evaluate_table(path, TableColumns(probabilities=("p0", "p"), minority=0), out=tmp_path, n_draws=5)
+    y, p = frame["y"].to_numpy(), frame[["p0", "p"]].to_numpy()
+    assert report.values["ace_minority"] == metrics.class_ace(p, y, 0)
+    assert report.values["calibration_slope"] == metrics.calibration_line(p[:, 0], y == 0).slope
+
+
+def test_several_labels(frame, tmp_path):
+    path = tmp_path / "preds.csv"
+    frame["z"] = 1 - frame["y"]
+    frame.to_csv(path, index=False)
+    columns = TableColumns(labels=("y", "z"), probabilities=("p", "q"))
+    report = evaluate_table(path, columns, out=tmp_path, n_draws=5)
+    p, y = frame[["p", "q"]].to_numpy(), frame[["y", "z"]].to_numpy()
+    assert report.values["hamming_loss"] == pytest.approx(((p > 0.5) != y).mean(), rel=1e-12, abs=0)
+    assert report.values["subset_accuracy"] == pytest.approx(((p > 0.5) == y).all(1).mean(), rel=1e-12, abs=0)
+    assert report.values["classwise_ece"] == metrics.classwise_ece(p, y)
+    assert report.values["macro_ace"] == metrics.macro_ace(p, y)
+    assert "calibration_slope" not in report.values
+    assert [file.name for file in report.files] == ["metrics.json", "classes.png"]
+
+
+@pytest.mark.parametrize(
+    ("values", "minority"),
+    [(["fraud", "fine"], "fraud"), ([1.0, 0.0], 1), ([True, False], 1), ([2, 0], 2), ([2.0, 0.0], 2), ([1, 0], "1")],
+)
+def test_labels_may_be_names_or_numbers(tmp_path, values, minority):
+    path = tmp_path / "preds.csv"
+    pd.DataFrame({"y": values * 2, "p": [0.9, 0.1, 0.8, 0.2]}).to_csv(path, index=False)
+    assert load_table(path, TableColumns(minority=minority)).labels.tolist() == [1, 0, 1, 0]
+
+
+def test_no_slope_is_a_note_and_large_tables_have_no_kernels(tmp_path, monkeypatch):
+    path = tmp_path / "preds.csv"
+    pd.DataFrame({"y": [0, 0, 1, 1], "p": [0.1, 0.2, 0.8, 0.9], "q": [0.4, 0.6, 0.5, 0.3]}).to_csv(path, index=False)
+    monkeypatch.setattr("calirare.cli.tables.table.MAX_KDE_ROWS", 3)
+    report = evaluate_table(path, TableColumns(before=("q",)), n_draws=2)
+    assert list(report.values) == list(report.before)
+    assert not {"calibration_slope", "kde_ece"} & set(report.values)
+    assert any(note.startswith("no calibration slope") and "separate" in note for note in report.notes)
+
+
+def complaint(tmp_path, frame, **columns) -> str:
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
+    with pytest.raises(InputError) as caught:
+        load_table(path, TableColumns(**columns))
+    return str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    with pytest.raises(InputError, match="is not a file"):
+        load_table(tmp_path / "absent.csv")
+    with pytest.raises(InputError, match=r"must end in \.csv"):
+        load_table(tmp_path / "preds.xlsx")
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(InputError, match="cannot be read as csv"):
+        load_table(tmp_path / "empty.csv")
+    (tmp_path / "header.csv").write_text("y,p\n")
+    with pytest.raises(InputError, match="has no rows"):
+        load_table(tmp_path / "header.csv")
+    (tmp_path / "noise.csv").write_bytes(b"\xff\xfe\x00\x01\x02")
+    with pytest.raises(InputError, match="cannot be read as csv"):
+        load_table(tmp_path / "noise.csv")
+    pytest.importorskip("pyarrow")
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1 and then nothing")
+    with pytest.raises(InputError, match="cannot be read as parquet"):
+        load_table(tmp_path / "cut.parquet")
+
+
+def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
+    def unavailable(path):
+        raise ImportError("Unable to find a usable engine")
+
+    monkeypatch.setattr(pd, "read_parquet", unavailable)
+    (tmp_path / "preds.parquet").write_bytes(b"")
+    with pytest.raises(InputError, match="install it or give"):
+        load_table(tmp_path / "preds.parquet")
+
+
+def test_columns_that_cannot_be_used(frame, tmp_path):
+    assert "there is no column 'prob': the table has y, p, q" in complaint(tmp_path, frame, probabilities=("prob",))
+    assert "there is no column 'label'" in complaint(tmp_path, frame, labels=("label",))
+    assert "no row has split = train: values there are val, test" in complaint(tmp_path, frame, where="split=train")
+    assert "must look like column=value" in complaint(tmp_path, frame, where="split")
+    assert "no row has class 7" in complaint(tmp_path, frame, minority=7)
+    assert "must sum to 1 in every row" in complaint(tmp_path, frame, probabilities=("p", "q"))
+    assert "as many earlier columns" in complaint(tmp_path, frame, before=("p", "q"))
+    assert "one probability column per label" in complaint(tmp_path, frame, labels=("y", "y"))
+    assert "no row has class 9" in complaint(tmp_path, frame, probabilities=("p0", "p"), minority=9)
+    assert "at least one label column" in complaint(tmp_path, frame, labels=())
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("p", 1.5, "column 'p' must lie in [0, 1], got 1.5 in row 4"),
+        ("p", -0.1, "column 'p' must lie in [0, 1], got -0.1 in row 4"),
+        ("p", np.inf, "column 'p' must hold finite numbers"),
+        ("p", np.nan, "column 'p' has no value in row 4"),
+        ("p", "high", "column 'p' must hold finite numbers, got 'high' in row 4"),
+        ("w", -1.0, "column 'w' must hold weights >= 0, got -1 in row 4"),
+    ],
+)
+def test_bad_values_are_located(frame, tmp_path, column, value, message):
+    frame[column] = frame[column].astype(object)
+    frame.loc[3, column] = value
+    assert message in complaint(tmp_path, frame, weights="w")
+
+
+def test_bad_classes_are_located(frame, tmp_path):
+    frame.loc[[2, 5, 7, 8], "y"] = 2
+    message = complaint(tmp_path, frame, probabilities=("p0", "p"))
+    assert "column 'y' must hold classes 0 to 1, got 2 in rows 3, 6, 8, ... (4 rows)" in message
+
+
+def test_one_class_only(frame, tmp_path):
+    frame["y"] = 1
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
+    report = evaluate_table(path, n_draws=2)
+    assert report.values["ece"] == metrics.ece(frame["p"].to_numpy(), frame["y"].to_numpy())
+    assert any(note.startswith("every row has the minority class") for note in report.notes)
+    frame["y"] = 0
+    message = complaint(tmp_path, frame)
+    assert message.endswith("every row has 0 there; give rows of the rare class too, or name it")
+
+
+def weigh(frame, tmp_path, weights, **options):
+    """Evaluates the frame with weights and says what stands above each drawn panel and how high its bars are."""
+    frame["w"] = weights
+    frame.to_csv(tmp_path / "preds.csv", index=False)
+    figures = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("calirare.plots.plots._save", lambda figure, path: figures.append(figure) or path.touch() or path)
+        report = evaluate_table(tmp_path / "preds.csv", TableColumns(weights="w"), out=tmp_path, n_draws=2, **options)
+    titles = [axes.get_title() for figure in figures for axes in figure.axes if axes.get_title()]
+    return report, titles, figures
+
+
+def test_pictures_and_notes_are_weighted_as_the_numbers_are(frame, tmp_path):
+    weights = np.where(frame["y"] == 1, 5.0, 0.2)
+    report, titles, _ = weigh(frame, tmp_path, weights)
+    assert f"n = 300 weighted, ECE = {report.values['ece']:.3f}" in titles[0]
+    unweighted = metrics.ece(frame["p"].to_numpy(), frame["y"].to_numpy())
+    assert abs(report.values["ece"] - unweighted) > 0.05
+    worth = weights.sum() ** 2 / (weights**2).sum()
+    assert f"the weights make 300 rows worth {worth:.0f} of equal weight" in report.notes
+
+
+def test_rows_without_weight_count_nowhere(frame, tmp_path):
+    kept = np.arange(300) < 40
+    report, titles, figures = weigh(frame, tmp_path, kept.astype(float), overwrite=True)
+    alone, alone_titles, alone_figures = weigh(frame[kept].copy(), tmp_path, 1.0, overwrite=True)
+    assert report.values == alone.values
+    assert report.notes == alone.notes
+    assert titles == alone_titles
+    rare = int(frame["y"][kept].sum())
+    assert any(note.startswith(f"{rare} samples of the minority class") for note in report.notes)
+    for figure, other in zip(figures, alone_figures, strict=True):
+        heights = [
+            [bar.get_height() for axes in f.axes for bars in axes.containers for bar in bars] for f in (figure, other)
+        ]
+        assert heights[0] == heights[1]
+
+
+def test_weights_that_cannot_be_used(frame, tmp_path):
+    frame["w"] = np.where(frame["y"] == 1, 0, 1)
+    assert "column 'w' must hold a weight above 0 in a row of the rare class 1" in complaint(
+        tmp_path, frame, weights="w"
+    )
+    for value in (1e308, 1e-305):
+        frame["w"] = value
+        assert "weights with a sum from 1e-300 to 1e+300" in complaint(tmp_path, frame, weights="w")
+
+
+def test_the_filter_passes_over_rows_without_a_value(frame, tmp_path):
+    path = tmp_path / "preds.csv"
+    frame["split"] = np.where(np.arange(300) < 200, "test", None)
+    frame["fold"] = np.where(np.arange(300) < 120, 1.0, np.where(np.arange(300) < 200, 2.0, np.nan))
+    frame["flag"] = np.arange(300) < 50
+    frame.to_csv(path, index=False)
+    for where, rows in (("split=test", 200), ("fold=1", 120), ("fold=2.0", 80), ("flag=true", 50), ("flag=0", 250)):
+        assert len(load_table(path, TableColumns(where=where)).labels) == rows
+    assert "no row has split = : values there are test" in complaint(tmp_path, frame, where="split=")
+
+
+def test_class_columns_want_numbers_of_classes(frame, tmp_path):
+    frame["name"] = np.where(frame["y"] == 1, "fraud", "ok")
+    message = complaint(tmp_path, frame, labels=("name",), probabilities=("p0", "p"))
+    assert "column 'name' must hold classes 0 to 1, got '" in message
+    assert message.endswith("number the classes as the probability columns")
+
+
+def test_row_numbers_survive_the_filter(frame, tmp_path):
+    frame.loc[150, "p"] = 2.0
+    assert "in row 151" in complaint(tmp_path, frame, where="split=test")
+
+
+def test_missing_folder(frame, tmp_path):
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
+    with pytest.raises(InputError, match="does not exist"):
+        evaluate_table(path, out=tmp_path / "absent")
+
+
+@pytest.mark.parametrize("n_bins", [-1, 0, 1001, 10**9])
+def test_bins_out_of_range(frame, tmp_path, n_bins):
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
+    with pytest.raises(InputError, match=f"bins must be from 1 to 1000, got {n_bins}"):
+        evaluate_table(path, n_bins=n_bins)
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "classes.png"])
+def test_files_are_not_replaced_unless_asked(frame, tmp_path, name):
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match=f"{name} exists already: take another folder"):
+        evaluate_table(path, out=tmp_path, n_draws=2)
+    assert (tmp_path / name).read_text() == "mine"
+    evaluate_table(path, out=tmp_path, n_draws=2, overwrite=True)
+    assert (tmp_path / name).read_bytes() != b"mine"
+
+
+def test_a_full_disk_leaves_nothing(frame, tmp_path, monkeypatch):
+    path, out = tmp_path / "preds.csv", tmp_path / "out"
+    frame.to_csv(path, index=False)
+    out.mkdir()
+
+    def full(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("calirare.plots.plots.reliability_diagram", full)
+    with pytest.raises(InputError, match="cannot be written: No space left on device"):
+        evaluate_table(path, out=out, n_draws=2)
+    assert list(out.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("y,p\n1,.5,7\n0,.4,7\n", "each of the 2 columns of the header, got 3 cells in line 2"),
+        ("y,p\n1,.5\n0,.4,\n", "got 3 cells in line 3: remove the separators too many"),
+        ("y,p,p\n1,.5,.1\n0,.4,.2\n", "every column must have its own name, got 'p' twice"),
+        ("y,p\n1,.5\n0,NA\n", "column 'p' must hold finite numbers, got 'NA' in row 2"),
+    ],
+)
+def test_cells_stay_in_their_columns(tmp_path, text, message):
+    path = tmp_path / "preds.csv"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        load_table(path)
+
+
+def test_semicolons_and_a_class_called_none(tmp_path):
+    path = tmp_path / "preds.csv"
+    path.write_text(";y;p\n0;None;.9\n1;fine;.1\n")
+    assert load_table(path, TableColumns(minority="None")).labels.tolist() == [1, 0]

@@ -1,0 +1,94 @@
+"""Rows of a table whose label nobody knows: left out and told of."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import calirare
+from calirare import metrics
+from calirare._util.errors import InputError
+from calirare.cli.metrics import run_metrics
+from calirare.cli.tables.table import TableColumns, evaluate_table, load_table
+from calirare.run.predictions import predictions, write_predictions
+from tests.helpers.tasks import rare_task
+
+NOTE = "rows left out because their label is not known (-1 or empty): {}"
+
+
+def write(tmp_path, y, **columns):
+    frame = pd.DataFrame({"y": y, "p": np.linspace(0.05, 0.95, len(y)), **columns})
+    path = tmp_path / "preds.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_the_programs_own_table_counts_known_labels_alone(tmp_path, capsys):
+    task = rare_task()
+    y = torch.where(torch.arange(260) % 3 == 0, task.y, -1)
+    graph = calirare.Graph(task.adjacency, task.x, y)
+    p = torch.linspace(0.01, 0.99, 260)
+    table = predictions(graph, p, torch.stack([1 - p, p], 1), None, None)
+    known = table["y"] != -1
+    for path in write_predictions(table, tmp_path):
+        report = evaluate_table(path, TableColumns(probabilities=("p_calibrated",)), n_draws=2)
+        assert report.values["ece"] == pytest.approx(
+            metrics.ece(table.loc[known, "p_calibrated"].to_numpy().astype(float), table.loc[known, "y"].to_numpy()),
+            rel=1e-6,  # digits of the table
+            abs=0,
+        )
+        assert report.notes[0] == NOTE.format(int((~known).sum())) == NOTE.format(173)
+    run_metrics(tmp_path / "predictions.csv", TableColumns(probabilities=("p_calibrated",)), None, 15)
+    assert f"note: {NOTE.format(173)}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("unknown", [-1, -1.0, "-1", None])
+@pytest.mark.parametrize("probabilities", [("p",), ("rest", "p")])
+def test_a_row_without_a_label_counts_nowhere(tmp_path, unknown, probabilities):
+    y = [0, 1, 0, 1, 0, 1, unknown, unknown]
+    path = write(tmp_path, pd.Series(y, dtype=object), rest=1 - np.linspace(0.05, 0.95, 8), w=[1, 1, 1, 0, 1, 1, 1, 0])
+    table = load_table(path, TableColumns(probabilities=probabilities))
+    assert (table.labels.tolist(), table.unknown) == (y[:6], 2)
+    weighted = load_table(path, TableColumns(probabilities=probabilities, weights="w"))
+    assert (weighted.labels.tolist(), weighted.unknown) == ([0, 1, 0, 0, 1], 2)
+
+
+def test_all_known_is_no_note(tmp_path):
+    assert not any("left out" in note for note in evaluate_table(write(tmp_path, [0, 1] * 4), n_draws=2).notes)
+
+
+def test_named_classes_have_unknown_ones_too(tmp_path):
+    table = load_table(write(tmp_path, ["fraud", "fine", "-1", "", "fine"]), TableColumns(minority="fraud"))
+    assert (table.labels.tolist(), table.unknown) == ([1, 0, 0], 2)
+
+
+def test_minus_one_may_be_the_rare_class(tmp_path):
+    table = load_table(write(tmp_path, [1, -1, 1, 1]), TableColumns(minority="-1"))
+    assert (table.labels.tolist(), table.unknown) == ([0, 1, 0, 0], 0)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (
+            [-1, None, -1.0],
+            r"'y' must hold a known label, got -1 \(unknown\) or an empty cell in rows 1, 2, 3 \(3 rows\)",
+        ),
+        ([1, -1, 1], "'y' must hold another known label beside 1, got only -1, .*: write the other class as 0"),
+        ([0, -1, 0], "no row has class 1 in column 'y'"),
+    ],
+)
+def test_what_is_left_must_be_judged(tmp_path, y, message):
+    with pytest.raises(InputError, match=message) as caught:
+        load_table(write(tmp_path, y))
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_keep_their_numbers(tmp_path):
+    frame = pd.read_csv(write(tmp_path, [0, -1, 1, 0]))
+    frame.loc[3, "p"] = 2.0
+    frame.to_csv(tmp_path / "preds.csv", index=False)
+    with pytest.raises(InputError, match="got 2 in row 4"):
+        load_table(tmp_path / "preds.csv")

@@ -1,0 +1,180 @@
+"""CaGCN and GATS: the temperatures by another formula, decisions kept, confidence mended."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from calirare._util.errors import NotConvergedError
+from calirare.datasets import synthetic_rare
+from calirare.graph.graph import Graph
+from calirare.graph.propagation import propagation
+from calirare.models.gcn_fit import TrainingSettings, fit
+from calirare_lab.baselines import GATS, CaGCN
+from calirare_lab.baselines.node_temperature import NodeTemperature
+from tests.helpers.graphs import small_graph
+
+
+@pytest.fixture(scope="module")
+def fitted_logits() -> tuple[Graph, torch.Tensor]:
+    graph = synthetic_rare(500, seed=2, share=0.2, n_features=6, separation=0.5, homophily=0.4)
+    return graph, 10 * fit(graph, torch.arange(60), TrainingSettings(epochs=60, hidden=4)).model.logits(graph)
+
+
+@pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
+def test_keeps_decisions_and_mends_overconfidence(kind, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
+    graph, logits = fitted_logits
+    assert graph.y is not None
+    nodes, rest = torch.arange(60, 260), torch.arange(260, 500)
+    calibrator: NodeTemperature = kind()
+    p = calibrator.fit(graph, logits, nodes, graph.y[nodes]).transform(logits)
+    assert torch.equal(p.argmax(1), logits.argmax(1))
+    assert float((p.sum(1) - 1).abs().max()) < 1e-5
+    before = F.cross_entropy(logits[rest], graph.y[rest])
+    assert float(F.nll_loss(p[rest].log(), graph.y[rest])) < float(before)
+    again = kind().fit(graph, logits, nodes, graph.y[nodes]).transform(logits)
+    assert torch.equal(again, p)
+    balanced = kind(target="balanced").fit(graph, logits, nodes, graph.y[nodes]).transform(logits)
+    assert float((balanced - p).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
+def test_two_threads_give_the_same_bits_again_and_again(kind, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
+    """The slope of x[rows] adds from several threads at once where rows repeat; that of index_select does not."""
+    graph, logits = fitted_logits
+    assert graph.y is not None
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        many = [kind(epochs=30).fit(graph, logits, torch.arange(60, 260), graph.y[60:260]) for _ in range(4)]
+        first, *others = [calibrator.transform(logits) for calibrator in many]
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(first, other) for other in others)
+
+
+@torch.no_grad()
+def test_cagcn_is_a_graph_convolution_of_the_logits() -> None:
+    graph = small_graph()
+    logits = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(1)
+    model = CaGCN().build(graph, logits).eval()
+    a = propagation(graph).a_hat.to_dense()
+    hidden = torch.relu(a @ logits @ model.first.weight.T + model.first.bias)
+    u = a @ (hidden @ model.second.weight.T + model.second.bias)
+    expected = torch.log(torch.exp(u) + 1.1)
+    assert float((model(logits) - expected).abs().max()) < 1e-5 * float(expected.abs().max())
+
+
+@torch.no_grad()
+def test_cagcns_regulariser_by_hand() -> None:
+    logits = torch.tensor([[0.0, math.log(3)], [math.log(4), 0.0]], dtype=torch.float64)
+    labels, weights = torch.tensor([1, 1]), torch.ones(2, dtype=torch.float64)
+    gaps = (3 / 4 - 1 / 4, 4 / 5 - 1 / 5)
+    expected = (-math.log(3 / 4) - math.log(1 / 5)) / 2 + 0.5 * ((1 - gaps[0]) + gaps[1]) / 2
+    assert float(CaGCN().loss(logits, labels, weights)) == pytest.approx(expected, rel=1e-12)
+
+
+@torch.no_grad()
+def test_gats_temperature_node_by_node() -> None:
+    graph = small_graph()
+    logits = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(1)
+    model = GATS(torch.tensor([0])).build(graph, logits)
+    with torch.no_grad():
+        model.gamma.copy_(torch.tensor([0.5, 2.0]))
+        model.omega.fill_(0.7)
+        model.base.fill_(1.5)
+    scaled = (logits - logits.min(1, keepdim=True).values) / (logits.max(1).values - logits.min(1).values)[:, None]
+    confidence = torch.softmax(logits, 1).max(1).values
+    gamma = torch.tensor([0.5, 2.0, 1.0, 1.0, 1.0])  # node 0 was trained on, node 1 is its neighbour
+    neighbours = {0: [1], 1: [0, 2, 3], 2: [1, 3], 3: [1, 2], 4: []}
+    for v, around in neighbours.items():
+        near = [*around, v]
+        scores = torch.stack([F.leaky_relu(scaled[v] @ scaled[j], 0.2) for j in near])
+        tau = torch.stack([gamma[j] * model.tau(scaled[j].sort(descending=True).values) for j in near])
+        relative = confidence[v] - confidence[around].mean() if around else torch.tensor(0.0)
+        spread = torch.softmax(scores, 0) @ tau + 0.7 * relative
+        temperature = F.softplus(spread).mean() + 1.5 - math.log(2)
+        assert float(model(logits)[v]) == pytest.approx(float(1 / temperature), rel=1e-5)
+
+
+def test_order_of_calls_and_settings_are_checked() -> None:
+    with pytest.raises(RuntimeError, match="CaGCN: call fit before transform"):
+        CaGCN().transform(torch.zeros(5, 2))
+    with pytest.raises(ValueError, match="GATS: epochs must be at least 1"):
+        GATS(torch.tensor([0]), epochs=0)
+
+
+@pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_any_floating_logits_are_taken(kind, dtype: torch.dtype, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
+    graph, logits = fitted_logits
+    assert graph.y is not None
+    logits, nodes = logits.half(), torch.arange(60, 260)
+    expected = kind(epochs=3).fit(graph, logits.float(), nodes, graph.y[nodes]).transform(logits.float())
+    p = kind(epochs=3).fit(graph, logits.to(dtype), nodes, graph.y[nodes]).transform(logits.to(dtype))
+    assert p.dtype == dtype
+    assert float((p.double() - expected).abs().max()) < (1e-6 if dtype == torch.float64 else 1e-3)
+
+
+def test_cagcn_takes_logits_whose_exponential_overflows(fitted_logits: tuple[Graph, torch.Tensor]) -> None:
+    graph, logits = fitted_logits
+    assert graph.y is not None
+    nodes = torch.arange(60, 260)
+    p = CaGCN(epochs=3).fit(graph, 1000 * logits, nodes, graph.y[nodes]).transform(1000 * logits)
+    assert bool(torch.isfinite(p).all())
+
+
+KINDS = pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
+
+
+@KINDS
+@pytest.mark.parametrize("factor", [1e-30, 1e30])
+def test_tiny_and_huge_logits_are_calibrated(kind, factor: float, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
+    graph, logits = fitted_logits
+    assert graph.y is not None
+    nodes = torch.arange(60, 260)
+    scaled = factor * logits
+    p = kind().fit(graph, scaled, nodes, graph.y[nodes]).transform(scaled)
+    assert torch.equal(p.argmax(1), logits.argmax(1))
+    assert float(p.amax(1).min()) < 0.9
+    assert float(p.amax(1).max()) > 0.6
+
+
+@KINDS
+def test_every_node_must_have_its_finite_logits(kind, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
+    graph, logits = fitted_logits
+    assert graph.y is not None
+    nodes = torch.arange(60, 160)
+    fitted = kind(epochs=1).fit(graph, logits, nodes, graph.y[nodes])
+    broken = logits.clone()
+    broken[400, 1] = float("nan")  # no calibration node, but a neighbour of some
+    for call in (fitted.transform, lambda z: kind(epochs=1).fit(graph, z, nodes, graph.y[nodes])):
+        with pytest.raises(ValueError, match="logits must be finite, row 400 is not"):
+            call(broken)
+        with pytest.raises(ValueError, match="logits must have a row for each of the graph's 500 nodes, got 100"):
+            call(logits[nodes])
+
+
+def test_a_fit_that_float32_cannot_hold_is_refused(fitted_logits: tuple[Graph, torch.Tensor]) -> None:
+    graph, logits = fitted_logits
+    assert graph.y is not None
+    nodes = torch.arange(60, 160)
+    extreme = logits.clone()
+    extreme[60:70] *= 1e35
+    with pytest.raises(NotConvergedError, match="the fit is not finite, logits must be of one size"):
+        CaGCN(epochs=3).fit(graph, extreme, nodes, graph.y[nodes])
+
+
+def test_gats_of_three_hundred_classes_does_not_overflow() -> None:
+    graph = small_graph()
+    k, nodes = 300, torch.arange(0, graph.n_nodes, 2)
+    draw = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(graph.n_nodes, k, generator=draw)
+    labels = torch.randint(0, k, (nodes.numel(),), generator=draw)
+    p = GATS(nodes[:5], epochs=2).fit(graph, logits, nodes, labels).transform(logits)
+    assert bool(torch.isfinite(p).all())

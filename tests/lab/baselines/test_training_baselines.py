@@ -1,0 +1,281 @@
+"""Losses, mixup and the authors' recipe against formulas worked out another way."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from calirare.datasets import normalize_features, synthetic_rare
+from calirare.graph.graph import Graph
+from calirare.graph.propagation import propagation
+from calirare.models import PygSettings, fit_pyg
+from calirare.models.gcn import GCN
+from calirare.models.gcn_fit import Fit, TrainingSettings, class_weights, cross_entropy, fit
+from calirare_ext import Csr
+from calirare_lab.baselines import (
+    OfficialSettings,
+    class_weighted_smoothing_loss,
+    dropout_probabilities,
+    dropout_probabilities_of_module,
+    early_stopping,
+    focal_loss,
+    label_smoothing_loss,
+    official_probabilities,
+    read_official,
+    train_cagcn_base,
+    train_mixup,
+    train_official,
+    train_with_loss,
+)
+from calirare_lab.baselines.mixup import mixed_logits
+from tests.helpers.graphs import small_graph
+
+QUICK = TrainingSettings(epochs=15, hidden=4)
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return synthetic_rare(300, seed=1, share=0.2, n_features=6)
+
+
+def test_class_weighted_smoothing_is_torchs() -> None:
+    logits, targets = torch.randn(9, 3, dtype=torch.float64), torch.arange(9) % 3
+    of_class = torch.tensor([0.2, 1.0, 3.0], dtype=torch.float64)
+    summed = torch.nn.functional.cross_entropy(logits, targets, weight=of_class, label_smoothing=0.2, reduction="sum")
+    value = class_weighted_smoothing_loss(logits, targets, of_class[targets], 0.2)
+    assert float(value) == pytest.approx(float(summed) / 9, rel=1e-12)
+    plain = class_weighted_smoothing_loss(logits, targets, of_class[targets], 0.0)
+    assert float(plain) == pytest.approx(
+        float(label_smoothing_loss(logits, targets, of_class[targets], 0.0)), rel=1e-12
+    )
+
+
+def test_label_smoothing_by_hand() -> None:
+    logits = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]], dtype=torch.float64)
+    value = label_smoothing_loss(logits, torch.tensor([1, 0]), torch.tensor([1.0, 3.0]).double(), 0.2)
+    expected = (-0.9 * math.log(3 / 4) - 0.1 * math.log(1 / 4) + 3 * math.log(2)) / 2
+    assert float(value) == pytest.approx(expected, rel=1e-12)
+
+
+def test_focal_loss_by_hand_and_without_focus() -> None:
+    logits = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]], dtype=torch.float64)
+    targets, weights = torch.tensor([1, 0]), torch.tensor([1.0, 3.0]).double()
+    expected = (-((1 / 4) ** 2) * math.log(3 / 4) + 3 * (1 / 2) ** 2 * math.log(2)) / 2
+    assert float(focal_loss(logits, targets, weights, 2.0)) == pytest.approx(expected, rel=1e-12)
+    plain = cross_entropy(logits, targets, weights)
+    assert float(focal_loss(logits, targets, weights, 0.0)) == pytest.approx(float(plain), rel=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+def test_focal_loss_has_a_finite_gradient_where_a_class_is_certain(gamma: float) -> None:
+    logits = torch.tensor([[100.0, -100.0]], requires_grad=True)
+    focal_loss(logits, torch.tensor([0]), torch.ones(1), gamma).backward()
+    assert logits.grad is not None
+    assert bool(torch.isfinite(logits.grad).all())
+
+
+@pytest.mark.parametrize("gamma", [-1.0, math.nan])
+def test_focal_loss_wants_a_focus(gamma: float) -> None:
+    with pytest.raises(ValueError, match="focal_loss: gamma must be at least 0"):
+        focal_loss(torch.zeros(1, 2), torch.tensor([0]), torch.ones(1), gamma)
+
+
+def test_training_with_the_cross_entropy_is_fit(graph: Graph) -> None:
+    nodes = torch.arange(60)
+    ours = train_with_loss(graph, nodes, QUICK, cross_entropy)
+    theirs = fit(graph, nodes, QUICK).model
+    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+    smoothed = train_with_loss(graph, nodes, QUICK, label_smoothing_loss)
+    assert not torch.equal(smoothed.weights[0], theirs.weights[0])
+
+
+def test_cagcn_base_keeps_the_best_epoch_before_patience_ends(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("PATIENCE", 4), ("MAX_EPOCHS", 150), ("HIDDEN", 5)):
+        monkeypatch.setattr(early_stopping, name, value)
+    nodes, validation = torch.arange(60), torch.arange(60, 160)
+    assert graph.y is not None
+    losses, weights = [], []
+
+    def watch(epoch: int, trained: Fit) -> None:
+        logits = trained.model.logits(graph)[validation]
+        losses.append(float(torch.nn.functional.cross_entropy(logits, graph.y[validation])))
+        weights.append(trained.model.weights[0].detach().clone())
+
+    fast = dataclasses.replace(QUICK, learning_rate=0.1)
+    long = dataclasses.replace(fast, hidden=5, epochs=150)
+    fit(graph, nodes, long, sample_weights=torch.ones(60), every=1, at_checkpoint=watch)
+    end = next(e for e in range(150) if e - losses.index(min(losses[: e + 1])) >= 4)
+    assert end < 149, "patience must have ended the training"
+    kept = train_cagcn_base(graph, nodes, validation, fast)
+    assert torch.equal(kept.weights[0], weights[losses.index(min(losses[: end + 1]))])
+    assert not kept.training
+
+
+def test_cagcn_base_wants_labelled_validation_nodes(graph: Graph) -> None:
+    assert graph.y is not None
+    some = dataclasses.replace(graph, y=graph.y.index_fill(0, torch.tensor([70]), -1))
+    with pytest.raises(ValueError, match="validation nodes must be labelled"):
+        train_cagcn_base(some, torch.arange(60), torch.arange(60, 80), QUICK)
+
+
+def dense_mixup(model: GCN, graph: Graph, nodes: torch.Tensor, partner: torch.Tensor, share: float) -> torch.Tensor:
+    """Wang et al.'s two branches node by node, the graph written out as a dense matrix."""
+    a = propagation(graph).a_hat.to_dense()
+    x = normalize_features(graph).x
+    (w1, b1), (w2, b2) = model.layers()
+    plain = torch.relu(a @ x @ w1 + b1)
+    out = []
+    for i, j in zip(nodes.tolist(), nodes[partner].tolist(), strict=True):
+        mixed = share * x[i] + (1 - share) * x[j]
+        for states, w, b, last in ((x, w1, b1, False), (plain, w2, b2, True)):
+            branches = []
+            for centre in (i, j):
+                replaced = states.clone()
+                replaced[centre] = mixed
+                branches.append(a[centre] @ replaced)
+            mixed = (share * branches[0] + (1 - share) * branches[1]) @ w + b
+            mixed = mixed if last else torch.relu(mixed)
+        out.append(mixed)
+    return torch.stack(out)
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+@torch.no_grad()
+def test_mixup_is_two_branches_around_one_centre(graph: Graph, share: float) -> None:
+    nodes = torch.tensor([3, 7, 20, 41, 90])
+    partner = torch.tensor([4, 2, 1, 0, 3])
+    model = GCN(graph.n_features, 2, hidden=4).eval()
+    model.reset_parameters(torch.Generator().manual_seed(3))
+    field = propagation(graph).field(nodes, 2)
+    ours = mixed_logits(model, field, normalize_features(graph).x[nodes], partner, share)
+    expected = dense_mixup(model, graph, nodes, partner, share)
+    size = float(expected.abs().max())
+    assert float((ours - expected).abs().max()) < 1e-5 * size
+    plain = model(graph, nodes)
+    same = float((ours - plain).abs().max()) < 1e-5 * size
+    assert same == (share == 1.0)
+
+
+def test_mixup_trains_another_network_and_checks_its_input(graph: Graph) -> None:
+    nodes = torch.arange(60)
+    mixed = train_mixup(graph, nodes, QUICK)
+    assert not torch.equal(mixed.weights[0], fit(graph, nodes, QUICK).model.weights[0])
+    assert torch.equal(mixed.weights[0], train_mixup(graph, nodes, QUICK).weights[0])
+    with pytest.raises(ValueError, match="alpha must be positive, got 0"):
+        train_mixup(graph, nodes, QUICK, alpha=0)
+    with pytest.raises(ValueError, match="at least 2 layers, got 1"):
+        train_mixup(graph, nodes, dataclasses.replace(QUICK, n_layers=1))
+    with pytest.raises(ValueError, match="has no label"):
+        train_mixup(small_graph(), torch.tensor([4]), QUICK)
+
+
+def test_the_official_recipe_learns_from_the_validation_labels(graph: Graph) -> None:
+    assert graph.y is not None
+    train, val = torch.arange(60), torch.arange(60, 160)
+    settings = OfficialSettings(epochs=10)
+    model = train_official(graph, train, QUICK)
+    before = [weight.detach().clone() for weight in model.parameters()]
+    first = official_probabilities(model, graph, val, QUICK, settings)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert torch.equal(first, official_probabilities(model, graph, val, QUICK, settings))
+    assert float((first.sum(1) - 1).abs().max()) < 1e-6
+    flipped = graph.y.clone()
+    flipped[val] = 1 - flipped[val]
+    moved = official_probabilities(model, dataclasses.replace(graph, y=flipped), val, QUICK, settings)
+    assert float((moved - first).abs().max()) > 1e-2
+    for change in ({"dropout_at_prediction": False}, {"double_softmax": False}):
+        other = official_probabilities(model, graph, val, QUICK, dataclasses.replace(settings, **change))
+        assert not torch.equal(other, first)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"eice_weight": 1.5}, r"eice_weight must be in \[0, 1\], got 1.5"),
+        ({"epochs": -1}, "epochs must be >= 0, got -1"),
+        ({"rare_weight": 0.0}, "rare_weight must be finite and > 0, got 0.0"),
+        ({"rare_weight": float("inf")}, "rare_weight must be finite and > 0, got inf"),
+        ({"smoothing": 1.0}, r"smoothing must be in \[0, 1\), got 1.0"),
+        ({"smoothing": float("nan")}, r"smoothing must be in \[0, 1\), got nan"),
+    ],
+)
+def test_settings_of_the_official_recipe_have_ranges(change: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=f"OfficialSettings: {said}"):
+        OfficialSettings(**change)
+
+
+def test_the_official_network_is_trained_on_probabilities_as_logits(graph: Graph) -> None:
+    """Against torch's own loss on the output of a softmax, which is what the published program does."""
+    assert graph.y is not None
+    nodes = torch.arange(60)
+    logits, targets = (
+        torch.randn(60, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0)),
+        graph.y[nodes],
+    )
+    of_class = class_weights(targets, 2).double()
+    theirs = nn.CrossEntropyLoss(weight=of_class, label_smoothing=0.0)(torch.softmax(logits, 1), targets)
+    ours = OfficialSettings().loss(logits, targets, of_class[targets])
+    assert float(ours) == pytest.approx(float(theirs), rel=1e-12)
+    smooth = nn.CrossEntropyLoss(label_smoothing=0.1)(torch.softmax(logits, 1), targets)
+    smoothed = OfficialSettings(smoothing=0.1).loss(logits, targets, torch.ones(60))
+    assert float(smoothed) == pytest.approx(float(smooth), rel=1e-12)
+    for double, plain in ((True, torch.softmax(logits, 1)), (False, logits)):
+        losses = nn.CrossEntropyLoss(reduction="none")(plain, targets)
+        of_node = torch.where(targets == 1, 4.0, 1.0).double()
+        value = OfficialSettings(double_softmax=double, rare_weight=4.0).loss(logits, targets, of_class[targets])
+        assert float(value) == pytest.approx(float((of_node * losses).sum() / of_node.sum()), rel=1e-12)
+    plain = train_official(graph, nodes, QUICK, OfficialSettings(double_softmax=False))
+    assert torch.equal(plain.weights[0], fit(graph, nodes, QUICK).model.weights[0])
+    assert not torch.equal(train_official(graph, nodes, QUICK).weights[0], plain.weights[0])
+
+
+def test_the_official_reading_drops_hidden_units_alone(graph: Graph) -> None:
+    model = fit(graph, torch.arange(200), QUICK).model
+    plain = torch.softmax(model.logits(graph), 1).detach()
+    state = torch.get_rng_state()
+    one, again, other = (read_official(model, graph, seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not model.training
+    assert torch.equal(one, again)
+    assert float((one - other).abs().max()) > 1e-2
+    assert torch.equal(read_official(model, graph, 1, dropout=False), plain)
+    shallow = fit(graph, torch.arange(200), dataclasses.replace(QUICK, n_layers=1)).model
+    assert torch.equal(read_official(shallow, graph, 1), torch.softmax(shallow.logits(graph), 1).detach())
+
+
+def test_reading_with_dropout_drops_features_and_hidden_units(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fit(graph, torch.arange(200), QUICK).model
+    sparse = dataclasses.replace(graph, x=Csr.from_dense(graph.x))
+    plain = torch.softmax(model.logits(graph), 1).detach()
+    one, again, other = (dropout_probabilities(model, graph, seed) for seed in (1, 1, 2))
+    assert torch.equal(one, again)
+    assert float((one - other).abs().max()) > 1e-2
+    assert float((one - plain).abs().max()) > 1e-2
+    monkeypatch.setattr("calirare_lab.baselines.dropout_reading.SHARE", 0.0)
+    for g in (graph, sparse):
+        assert float((dropout_probabilities(model, g, 1) - plain).abs().max()) < 1e-5
+
+
+def test_what_dropout_leaves_is_scaled_up(graph: Graph) -> None:
+    """Of one layer the logits are linear in the features: their mean over draws is the network's."""
+    model = fit(graph, torch.arange(200), dataclasses.replace(QUICK, n_layers=1, epochs=100)).model
+    plain = model.logits(graph).detach().diff(dim=1)
+    draws = torch.stack([torch.log(dropout_probabilities(model, graph, seed)).diff(dim=1) for seed in range(400)])
+    assert float((draws.mean(0) - plain).abs().mean() / plain.abs().mean()) < 0.1
+    assert float((draws[0] - plain).abs().mean() / plain.abs().mean()) > 0.2
+
+
+def test_a_module_read_with_dropout_is_a_draw_and_stays_what_it_is(graph: Graph) -> None:
+    trained = fit_pyg(graph, torch.arange(200), PygSettings("gat", epochs=5, hidden=4, heads=2))
+    plain = trained.logits()
+    state = torch.get_rng_state()
+    one, again, other = (dropout_probabilities_of_module(trained, seed) for seed in (1, 1, 2))
+    assert torch.equal(one, again)
+    assert float((one - other).abs().max()) > 1e-3
+    assert not trained.model.training
+    assert torch.equal(trained.logits(), plain)
+    assert torch.equal(torch.get_rng_state(), state)

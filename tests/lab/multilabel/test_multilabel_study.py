@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from calirare.multilabel import CopulaOptions, canonical_calibration_error
+from calirare_lab.multilabel import plots
+from calirare_lab.multilabel.plots import draw_experiments, draw_study
+from calirare_lab.multilabel.simulate import RATES, _hidden_parts, _score_correlation, worlds
+from calirare_lab.multilabel.study import SIZES, Cell, kernel_repeats, repeats_for, run_cell, run_study, verdicts
+
+WORLDS = {world.name: world for world in worlds()}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_the_true_error_is_what_the_draws_average_to(name):
+    n = 60_000
+    sample = WORLDS[name].draw(n, np.random.default_rng(0))
+    gap = (sample.conditional - sample.scores).abs()
+    for p in (1.0, 2.0):
+        rows = gap.pow(p).mean(1)
+        # labels of one row are dependent, rows are not
+        assert abs(float(rows.mean()) - WORLDS[name].true_error(p)) <= 4 * float(rows.std()) / n**0.5 + 1e-12
+    assert (WORLDS[name].true_error(1.0) == 0) == (name in ("calibrated", "skewed"))
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_labels_follow_the_conditional_probability(name):
+    n = 60_000
+    sample = WORLDS[name].draw(n, np.random.default_rng(1))
+    wrong = sample.labels.double() - sample.conditional
+    z = wrong.mean(0) / (sample.conditional * (1 - sample.conditional)).mean(0).sqrt() * n**0.5
+    assert float(z.abs().max()) < 4.5
+    # nor is there anything left to learn from the scores
+    moments = sample.scores[:, :, None] * wrong[:, None, :]
+    assert float((moments.mean(0) / moments.std(0)).abs().max()) < 4.5 / n**0.5
+    assert float((wrong[:, 0] * wrong[:, 1]).mean()) > 0.01  # labels stay dependent given the scores
+
+
+def test_hidden_is_calibrated_label_by_label_and_not_canonically():
+    world = WORLDS["hidden"]
+    sample = world.draw(200_000, np.random.default_rng(0))
+    for j in range(4):
+        edges = np.quantile(sample.scores[:, j].numpy(), np.linspace(0, 1, 11))
+        at = np.searchsorted(edges[1:-1], sample.scores[:, j].numpy())
+        for b in range(10):
+            gap = float((sample.labels[at == b, j].double() - sample.scores[at == b, j]).mean())
+            assert abs(gap) < 4.5 * 0.5 / (200_000 / 10) ** 0.5
+    assert world.true_error(1.0) > 0.05
+    g, deviation = _hidden_parts()
+    variance = np.diag(g.T @ _score_correlation() @ g)
+    np.testing.assert_allclose(variance + deviation**2, 1, rtol=1e-12, atol=0)
+    assert float(sample.labels[:, 0].double().mean()) == pytest.approx(RATES[0], abs=0.01, rel=0)
+
+
+def test_one_score_world_by_hand():
+    # E |sharp(Phi(a z + b)) - Phi(a z + b)| by another quadrature
+    nodes, weights = np.polynomial.hermite_e.hermegauss(180)
+    a, total = 0.7 / np.sqrt(1 - 0.49), 0.0
+    for rate in RATES:
+        f = norm.cdf(a * nodes + norm.ppf(rate) / np.sqrt(1 - 0.49))
+        sharp = f**1.5 / (f**1.5 + (1 - f) ** 1.5)
+        total += weights @ (sharp - f) ** 2 / weights.sum()
+    assert WORLDS["overconfident"].true_error(2.0) == pytest.approx(total / 4, rel=1e-4, abs=0)
+
+
+@pytest.mark.slow
+def test_the_claims_where_they_hold_and_where_they_do_not():
+    n, random = 60_000, np.random.default_rng(0)
+    threshold = CopulaOptions(label_model="threshold")
+    for name in ("calibrated", "overconfident", "hidden"):
+        sample = WORLDS[name].draw(n, random)
+        truth = WORLDS[name].true_error(1.0)
+        repaired = canonical_calibration_error(sample.scores, sample.labels, options=threshold).mean
+        printed = canonical_calibration_error(sample.scores, sample.labels).mean
+        assert abs(repaired - truth) < 0.004, name  # noise of 60,000 rows
+        assert abs(printed - truth) > (0.003 if name == "hidden" else 0.02), name
+
+
+@pytest.mark.slow
+def test_a_small_study_is_complete_and_drawn(tmp_path):
+    lines = []
+    study = run_study(sizes=(60, 120), repeats=3, seed=1, progress=lines.append)
+    assert len(lines) == 10
+    keys = {(c["world"], c["estimator"], c["n"], c["p"]) for c in study["cells"]}
+    assert len(keys) == len(study["cells"]) == 5 * 2 * (4 * 2 + 1)
+    assert all(np.isfinite([c["mean"], c["deviation"]]).all() for c in study["cells"])
+    assert json.loads(json.dumps(study)) == study
+    path = draw_study(study, tmp_path / "study.png")
+    assert path.stat().st_size > 10_000
+    again = run_study(sizes=(60,), repeats=3, seed=1)
+    assert again["cells"][0] == study["cells"][0]
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "p", "unbiased", "consistent"),
+    [
+        ((0.0800, 0.02), (0.0700, 0.002), 1.0, False, False),  # stays
+        ((0.0501, 0.02), (0.0500, 0.002), 1.0, True, True),  # never there
+        ((0.0900, 0.02), (0.0540, 0.002), 1.0, False, True),  # 0.04 falls to a tenth, as n^(-1/2) does
+        ((0.0900, 0.02), (0.0630, 0.002), 1.0, False, False),  # 0.04 falls to a third only
+        ((0.0900, 0.02), (0.0540, 0.002), 2.0, False, False),  # the square should have fallen to a hundredth
+        ((0.0900, 0.02), (0.0101, 0.002), 1.0, False, False),  # overshoots
+    ],
+)
+def test_verdicts_weigh_bias_against_its_noise(small, large, p, unbiased, consistent):
+    cells = [Cell("w", "copula", n, p, 100, 0.05, *found, None) for n, found in ((100, small), (10_000, large))]
+    (verdict,) = verdicts(cells[::-1])
+    assert (verdict["unbiased"], verdict["consistent"]) == (unbiased, consistent)
+    assert verdict["z_large"] == pytest.approx((large[0] - 0.05) / (large[1] / 10), rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize(
+    ("p", "ratio", "tells"), [(1.0, 4, False), (1.0, 9, False), (1.0, 36, True), (2.0, 4, False), (2.0, 6, True)]
+)
+@pytest.mark.parametrize("large", [0.08, 0.0501])
+def test_a_range_too_short_to_say_no_has_no_verdict(p, ratio, tells, large):
+    """The bias of 0.08 has not fallen at all, that of 0.0501 is within its noise."""
+    sizes = ((100, 0.08), (100 * ratio, large))
+    cells = [Cell("w", "copula", n, p, 100, 0.05, mean, 0.02, None) for n, mean in sizes]
+    (verdict,) = verdicts(cells)
+    assert verdict["consistent"] is ((large < 0.06) if tells else None)
+    assert verdict["unbiased"] is False
+
+
+def test_one_size_has_no_verdict():
+    assert verdicts([Cell("w", "copula", 100, 1.0, 100, 0.05, 0.05, 0.02, None)]) == []
+
+
+@pytest.mark.parametrize(
+    ("sizes", "labels"),
+    [
+        ((250, 1000), ["250", "1k"]),
+        ((250, 1000, 4000, 16_000), ["250", "1k", "4k", "16k"]),
+        (SIZES, ["250", "1k", "4k", "16k", "64k", "256k"]),
+        ((300, 320, 340, 5000), ["300", "5k"]),
+        ((60,), ["60"]),
+        ((1500, 999_999, 2_500_000), ["1.5k", "2.5M"]),
+        (tuple(range(100, 3000, 20)), ["100", "180", "300", "500", "820", "1.32k", "2.98k"]),
+    ],
+)
+def test_ticks_are_sizes_and_their_labels_do_not_overlap(sizes, labels, tmp_path, monkeypatch):
+    figures = []
+    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure) or path)
+    cell = {"p": 1.0, "truth": 0.05, "mean": 0.06, "deviation": 0.01, "estimator": "copula"}
+    cells = [cell | {"world": world, "n": n} for world in WORLDS for n in sizes]
+    draw_study({"worlds": {w: world.description for w, world in WORLDS.items()}, "cells": cells}, tmp_path / "s.png")
+    (figure,) = figures
+    figure.canvas.draw()
+    assert len(figure.axes) == 5
+    for axes in figure.axes:
+        ticks = [text for text in axes.get_xticklabels() if text.get_text()]
+        assert [text.get_text() for text in ticks] == labels
+        assert axes.get_xticklabels(minor=True) == []
+        boxes = [text.get_window_extent() for text in ticks]
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
+
+
+def test_repeats_shrink_with_the_rows():
+    assert [repeats_for(n, 200) for n in (250, 64_000, 10**6)] == [200, 46, 10]
+    assert [kernel_repeats(n, 200) for n in (250, 1000, 4000)] == [50, 20, 10]
+
+
+def test_the_picture_of_experiments_is_drawn(tmp_path):
+    methods = ("bce", "bce_temperature", "focal", "cmlcc")
+    measures = (
+        "copula",
+        "copula_threshold",
+        "kde_residual",
+        "marginal_ece",
+        "hamming_loss",
+        "copula_floor",
+        "copula_threshold_floor",
+        "marginal_ece_floor",
+    )
+    table = {"methods": {method: {key: [0.1, 0.01] for key in measures} for method in methods}}
+    path = draw_experiments({"sets": {"one": table, "two": table}}, tmp_path / "e.png")
+    assert path.stat().st_size > 10_000
+
+
+def test_few_samples_stay_few():
+    assert [repeats_for(n, 2) for n in (250, 10**6)] == [2, 2]
+    assert kernel_repeats(250, 2) == 2
+    cells = run_cell(WORLDS["hidden"], 30, repeats=2)
+    assert {cell.repeats for cell in cells} == {2}
+    assert all(np.isfinite([cell.mean, cell.deviation]).all() for cell in cells)
+    with pytest.raises(ValueError, match="run_cell: repeats must be at least 2, got 1"):
+        run_cell(WORLDS["hidden"], 30, repeats=1)

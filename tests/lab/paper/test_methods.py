@@ -1,0 +1,123 @@
+"""Every method runs, gives probabilities, uses the labels it declares, and never a test label."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from calirare.graph.graph import Graph
+from calirare.models.gcn_fit import TrainingSettings
+from calirare.training.selection import loo_loss
+from calirare_lab.baselines import early_stopping
+from calirare_lab.paper import methods as module
+from calirare_lab.paper import ours
+from calirare_lab.paper.context import Context
+from calirare_lab.paper.methods import METHODS, Method
+from calirare_lab.paper.protocol import Place
+
+PLACE = Place("cora", 20, 0)
+QUICK = TrainingSettings(epochs=10, hidden=4)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short trainings; what is tested does not depend on their length."""
+    monkeypatch.setattr(module, "PAPER_TRAINING", QUICK)
+    monkeypatch.setattr(module, "OFFICIAL_TRAINING", QUICK)
+    monkeypatch.setattr(early_stopping, "MAX_EPOCHS", 10)
+    monkeypatch.setattr(Context, "settings", _quick_settings)
+
+
+def _quick_settings(self: Context, base: TrainingSettings, network: int = 0) -> TrainingSettings:
+    return dataclasses.replace(base, seed=self.place.seed + 1000 * network, epochs=10, hidden=4)
+
+
+def flipped(graph: Graph, nodes: torch.Tensor) -> Graph:
+    assert graph.y is not None
+    y = graph.y.clone()
+    y[nodes] = 1 - y[nodes]
+    return dataclasses.replace(graph, y=y)
+
+
+def run(method: Method, graph: Graph) -> torch.Tensor:
+    probabilities, numbers = method.run(Context(PLACE, graph))
+    assert all(isinstance(value, float) for value in numbers.values())
+    return probabilities
+
+
+SLOW = (
+    "gat",
+    "gat_narrow",
+    "gin",
+    "official",
+    "calirare",
+    "gats",
+    "cagcn",
+    "cagcn_base",
+    "gin_batch_norm",
+    "gin_code",
+    "gat_all",
+    "gin_all",
+    "calirare_all",
+)
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in METHODS])
+def test_uses_exactly_the_labels_it_declares(name: str, small: Graph, quick: None) -> None:
+    method, split = METHODS[name], small.split
+    assert split is not None
+    p = run(method, small)
+    assert p.dtype == torch.float64
+    assert p.shape == (split.test.numel(), 2)
+    assert float((p.sum(1) - 1).abs().max()) < 1e-6
+    assert torch.equal(run(method, flipped(small, split.test)), p)
+    uses_val = not torch.equal(run(method, flipped(small, split.val[:60])), p)
+    assert uses_val == method.all_labels
+    assert not torch.equal(run(method, flipped(small, split.train[:15])), p)
+
+
+def test_ensembles_average_logits_and_hold_out_by_leave_one_out(small: Graph, quick: None) -> None:
+    context = Context(PLACE, small)
+    p, numbers = ours.calibrated(context, ours.Recipe(n_networks=2))
+    runs = ours.networks(context, ours.Recipe(n_networks=2))
+    assert numbers["hops"] == runs[0].hops == runs[1].hops
+    assert [r.seed for r in runs] == [PLACE.seed, PLACE.seed + 1000]
+    assert numbers["weight_decay"] == runs[0].weight_decay == runs[1].weight_decay
+    z = torch.stack([context.logits("both", r, context.split.test).double() for r in runs]).mean(0)
+    margin = numbers["scale"] * (z[:, 1] - z[:, 0]) + numbers["bias"]
+    assert float((p[:, 1] - torch.sigmoid(margin)).abs().max()) < 1e-9
+    in_sample, _ = ours.calibrated(context, ours.Recipe(n_networks=2, source="in-sample"))
+    assert float((in_sample - p).abs().max()) > 1e-3
+
+
+def test_hops_are_chosen_by_leave_one_out_loss_at_the_chosen_weight_decay(small: Graph, quick: None) -> None:
+    context, recipe = Context(PLACE, small), ours.Recipe(n_networks=1)
+    (chosen,) = ours.networks(context, recipe)
+    losses = {}
+    for hops in recipe.hops:
+        own = context.leave_one_out(dataclasses.replace(chosen, hops=hops))[context.val_rows]
+        losses[hops] = loo_loss(own, context.y[context.split.val])
+    assert chosen.hops == min(losses, key=lambda hops: losses[hops])
+    assert len(set(losses.values())) == len(losses)
+    (fixed,) = ours.networks(context, dataclasses.replace(recipe, hops=()))
+    assert fixed == dataclasses.replace(chosen, hops=1)
+
+
+def test_few_rare_nodes_fall_back_to_a_temperature(small: Graph, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ours, "MIN_RARE", 10_000)
+    _, numbers = ours.calibrated(Context(PLACE, small), ours.Recipe(n_networks=1))
+    assert numbers["bias"] == 0.0
+
+
+def test_trainings_are_shared_between_methods(small: Graph, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    from calirare_lab.paper import context as context_module
+
+    trained = []
+    real = context_module.fit
+    monkeypatch.setattr(context_module, "fit", lambda *args: trained.append(1) or real(*args))
+    context = Context(PLACE, small)
+    for name in ("uncalibrated", "temperature", "matrix", "isotonic_balanced", "beta"):
+        METHODS[name].run(context)
+    assert len(trained) == 1

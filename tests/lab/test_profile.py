@@ -1,0 +1,167 @@
+"""`calirare profile`: trace, table, picture; bad input."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from PIL import Image
+
+from calirare_lab.profile.command import Event, read_events, show, stage_times
+from calirare_lab.profile.cost import Cost, Sizes, memory_bytes, stage_costs
+from calirare_lab.profile.timeline import depths, draw_timeline
+from tests.helpers.command import call
+from tests.helpers.tasks import rare_task
+
+STAGES = {"prepare", "train", "predict", "check", "calibrate", "jackknife"}
+
+
+@pytest.fixture(scope="module")
+def profiled(graph_file, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("profile")
+    said = call("profile", "--dataset", graph_file, "--epochs", "5", "--device", "cpu", "--out", folder)
+    assert said.code == 0, said.err
+    return folder, said
+
+
+def test_every_stage_is_in_trace_table_and_json(profiled):
+    folder, said = profiled
+    facts = json.loads((folder / "profile.json").read_text())
+    assert set(facts["stages"]) == STAGES | {"other"}
+    total = sum(stage["seconds"] for stage in facts["stages"].values() if stage["within"] is None)
+    assert total == pytest.approx(facts["seconds"], rel=1e-9)
+    assert facts["stages"]["other"]["seconds"] < 0.5 * total
+    train = facts["stages"]["train"]
+    assert train["bytes"] > 0
+    assert train["share_of_peak"] > 0
+    assert facts["peaks"]["copy_bytes_per_s"] > 1e8
+    trace = json.loads((folder / "trace.json").read_text())
+    assert {f"calirare: {name}" for name in STAGES} <= {e.get("name") for e in trace["traceEvents"]}
+    for name in (*STAGES, "other"):
+        assert name in said.out
+    assert "share of peak are empty where they are not known" in said.out
+
+
+def test_the_picture_has_the_stages_colours(profiled):
+    folder, _ = profiled
+    with Image.open(folder / "timeline.png") as picture:
+        colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 20)}
+    assert (0x4E, 0x9F, 0xD1) in colours, "the first stage"
+    assert (folder / "timeline.svg").read_text().startswith("<?xml")
+
+
+def test_a_run_is_profiled_as_it_was_trained(quick_run, tmp_path):
+    said = call("profile", "--run", quick_run, "--out", tmp_path / "p")
+    assert said.code == 0, said.err
+    facts = json.loads((tmp_path / "p" / "profile.json").read_text())
+    assert facts["sizes"]["steps"] == 12
+    assert facts["sizes"]["n"] == 260
+
+
+def test_it_takes_the_data_options_of_train(tmp_path):
+    rare_task(n_classes=3).to_npz(tmp_path / "g.npz")
+    options = ("--epochs", 5, "--minority", 2, "--label-rate", 15, "--split", "random", "--symmetrize")
+    said = call("profile", "--dataset", tmp_path / "g.npz", *options, "--out", tmp_path / "p")
+    assert said.code == 0, said.err
+    assert json.loads((tmp_path / "p" / "profile.json").read_text())["sizes"]["steps"] == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give either --run or --dataset"),
+        (("--run", "a", "--dataset", "b"), "give either --run or --dataset"),
+        (("--run", "a", "--epochs", "3"), "--epochs must be left out with --run"),
+        (("--run", "a", "--label-rate", "3"), "--label-rate must be left out with --run"),
+        (("--dataset", "nothing.npz"), "no such file"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments, message, tmp_path):
+    said = call("profile", *arguments, "--out", tmp_path / "out")
+    assert said.code == 2
+    assert message in said.err
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_there_is_not_replaced_unasked(profiled, graph_file):
+    folder, _ = profiled
+    before = (folder / "trace.json").stat().st_mtime_ns
+    said = call("profile", "--dataset", graph_file, "--out", folder)
+    assert said.code == 2
+    assert "--overwrite" in said.err
+    assert (folder / "trace.json").stat().st_mtime_ns == before
+
+
+def test_depths_by_hand():
+    ranges = [("a", 0.0, 10.0, True), ("b", 1.0, 4.0, False), ("c", 2.0, 1.0, False), ("d", 5.0, 2.0, False)]
+    assert depths([*ranges, ("e", 10.0, 1.0, True)]) == [0, 1, 2, 1, 0]
+
+
+def test_an_empty_timeline_is_drawn(tmp_path):
+    draw_timeline([], tmp_path, "nothing")
+    assert (tmp_path / "timeline.png").exists()
+
+
+def test_events_are_read_in_order_and_named(tmp_path):
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 5.0, "dur": 1.0},
+        {"ph": "X", "cat": "user_annotation", "name": "calirare: train", "ts": 4.0, "dur": 9.0},
+        {"ph": "X", "cat": "user_annotation", "name": "Optimizer.step", "ts": 4.5, "dur": 9.0},
+        {"ph": "i", "cat": "cpu_op", "name": "mark", "ts": 1.0},
+    ]
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
+    assert read_events(tmp_path / "t.json") == [Event("train", 0.0, 9.0, True), Event("aten::mm", 1.0, 1.0, False)]
+
+
+def test_stages_and_the_rest_add_up_and_nested_ones_are_told_apart():
+    events = [
+        Event("train", 1e6, 2e6, True),
+        Event("aten::mm", 1.5e6, 1e6, False),
+        Event("jackknife", 3e6, 4e6, True),
+        Event("messages", 3e6, 1e6, True),
+        Event("intervals", 4e6, 1e6, True),
+        Event("messages", 5e6, 1e6, True),
+        Event("predict", 7e6, 1e6, True),
+    ]
+    stages = stage_times(events, 10.0)
+    assert {name: (stage["seconds"], stage["within"]) for name, stage in stages.items()} == {
+        "train": (2.0, None),
+        "jackknife": (4.0, None),
+        "messages": (2.0, "jackknife"),
+        "intervals": (1.0, "jackknife"),
+        "predict": (1.0, None),
+        "other": (3.0, None),
+    }
+    assert stages["messages"]["share_of_time"] == 0.2
+
+
+def test_the_table_says_what_is_nested_and_what_is_not_known(capsys):
+    stage = {"seconds": 1.0, "share_of_time": 0.5, "within": None}
+    facts = {
+        "graph": {"name": "g"},
+        "seconds": 2.0,
+        "device": "cpu",
+        "threads": 1,
+        "peaks": {"copy_bytes_per_s": 1e9, "gemm_flops_per_s": 1e9},
+        "sparse_features": True,
+        "stages": {"jackknife": stage, "messages": stage | {"within": "jackknife"}, "other": stage},
+    }
+    show(facts)
+    said = capsys.readouterr().out
+    assert "│ jackknife" in said
+    assert "│   messages" in said
+    assert "share of peak are empty: they are known for dense features alone" in said
+    assert "a stage further in is part of the one above it" in said
+
+
+def test_costs_by_hand():
+    s = Sizes(n=10, e=30, d=4, h=2, m=3, r=5, steps=1)
+    costs = stage_costs(s)
+    assert costs["propagate features"] == Cost(30 * 8 + 4 * (30 * 4 + 10 * 4), 2 * 30 * 4)
+    assert costs["intervals"] == Cost(30 * 8 + 4 * (30 * 3 + 20), 2 * 30 * 3)
+    assert costs["messages"].flops == 2 * 10 * 4 * (2 * 3 + 2)
+    assert Cost(100, 10).floor_seconds(50.0, 1.0) == 10.0
+    assert Cost(1000, 10).floor_seconds(50.0, 1.0) == 20.0
+    assert memory_bytes(s) == 2 * 30 * 8 + 160 + 10 * 7 * 4 + 1200
+    assert memory_bytes(s, messages_in_file=True) == 2 * 30 * 8 + 160 + 10 * 4 * 4 + 1200

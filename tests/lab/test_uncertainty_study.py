@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from calirare_lab.studies.uncertainty import MAPS, PLAIN, judge, one_seed
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_judgement_by_hand() -> None:
+    right = torch.tensor([0.9, 0.6, 0.8, 0.1], dtype=torch.float64)
+    confidence = torch.tensor([0.8, 0.8, 0.8, 0.5], dtype=torch.float64)
+    chosen = torch.tensor([True, True, True, False])
+    exact = judge(right, confidence, right, chosen)
+    assert exact["correlation"] == pytest.approx(1.0)
+    assert exact["bias"] == pytest.approx(0.0)
+    assert exact["uncertainty_error"] == 0.0
+    flat = judge(confidence, confidence, right, chosen)
+    assert flat["correlation"] == 0.0
+    assert flat["bias"] == pytest.approx(-0.1)  # mean of .1, .2 and 0
+
+
+@pytest.mark.slow
+def test_every_definition_is_judged_for_all_and_for_the_rare() -> None:
+    found = one_seed(0, "16 features", n_nodes=400, n_labels=120)["judged"]
+    assert set(found) == {*PLAIN, *MAPS}
+    for row in found.values():
+        assert set(row) == {"all", "rare"}
+        assert all(-1 <= group["correlation"] <= 1 for group in row.values())
+
+
+def test_the_committed_study_names_its_winner() -> None:
+    results = json.loads((ROOT / "benchmarks" / "results" / "jackknife_uncertainty.json").read_text())
+    worst = {
+        name: min(found["definitions"][name]["correlation, all"]["mean"] for found in results["regimes"].values())
+        for name in (*PLAIN, *MAPS)
+    }
+    assert results["winner"] == max(worst, key=worst.__getitem__)
+    assert len(results["seeds"]) >= 10
