@@ -48,7 +48,7 @@ class Propagation:
 
     def to(self, dtype: torch.dtype) -> Propagation:
         """Returns the same in another floating-point type."""
-        return Propagation(self.a_hat.to(dtype), self.inputs.to(dtype))
+        return self if dtype == self.a_hat.dtype else Propagation(self.a_hat.to(dtype), self.inputs.to(dtype))
 
 
 class LazyPropagation(Propagation):

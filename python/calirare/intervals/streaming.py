@@ -21,13 +21,14 @@ from torch import Tensor
 
 from calirare._util.blocks import BlockFiles, job_key
 from calirare._util.mapped import release
+from calirare._util.memory import check_memory, free_bytes
 from calirare._util.ranges import named
 from calirare._util.ranks import Ranks, alone
 from calirare.graph.fingerprint import fingerprint
 from calirare.graph.graph import Graph
 from calirare.graph.propagation import LazyPropagation, propagation
-from calirare.leave_one_out.left_out import LeftOut, intervals, messages, pre_activation
-from calirare.leave_one_out.memory import check_memory, free_bytes
+from calirare.intervals.fused import intervals
+from calirare.leave_one_out import LeftOut, messages, pre_activation
 from calirare.models.gcn import GCN
 from calirare_ext import Csr, propagate
 

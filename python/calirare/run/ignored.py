@@ -12,29 +12,29 @@ def ignored(settings: Settings) -> list[str]:
 
 def _check(settings: Settings) -> str:
     """Returns a note where cross-validation of the leave-one-out loss is left out."""
-    if settings.method != "jackknife" or not settings.folds:
+    folds, loo = settings.calibration.folds, settings.loo
+    if settings.method != "jackknife" or not folds:
         return ""
-    why = []
-    if settings.loo != "alo":
-        why.append(f"loo {settings.loo}")
-    if settings.convention != "corrected":
-        why.append(f"convention {settings.convention}")
-    if settings.damping != "auto":
-        why.append(f"damping {settings.damping:g}")
+    why = [] if settings.plain_alo else [f"loo {loo.name}"]
+    if loo.prints != "corrected":
+        why.append(f"convention {loo.prints}")
+    if loo.damping is not None:
+        why.append(f"damping {loo.damping:g}")
     if not why:
         return ""
     return (
-        f"the leave-one-out loss was not compared with {settings.folds}-fold cross-validation, because of "
-        f"{' and '.join(why)}: that check is for loo alo, convention corrected and damping auto"
+        f"the leave-one-out loss was not compared with {folds}-fold cross-validation, because of {' and '.join(why)}: "
+        "that check is for loo alo as it is, without a damping"
     )
 
 
 def _sharpen(settings: Settings) -> str:
     """Returns a note where the sharpened map is not there or not the chosen one."""
-    if not settings.sharpen:
+    if not settings.calibration.sharpen:
         return ""
     if settings.method != "jackknife":
         return f"sharpen changed nothing: it belongs to the balanced map of method jackknife, not to {settings.method}"
-    if settings.target != "balanced":
-        return f"sharpen changed the balanced map alone, and the predictions are for the target {settings.target}"
+    if settings.calibration.target != "balanced":
+        target = settings.calibration.target
+        return f"sharpen changed the balanced map alone, and the predictions are for the target {target}"
     return ""

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils import vector_to_parameters
 
-from calirare.curvature.ggn import GgnInverse, jacobian, logit_differences, own_kernel, pull_differences
-from calirare.leave_one_out.alo import loo_coefficients
+from calirare._util.memory import BLOCK_BYTES as SAFE_BLOCK_BYTES
+from calirare.curvature import GcnLinearisation, GgnInverse, linearise, logit_differences
+from calirare.leave_one_out.formula import loo_coefficients
 from calirare.leave_one_out.many_gcns import ManyGcns
+from calirare.leave_one_out.method import Problem
 from calirare.leave_one_out.quasi_newton import Objective, take_steps
-from calirare.leave_one_out.result import Diagnostics, LooChange, models_of
+from calirare.leave_one_out.result import Diagnostics, LooResult, models_of
 from calirare.leave_one_out.retrain import TOLERANCE
-from calirare.models.convergence import minimise_module, unflatten
-from calirare.models.gcn_fit import Fit
-from calirare.models.module_fit import ModuleFit
-from calirare_ext import Csr, GcnTape, ReceptiveField, record, reference
+from calirare.models import GcnFit, unflatten
+from calirare.training import Fitted, minimise
+from calirare_ext import Csr, ReceptiveField, reference
 
 BLOCK_BYTES = 256_000_000  # of the models that move, or are evaluated, together
 WIDEST_BASIS = 4096  # rows: making a basis of more costs more than it saves
@@ -29,13 +28,13 @@ Progress = Callable[[int], None] | None
 
 
 def alo_steps(
-    trained: Fit,
-    everywhere: ReceptiveField,
+    fitted: Fitted,
+    field: Any,
     damping: float,
     steps: int,
     progress: Progress = None,
     chosen: Tensor | None = None,
-) -> LooChange:
+) -> LooResult:
     """Returns the change of every logit after some quasi-Newton steps of each leave-one-out model, from `alo`'s.
 
     `alo` foresees a label's own logits; on the way its network leaves the pattern of ReLUs it was linearised in, and
@@ -45,8 +44,8 @@ def alo_steps(
     measured from the network moved by as many steps with every label.
 
     Args:
-        trained: the network, near a minimum of its loss: from elsewhere the steps lead away with or without a label.
-        everywhere: receptive field of the nodes v.
+        fitted: the network, near a minimum of its loss: from elsewhere the steps lead away with or without a label.
+        field: the evaluation field of the nodes v.
         damping: of the starts; the steps themselves minimise the loss of training.
         steps: how many, >= 1.
         progress: called with the number of labels done.
@@ -56,16 +55,25 @@ def alo_steps(
         The changes of the network evaluated at each of s models; own changes of other labels are NaN.
         `Diagnostics.unconverged` is the share of models whose gradient stayed above 1e-6, as at kinks of ReLU units.
 
-    Cost: about six forward and backward passes of m networks per step, and m kernels of m labels once.
+    Cost: of a GCN about six forward and backward passes of m networks per step, and m kernels of m labels once, all
+    side by side; of another module one label after the other, m (k - 1) backward passes for each.
     """
-    problem = _Problem(trained)
-    m = problem.tape.n_nodes
-    coefficients, leverage = loo_coefficients(problem.tape, own_kernel(problem.tape), damping)
+    m = fitted.nodes.numel()
+    chosen = torch.arange(m, device=fitted.targets.device) if chosen is None else chosen.to(fitted.targets.device)
+    together = _of_gcn if isinstance(fitted, GcnFit) else _one_by_one
+    return together(fitted, field, damping, steps, progress, chosen)
+
+
+def _of_gcn(
+    fitted: GcnFit, field: ReceptiveField, damping: float, steps: int, progress: Progress, chosen: Tensor
+) -> LooResult:
+    problem = _Loss(fitted)
+    m = problem.linearised.n_nodes
+    coefficients, leverage = loo_coefficients(problem.linearised, problem.linearised.kernel, damping)
     starts = coefficients.T.reshape(m, m, -1).to(problem.theta)
-    here, there = ManyGcns(trained.field, problem.shapes), ManyGcns(everywhere, problem.shapes)
+    here, there = ManyGcns(fitted.field, problem.shapes), ManyGcns(field, problem.shapes)
     base, _ = problem.moved(torch.zeros_like(starts[:1]), None, steps)
     base_here, base_there = (logit_differences(many.logits(base).squeeze(1)) for many in (here, there))
-    chosen = torch.arange(m, device=base.device) if chosen is None else chosen.to(base.device)
     own = torch.full_like(base_here, float("nan"))
     change = base_there.new_empty(*base_there.shape, chosen.numel())
     done = unconverged = 0
@@ -81,80 +89,60 @@ def alo_steps(
         if progress is not None:
             progress(done)
     facts = Diagnostics("alo", f"{steps} steps", damping, unconverged=unconverged / max(done, 1))
-    return LooChange(change, own, leverage, damping, models_of(own.shape[0], chosen), facts)
+    return LooResult(change, own, leverage, damping, models_of(own.shape[0], chosen), facts)
 
 
-def alo_steps_of_module(
-    trained: ModuleFit,
-    where: Tensor,
-    damping: float,
-    steps: int,
-    progress: Progress = None,
-    chosen: Tensor | None = None,
-) -> LooChange:
-    """Returns the same of any module, one label after the other: m (k - 1) backward passes for each.
-
-    Args:
-        trained: see `alo_steps`.
-        where: nodes v to evaluate, int64 [n_v].
-        damping: see `alo_steps`.
-        steps: see `alo_steps`.
-        progress: see `alo_steps`.
-        chosen: see `alo_steps`.
-
-    Returns:
-        See `alo_steps`.
-    """
-    tape = trained.tape()
-    rows = jacobian(tape)
-    coefficients, leverage = loo_coefficients(tape, rows @ rows.T, damping)
-    start = torch.cat([p.detach().flatten() for p in trained.parameters()])
+def _one_by_one(
+    fitted: Fitted, field: Any, damping: float, steps: int, progress: Progress, chosen: Tensor
+) -> LooResult:
+    linearised = fitted.linearisation
+    rows = linearised.jacobian
+    coefficients, leverage = loo_coefficients(linearised, rows @ rows.T, damping)
+    theta = fitted.theta
 
     def after(direction: Tensor | None, sample_weights: Tensor) -> tuple[Tensor, float]:
         """Returns the differences of the logits of every node, and the gradient's norm."""
-        one = replace(trained, model=copy.deepcopy(trained.model), sample_weights=sample_weights)
-        with torch.no_grad():
-            vector_to_parameters(start if direction is None else start + direction, one.parameters())
-        end = minimise_module(one, tolerance=TOLERANCE, max_steps=steps, warm=True)
-        return logit_differences(one.logits()), end.gradient_norm
+        one = fitted.copy(sample_weights=sample_weights)
+        one.move_to(theta if direction is None else theta + direction)
+        end = minimise(one, tolerance=TOLERANCE, max_steps=steps, warm=True)
+        return logit_differences(one.logits_of(None)), end.gradient_norm
 
-    base, _ = after(None, trained.sample_weights)
-    chosen = torch.arange(tape.n_nodes, device=base.device) if chosen is None else chosen.to(base.device)
-    own = torch.full_like(base[trained.nodes], float("nan"))
-    change = base.new_empty(where.numel(), base.shape[1], chosen.numel())
+    base, _ = after(None, fitted.sample_weights)
+    own = torch.full_like(base[fitted.nodes], float("nan"))
+    change = base.new_empty(field.nodes.numel(), base.shape[1], chosen.numel())
     unconverged = 0
     for column, i in enumerate(chosen.tolist()):
-        without = trained.sample_weights.clone()
+        without = fitted.sample_weights.clone()
         without[i] = 0.0
         moved, norm = after(coefficients[:, i].to(rows) @ rows, without)
-        change[:, :, column] = (moved - base)[where]
-        own[i] = (moved - base)[trained.nodes[i]]
+        change[:, :, column] = (moved - base)[field.nodes]
+        own[i] = (moved - base)[fitted.nodes[i]]
         unconverged += norm > TOLERANCE
         if progress is not None:
             progress(column + 1)
     facts = Diagnostics("alo", f"{steps} steps", damping, unconverged=unconverged / max(chosen.numel(), 1))
-    return LooChange(change, own, leverage, damping, models_of(own.shape[0], chosen), facts)
+    return LooResult(change, own, leverage, damping, models_of(own.shape[0], chosen), facts)
 
 
-class _Problem:
+class _Loss:
     """The loss of a trained network as a function of parameters that its labels can move.
 
     A first weight matrix far taller than the number of rows its labels see only moves within the span of those rows:
     in an orthonormal basis Q [d, r] of it, W_1 = Q C + rest, the rest at rest. Lengths and products stay the same.
     """
 
-    def __init__(self, trained: Fit) -> None:
-        layers = [(weight.detach(), bias.detach()) for weight, bias in trained.model.layers()]
-        self.trained, self.start = trained, reference.flatten(layers)
+    def __init__(self, fitted: GcnFit) -> None:
+        layers = [(weight.detach(), bias.detach()) for weight, bias in fitted.model.layers()]
+        self.fitted, self.start = fitted, reference.flatten(layers)
         self.shapes = [(weight.shape, bias.shape) for weight, bias in layers]
-        self.basis = _basis(trained.field.inputs)
-        field = trained.field
+        self.basis = _basis(fitted.field.inputs)
+        field = fitted.field
         if self.basis is not None:
             inputs = field.inputs.to_dense() if isinstance(field.inputs, Csr) else field.inputs
             field = ReceptiveField(field.rows, inputs @ self.basis, field.blocks)
             layers[0] = (self.basis.T @ layers[0][0], layers[0][1])
         self.field = field
-        self.tape: GcnTape = record(field, layers, trained.targets, trained.sample_weights)
+        self.linearised: GcnLinearisation = linearise(field, layers, fitted.targets, fitted.sample_weights)
         self.theta = reference.flatten(layers)
         self.networks = ManyGcns(field, [(weight.shape, bias.shape) for weight, bias in layers])
 
@@ -166,17 +154,18 @@ class _Problem:
             places: the label each does without, int64 [b]; None: none.
             steps: how many.
         """
-        weights = self.tape.sample_weights.repeat(coefficients.shape[0], 1)
+        weights = self.linearised.sample_weights.repeat(coefficients.shape[0], 1)
         if places is not None:
             weights[torch.arange(places.numel(), device=places.device), places] = 0.0
-        trained = self.trained
+        fitted = self.fitted
 
         def objective(points: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
-            return self.networks.penalised_loss(points, trained.targets, weights[rows], trained.weight_decay)
+            return self.networks.penalised_loss(points, fitted.targets, weights[rows], fitted.weight_decay)
 
-        start = self._not_too_far(pull_differences(self.tape, coefficients), objective)
+        start = self._not_too_far(self.linearised.vjp(coefficients), objective)
+        shapes = self.networks.shapes
         inverses = [
-            GgnInverse(record(self.field, unflatten(x, self.networks.shapes), trained.targets, w), trained.weight_decay)
+            GgnInverse(linearise(self.field, unflatten(x, shapes), fitted.targets, w), fitted.weight_decay)
             for x, w in zip(start, weights, strict=True)
         ]
 
@@ -213,7 +202,8 @@ class _Problem:
     def bytes_of_a_model(self, steps: int) -> int:
         """Returns the memory one model takes: L-BFGS and its line search, kernel, hidden states, the parameters."""
         pairs = (2 * steps + 12) * self.theta.numel()
-        passes = 8 * self.networks.numbers_of_a_model() + self.tape.n_nodes**2 * (self.tape.n_classes - 1) ** 2
+        dual = self.linearised.n_nodes * (self.linearised.n_classes - 1)
+        passes = 8 * self.networks.numbers_of_a_model() + dual**2
         return (pairs + passes + 2 * self.start.numel()) * self.start.element_size()
 
 
@@ -233,3 +223,13 @@ def _own(logits: Tensor, places: Tensor) -> Tensor:
 def _blocks(what: Tensor, bytes_each: int) -> Iterator[Tensor]:
     """Yields parts of a vector that fit into a block of memory."""
     yield from what.split(max(1, BLOCK_BYTES // max(bytes_each, 1)))
+
+
+def steps_bytes(problem: Problem, n_models: int) -> int:
+    """Returns an upper estimate of the memory `alo_steps` allocates, in bytes."""
+    size, linearised = problem.size, problem.linearised
+    own = size.dual * size.p
+    if isinstance(linearised, GcnLinearisation):
+        own = linearised.field.rows[0].numel() * linearised.layers[0][0].shape[0]
+    working = (3 * own + 60 * size.p) * size.bytes + 5 * size.dual * size.dual * 8
+    return size.change(n_models) + working + 3 * SAFE_BLOCK_BYTES

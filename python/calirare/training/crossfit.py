@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from calirare.graph.graph import Graph
-from calirare.models.gcn_fit import TrainingSettings, class_weights, fit
+from calirare.training.fitted import Detector
+from calirare.training.losses import class_weights
 
 
 def fold_of(targets: Tensor, n_folds: int, seed: int) -> Tensor:
@@ -28,7 +29,7 @@ def fold_of(targets: Tensor, n_folds: int, seed: int) -> Tensor:
 def cross_fitted_logits(
     graph: Graph,
     nodes: Tensor,
-    settings: TrainingSettings,
+    detector: Detector,
     *,
     n_folds: int = 5,
     progress: Callable[[int], None] | None = None,
@@ -38,7 +39,7 @@ def cross_fitted_logits(
     Args:
         graph: the graph with labels.
         nodes: labelled nodes, int64 [m].
-        settings: how each network is trained.
+        detector: how each network is trained; its seed draws the folds.
         n_folds: number of folds, 2 to m.
         progress: called with the number of folds done after each.
 
@@ -53,15 +54,14 @@ def cross_fitted_logits(
     if not 2 <= n_folds <= nodes.numel():
         raise ValueError(f"cross_fitted_logits: n_folds must be in [2, {nodes.numel()}], got {n_folds}")
     targets = graph.y[nodes]
-    fold = fold_of(targets, n_folds, settings.seed)
+    fold = fold_of(targets, n_folds, detector.seed)
     # The class weights of all labels: leaving a fold out must not change what the loss means.
     weights = class_weights(targets, graph.n_classes)[targets]
     out = torch.empty(nodes.numel(), graph.n_classes, device=graph.device)
     for k in range(n_folds):
         held, kept = fold == k, fold != k
-        trained = fit(graph, nodes[kept], settings, sample_weights=weights[kept])
-        with torch.no_grad():
-            out[held] = trained.model(graph, nodes[held])
+        trained = detector.fit(graph, nodes[kept], sample_weights=weights[kept])
+        out[held] = trained.logits_of(graph, nodes[held])
         if progress is not None:
             progress(k + 1)
     return out

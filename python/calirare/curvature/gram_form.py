@@ -19,24 +19,24 @@ def contrasts(weight: Tensor) -> Tensor:
     return weight[:, 1:] - weight[:, :1]
 
 
-def gram(
-    tape: GcnTape, everywhere: ReceptiveField, products: Tensor | None = None, first: Tensor | None = None
-) -> Tensor:
+def gram(tape: GcnTape, field: ReceptiveField, products: Tensor | None = None, first: Tensor | None = None) -> Tensor:
     """Returns the kernel between the logit differences at some nodes and those at the labelled nodes.
 
-    K[(v, c), (i, c')] = <d (z_c - z_0)(v) / d theta, d (z_c' - z_0)(i) / d theta>. For two layers, with m the ReLU's
-    mask and d_c = W2[:, c] - W2[:, 0], the first layer's share is
+    K[(v, c), (i, c')] = <d (z_c - z_0)(v) / d theta, d (z_c' - z_0)(i) / d theta>. For two layers, z = A relu(S W_1 +
+    b_1) W_2 + b_2 with S = A X, let H be the hidden layer, m_uh = 1[unit h is on at u] and d_c = W_2[:, c] - W_2[:, 0].
+    Then d (z_c - z_0)(v) / d (W_1, b_1)[:, h] = d_ch sum_u A_vu m_uh (S_u, 1), so the first layer's share is
 
         sum over u, u' of A_vu A_iu' (S S^T + 1)_uu' sum_h d_ch d_c'h m_uh m_u'h
 
-    and the sum over h factors out as the product of two thin matrices; the second layer's share is
-    (1 + [c = c']) (<(A H)_v, (A H)_i> + 1).
+    where the sum over h is the product of two thin matrices, and all is made for a block of rows u at a time: A (G * M)
+    A_T^T, G = S S^T + 1 and M = m diag(d_c d_c') m^T. The second layer's derivatives are (A H)_v and 1 at class c and
+    minus them at class 0, so its share is (1 + [c = c']) (<(A H)_v, (A H)_i> + 1).
 
     Args:
         tape: the network at the labelled nodes; one or two layers.
-        everywhere: receptive field of the nodes v.
+        field: receptive field of the nodes v.
         products: S_R S^T + 1 from `inputs_gram`, where it is known; None: computed. For two layers.
-        first: the first layer's output at the rows of `everywhere` [r, h], where it is known; None: computed.
+        first: the first layer's output at the rows of `field` [r, h], where it is known; None: computed.
 
     Returns:
         [n_v, k - 1, m, k - 1], dtype and device of the tape.
@@ -49,20 +49,20 @@ def gram(
         raise ValueError(f"gram: the Gram form needs one or two layers, got {n_layers}")
     shared = torch.ones(k, k, dtype=tape.logits.dtype, device=tape.logits.device).fill_diagonal_(2.0)
     if n_layers == 1:
-        return _outer(_dense_gram(everywhere.inputs, tape.field.inputs) + 1, shared)
-    if everywhere is tape.field:
+        return _outer(_dense_gram(field.inputs, tape.field.inputs) + 1, shared)
+    if field is tape.field:
         active, aggregated = tape.masks[0], tape.aggregated[0]
     else:
-        known = gcn_forward(_first_layer(everywhere), tape.layers[:1]) if first is None else first.detach()
+        known = gcn_forward(_first_layer(field), tape.layers[:1]) if first is None else first.detach()
         hidden = torch.relu(known)
-        active, aggregated = torch.sign(hidden), propagate(everywhere.blocks[0], hidden)
+        active, aggregated = torch.sign(hidden), propagate(field.blocks[0], hidden)
     top = aggregated @ tape.aggregated[0].T + 1
     out = _outer(top, shared)
     difference = contrasts(tape.layers[1][0])
     for a in range(k):
         for b in range(a, k):
             scale = difference[:, a] * difference[:, b]
-            share = _first_layer_share(tape, everywhere, active, scale, products)
+            share = _first_layer_share(tape, field, active, scale, products)
             out[:, a, :, b] += share
             if a != b:
                 out[:, b, :, a] += share
@@ -80,22 +80,22 @@ def _first_layer(field: ReceptiveField) -> ReceptiveField:
 
 
 def _first_layer_share(
-    tape: GcnTape, everywhere: ReceptiveField, active: Tensor, scale: Tensor, products: Tensor | None
+    tape: GcnTape, field: ReceptiveField, active: Tensor, scale: Tensor, products: Tensor | None
 ) -> Tensor:
     """Returns A (G * M) A_T^T [n_v, m], G = S S_R^T + 1 and M = (m diag(scale)) m_R^T, a block of rows at a time."""
     seen, mask = tape.field.inputs, tape.masks[0]
     n_rows = active.shape[0]
     scaled = active * scale
     if products is not None:
-        return propagate(everywhere.blocks[0], masked_gram(tape.field.blocks[0], products, mask, scaled))
+        return propagate(field.blocks[0], masked_gram(tape.field.blocks[0], products, mask, scaled))
     below = torch.empty(n_rows, tape.n_nodes, dtype=mask.dtype, device=mask.device)
     step = max(16, BLOCK_NUMBERS // max(mask.shape[0], 1))
     for start in range(0, n_rows, step):
         rows = slice(start, min(start + step, n_rows))
-        g = _dense_gram(seen, _rows(everywhere.inputs, rows)).add_(1)  # [r_R, block]
+        g = _dense_gram(seen, _rows(field.inputs, rows)).add_(1)  # [r_R, block]
         g.mul_(mask @ scaled[rows].T)
         below[rows] = propagate(tape.field.blocks[0], g).T
-    return propagate(everywhere.blocks[0], below)
+    return propagate(field.blocks[0], below)
 
 
 def inputs_gram(seen: Tensor | Csr, inputs: Tensor | Csr) -> Tensor | None:

@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from calirare._util.errors import InputError
 from calirare.graph.graph import Graph
 from calirare.graph.labelled import answered
 from calirare.graph.propagation import LARGE
@@ -78,6 +79,19 @@ def write_predictions(table: pd.DataFrame, folder: Path, stem: str = "prediction
     paths.append(folder / f"{stem}.parquet")
     table.to_parquet(paths[1], index=False)
     return paths
+
+
+def read_predictions(folder: Path, stem: str = "predictions") -> pd.DataFrame:
+    """Returns the table that `write_predictions` wrote.
+
+    Raises:
+        InputError: the file is missing or damaged.
+    """
+    path = folder / f"{stem}.csv"
+    try:
+        return pd.read_csv(path, dtype={"split": str}, keep_default_na=True)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: the predictions cannot be read: {error}") from error
 
 
 def write_table(
