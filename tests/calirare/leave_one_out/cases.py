@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from calirare.graph.graph import Graph
-from calirare.models.convergence import fit_to_convergence, minimise
-from calirare.models.gcn_fit import Fit, TrainingSettings
+from calirare.models import GcnFit, GcnTraining
+from calirare.training import minimise
 from calirare_ext import GcnTape
 from calirare_ext.reference import flatten, gcn, unflatten
 from tests.helpers.graphs import random_graph
@@ -41,15 +41,15 @@ def words_graph(n_classes: int) -> Graph:
 
 
 @cache
-def trained(n_classes: int = 2, n_layers: int = 2) -> tuple[Fit, Graph]:
+def trained(n_classes: int = 2, n_layers: int = 2) -> tuple[GcnFit, Graph]:
     """A small network near a stationary point, float64; 40 labels."""
     graph = words_graph(n_classes)
-    settings = TrainingSettings(hidden=4, weight_decay=5e-3, dropout=0.0, n_layers=n_layers)
-    fit, _ = fit_to_convergence(graph, torch.arange(0, 120, 3), settings, tolerance=1e-8, max_steps=200)
+    settings = GcnTraining(hidden=4, weight_decay=5e-3, dropout=0.0, n_layers=n_layers)
+    fit, _ = settings.fit_to_convergence(graph, torch.arange(0, 120, 3), tolerance=1e-8, max_steps=200)
     return fit, graph
 
 
-def retrained_logits(fit: Fit, left_out: int, tolerance: float = 1e-6) -> Tensor:
+def retrained_logits(fit: GcnFit, left_out: int, tolerance: float = 1e-6) -> Tensor:
     """Logits of the labelled nodes of the network trained on without one label, from the full fit."""
     model = copy.deepcopy(fit.model)
     weights = fit.sample_weights.clone()

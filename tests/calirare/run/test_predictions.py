@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
-import calirare
 from calirare.run.predictions import (
     COLUMNS,
     predictions,
@@ -17,6 +15,8 @@ from calirare.run.predictions import (
     write_predictions,
     write_review,
 )
+
+import calirare
 from tests.helpers.tasks import rare_task
 
 
