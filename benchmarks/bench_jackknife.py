@@ -30,8 +30,8 @@ from calirare.curvature.spectrum import safe_damping, spectrum_ends
 from calirare.datasets import load_dataset
 from calirare.eice.algorithm2 import EiceRegulariser, EiceSettings, GradientSteps
 from calirare.eice.together import together
+from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
 from calirare.intervals.algorithm1 import jackknife
 from calirare.leave_one_out.alo import alo
 from calirare.leave_one_out.influence import SolverSettings, influence, range_of, solve_exact

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from calirare.datasets import load_dataset
-from calirare.graph import propagation as kept
+from calirare.graph import convolution as kept
 from calirare.graph.features import normalize_features
 from calirare.graph.graph import Graph
 from calirare.models.gcn import GCN

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
-from calirare._util.ranges import named
+from calirare._util.tracing import named
 from calirare.calibration import TARGETS, AffineCalibrator, Calibrator, JackknifeCalibrator, Target, target_weights
 from calirare.curvature.ggn import logit_differences
-from calirare.datasets import scale_note
-from calirare.graph.graph import Graph, check_trainable
+from calirare.graph import Graph, check_trainable, scale_note
 from calirare.intervals.algorithm1 import jackknife
 from calirare.intervals.ends import LogitMap
 from calirare.intervals.streaming import Streaming, streams

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from calirare.eice.algorithm2 import EiceSettings, train_calirare
+from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
 from calirare.intervals.algorithm1 import jackknife
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.models.convergence import as_dtype, fit_to_convergence

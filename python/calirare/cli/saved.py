@@ -13,8 +13,8 @@ from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
-from calirare.datasets.registry import read_graph
-from calirare.datasets.tables import TABLE_SUFFIXES
+from calirare.datasets.loading import read_graph
+from calirare.graph import TABLE_SUFFIXES
 from calirare.graph.features import standardized
 from calirare.graph.graph import Graph
 from calirare.intervals.algorithm1 import jackknife

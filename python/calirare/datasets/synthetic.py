@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
@@ -11,12 +9,9 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 import torch
 
+from calirare._util.array_files import Array, release_array
 from calirare._util.errors import InputError
-from calirare._util.mapped import release_array
-from calirare.datasets.folder import write_folder
-from calirare.graph.edges import Array
-from calirare.graph.graph import Graph
-from calirare.graph.splits import Split, random_split
+from calirare.graph import Graph, Split, csr_of_scipy, random_split
 from calirare_ext import Csr
 
 # Slope of the log-odds in the neighbourhood score (standard deviation 1) where labels are drawn from a posterior.
@@ -168,21 +163,19 @@ def synthetic_folder(
     path = Path(path)
     if path.exists():
         raise InputError(f"{path}: exists already: choose another folder or remove it")
-    made = path.with_name(f".{path.name}.partial")
+    features = path.with_name(f".{path.name}.x.npy")
     try:
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir(parents=True)
-        graph = synthetic_rare(n_nodes, seed=seed, features_file=made / "x.npy", **model)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        graph = synthetic_rare(n_nodes, seed=seed, features_file=features, **model)
         assert graph.y is not None
         split = random_split(graph.y, label_rate, n_val, n_test, seed, class_names=graph.class_names)
         parts = (split.train, split.val, split.test)
         graph = graph.with_split(Split(*parts, f"simulated(label_rate={label_rate}, seed={seed})"))
-        write_folder(graph, made, have=("x",))
-        os.replace(made, path)
+        graph.to_folder(path, features)
     except OSError as error:
         raise InputError(f"{path}: the folder cannot be written ({error.strerror}): choose another") from error
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        features.unlink(missing_ok=True)
 
 
 def _draw_edges(block: Array, rules: BlockModel, rng: np.random.Generator) -> Csr:
@@ -216,8 +209,7 @@ def _draw_edges(block: Array, rules: BlockModel, rng: np.random.Generator) -> Cs
     del key
     a = upper + upper.T.tocsr()
     a.sort_indices()
-    indptr, indices = a.indptr.astype(np.int64), a.indices.astype(np.int32, copy=False)
-    return Csr(torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(a.data), n)
+    return csr_of_scipy(a)
 
 
 def _upper_triangle(key: Array, n: int) -> Any:

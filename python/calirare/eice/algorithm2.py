@@ -12,9 +12,9 @@ from torch import Tensor
 
 from calirare._util.threads import threads_for
 from calirare.eice.together import Together, change_together, together
+from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
 from calirare.graph.labelled import check_nodes
-from calirare.graph.propagation import propagation
 from calirare.leave_one_out.left_out import pre_activation
 from calirare.leave_one_out.result import LooChange
 from calirare.models.gcn import GCN

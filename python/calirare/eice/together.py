@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calirare.curvature.gram import gram, inputs_gram
-from calirare.graph.propagation import Propagation
+from calirare.graph.convolution import Propagation
 from calirare.leave_one_out.alo import alo, along_kernel, loo_coefficients, own_change
 from calirare.leave_one_out.left_out import change_of_logits, fits
 from calirare.leave_one_out.result import LooChange

@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.array_files import Array
 from calirare._util.errors import InputError
-from calirare.graph.edges import Array
 from calirare_ext import Csr
+
+Parts = dict[str, Any]  # what a graph is made of: keywords of `Graph`, for the modules below it
 
 
 def as_features(x: Any, where: str) -> Tensor | Csr:
@@ -42,17 +44,30 @@ def as_features(x: Any, where: str) -> Tensor | Csr:
     if array.dtype.kind not in "biuf":
         raise InputError(f"{where}: features must be real numbers, got {array.dtype}")
     with np.errstate(over="ignore"):
-        return _csr_of_scipy(x, where) if sparse else _writable(np.atleast_1d(array), np.float32)
+        return _summed_csr(x, where) if sparse else _writable(np.atleast_1d(array), np.float32)
 
 
-def _csr_of_scipy(x: Any, where: str) -> Csr:
+def _summed_csr(x: Any, where: str) -> Csr:
     """Returns a scipy matrix with repeated entries added."""
     if len(x.shape) != 2:
         raise InputError(f"{where}: features must be a sparse matrix, got shape {x.shape}: reshape them to (n, d)")
     sparse = x.tocsr().astype(np.float32)
     sparse.sum_duplicates()
-    indptr, indices = sparse.indptr.astype(np.int64), sparse.indices.astype(np.int32)
-    return Csr(torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(sparse.data), sparse.shape[1])
+    return csr_of_scipy(sparse)
+
+
+def csr_of_scipy(matrix: Any) -> Csr:
+    """Returns a scipy CSR matrix, whose columns ascend in each row, as ours."""
+    indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False)
+    return Csr(torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(matrix.data), matrix.shape[1])
+
+
+def scipy_of_csr(matrix: Csr) -> Any:
+    """Returns our matrix, from any device, as one of scipy."""
+    import scipy.sparse as sp
+
+    parts = (matrix.values.cpu().numpy(), matrix.indices.cpu().numpy(), matrix.indptr.cpu().numpy())
+    return sp.csr_array(parts, shape=matrix.shape)
 
 
 def _writable(array: Array, dtype: type[np.generic]) -> Tensor:

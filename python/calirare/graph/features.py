@@ -6,8 +6,8 @@ import dataclasses
 
 import torch
 
+from calirare._util.array_files import release
 from calirare._util.errors import InputError
-from calirare._util.mapped import release
 from calirare.graph.graph import Graph, Normalisation
 from calirare.graph.validation import CHUNK
 from calirare_ext import Csr, row_sums

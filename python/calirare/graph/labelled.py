@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calirare._util.errors import InputError
 from calirare.graph.graph import Graph
 
 
@@ -41,7 +42,7 @@ def check_nodes(where: str, nodes: Any, n_nodes: int, name: str = "nodes") -> No
         raise ValueError(f"{where}: {name} must be distinct, got {nodes.numel()} numbers with repetitions")
 
 
-def check_labels(where: str, m: int, targets: Tensor, sample_weights: Tensor, weight_decay: float) -> None:
+def check_training_labels(where: str, m: int, targets: Tensor, sample_weights: Tensor, weight_decay: float) -> None:
     """Checks the labels, weights and penalty of m labelled nodes.
 
     Args:
@@ -67,6 +68,40 @@ def check_labels(where: str, m: int, targets: Tensor, sample_weights: Tensor, we
             raise ValueError(f"{where}: {name} must be finite and >= 0, got {values[at].item()} at place {at}")
     if not (math.isfinite(weight_decay) and weight_decay >= 0):
         raise ValueError(f"{where}: weight_decay must be finite and >= 0, got {weight_decay}")
+
+
+def check_trainable(graph: Graph) -> None:
+    """Checks that a classifier can be trained on the training nodes of a graph.
+
+    Args:
+        graph: the graph.
+
+    Raises:
+        InputError: there are no labels, only one class, no split, fewer than two training nodes, or a class without a
+            training node.
+    """
+    where = f"graph {graph.name!r}"
+    if graph.y is None or graph.unlabelled.numel() == graph.n_nodes:
+        raise InputError(f"{where}: training needs labels, but no node has one")
+    if graph.n_classes < 2:
+        raise InputError(f"{where}: training needs two classes, but every labelled node is {graph.class_names[0]!r}")
+    if graph.split is None:
+        labels = "y" if graph.original_y is None else "original_y"
+        raise InputError(
+            f"{where}: training needs a split, but the graph has none: draw one with "
+            f"graph.with_split(calirare.graph.random_split(graph.{labels}))"
+        )
+    train = graph.y[graph.split.train]
+    if train.numel() < 2:
+        raise InputError(f"{where}: training needs at least two labelled nodes, got {train.numel()}: label more nodes")
+    counts = torch.bincount(train, minlength=graph.n_classes)
+    if bool((counts == 0).any()):
+        k = int((counts == 0).nonzero()[-1])
+        kind = "rare class" if graph.n_classes == 2 and k == 1 else "class"
+        raise InputError(
+            f"{where}: every class must have a training node, but the {kind} {graph.class_names[k]!r} has none among "
+            f"the {train.numel()}: add labelled nodes of it to the split"
+        )
 
 
 def answered(graph: Graph) -> Tensor | None:

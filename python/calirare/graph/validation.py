@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.graph.edges import Array
+from calirare.graph.arrays import scipy_of_csr
 from calirare.graph.splits import PARTS, Split
 from calirare_ext import Csr
 
@@ -69,12 +70,7 @@ def _check_constant(values: Tensor, what: str, where: str) -> None:
 
 def _check_symmetry(adjacency: Csr, where: str) -> None:
     """Checks that every edge has an opposite edge with the same weight."""
-    import scipy.sparse as sp
-
-    a = sp.csr_matrix(
-        (adjacency.values.cpu().numpy(), adjacency.indices.cpu().numpy(), adjacency.indptr.cpu().numpy()),
-        shape=adjacency.shape,
-    )
+    a = scipy_of_csr(adjacency)
     # The transposition sorts by counting, which takes a fraction of the time of a comparison sort.
     t = a.T.tocsr()
     if all(np.array_equal(getattr(a, part), getattr(t, part)) for part in ("indptr", "indices", "data")):
@@ -188,21 +184,6 @@ def check_class_names(names: tuple[str, ...], where: str) -> None:
     )
 
 
-def as_posterior(values: Array, where: str) -> Tensor:
-    """Returns a stored posterior as float64, not copied where it is that already.
-
-    Args:
-        values: P(y = 1 | v), of any real dtype.
-        where: put in front of a message.
-
-    Raises:
-        InputError: it does not hold numbers.
-    """
-    if values.dtype.kind not in "iuf":
-        raise InputError(f"{where}: posterior must hold real numbers, got {values.dtype}: write it as float64")
-    return torch.from_numpy(values.astype(np.float64, copy=False))
-
-
 def check_split(split: Split, y: Tensor | None, n_nodes: int, where: str) -> None:
     """Checks that every node of a split exists and, where the graph has labels, is labelled.
 
@@ -222,3 +203,29 @@ def check_split(split: Split, y: Tensor | None, n_nodes: int, where: str) -> Non
         if y is not None and bool((y[nodes] < 0).any()):
             node = int(nodes[y[nodes] < 0][0])
             raise InputError(f"{where}: {part} nodes must have a label, node {node} has none: take it out of the split")
+
+
+def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> int:
+    """Returns the number of a class given by number or name.
+
+    Args:
+        wanted: name, or number from 0; a number that is also the name of a class means that class.
+        names: names of the classes.
+        graph_name: for the message.
+
+    Raises:
+        InputError: there is no such class.
+    """
+    if str(wanted) in names:
+        return names.index(str(wanted))
+    try:
+        k = int(wanted) if isinstance(wanted, str) else operator.index(wanted)
+    except (ValueError, TypeError):
+        k = -1
+    if 0 <= k < len(names):
+        return k
+    shown = ", ".join(f"{i} ({name})" if name != str(i) else name for i, name in enumerate(names[:20]))
+    more = "" if len(names) <= 20 else f" and {len(names) - 20} more"
+    raise InputError(
+        f"graph {graph_name!r}: there is no class {wanted!r}; the classes are {shown}{more} (command line: --minority)"
+    )

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from calirare.curvature.directions import Forward
 from calirare.curvature.module_tape import ModuleTape, Tape, Where, shallow
+from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
 from calirare.graph.labelled import check_nodes
-from calirare.graph.propagation import propagation
 from calirare.leave_one_out.alo import alo, choose_form
 from calirare.leave_one_out.alo_steps import alo_steps, alo_steps_of_module
 from calirare.leave_one_out.grouped import drawn, grouped, quantile_error, replicates

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn.utils import vector_to_parameters
 
 from calirare.curvature.ggn import GgnInverse, pull_back
+from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import Fit, TrainingSettings, class_weights, cross_entropy
 from calirare.models.module_fit import ModuleFit

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare._util.threads import threads_for
+from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.graph.labelled import check_labels, check_nodes
-from calirare.graph.propagation import propagation
+from calirare.graph.labelled import check_nodes, check_training_labels
 from calirare.models.gcn import GCN
 from calirare.models.module_fit import ModuleFit, evaluating, pyg_inputs
 from calirare.training.adam import Adam
@@ -30,7 +30,7 @@ class TrainingSettings:
         weight_decay: mu of the penalty mu / 2 |theta|^2 on all weights and biases.
         hidden: width of the hidden layers.
         n_layers: number of layers.
-        hops: how often features are propagated before the first weights, see `calirare.graph.propagation.propagation`.
+        hops: how often features are propagated before the first weights, see `calirare.graph.propagation`.
         dropout: probability of dropping a hidden unit.
         seed: of the weights and the dropout.
     """
@@ -88,7 +88,7 @@ class Fit:
 
     def __post_init__(self) -> None:
         """Checks labels, weights and weight decay."""
-        check_labels("Fit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)
+        check_training_labels("Fit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)
 
     def tape(self, first: Tensor | None = None) -> GcnTape:
         """Returns the forward and backward pass at the labelled nodes; `first` as in `calirare_ext.record`."""

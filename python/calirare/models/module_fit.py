@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare.curvature.module_tape import ModuleTape
-from calirare.graph.convert import to_data
 from calirare.graph.features import normalize_features
 from calirare.graph.graph import Graph
-from calirare.graph.labelled import check_labels, check_nodes
+from calirare.graph.labelled import check_nodes, check_training_labels
 from calirare_ext import Csr
 
 P = ParamSpec("P")
@@ -86,7 +85,7 @@ class ModuleFit:
                 raise TypeError(f"ModuleFit: parameters must be float32 or float64, got {parameter.dtype} for {name}")
         logits = self._first_logits()
         check_nodes("ModuleFit", self.nodes, logits.shape[0])
-        check_labels("ModuleFit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)
+        check_training_labels("ModuleFit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)
         top = max(int(self.targets.max()), 1)
         if logits.shape[1] <= top:
             raise ValueError(
@@ -162,7 +161,7 @@ def pyg_inputs(graph: Graph) -> tuple[Tensor, Tensor]:
     Returns:
         Features float32 [n, d] and edge_index int64 [2, m].
     """
-    data = to_data(normalize_features(graph))
+    data = normalize_features(graph).to_data()
     assert data.x is not None
     assert data.edge_index is not None
     return data.x, data.edge_index

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.array_files import Array, integers, open_arrays, require
 from calirare._util.errors import InputError
-from calirare.datasets.archive import integers, open_arrays, require
-from calirare.datasets.paths import data_root
-from calirare.graph.edges import Array
+from calirare.datasets.places import data_root
 from calirare.graph.splits import Split
 from calirare.multilabel.dataset import MultilabelData
 from calirare.multilabel.graphs import simulated_graph

@@ -17,10 +17,10 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare.calibration import AffineCalibrator, Calibrator, JackknifeCalibrator, Target
 from calirare.datasets import load_dataset
+from calirare.graph.checksum import fingerprint
+from calirare.graph.convolution import propagation
 from calirare.graph.features import column_statistics
-from calirare.graph.fingerprint import fingerprint
 from calirare.graph.graph import Graph, Normalisation
-from calirare.graph.propagation import propagation
 from calirare.graph.splits import LABEL_RATE, PARTS, Split, random_split
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import Fit, class_weights

@@ -11,9 +11,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from calirare.graph.convolution import LARGE
 from calirare.graph.graph import Graph
 from calirare.graph.labelled import answered
-from calirare.graph.propagation import LARGE
 from calirare.graph.splits import PARTS, Split
 from calirare.intervals.result import JackknifeResult
 

@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
-from calirare._util.ranges import PREFIX
+from calirare._util.tracing import PREFIX
 from calirare.datasets import load_dataset
 from calirare.graph.graph import Graph
 from calirare.pipeline import train

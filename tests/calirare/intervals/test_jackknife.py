@@ -8,7 +8,7 @@ import torch
 
 from calirare.calibration import AffineCalibrator
 from calirare.eice.algorithm2 import EiceSettings, train_calirare
-from calirare.graph.propagation import propagation
+from calirare.graph.convolution import propagation
 from calirare.intervals.algorithm1 import jackknife
 from calirare.leave_one_out.methods import LooSettings, leave_one_out
 from calirare.leave_one_out.result import LooChange

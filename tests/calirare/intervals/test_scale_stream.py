@@ -10,9 +10,9 @@ import torch
 import calirare
 from calirare._util.blocks import BlockFiles
 from calirare._util.errors import InputError
-from calirare.graph import propagation as propagation_module
+from calirare.graph import convolution as propagation_module
+from calirare.graph.convolution import LazyPropagation, propagation
 from calirare.graph.graph import Graph
-from calirare.graph.propagation import LazyPropagation, propagation
 from calirare.intervals import streaming as stream
 from calirare.intervals.algorithm1 import jackknife
 from calirare.intervals.streaming import Streaming, pieces, rows_of

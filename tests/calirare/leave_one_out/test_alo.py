@@ -6,7 +6,7 @@ from torch import Tensor
 
 from calirare.curvature.ggn import GgnInverse, curvature_and_error, own_kernel, pull_back, push_forward
 from calirare.curvature.gram import gram
-from calirare.graph.propagation import propagation
+from calirare.graph.convolution import propagation
 from calirare.leave_one_out.alo import alo, loo_coefficients
 from calirare_ext.reference import ggn
 from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, retrained_logits, trained
@@ -181,7 +181,7 @@ def test_wrong_versions_fail_the_check() -> None:
 @pytest.mark.slow
 def test_alo_agrees_with_exact_retraining_on_cora() -> None:
     from calirare.datasets import load_dataset
-    from calirare.datasets.paths import data_roots
+    from calirare.datasets.places import data_roots
     from calirare.models.convergence import fit_to_convergence
     from calirare.models.gcn_fit import TrainingSettings
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.graph.propagation import propagation
+from calirare.graph.convolution import propagation
 from calirare.intervals.algorithm1 import jackknife
 from calirare.leave_one_out.alo import alo
 from calirare.leave_one_out.comparison import compare

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from calirare import GCN, Split
 from calirare.curvature.ggn import GgnInverse, hessian_along, jacobian, pull_differences, push_forward
 from calirare.datasets import synthetic_rare
+from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
 from calirare.intervals.algorithm1 import jackknife
 from calirare.leave_one_out.influence import SolverSettings
 from calirare.leave_one_out.methods import LooSettings, leave_one_out

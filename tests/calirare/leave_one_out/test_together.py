@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calirare.eice.together import change_together, together
-from calirare.graph.propagation import Propagation, propagation
+from calirare.graph.convolution import Propagation, propagation
 from calirare.leave_one_out.alo import alo
 from calirare.leave_one_out.left_out import pre_activation
 from calirare_ext import Csr

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from calirare.graph.propagation import propagation
+from calirare.graph.convolution import propagation
 from calirare.models.gcn_fit import TrainingSettings, class_weights, cross_entropy, fit, penalised_loss
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical

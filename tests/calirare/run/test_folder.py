@@ -12,7 +12,7 @@ import torch
 import calirare
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files, fresh_folder
-from calirare.graph.fingerprint import fingerprint
+from calirare.graph.checksum import fingerprint
 from calirare.run.folder import (
     load_run,
     run_probabilities,

@@ -25,142 +25,101 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.array_files import map_array
 from calirare._util.errors import InputError
-from calirare._util.mapped import map_array
-from calirare.datasets.archive import integers
-from calirare.datasets.npz import keeping_stored_loops
-from calirare.graph.edges import Array, EdgeRules, build_adjacency
-from calirare.graph.graph import Graph
-from calirare.graph.splits import PARTS, Split
-from calirare.graph.validation import as_posterior, has_self_loop, located
+from calirare.graph.arrays import Parts
+from calirare.graph.edges import EdgeRules, build_adjacency
+from calirare.graph.stored import (
+    SPLIT_KEYS,
+    arrays_of,
+    as_posterior,
+    check_indptr,
+    keeping_stored_loops,
+    stored_minority,
+    stored_split,
+)
+from calirare.graph.validation import has_self_loop
 from calirare_ext import Csr
 
 FACTS, FORMAT = "graph.json", "calirare graph 1"
 CHUNK = 1 << 24  # indices checked together
 
 
-def load_folder(path: str | Path, rules: EdgeRules | None = None) -> tuple[Graph, int | None]:
-    """Returns the graph in a folder, memory-mapped, with its classes as stored, and the rare class stored in it.
+def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
+    """Returns the parts of the graph in a folder, memory-mapped, classes as stored, and the rare class stored in it.
 
     Indices are checked always; symmetry, self loops and finiteness only where the folder was not written by
     `write_folder`, which writes checked graphs alone.
 
     Args:
         path: the folder.
-        rules: what to do with repeated edges, self loops and missing opposite directions; None refuses them. Edges
-            that a rule changes are read into memory.
-
-    Returns:
-        The graph, and the rare class or None.
+        rules: what to do with repeated edges, self loops and missing opposite directions. Edges that a rule changes
+            are read into memory.
 
     Raises:
         InputError: a file is missing or damaged, or the graph cannot be used.
     """
-    path = Path(path)
     facts = _facts(path)
     checked = facts.get("checked") is True
-    rules = keeping_stored_loops(rules or EdgeRules(), facts.get("self_loops"), path)
+    rules = keeping_stored_loops(rules, facts.get("self_loops"), path)
     adjacency = _with_rules(_matrix(path, "", facts), rules, path, checked=checked)
     n = adjacency.n_rows
-    if (path / "x.npy").exists():
-        x: Tensor | Csr = _vector(path, "x", torch.float32, 2)
-    else:
-        x = _matrix(path, "x_", facts)
+    x = _vector(path, "x", torch.float32, 2) if (path / "x.npy").exists() else _matrix(path, "x_", facts)
     y = _vector(path, "y", torch.int64) if (path / "y.npy").exists() else None
     if x.shape[0] != n or (y is not None and y.numel() != n):
         raise InputError(f"{path}: x and y must have one row per node, {n}, got {x.shape[0]}: write the folder again")
-    posterior = None
-    if (path / "posterior.npy").exists():
-        posterior = as_posterior(map_array(path / "posterior.npy"), str(path))
-    names = map_array(path / "node_names.npy") if (path / "node_names.npy").exists() else None
-    graph = Graph(
-        adjacency,
-        x,
-        y,
-        split=_split(path, facts),
-        class_names=_names(facts, "class_names", path),
-        name=str(facts.get("name", path.name)),
-        feature_normalisation=facts.get("feature_normalisation", "none"),
-        posterior=posterior,
-        node_names=names,
-        feature_names=_names(facts, "feature_names", path),
-        where=str(path),
-        trusted=checked,
-    )
-    stored = facts.get("minority")
-    if stored is not None and not (type(stored) is int and 0 <= stored < max(graph.n_classes, 1)):
-        raise InputError(f"{path}: minority must be one class from 0 to {graph.n_classes - 1}, got {stored!r}")
-    return graph, stored
+    optional = ("posterior", "node_names", *SPLIT_KEYS)
+    arrays = {name: map_array(path / f"{name}.npy") for name in optional if (path / f"{name}.npy").exists()}
+    parts: Parts = {
+        "adjacency": adjacency,
+        "x": x,
+        "y": y,
+        "split": stored_split(arrays, facts.get("split_name"), path, ".npy"),
+        "class_names": _names(facts, "class_names", path),
+        "name": str(facts.get("name", path.name)),
+        "feature_normalisation": facts.get("feature_normalisation", "none"),
+        "posterior": as_posterior(arrays["posterior"], path) if "posterior" in arrays else None,
+        "node_names": arrays.get("node_names"),
+        "feature_names": _names(facts, "feature_names", path),
+        "where": str(path),
+        "trusted": checked,
+    }
+    return parts, stored_minority(facts.get("minority"), parts, path)
 
 
-def write_folder(graph: Graph, path: str | Path, *, have: tuple[str, ...] = ()) -> None:
-    """Writes a graph as a folder that `load_folder` maps; a rare-class task keeps its classes before merging.
+def write_folder(graph: Parts, path: Path, features: Path | None = None) -> None:
+    """Writes a graph, given by its attributes, as a folder that `read_folder` maps.
 
     Args:
-        graph: the graph.
-        path: the folder; it must not be there, unless `have` names files that are there already.
-        have: names of arrays that stand in the folder already, such as "x".
+        graph: the attributes; a rare-class task keeps its classes before merging and the rare class.
+        path: the folder; it must not be there.
+        features: `.npy` file that holds the features already and moves into the folder; None writes them.
 
     Raises:
         InputError: the folder is there or cannot be written.
     """
-    path = Path(path)
-    if path.exists() and not have:
+    if path.exists():
         raise InputError(f"{path}: exists already: choose another folder or remove it")
-    facts: dict[str, Any] = {"format": FORMAT, "name": graph.name, "checked": True}
-    facts["feature_normalisation"] = graph.feature_normalisation
-    arrays = _arrays(graph, facts)
+    arrays, facts = arrays_of(graph)
+    facts |= {"format": FORMAT, "name": graph["name"], "checked": True}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        target = path if have else Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+        target = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
         try:
+            if features is not None:
+                os.replace(features, target / "x.npy")
+                del arrays["x"]
             for name, array in arrays.items():
-                if name not in have:
-                    np.save(target / f"{name}.npy", array, allow_pickle=False)
-            # Last, so that a folder that has it is complete.
+                np.save(target / f"{name}.npy", array, allow_pickle=False)
             (target / FACTS).write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-            if target != path:
-                target.chmod(0o755)
-                os.replace(target, path)
+            target.chmod(0o755)
+            os.replace(target, path)
         finally:
-            if target != path:
-                shutil.rmtree(target, ignore_errors=True)
+            shutil.rmtree(target, ignore_errors=True)
     except OSError as error:
         raise InputError(
             f"{path}: the folder cannot be written ({error.strerror}): make room or choose another"
         ) from error
-
-
-def _arrays(graph: Graph, facts: dict[str, Any]) -> dict[str, Array]:
-    """Returns the arrays to write; says in `facts` what is no array."""
-    a, x = graph.adjacency.to("cpu"), graph.x.to("cpu")
-    arrays: dict[str, Array] = {"indptr": a.indptr.numpy(), "indices": a.indices.numpy()}
-    if bool((a.values != 1).any()):
-        arrays["weights"] = a.values.numpy()
-    if has_self_loop(a):
-        facts["self_loops"] = "keep"
-    if graph.feature_names:
-        facts["feature_names"] = list(graph.feature_names)
-    if isinstance(x, Csr):
-        arrays |= {"x_indptr": x.indptr.numpy(), "x_indices": x.indices.numpy(), "x_data": x.values.numpy()}
-        facts["n_features"] = x.n_cols
-    else:
-        arrays["x"] = x.numpy()
-    merged = graph.original_y is not None
-    y, names = (graph.original_y, graph.original_class_names) if merged else (graph.y, graph.class_names)
-    if y is not None:
-        arrays["y"] = y.cpu().numpy()
-        facts["class_names"] = list(names)
-    if graph.minority is not None:
-        facts["minority"] = graph.minority
-    if graph.split is not None:
-        arrays |= {f"{part}_idx": getattr(graph.split, part).cpu().numpy() for part in PARTS}
-        facts["split_name"] = graph.split.name
-    if graph.posterior is not None:
-        arrays["posterior"] = graph.posterior.cpu().numpy()
-    if graph.node_names is not None:
-        arrays["node_names"] = np.asarray(graph.node_names, dtype=str)
-    return arrays
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -169,8 +128,7 @@ def _facts(path: Path) -> dict[str, Any]:
         facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(
-            f"{path}: {FACTS} is missing, so this is not a graph's folder; `calirare.datasets.folder.write_folder` "
-            "writes one"
+            f"{path}: {FACTS} is missing, so this is not a graph's folder; `Graph.to_folder` writes one"
         ) from error
     except ValueError as error:
         raise InputError(f"{path}: {FACTS} is not JSON ({error}): write the folder again") from error
@@ -188,22 +146,6 @@ def _names(facts: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
             "mend it or leave it out"
         )
     return tuple(names)
-
-
-def _split(path: Path, facts: dict[str, Any]) -> Split | None:
-    """Returns the stored split, if there is one."""
-    files = {part: path / f"{part}_idx.npy" for part in PARTS}
-    missing = [file.name for file in files.values() if not file.exists()]
-    if len(missing) == len(PARTS):
-        return None
-    if missing:
-        raise InputError(
-            f"{path}: a split must be {', '.join(file.name for file in files.values())}, but {', '.join(missing)} is "
-            "missing: add it (a part may hold no node), or remove the others for a random split"
-        )
-    parts = [torch.from_numpy(integers(map_array(file), file.stem, path)) for file in files.values()]
-    with located(str(path)):
-        return Split(parts[0], parts[1], parts[2], str(facts.get("split_name", "public")))
 
 
 def _with_rules(adjacency: Csr, rules: EdgeRules, path: Path, *, checked: bool) -> Csr:
@@ -237,11 +179,7 @@ def _matrix(path: Path, prefix: str, facts: dict[str, Any]) -> Csr:
     n_cols = facts.get("n_features", 0) if prefix else n
     if type(n_cols) is not int or n_cols < 0:
         raise InputError(f"{path}: n_features in {FACTS} must be the number of features, got {n_cols!r}: mend it")
-    rises = indptr.numel() > 0 and int(indptr[0]) == 0 and int(indptr[-1]) == indices.numel()
-    if not rises or bool((indptr[1:] < indptr[:-1]).any()):
-        raise InputError(
-            f"{path}: {prefix}indptr must rise from 0 to the number of entries, {indices.numel()}: write it again"
-        )
+    check_indptr(indptr.numpy(), indices.numel(), f"{prefix}indptr", path)
     for start in range(0, indices.numel(), CHUNK):
         part = indices[start : start + CHUNK]
         if int(part.min()) < 0 or int(part.max()) >= n_cols:
