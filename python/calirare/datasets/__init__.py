@@ -2,13 +2,11 @@
 
 from calirare.datasets.embedded import digits
 from calirare.datasets.loading import load_dataset, read_graph
-from calirare.datasets.places import DatasetRow, data_root, data_roots, dataset_table
+from calirare.datasets.places import data_root, dataset_table
 from calirare.datasets.synthetic import synthetic_folder, synthetic_rare
 
 __all__ = [
-    "DatasetRow",
     "data_root",
-    "data_roots",
     "dataset_table",
     "digits",
     "load_dataset",

@@ -62,17 +62,19 @@ class BlockModel:
 
     def __post_init__(self) -> None:
         """Checks every number."""
-        for name, fits, range_ in (
-            ("share", 0 < self.share < 1, "between 0 and 1"),
-            ("mean_degree", 1 <= self.mean_degree < float("inf"), ">= 1 and finite"),
-            ("degree_exponent", 2 < self.degree_exponent < float("inf"), "> 2 and finite"),
-            ("homophily", 0 <= self.homophily <= 1, "from 0 to 1"),
-            ("n_features", self.n_features >= 1, ">= 1"),
-            ("separation", 0 <= self.separation < float("inf"), ">= 0 and finite"),
-            ("labels", self.labels in ("block", "posterior"), "block or posterior"),
-        ):
-            if not fits:
-                raise InputError(f"synthetic_rare: {name} must be {range_}, got {getattr(self, name)!r}")
+        _check("share", self.share, 0 < self.share < 1, "between 0 and 1")
+        _check("mean_degree", self.mean_degree, 1 <= self.mean_degree < float("inf"), ">= 1 and finite")
+        _check("degree_exponent", self.degree_exponent, 2 < self.degree_exponent < float("inf"), "> 2 and finite")
+        _check("homophily", self.homophily, 0 <= self.homophily <= 1, "from 0 to 1")
+        _check("n_features", self.n_features, self.n_features >= 1, ">= 1")
+        _check("separation", self.separation, 0 <= self.separation < float("inf"), ">= 0 and finite")
+        _check("labels", self.labels, self.labels in ("block", "posterior"), "block or posterior")
+
+
+def _check(name: str, value: object, fits: bool, wanted: str) -> None:
+    """Refuses an argument that is out of range."""
+    if not fits:
+        raise InputError(f"synthetic_rare: {name} must be {wanted}, got {value!r}")
 
 
 def synthetic_rare(
@@ -106,13 +108,9 @@ def synthetic_rare(
     the edges are made.
     """
     rules = BlockModel(**model)
-    for name, value, fits, range_ in (
-        ("n_nodes", n_nodes, n_nodes >= 10, ">= 10"),
-        ("mean_degree", rules.mean_degree, rules.mean_degree < n_nodes, f"below n_nodes, {n_nodes}"),
-        ("seed", seed, seed >= 0, ">= 0"),
-    ):
-        if not fits:
-            raise InputError(f"synthetic_rare: {name} must be {range_}, got {value!r}")
+    _check("n_nodes", n_nodes, n_nodes >= 10, ">= 10")
+    _check("mean_degree", rules.mean_degree, rules.mean_degree < n_nodes, f"below n_nodes, {n_nodes}")
+    _check("seed", seed, seed >= 0, ">= 0")
     rng = np.random.default_rng(seed)
     block = np.zeros(n_nodes, dtype=np.int64)
     n_rare = min(max(round(rules.share * n_nodes), 1), n_nodes - 1)

@@ -18,12 +18,7 @@ Parts = dict[str, Any]  # what a graph is made of: keywords of `Graph`, for the 
 def as_features(x: Any, where: str) -> Tensor | Csr:
     """Returns features of any kind (Csr, scipy, tensor, array) as float32 [n, d], dense or sparse.
 
-    Args:
-        x: the features.
-        where: put in front of a message.
-
-    Returns:
-        The features without gradient, not copied where they already fit.
+    They have no gradient and are not copied where they already fit; `where` is put in front of a message.
 
     Raises:
         InputError: they are not a table of real numbers.
@@ -76,14 +71,7 @@ def _writable(array: Array, dtype: type[np.generic]) -> Tensor:
 
 
 def as_labels(y: Any, where: str) -> Tensor:
-    """Returns labels of any integer or bool type as int64 [n].
-
-    Args:
-        y: tensor, array or list [n] or [n, 1].
-        where: put in front of a message.
-
-    Returns:
-        The labels.
+    """Returns labels [n] or [n, 1] of any integer or bool type, a tensor, an array or a list, as int64 [n].
 
     Raises:
         InputError: they are not whole numbers.
@@ -97,15 +85,9 @@ def as_labels(y: Any, where: str) -> Tensor:
 
 
 def as_array(values: Any, what: str, where: str) -> Array:
-    """Returns numbers of any kind as an array.
+    """Returns numbers of any kind (dense tensor on any device, array, pandas column, list) as an array.
 
-    Args:
-        values: dense tensor on any device, array, pandas column or list.
-        what: how a message calls them.
-        where: put in front of a message.
-
-    Returns:
-        The numbers, not copied where they already are an array; floats narrower than float32 as float32.
+    Floats narrower than float32 become float32; an array is not copied. A message calls the numbers `what`.
 
     Raises:
         InputError: a tensor is sparse, or lists have rows of different lengths.
@@ -123,15 +105,7 @@ def as_array(values: Any, what: str, where: str) -> Array:
 
 
 def as_coo(matrix: Tensor, what: str, where: str) -> Tensor:
-    """Returns a sparse matrix in coordinates.
-
-    Args:
-        matrix: sparse tensor of any layout.
-        what: how a message calls it.
-        where: put in front of a message.
-
-    Returns:
-        The matrix without gradient; repeated entries are still there.
+    """Returns a sparse tensor of any layout in coordinates, without gradient; repeated entries are still there.
 
     Raises:
         InputError: it is not a matrix, or its entries are not single numbers.

@@ -1,15 +1,9 @@
 """Graphs in folders of `.npy` files, which can be memory-mapped: for graphs that an `.npz` archive is too large for.
 
-| file | meaning |
-| --- | --- |
-| `graph.json` | `format`, and optional `name`, `class_names`, `minority`, `split_name`, `feature_normalisation`, |
-| | `feature_names`, `self_loops` ("keep": the edges hold self loops on purpose) |
-| `indptr.npy` int64, `indices.npy` int32 | CSR of the adjacency, both directions of each edge, columns ascending |
-| `weights.npy` | optional float32 [nnz], > 0; without it every weight is 1 |
-| `x.npy` | float32 [n, d], or `x_indptr.npy`, `x_indices.npy`, `x_data.npy` with `n_features` in `graph.json` |
-| `y.npy` | optional int64 [n], the classes before merging, -1 for unknown |
-| `train_idx.npy`, `val_idx.npy`, `test_idx.npy` | optional integers, a split |
-| `posterior.npy`, `node_names.npy` | optional |
+The arrays are those of `calirare.graph.npz`, a file each, of just these types: `indptr` and `x_indptr` int64,
+`indices` (ascending in each row) and `x_indices` int32, `x`, `x_data` and `weights` float32, `y` int64. `graph.json`
+holds `format` and, optionally, `name`, `class_names`, `minority`, `split_name`, `feature_normalisation`,
+`feature_names`, `self_loops` and, with sparse features, `n_features`.
 """
 
 from __future__ import annotations
@@ -104,18 +98,18 @@ def write_folder(graph: Parts, path: Path, features: Path | None = None) -> None
     facts |= {"format": FORMAT, "name": graph["name"], "checked": True}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        target = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
         try:
             if features is not None:
-                os.replace(features, target / "x.npy")
+                os.replace(features, partial / "x.npy")
                 del arrays["x"]
             for name, array in arrays.items():
-                np.save(target / f"{name}.npy", array, allow_pickle=False)
-            (target / FACTS).write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-            target.chmod(0o755)
-            os.replace(target, path)
+                np.save(partial / f"{name}.npy", array, allow_pickle=False)
+            (partial / FACTS).write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+            partial.chmod(0o755)
+            os.replace(partial, path)
         finally:
-            shutil.rmtree(target, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
     except OSError as error:
         raise InputError(
             f"{path}: the folder cannot be written ({error.strerror}): make room or choose another"

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
+from calirare.graph.arrays import dtype_of
 from calirare.graph.graph import Graph
 
 
@@ -30,7 +31,7 @@ def check_nodes(where: str, nodes: Any, n_nodes: int, name: str = "nodes") -> No
     if nodes.dtype == torch.bool:
         raise TypeError(f"{where}: {name} must be node numbers, got a mask: take mask.nonzero().flatten()")
     if nodes.dtype != torch.int64:
-        raise TypeError(f"{where}: {name} must be int64, got {str(nodes.dtype).removeprefix('torch.')}")
+        raise TypeError(f"{where}: {name} must be int64, got {dtype_of(nodes)}")
     if nodes.dim() != 1:
         raise ValueError(f"{where}: {name} must have shape [any], got {list(nodes.shape)}")
     if nodes.numel() == 0:
@@ -59,7 +60,7 @@ def check_training_labels(where: str, m: int, targets: Tensor, sample_weights: T
     if m == 0:
         raise ValueError(f"{where}: there must be at least one labelled node, got none")
     if targets.dtype != torch.int64:
-        raise TypeError(f"{where}: targets must be int64, got {str(targets.dtype).removeprefix('torch.')}")
+        raise TypeError(f"{where}: targets must be int64, got {dtype_of(targets)}")
     for name, values in (("targets", targets), ("sample_weights", sample_weights)):
         if values.shape != (m,):
             raise ValueError(f"{where}: {name} must have shape [{m}], one per labelled node, got {list(values.shape)}")
@@ -72,9 +73,6 @@ def check_training_labels(where: str, m: int, targets: Tensor, sample_weights: T
 
 def check_trainable(graph: Graph) -> None:
     """Checks that a classifier can be trained on the training nodes of a graph.
-
-    Args:
-        graph: the graph.
 
     Raises:
         InputError: there are no labels, only one class, no split, fewer than two training nodes, or a class without a
@@ -105,13 +103,9 @@ def check_trainable(graph: Graph) -> None:
 
 
 def answered(graph: Graph) -> Tensor | None:
-    """Returns the nodes that a human need not look at, int64.
+    """Returns the nodes that a human need not look at, int64; None where there is none.
 
-    Args:
-        graph: the graph.
-
-    Returns:
-        The nodes with a label; where none is without (a benchmark), those that trained or calibrated; None: no node.
+    They are those with a label; where every node has one (a benchmark), those that trained or calibrated.
     """
     if graph.y is not None and graph.unlabelled.numel():
         return (graph.y >= 0).nonzero().flatten()
