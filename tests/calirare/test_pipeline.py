@@ -16,7 +16,7 @@ from calirare import Settings
 from calirare._util.errors import InputError
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
 from calirare.calibration.sharpness import sharpened
-from calirare.graph.propagation import propagation
+from calirare.graph.convolution import propagation
 from calirare.graph.splits import Split
 from calirare.intervals import jackknife
 from calirare.leave_one_out import ALO, leave_one_out

@@ -129,7 +129,8 @@ def train(
     model.safetensors, reliability.png, intervals.png and log.txt. Options given here win over --config.
     """
     from calirare.cli.train import run_train
-    from calirare.run.settings import DATA, Settings, check_data, read_yaml
+    from calirare.run import Settings, read_yaml
+    from calirare.run.settings import DATA, check_data
 
     given = _given(locals(), DATA)
     tuned: dict[str, Any] = {
@@ -233,7 +234,8 @@ def profile(
     overwrite: Overwrite = False,
 ) -> None:
     """Train under a profiler: Chrome trace, table of time, bytes and share of peak, timeline picture."""
-    from calirare.run.settings import DATA, Settings
+    from calirare.run import Settings
+    from calirare.run.settings import DATA
     from calirare_lab.profile.command import run_profile
 
     given = _given(locals(), DATA)

@@ -158,9 +158,8 @@ def evaluate(
 ) -> None:
     """Measure the calibration and accuracy of multi-label predictions."""
     from calirare.cli.multilabel_runs import read_table
-    from calirare.multilabel.estimator import canonical_calibration_error
-    from calirare.multilabel.evaluate import multilabel_report, noise_floor
-    from calirare.multilabel.families import FAMILIES, CopulaOptions
+    from calirare.multilabel import CopulaOptions, canonical_calibration_error, multilabel_report, noise_floor
+    from calirare.multilabel.families import FAMILIES
 
     if floors < 0 or floors == 1:
         raise InputError(f"multilabel evaluate: --floors must be 0 (none) or at least 2, got {floors}")
@@ -200,8 +199,8 @@ def evaluate(
 
 def _tell_of_ties(scores: Any, labels: Any, p: float, report: dict[str, float], share: float) -> None:
     """Says what the copulas read where tied scores take their mean rank, if that is another number."""
-    from calirare.multilabel.estimator import canonical_calibration_error
-    from calirare.multilabel.families import FAMILIES, CopulaOptions
+    from calirare.multilabel import CopulaOptions, canonical_calibration_error
+    from calirare.multilabel.families import FAMILIES
 
     options = {"copula": CopulaOptions(cdf="midrank")}
     options["copula_threshold"] = CopulaOptions(cdf="midrank", label_model="threshold")

@@ -18,8 +18,8 @@ from torch import Tensor
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
+from calirare.multilabel import multilabel_report
 from calirare.multilabel.dataset import MultilabelData
-from calirare.multilabel.evaluate import multilabel_report
 from calirare.multilabel.training import (
     BetaChoice,
     TrainedModel,

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from calirare._util.threads import threads_for
 from calirare.calibration import JackknifeCalibrator
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.intervals.ends import Evaluator, IntervalEnds, IntervalRequest, LogitMap, interval_ends
 from calirare.intervals.result import JackknifeResult
 from calirare.leave_one_out import ALO, LeaveOneOutMethod, LooResult, gradient_ratio

@@ -11,7 +11,7 @@ from torch import Tensor
 from calirare._util.memory import check_memory
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
 from calirare.curvature import GcnLinearisation, logit_differences, with_class_zero
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.intervals.fused import evaluate
 from calirare.intervals.streaming import Streaming, streams
 from calirare.leave_one_out import Diagnostics, LeaveOneOutMethod, LeftOut, LooResult, fits, leave_one_out

@@ -19,17 +19,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from calirare._util.array_files import release
 from calirare._util.blocks import BlockFiles, job_key
-from calirare._util.mapped import release
 from calirare._util.memory import check_memory, free_bytes
-from calirare._util.ranges import named
 from calirare._util.ranks import Ranks, alone
-from calirare.graph.fingerprint import fingerprint
-from calirare.graph.graph import Graph
-from calirare.graph.propagation import LazyPropagation, propagation
+from calirare._util.tracing import named
+from calirare.graph import Graph, LazyPropagation, fingerprint, propagation
 from calirare.intervals.fused import intervals
 from calirare.leave_one_out import LeftOut, messages, pre_activation
-from calirare.models.gcn import GCN
+from calirare.models import GCN
 from calirare_ext import Csr, propagate
 
 BLOCK = 32_768  # nodes; fewer where there would be less than BLOCKS of them to share

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from calirare.metrics import BinStatistics
 from calirare.metrics._inputs import Array, as_integers, as_scores, as_weights, check_count, read, to_tensor
 from calirare.metrics._predictions import class_members, confidence_and_correct, refuse_multilabel
-from calirare.metrics.binning import BinStatistics, equal_width_statistics
+from calirare.metrics.binning import equal_width_statistics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,6 +5,7 @@ from calirare.run.outcome import Outcome
 from calirare.run.scoring import Scorer
 from calirare.run.settings import Calibration, Data, Intervals, Settings, Training, read_yaml
 from calirare.run.tables import COLUMNS, predictions, write_predictions
+from calirare.run.unused import ignored_settings
 
 __all__ = [
     "COLUMNS",
@@ -16,6 +17,7 @@ __all__ = [
     "Scorer",
     "Settings",
     "Training",
+    "ignored_settings",
     "load",
     "predictions",
     "read_yaml",

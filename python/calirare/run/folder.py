@@ -23,9 +23,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare.calibration import AffineCalibrator, Calibrator, JackknifeCalibrator, Target
-from calirare.graph.fingerprint import fingerprint
-from calirare.graph.graph import Graph, Normalisation
-from calirare.graph.splits import LABEL_RATE, PARTS, Split, random_split
+from calirare.graph import LABEL_RATE, PARTS, Graph, Normalisation, Split, fingerprint, random_split
 from calirare.models import GCN, GcnFit
 from calirare.run.result import RunResult
 from calirare.run.scoring import Say, Scorer

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
-from calirare.models.gcn import GCN
-from calirare.models.gcn_fit import Fit, TrainingSettings, fit
+from calirare.graph import propagation
+from calirare.graph import Graph
+from calirare.models import GCN
+from calirare.models.gcn_fit import Fit, TrainingSettings
+from calirare.models import fit
 
 PATIENCE = 100
 MAX_EPOCHS = 2000

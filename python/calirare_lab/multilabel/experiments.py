@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from calirare.multilabel.data import PUBLISHED, load_multilabel
-from calirare.multilabel.evaluate import calibration_measures, multilabel_report, noise_floor
+from calirare.multilabel.evaluate import calibration_measures
+from calirare.multilabel import multilabel_report, noise_floor
 from calirare.multilabel.training import BETAS, TrainOptions, best_beta, choose_beta, fit_temperature, train_network
 
 SEEDS = tuple(range(10))

@@ -9,9 +9,9 @@ import numpy as np
 from torch import Tensor
 
 from calirare.metrics._inputs import check_count
-from calirare.multilabel.estimator import conditional_expectation
-from calirare.multilabel.evaluate import marginal_ece
-from calirare.multilabel.families import CopulaOptions
+from calirare.multilabel import conditional_expectation
+from calirare.multilabel import marginal_ece
+from calirare.multilabel import CopulaOptions
 from calirare.multilabel.kde import kernel_gap
 from calirare_lab.multilabel.simulate import Sample, World, worlds
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calirare.intervals.algorithm1 import jackknife
+from calirare.intervals import jackknife
 from calirare.metrics import coverage, eice
 from calirare_lab.paper.context import PAPER_TRAINING, Context
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from calirare.calibration import AffineCalibrator, Target
 from calirare.calibration.affine import SCALE_PRIOR
 from calirare.calibration.jackknife import FALLBACK_PRIOR, MIN_RARE
-from calirare.calibration.sharpness import sharpened
+from calirare.calibration import sharpened
 from calirare.models.gcn_fit import TrainingSettings
-from calirare.training.selection import HOPS, WEIGHT_DECAYS
+from calirare.training import HOPS, WEIGHT_DECAYS
 from calirare_lab.paper.context import Context
 
 TRAINING = TrainingSettings(learning_rate=0.03, epochs=400)

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from calirare.calibration import target_weights
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.metrics import class_ace, ece, macro_ace, macro_f1, nll, recall
 from calirare.models.crossfit import fold_of
-from calirare.training.selection import WEIGHT_DECAYS
+from calirare.training import WEIGHT_DECAYS
 from calirare_lab.paper.cells import read_cell, write_cell
 from calirare_lab.paper.context import Context
 from calirare_lab.paper.ours import TRAINING, Recipe, calibrated, networks

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from calirare.eice import EiceRegulariser, EiceSettings, train_calirare
 from calirare.eice.together import together
+from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
 from calirare.graph.splits import Split
 from calirare.leave_one_out import pre_activation
 from calirare.models import GcnTraining, fit

@@ -8,7 +8,7 @@ import torch
 
 from calirare.calibration import AffineCalibrator
 from calirare.eice import EiceSettings, train_calirare
-from calirare.graph.propagation import propagation
+from calirare.graph import propagation
 from calirare.intervals import jackknife
 from calirare.leave_one_out import ALO, Influence, LooResult, Retrain, leave_one_out
 from calirare.models import GCN, GcnTraining, fit, fit_of

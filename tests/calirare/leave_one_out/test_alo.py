@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from calirare.curvature import GgnInverse, gram, pull_back
-from calirare.graph.propagation import propagation
+from calirare.graph import propagation
 from calirare.leave_one_out import alo_change, loo_coefficients
 from calirare_ext.reference import ggn
 from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, retrained_logits, trained
@@ -181,7 +181,7 @@ def test_wrong_versions_fail_the_check() -> None:
 def test_alo_agrees_with_exact_retraining_on_cora() -> None:
 
     from calirare.datasets import load_dataset
-    from calirare.datasets.paths import data_roots
+    from calirare.datasets.places import data_roots
     from calirare.models import GcnTraining
 
     if not any((root / "cora.npz").is_file() for root in data_roots()):

@@ -8,7 +8,8 @@ from calirare._util.errors import NotConvergedError
 from calirare.curvature import ExactHessian, GgnInverse, safe_damping, spectrum_ends
 from calirare.curvature.lowrank import residual_factors
 from calirare.leave_one_out.exact import ExactSolver
-from calirare.leave_one_out.influence import influence, range_of, solve_exact
+from calirare.leave_one_out.influence import influence
+from calirare.leave_one_out.exact import range_of, solve_exact
 from calirare.leave_one_out.newton import newton
 from calirare_ext import Csr, ReceptiveField, hessian_product, record, solve_inverse_hvp
 from calirare_ext.reference import ggn, hessian

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.graph.propagation import propagation
+from calirare.graph import propagation
 from calirare.intervals import jackknife
 from calirare.leave_one_out import (
     ALO,

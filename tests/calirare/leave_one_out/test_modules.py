@@ -7,19 +7,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from calirare.curvature.ggn import GgnInverse, hessian_along, jacobian, pull_differences, push_forward
-from calirare.leave_one_out.methods import LooSettings, leave_one_out
+from calirare.curvature import GgnInverse
+from calirare.curvature.ggn import hessian_along, jacobian, pull_differences, push_forward
+from calirare.leave_one_out.methods import LooSettings
+from calirare.leave_one_out import leave_one_out
 from calirare.models.convergence import fit_to_convergence
 from torch import Tensor, nn
 
 from calirare import GCN, Split
 from calirare.datasets import synthetic_rare
+from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
 from calirare.intervals.algorithm1 import jackknife
 from calirare.leave_one_out.influence import SolverSettings
 from calirare.leave_one_out.trust import quality
-from calirare.models.gcn_fit import Fit, TrainingSettings, fit_of
+from calirare.models.gcn_fit import Fit, TrainingSettings
+from calirare.models import fit_of
 from calirare.models.module_fit import ModuleFit
 from tests.calirare.leave_one_out.cases import agreement, trained
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from calirare.graph.propagation import propagation
+from calirare.graph import propagation
 from calirare.models import GcnTraining, fit
 from calirare.models.gcn_fit import penalised_loss
 from calirare.training import class_weights, cross_entropy

@@ -15,14 +15,7 @@ from calirare.multilabel import accuracy_measures, canonical_calibration_error
 from calirare.multilabel.graphs import simulated_graph
 from calirare.multilabel.images import load_images
 from calirare.multilabel.networks import GraphConvolution, build_network
-from calirare.multilabel.training import (
-    TrainOptions,
-    _batches,
-    choose_beta,
-    fit_temperature,
-    make_loss,
-    train_network,
-)
+from calirare.multilabel.training import TrainOptions, _batches, choose_beta, fit_temperature, make_loss, train_network
 from calirare_ext import gcn_norm
 from tests.helpers.multilabel import small_data, write_images
 

@@ -8,13 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from calirare.run.predictions import (
-    COLUMNS,
-    predictions,
-    write_large_predictions,
-    write_predictions,
-    write_review,
-)
+from calirare.run import COLUMNS, predictions, write_predictions
+from calirare.run.tables import write_large_predictions, write_review
 
 import calirare
 from tests.helpers.tasks import rare_task

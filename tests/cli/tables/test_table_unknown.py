@@ -12,7 +12,7 @@ from calirare import metrics
 from calirare._util.errors import InputError
 from calirare.cli.metrics import run_metrics
 from calirare.cli.tables.table import TableColumns, evaluate_table, load_table
-from calirare.run.predictions import predictions, write_predictions
+from calirare.run import predictions, write_predictions
 from tests.helpers.tasks import rare_task
 
 NOTE = "rows left out because their label is not known (-1 or empty): {}"

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from calirare.metrics import BinStatistics, noise_floor
 from calirare.metrics._inputs import read
 from calirare.metrics._predictions import Predictions, confidence_and_correct, predicted_classes
-from calirare.metrics.binning import BinStatistics, bin_sums, equal_frequency_bins, equal_width_bins
-from calirare.metrics.resampling import noise_floor
+from calirare.metrics.binning import bin_sums, equal_frequency_bins, equal_width_bins
 
 ADAPTIVE_BINS = 20  # as `ace` takes by default
 Error = Callable[[torch.Tensor], float]  # a measure as a function of the labels alone

@@ -12,15 +12,18 @@ from calirare._util.errors import InputError, NotConvergedError
 from calirare._util.output import fresh_files
 from calirare.cli.tables import columns as read
 from calirare.cli.tables.floors import table_noise_floors
-from calirare.metrics.ace import ace
-from calirare.metrics.debiased import debiased_ece
-from calirare.metrics.decomposition import sharpness
-from calirare.metrics.ece import class_statistics, confidence_statistics
-from calirare.metrics.kde import kde_calibration_error
+from calirare.metrics import (
+    ace,
+    calibration_line,
+    calibration_report,
+    class_statistics,
+    confidence_statistics,
+    debiased_ece,
+    kde_calibration_error,
+    sharpness,
+    smooth_ece,
+)
 from calirare.metrics.multilabel_report import multilabel_report
-from calirare.metrics.report import calibration_report
-from calirare.metrics.slope import calibration_line
-from calirare.metrics.smooth import smooth_ece
 
 FILES = ("metrics.json", "reliability.png", "classes.png")
 # Below this many samples a bin's accuracy can be off by .3 through chance alone.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from calirare.run.settings import Settings
 
 
-def ignored(settings: Settings) -> list[str]:
+def ignored_settings(settings: Settings) -> list[str]:
     """Returns a note for each thing asked for that other settings leave out."""
     return [note for note in (_check(settings), _sharpen(settings)) if note]
 

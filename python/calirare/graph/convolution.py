@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
 
+from calirare.graph.arrays import csr_of_scipy, scipy_of_csr
 from calirare.graph.features import normalize_features
 from calirare.graph.graph import Graph
 from calirare_ext import Csr, ReceptiveField, gcn_norm, propagate, receptive_field
@@ -112,7 +111,7 @@ def propagation(graph: Graph, hops: int = 1) -> Propagation:
         raise ValueError(f"propagation: hops must be at least 1, got {hops}")
     kept = _KEPT.setdefault(graph, {})
     if hops not in kept:
-        x = features(graph, hops)
+        x = propagated_features(graph, hops)
         a_hat = gcn_norm(graph.adjacency) if hops == 1 else kept[hops - 1].a_hat
         if isinstance(x, Csr):
             kept[hops] = Propagation(a_hat, _sparse_product(a_hat, x))
@@ -123,25 +122,15 @@ def propagation(graph: Graph, hops: int = 1) -> Propagation:
     return kept[hops]
 
 
-def features(graph: Graph, hops: int = 1) -> Tensor | Csr:
+def propagated_features(graph: Graph, hops: int = 1) -> Tensor | Csr:
     """Returns what a network of so many hops propagates last: A_hat^(hops - 1) X, scaled as the graph wants, [n, d]."""
     return normalize_features(graph).x if hops == 1 else propagation(graph, hops - 1).inputs
 
 
 def _sparse_product(a: Csr, x: Csr) -> Tensor | Csr:
     """Returns A X for two sparse matrices, dense where it is no longer sparse."""
-    product = (_scipy(a) @ _scipy(x)).tocsr()
+    product = (scipy_of_csr(a) @ scipy_of_csr(x)).tocsr()
     product.sort_indices()
     if product.nnz > DENSE_ABOVE * product.shape[0] * product.shape[1]:
         return torch.from_numpy(product.toarray()).to(a.values)
-    return Csr(
-        torch.from_numpy(product.indptr.astype(np.int64)),
-        torch.from_numpy(product.indices.astype(np.int32)),
-        torch.from_numpy(product.data),
-        x.n_cols,
-    ).to(a.device)
-
-
-def _scipy(a: Csr) -> scipy.sparse.csr_array:
-    parts = (a.values.cpu().numpy(), a.indices.cpu().numpy(), a.indptr.cpu().numpy())
-    return scipy.sparse.csr_array(parts, shape=a.shape)
+    return csr_of_scipy(product).to(a.device)

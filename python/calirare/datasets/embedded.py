@@ -8,11 +8,10 @@ edges at an 8 lead to another digit, and a GCN is least sure about it.
 from __future__ import annotations
 
 import numpy as np
-import torch
 
+from calirare._util.array_files import Array
 from calirare._util.errors import InputError
-from calirare.graph.edges import Array, EdgeRules, build_adjacency
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 
 NEIGHBOURS = 10
 RARE_DIGIT = 8
@@ -39,10 +38,8 @@ def digits(k: int = NEIGHBOURS) -> Graph:
 
     pixels, labels = load_digits(return_X_y=True)
     edges = nearest_neighbours(pixels.astype(np.int64), k)
-    adjacency = build_adjacency(edges, None, len(labels), EdgeRules(symmetrize=True), "digits")
-    x = torch.from_numpy((pixels / MAX_INK).astype(np.float32))
-    names = tuple(str(digit) for digit in range(10))
-    return Graph(adjacency, x, torch.from_numpy(labels.astype(np.int64)), class_names=names, name="digits")
+    x = (pixels / MAX_INK).astype(np.float32)
+    return Graph.from_edges(edges, x, labels, name="digits", symmetrize=True)
 
 
 def nearest_neighbours(points: Array, k: int) -> Array:

@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from calirare._util.array_files import Array
 from calirare._util.errors import InputError
 from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
-from calirare.graph.arrays import as_features
-from calirare.graph.edges import Array, EdgeRules, build_adjacency
-from calirare.graph.graph import Graph
+from calirare.graph.arrays import Parts, as_features
+from calirare.graph.edges import EdgeRules, build_adjacency
 from calirare.graph.splits import PARTS, Split
-from calirare.graph.validation import located
 
 TABLE_SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 ID_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS = ("node", "id"), ("label", "y"), ("split",)
@@ -45,31 +44,25 @@ class _Roles(NamedTuple):
 
 
 def read_tables(
-    edges: str | Path,
-    nodes: str | Path | None = None,
-    rules: EdgeRules | None = None,
-    *,
-    label: str | None = None,
-    weight: str | None = None,
-) -> Graph:
-    """Returns the graph of an edge table and a node table.
+    edges: Path, nodes: str | Path | None, rules: EdgeRules, *, label: str | None = None, weight: str | None = None
+) -> Parts:
+    """Returns the parts of the graph of an edge table and a node table.
 
     Args:
         edges: path of the edge table.
         nodes: path of the node table; None for the file beside it whose name has "nodes" in place of "edges".
-        rules: what to do with repeated edges, self loops and missing opposite directions; None refuses them.
+        rules: what to do with repeated edges, self loops and missing opposite directions.
         label: name of the label column; None for `label` or `y` if there is one.
         weight: name of the weight column; None for `weight` if there is one.
 
     Returns:
-        The graph with its classes in order of their names (numbers by size), and the split of the node table.
+        The parts: classes in order of their names (numbers by size), and the split of the node table.
 
     Raises:
         InputError: a table is missing or damaged, or a cell does not fit.
     """
-    edges = Path(edges)
     path = _beside(edges) if nodes is None else Path(nodes)
-    table = read_table(path, lambda names: [name for name in _roles(names, label, path) if name is not None])
+    table = _read_table(path, lambda names: [name for name in _roles(names, label, path) if name is not None])
     if len(table) == 0:
         raise InputError(f"{path}: the table of nodes has a header but no rows: write one row per node")
     roles = _roles(list(table.columns), label, path)
@@ -79,33 +72,21 @@ def read_tables(
     split = None if roles.split is None else _split(table[roles.split], path)
     ids = None if roles.ids is None else _ids(table[roles.ids], path)
     ends, weights = _edges(edges, weight, ids, len(table))
-    adjacency = build_adjacency(ends, weights, len(table), rules or EdgeRules(), str(edges))
-    with located(str(edges)):
-        return Graph(
-            adjacency,
-            x,
-            y,
-            split=split,
-            class_names=class_names,
-            name=edges.name.split(".")[0],
-            node_names=None if ids is None else ids.to_numpy().astype(str),
-            feature_names=tuple(map(str, features)),
-        )
+    return {
+        "adjacency": build_adjacency(ends, weights, len(table), rules, str(edges)),
+        "x": x,
+        "y": y,
+        "split": split,
+        "class_names": class_names,
+        "name": edges.name.split(".")[0],
+        "node_names": None if ids is None else ids.to_numpy().astype(str),
+        "feature_names": tuple(map(str, features)),
+        "where": str(edges),
+    }
 
 
-def read_table(path: Path, as_text: Callable[[list[str]], Sequence[str]] = lambda names: ()) -> Any:
-    """Returns a table as a pandas DataFrame.
-
-    Args:
-        path: `.csv`, `.tsv` (either may be `.gz`) or `.parquet`.
-        as_text: the columns of a text file that stay text, of the columns there are.
-
-    Returns:
-        The table.
-
-    Raises:
-        InputError: the file is missing, empty, damaged or of another kind.
-    """
+def _read_table(path: Path, as_text: Callable[[list[str]], Sequence[str]]) -> Any:
+    """Returns a table as a pandas DataFrame; `as_text` chooses the columns of a text file that stay text."""
     import pandas as pd
 
     if not path.is_file():
@@ -302,7 +283,7 @@ def _is_number(name: object) -> bool:
 
 def _edges(path: Path, weight: str | None, ids: Any, n_nodes: int) -> tuple[Array, Array | None]:
     """Returns the edges as node numbers [m, 2] and their weights."""
-    table = read_table(path, lambda names: _ends(names, path))
+    table = _read_table(path, lambda names: _ends(names, path))
     columns = _ends(list(table.columns), path)
     named = any({name.lower() for name in columns} == set(pair) for pair in END_COLUMNS)
     if not named and ids is not None and ids.astype(str).isin(columns).any():
