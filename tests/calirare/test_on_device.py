@@ -22,7 +22,7 @@ from calirare.graph import propagation as propagation_module
 from calirare.graph.graph import Graph
 from calirare.intervals import JackknifeResult, Streaming, jackknife
 from calirare.intervals import streaming as stream
-from calirare.leave_one_out import ALO, Grouped, Replicates, Retrain, leave_one_out
+from calirare.leave_one_out import ALO, METHODS, Grouped, Replicates, Retrain, leave_one_out
 from calirare.models import GcnFit, GcnTraining, fit, fit_of
 from calirare_ext import Csr
 from tests.helpers.command import call
@@ -100,7 +100,7 @@ def test_unfused_jackknife(make, n_classes, method, device):
     graph = make(n_classes=n_classes)
     trained = fit(graph, graph.split.train, without_dropout(n_layers=3 if n_classes == 2 else 2))
     there, moved = on(device, graph, trained)
-    settings = LooSettings(method=method)
+    settings = METHODS[method]()
     got = jackknife(moved, there, dataclasses.replace(settings, damping=DAMPING), keep_differences=True)
     wanted = jackknife(trained, graph, dataclasses.replace(settings, damping=DAMPING), keep_differences=True)
     assert_agree(got, wanted, device)

@@ -19,7 +19,7 @@ from calirare.calibration.sharpness import sharpened
 from calirare.graph.convolution import propagation
 from calirare.graph.splits import Split
 from calirare.intervals import jackknife
-from calirare.leave_one_out import ALO, leave_one_out
+from calirare.leave_one_out import ALO, METHODS, leave_one_out
 from calirare.leave_one_out.retrain import retrain
 from calirare.run.folder import write_config
 from calirare.training import cross_fitted_logits
@@ -163,7 +163,7 @@ def test_another_leave_one_out(loo):
     graph = rare_task()
     outcome = calirare.train(graph, loo=loo, **QUICK)
     assert outcome.jackknife.method == loo
-    settings = LooSettings(loo)
+    settings = METHODS[loo]()
     change = leave_one_out(outcome.fit, graph, settings)
     judges = torch.arange(outcome.fit.nodes.numel()) >= graph.split.train.numel()
     again = jackknife(

@@ -22,7 +22,7 @@ from torch import Tensor
 from calirare._util.array_files import release
 from calirare._util.blocks import BlockFiles, job_key
 from calirare._util.memory import check_memory, free_bytes
-from calirare._util.ranks import Ranks, alone
+from calirare._util.ranks import Ranks
 from calirare._util.tracing import named
 from calirare.graph import Graph, LazyPropagation, fingerprint, propagation
 from calirare.intervals.fused import intervals
@@ -118,7 +118,7 @@ class Streaming:
         # Not a matter of how many processes there are: another number of them resumes the same blocks.
         self.block = min(BLOCK, -(-kept.n_nodes // BLOCKS)) if block is None else block
         self.files = None if folder is None else BlockFiles(folder)
-        self.ranks = ranks or alone()
+        self.ranks = ranks or Ranks()
         self.report: Report = report or (lambda stage, done, total: None)
         self.logits: Tensor | None = None
         self.resumed = False

@@ -10,7 +10,7 @@ from calirare.calibration import AffineCalibrator
 from calirare.eice import EiceSettings, train_calirare
 from calirare.graph import propagation
 from calirare.intervals import jackknife
-from calirare.leave_one_out import ALO, Influence, LooResult, Retrain, leave_one_out
+from calirare.leave_one_out import ALO, METHODS, Influence, LooResult, Retrain, leave_one_out
 from calirare.models import GCN, GcnTraining, fit, fit_of
 from tests.calirare.leave_one_out.cases import trained
 from tests.helpers.tasks import rare_task
@@ -97,7 +97,7 @@ def test_calibrator_maps_every_logit(n_classes: int) -> None:
 @pytest.mark.parametrize("method", ["grouped", "replicates"])
 def test_fewer_models_than_labels(method: str) -> None:
     fit, graph = trained(2, 1)
-    settings = LooSettings(method=method, n_groups=7, n_models=9)  # type: ignore[arg-type]
+    settings = METHODS[method](**({"n_groups": 7} if method == "grouped" else {"n_models": 9}))
     change = leave_one_out(fit, graph, settings)
     assert change.change.shape[2] == (7 if method == "grouped" else 9)
     expected, residuals = algorithm_1(fit, graph, change, low=0.05, high=0.95, rare=True)

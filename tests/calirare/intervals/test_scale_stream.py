@@ -10,9 +10,9 @@ import torch
 import calirare
 from calirare._util.blocks import BlockFiles
 from calirare._util.errors import InputError
+from calirare.graph import LazyPropagation, propagation
 from calirare.graph import propagation as propagation_module
 from calirare.graph.graph import Graph
-from calirare.graph import LazyPropagation, propagation
 from calirare.intervals import Streaming, jackknife
 from calirare.intervals import streaming as stream
 from calirare.intervals.streaming import pieces, rows_of

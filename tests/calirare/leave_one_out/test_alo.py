@@ -8,8 +8,8 @@ from calirare.curvature import GgnInverse, gram, pull_back
 from calirare.graph import propagation
 from calirare.leave_one_out import alo_change, loo_coefficients
 from calirare_ext.reference import ggn
-from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, retrained_logits, trained
-from tests.helpers.problems import NETWORKS, generator, network, normal
+from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, linearised_network, retrained_logits, trained
+from tests.helpers.problems import NETWORKS, generator, normal
 
 SHALLOW = [name for name, spec in NETWORKS.items() if spec.n_layers <= 2]
 CLOSE = 1e-10  # of the largest entry: float64 sums of at most a few thousand terms, two systems solved
@@ -21,7 +21,7 @@ def close(actual: Tensor, expected: Tensor, share: float = CLOSE) -> bool:
 
 @pytest.mark.parametrize("name", SHALLOW)
 def test_gram_is_the_product_of_the_jacobians(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     tape = problem.tape
     jacobian = dense_jacobian(tape)
     expected = torch.einsum("vap,ibp->vaib", jacobian, jacobian)
@@ -46,7 +46,7 @@ def _at(tape, field):
 
 
 def test_gram_refuses_three_layers() -> None:
-    problem = network("four layers")
+    problem = linearised_network("four layers")
     with pytest.raises(ValueError, match="one or two layers, got 4"):
         gram(problem.tape, problem.field)
 
@@ -65,7 +65,7 @@ def dense_leave_one_out(tape, damping: float, *, leverage: bool = True) -> Tenso
 
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_curvature_is_the_references_ggn(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     jacobian = dense_jacobian(problem.tape)
     curvature, _ = problem.tape.loss_terms
     ours = torch.einsum("iap,iab,ibq->pq", jacobian, curvature, jacobian)
@@ -76,7 +76,7 @@ def test_curvature_is_the_references_ggn(name: str) -> None:
 @pytest.mark.parametrize("form", ["auto", "gram", "jacobian", "primal"])
 @pytest.mark.parametrize("corrected", [True, False])
 def test_every_form_solves_the_same_systems(name: str, form: str, corrected: bool) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     if form == "gram" and NETWORKS[name].n_layers > 2:
         pytest.skip("the Gram form stops at two layers")
     tape = problem.tape
@@ -105,7 +105,7 @@ def test_full_forward_evaluates_the_network_at_every_left_out_model() -> None:
 
 
 def test_bad_arguments() -> None:
-    problem = network("two layers")
+    problem = linearised_network("two layers")
     with pytest.raises(ValueError, match="damping must be positive, got 0"):
         alo_change(problem.tape, problem.field, 0.0)
     with pytest.raises(ValueError, match="form must be one of"):
@@ -116,7 +116,7 @@ def test_bad_arguments() -> None:
 
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_inverse_of_the_gauss_newton_matrix(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     tape = problem.tape
     matrix = ggn(problem.field, problem.layers, problem.sample_weights)
     matrix = matrix + 0.03 * torch.eye(matrix.shape[0], dtype=torch.float64)
@@ -126,7 +126,7 @@ def test_inverse_of_the_gauss_newton_matrix(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_pull_back_and_push_forward_are_adjoint_jacobians(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     tape = problem.tape
     jacobian = dense_jacobian(tape)
     seeds = torch.randn(3, tape.n_nodes, tape.n_classes - 1, generator=generator(8), dtype=torch.float64)

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 import torch
 
+from calirare.curvature import places_of_rows
 from calirare.intervals import jackknife
 from calirare.intervals.fused import evaluate
 from calirare.leave_one_out import alo_change, fits, leave_one_out, left_out, messages
-from calirare.leave_one_out.alo import places_of_rows
 from calirare.models import GcnFit
 from calirare_ext import Csr, ReceptiveField, propagate
 from tests.calirare.leave_one_out.cases import trained

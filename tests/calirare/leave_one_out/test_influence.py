@@ -7,14 +7,13 @@ from torch import Tensor
 from calirare._util.errors import NotConvergedError
 from calirare.curvature import ExactHessian, GgnInverse, safe_damping, spectrum_ends
 from calirare.curvature.lowrank import residual_factors
-from calirare.leave_one_out.exact import ExactSolver
+from calirare.leave_one_out.exact import ExactSolver, range_of, solve_exact
 from calirare.leave_one_out.influence import influence
-from calirare.leave_one_out.exact import range_of, solve_exact
 from calirare.leave_one_out.newton import newton
 from calirare_ext import Csr, ReceptiveField, hessian_product, record, solve_inverse_hvp
 from calirare_ext.reference import ggn, hessian
-from tests.calirare.leave_one_out.cases import dense_jacobian, trained
-from tests.helpers.problems import NETWORKS, network, normal, with_spectrum
+from tests.calirare.leave_one_out.cases import dense_jacobian, linearised_network, trained
+from tests.helpers.problems import NETWORKS, normal, with_spectrum
 
 SHALLOW = [name for name, spec in NETWORKS.items() if spec.n_layers <= 2]
 
@@ -29,7 +28,7 @@ def exact(problem) -> Tensor:
 
 @pytest.mark.parametrize("name", SHALLOW)
 def test_residual_factors_are_what_gauss_newton_drops(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     q, e = residual_factors(problem.tape)
     dropped = exact(problem) - ggn(problem.field, problem.layers, problem.sample_weights)
     scale = float(exact(problem).abs().max())
@@ -38,7 +37,7 @@ def test_residual_factors_are_what_gauss_newton_drops(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHALLOW)
 def test_low_rank_solves_with_the_exact_hessian(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     full = exact(problem)
     inverse = ExactHessian(problem.tape, 0.7)
     vectors = normal(5, full.shape[0], seed=3)
@@ -69,7 +68,7 @@ DAMPING = 2.0  # above the lowest curvature of every network here
 @pytest.mark.parametrize("solver", ["cg", "dense", "lowrank"])
 @pytest.mark.parametrize("method", [influence, newton])
 def test_every_solver_gives_the_dense_answer(name: str, solver: str, method) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     if solver == "lowrank" and NETWORKS[name].n_layers > 2:
         pytest.skip("the low-rank structure stops at two layers")
     damping = max(DAMPING, -1.5 * float(torch.linalg.eigvalsh(exact(problem))[0]))
@@ -83,7 +82,7 @@ def test_every_solver_gives_the_dense_answer(name: str, solver: str, method) -> 
 
 
 def test_ggn_solver_is_plain_gauss_newton() -> None:
-    problem = network("three classes")
+    problem = linearised_network("three classes")
     found = influence(problem.tape, problem.field, 0.1, ExactSolver(solver="ggn"))
     matrix = ggn(problem.field, problem.layers, problem.sample_weights)
     matrix = matrix + 0.1 * torch.eye(matrix.shape[0], dtype=torch.float64)
@@ -95,7 +94,7 @@ def test_ggn_solver_is_plain_gauss_newton() -> None:
 
 
 def test_negative_curvature_raises_the_damping_and_says_so() -> None:
-    problem = network("two layers")
+    problem = linearised_network("two layers")
     lowest = float(torch.linalg.eigvalsh(exact(problem))[0])
     assert lowest < -1e-3
     for solver in ("cg", "dense", "lowrank"):
@@ -109,7 +108,7 @@ def test_negative_curvature_raises_the_damping_and_says_so() -> None:
 @pytest.mark.parametrize("name", SHALLOW)
 @pytest.mark.parametrize("preconditioned", [True, False])
 def test_range_takes_the_steps_of_all_parameters(name: str, preconditioned: bool) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     tape = problem.tape
     settings = ExactSolver(tolerance=1e-9, max_iterations=60, preconditioned=preconditioned)
     combinations = normal(3, tape.n_nodes * (tape.n_classes - 1), seed=6)
@@ -153,14 +152,14 @@ def test_range_of_more_parameters_than_columns(case: str) -> None:
 
 @pytest.mark.parametrize("name", ["two layers", "four layers"])
 def test_negative_curvature_is_never_stepped_over(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     settings = ExactSolver(solver="cg", automatic_damping=False, preconditioned=False)
     with pytest.raises(NotConvergedError, match="NEGATIVE_CURVATURE"):
         influence(problem.tape, problem.field, 1e-3, settings)
 
 
 def test_too_few_iterations_are_an_error_unless_accepted() -> None:
-    problem = network("two layers")
+    problem = linearised_network("two layers")
     settings = ExactSolver(solver="cg", max_iterations=1, tolerance=1e-12)
     with pytest.raises(NotConvergedError, match="MAX_ITERATIONS"):
         influence(problem.tape, problem.field, DAMPING, settings)

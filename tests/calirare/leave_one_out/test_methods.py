@@ -14,8 +14,10 @@ from calirare.graph import propagation
 from calirare.intervals import jackknife
 from calirare.leave_one_out import (
     ALO,
+    METHODS,
     Influence,
     Newton,
+    Problem,
     Randomised,
     Replicates,
     Retrain,
@@ -24,14 +26,14 @@ from calirare.leave_one_out import (
     leave_one_out,
     quality,
 )
+from calirare.leave_one_out.directions import left_out_bytes
 from calirare.leave_one_out.grouped import grouped
 from calirare.leave_one_out.randomised import randomised
 from calirare.leave_one_out.replicates import quantile_error, replicates
 from calirare.leave_one_out.retrain import retrain
 from calirare.models import GCN, fit_of
 from calirare_ext import Csr, ReceptiveField
-from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, retrained_logits, trained
-from tests.helpers.problems import network
+from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, linearised_network, retrained_logits, trained
 
 CLOSE = 1e-9
 
@@ -42,7 +44,7 @@ def close(actual: Tensor, expected: Tensor, share: float = CLOSE) -> bool:
 
 @pytest.mark.parametrize("name", ["two layers", "three classes", "three layers, four classes", "one layer"])
 def test_groups_of_one_are_leave_one_out(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     one = grouped(problem.tape, problem.field, 0.05, torch.arange(problem.tape.n_nodes))
     plain = alo_change(problem.tape, problem.field, 0.05)
     assert close(one.change, plain.change)
@@ -52,7 +54,7 @@ def test_groups_of_one_are_leave_one_out(name: str) -> None:
 
 def test_a_group_is_left_out_together() -> None:
 
-    problem = network("three classes")
+    problem = linearised_network("three classes")
     jacobian = dense_jacobian(problem.tape)
     curvature, error = problem.tape.loss_terms
     groups = torch.tensor([0, 1, 0, 1, 1])
@@ -71,7 +73,7 @@ def test_a_group_is_left_out_together() -> None:
 
 
 def test_replicates_are_some_columns() -> None:
-    problem = network("three classes")
+    problem = linearised_network("three classes")
     chosen = torch.tensor([1, 4])
     plain, some = alo_change(problem.tape, problem.field, 0.05), replicates(problem.tape, problem.field, 0.05, chosen)
     assert close(some.change, plain.change[:, :, chosen])
@@ -99,7 +101,7 @@ def test_quantile_error_holds_in_simulation() -> None:
 
 @pytest.mark.parametrize("name", ["two layers", "three classes", "three layers, four classes"])
 def test_sampled_leave_one_out_nears_the_dense_one(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     plain = alo_change(problem.tape, problem.field, 0.05)
     found = randomised(problem.tape, 0.05, samples=20_000, tolerance=1e-6)
     correlation, error = agreement(found.own, plain.own)
@@ -116,7 +118,7 @@ def test_sampled_leave_one_out_nears_the_dense_one(name: str) -> None:
 
 def test_sampling_needs_samples() -> None:
     with pytest.raises(ValueError, match="samples must be at least"):
-        randomised(network("two layers").tape, 0.05, samples=3)
+        randomised(linearised_network("two layers").tape, 0.05, samples=3)
 
 
 def test_retraining_is_independent_of_jobs_and_takes_up_where_it_ended(tmp_path: Path) -> None:
@@ -207,8 +209,8 @@ def test_retraining_in_two_processes() -> None:
 @pytest.mark.parametrize("method", ["alo", "influence", "newton", "retrain", "grouped", "replicates"])
 def test_every_method_behind_one_function(method: str) -> None:
     fit, graph = trained(2, 1)
-    settings = LooSettings(method=method, n_models=3, n_groups=4)  # type: ignore[arg-type]
-    found = leave_one_out(fit, graph, settings, nodes=torch.tensor([3, 4]))
+    options = {"n_models": 3} if method in ("retrain", "replicates") else {"n_groups": 4} if method == "grouped" else {}
+    found = leave_one_out(fit, graph, METHODS[method](**options), nodes=torch.tensor([3, 4]))
     facts = found.diagnostics
     assert facts is not None
     assert facts.method == method
@@ -234,26 +236,38 @@ def test_estimates_grow_as_the_arrays_do() -> None:
     tape = fit.linearisation
     everywhere = propagation(graph).to(torch.float64).field(torch.arange(150), 2)
     p, m = tape.n_parameters, tape.n_nodes
-    base = estimate_bytes("influence", "dense", tape, everywhere, m)
+    problem = Problem(fit, everywhere, 1e-3)
+    base = Influence(solver="dense").estimate_bytes(problem)
     assert base > p * p * 8
-    assert estimate_bytes("alo", "gram", tape, everywhere, m) < base
-    assert estimate_bytes("alo", "jacobian", tape, everywhere, m) > m * p * 8
+    assert ALO(form="gram").estimate_bytes(problem) < base
+    assert ALO(form="jacobian").estimate_bytes(problem) > m * p * 8
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("method", "option", "message"),
     [
-        ({"method": "magic"}, "method must be one of"),
-        ({"convention": "mine"}, "convention must be one of"),
-        ({"form": "odd"}, "form must be one of"),
-        ({"damping": -1.0}, "damping must be positive"),
-        ({"n_groups": 1}, "n_groups must be at least 2"),
-        ({"n_models": 0}, "n_models must be at least 1"),
+        ("influence", {"convention": "mine"}, "convention must be one of"),
+        ("influence", {"solver": "magic"}, "solver must be one of"),
+        ("newton", {"tolerance": 0.0}, "tolerance must be positive"),
+        ("alo", {"form": "odd"}, "form must be one of"),
+        ("alo", {"forward": "odd"}, "forward must be one of"),
+        ("alo", {"steps": -1}, "steps must be at least 0"),
+        ("alo", {"damping": -1.0}, "damping must be positive"),
+        ("grouped", {"n_groups": 1}, "n_groups must be at least 2"),
+        ("retrain", {"jobs": 0}, "jobs must be at least 1"),
+        ("retrain", {"n_models": 0}, "n_models must be at least 1"),
+        ("replicates", {"n_models": 0}, "n_models must be at least 1"),
+        ("randomised", {"samples": 1}, "samples must be at least"),
     ],
 )
-def test_settings_out_of_range(change: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        LooSettings(**change)
+def test_options_out_of_range(method: str, option: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{method}: {message}"):
+        METHODS[method](**option)
+
+
+def test_every_method_is_entered_under_its_own_name() -> None:
+    assert {name: method.name for name, method in METHODS.items()} == {name: name for name in METHODS}
+    assert all(dataclasses.is_dataclass(method) for method in METHODS.values())
 
 
 def test_no_model_at_all_is_refused() -> None:
@@ -325,9 +339,8 @@ def test_directions_of_sparse_features_that_stay_in_factors_need_no_room() -> No
         field=dataclasses.replace(tape.field, inputs=words),
         layers=((torch.empty(wide, 1).expand(wide, 4), tape.layers[0][1]), tape.layers[1]),
     )
-    everywhere = propagation(graph).field(torch.arange(5), 2)
     assert wider.n_parameters > 4 * wide
-    assert estimate_bytes("left_out", "dual", wider, everywhere, 40) < 10**9 < 40 * wide * 4 * 8
+    assert left_out_bytes(wider, "dual", 40, wider.field.rows[0].numel()) < 10**9 < 40 * wide * 4 * 8
 
 
 def test_methods_that_draw_their_models_are_compared_where_they_have_one() -> None:

@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from calirare.models import GcnFit, GcnTraining, fit
-from calirare.models.gcn_fit import penalised_loss
 from calirare.training import converge, minimise
 from calirare.training.lbfgs import lbfgs
-from tests.calirare.leave_one_out.cases import trained
+from tests.calirare.leave_one_out.cases import penalised_loss, trained
 from tests.helpers.graphs import random_graph
 
 

@@ -9,8 +9,8 @@ from torch.nn import functional as F
 
 from calirare.graph import propagation
 from calirare.models import GcnTraining, fit
-from calirare.models.gcn_fit import penalised_loss
 from calirare.training import class_weights, cross_entropy
+from tests.calirare.leave_one_out.cases import penalised_loss
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from calirare.run import COLUMNS, predictions, write_predictions
-from calirare.run.tables import write_large_predictions, write_review
 
 import calirare
+from calirare.run import COLUMNS, predictions, write_predictions
+from calirare.run.tables import write_large_predictions, write_review
 from tests.helpers.tasks import rare_task
 
 

@@ -11,10 +11,9 @@ from torch import nn
 
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph, normalize_features, propagation
-from calirare.models import PygSettings, fit_pyg
+from calirare.models import PygSettings, fit, fit_pyg
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import Fit, TrainingSettings, class_weights, cross_entropy
-from calirare.models import fit
 from calirare_ext import Csr
 from calirare_lab.baselines import (
     OfficialSettings,
