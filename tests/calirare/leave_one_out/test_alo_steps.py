@@ -10,11 +10,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import calirare
-from calirare.leave_one_out import ALO, alo_change, leave_one_out
+from calirare.leave_one_out import ALO, alo_change, leave_one_out, steps
 from calirare.leave_one_out.many_gcns import ManyGcns
 from calirare.leave_one_out.quasi_newton import take_steps
 from calirare.leave_one_out.retrain import retrain
-from calirare.leave_one_out.steps import alo_steps
 from calirare.models import GcnTraining, ModuleFit
 from calirare_ext.reference import flatten, gcn, unflatten
 from tests.calirare.leave_one_out.cases import agreement, linearised_network, trained, words_graph
@@ -96,7 +95,7 @@ def test_a_search_that_fails_forgets_the_past() -> None:
 
 
 def test_starts_whose_loss_is_far_above_the_fits_are_moved_back() -> None:
-    problem = alo_steps._Problem(trained()[0])
+    problem = steps._Loss(trained()[0])
     size = torch.tensor([0.1, 1.0, 4.0, 1e6], dtype=torch.float64)
     along = torch.zeros(4, problem.theta.numel(), dtype=torch.float64)
     along[:, 3] = size
@@ -146,7 +145,7 @@ def test_neither_the_basis_nor_the_blocks_change_anything(monkeypatch: pytest.Mo
     whole = leave_one_out(fit, graph, settings, nodes=nodes)
     told: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(alo_steps, "BLOCK_BYTES", 1_000_000)
+        patch.setattr(steps, "BLOCK_BYTES", 1_000_000)
         parts = leave_one_out(fit, graph, settings, nodes=nodes, progress=told.append)
     assert len(told) > 1
     assert told[-1] == fit.nodes.numel()
@@ -174,7 +173,7 @@ def test_steps_of_some_labels_are_some_columns(module: bool) -> None:
     assert (places.tolist(), models.tolist()) == ([4, 31], [1, 0])
     drawn = leave_one_out(one, where, ALO(steps=2, n_models=3), nodes=nodes)
     assert drawn.change.shape[2] == 3
-    with pytest.raises(ValueError, match="chosen must come with steps or method 'retrain'"):
+    with pytest.raises(ValueError, match="chosen must come with a method that leaves out one label after the other"):
         leave_one_out(one, where, nodes=nodes, chosen=chosen)
 
 
@@ -182,10 +181,10 @@ def test_the_basis_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, nodes = words_graph(2), torch.arange(0, 150, 7)
     settings = GcnTraining(hidden=4, weight_decay=5e-3, dropout=0.0)
     fit, _ = settings.fit_to_convergence(graph, torch.arange(0, 120, 20), tolerance=1e-8, max_steps=400)
-    assert alo_steps._basis(fit.field.inputs) is not None
+    assert steps._basis(fit.field.inputs) is not None
     reduced = leave_one_out(fit, graph, ALO(steps=3), nodes=nodes)
-    monkeypatch.setattr(alo_steps, "WIDEST_BASIS", 0)
-    assert alo_steps._basis(fit.field.inputs) is None
+    monkeypatch.setattr(steps, "WIDEST_BASIS", 0)
+    assert steps._basis(fit.field.inputs) is None
     plain = leave_one_out(fit, graph, ALO(steps=3), nodes=nodes)
     assert torch.allclose(reduced.own, plain.own, rtol=1e-4, atol=1e-6)
     assert torch.allclose(reduced.change, plain.change, rtol=1e-4, atol=1e-6)

@@ -5,12 +5,13 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import NotConvergedError
-from calirare.curvature import ExactHessian, GgnInverse, safe_damping, spectrum_ends
+from calirare.curvature import ExactHessian, GgnInverse, linearise, safe_damping, spectrum_ends
 from calirare.curvature.lowrank import residual_factors
+from calirare.leave_one_out import Influence
 from calirare.leave_one_out.exact import ExactSolver, range_of, solve_exact
 from calirare.leave_one_out.influence import influence
 from calirare.leave_one_out.newton import newton
-from calirare_ext import Csr, ReceptiveField, hessian_product, record, solve_inverse_hvp
+from calirare_ext import Csr, ReceptiveField, hessian_product, solve_inverse_hvp
 from calirare_ext.reference import ggn, hessian
 from tests.calirare.leave_one_out.cases import dense_jacobian, linearised_network, trained
 from tests.helpers.problems import NETWORKS, normal, with_spectrum
@@ -72,7 +73,7 @@ def test_every_solver_gives_the_dense_answer(name: str, solver: str, method) -> 
     if solver == "lowrank" and NETWORKS[name].n_layers > 2:
         pytest.skip("the low-rank structure stops at two layers")
     damping = max(DAMPING, -1.5 * float(torch.linalg.eigvalsh(exact(problem))[0]))
-    settings = ExactSolver(solver, tolerance=1e-12, max_iterations=500)
+    settings = ExactSolver(solver=solver, tolerance=1e-12, max_iterations=500)
     found = method(problem.tape, problem.field, damping, settings)
     assert found.damping == damping
     delta = directions_of(problem, damping, newton_step=method is newton)
@@ -98,7 +99,7 @@ def test_negative_curvature_raises_the_damping_and_says_so() -> None:
     lowest = float(torch.linalg.eigvalsh(exact(problem))[0])
     assert lowest < -1e-3
     for solver in ("cg", "dense", "lowrank"):
-        found = influence(problem.tape, problem.field, 1e-3, ExactSolver(solver, max_iterations=500))
+        found = influence(problem.tape, problem.field, 1e-3, ExactSolver(solver=solver, max_iterations=500))
         assert found.damping > -lowest
         assert found.diagnostics is not None
         assert "raised from 1.00e-03" in found.diagnostics.damping_reason
@@ -110,7 +111,7 @@ def test_negative_curvature_raises_the_damping_and_says_so() -> None:
 def test_range_takes_the_steps_of_all_parameters(name: str, preconditioned: bool) -> None:
     problem = linearised_network(name)
     tape = problem.tape
-    settings = ExactSolver(tolerance=1e-9, max_iterations=60, preconditioned=preconditioned)
+    settings = ExactSolver(solver="cg", tolerance=1e-9, max_iterations=60, preconditioned=preconditioned)
     combinations = normal(3, tape.n_nodes * (tape.n_classes - 1), seed=6)
     rhs = combinations @ dense_jacobian(tape).flatten(0, 1)
     damping = max(DAMPING, -1.5 * float(torch.linalg.eigvalsh(exact(problem))[0]))
@@ -134,7 +135,7 @@ def test_range_of_more_parameters_than_columns(case: str) -> None:
     elif case == "dependent":  # the last layer is linear: a node whose neighbours are those of two others
         block[2] = (block[0] + block[1]) / 2
     field = ReceptiveField(tape.field.rows, tape.field.inputs, (Csr.from_dense(block),))
-    tape = record(field, fit.model.layers(), fit.targets, fit.sample_weights)
+    tape = linearise(field, fit.model.layers(), fit.targets, fit.sample_weights)
     small = range_of(tape)
     assert small is not None
     assert (small.frame.triangle is None) is (case == "dependent")
@@ -144,7 +145,7 @@ def test_range_of_more_parameters_than_columns(case: str) -> None:
     combinations = normal(4, tape.n_nodes, seed=2)
     rhs = combinations @ dense_jacobian(tape).flatten(0, 1)
     damping = safe_damping(small.ends()[0], fit.weight_decay)[0]
-    found = solve_exact(tape, rhs, combinations, damping, ExactSolver(tolerance=1e-10), small)
+    found = solve_exact(tape, rhs, combinations, damping, ExactSolver(solver="cg", tolerance=1e-10), small)
     assert bool((found.status == 1).all())
     assert float(found.residual_norm.max()) < 1e-9
     assert close(hessian_product(tape, found.x, damping=damping), rhs, 1e-8)
@@ -200,5 +201,5 @@ def test_rule_for_the_damping(lowest: float, wanted: float, damping: float) -> N
 
 
 def test_unknown_solver() -> None:
-    with pytest.raises(ValueError, match="solver must be one of cg, ggn, dense, lowrank"):
-        ExactSolver(solver="lu")
+    with pytest.raises(ValueError, match="solver must be one of auto, cg, ggn, dense, lowrank"):
+        Influence(solver="lu")  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ def test_changes_are_those_of_two_fields(nodes: str, sparse: bool, n_classes: in
         fit = dataclasses.replace(fit, field=known.field(fit.nodes, n_layers))
     judged = fit.nodes if NODES[nodes] is None else NODES[nodes]
     both = together(known, fit.field, judged)
-    assert torch.equal(both.field.nodes[both.judged], judged)
+    assert torch.equal(both.field.nodes[both.evaluated], judged)
     assert torch.equal(both.field.nodes[both.labelled], fit.nodes)
     assert torch.equal(both.field.rows[0][both.rows], fit.field.rows[0])
     assert (both.products is not None) == (sparse and n_layers == 2)
@@ -42,7 +42,7 @@ def test_changes_are_those_of_two_fields(nodes: str, sparse: bool, n_classes: in
     first = pre_activation(fit.model.layers(), both.field.inputs).detach()
     for found in (
         change_together(fit.linearisation, both, fit.weight_decay),
-        change_together(fit.tape(first[both.rows]), both, fit.weight_decay, first),
+        change_together(fit.linearise(first[both.rows]), both, fit.weight_decay, first),
     ):
         for a, b in ((found.change, wanted.change), (found.own, wanted.own), (found.leverage, wanted.leverage)):
             assert a.shape == b.shape
