@@ -331,9 +331,9 @@ class _Job:
         for target in TARGETS:
             sharpen = self.settings.sharpen and target == "balanced"
             fitted = JackknifeCalibrator(target=target, sharpen=sharpen).fit(loo_logits[self.judges], targets)
-            if fitted.note and fitted.note not in self.notes:
-                self.notes.append(fitted.note)
-            if fitted.note and sharpen:
+            if fitted.note_ and fitted.note_ not in self.notes:
+                self.notes.append(fitted.note_)
+            if fitted.note_ and sharpen:
                 self.notes.append("sharpen changed nothing: a temperature has no sharpness of its own")
             maps[target] = fitted
         if self.split.val.numel() == 0:

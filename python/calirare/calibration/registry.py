@@ -10,15 +10,16 @@ import numpy as np
 import torch
 
 from calirare._util.errors import InputError
-from calirare.calibration.affine import AffineCalibrator, platt_scaling, temperature_scaling
+from calirare.calibration.affine import platt_scaling, temperature_scaling
 from calirare.calibration.base import Calibrator, Target
 from calirare.calibration.beta import BetaCalibrator
-from calirare.calibration.ets import EnsembleTemperatureCalibrator
+from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
 from calirare.calibration.histogram import HistogramCalibrator
 from calirare.calibration.isotonic import IsotonicCalibrator
-from calirare.calibration.jackknife import JackknifeCalibrator
-from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
+from calirare.calibration.leave_one_out import JackknifeCalibrator
+from calirare.calibration.linear import matrix_scaling, vector_scaling
 
+# A calibrator is one file and one line here.
 CALIBRATORS: dict[str, Callable[[Target], Calibrator]] = {
     "temperature": temperature_scaling,
     "platt": platt_scaling,
@@ -31,17 +32,9 @@ CALIBRATORS: dict[str, Callable[[Target], Calibrator]] = {
     "jackknife": lambda target: JackknifeCalibrator(target=target),
 }
 
+# The classes by name, as files name them.
 KINDS: dict[str, type[Calibrator]] = {
-    kind.__name__: kind
-    for kind in (
-        AffineCalibrator,
-        BetaCalibrator,
-        EnsembleTemperatureCalibrator,
-        HistogramCalibrator,
-        IsotonicCalibrator,
-        JackknifeCalibrator,
-        LinearCalibrator,
-    )
+    kind.__name__: kind for kind in (type(make("population")) for make in CALIBRATORS.values())
 }
 
 

@@ -63,6 +63,6 @@ def sharpened(fitted: AffineCalibrator, logits: Tensor, labels: Tensor) -> Affin
     """
     factor = class_conditional_sharpness(fitted.calibrated_logits(logits), labels)
     out = copy(fitted)
-    assert fitted.bias is not None
-    out.scale, out.bias = factor * fitted.scale, factor * fitted.bias
+    assert fitted.bias_ is not None
+    out.scale_, out.bias_ = factor * fitted.scale_, factor * fitted.bias_
     return out

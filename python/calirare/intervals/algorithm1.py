@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare._util.threads import threads_for
-from calirare.calibration.jackknife import JackknifeCalibrator
+from calirare.calibration import JackknifeCalibrator
 from calirare.curvature.ggn import pull_back
 from calirare.curvature.module_tape import Tape
 from calirare.graph.graph import Graph
@@ -187,7 +187,7 @@ def _estimate(ends: IntervalEnds, targets: Tensor, judges: Tensor | None) -> tup
     known = torch.isfinite(ends.own).all(1)
     chosen = known if judges is None else known & judges.to(known.device)
     fitted = JackknifeCalibrator(target="population").fit(ends.own[chosen], targets[chosen])
-    return fitted.transform(ends.logits), fitted.note
+    return fitted.transform(ends.logits), fitted.note_
 
 
 def _chance_of_being_right(ends: IntervalEnds, estimate: Tensor | None, predicted: Tensor, rare: bool) -> Tensor:

@@ -176,13 +176,13 @@ class BinStatistics:
         """
         return power_mean(self.share, self.gap, norm)
 
-    def warn_if_small(self, function: str, min_count: int, *, stacklevel: int = 3) -> None:
+    def warn_if_small(self, function: str, min_count: int, *, stacklevel: int = 4) -> None:
         """Warns if a bin that is not empty holds fewer than `min_count` samples.
 
         Args:
             function: who asks, for the message.
             min_count: 0 never warns.
-            stacklevel: of `warnings.warn`; 3 is the caller of the measure that calls this.
+            stacklevel: of `warnings.warn`; 4 is the caller of the measure (behind `known_keywords`) that calls this.
         """
         small = (self.count > 0) & (self.count < min_count)
         if min_count > 0 and bool(small.any()):

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import yaml
 
 from calirare._util.errors import InputError
-from calirare.calibration.base import TARGETS, Target
+from calirare.calibration import TARGETS, Target
 from calirare.leave_one_out.methods import CONVENTIONS, Convention, LooSettings
 from calirare.leave_one_out.methods import METHODS as LOO_METHODS
 from calirare.leave_one_out.methods import Method as LooMethod

@@ -69,7 +69,7 @@ def run_cell(name: str, seed: int, *, root: str | Path | None = None, options: T
 
 
 def _measure(scores: Tensor, labels: Tensor, seed: int) -> dict[str, float]:
-    report = multilabel_report(scores, labels)
+    report = multilabel_report(labels, scores)
     measures = calibration_measures(len(scores))
     for name in FLOORED:
         report[f"{name}_floor"], _ = noise_floor(measures[name], scores, repeats=FLOOR_DRAWS, seed=seed)

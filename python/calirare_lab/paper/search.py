@@ -151,6 +151,6 @@ def _measures(p: Tensor, y: Tensor) -> list[float]:
     return [
         float(recall(y.numpy(), predicted, 1)),
         float(macro_f1(y.numpy(), predicted)),
-        *[float(value) for value in (class_ace(p, y, 1), macro_ace(p, y), ece(p, y), nll(p, y))],
+        *[float(value) for value in (class_ace(y, p, 1), macro_ace(y, p), ece(y, p), nll(y, p))],
         float((target_weights(y, 2, "balanced") * losses).mean()),
     ]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calirare._util.arrays import WEIGHT_SUMS
 from calirare._util.errors import InputError
 from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
-from calirare.metrics._inputs import WEIGHT_SUMS
-from calirare.metrics._predictions import ROW_SUM_SLACK
+from calirare.metrics.predictions import ROW_SUM_SLACK
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,18 +1,14 @@
-"""What every measure does first: bring numpy or torch input into one checked form."""
+"""Numbers from numpy, torch or nested lists, brought into one checked form."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from calirare.metrics._predictions import ROW_SUM_SLACK, Kind, Predictions
-
 Array: TypeAlias = np.ndarray | torch.Tensor | Sequence[Any]
-Scalar: TypeAlias = float | torch.Tensor
-Metric: TypeAlias = Callable[..., Scalar]
 
 # Sums of weights that leave room for products with scores and other sums in float64.
 WEIGHT_SUMS = (1e-300, 1e300)
@@ -103,7 +99,6 @@ def as_integers(function: str, name: str, values: Array, device: torch.device, l
         whole = (labels == labels.round()) & (labels.abs() < 2**63)
         if not bool(whole.all()):
             raise TypeError(f"{function}: {name} must be integers, got {float(labels[~whole][0]):g}")
-        labels = labels.long()
     labels = labels.long()
     if labels.numel():
         low, high = (int(bound) for bound in torch.aminmax(labels))
@@ -147,53 +142,28 @@ def as_weights(function: str, weights: Array | None, n: int, device: torch.devic
     return tensor
 
 
-def read(function: str, probabilities: Array, labels: Array, weights: Array | None = None) -> Predictions:
-    """Checks the input of a measure.
-
-    Args:
-        function: who asks, for the messages.
-        probabilities: [n] = P(class 1), or [n, C] with rows that sum to one, or [n, K] of independent labels.
-        labels: integers [n] in 0..C-1; [n, K] of 0 and 1 says that the task is multi-label.
-        weights: None, or [n] >= 0.
-
-    Returns:
-        The checked form.
-
-    Raises:
-        ValueError: shapes or ranges are wrong.
-    """
-    p = as_scores(function, "probabilities", probabilities, ndim=(1, 2))
-    y = to_tensor(function, "labels", labels, p.device)
-    kind: Kind = "multilabel" if y.ndim == 2 else "multiclass" if p.ndim == 2 else "binary"
-    expected = tuple(p.shape) if kind == "multilabel" else (p.shape[0],)
-    if tuple(y.shape) != expected:
-        raise ValueError(f"{function}: labels must have shape {expected}, got {tuple(y.shape)}")
-    if kind == "multiclass":
-        check_rows(function, p)
-    y = as_integers(function, "labels", y, p.device, p.shape[1] if kind == "multiclass" else 2)
-    w = as_weights(function, weights, p.shape[0], p.device)
-    return Predictions(kind, p, y, w, isinstance(probabilities, torch.Tensor))
-
-
-def check_rows(function: str, probabilities: torch.Tensor) -> None:
-    """Refuses class probabilities [n, C] that do not sum to one.
+def check_order(function: str, y_true: torch.Tensor, p: torch.Tensor) -> None:
+    """Refuses labels and probabilities that were given in each other's place, where their kinds tell.
 
     Args:
         function: who asks, for the message.
-        probabilities: [n, C].
+        y_true: what was given first.
+        p: what was given second.
 
     Raises:
-        ValueError: fewer than two classes, or a row's sum is off by more than `ROW_SUM_SLACK`.
+        TypeError: the first are fractions, or floats where the second are integers.
+        ValueError: the first are a table and the second a column.
     """
-    p = probabilities.detach()
-    if p.shape[1] < 2:
-        raise ValueError(
-            f"{function}: probabilities must have at least 2 columns, or be [n] = P(class 1), got {p.shape[1]}"
-        )
-    low, high = (float(bound) for bound in torch.aminmax(p @ p.new_ones(p.shape[1])))
-    off = max(1 - low, high - 1)
-    if off > ROW_SUM_SLACK:
-        raise ValueError(f"{function}: probabilities must sum to 1 in every row, got a sum that is off by {off:g}")
+    hint = "the order is (y_true, p), labels before probabilities"
+    if y_true.is_floating_point():
+        between = (y_true > 0) & (y_true < 1)
+        if bool(between.any()):
+            raise TypeError(f"{function}: y_true must be integers, got {float(y_true[between][0]):g}: {hint}")
+        if not p.is_floating_point():
+            raise TypeError(f"{function}: p must be floating point where y_true is, got {p.dtype}: {hint}")
+    if y_true.ndim > max(p.ndim, 1):
+        shapes = f"{tuple(y_true.shape)} for p of shape {tuple(p.shape)}"
+        raise ValueError(f"{function}: y_true must have shape {tuple(p.shape)}, got {shapes}: {hint}")
 
 
 def check_count(function: str, name: str, value: int, *, least: int = 1) -> None:
@@ -213,40 +183,3 @@ def check_count(function: str, name: str, value: int, *, least: int = 1) -> None
         raise TypeError(f"{function}: {name} must be an integer, got {type(value).__name__}")
     if value < least:
         raise ValueError(f"{function}: {name} must be at least {least}, got {value}")
-
-
-def check_norm(function: str, norm: float) -> None:
-    """Refuses a norm below one.
-
-    Args:
-        function: who asks, for the message.
-        norm: p of the L_p norm; `math.inf` is the maximum.
-
-    Raises:
-        ValueError: below 1 or NaN.
-    """
-    if not norm >= 1:
-        raise ValueError(f"{function}: norm must be at least 1, got {norm}")
-
-
-def read_scores(function: str, scores: Array, outcomes: Array, weights: Array | None = None) -> Predictions:
-    """Checks one event's probabilities and outcomes.
-
-    Args:
-        function: who asks, for the messages.
-        scores: probabilities of the event, [n], in [0, 1].
-        outcomes: whether it happened, 0 or 1, [n].
-        weights: None, or [n] >= 0.
-
-    Returns:
-        The checked form, of kind "binary".
-
-    Raises:
-        ValueError: shapes or ranges are wrong.
-    """
-    s = as_scores(function, "scores", scores)
-    y = as_integers(function, "outcomes", to_tensor(function, "outcomes", outcomes), s.device, 2)
-    if y.shape != s.shape:
-        raise ValueError(f"{function}: outcomes must have shape {tuple(s.shape)}, got {tuple(y.shape)}")
-    w = as_weights(function, weights, s.shape[0], s.device)
-    return Predictions("binary", s, y, w, isinstance(scores, torch.Tensor))

@@ -38,6 +38,11 @@ class Predictions:
         """Classes (two if binary) or labels."""
         return 2 if self.kind == "binary" else self.probabilities.shape[1]
 
+    def on_cpu(self) -> Predictions:
+        """The same without derivatives on the CPU, where the device does not change a digit of the sums."""
+        weights = None if self.weights is None else self.weights.cpu()
+        return Predictions(self.kind, self.probabilities.detach().cpu(), self.labels.cpu(), weights, self.is_torch)
+
     def result(self, value: torch.Tensor) -> float | torch.Tensor:
         """Gives `value` back as the caller's kind: a tensor of the probabilities' dtype, or a float."""
         return value.to(self.probabilities.dtype) if self.is_torch else float(value)
@@ -116,7 +121,7 @@ def refuse_multilabel(function: str, data: Predictions) -> Predictions:
         ValueError: the labels are [n, K].
     """
     if data.kind == "multilabel":
-        raise ValueError(f"{function}: labels must be [n], one class per sample, got shape {tuple(data.labels.shape)}")
+        raise ValueError(f"{function}: y_true must be [n], one class per sample, got shape {tuple(data.labels.shape)}")
     return data
 
 
@@ -210,5 +215,5 @@ def class_members(function: str, data: Predictions, cls: int, name: str = "cls")
     members = data.labels == cls
     counted = members if data.weights is None else members & (data.weights > 0)
     if not bool(counted.any()):
-        raise ValueError(f"{function}: labels must contain class {cls}, got none of it among {len(members)} samples")
+        raise ValueError(f"{function}: y_true must contain class {cls}, got none of it among {len(members)} samples")
     return members

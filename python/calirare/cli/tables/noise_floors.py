@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from calirare.metrics._inputs import read
-from calirare.metrics._predictions import Predictions, confidence_and_correct, predicted_classes
 from calirare.metrics.binning import BinStatistics, bin_sums, equal_frequency_bins, equal_width_bins
+from calirare.metrics.inputs import read
+from calirare.metrics.predictions import Predictions, confidence_and_correct, predicted_classes
 from calirare.metrics.resampling import noise_floor
 
 ADAPTIVE_BINS = 20  # as `ace` takes by default
@@ -65,7 +65,7 @@ def table_noise_floors(
         The floor of each name.
     """
     nobody = np.zeros(probabilities.shape if multilabel else len(probabilities), dtype=np.int64)
-    data = read("table_noise_floors", probabilities, nobody, weights)
+    data = read("table_noise_floors", nobody, probabilities, weights)
     measures = {
         "ece": lambda: _of_confidence(data, n_bins, 1),
         "mce": lambda: _of_confidence(data, n_bins, math.inf),
@@ -74,7 +74,7 @@ def table_noise_floors(
     }
 
     def floor(error: Error) -> float:
-        def metric(_: np.ndarray, labels: np.ndarray) -> float:
+        def metric(labels: np.ndarray, _: np.ndarray) -> float:
             return error(torch.from_numpy(labels))
 
         return noise_floor(metric, probabilities, n_draws=n_draws, seed=seed, multilabel=multilabel).mean
