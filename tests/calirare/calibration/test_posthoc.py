@@ -30,19 +30,10 @@ from calirare.calibration import (
 )
 from calirare.calibration.affine import SCALE_PRIOR
 from calirare.calibration.minimisers import quasi_newton_minimum
+from tests.helpers.logits import problem
 
 CLOSE = 1e-6  # absolute, on probabilities between .01 and .99: two optimisers of the same convex loss
 OFF = 1e-3  # a wrong fit differs by more
-
-
-def problem(n: int = 600, k: int = 2, seed: int = 0, share: float = 0.2) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns overconfident logits with a shifted bias, and labels; class 1 is rare."""
-    rng = np.random.default_rng(seed)
-    shares = np.array([1 - share, share]) if k == 2 else np.full(k, 1 / k)
-    labels = rng.choice(k, size=n, p=shares)
-    logits = rng.normal(size=(n, k)) + 1.2 * np.eye(k)[labels]
-    logits[:, 0] -= 0.5
-    return torch.from_numpy(2.0 * logits), torch.from_numpy(labels)
 
 
 def difference(logits: torch.Tensor) -> np.ndarray:
@@ -370,4 +361,6 @@ def test_many_classes_are_fitted_without_a_hessian(diagonal: bool, k: int, monke
 
 def test_a_slope_that_stays_is_said_so() -> None:
     with pytest.raises(NotConvergedError, match=r"the slope must fall below 1e-05, got 1 after .* larger prior"):
-        quasi_newton_minimum(lambda at: (at.sum(), torch.ones_like(at)), torch.zeros(3).double(), torch.ones(3).double())
+        quasi_newton_minimum(
+            lambda at: (at.sum(), torch.ones_like(at)), torch.zeros(3).double(), torch.ones(3).double()
+        )

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from calirare import metrics
-from calirare.cli.tables.noise_floors import table_noise_floors
 from calirare.cli.tables import TableColumns, evaluate_table
+from calirare.cli.tables.noise_floors import table_noise_floors
 
 NAMES = ["ece", "mce", "classwise_ece", "ace"]
 
