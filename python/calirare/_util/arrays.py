@@ -1,4 +1,8 @@
-"""Numbers from numpy, torch or nested lists, brought into one checked form."""
+"""Numbers from numpy, torch or nested lists, brought into one checked form.
+
+`function` is who asks and `name` the argument it asks about, for the messages: TypeError for a wrong kind or dtype,
+ValueError for a wrong shape or range. `device` is where the result shall live.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +19,7 @@ WEIGHT_SUMS = (1e-300, 1e300)
 
 
 def to_tensor(function: str, name: str, values: Array, device: torch.device | None = None) -> torch.Tensor:
-    """A tensor that shares memory with `values` where it can.
-
-    Args:
-        function: who asks, for the message.
-        name: the argument, for the message.
-        values: tensor, array or nested list.
-        device: where the result should live; None keeps it.
-
-    Returns:
-        The tensor.
-
-    Raises:
-        TypeError: the values are not numbers.
-        ValueError: some are masked.
-    """
+    """Returns a tensor that shares memory with `values` where it can; refuses masked values and what is no number."""
     if not isinstance(values, torch.Tensor):
         if np.ma.is_masked(values):
             raise ValueError(f"{function}: {name} must not be masked, got a mask: leave these samples out instead")
@@ -45,20 +35,9 @@ def to_tensor(function: str, name: str, values: Array, device: torch.device | No
 
 
 def as_scores(function: str, name: str, values: Array, *, ndim: tuple[int, ...] = (1,)) -> torch.Tensor:
-    """Numbers in [0, 1] as float32 or float64; lists and integers become float64.
+    """Returns numbers in [0, 1] as float32 or float64, not empty; lists and numpy integers become float64.
 
-    Args:
-        function: who asks, for the message.
-        name: the argument, for the message.
-        values: the scores.
-        ndim: the numbers of dimensions that are accepted.
-
-    Returns:
-        The tensor, not empty.
-
-    Raises:
-        TypeError: dtype is neither float32, float64 nor (numpy) integer.
-        ValueError: shape or range is wrong, or a value is not finite.
+    `ndim` names the numbers of dimensions that are accepted.
     """
     is_torch = isinstance(values, torch.Tensor)
     scores = to_tensor(function, name, values)
@@ -78,21 +57,9 @@ def as_scores(function: str, name: str, values: Array, *, ndim: tuple[int, ...] 
 
 
 def as_integers(function: str, name: str, values: Array, device: torch.device, limit: int | None) -> torch.Tensor:
-    """Labels as int64.
+    """Returns labels as int64 of the same shape; floats without a fraction are whole numbers too.
 
-    Args:
-        function: who asks, for the message.
-        name: the argument, for the message.
-        values: integers, booleans, or floats without a fraction.
-        device: where the result should live.
-        limit: labels must be below it; None for no upper limit.
-
-    Returns:
-        int64, the shape of `values`.
-
-    Raises:
-        TypeError: a value is a fraction, NaN, infinite or beyond int64.
-        ValueError: a label is negative or not below `limit`.
+    They must lie in 0..limit-1, or only not be negative where `limit` is None.
     """
     labels = to_tensor(function, name, values, device)
     if labels.is_floating_point():
@@ -109,20 +76,7 @@ def as_integers(function: str, name: str, values: Array, device: torch.device, l
 
 
 def as_weights(function: str, weights: Array | None, n: int, device: torch.device) -> torch.Tensor | None:
-    """Sample weights as float64 [n]; None stays None.
-
-    Args:
-        function: who asks, for the message.
-        weights: finite, >= 0, with a sum within `WEIGHT_SUMS`.
-        n: number of samples.
-        device: where the result should live.
-
-    Returns:
-        The weights or None.
-
-    Raises:
-        ValueError: shape or range is wrong.
-    """
+    """Returns sample weights [n] >= 0 with a sum within `WEIGHT_SUMS` as float64; None stays None."""
     if weights is None:
         return None
     tensor = to_tensor(function, "weights", weights, device).double()
@@ -143,16 +97,9 @@ def as_weights(function: str, weights: Array | None, n: int, device: torch.devic
 
 
 def check_order(function: str, y_true: torch.Tensor, p: torch.Tensor) -> None:
-    """Refuses labels and probabilities that were given in each other's place, where their kinds tell.
+    """Refuses labels and probabilities in each other's place, where their kinds tell.
 
-    Args:
-        function: who asks, for the message.
-        y_true: what was given first.
-        p: what was given second.
-
-    Raises:
-        TypeError: the first are fractions, or floats where the second are integers.
-        ValueError: the first are a table and the second a column.
+    That is fractions for `y_true`, floats for it and integers for `p`, or a table for it and a column for `p`.
     """
     hint = "the order is (y_true, p), labels before probabilities"
     if y_true.is_floating_point():
@@ -167,18 +114,7 @@ def check_order(function: str, y_true: torch.Tensor, p: torch.Tensor) -> None:
 
 
 def check_count(function: str, name: str, value: int, *, least: int = 1) -> None:
-    """Refuses what is not a whole number >= `least`.
-
-    Args:
-        function: who asks, for the message.
-        name: the argument, for the message.
-        value: number of bins or draws.
-        least: the smallest that is accepted.
-
-    Raises:
-        TypeError: not an integer.
-        ValueError: below `least`.
-    """
+    """Refuses what is not a whole number >= `least`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{function}: {name} must be an integer, got {type(value).__name__}")
     if value < least:

@@ -118,19 +118,11 @@ def platt_scaling(target: Target = "balanced") -> AffineCalibrator:
 
 
 def _derivatives(scaled: Tensor, bias: Tensor, labels: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns slope and curvature of the weighted loss of softmax(scale z + bias) in (log scale, bias_1 .. bias_(k-1)).
+    """Returns slope [k] and curvature [k, k] of the weighted loss of softmax(scale z + bias) in (log scale, bias_1 ..).
 
     With z' = scale z and P_i = diag(p_i) - p_i p_i^T, the curvature is sum_i share_i J_i^T P_i J_i, J_i = [z'_i, I],
-    and z'_i^T (p_i - y_i) more at the scale; all of it from arrays [n, k].
-
-    Args:
-        scaled: scale z, float64 [n, k].
-        bias: [k], the first 0.
-        labels: int64 [n].
-        share: weight of each row in the mean, [n].
-
-    Returns:
-        Gradient [k] and Hessian [k, k].
+    and z'_i^T (p_i - y_i) more at the scale; all of it from arrays [n, k]. `scaled` is scale z, float64 [n, k]; the
+    first of the k biases is 0; `share` [n] is the weight of each row in the mean.
     """
     p = torch.softmax(scaled + bias, 1)
     away = share[:, None] * (p - F.one_hot(labels, p.shape[1]))

@@ -91,11 +91,7 @@ class Calibrator(ABC):
         return {name: getattr(self, name) for name in self._settings()}
 
     def set_params(self, **params: Any) -> Self:
-        """Sets arguments of the constructor; returns self.
-
-        Raises:
-            ValueError: there is no such argument, or a value is out of range.
-        """
+        """Sets arguments of the constructor, which are checked; returns self. Others are a ValueError."""
         for name, value in params.items():
             if name not in self._settings():
                 known = ", ".join(self._settings())
@@ -119,9 +115,7 @@ class Calibrator(ABC):
     def check_classes(self, logits: Tensor) -> None:
         """Checks that logits [n, k] have the classes of the fitted map.
 
-        Raises:
-            RuntimeError: the map is not fitted.
-            ValueError: there are more or fewer classes than were fitted.
+        RuntimeError where it is not fitted, ValueError where there are more or fewer classes than were fitted.
         """
         op, k = type(self).__name__, self.n_classes
         if k is None:
@@ -136,11 +130,7 @@ def float64(numbers: list[Any]) -> Tensor:
 
 
 def logits_matrix(op: str, logits: np.ndarray | Tensor) -> Tensor:
-    """Returns logits as a tensor, [n] = z_1 - z_0 as the two columns 0 and z.
-
-    Raises:
-        TypeError: they are neither a numpy array nor a tensor.
-    """
+    """Returns logits of numpy or torch as a tensor, [n] = z_1 - z_0 as the two columns 0 and z."""
     if not isinstance(logits, np.ndarray | Tensor):
         raise TypeError(f"{op}: logits must be a numpy array or a torch tensor, got {type(logits).__name__}")
     z = to_tensor(op, "logits", logits)
@@ -163,22 +153,15 @@ def softmax_after(mapping: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor
 
 
 def check_prior(op: str, prior: float) -> None:
-    """Checks the weight of a prior.
-
-    Raises:
-        ValueError: it is negative or not finite.
-    """
+    """Checks that the weight of a prior is finite and not negative (ValueError)."""
     if not 0 <= prior < math.inf:
         raise ValueError(f"{op}: prior must be at least 0 and finite, got {prior}")
 
 
 def check_logits(op: str, logits: Tensor, labels: Tensor | None = None) -> None:
-    """Checks logits [n, k >= 2] and labels int64 [n] in [0, k).
+    """Checks logits [n, k >= 2], floating point and finite, and labels int64 [n] in [0, k).
 
-    Raises:
-        TypeError: dtype is wrong.
-        ValueError: shape or range is wrong, or a logit is not finite.
-        InputError: there is no label to fit on.
+    TypeError for a kind or dtype, ValueError for a shape or range, InputError where there is no label to fit on.
     """
     for name, values in (("logits", logits), ("labels", labels)):
         if values is not None and not isinstance(values, Tensor):
@@ -219,18 +202,9 @@ def unit_of(logits: Tensor) -> float:
 def target_weights(labels: Tensor, n_classes: int, target: Target) -> Tensor:
     """Returns each label's weight, proportional to (share of its class)^-t, float64 [n], mean 1.
 
-    Args:
-        labels: int64 [n].
-        n_classes: k.
-        target: "balanced" (t = 1) gives every class that occurs the same total (the population that cost-sensitive
-            training and Macro-ACE judge); "population" (t = 0) gives every node the same weight; a number t in [0, 1]
-            lies in between.
-
-    Returns:
-        Weights.
-
-    Raises:
-        ValueError: the target is unknown or out of range.
+    Target "balanced" (t = 1) gives every class that occurs the same total (the population that cost-sensitive training
+    and Macro-ACE judge), "population" (t = 0) every node the same weight; a number t in [0, 1] lies in between. Another
+    one is a ValueError.
     """
     balance = EXPONENTS.get(target) if isinstance(target, str) else target
     if balance is None or not 0 <= balance <= 1:

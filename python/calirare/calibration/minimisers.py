@@ -20,18 +20,11 @@ Slope = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 def newton_minimum(loss: Callable[[Tensor], Tensor], theta: Tensor, derivatives: Derivatives | None = None) -> Tensor:
-    """Returns the minimum of a smooth function of a few numbers.
+    """Returns the minimum [q] of a smooth function of a few numbers, from where it starts, float64 [q].
 
     Curvatures enter by their absolute value, so that every step goes downhill where the function is not convex.
-
-    Args:
-        loss: twice differentiable, from [q] to a number.
-        theta: where to start, float64 [q].
-        derivatives: returns gradient [q] and Hessian [q, q]; None: by automatic differentiation, which takes ten times
-            as long.
-
-    Returns:
-        The minimum, [q].
+    Gradient [q] and Hessian [q, q] come from `derivatives`, or by automatic differentiation, which takes ten times as
+    long.
     """
     with threads_for(0):
         return _newton(loss, theta, derivatives or (lambda at: _differentiated(loss, at)))

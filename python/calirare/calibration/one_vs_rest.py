@@ -40,10 +40,8 @@ class OneVsRestCalibrator(Calibrator):
     def fit_map(self, p: np.ndarray, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
         """Returns the map of one class as plain numbers.
 
-        Args:
-            p: uncalibrated probability of the class, float64 [n].
-            y: whether the class is the true one, float64 [n] of 0 and 1.
-            weights: float64 [n], mean 1.
+        `p` are its uncalibrated probabilities, `y` 1 where it is the true one, else 0, `weights` of mean 1, all float64
+        [n].
         """
 
     @abstractmethod

@@ -39,17 +39,9 @@ KINDS: dict[str, type[Calibrator]] = {
 
 
 def make_calibrator(name: str, target: Target = "population") -> Calibrator:
-    """Returns an unfitted calibrator.
+    """Returns the unfitted calibrator of that name in `CALIBRATORS`; another name is an InputError.
 
-    Args:
-        name: one of `CALIBRATORS`.
-        target: population the probabilities shall be right for, see `target_weights`.
-
-    Returns:
-        The calibrator.
-
-    Raises:
-        InputError: the name is unknown.
+    `target` is the population the probabilities shall be right for, see `target_weights`.
     """
     if name not in CALIBRATORS:
         raise InputError(f"make_calibrator: name must be one of {', '.join(CALIBRATORS)}, got {name!r}")
@@ -57,19 +49,10 @@ def make_calibrator(name: str, target: Target = "population") -> Calibrator:
 
 
 def save_calibrator(calibrator: Calibrator, path: str | Path) -> Path:
-    """Writes a fitted calibrator as JSON, in full precision.
+    """Writes a fitted calibrator as JSON, in full precision, into a folder that exists; returns the path.
 
-    Args:
-        calibrator: the calibrator.
-        path: where to write; the folder must exist.
-
-    Returns:
-        The path.
-
-    Raises:
-        TypeError: the calibrator is of a kind that `load_calibrator` does not know, or a setting of one that JSON does
-            not.
-        RuntimeError: it is not fitted.
+    TypeError where `load_calibrator` does not know its kind, or JSON a setting of it; RuntimeError where it is not
+    fitted.
     """
     kind = type(calibrator).__name__
     if KINDS.get(kind) is not type(calibrator):
@@ -95,14 +78,7 @@ def _plain(setting: object) -> object:
 def load_calibrator(path: str | Path) -> Calibrator:
     """Returns the calibrator that `save_calibrator` wrote.
 
-    Args:
-        path: the file.
-
-    Returns:
-        The calibrator.
-
-    Raises:
-        InputError: the file cannot be read, or does not hold a fitted calibrator.
+    InputError where the file cannot be read, or does not hold a fitted calibrator.
     """
     try:
         # json reads NaN and Infinity, and a map may be of no use: both are found here, not at the first prediction.

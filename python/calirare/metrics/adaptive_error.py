@@ -102,17 +102,7 @@ def macro_ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | Non
 def adaptive_statistics(
     scores: torch.Tensor, outcomes: torch.Tensor, n_bins: int, weights: torch.Tensor | None
 ) -> BinStatistics:
-    """Sums per equal-frequency bin, each column of `scores` on its own.
-
-    Args:
-        scores: [n] or [n, G].
-        outcomes: the same shape.
-        n_bins: M.
-        weights: float64 [n], or None.
-
-    Returns:
-        The sums.
-    """
+    """Returns the sums per equal-frequency bin, each column of scores [n] or [n, G] on its own; outcomes are alike."""
     order = torch.argsort(scores.detach(), dim=0, stable=True)
     rank_bins = equal_frequency_bins(scores.shape[0], n_bins, scores.device)
     source = rank_bins if scores.ndim == 1 else rank_bins[:, None].expand_as(order)

@@ -1,4 +1,8 @@
-"""What every measure does first: bring labels and probabilities into one checked form."""
+"""What every measure does first: bring labels and probabilities into one checked form.
+
+`function` is the measure that asks, for the messages: TypeError where a dtype is wrong or the two are exchanged,
+ValueError where a shape or range is wrong.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +19,10 @@ Metric: TypeAlias = Callable[..., Scalar]
 
 
 def read(function: str, y_true: Array, p: Array, weights: Array | None = None) -> Predictions:
-    """Checks the input of a measure.
+    """Returns the checked input of a measure.
 
-    Args:
-        function: who asks, for the messages.
-        y_true: integers [n] in 0..C-1; [n, K] of 0 and 1 says that the task is multi-label.
-        p: [n] = P(class 1), or [n, C] with rows that sum to one, or [n, K] of independent labels.
-        weights: None, or [n] >= 0.
-
-    Returns:
-        The checked form.
-
-    Raises:
-        TypeError: a dtype is wrong, or the two are exchanged.
-        ValueError: shapes or ranges are wrong.
+    `y_true` is [n] in 0..C-1, or [n, K] of 0 and 1 for a multi-label task; `p` is [n] = P(class 1), [n, C] with rows
+    that sum to one, or [n, K]; `weights` is [n] >= 0 or None.
     """
     labels, scores = _in_order(function, y_true, p, (1, 2))
     kind: Kind = "multilabel" if labels.ndim == 2 else "multiclass" if scores.ndim == 2 else "binary"
@@ -41,21 +35,7 @@ def read(function: str, y_true: Array, p: Array, weights: Array | None = None) -
 
 
 def read_event(function: str, y_true: Array, p: Array, weights: Array | None = None) -> Predictions:
-    """Checks one event's outcomes and probabilities.
-
-    Args:
-        function: who asks, for the messages.
-        y_true: whether it happened, 0 or 1, [n].
-        p: probabilities of the event, [n], in [0, 1].
-        weights: None, or [n] >= 0.
-
-    Returns:
-        The checked form, of kind "binary".
-
-    Raises:
-        TypeError: a dtype is wrong, or the two are exchanged.
-        ValueError: shapes or ranges are wrong.
-    """
+    """Returns the checked input of kind "binary": outcomes [n] of 0 and 1 and the event's probabilities [n]."""
     labels, scores = _in_order(function, y_true, p, (1,))
     y = as_integers(function, "y_true", labels, scores.device, 2)
     _check_shape(function, y, tuple(scores.shape))
@@ -79,15 +59,7 @@ def _check_shape(function: str, y_true: torch.Tensor, expected: tuple[int, ...])
 
 
 def check_rows(function: str, p: torch.Tensor) -> None:
-    """Refuses class probabilities [n, C] that do not sum to one.
-
-    Args:
-        function: who asks, for the message.
-        p: [n, C].
-
-    Raises:
-        ValueError: fewer than two classes, or a row's sum is off by more than `ROW_SUM_SLACK`.
-    """
+    """Refuses class probabilities [n, C] of one class, or whose rows' sums are off by more than `ROW_SUM_SLACK`."""
     p = p.detach()
     if p.shape[1] < 2:
         raise ValueError(f"{function}: p must have at least 2 columns, or be [n] = P(class 1), got {p.shape[1]}")
@@ -98,14 +70,6 @@ def check_rows(function: str, p: torch.Tensor) -> None:
 
 
 def check_norm(function: str, norm: float) -> None:
-    """Refuses a norm below one.
-
-    Args:
-        function: who asks, for the message.
-        norm: p of the L_p norm; `math.inf` is the maximum.
-
-    Raises:
-        ValueError: below 1 or NaN.
-    """
+    """Refuses p < 1 of an L_p norm; `math.inf` is the maximum."""
     if not norm >= 1:
         raise ValueError(f"{function}: norm must be at least 1, got {norm}")

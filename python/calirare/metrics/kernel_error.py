@@ -77,19 +77,10 @@ def kde_calibration_error(
 
 @known_keywords
 def kde_bandwidth(points: Array, *, candidates: tuple[float, ...] = CANDIDATES, max_points: int = MAX_POINTS) -> float:
-    """The bandwidth that makes the points most likely, each under the kernels of all others.
+    """Returns which of the candidates, > 0, makes the points most likely, each under the kernels of all others.
 
-    Args:
-        points: [n] in [0, 1], or [n, C] with rows that sum to one.
-        candidates: bandwidths to try, > 0.
-        max_points: of more points an evenly spaced part is used, >= 2.
-
-    Returns:
-        The best candidate.
-
-    Raises:
-        TypeError: dtype is wrong.
-        ValueError: shape or range is wrong.
+    The points are [n] in [0, 1], or [n, C] with rows that sum to one; of more than `max_points` >= 2 an evenly spaced
+    part is used. TypeError for a wrong dtype, ValueError for a wrong shape or range.
     """
     x = as_scores("kde_bandwidth", "points", points, ndim=(1, 2)).detach()
     if x.ndim == 2:

@@ -53,14 +53,7 @@ def brier(y_true: Array, p: Array, *, weights: Array | None = None) -> Scalar:
 
 
 def brier_terms(data: Predictions) -> torch.Tensor:
-    """Brier score of each sample.
-
-    Args:
-        data: checked predictions.
-
-    Returns:
-        float64 [n], or [n, K] if multilabel.
-    """
+    """Returns the Brier score of each sample, float64 [n], or [n, K] if multilabel."""
     p = data.probabilities.double()
     if data.kind == "multiclass":
         # sum_c (p_c - [c = y])^2 = sum_c p_c^2 - 2 p_y + 1 cancels badly when p_y is near one: written out instead.

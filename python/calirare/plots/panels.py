@@ -33,20 +33,11 @@ class Panel(NamedTuple):
 def confidence_panel(
     title: str, y_true: Array, p: Array, *, cls: int | None = None, weights: Array | None = None
 ) -> Panel:
-    """A panel that asks whether the predicted class is right as often as its probability says.
+    """Returns a panel that asks whether the predicted class is right as often as its probability says.
 
-    Args:
-        title: the panel's title.
-        y_true: int [n].
-        p: [n, C] with rows that sum to one, or [n] = P(class 1).
-        cls: keep only samples of this true class (the view of `metrics.class_ace`); None keeps all.
-        weights: sample weights [n] >= 0, or None.
-
-    Returns:
-        Whether the prediction is right and with what confidence.
-
-    Raises:
-        ValueError: shape or range is wrong, or no sample has class `cls`.
+    `y_true` is int [n], `p` [n, C] with rows that sum to one, or [n] = P(class 1); `cls` keeps only samples of this
+    true class (the view of `metrics.class_ace`). ValueError for a wrong shape or range, or where no sample has that
+    class.
     """
     name = "confidence_panel"
     data = refuse_multilabel(name, read(name, y_true, p, weights))
@@ -64,19 +55,10 @@ def class_panels(
     class_names: Sequence[str] | None = None,
     weights: Array | None = None,
 ) -> list[Panel]:
-    """One panel per class, or label: does the class occur as often as its probability says?
+    """Returns one panel per class, or label: does the class occur as often as its probability says?
 
-    Args:
-        y_true: int [n], or [n, K] of 0 and 1 for multi-label.
-        p: [n, C] with rows that sum to one, [n] = P(class 1) (one panel, for class 1), or [n, K].
-        class_names: titles; None gives "class 0", ...
-        weights: sample weights [n] >= 0, or None.
-
-    Returns:
-        Whether the class is the true one and with what probability, per class.
-
-    Raises:
-        ValueError: shape or range is wrong, or the number of names is.
+    Takes what `metrics.ece` does ([n] = P(class 1): one panel, for class 1). The titles are `class_names`, or "class
+    0", ..; ValueError where their number is wrong, too.
     """
     data = read("class_panels", y_true, p, weights)
     if data.kind == "binary":

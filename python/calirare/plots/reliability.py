@@ -101,15 +101,9 @@ def reliability_diagram(
 
 
 def binomial_quantile(q: float, trials: np.ndarray, probability: np.ndarray) -> np.ndarray:
-    """Smallest k with P(Binomial(trials, probability) <= k) >= q, without the second it takes to import scipy.stats.
+    """Returns the smallest k with P(Binomial(trials, probability) <= k) >= q, float64 [n].
 
-    Args:
-        q: in (0, 1).
-        trials: whole numbers >= 1, [n].
-        probability: in [0, 1], [n].
-
-    Returns:
-        float64 [n].
+    Trials are whole numbers >= 1. Does without scipy.stats, whose import takes a second.
     """
     from scipy.special import bdtr, bdtrik
 

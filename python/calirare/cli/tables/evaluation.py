@@ -135,14 +135,9 @@ def _left_out_notes(table: Table) -> list[str]:
 
 
 def small_sample_notes(table: Table, n_bins: int = 15) -> list[str]:
-    """Sentences about bins and classes that hold too few samples to say much.
+    """Returns sentences about bins and classes that hold too few samples to say much, none if there is nothing to say.
 
-    Args:
-        table: checked columns.
-        n_bins: bins of the equal-width measures.
-
-    Returns:
-        No sentence if there is nothing to say.
+    `n_bins` are those of the equal-width measures.
     """
     notes = []
     statistics = class_statistics if table.labels.ndim == 2 else confidence_statistics

@@ -50,19 +50,10 @@ def table_noise_floors(
     multilabel: bool,
     weights: np.ndarray | None,
 ) -> dict[str, float]:
-    """What measures read by chance: the mean that `noise_floor` gives, without binning anew for every draw.
+    """Returns what each of `names`, among ece, mce, classwise_ece and ace, reads by chance.
 
-    Args:
-        names: among ece, mce, classwise_ece and ace.
-        probabilities: as for `noise_floor`.
-        n_bins: bins of all but ace.
-        n_draws: number of draws.
-        seed: seed of the draws.
-        multilabel: as for `noise_floor`.
-        weights: sample weights [n] >= 0, or None.
-
-    Returns:
-        The floor of each name.
+    It is the mean that `noise_floor` gives for the same probabilities, draws, seed, kind of labels and weights, without
+    binning anew for every draw. `n_bins` is for all but ace.
     """
     nobody = np.zeros(probabilities.shape if multilabel else len(probabilities), dtype=np.int64)
     data = read("table_noise_floors", nobody, probabilities, weights)

@@ -54,17 +54,9 @@ class Table:
 
 
 def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
-    """Reads and checks a table of predictions.
+    """Reads and checks a .csv, .tsv or .parquet table with one row per sample; columns None are "y" and "p".
 
-    Args:
-        path: .csv, .tsv or .parquet file with one row per sample.
-        columns: which columns mean what; None takes "y" and "p".
-
-    Returns:
-        The checked columns.
-
-    Raises:
-        InputError: the file or what is in it cannot be used.
+    InputError where the file or what is in it cannot be used.
     """
     columns = columns or TableColumns()
     frame = read.select_rows(read.read_frame(Path(path)), columns.where)
