@@ -66,21 +66,17 @@ class Calibrator(ABC):
 
     def transform(self, logits: Numbers) -> Numbers:
         """Returns calibrated probabilities of the kind, shape and dtype of the logits."""
-        p = self._of(logits)
-        p = p[:, 1] if logits.ndim == 1 else p
-        return p.cpu().numpy() if isinstance(logits, np.ndarray) else p
+        p = self.predict_proba(logits)
+        return p[:, 1] if logits.ndim == 1 else p
 
     def predict_proba(self, logits: Numbers) -> Numbers:
         """Returns calibrated probabilities [n, k], of logits [n] too."""
-        p = self._of(logits)
-        return p.cpu().numpy() if isinstance(logits, np.ndarray) else p
-
-    def _of(self, logits: np.ndarray | Tensor) -> Tensor:
         op = type(self).__name__
         z = logits_matrix(op, logits)
         check_logits(op, z)
         self.check_classes(z)
-        return self._transform(z)
+        p = self._transform(z)
+        return p.cpu().numpy() if isinstance(logits, np.ndarray) else p
 
     @classmethod
     def _settings(cls) -> list[str]:
