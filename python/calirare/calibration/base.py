@@ -102,8 +102,11 @@ class Calibrator(ABC):
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
-        """Returns the calibrator that `state` was taken from."""
-        out = cls(**{name: state[name] for name in cls._settings()})
+        """Returns the calibrator that `state` was taken from.
+
+        A setting that it does not name, as of an earlier release, has its default: the fitted map is what counts.
+        """
+        out = cls(**{name: state[name] for name in cls._settings() if name in state})
         for name, read in cls.fitted.items():
             setattr(out, f"{name}_", None if state[name] is None else read(state[name]))
         return out
