@@ -372,8 +372,8 @@ def calibrate(
     for target in TARGETS:
         sharpen = job.settings.calibration.sharpen and target == "balanced"
         fitted = JackknifeCalibrator(target=target, sharpen=sharpen).fit(loo_logits[chosen], labels[job.nodes][chosen])
-        notes.append(fitted.note)
-        if fitted.note and sharpen:
+        notes.append(fitted.note_)
+        if fitted.note_ and sharpen:
             notes.append("sharpen changed nothing: a temperature has no sharpness of its own")
         maps[target] = fitted
     if split.val.numel() == 0:

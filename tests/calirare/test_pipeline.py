@@ -134,10 +134,10 @@ def test_sharpening_moves_no_decision_and_the_balanced_map_alone():
     assert torch.equal(before.argmax(1), after.argmax(1))
     own = plain.jackknife.own_loo_logits[40:].double()
     labels = graph.y[graph.split.val]
-    fitted = plain.calibrators["balanced"].map
+    fitted = plain.calibrators["balanced"].map_
     wanted = sharpened(fitted, own, labels)
-    assert sharp.calibrators["balanced"].map.scale == pytest.approx(wanted.scale, rel=1e-4)
-    assert wanted.scale != pytest.approx(fitted.scale, rel=0.02), "or nothing was sharpened"
+    assert sharp.calibrators["balanced"].map_.scale_ == pytest.approx(wanted.scale_, rel=1e-4)
+    assert wanted.scale_ != pytest.approx(fitted.scale_, rel=0.02), "or nothing was sharpened"
     assert sharp.settings.to_mapping()["sharpen"] is True
 
 

@@ -282,7 +282,7 @@ def metrics(
 ) -> None:
     """Measure and draw the calibration of a table of predictions."""
     from calirare.cli.metrics import run_metrics
-    from calirare.cli.tables.table import TableColumns
+    from calirare.cli.tables import TableColumns
 
     columns = TableColumns(tuple(y or ["y"]), tuple(p or ["p"]), tuple(before or []), weights, where, minority)
     run_metrics(table, columns, out, bins, overwrite=overwrite)

@@ -22,7 +22,7 @@ from calirare.datasets import load_dataset
 from calirare.graph import Graph
 from calirare.intervals import Streaming, streams
 from calirare.pipeline import Report, train
-from calirare.plots.plots import confidence_panel, interval_diagram, reliability_diagram
+from calirare.plots import confidence_panel, interval_diagram, reliability_diagram
 from calirare.run import Outcome, Settings, write_json
 from calirare.run.folder import save_model, write_config
 from calirare.run.report import judge, judged_logits, judged_nodes

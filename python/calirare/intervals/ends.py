@@ -125,12 +125,12 @@ def interval_ends(
 
 def affine_map(calibrator: LogitMap | None) -> tuple[float, float] | None:
     """Returns scale and bias of a map of z_1 - z_0 with two classes; None where it is not affine."""
-    fitted = calibrator.map if isinstance(calibrator, JackknifeCalibrator) else calibrator
+    fitted = calibrator.map_ if isinstance(calibrator, JackknifeCalibrator) else calibrator
     if fitted is None:
         return (1.0, 0.0) if calibrator is None else None
-    if not isinstance(fitted, AffineCalibrator) or fitted.bias is None or fitted.bias.numel() != 2:
+    if not isinstance(fitted, AffineCalibrator) or fitted.bias_ is None or fitted.bias_.numel() != 2:
         return None
-    return fitted.scale, float(fitted.bias[1] - fitted.bias[0])
+    return fitted.scale_, float(fitted.bias_[1] - fitted.bias_[0])
 
 
 def _fused(

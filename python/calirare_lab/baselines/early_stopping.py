@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.graph import propagation
-from calirare.graph import Graph
-from calirare.models import GCN
+from calirare.graph import Graph, propagation
+from calirare.models import GCN, fit
 from calirare.models.gcn_fit import Fit, TrainingSettings
-from calirare.models import fit
 
 PATIENCE = 100
 MAX_EPOCHS = 2000

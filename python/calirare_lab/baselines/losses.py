@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.graph import propagation
-from calirare.graph import Graph
+from calirare.graph import Graph, propagation
 from calirare.models import GCN
 from calirare.models.gcn_fit import Loss, TrainingSettings, class_weights
 

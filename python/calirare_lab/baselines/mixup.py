@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.graph import propagated_features, propagation
-from calirare.graph import Graph
+from calirare.graph import Graph, propagated_features, propagation
 from calirare.models import GCN
 from calirare.models.gcn_fit import TrainingSettings, cross_entropy
 from calirare_ext import Csr, ReceptiveField, propagate

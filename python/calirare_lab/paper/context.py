@@ -6,16 +6,14 @@ import dataclasses
 from functools import cached_property
 
 import torch
+from calirare.models.crossfit import cross_fitted_logits
 from torch import Tensor
 
 from calirare.curvature import gram
-from calirare.graph import Graph
-from calirare.graph import Split
+from calirare.graph import Graph, Split
 from calirare.leave_one_out import OwnLogits
-from calirare.models.crossfit import cross_fitted_logits
-from calirare.models import GCN
+from calirare.models import GCN, fit
 from calirare.models.gcn_fit import Fit, TrainingSettings
-from calirare.models import fit
 from calirare.training import choose_hops, choose_weight_decay, loo_loss
 from calirare_lab.baselines import OfficialSettings, train_official
 from calirare_lab.paper.protocol import Place

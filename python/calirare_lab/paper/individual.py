@@ -35,7 +35,7 @@ def individual(context: Context) -> Individual:
         assert result.estimate is not None
         low, high = result.lower.double(), result.upper.double()
         shares = {
-            kind: float(coverage(low[of], high[of], labels[of].double()))
+            kind: float(coverage(labels[of].double(), low[of], high[of]))
             for kind, of in (("all", labels >= 0), ("rare", labels == 1), ("majority", labels == 0))
         }
         found[name] = {

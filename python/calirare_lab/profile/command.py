@@ -22,10 +22,8 @@ from calirare._util.tracing import PREFIX
 from calirare.datasets import load_dataset
 from calirare.graph import Graph
 from calirare.pipeline import train
+from calirare.run import Outcome, Settings, write_json
 from calirare.run.folder import load_run
-from calirare.run import write_json
-from calirare.run import Outcome
-from calirare.run import Settings
 from calirare_ext import Csr
 from calirare_lab.profile.cost import Sizes, stage_costs
 

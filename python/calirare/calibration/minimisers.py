@@ -19,25 +19,18 @@ Derivatives = Callable[[Tensor], tuple[Tensor, Tensor]]
 Slope = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
-def minimise(loss: Callable[[Tensor], Tensor], theta: Tensor, derivatives: Derivatives | None = None) -> Tensor:
-    """Returns the minimum of a smooth function of a few numbers.
+def newton_minimum(loss: Callable[[Tensor], Tensor], theta: Tensor, derivatives: Derivatives | None = None) -> Tensor:
+    """Returns the minimum [q] of a smooth function of a few numbers, from where it starts, float64 [q].
 
     Curvatures enter by their absolute value, so that every step goes downhill where the function is not convex.
-
-    Args:
-        loss: twice differentiable, from [q] to a number.
-        theta: where to start, float64 [q].
-        derivatives: returns gradient [q] and Hessian [q, q]; None: by automatic differentiation, which takes ten times
-            as long.
-
-    Returns:
-        The minimum, [q].
+    Gradient [q] and Hessian [q, q] come from `derivatives`, or by automatic differentiation, which takes ten times as
+    long.
     """
     with threads_for(0):
         return _newton(loss, theta, derivatives or (lambda at: _differentiated(loss, at)))
 
 
-def minimise_many(slope: Slope, theta: Tensor, curvature: Tensor) -> Tensor:
+def quasi_newton_minimum(slope: Slope, theta: Tensor, curvature: Tensor) -> Tensor:
     """Returns the minimum of a smooth convex function of many numbers, for which a Hessian would be too large.
 
     Args:
@@ -67,7 +60,7 @@ def minimise_many(slope: Slope, theta: Tensor, curvature: Tensor) -> Tensor:
     steepest = float(np.abs(end.jac).max())
     if not steepest < FLAT:
         raise NotConvergedError(
-            f"minimise_many: the slope must fall below {FLAT:g}, got {steepest:g} after {end.nit} steps: "
+            f"quasi_newton_minimum: the slope must fall below {FLAT:g}, got {steepest:g} after {end.nit} steps: "
             "clip logits far beyond the others, or take a larger prior"
         )
     return map_of(end.x)

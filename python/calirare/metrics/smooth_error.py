@@ -6,8 +6,10 @@ import math
 
 import torch
 
-from calirare.metrics._inputs import Array, Scalar, read, read_scores
-from calirare.metrics._predictions import confidence_and_correct
+from calirare._util.array_files import Array
+from calirare._util.keywords import known_keywords
+from calirare.metrics.inputs import Scalar, read, read_event
+from calirare.metrics.predictions import confidence_and_correct
 
 # Cells of [0, 1]. Residuals are split between the two nearest cell centres; a value is good to about one cell.
 GRID = 4096
@@ -17,8 +19,9 @@ CELLS_PER_WIDTH = 32
 SMALLEST_BANDWIDTH = 1e-4
 
 
+@known_keywords
 def smooth_calibration_error(
-    scores: Array, outcomes: Array, *, bandwidth: float | None = None, weights: Array | None = None
+    y_true: Array, p: Array, *, bandwidth: float | None = None, weights: Array | None = None
 ) -> Scalar:
     """The smECE of Blasiok and Nakkiran (2023) for one event's probabilities.
 
@@ -27,47 +30,36 @@ def smooth_calibration_error(
     setting is left, small changes of the scores change it little, and it bounds the distance to calibration.
 
     Args:
-        scores: predicted probabilities of the event, [n], in [0, 1].
-        outcomes: 1 where it happened, else 0, [n].
+        y_true: 1 where the event happened, else 0, [n].
+        p: its predicted probabilities, [n], in [0, 1].
         bandwidth: s >= 1e-4; None takes the fixed point.
         weights: sample weights [n] >= 0, or None.
 
     Returns:
-        The error in [0, 1]: a float for numpy input, a 0-dim tensor for torch input; differentiable in the scores (at
-        the fixed point by the implicit function theorem).
+        The error in [0, 1]: a float for numpy input, a 0-dim tensor for torch input; differentiable in `p` (at the
+        fixed point by the implicit function theorem).
 
     Raises:
-        TypeError: dtype is wrong.
+        TypeError: dtype is wrong, or `y_true` and `p` are exchanged.
         ValueError: shape or range is wrong.
 
     Precision: the residuals lie on 4,096 cells, on more where a bandwidth below 1/128 is given: a cell is at most a
         32nd of it; absolute error below 1/4096.
     Cost: O(n + 4096) time per bandwidth tried, O(n) memory; 524,288 cells for a bandwidth of 1e-4.
     """
-    data = read_scores("smooth_calibration_error", scores, outcomes, weights)
+    data = read_event("smooth_calibration_error", y_true, p, weights)
     _check_bandwidth("smooth_calibration_error", bandwidth)
     return data.result(_error(data.probabilities, data.labels, data.weights, bandwidth))
 
 
-def smooth_ece(
-    probabilities: Array, labels: Array, *, bandwidth: float | None = None, weights: Array | None = None
-) -> Scalar:
+@known_keywords
+def smooth_ece(y_true: Array, p: Array, *, bandwidth: float | None = None, weights: Array | None = None) -> Scalar:
     """`smooth_calibration_error` of the confidence: how far the predicted class's probability is from its accuracy.
 
-    Args:
-        probabilities: as for `ece`.
-        labels: as for `ece`.
-        bandwidth: as for `smooth_calibration_error`.
-        weights: as for `ece`.
-
-    Returns:
-        As `smooth_calibration_error`; the mean over labels if multi-label.
-
-    Raises:
-        TypeError: dtype is wrong.
-        ValueError: shape or range is wrong.
+    Takes and raises what `ece` does, with `bandwidth` as in `smooth_calibration_error`, and returns what that does; the
+    mean over labels if multi-label.
     """
-    data = read("smooth_ece", probabilities, labels, weights)
+    data = read("smooth_ece", y_true, p, weights)
     _check_bandwidth("smooth_ece", bandwidth)
     confidence, correct = confidence_and_correct(data)
     if data.kind != "multilabel":

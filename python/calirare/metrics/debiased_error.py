@@ -6,18 +6,22 @@ import math
 
 import torch
 
-from calirare.metrics._inputs import Array, Scalar, check_count, read
-from calirare.metrics._predictions import confidence_and_correct
-from calirare.metrics.ace import adaptive_statistics
+from calirare._util.array_files import Array
+from calirare._util.arrays import check_count
+from calirare._util.keywords import known_keywords
+from calirare.metrics.adaptive_error import adaptive_statistics
 from calirare.metrics.binning import equal_width_statistics
+from calirare.metrics.inputs import Scalar, read
+from calirare.metrics.predictions import confidence_and_correct
 
 # Rounding may put the effective number of a single weighted sample so far above one.
 ONE_SAMPLE = 1e-12
 
 
+@known_keywords
 def debiased_ece(
-    probabilities: Array,
-    labels: Array,
+    y_true: Array,
+    p: Array,
     n_bins: int = 15,
     norm: int = 2,
     *,
@@ -38,28 +42,24 @@ def debiased_ece(
     With weights, |B_m| in the variances is Kish's effective number (sum w)^2 / sum w^2, which keeps norm 2 unbiased.
 
     Args:
-        probabilities: as for `ece`.
-        labels: as for `ece`.
+        y_true: as for `ece`.
+        p: as for `ece`.
         n_bins: M.
         norm: 1 or 2.
         equal_frequency: bins of equal numbers of samples, as in the reference, in place of equal widths.
         squared: with norm 2, return the unbiased squared error, which may be negative.
-        weights: sample weights [n] >= 0, or None.
+        weights: as for `ece`.
         min_count: as for `ece`.
 
     Returns:
-        The error: a float for numpy input, a 0-dim tensor for torch input.
-
-    Raises:
-        TypeError: dtype is wrong.
-        ValueError: shape or range is wrong.
+        The error; otherwise as `ece`, whose errors it raises too.
     """
     check_count("debiased_ece", "n_bins", n_bins)
     if norm not in (1, 2):
         raise ValueError(f"debiased_ece: norm must be 1 or 2, got {norm}")
     if squared and norm != 2:
         raise ValueError("debiased_ece: squared must be left out with norm 1, got True")
-    data = read("debiased_ece", probabilities, labels, weights)
+    data = read("debiased_ece", y_true, p, weights)
     confidence, correct = confidence_and_correct(data)
     make = adaptive_statistics if equal_frequency else equal_width_statistics
     # Squares of very large or small weights leave float64: only their ratios count.

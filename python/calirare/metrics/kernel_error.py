@@ -8,9 +8,12 @@ from typing import Literal
 
 import torch
 
-from calirare.metrics._inputs import Array, Scalar, as_scores, check_count, check_norm, check_rows, read
-from calirare.metrics._predictions import Predictions, confidence_and_correct
+from calirare._util.array_files import Array
+from calirare._util.arrays import as_scores, check_count
+from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import power_mean
+from calirare.metrics.inputs import Scalar, check_norm, check_rows, read
+from calirare.metrics.predictions import Predictions, confidence_and_correct
 
 Kind = Literal["canonical", "classwise", "confidence"]
 
@@ -22,9 +25,10 @@ CANDIDATES = tuple(float(10 ** (k / 4)) for k in range(-16, 1))
 MAX_POINTS = 1000
 
 
+@known_keywords
 def kde_calibration_error(
-    probabilities: Array,
-    labels: Array,
+    y_true: Array,
+    p: Array,
     *,
     kind: Kind = "canonical",
     norm: float = 1,
@@ -37,8 +41,8 @@ def kde_calibration_error(
     kernel k(x; f_i) = Dir(x; f_i / h + 1), which is the Beta kernel for two classes. The value is the p-th root.
 
     Args:
-        probabilities: as for `ece`, n >= 2.
-        labels: as for `ece`.
+        y_true: as for `ece`.
+        p: as for `ece`, n >= 2.
         kind: "canonical" compares whole probability vectors (with two classes, and only then, one coordinate is
             enough and taken); "classwise" is the mean over classes, or labels, of the error of each probability;
             "confidence" is the error of the predicted class's probability.
@@ -63,29 +67,21 @@ def kde_calibration_error(
         raise ValueError(f"{name}: norm must be finite, got inf")
     if bandwidth is not None:
         _check_bandwidth(name, bandwidth)
-    data = _weighted_rows(read(name, probabilities, labels, weights))
+    data = _weighted_rows(read(name, y_true, p, weights))
     if len(data.probabilities) < 2:
         of = "" if weights is None else " of positive weight"
-        raise ValueError(f"{name}: probabilities must have at least 2 rows{of}, got 1")
+        raise ValueError(f"{name}: p must have at least 2 rows{of}, got 1")
     pairs = _comparisons(name, data, kind)
     errors = [_error(points, target, data.weights, norm, bandwidth) for points, target in pairs]
     return data.result(torch.stack(errors).mean())
 
 
+@known_keywords
 def kde_bandwidth(points: Array, *, candidates: tuple[float, ...] = CANDIDATES, max_points: int = MAX_POINTS) -> float:
-    """The bandwidth that makes the points most likely, each under the kernels of all others.
+    """Returns which of the candidates, > 0, makes the points most likely, each under the kernels of all others.
 
-    Args:
-        points: [n] in [0, 1], or [n, C] with rows that sum to one.
-        candidates: bandwidths to try, > 0.
-        max_points: of more points an evenly spaced part is used, >= 2.
-
-    Returns:
-        The best candidate.
-
-    Raises:
-        TypeError: dtype is wrong.
-        ValueError: shape or range is wrong.
+    The points are [n] in [0, 1], or [n, C] with rows that sum to one; of more than `max_points` >= 2 an evenly spaced
+    part is used. TypeError for a wrong dtype, ValueError for a wrong shape or range.
     """
     x = as_scores("kde_bandwidth", "points", points, ndim=(1, 2)).detach()
     if x.ndim == 2:

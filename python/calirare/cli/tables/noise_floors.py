@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from calirare.metrics import BinStatistics, noise_floor
-from calirare.metrics._inputs import read
-from calirare.metrics._predictions import Predictions, confidence_and_correct, predicted_classes
 from calirare.metrics.binning import bin_sums, equal_frequency_bins, equal_width_bins
+from calirare.metrics.inputs import read
+from calirare.metrics.predictions import Predictions, confidence_and_correct, predicted_classes
 
 ADAPTIVE_BINS = 20  # as `ace` takes by default
 Error = Callable[[torch.Tensor], float]  # a measure as a function of the labels alone
@@ -50,22 +50,13 @@ def table_noise_floors(
     multilabel: bool,
     weights: np.ndarray | None,
 ) -> dict[str, float]:
-    """What measures read by chance: the mean that `noise_floor` gives, without binning anew for every draw.
+    """Returns what each of `names`, among ece, mce, classwise_ece and ace, reads by chance.
 
-    Args:
-        names: among ece, mce, classwise_ece and ace.
-        probabilities: as for `noise_floor`.
-        n_bins: bins of all but ace.
-        n_draws: number of draws.
-        seed: seed of the draws.
-        multilabel: as for `noise_floor`.
-        weights: sample weights [n] >= 0, or None.
-
-    Returns:
-        The floor of each name.
+    It is the mean that `noise_floor` gives for the same probabilities, draws, seed, kind of labels and weights, without
+    binning anew for every draw. `n_bins` is for all but ace.
     """
     nobody = np.zeros(probabilities.shape if multilabel else len(probabilities), dtype=np.int64)
-    data = read("table_noise_floors", probabilities, nobody, weights)
+    data = read("table_noise_floors", nobody, probabilities, weights)
     measures = {
         "ece": lambda: _of_confidence(data, n_bins, 1),
         "mce": lambda: _of_confidence(data, n_bins, math.inf),
@@ -74,7 +65,7 @@ def table_noise_floors(
     }
 
     def floor(error: Error) -> float:
-        def metric(_: np.ndarray, labels: np.ndarray) -> float:
+        def metric(labels: np.ndarray, _: np.ndarray) -> float:
             return error(torch.from_numpy(labels))
 
         return noise_floor(metric, probabilities, n_draws=n_draws, seed=seed, multilabel=multilabel).mean

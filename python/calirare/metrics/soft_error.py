@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import torch
 
-from calirare.metrics._inputs import Array, Scalar, check_count, check_norm, read
-from calirare.metrics._predictions import confidence_and_correct
+from calirare._util.array_files import Array
+from calirare._util.arrays import check_count
+from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import power_mean
+from calirare.metrics.inputs import Scalar, check_norm, read
+from calirare.metrics.predictions import confidence_and_correct
 
 
+@known_keywords
 def soft_ece(
-    probabilities: Array,
-    labels: Array,
+    y_true: Array,
+    p: Array,
     n_bins: int = 15,
     norm: float = 2,
     *,
@@ -25,20 +29,8 @@ def soft_ece(
     Gradients flow through the confidences and the memberships; which class is predicted stays fixed. At zero error the
     root has no slope: use the p-th power as a loss.
 
-    Args:
-        probabilities: as for `ece`.
-        labels: as for `ece`.
-        n_bins: M.
-        norm: p >= 1, finite.
-        temperature: > 0, in units of squared confidence; well below 1/M^2 the bins are nearly hard.
-        weights: sample weights [n] >= 0, or None.
-
-    Returns:
-        The error: a float for numpy input, a 0-dim tensor for torch input. Memory O(n M).
-
-    Raises:
-        TypeError: dtype is wrong.
-        ValueError: shape or range is wrong.
+    Takes, returns and raises what `ece` does, with a finite norm and `temperature` > 0 in units of squared confidence:
+    well below 1/M^2 the bins are nearly hard. Memory O(n M).
     """
     check_count("soft_ece", "n_bins", n_bins)
     check_norm("soft_ece", norm)
@@ -46,7 +38,7 @@ def soft_ece(
         raise ValueError(f"soft_ece: temperature must be positive and finite, got {temperature}")
     if norm == float("inf"):
         raise ValueError("soft_ece: norm must be finite, got inf")
-    data = read("soft_ece", probabilities, labels, weights)
+    data = read("soft_ece", y_true, p, weights)
     confidence, correct = confidence_and_correct(data)
     if data.kind != "multilabel":
         confidence, correct = confidence[:, None], correct[:, None]

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from calirare.metrics._inputs import Array as Array
-from calirare.metrics._inputs import to_tensor
+from calirare._util.array_files import Array
+from calirare._util.arrays import check_order, to_tensor
 
 
 def as_matrix(function: str, name: str, values: Array) -> Tensor:
@@ -42,38 +42,40 @@ def as_matrix(function: str, name: str, values: Array) -> Tensor:
     return tensor
 
 
-def as_scores_and_labels(function: str, scores: Array, labels: Array) -> tuple[Tensor, Tensor]:
-    """Returns predicted probabilities and multi-hot labels after checking both.
+def read(function: str, y_true: Array, p: Array) -> tuple[Tensor, Tensor]:
+    """Returns multi-hot labels and predicted probabilities after checking both.
 
     Args:
         function: who asks, for the message.
-        scores: f(x), [n, k], in [0, 1].
-        labels: y, [n, k], each 0 or 1 (bool, integer or float).
+        y_true: labels y, [n, k], each 0 or 1 (bool, integer or float).
+        p: probabilities f(x), [n, k], in [0, 1].
 
     Returns:
-        scores float32/float64 [n, k] and labels bool [n, k], both on the device of `scores`.
+        Labels bool [n, k] and probabilities float32/float64 [n, k], both on the device of `p`.
 
     Raises:
-        TypeError: one of them does not hold real numbers.
+        TypeError: one of them does not hold real numbers, or they are exchanged.
         ValueError: shapes differ, or a value is out of range.
     """
-    f = as_matrix(function, "scores", scores)
+    f = as_matrix(function, "p", p)
     f = f.double() if f.dtype == torch.bool else f
-    y = as_matrix(function, "labels", labels).to(f.device)
+    y = as_matrix(function, "y_true", y_true).to(f.device)
+    check_order(function, y, f)
     if f.shape != y.shape:
-        raise ValueError(f"{function}: labels must have shape {list(f.shape)}, got {list(y.shape)}")
+        raise ValueError(f"{function}: y_true must have shape {list(f.shape)}, got {list(y.shape)}")
     low, high = (float(v) for v in torch.aminmax(f))
     if low < 0 or high > 1:
-        raise ValueError(f"{function}: scores must lie in [0, 1], got values from {low:g} to {high:g}")
-    return f, as_hot(function, y)
+        raise ValueError(f"{function}: p must lie in [0, 1], got values from {low:g} to {high:g}")
+    return as_hot(function, y), f
 
 
-def as_hot(function: str, labels: Tensor) -> Tensor:
+def as_hot(function: str, labels: Tensor, name: str = "y_true") -> Tensor:
     """Returns labels as bool.
 
     Args:
         function: who asks, for the message.
         labels: each 0 or 1, of any dtype.
+        name: the argument, for the message.
 
     Returns:
         bool, the shape of `labels`.
@@ -86,19 +88,20 @@ def as_hot(function: str, labels: Tensor) -> Tensor:
     hot = labels == 1
     known = hot | (labels == 0)
     if not bool(known.all()):
-        raise ValueError(f"{function}: labels must be 0 or 1, got {float(labels[~known][0]):g}")
+        raise ValueError(f"{function}: {name} must be 0 or 1, got {float(labels[~known][0]):g}")
     return hot
 
 
-def check_norm(function: str, p: float) -> None:
+def check_norm(function: str, norm: float, name: str = "norm") -> None:
     """Checks the order of the norm.
 
     Args:
         function: who asks, for the message.
-        p: order of the norm.
+        norm: order of the norm.
+        name: the argument, for the message.
 
     Raises:
-        ValueError: p is below 1 or not finite.
+        ValueError: it is below 1 or not finite.
     """
-    if not (math.isfinite(p) and p >= 1):
-        raise ValueError(f"{function}: p must be a finite number >= 1, got {p}")
+    if not (math.isfinite(norm) and norm >= 1):
+        raise ValueError(f"{function}: {name} must be a finite number >= 1, got {norm}")

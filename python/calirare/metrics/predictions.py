@@ -1,4 +1,7 @@
-"""Checked predictions, and the few questions every measure asks of them."""
+"""Checked predictions, and the few questions every measure asks of them.
+
+`function` is the measure that asks and `name` the argument, for the messages.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,11 @@ class Predictions:
         """Classes (two if binary) or labels."""
         return 2 if self.kind == "binary" else self.probabilities.shape[1]
 
+    def on_cpu(self) -> Predictions:
+        """The same without derivatives on the CPU, where the device does not change a digit of the sums."""
+        weights = None if self.weights is None else self.weights.cpu()
+        return Predictions(self.kind, self.probabilities.detach().cpu(), self.labels.cpu(), weights, self.is_torch)
+
     def result(self, value: torch.Tensor) -> float | torch.Tensor:
         """Gives `value` back as the caller's kind: a tensor of the probabilities' dtype, or a float."""
         return value.to(self.probabilities.dtype) if self.is_torch else float(value)
@@ -62,26 +70,15 @@ class Predictions:
 
 
 def predicted_classes(data: Predictions) -> torch.Tensor:
-    """The most probable class; of equally probable classes the first.
-
-    Args:
-        data: checked predictions.
-
-    Returns:
-        int64 [n], or [n, K] of 0 and 1 if multilabel.
-    """
+    """Returns the most probable class, of equals the first: int64 [n], or [n, K] of 0 and 1 if multilabel."""
     p = data.probabilities.detach()
     return p.argmax(1) if data.kind == "multiclass" else (p > 0.5).long()
 
 
 def confidence_and_correct(data: Predictions) -> tuple[torch.Tensor, torch.Tensor]:
-    """Probability of the predicted class and whether it is the true one.
+    """Returns the probability of the predicted class, differentiable, and whether it is the true one.
 
-    Args:
-        data: checked predictions.
-
-    Returns:
-        confidence (differentiable), correct: [n], or [n, K] if multilabel.
+    Both [n], or [n, K] if multilabel.
     """
     p = data.probabilities
     if data.kind != "multiclass":
@@ -103,32 +100,14 @@ def confidence_and_correct(data: Predictions) -> tuple[torch.Tensor, torch.Tenso
 
 
 def refuse_multilabel(function: str, data: Predictions) -> Predictions:
-    """Passes single-label predictions on.
-
-    Args:
-        function: who asks, for the message.
-        data: checked predictions.
-
-    Returns:
-        `data`.
-
-    Raises:
-        ValueError: the labels are [n, K].
-    """
+    """Passes single-label predictions on; ValueError where the labels are [n, K]."""
     if data.kind == "multilabel":
-        raise ValueError(f"{function}: labels must be [n], one class per sample, got shape {tuple(data.labels.shape)}")
+        raise ValueError(f"{function}: y_true must be [n], one class per sample, got shape {tuple(data.labels.shape)}")
     return data
 
 
 def single_label_tasks(data: Predictions) -> list[Predictions]:
-    """Predictions themselves, or the binary task of each label if multilabel.
-
-    Args:
-        data: checked predictions.
-
-    Returns:
-        One task, or K.
-    """
+    """Returns the predictions themselves, or the K binary tasks of the labels if multilabel."""
     if data.kind != "multilabel":
         return [data]
     columns = zip(data.probabilities.unbind(1), data.labels.unbind(1), strict=True)
@@ -136,16 +115,7 @@ def single_label_tasks(data: Predictions) -> list[Predictions]:
 
 
 def check_class(function: str, cls: int, name: str = "cls") -> None:
-    """Refuses what is no number of a class.
-
-    Args:
-        function: who asks, for the message.
-        cls: the class.
-        name: the argument, for the message.
-
-    Raises:
-        TypeError: not an integer.
-    """
+    """Refuses a number of a class that is no integer (TypeError)."""
     try:
         operator.index(cls)
     except TypeError:
@@ -153,19 +123,9 @@ def check_class(function: str, cls: int, name: str = "cls") -> None:
 
 
 def class_task(function: str, data: Predictions, cls: int) -> tuple[Predictions, int]:
-    """The single-label task that class or label `cls` belongs to, and its number there.
+    """Returns the single-label task that class or label `cls` belongs to, and its number there (1 for a label).
 
-    Args:
-        function: who asks, for the message.
-        data: checked predictions.
-        cls: the class, or the label if multilabel.
-
-    Returns:
-        The task and the class: 1 for a label.
-
-    Raises:
-        TypeError: `cls` is no integer.
-        ValueError: there is no such label.
+    TypeError where `cls` is no integer, ValueError where there is no such label.
     """
     check_class(function, cls)
     if data.kind != "multilabel":
@@ -176,33 +136,15 @@ def class_task(function: str, data: Predictions, cls: int) -> tuple[Predictions,
 
 
 def present_classes(data: Predictions) -> list[int]:
-    """Classes with at least one sample of positive weight, ascending.
-
-    Args:
-        data: checked predictions.
-
-    Returns:
-        The classes.
-    """
+    """Returns the classes with at least one sample of positive weight, ascending."""
     labels = data.labels if data.weights is None else data.labels[data.weights > 0]
     return [int(c) for c in torch.unique(labels)]
 
 
 def class_members(function: str, data: Predictions, cls: int, name: str = "cls") -> torch.Tensor:
-    """Which samples have true class `cls`.
+    """Returns which samples have true class `cls`, bool [n] with at least one True.
 
-    Args:
-        function: who asks, for the message.
-        data: checked predictions.
-        cls: the class.
-        name: the argument, for the message.
-
-    Returns:
-        Bool [n] with at least one True.
-
-    Raises:
-        TypeError: `cls` is no integer.
-        ValueError: there is no such class, or no sample (of positive weight) of it.
+    TypeError where `cls` is no integer, ValueError where there is no such class, or no sample of positive weight of it.
     """
     check_class(function, cls, name)
     if not 0 <= cls < data.n_classes:
@@ -210,5 +152,5 @@ def class_members(function: str, data: Predictions, cls: int, name: str = "cls")
     members = data.labels == cls
     counted = members if data.weights is None else members & (data.weights > 0)
     if not bool(counted.any()):
-        raise ValueError(f"{function}: labels must contain class {cls}, got none of it among {len(members)} samples")
+        raise ValueError(f"{function}: y_true must contain class {cls}, got none of it among {len(members)} samples")
     return members

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from calirare.calibration.affine import AffineCalibrator
-from calirare.calibration.base import Calibrator, Target, check_logits
+from calirare.calibration.base import Calibrator, Target
 from calirare.calibration.sharpness import sharpened
 
 MIN_RARE = 25  # fewer calibration nodes of the rarest class than this make every map with a bias noise (measured)
@@ -31,62 +31,48 @@ class JackknifeCalibrator(Calibrator):
             probabilities that are no longer right for a population.
 
     Attributes:
-        map: the fitted map; None before fitting.
-        note: one sentence on a fallback, empty otherwise.
+        map_: the fitted map; None before fitting.
+        note_: one sentence on a fallback, empty otherwise.
     """
+
+    fitted: ClassVar = {"note": str, "map": AffineCalibrator.from_state}
+    note_: str = ""
+    map_: AffineCalibrator | None = None
 
     def __init__(self, *, target: Target = "balanced", min_rare: int = MIN_RARE, sharpen: bool = False) -> None:
         self.target: Target = target
         self.min_rare, self.sharpen = min_rare, sharpen
-        self.map: AffineCalibrator | None = None
-        self.note = ""
 
     @property
     def n_classes(self) -> int | None:
         """Number of classes fitted; None before fitting."""
-        return None if self.map is None else self.map.n_classes
+        return None if self.map_ is None else self.map_.n_classes
 
-    def fit(self, logits: Tensor, labels: Tensor) -> Self:
-        """Fits on leave-one-out logits [m, k] and labels int64 [m]; returns self."""
-        check_logits("JackknifeCalibrator", logits, labels)
+    def _fit(self, logits: Tensor, labels: Tensor) -> None:
+        """Fits on leave-one-out logits [m, k]."""
         counts = torch.bincount(labels, minlength=logits.shape[1])
         rarest = int(counts.min())
         enough = rarest >= self.min_rare
-        self.note = ""
+        self.note_ = ""
         if not enough:
-            self.note = (
+            self.note_ = (
                 f"only {rarest} calibration nodes of the rarest class ({self.min_rare} wanted): "
                 "a temperature with a prior replaces the Platt map"
             )
         prior = {} if enough else {"prior": FALLBACK_PRIOR}
-        self.map = AffineCalibrator(with_bias=enough, target=self.target, **prior).fit(logits, labels)
+        self.map_ = AffineCalibrator(with_bias=enough, target=self.target, **prior).fit(logits, labels)
         if self.sharpen and enough:
-            self.map = sharpened(self.map, logits, labels)
-        return self
+            self.map_ = sharpened(self.map_, logits, labels)
 
-    def transform(self, logits: Tensor) -> Tensor:
+    def _transform(self, logits: Tensor) -> Tensor:
         """Returns calibrated probabilities [n, k] of in-sample logits [n, k]."""
-        check_logits("JackknifeCalibrator", logits)
         return self._fitted(logits).transform(logits)
 
     def calibrated_logits(self, logits: Tensor) -> Tensor:
         """Returns the logits after the map, [n, k]."""
         return self._fitted(logits).calibrated_logits(logits)
 
-    def state(self) -> dict[str, Any]:
-        """Returns the map and the settings."""
-        settings = {"target": self.target, "min_rare": self.min_rare, "sharpen": self.sharpen}
-        return settings | {"note": self.note, "map": None if self.map is None else self.map.state()}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
-        """Returns the calibrator that `state` was taken from."""
-        out = cls(target=state["target"], min_rare=state["min_rare"], sharpen=state.get("sharpen", False))
-        out.note = state["note"]
-        out.map = None if state["map"] is None else AffineCalibrator.from_state(state["map"])
-        return out
-
     def _fitted(self, logits: Tensor) -> AffineCalibrator:
         self.check_classes(logits)
-        assert self.map is not None
-        return self.map
+        assert self.map_ is not None
+        return self.map_

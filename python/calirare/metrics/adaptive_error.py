@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from calirare.metrics._inputs import Array, Scalar, check_count, read
-from calirare.metrics._predictions import (
+from calirare._util.array_files import Array
+from calirare._util.arrays import check_count
+from calirare._util.keywords import known_keywords
+from calirare.metrics.binning import BinStatistics, bin_sums, equal_frequency_bins
+from calirare.metrics.inputs import Scalar, read
+from calirare.metrics.predictions import (
     Predictions,
     class_members,
     class_task,
@@ -13,12 +17,10 @@ from calirare.metrics._predictions import (
     present_classes,
     single_label_tasks,
 )
-from calirare.metrics.binning import BinStatistics, bin_sums, equal_frequency_bins
 
 
-def ace(
-    probabilities: Array, labels: Array, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0
-) -> Scalar:
+@known_keywords
+def ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0) -> Scalar:
     """Adaptive calibration error of Nixon et al. (2019): 1/(C R) sum_c sum_r |acc(r, c) - conf(r, c)|.
 
     For every class all samples, sorted by the probability of that class, are cut into R ranges whose sizes differ by at
@@ -29,30 +31,20 @@ def ace(
     of its class 0 are those of class 1 from the other end, which makes a difference where R does not divide n or
     probabilities are equal.
 
-    Args:
-        probabilities: as for `ece`.
-        labels: as for `ece`.
-        n_bins: R.
-        weights: as for `ece`; ranges hold equal numbers of samples, weights enter acc and conf.
-        min_count: as for `ece`.
-
-    Returns:
-        As `ece`. Equal probabilities keep the order of the input.
-
-    Raises:
-        TypeError: dtype is wrong.
-        ValueError: shape or range is wrong.
+    `n_bins` is R. Ranges hold equal numbers of samples, weights enter acc and conf; equal probabilities keep the order
+    of the input. Takes, returns and raises what `ece` does.
     """
     check_count("ace", "n_bins", n_bins)
-    data = read("ace", probabilities, labels, weights)
+    data = read("ace", y_true, p, weights)
     statistics = adaptive_statistics(data.class_probabilities(), data.one_hot(), n_bins, data.weights)
     statistics.warn_if_small("ace", min_count)
     filled = statistics.weight > 0
     return data.result((statistics.gap.sum(1) / filled.sum(1)).mean())
 
 
+@known_keywords
 def class_ace(
-    probabilities: Array, labels: Array, cls: int, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0
+    y_true: Array, p: Array, cls: int, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0
 ) -> Scalar:
     """Adaptive error of one class as the paper's code computes it: sum_m |B_m|/N_cls |acc(B_m) - conf(B_m)|.
 
@@ -67,8 +59,8 @@ def class_ace(
     the confidence says. The measure judges the balanced population, not the one the samples came from.
 
     Args:
-        probabilities: [n, C], [n] = P(class 1), or [n, K] of labels.
-        labels: int [n], or [n, K] of 0 and 1 for multi-label.
+        y_true: int [n], or [n, K] of 0 and 1 for multi-label.
+        p: [n, C], [n] = P(class 1), or [n, K] of labels.
         cls: the class, in 0..C-1, or the label, in 0..K-1.
         n_bins: M.
         weights: as for `ace`.
@@ -82,36 +74,22 @@ def class_ace(
         ValueError: shape or range is wrong, or no sample has class `cls`.
     """
     check_count("class_ace", "n_bins", n_bins)
-    data, cls = class_task("class_ace", read("class_ace", probabilities, labels, weights), cls)
+    data, cls = class_task("class_ace", read("class_ace", y_true, p, weights), cls)
     confidence, correct = confidence_and_correct(data)
     statistics = _of_class("class_ace", data, confidence, correct, cls, n_bins)
     statistics.warn_if_small("class_ace", min_count)
     return data.result(statistics.error()[0])
 
 
-def macro_ace(
-    probabilities: Array, labels: Array, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0
-) -> Scalar:
+@known_keywords
+def macro_ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0) -> Scalar:
     """Unweighted mean of `class_ace` over the classes (paper, section 4.1), those that occur among the labels.
 
-    In a multi-label task the mean over labels of the Macro-ACE of each label's binary task.
-
-    Args:
-        probabilities: as for `class_ace`.
-        labels: as for `class_ace`.
-        n_bins: as for `class_ace`.
-        weights: as for `class_ace`.
-        min_count: as for `ece`.
-
-    Returns:
-        As `ece`.
-
-    Raises:
-        TypeError: dtype is wrong.
-        ValueError: shape or range is wrong.
+    In a multi-label task the mean over labels of the Macro-ACE of each label's binary task. Takes, returns and raises
+    what `class_ace` does.
     """
     check_count("macro_ace", "n_bins", n_bins)
-    data = read("macro_ace", probabilities, labels, weights)
+    data = read("macro_ace", y_true, p, weights)
     errors = []
     for task in single_label_tasks(data):
         confidence, correct = confidence_and_correct(task)
@@ -125,17 +103,7 @@ def macro_ace(
 def adaptive_statistics(
     scores: torch.Tensor, outcomes: torch.Tensor, n_bins: int, weights: torch.Tensor | None
 ) -> BinStatistics:
-    """Sums per equal-frequency bin, each column of `scores` on its own.
-
-    Args:
-        scores: [n] or [n, G].
-        outcomes: the same shape.
-        n_bins: M.
-        weights: float64 [n], or None.
-
-    Returns:
-        The sums.
-    """
+    """Returns the sums per equal-frequency bin, each column of scores [n] or [n, G] on its own; outcomes are alike."""
     order = torch.argsort(scores.detach(), dim=0, stable=True)
     rank_bins = equal_frequency_bins(scores.shape[0], n_bins, scores.device)
     source = rank_bins if scores.ndim == 1 else rank_bins[:, None].expand_as(order)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from calirare.metrics._inputs import Array, Scalar, as_scores, as_weights, to_tensor
+from calirare._util.array_files import Array
+from calirare._util.arrays import as_scores, as_weights, to_tensor
+from calirare._util.keywords import known_keywords
+from calirare.metrics.inputs import Scalar
 
 
+@known_keywords
 def eice(uncertainty: Array, confidence: Array, *, weights: Array | None = None) -> Scalar:
     """Expected individual calibration error: the mean of |uncertainty - confidence| (paper, Eq. 10).
 
@@ -33,17 +37,18 @@ def eice(uncertainty: Array, confidence: Array, *, weights: Array | None = None)
     return value.to(conf.dtype) if isinstance(confidence, torch.Tensor) else float(value)
 
 
-def coverage(lower: Array, upper: Array, target: Array, *, weights: Array | None = None) -> Scalar:
-    """Share of targets inside their closed interval [lower, upper].
+@known_keywords
+def coverage(y_true: Array, lower: Array, upper: Array, *, weights: Array | None = None) -> Scalar:
+    """Share of true values inside their closed interval [lower, upper].
 
     Args:
+        y_true: [n], integers or floats.
         lower: [n].
-        upper: [n].
-        target: [n].
+        upper: [n], >= lower.
         weights: sample weights [n] >= 0, or None.
 
     Returns:
-        In [0, 1]: a float for numpy input, a 0-dim tensor for torch input.
+        In [0, 1]: a float for numpy intervals, a 0-dim tensor for torch ones.
 
     Raises:
         TypeError: not numbers.
@@ -51,14 +56,14 @@ def coverage(lower: Array, upper: Array, target: Array, *, weights: Array | None
     """
     low = to_tensor("coverage", "lower", lower)
     high = to_tensor("coverage", "upper", upper, low.device)
-    aim = to_tensor("coverage", "target", target, low.device)
+    aim = to_tensor("coverage", "y_true", y_true, low.device)
     if low.ndim != 1 or low.numel() == 0:
         raise ValueError(f"coverage: lower must be [n] with n >= 1, got shape {tuple(low.shape)}")
-    for name, values in (("upper", high), ("target", aim)):
+    for name, values in (("upper", high), ("y_true", aim)):
         if values.shape != low.shape:
             raise ValueError(f"coverage: {name} must have shape {tuple(low.shape)}, got {tuple(values.shape)}")
     if bool(torch.isnan(aim.double()).any()):
-        raise ValueError("coverage: target must not be NaN")
+        raise ValueError("coverage: y_true must not be NaN")
     if not bool((low <= high).all()):  # also catches NaN
         raise ValueError("coverage: upper must not be below lower, got an interval that is upside down or NaN")
     value = _mean("coverage", ((low <= aim) & (aim <= high)).double(), weights)
