@@ -1,4 +1,4 @@
-"""A scikit-learn classifier of a graph's nodes, or of a table's rows: for cross-validation, grid searches, pipelines."""
+"""A scikit-learn classifier of a graph's nodes or a table's rows, for cross-validation, grid searches, pipelines."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         weight_decay: penalty mu / 2 |theta|^2, or "auto": by leave-one-out loss.
         hops: how often features are propagated before the first weights, or "auto": by leave-one-out loss.
         loo: how labels are left out: a method such as `ALO(steps=5)`, or its name.
-        folds: of the cross-validation inside `fit` that checks the leave-one-out loss, as many trainings more; 0: none.
+        folds: of the cross-validation inside `fit` that checks and damps the leave-one-out logits, as many trainings
+            more. 0: none; the order of two classes' probabilities is the same, their calibration can be far worse.
         sharpen: of the target "balanced", see `calirare.run.settings.Calibration`.
         device: "auto", "cpu" or "cuda".
         random_state: an int is `calirare.train`'s seed; else as everywhere in scikit-learn.
