@@ -39,7 +39,7 @@ SEEN, HELD_OUT = np.arange(0, 200), np.arange(200, 260)
 # With a graph a row of X is one node's number. These checks feed something else, which is refused.
 EXPECTED_FAILURES = {
     "feeds features of several columns": """
-        check_classifier_data_not_an_array check_classifiers_classes check_classifiers_train
+        check_array_api_input check_classifier_data_not_an_array check_classifiers_classes check_classifiers_train
         check_decision_proba_consistency check_dict_unchanged check_dont_overwrite_parameters check_dtype_object
         check_estimators_dtypes check_estimators_fit_returns_self check_estimators_nan_inf
         check_estimators_overwrite_params check_estimators_pickle check_f_contiguous_array_estimator
@@ -67,7 +67,7 @@ def test_with_a_graph_those_checks_fail_that_feed_no_node_numbers():
     assert sum(result["status"] == "passed" for result in results) >= 25
     for result in results:
         name, failed = result["check_name"], result["status"] == "failed"
-        assert failed == (name in REASONS), f"{name}: {result['exception']!r}"
+        assert failed == (name in REASONS) or result["status"] == "skipped", f"{name}: {result['exception']!r}"
         if failed and name != "check_positive_only_tag_during_fit":  # whose own message this is
             assert re.search("GraphClassifier: X must hold .*node number", str(result["exception"])), name
 
