@@ -134,6 +134,10 @@ class Graph:
             parts.append(f"split {self.split.name} {sizes}")
         return f"Graph({self.name!r}: {', '.join(parts)})"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Returns the graph itself, as it never changes: scikit-learn copies an estimator's graph for every fit."""
+        return self
+
     @property
     def n_nodes(self) -> int:
         """Number of nodes n."""
