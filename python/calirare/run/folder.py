@@ -60,7 +60,7 @@ def write_config(outcome: RunResult, path: Path) -> None:
     dataset = settings.data.dataset
     data = dataclasses.replace(
         settings.data,
-        dataset=str(Path(dataset).resolve()) if Path(dataset).exists() else dataset,
+        dataset=dataset if dataset is None or not Path(dataset).exists() else str(Path(dataset).resolve()),
         features=None if settings.data.features is None else str(Path(settings.data.features).resolve()),
         label_rate=settings.data.label_rate or rate,
         split=settings.data.split or kind,
@@ -181,6 +181,8 @@ class SavedRun:
             graph = data
         else:
             where = settings.data.dataset if data is None else str(data)
+            if where is None:
+                raise InputError(f"run {self.folder}: its graph was given in Python: say where it is now (--graph)")
             # The run's own split takes the place of a stored one.
             kept = {"label_rate": None} if settings.data.split == "public" else {}
             graph = dataclasses.replace(settings.data, dataset=where, download=False, **kept).load(settings.seed)

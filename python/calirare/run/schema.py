@@ -195,7 +195,9 @@ def words_for(kinds: tuple[Any, ...]) -> str:
 def unknown(cls: type, name: object, where: str, path: tuple[str, ...] = ()) -> InputError:
     """Returns what says that there is no such setting, and what it may have meant."""
     known = [field.name for field in dataclasses.fields(cls)]
-    below = {option.name: option.path for option in options_of(cls)}
+    of_methods = {option.path[-1]: option.path for options in method_options().values() for option in options}
+    below = {option.path[-1]: option.path for option in options_of(cls)} | ({} if path else of_methods)
+    below |= {option.name: option.path for option in options_of(cls)}
     said = f"{where}: unknown setting {_dotted((*path, str(name)))!r}"
     if not path and name in below:
         return InputError(f"{said}: it stands under {_dotted(below[str(name)][:-1])}, as {_dotted(below[str(name)])}")
