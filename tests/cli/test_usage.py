@@ -134,7 +134,7 @@ def test_debug_shows_the_traceback_and_keeps_the_code(tmp_path):
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_failure_of_ours_is_code_1_and_leaves_nothing(debug, graph_file, tmp_path):
     arguments = ["train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "deep" / "run"]
-    with mock.patch("calirare.cli.train.judge", side_effect=ZeroDivisionError("by\nzero")):
+    with mock.patch("calirare.run.outcome.report", side_effect=ZeroDivisionError("by\nzero")):
         said = call(*arguments, *(["--debug"] if debug else []))
     assert (said.code, said.out) == (1, "")
     last = said.err.splitlines()[-1]
@@ -147,7 +147,7 @@ def test_a_failure_of_ours_is_code_1_and_leaves_nothing(debug, graph_file, tmp_p
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(143)], ids=["ctrl-c", "terminated"])
-@pytest.mark.parametrize("where", ["calirare.cli.train.train", "calirare.cli.train.save_model"])
+@pytest.mark.parametrize("where", ["calirare.cli.train.train", "calirare.run.outcome.save_model"])
 def test_an_interrupted_run_leaves_nothing(where, stop, graph_file, tmp_path):
     with mock.patch(where, side_effect=stop):
         said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "run")
