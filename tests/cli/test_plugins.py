@@ -17,7 +17,9 @@ def other(tmp_path, monkeypatch):
     info = tmp_path / "greeter-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greeter\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{plugins.GROUP}]\ngreet = greeter:app\nwave = greeter:wave\ndatasets = greeter:app\n")
+    (info / "entry_points.txt").write_text(
+        f"[{plugins.GROUP}]\ngreet = greeter:app\nwave = greeter:wave\ndatasets = greeter:app\n"
+    )
     (tmp_path / "greeter.py").write_text(
         "import typer\napp = typer.Typer(add_completion=False)\nPRELOAD = 'greeter_heavy'\n\n"
         "@app.command()\ndef greet(name: str):\n    'Say hello.'\n    print('hello', name)\n\n"

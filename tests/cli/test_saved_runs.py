@@ -357,9 +357,7 @@ def without_a_tensor(path: Path) -> None:
     save_file({k: v for k, v in load_file(path).items() if k != "weights.1"}, path, metadata)
 
 
-@pytest.mark.parametrize(
-    "spoil", [cut, overwritten, without_metadata, with_odd_facts, without_a_tensor]
-)
+@pytest.mark.parametrize("spoil", [cut, overwritten, without_metadata, with_odd_facts, without_a_tensor])
 def test_a_damaged_model_is_one_sentence(spoil, quick_run, graph_file):
     spoil(quick_run / "model.safetensors")
     sentence = assert_one_sentence(call("predict", "--run", quick_run, "--graph", graph_file))

@@ -10,9 +10,9 @@ import torch
 import calirare
 from calirare import metrics
 from calirare._util.errors import InputError
-from calirare.cli.metrics import run_metrics
+from calirare.cli.metrics import run as run_metrics
 from calirare.cli.tables.table import TableColumns, evaluate_table, load_table
-from calirare.run.predictions import predictions, write_predictions
+from calirare.run import predictions, write_predictions
 from tests.helpers.tasks import rare_task
 
 NOTE = "rows left out because their label is not known (-1 or empty): {}"
@@ -40,7 +40,7 @@ def test_the_programs_own_table_counts_known_labels_alone(tmp_path, capsys):
             abs=0,
         )
         assert report.notes[0] == NOTE.format(int((~known).sum())) == NOTE.format(173)
-    run_metrics(tmp_path / "predictions.csv", TableColumns(probabilities=("p_calibrated",)), None, 15)
+    run_metrics(tmp_path / "predictions.csv", p=["p_calibrated"])
     assert f"note: {NOTE.format(173)}" in capsys.readouterr().out
 
 
