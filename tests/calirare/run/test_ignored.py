@@ -29,7 +29,9 @@ def test_what_plays_no_part_is_noted(settings, why):
     outcome = calirare.train(rare_task(), epochs=5, **settings)
     assert len(outcome.notes) == 1
     assert why in outcome.notes[0]
-    assert ignored(Settings()) == ignored(Settings.of(sharpen=True)) == ignored(Settings.of(loo="newton", folds=0)) == []
+    assert (
+        ignored(Settings()) == ignored(Settings.of(sharpen=True)) == ignored(Settings.of(loo="newton", folds=0)) == []
+    )
 
 
 def test_sharpening_that_falls_back_is_noted():

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import calirare
-from calirare import metrics as measures
 from calirare import Influence
+from calirare import metrics as measures
 from calirare.run.report import evaluated_logits, evaluated_nodes, report
 from tests.helpers.tasks import rare_task
 
