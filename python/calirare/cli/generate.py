@@ -45,11 +45,11 @@ def _merged(having: dict[str, Option]) -> dict[str, Any]:
     said: dict[str, list[str]] = {}
     for method, option in having.items():
         said.setdefault(option.help + _shown(option.default), []).append(method)
-    texts = [f"{', '.join(methods)}: {text}" for text, methods in said.items()]
+    texts = [f"with {', '.join(methods)}: {text}" for text, methods in said.items()]
     every = len(said) == 1 and len(having) == len(method_options())
     record = _record(next(iter(having.values())))
     assert all(option.kinds == next(iter(having.values())).kinds for option in having.values()), record["name"]
-    return record | {"help": next(iter(said)) if every else "; ".join(texts), "methods": list(having)}
+    return record | {"help": next(iter(said)) if every else " ".join(texts), "methods": list(having)}
 
 
 def _record(option: Option) -> dict[str, Any]:
