@@ -11,8 +11,8 @@ from typing import Annotated, Any, cast
 import typer
 
 from calirare._util.errors import InputError
-from calirare.run.settings import MAX_SEED
 
+PRELOAD = "calirare.cli.multilabel_runs"
 SIZE = 64  # edge of an image
 MANY_TIES = 0.1  # share of rows that share their score with another
 TIES_MATTER = 0.02  # relative change of a reading by what ties are given for a rank
@@ -261,6 +261,8 @@ def _check_new(command: str, files: tuple[Path, ...], overwrite: bool, table: Pa
 
 
 def _check_seed(command: str, seed: int) -> None:
+    from calirare.run.settings import MAX_SEED
+
     if not 0 <= seed < MAX_SEED:
         raise InputError(f"multilabel {command}: --seed must be from 0 to 2^63 - 1, got {seed}")
 
