@@ -17,7 +17,7 @@ from calirare._util.errors import InputError
 from calirare.calibration import JackknifeCalibrator, Target
 from calirare.graph import Graph, Split
 from calirare.graph.arrays import as_features
-from calirare.graph.edges import Array
+from calirare.graph.edges import NumpyArray as Array
 from calirare.leave_one_out import LeaveOneOutMethod
 from calirare.pipeline import train
 from calirare.run import Settings
