@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from calirare._util.errors import InputError as InputError
     from calirare._util.errors import NotConvergedError as NotConvergedError
     from calirare.datasets import load_dataset as load_dataset
-    from calirare.graph.graph import Graph as Graph
-    from calirare.graph.splits import Split as Split
+    from calirare.graph import Graph as Graph
+    from calirare.graph import Split as Split
     from calirare.intervals import JackknifeResult as JackknifeResult
     from calirare.intervals import jackknife as jackknife
     from calirare.leave_one_out import ALO as ALO
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "_util.errors": ("InputError", "NotConvergedError"),
     "datasets": ("load_dataset",),
-    "graph.graph": ("Graph",),
-    "graph.splits": ("Split",),
+    "graph": ("Graph", "Split"),
     "intervals": ("JackknifeResult", "jackknife"),
     "leave_one_out": ("ALO", "Grouped", "Influence", "Newton", "Replicates", "Retrain", "quality"),
     "models": ("GCN", "fit", "fit_of"),
@@ -71,7 +70,7 @@ _PACKAGES = (
     "training",
 )
 
-__all__ = [*_HOME, *_PACKAGES]  # noqa: PLE0605
+__all__ = [*_HOME, *_PACKAGES]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,18 +12,15 @@ from torch import Tensor
 
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
-from calirare._util.ranges import named
+from calirare._util.tracing import named
 from calirare.calibration import TARGETS, AffineCalibrator, Calibrator, JackknifeCalibrator, Target, target_weights
 from calirare.curvature import with_class_zero
 from calirare.eice import train_calirare
-from calirare.graph.features import scale_note
-from calirare.graph.graph import Graph, check_trainable
+from calirare.graph import Graph, check_trainable, scale_note
 from calirare.intervals import JackknifeResult, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import Agreement, LooResult, OwnLogits, choose_damping, leave_one_out
 from calirare.models import GcnFit
-from calirare.run.ignored import ignored
-from calirare.run.outcome import Outcome
-from calirare.run.settings import Settings
+from calirare.run import Outcome, Settings, ignored_settings
 from calirare.training import (
     HOPS,
     WEIGHT_DECAYS,
@@ -171,7 +168,7 @@ def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingM
         assert evaluator.logits is not None
         logits = evaluator.logits
         _check_finite(graph, logits)
-    said = [scale_note(graph), *ignored(settings), *training_notes, *left_out.notes, *notes]
+    said = [scale_note(graph), *ignored_settings(settings), *training_notes, *left_out.notes, *notes]
     said += [result.note] if settings.method == "jackknife" else []
     notes = list(dict.fromkeys(note for note in said if note))
     return Outcome(graph, settings, fitted, logits, calibrators, result, left_out.agreement, notes, clock.seconds)
@@ -375,8 +372,8 @@ def calibrate(
     for target in TARGETS:
         sharpen = job.settings.calibration.sharpen and target == "balanced"
         fitted = JackknifeCalibrator(target=target, sharpen=sharpen).fit(loo_logits[chosen], labels[job.nodes][chosen])
-        notes.append(fitted.note)
-        if fitted.note and sharpen:
+        notes.append(fitted.note_)
+        if fitted.note_ and sharpen:
             notes.append("sharpen changed nothing: a temperature has no sharpness of its own")
         maps[target] = fitted
     if split.val.numel() == 0:

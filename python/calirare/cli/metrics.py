@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from calirare._util.errors import InputError
-from calirare.cli.tables.table import TableColumns, evaluate_table
+from calirare.cli.tables import TableColumns, evaluate_table
 
 
 def run(

@@ -158,9 +158,8 @@ def evaluate(
 ) -> None:
     """Measure the calibration and accuracy of multi-label predictions."""
     from calirare.cli.multilabel_runs import read_table
-    from calirare.multilabel.estimator import canonical_calibration_error
-    from calirare.multilabel.evaluate import multilabel_report, noise_floor
-    from calirare.multilabel.families import FAMILIES, CopulaOptions
+    from calirare.multilabel import CopulaOptions, canonical_calibration_error, multilabel_report, noise_floor
+    from calirare.multilabel.families import FAMILIES
 
     if floors < 0 or floors == 1:
         raise InputError(f"multilabel evaluate: --floors must be 0 (none) or at least 2, got {floors}")
@@ -172,17 +171,17 @@ def evaluate(
     _check_new("evaluate", () if out is None else (out,), overwrite, table)
     scores, labels, names = read_table(table, part)
     try:
-        report = multilabel_report(scores, labels, p=p, floors=floors, seed=seed)
+        report = multilabel_report(labels, scores, norm=p, floors=floors, seed=seed)
         if copula != "gaussian":
             family = CopulaOptions(cast(Any, copula))
 
-            def reading(f: Any, y: Any) -> float:
-                return canonical_calibration_error(f, y, p=p, options=family).mean
+            def reading(y: Any, f: Any) -> float:
+                return canonical_calibration_error(y, f, norm=p, options=family).mean
 
-            report[f"copula_{copula}"] = reading(scores, labels)
+            report[f"copula_{copula}"] = reading(labels, scores)
             if floors:
                 report[f"copula_{copula}_floor"], _ = noise_floor(reading, scores, repeats=floors, seed=seed)
-        diagnostics = canonical_calibration_error(scores, labels, p=p).diagnostics
+        diagnostics = canonical_calibration_error(labels, scores, norm=p).diagnostics
     except (ValueError, ImportError) as error:
         raise InputError(f"{table}: {error}") from error
     _print_reports(f"{table}, {len(scores):,} rows, {len(names)} labels", {"value": report})
@@ -200,14 +199,14 @@ def evaluate(
 
 def _tell_of_ties(scores: Any, labels: Any, p: float, report: dict[str, float], share: float) -> None:
     """Says what the copulas read where tied scores take their mean rank, if that is another number."""
-    from calirare.multilabel.estimator import canonical_calibration_error
-    from calirare.multilabel.families import FAMILIES, CopulaOptions
+    from calirare.multilabel import CopulaOptions, canonical_calibration_error
+    from calirare.multilabel.families import FAMILIES
 
     options = {"copula": CopulaOptions(cdf="midrank")}
     options["copula_threshold"] = CopulaOptions(cdf="midrank", label_model="threshold")
     options |= {f"copula_{family}": CopulaOptions(family, cdf="midrank") for family in FAMILIES}
     found = {
-        name: canonical_calibration_error(scores, labels, p=p, options=chosen).mean
+        name: canonical_calibration_error(labels, scores, norm=p, options=chosen).mean
         for name, chosen in options.items()
         if name in report
     }

@@ -18,8 +18,8 @@ from torch import Tensor
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
+from calirare.multilabel import multilabel_report
 from calirare.multilabel.dataset import MultilabelData
-from calirare.multilabel.evaluate import multilabel_report
 from calirare.multilabel.training import (
     BetaChoice,
     TrainedModel,
@@ -28,7 +28,7 @@ from calirare.multilabel.training import (
     fit_temperature,
     train_network,
 )
-from calirare.plots.plots import reliability_diagram
+from calirare.plots import Panel, reliability_diagram
 from calirare_ext import __version__
 
 Calibration = Literal["none", "temperature"]
@@ -111,7 +111,7 @@ def train_and_measure(
         sides = {"raw": logits} | ({"calibrated": logits / temperature} if calibration != "none" else {})
         draws = floors if part == "test" else 0
         reports[part] = {
-            side: multilabel_report(z.sigmoid(), labels, p=options.p, floors=draws, seed=options.seed)
+            side: multilabel_report(labels, z.sigmoid(), norm=options.p, floors=draws, seed=options.seed)
             for side, z in sides.items()
         }
     return Outcome(data, model, choice, temperature, reports)
@@ -211,9 +211,10 @@ def draw_reliability(scores: Tensor, labels: Tensor, names: tuple[str, ...], pat
     """
     order = labels.double().mean(0).argsort(descending=True).tolist()
     chosen = order if len(order) <= 5 else order[:3] + order[-2:]
-    panels: list[tuple[str, Any, Any]] = [("all labels", scores.flatten(), labels.flatten().long())]
+    panels = [Panel("all labels", labels.flatten().long(), scores.flatten())]
     panels += [
-        (f"{names[j]} ({float(labels[:, j].double().mean()):.1%})", scores[:, j], labels[:, j].long()) for j in chosen
+        Panel(f"{names[j]} ({float(labels[:, j].double().mean()):.1%})", labels[:, j].long(), scores[:, j])
+        for j in chosen
     ]
     reliability_diagram(panels, path, title=title, n_columns=3, x_label="probability", y_label="share with the label")
 
@@ -231,7 +232,7 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
     Raises:
         InputError: the file is missing or does not fit.
     """
-    from calirare.cli.tables.columns import is_value, read_frame
+    from calirare.cli.tables import is_value, read_frame
 
     if not path.is_file():
         raise InputError(f"{path}: there is no such table of predictions: check the path")

@@ -8,8 +8,8 @@ from typing import Any
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
-from calirare.datasets.registry import read_graph
-from calirare.datasets.tables import TABLE_SUFFIXES
+from calirare.datasets import read_graph
+from calirare.graph import TABLE_SUFFIXES
 from calirare.run import load, write_predictions
 
 

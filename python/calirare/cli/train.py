@@ -16,7 +16,7 @@ from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
 from calirare._util.ranks import Ranks, join, leave
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.intervals import Streaming, streams
 from calirare.pipeline import Report, train
 from calirare.run import Outcome, Settings, read_yaml

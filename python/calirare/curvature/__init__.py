@@ -1,7 +1,7 @@
 """Derivatives of a network at its labelled nodes: Jacobian, kernel, Hessian."""
 
 from calirare.curvature.dual import GgnInverse, dual_system
-from calirare.curvature.gcn import GcnLinearisation, closed_form, difference_seeds, linearise, pull_back
+from calirare.curvature.gcn import GcnLinearisation, closed_form, difference_seeds, linearise, of_tape, pull_back
 from calirare.curvature.gram_form import KEPT_BYTES, gram, inputs_gram
 from calirare.curvature.linearisation import (
     FORWARDS,
@@ -37,6 +37,7 @@ __all__ = [
     "inputs_gram",
     "linearise",
     "logit_differences",
+    "of_tape",
     "places_of_rows",
     "pull_back",
     "safe_damping",

@@ -120,7 +120,11 @@ def linearise(
     first: Tensor | None = None,
 ) -> GcnLinearisation:
     """Returns a graph convolutional network linearised at its labelled nodes; arguments as of `calirare_ext.record`."""
-    tape = record(field, layers, targets, sample_weights, first=first)
+    return of_tape(record(field, layers, targets, sample_weights, first=first))
+
+
+def of_tape(tape: GcnTape) -> GcnLinearisation:
+    """Returns the linearisation that a tape has recorded."""
     names = GcnTape.__dataclass_fields__
     return GcnLinearisation(**{name: getattr(tape, name) for name in names if not name.startswith("_")})
 

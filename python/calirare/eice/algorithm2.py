@@ -12,8 +12,7 @@ from torch import Tensor
 
 from calirare._util.threads import threads_for
 from calirare.eice.together import Together, change_together, together
-from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
+from calirare.graph import Graph, propagation
 from calirare.leave_one_out import LooResult, pre_activation
 from calirare.models import GcnFit, GcnTraining, step_work
 from calirare.training import cross_entropy

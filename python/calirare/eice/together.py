@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calirare.curvature import GcnLinearisation, Kernels, gram, inputs_gram
-from calirare.graph.propagation import Propagation
+from calirare.graph import Propagation
 from calirare.leave_one_out import LooResult, alo_change, change_of_logits, fits, loo_coefficients, own_change
 from calirare_ext import Csr, ReceptiveField
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from calirare._util.threads import threads_for
 from calirare.calibration import JackknifeCalibrator
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.intervals.ends import Evaluator, IntervalEnds, IntervalRequest, LogitMap, interval_ends
 from calirare.intervals.result import JackknifeResult
 from calirare.leave_one_out import ALO, LeaveOneOutMethod, LooResult, gradient_ratio
@@ -177,7 +177,7 @@ def _estimate(ends: IntervalEnds, targets: Tensor, calibration_nodes: Tensor | N
     known = torch.isfinite(ends.own).all(1)
     chosen = known if calibration_nodes is None else known & calibration_nodes.to(known.device)
     fitted = JackknifeCalibrator(target="population").fit(ends.own[chosen], targets[chosen])
-    return fitted.transform(ends.logits), fitted.note
+    return fitted.transform(ends.logits), fitted.note_
 
 
 def _chance_of_being_right(ends: IntervalEnds, estimate: Tensor | None, predicted: Tensor, rare: bool) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from calirare._util.memory import check_memory
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
 from calirare.curvature import GcnLinearisation, logit_differences, with_class_zero
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.intervals.fused import evaluate
 from calirare.intervals.streaming import Streaming, streams
 from calirare.leave_one_out import Diagnostics, LeaveOneOutMethod, LeftOut, LooResult, fits, leave_one_out
@@ -125,12 +125,12 @@ def interval_ends(
 
 def affine_map(calibrator: LogitMap | None) -> tuple[float, float] | None:
     """Returns scale and bias of a map of z_1 - z_0 with two classes; None where it is not affine."""
-    fitted = calibrator.map if isinstance(calibrator, JackknifeCalibrator) else calibrator
+    fitted = calibrator.map_ if isinstance(calibrator, JackknifeCalibrator) else calibrator
     if fitted is None:
         return (1.0, 0.0) if calibrator is None else None
-    if not isinstance(fitted, AffineCalibrator) or fitted.bias is None or fitted.bias.numel() != 2:
+    if not isinstance(fitted, AffineCalibrator) or fitted.bias_ is None or fitted.bias_.numel() != 2:
         return None
-    return fitted.scale, float(fitted.bias[1] - fitted.bias[0])
+    return fitted.scale_, float(fitted.bias_[1] - fitted.bias_[0])
 
 
 def _fused(

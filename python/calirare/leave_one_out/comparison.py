@@ -13,7 +13,7 @@ from torch import Tensor
 
 from calirare._util.errors import NotConvergedError
 from calirare.curvature import closed_form
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.leave_one_out.alo import ALO
 from calirare.leave_one_out.compute import leave_one_out
 from calirare.leave_one_out.influence import Influence

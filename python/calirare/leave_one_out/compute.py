@@ -8,7 +8,7 @@ import time
 from torch import Tensor
 
 from calirare._util.memory import peak_bytes
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.leave_one_out.alo import ALO
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, Progress, check_fits
 from calirare.leave_one_out.result import Diagnostics, LooResult

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calirare._util.memory import check_memory
 from calirare.curvature import Linearisation
-from calirare.graph.labelled import check_nodes
+from calirare.graph import check_nodes
 from calirare.leave_one_out.directions import LeftOut
 from calirare.leave_one_out.result import LooResult
 from calirare.leave_one_out.size import Size

@@ -58,6 +58,8 @@ def alo_steps(
     Cost: of a GCN about six forward and backward passes of m networks per step, and m kernels of m labels once, all
     side by side; of another module one label after the other, m (k - 1) backward passes for each.
     """
+    if fitted.weight_decay == 0:
+        raise ValueError("leave_one_out: steps must have a positive weight decay, got 0: there need not be a minimum")
     m = fitted.nodes.numel()
     chosen = torch.arange(m, device=fitted.targets.device) if chosen is None else chosen.to(fitted.targets.device)
     together = _of_gcn if isinstance(fitted, GcnFit) else _one_by_one

@@ -13,12 +13,9 @@ from torch import Tensor
 
 from calirare._util.threads import threads_for
 from calirare.curvature import GcnLinearisation, linearise
-from calirare.graph.graph import Graph
-from calirare.graph.labelled import check_labels, check_nodes
-from calirare.graph.propagation import propagation
+from calirare.graph import Graph, check_nodes, check_training_labels, propagation
 from calirare.models.gcn import GCN
-from calirare.training.fitted import Fitted, flat
-from calirare.training.losses import class_weights, cross_entropy
+from calirare.training import Fitted, class_weights, cross_entropy, flat
 from calirare_ext import Csr, ReceptiveField
 
 Shapes = Sequence[tuple[Sequence[int], Sequence[int]]]  # of weight [d, h] and bias [h] of each layer
@@ -51,7 +48,7 @@ class GcnFit(Fitted):
 
     def __post_init__(self) -> None:
         """Checks labels, weights and weight decay."""
-        check_labels("GcnFit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)
+        check_training_labels("GcnFit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)
 
     def linearise(self, first: Tensor | None = None) -> GcnLinearisation:
         """Returns the network linearised at its labelled nodes; `first` as in `calirare_ext.record`."""

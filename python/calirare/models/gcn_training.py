@@ -9,13 +9,10 @@ import torch
 from torch import Tensor
 
 from calirare._util.threads import threads_for
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network, step_work
-from calirare.training.adam import Adam
-from calirare.training.convergence import converge
-from calirare.training.lbfgs import Convergence
-from calirare.training.losses import cross_entropy
+from calirare.training import Adam, Convergence, converge, cross_entropy
 
 EpochEnd = Callable[[int, GcnFit], bool | None]
 

@@ -12,14 +12,10 @@ from torch.nn import functional as F
 from torch.nn.utils import vector_to_parameters
 
 from calirare.curvature import ModuleLinearisation, NodeField
-from calirare.graph.convert import to_data
-from calirare.graph.features import normalize_features
-from calirare.graph.graph import Graph
-from calirare.graph.labelled import check_labels, check_nodes
+from calirare.graph import Graph, check_nodes, check_training_labels, normalize_features
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network
-from calirare.training.fitted import Fitted, flat
-from calirare.training.losses import class_weights
+from calirare.training import Fitted, class_weights, flat
 from calirare_ext import Csr
 
 
@@ -59,7 +55,7 @@ class ModuleFit(Fitted):
                 raise TypeError(f"ModuleFit: parameters must be float32 or float64, got {parameter.dtype} for {name}")
         logits = self._first_logits()
         check_nodes("ModuleFit", self.nodes, logits.shape[0])
-        check_labels("ModuleFit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)
+        check_training_labels("ModuleFit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)
         top = max(int(self.targets.max()), 1)
         if logits.shape[1] <= top:
             raise ValueError(
@@ -184,7 +180,7 @@ def pyg_inputs(graph: Graph) -> tuple[Tensor, Tensor]:
     Returns:
         Features float32 [n, d] and edge_index int64 [2, m].
     """
-    data = to_data(normalize_features(graph))
+    data = normalize_features(graph).to_data()
     assert data.x is not None
     assert data.edge_index is not None
     return data.x, data.edge_index

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.models.module_fit import ModuleFit, pyg_inputs
-from calirare.training.losses import Loss, class_weights, cross_entropy
+from calirare.training import Loss, class_weights, cross_entropy
 from calirare_ext import Csr, propagate
 
 Kind = Literal["gat", "gin", "sage"]

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.graph.splits import Split
-from calirare.graph.validation import check_adjacency
+from calirare.graph import Split, check_adjacency
 from calirare_ext import Csr
 
 

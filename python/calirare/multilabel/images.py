@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.array_files import open_arrays, require
 from calirare._util.errors import InputError
-from calirare.datasets.archive import open_arrays, require
-from calirare.graph.splits import PARTS, Split
+from calirare.graph import PARTS, Split
 from calirare.multilabel.data import hold_out
 from calirare.multilabel.dataset import MultilabelData
 

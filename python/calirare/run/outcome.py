@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from calirare._util.output import fresh_folder
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.run.folder import CONFIG, MODEL, save_model, write_config, write_json
 from calirare.run.pictures import draw
 from calirare.run.report import report

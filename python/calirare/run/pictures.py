@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from calirare.plots.plots import confidence_panel, interval_diagram, reliability_diagram
+from calirare.plots import confidence_panel, interval_diagram, reliability_diagram
 from calirare.run.report import evaluated_logits, evaluated_nodes
 from calirare.run.result import RunResult
 
@@ -29,17 +29,17 @@ def draw(outcome: RunResult, folder: Path) -> None:
     if outcome.calibrator is not None:
         sides.append((f"after, target {target}", outcome.calibrator.transform(logits)))
     rare = outcome.graph.class_names[1]
-    panels = [confidence_panel(f"all nodes, {side}", p, labels) for side, p in sides]
-    panels += [confidence_panel(f"nodes of {rare}, {side}", p, labels, cls=1) for side, p in sides]
+    panels = [confidence_panel(f"all nodes, {side}", labels, p) for side, p in sides]
+    panels += [confidence_panel(f"nodes of {rare}, {side}", labels, p, cls=1) for side, p in sides]
     title = f"{outcome.graph.name}: is the predicted class right as often as it says? ({judged_on} nodes)"
     reliability_diagram(panels, folder / "reliability.png", n_columns=len(sides), title=title)
     chosen = outcome.probabilities(target)[:, 1]
     lower, upper = result.lower[nodes].cpu(), result.upper[nodes].cpu()
     interval_diagram(
+        labels,
+        chosen[nodes].detach().cpu(),
         torch.minimum(lower, upper),  # the convention "paper" turns intervals upside down
         torch.maximum(lower, upper),
-        chosen[nodes].detach().cpu(),
-        labels,
         folder / "intervals.png",
         class_names=(outcome.graph.class_names[0], rare),
         title=f"{outcome.graph.name}: P({rare}) with its {result.coverage:.0%} jackknife interval ({judged_on} nodes)",

@@ -39,9 +39,9 @@ def report(outcome: RunResult) -> dict[str, Any]:
     logits, y = evaluated_logits(outcome, judged_on, nodes), outcome.graph.y
     assert y is not None
     labels = y[nodes].cpu()
-    reports = {"raw": calibration_report(torch.softmax(logits, 1).cpu(), labels)}
+    reports = {"raw": calibration_report(labels, torch.softmax(logits, 1).cpu())}
     for target, calibrator in outcome.calibrators.items():
-        reports[str(target)] = calibration_report(calibrator.transform(logits).cpu(), labels)
+        reports[str(target)] = calibration_report(labels, calibrator.transform(logits).cpu())
     result, agreement, quality = outcome.jackknife, outcome.agreement, _quality(outcome)
     diagnostics = {name: value for name, value in result.diagnostics.items() if name != "seconds"}
     states = {str(target): outcome.calibrators[target].state() for target in TARGETS if target in outcome.calibrators}
@@ -153,6 +153,6 @@ def _coverages(outcome: RunResult, nodes: Tensor) -> dict[str, float | None]:
     out: dict[str, float | None] = {}
     for name, chosen in (("all", labels >= 0), ("rare", labels == 1), ("rest", labels != 1)):
         held = nodes[chosen]
-        values = (low[held].cpu(), high[held].cpu(), hits[chosen].double().cpu())
+        values = (hits[chosen].double().cpu(), low[held].cpu(), high[held].cpu())
         out[name] = float(coverage(*values)) if held.numel() else None
     return out

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from calirare.calibration import TARGETS, Calibrator, Target
-from calirare.graph.graph import Graph
-from calirare.graph.labelled import answered
+from calirare.graph import Graph, answered
 from calirare.intervals import JackknifeResult
 from calirare.leave_one_out import Agreement
 from calirare.models import GCN, GcnFit

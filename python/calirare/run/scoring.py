@@ -14,8 +14,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare.calibration import Calibrator, Target
-from calirare.graph.features import column_statistics, standardized
-from calirare.graph.graph import Graph, Normalisation
+from calirare.graph import Graph, Normalisation, column_statistics, standardized
 from calirare.intervals import JackknifeResult, LogitMap, jackknife
 from calirare.leave_one_out import leave_one_out
 from calirare.models import GcnFit

@@ -16,7 +16,7 @@ from calirare._util.errors import InputError
 from calirare.calibration import TARGETS, Target
 from calirare.datasets import load_dataset
 from calirare.eice import EiceSettings
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.intervals import UNCERTAINTIES, Uncertainty
 from calirare.leave_one_out import ALO, LeaveOneOutMethod
 from calirare.models import GcnTraining

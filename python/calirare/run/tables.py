@@ -12,11 +12,8 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.graph.graph import Graph
-from calirare.graph.labelled import answered
-from calirare.graph.propagation import LARGE
-from calirare.graph.splits import PARTS, Split
-from calirare.intervals.result import JackknifeResult
+from calirare.graph import LARGE, PARTS, Graph, Split, answered
+from calirare.intervals import JackknifeResult
 
 COLUMNS = (
     "node",

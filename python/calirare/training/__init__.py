@@ -3,7 +3,7 @@
 from calirare.training.adam import Adam
 from calirare.training.convergence import converge, minimise
 from calirare.training.crossfit import cross_fitted_logits, fold_of
-from calirare.training.fitted import Detector, Fitted, evaluating
+from calirare.training.fitted import Detector, Fitted, evaluating, flat
 from calirare.training.lbfgs import ARMIJO, CURVATURE, Convergence
 from calirare.training.losses import Loss, class_weights, cross_entropy
 from calirare.training.selection import HOPS, WEIGHT_DECAYS, choose_hops, choose_weight_decay, loo_loss
@@ -25,6 +25,7 @@ __all__ = [
     "cross_entropy",
     "cross_fitted_logits",
     "evaluating",
+    "flat",
     "fold_of",
     "loo_loss",
     "minimise",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calirare.curvature import GgnInverse
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.training.fitted import Fitted
 from calirare.training.lbfgs import Convergence, Product, lbfgs
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.training.fitted import Detector
 from calirare.training.losses import class_weights
 

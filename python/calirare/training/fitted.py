@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from calirare.curvature import Linearisation
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 
 
 class Fitted(abc.ABC):

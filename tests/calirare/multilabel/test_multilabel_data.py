@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.datasets.paths import data_root
+from calirare.datasets.places import data_root
 from calirare.multilabel.data import PUBLISHED, hold_out, load_multilabel
 from calirare.multilabel.graphs import save_multilabel, simulated_graph
 from calirare.multilabel.images import load_images

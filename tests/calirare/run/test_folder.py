@@ -13,7 +13,7 @@ import torch
 import calirare
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files, fresh_folder
-from calirare.graph.fingerprint import fingerprint
+from calirare.graph import fingerprint
 from calirare.leave_one_out import ALO, Retrain
 from calirare.metrics import calibration_report
 from calirare.run import COLUMNS, Settings, read_yaml
