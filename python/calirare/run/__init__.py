@@ -2,6 +2,7 @@
 
 from calirare.run.folder import SavedRun, load, write_json
 from calirare.run.outcome import Outcome
+from calirare.run.schema import Option, method_options, options_of, words_for
 from calirare.run.scoring import Scorer
 from calirare.run.settings import Calibration, Data, Intervals, Settings, Training, read_yaml
 from calirare.run.tables import COLUMNS, predictions, write_predictions
@@ -12,6 +13,7 @@ __all__ = [
     "Calibration",
     "Data",
     "Intervals",
+    "Option",
     "Outcome",
     "SavedRun",
     "Scorer",
@@ -19,8 +21,11 @@ __all__ = [
     "Training",
     "ignored_settings",
     "load",
+    "method_options",
+    "options_of",
     "predictions",
     "read_yaml",
+    "words_for",
     "write_json",
     "write_predictions",
 ]
