@@ -37,10 +37,6 @@ from calirare_ext import Csr, ReceptiveField
 METADATA, FORMAT = "calirare", "calirare run 3"
 CONFIG, MODEL = "config.yaml", "model.safetensors"
 SCALING = ("features.mean", "features.spread")
-_CALIBRATORS: dict[str, type[Calibrator]] = {
-    "AffineCalibrator": AffineCalibrator,
-    "JackknifeCalibrator": JackknifeCalibrator,
-}
 
 
 def write_json(values: dict[str, Any], path: Path) -> None:
