@@ -6,7 +6,6 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterable
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -15,8 +14,8 @@ import typer
 
 from calirare._util.errors import InputError
 from calirare._util.startup import handle
+from calirare.cli import plugins
 from calirare.cli.multilabel import app as multilabel_app
-from calirare_lab.paper.cli import app as paper_app
 
 DEBUG = "--debug"
 INTERRUPTED = 130  # a shell's code for Ctrl-C
@@ -24,11 +23,11 @@ MODULES = {
     "eice": "calirare.cli.saved",
     "predict": "calirare.cli.saved",
     "loo-check": "calirare.cli.loo_check",
-    "multilabel": "calirare.cli.multilabel_runs",
-    "paper": "calirare_lab.paper.cells",
-}  # what a command imports, where it is not calirare.commands.<command>
+    "multilabel": "calirare.multilabel.run",
+}  # what a command imports, where it is not calirare.cli.<command>
 
 app = typer.Typer(
+    cls=plugins.CommandGroup,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -37,7 +36,6 @@ app = typer.Typer(
 )
 
 app.add_typer(multilabel_app, name="multilabel")
-app.add_typer(paper_app, name="paper")
 
 Run = Annotated[Path, typer.Option("--run", help="Folder written by `calirare train`.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
@@ -212,41 +210,6 @@ def loo_check(
 
 
 @app.command()
-def profile(
-    run: Annotated[Path | None, typer.Option("--run", help="Folder of a run to train again.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="Data set to train on, as in `calirare train`.")] = None,
-    root: Root = None,
-    minority: Minority = None,
-    label_rate: LabelRate = None,
-    split: SplitKind = None,
-    features: Features = None,
-    scale: Scale = None,
-    label: Label = None,
-    weight: Weight = None,
-    duplicates: Duplicates = None,
-    self_loops: SelfLoops = None,
-    symmetrize: Symmetrize = False,
-    download: Download = False,
-    epochs: Annotated[int | None, typer.Option(help="Gradient steps, with --dataset. [default: 50]")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda, with --dataset. [default: auto]")] = None,
-    out: Annotated[Path, typer.Option(help="Folder to write into.")] = Path("profile"),
-    overwrite: Overwrite = False,
-) -> None:
-    """Train under a profiler: Chrome trace, table of time, bytes and share of peak, timeline picture."""
-    from calirare.run.settings import DATA, Settings
-    from calirare_lab.profile.command import run_profile
-
-    given = _given(locals(), DATA)
-    foreign = sorted({*given, *(["epochs"] if epochs is not None else []), *(["device"] if device is not None else [])})
-    if run is not None and dataset is None and foreign:
-        words = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
-        raise InputError(f"profile: {words} must be left out with --run, which trains a run as it was")
-    data = None if dataset is None else {"root": None, **given}
-    settings = Settings(epochs=50 if epochs is None else epochs, device=device or "auto")
-    run_profile(run, data, None if data is None else settings, out, overwrite=overwrite)
-
-
-@app.command()
 def datasets(root: Annotated[str | None, typer.Option(help="Folder to look in.")] = None) -> None:
     """List the data sets, where they are looked for and how to get them."""
     from calirare.cli.datasets import run_datasets
@@ -336,10 +299,12 @@ def main() -> None:
 def _preload(arguments: list[str]) -> None:
     """Imports what a command needs, while a Ctrl-C may still end the process on the spot."""
     command = next(iter(arguments), "")
-    module = MODULES.get(command, f"calirare.commands.{command}")
-    if "--help" not in arguments and (command.isalpha() or command in MODULES):
-        with suppress(ModuleNotFoundError):
-            import_module(module)
+    if "--help" in arguments or not (command.isalpha() or command in MODULES):
+        return
+    try:
+        import_module(MODULES.get(command, f"calirare.cli.{command}"))
+    except ModuleNotFoundError:
+        plugins.preload(command)
 
 
 def _sentence(error: Exception) -> str:

@@ -50,7 +50,7 @@ def test_cells_that_are_there_are_not_run_again(tmp_path, monkeypatch):
     (tmp_path / "a_1.json").unlink()
     assert run_experiments(tmp_path, sets=("b", "a"), seeds=(0, 1)) == found
     assert calls[4:] == [("a", 1)]
-    assert not list(tmp_path.glob("*.partial"))
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_summary_by_hand():
