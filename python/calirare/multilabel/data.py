@@ -1,4 +1,4 @@
-"""Multi-label data: the four published sets, any `.npz` of the same layout, and graphs with several labels per node."""
+"""Multi-label data: the four published sets and any `.npz` of the same layout, also of a graph."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from calirare.datasets.paths import data_root
 from calirare.graph.edges import Array
 from calirare.graph.splits import Split
 from calirare.multilabel.dataset import MultilabelData
-from calirare.multilabel.graphs import simulated_graph
 from calirare_ext import Csr
 
 PUBLISHED = ("emotions", "scene", "yeast", "enron")
-SIMULATED = "simulated_graph"
 VALIDATION_SHARE = 0.2
 
 
@@ -30,7 +28,7 @@ def load_multilabel(name: str | Path, *, root: str | Path | None = None, seed: i
     Without `val_idx` a fifth of the training rows, drawn by the seed, validates. Features are left as they are.
 
     Args:
-        name: "emotions", "scene", "yeast", "enron", "simulated_graph" (see `graphs`), or the path of a file.
+        name: "emotions", "scene", "yeast", "enron", or the path of a file.
         root: folder with a sub-folder `multilabel`; None for `CALIRARE_DATA`, else `../shared/data` beside a source
             checkout.
         seed: of the validation rows.
@@ -41,8 +39,6 @@ def load_multilabel(name: str | Path, *, root: str | Path | None = None, seed: i
     Raises:
         InputError: the name is unknown, or the file is missing, damaged or does not fit the layout.
     """
-    if str(name) == SIMULATED:
-        return simulated_graph()
     if str(name) in PUBLISHED:
         path = data_root(root) / "multilabel" / f"{name}.npz"
         if not path.is_file():
@@ -53,9 +49,7 @@ def load_multilabel(name: str | Path, *, root: str | Path | None = None, seed: i
     else:
         path = Path(name)
         if path.suffix != ".npz":
-            raise InputError(
-                f"multilabel data must be one of {', '.join(PUBLISHED)}, {SIMULATED} or a path to .npz, got {name}"
-            )
+            raise InputError(f"multilabel data must be one of {', '.join(PUBLISHED)} or a path to .npz, got {name}")
     return _from_arrays(open_arrays(path), path, seed)
 
 
@@ -102,6 +96,24 @@ def _adjacency(arrays: dict[str, Array], path: Path) -> Csr | None:
         return Csr(indptr, indices, torch.ones(len(indices)), len(indptr) - 1)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
+
+
+def save_multilabel(data: MultilabelData, path: str | Path) -> None:
+    """Writes data as the `.npz` that `load_multilabel` reads, with the graph if there is one.
+
+    Args:
+        data: a table of features, or images.
+        path: file to write.
+    """
+    arrays = {
+        "x": data.x.numpy(),
+        "y": data.y.numpy().astype(np.uint8),
+        "label_names": np.array(data.label_names),
+        **{f"{part}_idx": getattr(data.split, part).numpy() for part in ("train", "val", "test")},
+    }
+    if data.adjacency is not None:
+        arrays |= {"indptr": data.adjacency.indptr.numpy(), "indices": data.adjacency.indices.numpy()}
+    np.savez_compressed(path, **arrays)
 
 
 def hold_out(rows: Tensor, seed: int, share: float = VALIDATION_SHARE) -> tuple[Tensor, Tensor]:

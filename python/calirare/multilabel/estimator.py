@@ -89,7 +89,6 @@ def canonical_calibration_error(
     Raises:
         TypeError: scores or labels do not hold real numbers.
         ValueError: shapes or ranges are wrong, or options do not go together.
-        ImportError: a vine was asked for and pyvinecopulib is not installed.
 
     Precision: everything after the ranks in float64, weights in log space.
     Cost: O(n K log n + n K^2) time and O(n K) memory for the Gaussian family.
@@ -125,7 +124,6 @@ def conditional_expectation(scores: Array, labels: Array, *, options: CopulaOpti
     Raises:
         TypeError: scores or labels do not hold real numbers.
         ValueError: shapes or ranges are wrong, or options do not go together.
-        ImportError: a vine was asked for and pyvinecopulib is not installed.
     """
     f, hot = as_scores_and_labels("conditional_expectation", scores, labels)
     conditional, _ = _fit("conditional_expectation", f, hot, options)

@@ -4,12 +4,11 @@ On simulated graphs with labels drawn from a known posterior, a node's true indi
 |P(predicted class is right | v) - conf(v)|. Each definition of uncer(v) gives an ICE(v) = |uncer(v) - conf(v)| to hold
 against it, overall and for the nodes of the rare class.
 
-    python -m calirare_lab.studies.uncertainty --json results.json --picture picture.png
+    calirare study uncertainty --out folder
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import statistics
@@ -179,25 +178,16 @@ def draw(results: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=100, metadata={"Software": None})
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Runs the study and writes its numbers and its picture."""
-    parser = argparse.ArgumentParser(description="Judges definitions of the uncertainty on simulated graphs.")
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--picture", type=Path, required=True)
-    arguments = parser.parse_args(words)
-    results = run(range(arguments.seeds))
-    draw(results, arguments.picture)
+def write(seeds: int, numbers: Path, picture: Path) -> None:
+    """Runs the study on seeds 0 .. seeds-1, writes its numbers and its picture, and prints the means."""
+    results = run(range(seeds))
+    draw(results, picture)
     for found in results["regimes"].values():
         del found["points"]
     results |= {"nodes": N_NODES, "labels": N_LABELS, "model": MODEL, "options": REGIMES, "training": vars(TRAINING)}
-    arguments.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    numbers.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     for regime, found in results["regimes"].items():
         for name, row in found["definitions"].items():
             shown = "  ".join(f"{key} {value['mean']:+.3f}" for key, value in row.items())
             print(f"{regime:<14}{name:<30}  {shown}")
     print(f"winner: {results['winner']}")
-
-
-if __name__ == "__main__":
-    main()

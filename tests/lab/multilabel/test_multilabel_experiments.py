@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from calirare.multilabel.graphs import save_multilabel
+from calirare.multilabel.data import save_multilabel
 from calirare.multilabel.training import BETAS, TrainOptions
 from calirare_lab.multilabel import experiments
 from calirare_lab.multilabel.experiments import METHODS, run_cell, run_experiments, summarise

@@ -1,4 +1,4 @@
-"""A multi-label run: train, calibrate, measure, and write a folder a person can use; measure any table."""
+"""A multi-label run: train, calibrate, measure, and write a folder a person can use."""
 
 from __future__ import annotations
 
@@ -32,22 +32,10 @@ from calirare.plots.plots import reliability_diagram
 from calirare_ext import __version__
 
 Calibration = Literal["none", "temperature"]
-SHOWN = (
-    "copula",
-    "copula_threshold",
-    "kde_residual",
-    "marginal_ece",
-    "hamming_loss",
-    "subset_accuracy",
-    "macro_f1",
-    "micro_f1",
-    "nll",
-    "brier",
-)
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class MultilabelOutcome:
     """What a training gave.
 
     Attributes:
@@ -73,7 +61,7 @@ def train_and_measure(
     calibration: Calibration = "none",
     floors: int = 0,
     reporter: Reporter | None = None,
-) -> Outcome:
+) -> MultilabelOutcome:
     """Standardises, trains, calibrates and measures.
 
     Args:
@@ -114,10 +102,10 @@ def train_and_measure(
             side: multilabel_report(z.sigmoid(), labels, p=options.p, floors=draws, seed=options.seed)
             for side, z in sides.items()
         }
-    return Outcome(data, model, choice, temperature, reports)
+    return MultilabelOutcome(data, model, choice, temperature, reports)
 
 
-def write_run(outcome: Outcome, told: dict[str, Any], out: Path, *, overwrite: bool, reporter: Reporter) -> list[Path]:
+def write_run(outcome: MultilabelOutcome, told: dict[str, Any], out: Path, *, overwrite: bool, reporter: Reporter) -> list[Path]:
     """Writes config.yaml, metrics.json, predictions.csv, model.safetensors, reliability.png and log.txt.
 
     Args:
@@ -146,7 +134,7 @@ def write_run(outcome: Outcome, told: dict[str, Any], out: Path, *, overwrite: b
         (folder / "model.safetensors").chmod(0o644)  # safetensors leaves it to its owner alone
         part = "test" if "test" in outcome.reports else "val"
         rows, labels = data.part(part)
-        draw_reliability(
+        _draw_reliability(
             scores[rows], labels, data.label_names, folder / "reliability.png", f"{data.name}, {part} rows"
         )
         reporter.log(f"calirare {__version__}, torch {torch.__version__}, Python {platform.python_version()}")
@@ -156,7 +144,7 @@ def write_run(outcome: Outcome, told: dict[str, Any], out: Path, *, overwrite: b
     return [out / name for name in names]
 
 
-def _metrics(outcome: Outcome) -> dict[str, Any]:
+def _metrics(outcome: MultilabelOutcome) -> dict[str, Any]:
     data, choice = outcome.data, outcome.choice
     return {
         "data": {
@@ -199,16 +187,8 @@ def _write_predictions(data: MultilabelData, scores: Tensor, path: Path) -> None
             writer.writerow([row, part[row], *y, *(f"{value:.9g}" for value in p)])
 
 
-def draw_reliability(scores: Tensor, labels: Tensor, names: tuple[str, ...], path: Path, title: str) -> None:
-    """Draws the reliability of all label decisions together and of the three commonest and rarest labels.
-
-    Args:
-        scores: float [n, K].
-        labels: bool [n, K].
-        names: of the labels.
-        path: where to write.
-        title: the line above.
-    """
+def _draw_reliability(scores: Tensor, labels: Tensor, names: tuple[str, ...], path: Path, title: str) -> None:
+    """Draws the reliability of all label decisions together and of the three commonest and two rarest labels."""
     order = labels.double().mean(0).argsort(descending=True).tolist()
     chosen = order if len(order) <= 5 else order[:3] + order[-2:]
     panels: list[tuple[str, Any, Any]] = [("all labels", scores.flatten(), labels.flatten().long())]
@@ -216,48 +196,3 @@ def draw_reliability(scores: Tensor, labels: Tensor, names: tuple[str, ...], pat
         (f"{names[j]} ({float(labels[:, j].double().mean()):.1%})", scores[:, j], labels[:, j].long()) for j in chosen
     ]
     reliability_diagram(panels, path, title=title, n_columns=3, x_label="probability", y_label="share with the label")
-
-
-def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Reads scores and labels from a table with columns y_<label> and p_<label>.
-
-    Args:
-        path: a CSV as written by a run, or any table that `calirare metrics` reads.
-        part: only rows whose column `split` holds this (1, 1.0 and true are the same); None takes all.
-
-    Returns:
-        Scores [n, K], labels [n, K] and the labels' names.
-
-    Raises:
-        InputError: the file is missing or does not fit.
-    """
-    from calirare.cli.tables.columns import is_value, read_frame
-
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such table of predictions: check the path")
-    table = read_frame(path)
-    names = tuple(str(column)[2:] for column in table.columns if str(column).startswith("y_"))
-    missing = [name for name in names if f"p_{name}" not in table.columns]
-    if not names or missing:
-        raise InputError(
-            f"{path}: the table must have a column y_<label> and a column p_<label> for each label, got "
-            f"{', '.join(map(str, table.columns))}"
-        )
-    if part is not None:
-        if "split" not in table.columns:
-            raise InputError(f"{path}: the table has no column `split` to choose {part!r} rows from: leave --part out")
-        sizes = table["split"].value_counts()
-        table = table[is_value(table["split"], part)]
-        if len(table) < 2:
-            parts = ", ".join(f"{name} ({size:,} rows)" for name, size in sizes.items())
-            raise InputError(
-                f"{path}: at least 2 rows of {part!r} are needed, got {len(table)}: choose with --part among {parts}"
-            )
-    if len(table) < 2:
-        raise InputError(f"{path}: at least 2 rows are needed, got {len(table)}")
-    columns = [[f"{kind}_{name}" for name in names] for kind in "py"]
-    try:
-        scores, labels = (table[chosen].to_numpy(dtype=np.float64) for chosen in columns)
-    except ValueError as error:
-        raise InputError(f"{path}: probabilities and labels must be numbers: {error}") from error
-    return scores, labels, names

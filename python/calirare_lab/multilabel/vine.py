@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
 
+from calirare.multilabel.dependence import Shrinkage
+from calirare.multilabel.families import Conditional
 from calirare.multilabel.margins import extended_label_cdf
 
 SMALLEST_DENSITY = 1e-300
+
+
+@dataclass(frozen=True)
+class VineCopula:
+    """A regular vine of pair copulas as a family of `CopulaOptions`; has no correlation that could be shrunk."""
+
+    def fit(self, u: Tensor, labels: Tensor, shrinkage: Shrinkage) -> Conditional:
+        """Returns the conditional expectation (`fit_vine`)."""
+        expectation = fit_vine(u, labels)
+        return Conditional(lambda rows: expectation[rows].clone())
 
 
 def fit_vine(u: Tensor, labels: Tensor) -> Tensor:
