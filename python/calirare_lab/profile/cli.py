@@ -10,7 +10,7 @@ import typer
 from calirare._util.errors import InputError
 
 PRELOAD = "calirare_lab.profile.command"
-app = typer.Typer(add_completion=False)
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
