@@ -75,9 +75,15 @@ def test_every_option_of_every_command_is_explained(command):
         (["paper", "figure2", "--jobs", "-3"], "--jobs must be at least 1, got -3"),
         (["paper", "search", "--out", __file__], "--out must be a folder"),
         (["paper", "search", "--datasets", ","], "--datasets must name at least one, got ','"),
-        (["multilabel", "train", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
-        (["multilabel", "train", "--floors", "-1"], "--floors must be 0 (none) or at least 2, got -1"),
-        (["multilabel", "train", "--seed", str(10**20)], "--seed must be from 0 to 2^63 - 1"),
+        (
+            ["multilabel", "train", "--dataset", "x.npz", "--floors", "1"],
+            "--floors must be 0 (none) or at least 2, got 1",
+        ),
+        (
+            ["multilabel", "train", "--dataset", "x.npz", "--floors", "-1"],
+            "--floors must be 0 (none) or at least 2, got -1",
+        ),
+        (["multilabel", "train", "--dataset", "x.npz", "--seed", str(10**20)], "--seed must be from 0 to 2^63 - 1"),
         (["study", "copula", "--seed", "-1"], "--seed must be from 0 to 2^63 - 1, got -1"),
         (["multilabel", "evaluate", "none.csv", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
     ],

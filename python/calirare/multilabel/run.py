@@ -105,7 +105,9 @@ def train_and_measure(
     return MultilabelOutcome(data, model, choice, temperature, reports)
 
 
-def write_run(outcome: MultilabelOutcome, told: dict[str, Any], out: Path, *, overwrite: bool, reporter: Reporter) -> list[Path]:
+def write_run(
+    outcome: MultilabelOutcome, told: dict[str, Any], out: Path, *, overwrite: bool, reporter: Reporter
+) -> list[Path]:
     """Writes config.yaml, metrics.json, predictions.csv, model.safetensors, reliability.png and log.txt.
 
     Args:

@@ -49,7 +49,11 @@ def test_families_read_ties_in_two_ways(tmp_path):
     y = (rng.random(f.shape) < f).astype(int)
     table = tmp_path / "p.csv"
     np.savetxt(table, np.hstack([y, f]), delimiter=",", header="y_a,y_b,p_a,p_b", comments="", fmt="%g")
-    words = {line.split("│")[1].strip(): line for line in call("families", table, "--floors", "2").splitlines() if "│" in line}
+    words = {
+        line.split("│")[1].strip(): line
+        for line in call("families", table, "--floors", "2").splitlines()
+        if "│" in line
+    }
     printed, midrank = (float(words["student"].split("│")[column].split()[0]) for column in (2, 3))
     assert midrank < 0.8 * printed
     assert "floor" in words["gaussian"]
