@@ -89,7 +89,7 @@ LAB_FLOORS = {"baselines": 1, "multilabel": 1, "profile": 1, "paper": 2, "studie
 
 
 def lab_arrows() -> dict[str, set[str]]:
-    """Returns which modules of calirare_lab each of its modules imports, lazily too; a folder stands for its __init__."""
+    """Returns which modules of calirare_lab each one imports, lazily too; a folder stands for its __init__."""
     base = ROOT / "python"
     paths = {
         ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__"): path

@@ -49,26 +49,15 @@ def train(
     overwrite: Overwrite = False,
 ) -> None:
     """Train on a table or a graph with several labels per row; write a run's folder."""
+    told = dict(locals())
     _check("train", floors, seed)
     from calirare._util.console import Reporter
     from calirare.multilabel.data import PUBLISHED, load_multilabel
     from calirare.multilabel.run import Calibration, train_and_measure, write_run
     from calirare.multilabel.training import TrainOptions
 
-    options = TrainOptions(
-        loss=cast(Any, loss),
-        beta=1.0 if beta == "auto" else _number(beta),
-        p=p,
-        gamma=gamma,
-        hidden=hidden,
-        dropout=dropout,
-        learning_rate=learning_rate,
-        weight_decay=weight_decay,
-        batch_size=batch_size,
-        max_epochs=epochs,
-        patience=patience,
-        seed=seed,
-    )
+    given = {field.name: told[field.name] for field in dataclasses.fields(TrainOptions) if field.name in told}
+    options = TrainOptions(**given | {"beta": 1.0 if beta == "auto" else _number(beta), "max_epochs": epochs})
     if root is not None and dataset not in PUBLISHED:
         raise InputError(f"multilabel train: --root must be left out, it is for {', '.join(PUBLISHED)}")
     with Reporter() as reporter:
@@ -87,8 +76,8 @@ def train(
         if outcome.choice is not None:
             reporter.say(f"beta {outcome.choice.beta:g} chosen on the validation rows")
         reporter.log(f"trained and measured after {time.perf_counter() - start:.1f} s")
-        told = {"dataset": dataset, "root": root}
-        paths = write_run(outcome, told, out, overwrite=overwrite, reporter=reporter)
+        source = {"dataset": dataset, "root": root}
+        paths = write_run(outcome, source, out, overwrite=overwrite, reporter=reporter)
     for part, sides in outcome.reports.items():
         print_reports(f"{data.name}, {part} rows, loss {loss}", sides)
     for path in paths:
@@ -113,7 +102,10 @@ def evaluate(
     if table.is_dir():
         table, part = table / "predictions.csv", part or "test"
     if out is not None:
-        check_new("multilabel evaluate", out, overwrite, table)
+        if out.exists() and table.exists() and out.samefile(table):
+            raise InputError(f"multilabel evaluate: --out must not be the table itself, got {out}")
+        if out.exists() and not overwrite:
+            raise InputError(f"multilabel evaluate: {out} exists already: take another --out, or pass --overwrite")
     scores, labels, names = read_table(table, part)
     try:
         report = multilabel_report(scores, labels, p=p, floors=floors, seed=seed)
@@ -129,7 +121,11 @@ def evaluate(
         _tell_of_ties(scores, labels, p, report, diagnostics.tied_share)
     if out is not None:
         values = {"report": report, "diagnostics": dataclasses.asdict(diagnostics), "rows": len(scores), "p": p}
-        write_text(out, json.dumps(values, indent=2, sort_keys=True) + "\n")
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{out}: the file cannot be written: {error.strerror or error}") from error
         print(out)
 
 
@@ -151,14 +147,6 @@ def _tell_of_ties(scores: Any, labels: Any, p: float, report: dict[str, float], 
         )
 
 
-def check_new(command: str, file: Path, overwrite: bool, table: Path) -> None:
-    """Checks that no file is replaced unasked, and the table that is read not at all."""
-    if file.exists() and table.exists() and file.samefile(table):
-        raise InputError(f"{command}: --out must not be the table itself, got {file}")
-    if file.exists() and not overwrite:
-        raise InputError(f"{command}: {file} exists already: take another --out, or pass --overwrite")
-
-
 def _check(command: str, floors: int, seed: int) -> None:
     from calirare.run.settings import MAX_SEED
 
@@ -173,15 +161,6 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise InputError(f"multilabel train: beta must be a number or auto, got {text!r}") from None
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes a file, its folder too; refused in one sentence."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: the file cannot be written: {error.strerror or error}") from error
 
 
 def print_reports(title: str, sides: dict[str, dict[str, float]]) -> None:

@@ -12,7 +12,7 @@ from calirare.metrics._inputs import to_tensor
 
 
 def as_matrix(function: str, name: str, values: Array) -> Tensor:
-    """Returns numbers of any kind as a floating-point matrix.
+    """Returns numbers of any kind as a floating-point matrix, sharing memory where it can.
 
     Args:
         function: who asks, for the message.
@@ -20,7 +20,7 @@ def as_matrix(function: str, name: str, values: Array) -> Tensor:
         values: tensor, array or nested list [n, k].
 
     Returns:
-        float32, float64 or bool [n, k] on the device of `values`, detached, sharing memory where it can.
+        float32, float64 or bool [n, k] on the device of `values`, detached.
 
     Raises:
         TypeError: the values are not real numbers.
@@ -54,8 +54,7 @@ def as_scores_and_labels(function: str, scores: Array, labels: Array) -> tuple[T
         scores float32/float64 [n, k] and labels bool [n, k], both on the device of `scores`.
 
     Raises:
-        TypeError: one of them does not hold real numbers.
-        ValueError: shapes differ, or a value is out of range.
+        ValueError: shapes differ, or a value is out of range; and as `as_matrix`.
     """
     f = as_matrix(function, "scores", scores)
     f = f.double() if f.dtype == torch.bool else f
@@ -69,18 +68,7 @@ def as_scores_and_labels(function: str, scores: Array, labels: Array) -> tuple[T
 
 
 def as_hot(function: str, labels: Tensor) -> Tensor:
-    """Returns labels as bool.
-
-    Args:
-        function: who asks, for the message.
-        labels: each 0 or 1, of any dtype.
-
-    Returns:
-        bool, the shape of `labels`.
-
-    Raises:
-        ValueError: a label is neither 0 nor 1.
-    """
+    """Returns labels, each 0 or 1 of any dtype, as bool; a ValueError where one is neither."""
     if labels.dtype == torch.bool:
         return labels
     hot = labels == 1
@@ -91,14 +79,6 @@ def as_hot(function: str, labels: Tensor) -> Tensor:
 
 
 def check_norm(function: str, p: float) -> None:
-    """Checks the order of the norm.
-
-    Args:
-        function: who asks, for the message.
-        p: order of the norm.
-
-    Raises:
-        ValueError: p is below 1 or not finite.
-    """
+    """Raises a ValueError where the order p of the norm is below 1 or not finite."""
     if not (math.isfinite(p) and p >= 1):
         raise ValueError(f"{function}: p must be a finite number >= 1, got {p}")

@@ -111,19 +111,19 @@ def canonical_calibration_error(
 
 
 def conditional_expectation(scores: Array, labels: Array, *, options: CopulaOptions | None = None) -> Tensor:
-    """Estimates E[y | f(x)] at every row, the first half of `canonical_calibration_error`.
+    """Estimates E[y | f(x)] at every row, the first half of `canonical_calibration_error` with the same arguments.
 
     Args:
-        scores: predicted probabilities f(x), [n, K], in [0, 1], n >= 2.
+        scores: f(x), [n, K], in [0, 1], n >= 2.
         labels: y, [n, K], each 0 or 1.
-        options: the copula family and how it is fitted; None is the document's choice.
+        options: None is the document's choice.
 
     Returns:
         float64 [n, K], in [0, 1], on the device of `scores`.
 
     Raises:
         TypeError: scores or labels do not hold real numbers.
-        ValueError: shapes or ranges are wrong, or options do not go together.
+        ValueError: shapes or ranges are wrong.
     """
     f, hot = as_scores_and_labels("conditional_expectation", scores, labels)
     conditional, _ = _fit("conditional_expectation", f, hot, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import platform
@@ -18,7 +19,8 @@ from torch import Tensor
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
-from calirare.multilabel.dataset import MultilabelData
+from calirare.graph.splits import PARTS
+from calirare.multilabel.data import MultilabelData
 from calirare.multilabel.evaluate import multilabel_report
 from calirare.multilabel.training import (
     BetaChoice,
@@ -129,7 +131,8 @@ def write_run(
     with fresh_folder(out, overwrite=overwrite) as folder:
         config = {**told, **dataclasses.asdict(model.options), "temperature": outcome.temperature}
         (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=True), encoding="utf-8")
-        _write_json(_metrics(outcome), folder / "metrics.json")
+        metrics = json.dumps(_metrics(outcome), indent=2, sort_keys=True) + "\n"
+        (folder / "metrics.json").write_text(metrics, encoding="utf-8")
         _write_predictions(data, scores, folder / "predictions.csv")
         tensors = {name: value.contiguous() for name, value in model.network.state_dict().items()}
         save_file(tensors, str(folder / "model.safetensors"), {"labels": json.dumps(data.label_names)})
@@ -147,39 +150,32 @@ def write_run(
 
 
 def _metrics(outcome: MultilabelOutcome) -> dict[str, Any]:
-    data, choice = outcome.data, outcome.choice
+    data, choice, options = outcome.data, outcome.choice, outcome.model.options
+    chosen = None
+    if choice is not None:
+        table = {str(beta): {"copula": error, "hamming_loss": loss} for beta, (error, loss) in choice.table.items()}
+        chosen = {"validation": table, "within_slack": choice.within_slack}
     return {
         "data": {
             "name": data.name,
-            "rows": {part: len(data.part(part)[0]) for part in ("train", "val", "test")},
+            "rows": {part: len(data.part(part)[0]) for part in PARTS},
             "labels": data.n_labels,
             "label_names": list(data.label_names),
             "graph_edges": None if data.adjacency is None else data.adjacency.nnz,
         },
-        "loss": outcome.model.options.loss,
-        "beta": outcome.model.options.beta if outcome.model.options.loss == "cmlcc" else None,
-        "beta_choice": None
-        if choice is None
-        else {
-            "validation": {str(b): {"copula": e, "hamming_loss": h} for b, (e, h) in choice.table.items()},
-            "within_slack": choice.within_slack,
-        },
+        "loss": options.loss,
+        "beta": options.beta if options.loss == "cmlcc" else None,
+        "beta_choice": chosen,
         "best_epoch": outcome.model.best_epoch,
         "temperature": outcome.temperature,
         "report": outcome.reports,
     }
 
 
-def _write_json(values: dict[str, Any], path: Path) -> None:
-    path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
 def _write_predictions(data: MultilabelData, scores: Tensor, path: Path) -> None:
     """Writes row, split, y_<label> and p_<label> for each label."""
-    import csv
-
     part = np.full(len(data.x), "unused", dtype=object)
-    for name in ("train", "val", "test"):
+    for name in PARTS:
         part[getattr(data.split, name).numpy()] = name
     header = ["row", "split", *(f"{kind}_{label}" for kind in "yp" for label in data.label_names)]
     with path.open("w", newline="", encoding="utf-8") as file:

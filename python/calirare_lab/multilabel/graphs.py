@@ -8,7 +8,7 @@ import torch
 from calirare._util.errors import InputError
 from calirare.graph.edges import EdgeRules, build_adjacency
 from calirare.graph.splits import Split
-from calirare.multilabel.dataset import MultilabelData
+from calirare.multilabel.data import MultilabelData
 
 HOMOPHILY = 0.7  # share of the edges drawn inside a label that the first end has
 MEAN_DEGREE = 8

@@ -12,8 +12,7 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare.datasets.archive import open_arrays, require
 from calirare.graph.splits import PARTS, Split
-from calirare.multilabel.data import hold_out
-from calirare.multilabel.dataset import MultilabelData
+from calirare.multilabel.data import MultilabelData, hold_out
 
 TEST_SHARE = 0.2
 
