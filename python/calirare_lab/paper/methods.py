@@ -208,14 +208,16 @@ def _softmax(logits: Tensor, context: Context) -> Outcome:
     return torch.softmax(logits[context.split.test].double(), 1), {}
 
 
-def _all_methods() -> list[Method]:
-    both, val, train = "train + val", "val", "train"
-    code = "trained and read as by the authors' code (control)"
-    one, plain = Recipe(n_networks=1), Recipe(n_networks=1, sharpen=False)
+BOTH, VAL, TRAIN = "train + val", "val", "train"
+CODE = "trained and read as by the authors' code (control)"
+
+
+def _methods_of_others() -> list[Method]:
+    """Returns the paper's rows and further maps and losses; the last two groups at both amounts of labels."""
     rows = [
-        Method("uncalibrated", "Uncalibrated GCN-CS", train, "-", partial(_plain, nodes="train"), "uncalibrated"),
-        Method("dropout", "Uncalibrated, read with dropout on (control)", train, "-", _with_dropout, "uncalibrated"),
-        Method("uncalibrated_code", f"Uncalibrated, {code}", train, "-", _as_their_code, "uncalibrated"),
+        Method("uncalibrated", "Uncalibrated GCN-CS", TRAIN, "-", partial(_plain, nodes="train"), "uncalibrated"),
+        Method("dropout", "Uncalibrated, read with dropout on (control)", TRAIN, "-", _with_dropout, "uncalibrated"),
+        Method("uncalibrated_code", f"Uncalibrated, {CODE}", TRAIN, "-", _as_their_code, "uncalibrated"),
     ]
     for name, title, published in (
         ("temperature", "Temperature scaling", "temperature"),
@@ -228,16 +230,16 @@ def _all_methods() -> list[Method]:
         ("ets", "Ensemble temperature scaling", ""),
     ):
         run = partial(_post_hoc, name=name, target="population")
-        rows.append(Method(name, title, train, val, run, published))
+        rows.append(Method(name, title, TRAIN, VAL, run, published))
         run = partial(_post_hoc, name=name, target="balanced")
-        rows.append(Method(f"{name}_balanced", f"{title}, class-balanced", train, val, run))
+        rows.append(Method(f"{name}_balanced", f"{title}, class-balanced", TRAIN, VAL, run))
     rows += [
-        Method("cagcn", "CaGCN", train, val, partial(_node_temperature, kind="cagcn"), "cagcn"),
-        Method("cagcn_base", "CaGCN on its authors' base network (control)", train, val, _cagcn_on_its_base, "cagcn"),
-        Method("gats", "GATS", train, val, partial(_node_temperature, kind="gats")),
-        Method("official", "The authors' recipe (`official`)", both, "-", _official, "ours"),
+        Method("cagcn", "CaGCN", TRAIN, VAL, partial(_node_temperature, kind="cagcn"), "cagcn"),
+        Method("cagcn_base", "CaGCN on its authors' base network (control)", TRAIN, VAL, _cagcn_on_its_base, "cagcn"),
+        Method("gats", "GATS", TRAIN, VAL, partial(_node_temperature, kind="gats")),
+        Method("official", "The authors' recipe (`official`)", BOTH, "-", _official, "ours"),
     ]
-    for nodes, labels, suffix, note in (("train", train, "", ""), ("both", both, "_all", ", all labels")):
+    for nodes, labels, suffix, note in (("train", TRAIN, "", ""), ("both", BOTH, "_all", ", all labels")):
         known = nodes == "train"
         smooth = partial(_with_loss, nodes=nodes, loss=label_smoothing_loss)
         focal = partial(_with_loss, nodes=nodes, loss=focal_loss)
@@ -250,31 +252,40 @@ def _all_methods() -> list[Method]:
             row(f"gat{suffix}", f"GAT-CS{note}", run=partial(_pyg, kind="gat", nodes=nodes), published="gat" * known),
             row(f"gin{suffix}", f"GIN-CS{note}", run=partial(_pyg, kind="gin", nodes=nodes), published="gin" * known),
         ]
+    return rows
+
+
+def _controls() -> list[Method]:
+    """Returns what may explain the paper's rows, and networks without a map."""
     weighted = partial(_with_loss, nodes="train", loss=class_weighted_smoothing_loss)
     title = "Label smoothing, class weights on the smoothed targets (control)"
     scaled, smoothed = partial(_as_their_code, temperature=True), partial(_as_their_code, smoothing=SMOOTHING)
-    rows += [
-        Method("temperature_code", f"Temperature scaling, {code}", train, val, scaled, "temperature"),
-        Method("label_smoothing_code", f"Label smoothing, {code}", train, "-", smoothed, "label_smoothing"),
-        Method("gin_batch_norm", "GIN-CS, batch norm, 16 units (control)", train, "-", _gin_with_batch_norm, "gin"),
-        Method("gin_code", f"GIN-CS, batch norm, 16 units, {code}", train, "-", _gin_as_their_code, "gin"),
-        Method("gat_narrow", "GAT-CS, one head of 16 units (control)", train, "-", _narrow_gat, "gat"),
-        Method("gat_dropout", "GAT-CS, read with dropout on (control)", train, "-", _gat_with_dropout, "gat"),
-        Method("label_smoothing_weighted", title, train, "-", weighted, "label_smoothing"),
-        Method("uncalibrated_all", "Uncalibrated GCN-CS, all labels", both, "-", partial(_plain, nodes="both")),
-        Method("ours_uncalibrated_one", "Our network, no map", both, "-", partial(_uncalibrated_recipe, n_networks=1)),
+    return [
+        Method("temperature_code", f"Temperature scaling, {CODE}", TRAIN, VAL, scaled, "temperature"),
+        Method("label_smoothing_code", f"Label smoothing, {CODE}", TRAIN, "-", smoothed, "label_smoothing"),
+        Method("gin_batch_norm", "GIN-CS, batch norm, 16 units (control)", TRAIN, "-", _gin_with_batch_norm, "gin"),
+        Method("gin_code", f"GIN-CS, batch norm, 16 units, {CODE}", TRAIN, "-", _gin_as_their_code, "gin"),
+        Method("gat_narrow", "GAT-CS, one head of 16 units (control)", TRAIN, "-", _narrow_gat, "gat"),
+        Method("gat_dropout", "GAT-CS, read with dropout on (control)", TRAIN, "-", _gat_with_dropout, "gat"),
+        Method("label_smoothing_weighted", title, TRAIN, "-", weighted, "label_smoothing"),
+        Method("uncalibrated_all", "Uncalibrated GCN-CS, all labels", BOTH, "-", partial(_plain, nodes="both")),
+        Method("ours_uncalibrated_one", "Our network, no map", BOTH, "-", partial(_uncalibrated_recipe, n_networks=1)),
         Method(
             "ours_uncalibrated",
             "Our networks, no map",
-            both,
+            BOTH,
             "-",
             partial(_uncalibrated_recipe, n_networks=Recipe().n_networks),
         ),
     ]
-    crossed = f"{val}, cross-fitted"
-    left = f"{val}, leave-one-out"
+
+
+def _ours() -> list[Method]:
+    """Returns our default, its variants and the maps it competes with on the same labels."""
+    one, plain = Recipe(n_networks=1), Recipe(n_networks=1, sharpen=False)
+    crossed, left = f"{VAL}, cross-fitted", f"{VAL}, leave-one-out"
     recipes = (
-        ("insample", "Same map on in-sample logits (control)", f"{val}, in-sample", replace(plain, source="in-sample")),
+        ("insample", "Same map on in-sample logits (control)", f"{VAL}, in-sample", replace(plain, source="in-sample")),
         ("crossfit_temperature", "Temperature, cross-fitted", crossed, _temperature(plain, "cross-fit")),
         ("crossfit_platt", "Platt, cross-fitted", crossed, replace(plain, source="cross-fit", target="population")),
         ("crossfit_balanced", "Balanced Platt, cross-fitted", crossed, replace(plain, source="cross-fit", target=1.0)),
@@ -288,12 +299,11 @@ def _all_methods() -> list[Method]:
         ("ours_unsharpened", "Ours without the step of sharpness", left, Recipe(sharpen=False)),
         ("ours", "Ours (default, balanced target)", left, Recipe()),
     )
-    rows += [Method(n, title, both, on, partial(_recipe, recipe=recipe)) for n, title, on, recipe in recipes]
-    return rows
+    return [Method(n, title, BOTH, on, partial(_recipe, recipe=recipe)) for n, title, on, recipe in recipes]
 
 
 def _temperature(recipe: Recipe, source: str) -> Recipe:
     return replace(recipe, with_bias=False, target="population", source=source)
 
 
-METHODS: dict[str, Method] = {method.name: method for method in _all_methods()}
+METHODS: dict[str, Method] = {method.name: method for method in _methods_of_others() + _controls() + _ours()}
