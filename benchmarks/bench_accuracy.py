@@ -32,7 +32,7 @@ from calirare.curvature.directions import change_along
 from calirare.datasets import load_dataset
 from calirare.graph.graph import Graph
 from calirare.leave_one_out.agreement import choose_damping
-from calirare.leave_one_out.alo import primal_directions
+from calirare.leave_one_out.formula import primal_directions
 from calirare.leave_one_out.comparison import DEFAULT_METHODS, MODULE_METHODS, agreement_of, compare
 from calirare.leave_one_out.methods import LooSettings, field_at
 from calirare.leave_one_out.own_logits import OwnLogits
@@ -41,7 +41,8 @@ from calirare.leave_one_out.retrain import MAX_STEPS, TOLERANCE
 from calirare.models import PygSettings, fit_pyg
 from calirare.models.convergence import converge_module, fit_to_convergence, minimise
 from calirare.models.crossfit import cross_fitted_logits
-from calirare.models.gcn_fit import Fit, TrainingSettings, fit
+from calirare.models.gcn_fit import Fit, TrainingSettings
+from calirare.models import fit
 from calirare.models.module_fit import ModuleFit
 from calirare_ext import reference
 

@@ -30,14 +30,17 @@ from calirare.curvature.spectrum import safe_damping, spectrum_ends
 from calirare.datasets import load_dataset
 from calirare.eice.algorithm2 import EiceRegulariser, EiceSettings, GradientSteps
 from calirare.eice.together import together
+from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
 from calirare.intervals.algorithm1 import jackknife
 from calirare.leave_one_out.alo import alo
-from calirare.leave_one_out.influence import SolverSettings, influence, range_of, solve_exact
-from calirare.leave_one_out.left_out import change_of_logits, intervals, left_out, pre_activation
+from calirare.leave_one_out.influence import SolverSettings, influence
+from calirare.leave_one_out.exact import range_of, solve_exact
+from calirare.leave_one_out import change_of_logits, left_out, pre_activation
+from calirare.leave_one_out.left_out import intervals
 from calirare.leave_one_out.methods import field_at
-from calirare.models.gcn_fit import Fit, TrainingSettings, cross_entropy, fit
+from calirare.models.gcn_fit import Fit, TrainingSettings, cross_entropy
+from calirare.models import fit
 from calirare_ext import Csr, hessian_product, loo_messages, propagate
 
 TOLERANCE = 1e-4  # of conjugate gradients, ours and the baseline's

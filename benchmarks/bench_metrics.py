@@ -71,19 +71,19 @@ def cases(n: int, classes: int, seed: int) -> list[Case]:
         return lambda: float(tm.multiclass_calibration_error(x, ty, num_classes=classes, n_bins=15, norm=norm))
 
     return [
-        ("ece, float32 torch", lambda: float(metrics.ece(p32, ty)), rivals(torchmetrics=multi(p32, "l1"))),
-        ("ece, float64 torch", lambda: float(metrics.ece(t64, ty)), rivals(torchmetrics=multi(t64, "l1"))),
-        ("ece, float64 numpy", lambda: metrics.ece(p64, y), rivals(netcal=lambda: float(nc.ECE(15).measure(p64, y)))),
+        ("ece, float32 torch", lambda: float(metrics.ece(ty, p32)), rivals(torchmetrics=multi(p32, "l1"))),
+        ("ece, float64 torch", lambda: float(metrics.ece(ty, t64)), rivals(torchmetrics=multi(t64, "l1"))),
+        ("ece, float64 numpy", lambda: metrics.ece(y, p64), rivals(netcal=lambda: float(nc.ECE(15).measure(p64, y)))),
         (
             "ece in L_2, float64 torch",
-            lambda: float(metrics.ece(t64, ty, norm=2)),
+            lambda: float(metrics.ece(ty, t64, norm=2)),
             rivals(torchmetrics=multi(t64, "l2")),
         ),
-        ("mce, float64 torch", lambda: float(metrics.mce(t64, ty)), rivals(torchmetrics=multi(t64, "max"))),
-        ("mce, float64 numpy", lambda: metrics.mce(p64, y), rivals(netcal=lambda: float(nc.MCE(15).measure(p64, y)))),
+        ("mce, float64 torch", lambda: float(metrics.mce(ty, t64)), rivals(torchmetrics=multi(t64, "max"))),
+        ("mce, float64 numpy", lambda: metrics.mce(y, p64), rivals(netcal=lambda: float(nc.MCE(15).measure(p64, y)))),
         (
             "calibration_error of one class, float64",
-            lambda: float(metrics.calibration_error(b64, by)),
+            lambda: float(metrics.calibration_error(by, b64)),
             rivals(
                 torchmetrics=lambda: float(tm.binary_calibration_error(tb, tby, n_bins=15, norm="l1")),
                 netcal=lambda: float(nc.ECE(15).measure(b64, by)),
@@ -92,11 +92,11 @@ def cases(n: int, classes: int, seed: int) -> list[Case]:
         ),
         (
             "classwise_ece, float64 numpy",
-            lambda: metrics.classwise_ece(p64, y),
+            lambda: metrics.classwise_ece(y, p64),
             rivals(sklearn=lambda: float(np.mean([curve_error(y == c, p64[:, c], 15) for c in range(classes)]))),
         ),
-        ("nll, float64 numpy", lambda: metrics.nll(p64, y), rivals(sklearn=lambda: sk.log_loss(y, p64))),
-        ("brier, float64 numpy", lambda: metrics.brier(p64, y), rivals(sklearn=lambda: sk.brier_score_loss(y, p64))),
+        ("nll, float64 numpy", lambda: metrics.nll(y, p64), rivals(sklearn=lambda: sk.log_loss(y, p64))),
+        ("brier, float64 numpy", lambda: metrics.brier(y, p64), rivals(sklearn=lambda: sk.brier_score_loss(y, p64))),
         (
             "macro_f1",
             lambda: metrics.macro_f1(y, y_hat),
@@ -113,8 +113,8 @@ def cases(n: int, classes: int, seed: int) -> list[Case]:
             lambda: metrics.precision(y, y_hat, 3),
             rivals(sklearn=lambda: sk.precision_score(y, y_hat, labels=[3], average="macro")),
         ),
-        ("macro_ace, float64 numpy", lambda: metrics.macro_ace(p64, y), {}),
-        ("smooth_calibration_error of one class", lambda: metrics.smooth_calibration_error(b64, by), {}),
+        ("macro_ace, float64 numpy", lambda: metrics.macro_ace(y, p64), {}),
+        ("smooth_calibration_error of one class", lambda: metrics.smooth_calibration_error(by, b64), {}),
     ]
 
 

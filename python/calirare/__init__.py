@@ -6,38 +6,57 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from calirare import calibration as calibration
+    from calirare import curvature as curvature
+    from calirare import datasets as datasets
+    from calirare import eice as eice
+    from calirare import graph as graph
+    from calirare import intervals as intervals
+    from calirare import leave_one_out as leave_one_out
+    from calirare import metrics as metrics
+    from calirare import models as models
+    from calirare import multilabel as multilabel
+    from calirare import plots as plots
+    from calirare import run as run
+    from calirare import training as training
     from calirare._util.errors import InputError as InputError
     from calirare._util.errors import NotConvergedError as NotConvergedError
     from calirare.datasets import load_dataset as load_dataset
-    from calirare.graph.graph import Graph as Graph
-    from calirare.graph.splits import Split as Split
-    from calirare.intervals.algorithm1 import jackknife as jackknife
-    from calirare.intervals.result import JackknifeResult as JackknifeResult
-    from calirare.models.gcn import GCN as GCN
-    from calirare.models.module_fit import ModuleFit as ModuleFit
+    from calirare.graph import Graph as Graph
+    from calirare.graph import Split as Split
+    from calirare.intervals import JackknifeResult as JackknifeResult
+    from calirare.intervals import jackknife as jackknife
+    from calirare.leave_one_out import ALO as ALO
+    from calirare.leave_one_out import Grouped as Grouped
+    from calirare.leave_one_out import Influence as Influence
+    from calirare.leave_one_out import Newton as Newton
+    from calirare.leave_one_out import Replicates as Replicates
+    from calirare.leave_one_out import Retrain as Retrain
+    from calirare.leave_one_out import quality as quality
+    from calirare.models import GCN as GCN
+    from calirare.models import fit as fit
+    from calirare.models import fit_of as fit_of
     from calirare.pipeline import train as train
-    from calirare.run.outcome import Outcome as Outcome
-    from calirare.run.settings import Settings as Settings
+    from calirare.run import Outcome as Outcome
+    from calirare.run import Settings as Settings
+    from calirare.run import load as load
     from calirare_ext import __version__ as __version__
 
-# Where each public name is made: imported when it is first asked for.
-_HOME = {
-    "GCN": "calirare.models.gcn",
-    "Graph": "calirare.graph.graph",
-    "InputError": "calirare._util.errors",
-    "JackknifeResult": "calirare.intervals.result",
-    "ModuleFit": "calirare.models.module_fit",
-    "NotConvergedError": "calirare._util.errors",
-    "Outcome": "calirare.run.outcome",
-    "Settings": "calirare.run.settings",
-    "Split": "calirare.graph.splits",
-    "__version__": "calirare_ext",
-    "jackknife": "calirare.intervals.algorithm1",
-    "load_dataset": "calirare.datasets",
-    "train": "calirare.pipeline",
+# Where each public name is made: imported when it is first asked for, so that a command line starts at once.
+_HOMES = {
+    "_util.errors": ("InputError", "NotConvergedError"),
+    "datasets": ("load_dataset",),
+    "graph": ("Graph", "Split"),
+    "intervals": ("JackknifeResult", "jackknife"),
+    "leave_one_out": ("ALO", "Grouped", "Influence", "Newton", "Replicates", "Retrain", "quality"),
+    "models": ("GCN", "fit", "fit_of"),
+    "pipeline": ("train",),
+    "run": ("Outcome", "Settings", "load"),
 }
+_HOME = {name: f"calirare.{home}" for home, names in _HOMES.items() for name in names} | {"__version__": "calirare_ext"}
 _PACKAGES = (
     "calibration",
+    "curvature",
     "datasets",
     "eice",
     "graph",
@@ -47,6 +66,7 @@ _PACKAGES = (
     "models",
     "multilabel",
     "plots",
+    "run",
     "training",
 )
 

@@ -17,15 +17,13 @@ from torch import Tensor
 
 import calirare
 from calirare.calibration import JackknifeCalibrator
-from calirare.eice.algorithm2 import EiceSettings, train_calirare
+from calirare.eice import EiceSettings, train_calirare
 from calirare.graph import propagation as propagation_module
 from calirare.graph.graph import Graph
+from calirare.intervals import JackknifeResult, Streaming, jackknife
 from calirare.intervals import streaming as stream
-from calirare.intervals.algorithm1 import jackknife
-from calirare.intervals.result import JackknifeResult
-from calirare.intervals.streaming import Streaming
-from calirare.leave_one_out.methods import LooSettings, leave_one_out
-from calirare.models.gcn_fit import Fit, TrainingSettings, fit, fit_of
+from calirare.leave_one_out import ALO, METHODS, Grouped, Replicates, Retrain, leave_one_out
+from calirare.models import GcnFit, GcnTraining, fit, fit_of
 from calirare_ext import Csr
 from tests.helpers.command import call
 from tests.helpers.tasks import rare_task
@@ -42,8 +40,8 @@ def apart(there: Tensor, here: Tensor) -> float:
     return float(((there.cpu() - here).abs() / here.abs().clamp(min=1.0)).max())
 
 
-def without_dropout(epochs: int = 20, n_layers: int = 2) -> TrainingSettings:
-    return TrainingSettings(epochs=epochs, dropout=0.0, n_layers=n_layers)
+def without_dropout(epochs: int = 20, n_layers: int = 2) -> GcnTraining:
+    return GcnTraining(epochs=epochs, dropout=0.0, n_layers=n_layers)
 
 
 def sparse_task(n_classes: int = 2) -> Graph:
@@ -52,7 +50,7 @@ def sparse_task(n_classes: int = 2) -> Graph:
     return dataclasses.replace(graph, x=Csr.from_dense(x))
 
 
-def on(device: torch.device, graph: Graph, trained: Fit) -> tuple[Graph, Fit]:
+def on(device: torch.device, graph: Graph, trained: GcnFit) -> tuple[Graph, GcnFit]:
     """Returns the graph and the network on another device."""
     there = graph.to(device)
     model = copy.deepcopy(trained.model).to(device)
@@ -89,9 +87,9 @@ def test_fused_jackknife(make, mapped, form, device):
     there, moved = on(device, graph, trained)
     results = []
     for g, t in ((there, moved), (graph, trained)):
-        tape = t.tape()
+        tape = t.linearisation
         chosen = JackknifeCalibrator().fit(tape.logits, tape.targets) if mapped else None
-        results.append(jackknife(t, g, calibrator=chosen, damping=DAMPING, settings=LooSettings(form=form)))
+        results.append(jackknife(t, g, ALO(form=form, damping=DAMPING), calibrator=chosen))
     assert_agree(*results, device)
 
 
@@ -102,20 +100,18 @@ def test_unfused_jackknife(make, n_classes, method, device):
     graph = make(n_classes=n_classes)
     trained = fit(graph, graph.split.train, without_dropout(n_layers=3 if n_classes == 2 else 2))
     there, moved = on(device, graph, trained)
-    settings = LooSettings(method=method)
-    got = jackknife(moved, there, damping=DAMPING, settings=settings, keep_logits=True)
-    wanted = jackknife(trained, graph, damping=DAMPING, settings=settings, keep_logits=True)
+    settings = METHODS[method]()
+    got = jackknife(moved, there, dataclasses.replace(settings, damping=DAMPING), keep_differences=True)
+    wanted = jackknife(trained, graph, dataclasses.replace(settings, damping=DAMPING), keep_differences=True)
     assert_agree(got, wanted, device)
 
 
-@pytest.mark.parametrize(
-    "settings", [LooSettings("grouped"), LooSettings("replicates", n_models=9), LooSettings("retrain", n_models=2)]
-)
+@pytest.mark.parametrize("settings", [Grouped(), Replicates(n_models=9), Retrain(n_models=2)])
 def test_other_methods_run_on_a_device(settings, device):
     graph = rare_task()
     trained = fit(graph, graph.split.train, without_dropout())
     there, moved = on(device, graph, trained)
-    found = jackknife(moved, there, settings=settings)
+    found = jackknife(moved, there, settings)
     assert found.lower.device.type == device.type
     assert bool(torch.isfinite(found.lower).all())
 
@@ -125,7 +121,7 @@ def test_steps_run_on_a_device(device):
     graph = rare_task()
     trained = fit(graph, graph.split.train, without_dropout())
     there, moved = on(device, graph, trained)
-    found = leave_one_out(moved, there, settings=LooSettings(steps=4))
+    found = leave_one_out(moved, there, ALO(steps=4))
     assert found.change.device.type == found.own.device.type == found.leverage.device.type == device.type
     assert bool(torch.isfinite(found.change).all())
 
@@ -134,12 +130,12 @@ def test_steps_run_on_a_device(device):
 def test_jackknife_of_a_large_graph_in_blocks(in_files, device, monkeypatch, tmp_path):
     graph = rare_task()
     trained = fit(graph, graph.split.train, without_dropout())
-    expected = jackknife(trained, graph, damping=DAMPING)
+    expected = jackknife(trained, graph, ALO(damping=DAMPING))
     monkeypatch.setattr(propagation_module, "LARGE", 1)
     monkeypatch.setattr(stream, "IN_MEMORY", 0.0 if in_files else 1.0)
     there, moved = on(device, graph, trained)
     evaluator = Streaming(there, tmp_path / "blocks" if in_files else None, block=50)
-    assert_agree(jackknife(moved, there, damping=DAMPING, evaluator=evaluator), expected, device)
+    assert_agree(jackknife(moved, there, ALO(damping=DAMPING), evaluator=evaluator), expected, device)
     assert evaluator.logits is not None
     assert evaluator.logits.device.type == device.type
 

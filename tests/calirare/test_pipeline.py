@@ -16,13 +16,13 @@ from calirare import Settings
 from calirare._util.errors import InputError
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
 from calirare.calibration.sharpness import sharpened
-from calirare.graph.propagation import propagation
+from calirare.graph.convolution import propagation
 from calirare.graph.splits import Split
-from calirare.intervals.algorithm1 import jackknife
-from calirare.leave_one_out.methods import LooSettings, leave_one_out
+from calirare.intervals import jackknife
+from calirare.leave_one_out import ALO, METHODS, leave_one_out
 from calirare.leave_one_out.retrain import retrain
-from calirare.models.crossfit import cross_fitted_logits
 from calirare.run.folder import write_config
+from calirare.training import cross_fitted_logits
 from calirare.training.selection import HOPS, WEIGHT_DECAYS, loo_loss
 from calirare_lab.baselines import CaGCN
 from tests.helpers.tasks import rare_task
@@ -134,10 +134,10 @@ def test_sharpening_moves_no_decision_and_the_balanced_map_alone():
     assert torch.equal(before.argmax(1), after.argmax(1))
     own = plain.jackknife.own_loo_logits[40:].double()
     labels = graph.y[graph.split.val]
-    fitted = plain.calibrators["balanced"].map
+    fitted = plain.calibrators["balanced"].map_
     wanted = sharpened(fitted, own, labels)
-    assert sharp.calibrators["balanced"].map.scale == pytest.approx(wanted.scale, rel=1e-4)
-    assert wanted.scale != pytest.approx(fitted.scale, rel=0.02), "or nothing was sharpened"
+    assert sharp.calibrators["balanced"].map_.scale_ == pytest.approx(wanted.scale_, rel=1e-4)
+    assert wanted.scale_ != pytest.approx(fitted.scale_, rel=0.02), "or nothing was sharpened"
     assert sharp.settings.to_mapping()["sharpen"] is True
 
 
@@ -147,7 +147,7 @@ def test_the_jackknife_is_that_of_the_public_function():
     damping = outcome.jackknife.diagnostics["damping"]
     judges = torch.arange(outcome.fit.nodes.numel()) >= graph.split.train.numel()
     map_ = outcome.calibrators["population"]
-    again = jackknife(outcome.fit, graph, coverage=0.8, damping=damping, calibrator=map_, judges=judges)
+    again = jackknife(outcome.fit, graph, ALO(damping=damping), coverage=0.8, calibrator=map_, calibration_nodes=judges)
     for name in ("lower", "upper", "uncertainty", "confidence", "ice"):
         assert_identical(getattr(outcome.jackknife, name), getattr(again, name), name)
     assert_identical(outcome.jackknife.confidence, outcome.probabilities().max(1).values)
@@ -163,11 +163,11 @@ def test_another_leave_one_out(loo):
     graph = rare_task()
     outcome = calirare.train(graph, loo=loo, **QUICK)
     assert outcome.jackknife.method == loo
-    settings = LooSettings(loo)
-    change = leave_one_out(outcome.fit, graph, settings=settings)
+    settings = METHODS[loo]()
+    change = leave_one_out(outcome.fit, graph, settings)
     judges = torch.arange(outcome.fit.nodes.numel()) >= graph.split.train.numel()
     again = jackknife(
-        outcome.fit, graph, calibrator=outcome.calibrator, change=change, settings=settings, judges=judges
+        outcome.fit, graph, settings, calibrator=outcome.calibrator, result=change, calibration_nodes=judges
     )
     assert_identical(outcome.jackknife.lower, again.lower)
     assert_identical(outcome.jackknife.uncertainty, again.uncertainty)

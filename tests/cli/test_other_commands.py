@@ -18,8 +18,8 @@ def test_datasets_lists_every_data_set_with_its_statistics(tmp_path):
     for row in dataset_table(tmp_path):
         line = next(line for line in lines if line.startswith("│") and line.split("│")[1].strip() == row.name)
         cells = [cell.strip() for cell in line.split("│")[1:-1]]
-        assert cells[1:4] == [f"{row.n_nodes:,}", f"{row.n_edges:,}", f"{row.n_features:,}"]
-        assert cells[5] == f"{row.minority_share:.2%}"
+        assert cells[1:4] == [f"{row.entry.n_nodes:,}", f"{row.entry.n_edges:,}", f"{row.entry.n_features:,}"]
+        assert cells[5] == f"{row.entry.minority_share:.2%}"
         assert cells[7] == ("embedded" if row.name == "digits" else "no")
         if row.name != "digits":
             told = next(line for line in lines if line.startswith(f"{row.name}: "))

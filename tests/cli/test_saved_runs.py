@@ -15,7 +15,6 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from calirare.datasets.folder import write_folder
 from calirare.graph.graph import Graph
 from calirare_ext import Csr
 from tests.cli.test_tables import write_tables
@@ -165,7 +164,7 @@ def test_predict_merges_classes_as_the_run_did(tmp_path):
 
 def test_predict_reads_what_train_reads(quick_run, tmp_path):
     own = pd.read_csv(quick_run / "predictions.csv")
-    write_folder(rare_task(), tmp_path / "folder")
+    rare_task().to_folder(tmp_path / "folder")
     edges = write_tables(tmp_path)
     assert "--symmetrize" in assert_one_sentence(call("predict", "--run", quick_run, "--graph", edges))
     for graph, more, stem in ((tmp_path / "folder", (), "folder"), (edges, ("--symmetrize",), "edges")):

@@ -7,16 +7,18 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from calirare.leave_one_out.methods import LooSettings
+from calirare.models.convergence import as_dtype, fit_to_convergence
+from calirare.models.crossfit import cross_fitted_logits
 from torch import Tensor
 
 from calirare.eice.algorithm2 import EiceSettings, train_calirare
+from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
 from calirare.intervals.algorithm1 import jackknife
-from calirare.leave_one_out.methods import LooSettings, leave_one_out
-from calirare.models.convergence import as_dtype, fit_to_convergence
-from calirare.models.crossfit import cross_fitted_logits
-from calirare.models.gcn_fit import TrainingSettings, fit, fit_of
+from calirare.leave_one_out import leave_one_out
+from calirare.models import fit, fit_of
+from calirare.models.gcn_fit import TrainingSettings
 from calirare_lab.baselines import (
     OfficialSettings,
     label_smoothing_loss,

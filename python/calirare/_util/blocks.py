@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from calirare._util.array_files import checksum, map_tensor
 from calirare._util.errors import InputError
-from calirare._util.mapped import map_tensor
 
 KEY = "job.json"
 
@@ -23,7 +23,7 @@ def job_key(tensors: Iterable[Tensor], facts: Iterable[object]) -> str:
     """Returns a checksum of everything the blocks of a job depend on."""
     value = zlib.crc32(repr(list(facts)).encode())
     for tensor in tensors:
-        value = zlib.crc32(tensor.detach().cpu().contiguous().numpy().data, value)
+        value = checksum(tensor, value)
     return f"{value:08x}"
 
 

@@ -68,16 +68,6 @@ class Ranks:
             ) from error
 
 
-def alone() -> Ranks:
-    """Returns the only process of a job."""
-    return Ranks()
-
-
-def launched() -> bool:
-    """Returns whether torchrun (or anything that sets what it sets) started this process as one of several."""
-    return int(os.environ.get("WORLD_SIZE", "1")) > 1 and "RANK" in os.environ
-
-
 def join(device: str = "auto") -> Ranks:
     """Joins the processes started by torchrun: nccl where each has a GPU, else gloo.
 
@@ -87,8 +77,8 @@ def join(device: str = "auto") -> Ranks:
     Returns:
         The processes; this one alone where there is no other.
     """
-    if not launched():
-        return alone()
+    if int(os.environ.get("WORLD_SIZE", "1")) <= 1 or "RANK" not in os.environ:
+        return Ranks()
     on_gpu = device != "cpu" and torch.cuda.is_available() and torch.cuda.device_count() > 0
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,13 +11,13 @@ from torch.nn import functional as F
 from calirare.calibration.base import (
     Calibrator,
     Target,
-    check_logits,
     check_prior,
+    float64,
     softmax_after,
     target_weights,
     unit_of,
 )
-from calirare.calibration.newton import minimise
+from calirare.calibration.minimisers import newton_minimum
 
 SCALE_PRIOR = 1e-3  # on (log scale)^2 and bias^2 / n: keeps separable logits from an infinite map, moves nothing else
 
@@ -37,12 +37,16 @@ class AffineCalibrator(Calibrator):
             mean(y) = -2 bias_prior bias: one that does not fade overstates a class of one node in a hundred.
 
     Attributes:
-        scale: fitted scale.
-        bias: fitted biases, float64 [k]; None before fitting.
+        scale_: fitted scale.
+        bias_: fitted biases, float64 [k]; None before fitting.
 
     Raises:
         ValueError: a prior is negative or not finite.
     """
+
+    fitted: ClassVar = {"scale": float, "bias": float64}
+    scale_: float = 1.0
+    bias_: Tensor | None = None
 
     def __init__(
         self,
@@ -52,22 +56,23 @@ class AffineCalibrator(Calibrator):
         prior: float = SCALE_PRIOR,
         bias_prior: float | None = None,
     ) -> None:
-        for weight in (prior, bias_prior or 0.0):
-            check_prior(type(self).__name__, weight)
         self.with_bias = with_bias
         self.target: Target = target
         self.prior, self.bias_prior = prior, bias_prior
-        self.scale = 1.0
-        self.bias: Tensor | None = None
+        self.check_settings()
+
+    def check_settings(self) -> None:
+        """Checks the priors."""
+        for weight in (self.prior, self.bias_prior or 0.0):
+            check_prior(type(self).__name__, weight)
 
     @property
     def n_classes(self) -> int | None:
         """Number of classes fitted; None before fitting."""
-        return None if self.bias is None else len(self.bias)
+        return None if self.bias_ is None else len(self.bias_)
 
-    def fit(self, logits: Tensor, labels: Tensor) -> Self:
-        """Fits scale and biases on logits [n, k] and labels int64 [n] by Newton's method in float64."""
-        check_logits(type(self).__name__, logits, labels)
+    def _fit(self, logits: Tensor, labels: Tensor) -> None:
+        """Fits scale and biases by Newton's method in float64."""
         unit = unit_of(logits)
         z, k = logits.detach().double() / unit, logits.shape[1]
         weights = target_weights(labels, k, self.target)
@@ -88,46 +93,18 @@ class AffineCalibrator(Calibrator):
             size = len(theta)
             return gradient[:size] + 2 * prior * theta, hessian[:size, :size] + torch.diag(2 * prior)
 
-        theta = minimise(loss, start, derivatives)
-        self.scale = float(theta[0].exp()) / unit
-        self.bias = bias_of(theta)
-        return self
+        theta = newton_minimum(loss, start, derivatives)
+        self.scale_ = float(theta[0].exp()) / unit
+        self.bias_ = bias_of(theta)
 
     def calibrated_logits(self, logits: Tensor) -> Tensor:
         """Returns scale z + bias, [n, k], in the dtype of the logits."""
         self.check_classes(logits)
-        assert self.bias is not None
-        return self.scale * logits + self.bias.to(logits)
+        assert self.bias_ is not None
+        return self.scale_ * logits + self.bias_.to(logits)
 
-    def transform(self, logits: Tensor) -> Tensor:
-        """Returns softmax(scale z + bias), [n, k]."""
-        check_logits(type(self).__name__, logits)
+    def _transform(self, logits: Tensor) -> Tensor:
         return softmax_after(self.calibrated_logits, logits)
-
-    def state(self) -> dict[str, Any]:
-        """Returns scale, biases and settings."""
-        bias = None if self.bias is None else self.bias.tolist()
-        return {
-            "with_bias": self.with_bias,
-            "target": self.target,
-            "prior": self.prior,
-            "bias_prior": self.bias_prior,
-            "scale": self.scale,
-            "bias": bias,
-        }
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
-        """Returns the calibrator that `state` was taken from."""
-        out = cls(
-            with_bias=state["with_bias"],
-            target=state["target"],
-            prior=state["prior"],
-            bias_prior=state.get("bias_prior"),
-        )
-        out.scale = state["scale"]
-        out.bias = None if state["bias"] is None else torch.tensor(state["bias"], dtype=torch.float64)
-        return out
 
 
 def temperature_scaling(target: Target = "population") -> AffineCalibrator:
@@ -141,19 +118,11 @@ def platt_scaling(target: Target = "balanced") -> AffineCalibrator:
 
 
 def _derivatives(scaled: Tensor, bias: Tensor, labels: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns slope and curvature of the weighted loss of softmax(scale z + bias) in (log scale, bias_1 .. bias_(k-1)).
+    """Returns slope [k] and curvature [k, k] of the weighted loss of softmax(scale z + bias) in (log scale, bias_1 ..).
 
     With z' = scale z and P_i = diag(p_i) - p_i p_i^T, the curvature is sum_i share_i J_i^T P_i J_i, J_i = [z'_i, I],
-    and z'_i^T (p_i - y_i) more at the scale; all of it from arrays [n, k].
-
-    Args:
-        scaled: scale z, float64 [n, k].
-        bias: [k], the first 0.
-        labels: int64 [n].
-        share: weight of each row in the mean, [n].
-
-    Returns:
-        Gradient [k] and Hessian [k, k].
+    and z'_i^T (p_i - y_i) more at the scale; all of it from arrays [n, k]. `scaled` is scale z, float64 [n, k]; the
+    first of the k biases is 0; `share` [n] is the weight of each row in the mean.
     """
     p = torch.softmax(scaled + bias, 1)
     away = share[:, None] * (p - F.one_hot(labels, p.shape[1]))

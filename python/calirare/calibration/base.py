@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.arrays import to_tensor
 from calirare._util.errors import InputError
 
+Numbers = TypeVar("Numbers", np.ndarray, Tensor)
 Target = Literal["balanced", "population"] | float
 TARGETS: tuple[Target, ...] = ("balanced", "population")
 EXPONENTS = {"balanced": 1.0, "population": 0.0}
@@ -19,7 +23,18 @@ USUAL_SPREAD = (0.1, 1e3)  # of logits between classes: the priors, which pull t
 
 
 class Calibrator(ABC):
-    """A map from logits [n, k] to calibrated probabilities [n, k], fitted on labelled logits."""
+    """A map from logits to calibrated probabilities, fitted on labelled logits; scikit-learn can clone it.
+
+    Logits are a numpy array or a torch tensor: [n, k] of k classes, or [n] = z_1 - z_0 of two. The probabilities are of
+    the same kind, dtype, device and shape; those of [n] are P(class 1).
+
+    A subclass stores each argument of its constructor under its own name and sets what it fits as `<name>_`.
+
+    Attributes:
+        fitted: names of what is fitted, without the underscore, and how each is read from plain numbers.
+    """
+
+    fitted: ClassVar[dict[str, Callable[[Any], Any]]] = {}
 
     @property
     @abstractmethod
@@ -27,34 +42,104 @@ class Calibrator(ABC):
         """Number of classes fitted; None before fitting."""
 
     @abstractmethod
-    def fit(self, logits: Tensor, labels: Tensor) -> Self:
-        """Fits the map on logits [n, k] and labels int64 [n], each label in [0, k); returns self."""
+    def _fit(self, logits: Tensor, labels: Tensor) -> None:
+        """Fits the map on checked logits [n, k] and labels int64 [n]."""
 
     @abstractmethod
-    def transform(self, logits: Tensor) -> Tensor:
-        """Returns calibrated probabilities [n, k] in the dtype of the logits."""
+    def _transform(self, logits: Tensor) -> Tensor:
+        """Returns calibrated probabilities [n, k] of checked logits, in their dtype."""
 
-    @abstractmethod
-    def state(self) -> dict[str, Any]:
-        """Returns the fitted map as plain numbers, lists and strings, for a run's files."""
+    def check_settings(self) -> None:  # noqa: B027 (most have nothing to check)
+        """Checks the arguments of the constructor, at construction and, since they may be set later, before fitting."""
+
+    def fit(self, logits: Numbers, labels: Numbers) -> Self:
+        """Fits the map on logits, [n, k] or [n], and labels in [0, k), integers [n]; returns self."""
+        self.check_settings()
+        op = type(self).__name__
+        z = logits_matrix(op, logits)
+        y = to_tensor(op, "labels", labels).to(z.device) if isinstance(labels, np.ndarray) else labels
+        if isinstance(labels, np.ndarray) and labels.dtype.kind in "bui":
+            y = y.long()
+        check_logits(op, z, y)
+        self._fit(z, y)
+        return self
+
+    def transform(self, logits: Numbers) -> Numbers:
+        """Returns calibrated probabilities of the kind, shape and dtype of the logits."""
+        p = self.predict_proba(logits)
+        return p[:, 1] if logits.ndim == 1 else p
+
+    def predict_proba(self, logits: Numbers) -> Numbers:
+        """Returns calibrated probabilities [n, k], of logits [n] too."""
+        op = type(self).__name__
+        z = logits_matrix(op, logits)
+        check_logits(op, z)
+        self.check_classes(z)
+        p = self._transform(z)
+        return p.cpu().numpy() if isinstance(logits, np.ndarray) else p
 
     @classmethod
-    @abstractmethod
+    def _settings(cls) -> list[str]:
+        return list(inspect.signature(cls).parameters)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Returns the arguments of the constructor, as scikit-learn asks for them; `deep` changes nothing."""
+        return {name: getattr(self, name) for name in self._settings()}
+
+    def set_params(self, **params: Any) -> Self:
+        """Sets arguments of the constructor, which are checked; returns self. Others are a ValueError."""
+        for name, value in params.items():
+            if name not in self._settings():
+                known = ", ".join(self._settings())
+                raise ValueError(f"{type(self).__name__}: parameters must be among {known}, got {name}")
+            setattr(self, name, value)
+        self.check_settings()
+        return self
+
+    def state(self) -> dict[str, Any]:
+        """Returns settings and fitted map as plain numbers, lists and strings, for a run's files."""
+        return self.get_params() | {name: _plain(getattr(self, f"{name}_")) for name in self.fitted}
+
+    @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
-        """Returns the calibrator that `state` was taken from."""
+        """Returns the calibrator that `state` was taken from.
+
+        A setting that it does not name, as of an earlier release, has its default: the fitted map is what counts.
+        """
+        out = cls(**{name: state[name] for name in cls._settings() if name in state})
+        for name, read in cls.fitted.items():
+            setattr(out, f"{name}_", None if state[name] is None else read(state[name]))
+        return out
 
     def check_classes(self, logits: Tensor) -> None:
         """Checks that logits [n, k] have the classes of the fitted map.
 
-        Raises:
-            RuntimeError: the map is not fitted.
-            ValueError: there are more or fewer classes than were fitted.
+        RuntimeError where it is not fitted, ValueError where there are more or fewer classes than were fitted.
         """
         op, k = type(self).__name__, self.n_classes
         if k is None:
             raise RuntimeError(f"{op}: call fit before transform")
         if logits.shape[-1] != k:
             raise ValueError(f"{op}: logits must have as many classes as those fitted, {k}, got {logits.shape[-1]}")
+
+
+def float64(numbers: list[Any]) -> Tensor:
+    """Returns plain numbers as a tensor."""
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def logits_matrix(op: str, logits: np.ndarray | Tensor) -> Tensor:
+    """Returns logits of numpy or torch as a tensor, [n] = z_1 - z_0 as the two columns 0 and z."""
+    if not isinstance(logits, np.ndarray | Tensor):
+        raise TypeError(f"{op}: logits must be a numpy array or a torch tensor, got {type(logits).__name__}")
+    z = to_tensor(op, "logits", logits)
+    return torch.stack([torch.zeros_like(z), z], 1) if z.dim() == 1 else z
+
+
+def _plain(fitted: Any) -> Any:
+    if isinstance(fitted, Calibrator):
+        return fitted.state()
+    return fitted.tolist() if isinstance(fitted, Tensor) else fitted
 
 
 def softmax_after(mapping: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
@@ -67,30 +152,23 @@ def softmax_after(mapping: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor
 
 
 def check_prior(op: str, prior: float) -> None:
-    """Checks the weight of a prior.
-
-    Raises:
-        ValueError: it is negative or not finite.
-    """
+    """Checks that the weight of a prior is finite and not negative (ValueError)."""
     if not 0 <= prior < math.inf:
         raise ValueError(f"{op}: prior must be at least 0 and finite, got {prior}")
 
 
 def check_logits(op: str, logits: Tensor, labels: Tensor | None = None) -> None:
-    """Checks logits [n, k >= 2] and labels int64 [n] in [0, k).
+    """Checks logits [n, k >= 2], floating point and finite, and labels int64 [n] in [0, k).
 
-    Raises:
-        TypeError: dtype is wrong.
-        ValueError: shape or range is wrong, or a logit is not finite.
-        InputError: there is no label to fit on.
+    TypeError for a kind or dtype, ValueError for a shape or range, InputError where there is no label to fit on.
     """
     for name, values in (("logits", logits), ("labels", labels)):
         if values is not None and not isinstance(values, Tensor):
-            raise TypeError(f"{op}: {name} must be a torch tensor, got {type(values).__name__}: use torch.as_tensor")
+            raise TypeError(f"{op}: {name} must be a numpy array or a torch tensor, got {type(values).__name__}")
     if not logits.is_floating_point():
         raise TypeError(f"{op}: logits must be floating point, got {str(logits.dtype).removeprefix('torch.')}")
     if logits.dim() != 2 or logits.shape[1] < 2:
-        raise ValueError(f"{op}: logits must have shape [n, k] with k >= 2, got {list(logits.shape)}")
+        raise ValueError(f"{op}: logits must have shape [n, k] with k >= 2, or [n], got {list(logits.shape)}")
     if not bool(torch.isfinite(logits).all()):
         raise ValueError(f"{op}: logits must be finite, row {int((~torch.isfinite(logits)).nonzero()[0, 0])} is not")
     if labels is None:
@@ -123,18 +201,9 @@ def unit_of(logits: Tensor) -> float:
 def target_weights(labels: Tensor, n_classes: int, target: Target) -> Tensor:
     """Returns each label's weight, proportional to (share of its class)^-t, float64 [n], mean 1.
 
-    Args:
-        labels: int64 [n].
-        n_classes: k.
-        target: "balanced" (t = 1) gives every class that occurs the same total (the population that cost-sensitive
-            training and Macro-ACE judge); "population" (t = 0) gives every node the same weight; a number t in [0, 1]
-            lies in between.
-
-    Returns:
-        Weights.
-
-    Raises:
-        ValueError: the target is unknown or out of range.
+    Target "balanced" (t = 1) gives every class that occurs the same total (the population that cost-sensitive training
+    and Macro-ACE judge), "population" (t = 0) every node the same weight; a number t in [0, 1] lies in between. Another
+    one is a ValueError.
     """
     balance = EXPONENTS.get(target) if isinstance(target, str) else target
     if balance is None or not 0 <= balance <= 1:

@@ -22,7 +22,7 @@ class BetaCalibrator(OneVsRestCalibrator):
         target: population the probabilities shall be right for, see `target_weights`.
 
     Attributes:
-        maps: "a", "b" and "c" of each class's map.
+        maps_: "a", "b" and "c" of each class's map.
     """
 
     def fit_map(self, p: np.ndarray, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:

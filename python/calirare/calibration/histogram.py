@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
+from calirare._util.arrays import check_count
 from calirare.calibration.base import Target
 from calirare.calibration.one_vs_rest import OneVsRestCalibrator
-from calirare.metrics._inputs import check_count
 
 
 class HistogramCalibrator(OneVsRestCalibrator):
@@ -19,19 +19,21 @@ class HistogramCalibrator(OneVsRestCalibrator):
         target: population the probabilities shall be right for, see `target_weights`.
 
     Attributes:
-        maps: upper ends "upper" of the bins but the last, and "value" of each bin.
+        maps_: upper ends "upper" of the bins but the last, and "value" of each bin.
 
     Raises:
         TypeError: n_bins is no integer.
         ValueError: n_bins is below 1.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("n_bins", "target")
-
     def __init__(self, *, n_bins: int = 10, target: Target = "population") -> None:
         super().__init__(target=target)
-        check_count("HistogramCalibrator", "n_bins", n_bins)
         self.n_bins = n_bins
+        self.check_settings()
+
+    def check_settings(self) -> None:
+        """Checks the number of bins."""
+        check_count("HistogramCalibrator", "n_bins", self.n_bins)
 
     def fit_map(self, p: np.ndarray, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
         """Returns ends and values of the bins, see `OneVsRestCalibrator.fit_map`."""

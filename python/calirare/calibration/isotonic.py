@@ -16,7 +16,7 @@ class IsotonicCalibrator(OneVsRestCalibrator):
         target: population the probabilities shall be right for, see `target_weights`.
 
     Attributes:
-        maps: corners "p" and "value" of each class's map.
+        maps_: corners "p" and "value" of each class's map.
     """
 
     def fit_map(self, p: np.ndarray, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:

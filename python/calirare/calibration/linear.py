@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,13 +12,13 @@ from calirare.calibration.affine import SCALE_PRIOR
 from calirare.calibration.base import (
     Calibrator,
     Target,
-    check_logits,
     check_prior,
+    float64,
     softmax_after,
     target_weights,
     unit_of,
 )
-from calirare.calibration.newton import minimise, minimise_many
+from calirare.calibration.minimisers import newton_minimum, quasi_newton_minimum
 
 FEW = 60  # free numbers up to which Newton's method fits; above, L-BFGS does: a Hessian takes their square in memory
 
@@ -35,29 +35,34 @@ class LinearCalibrator(Calibrator):
         prior: weight of |W - I|^2 + |b|^2 / n beside the mean loss of n labels: b sets the mean probabilities.
 
     Attributes:
-        weight: fitted W, float64 [k, k]; None before fitting.
-        bias: fitted b, float64 [k]; None before fitting.
+        weight_: fitted W, float64 [k, k]; None before fitting.
+        bias_: fitted b, float64 [k]; None before fitting.
 
     Raises:
         ValueError: the prior is negative or not finite.
     """
 
+    fitted: ClassVar = {"weight": float64, "bias": float64}
+    weight_: Tensor | None = None
+    bias_: Tensor | None = None
+
     def __init__(self, *, diagonal: bool, target: Target = "population", prior: float = SCALE_PRIOR) -> None:
-        check_prior("LinearCalibrator", prior)
         self.diagonal = diagonal
         self.target: Target = target
         self.prior = prior
-        self.weight: Tensor | None = None
-        self.bias: Tensor | None = None
+        self.check_settings()
+
+    def check_settings(self) -> None:
+        """Checks the prior."""
+        check_prior("LinearCalibrator", self.prior)
 
     @property
     def n_classes(self) -> int | None:
         """Number of classes fitted; None before fitting."""
-        return None if self.bias is None else len(self.bias)
+        return None if self.bias_ is None else len(self.bias_)
 
-    def fit(self, logits: Tensor, labels: Tensor) -> Self:
-        """Fits W and b on logits [n, k] and labels int64 [n] in float64, see `FEW`."""
-        check_logits("LinearCalibrator", logits, labels)
+    def _fit(self, logits: Tensor, labels: Tensor) -> None:
+        """Fits W and b in float64, see `FEW`."""
         unit = unit_of(logits)
         z, k = logits.detach().double() / unit, logits.shape[1]
         weights = target_weights(labels, k, self.target)
@@ -72,45 +77,23 @@ class LinearCalibrator(Calibrator):
             return value + prior @ theta.square()
 
         if len(start) <= FEW:
-            theta = minimise(loss, start)
+            theta = newton_minimum(loss, start)
         else:
             share = (weights / len(z))[:, None]
             curvature = self._moments(_variance(z, share), z.square()) + 2 * prior
-            theta = minimise_many(lambda at: self._slope(at, z, labels, share, prior), start, curvature)
-        weight, self.bias = self._split(theta, k)
-        self.weight = weight / unit
-        return self
+            theta = quasi_newton_minimum(lambda at: self._slope(at, z, labels, share, prior), start, curvature)
+        weight, self.bias_ = self._split(theta, k)
+        self.weight_ = weight / unit
 
     def calibrated_logits(self, logits: Tensor) -> Tensor:
         """Returns W z + b, [n, k], in the dtype of the logits."""
         self.check_classes(logits)
-        assert self.weight is not None
-        assert self.bias is not None
-        return logits @ self.weight.T.to(logits) + self.bias.to(logits)
+        assert self.weight_ is not None
+        assert self.bias_ is not None
+        return logits @ self.weight_.T.to(logits) + self.bias_.to(logits)
 
-    def transform(self, logits: Tensor) -> Tensor:
-        """Returns softmax(W z + b), [n, k]."""
-        check_logits("LinearCalibrator", logits)
+    def _transform(self, logits: Tensor) -> Tensor:
         return softmax_after(self.calibrated_logits, logits)
-
-    def state(self) -> dict[str, Any]:
-        """Returns matrix, biases and settings."""
-        return {
-            "diagonal": self.diagonal,
-            "target": self.target,
-            "prior": self.prior,
-            "weight": None if self.weight is None else self.weight.tolist(),
-            "bias": None if self.bias is None else self.bias.tolist(),
-        }
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
-        """Returns the calibrator that `state` was taken from."""
-        out = cls(diagonal=state["diagonal"], target=state["target"], prior=state["prior"])
-        if state["weight"] is not None:
-            out.weight = torch.tensor(state["weight"], dtype=torch.float64)
-            out.bias = torch.tensor(state["bias"], dtype=torch.float64)
-        return out
 
     def _slope(self, theta: Tensor, z: Tensor, labels: Tensor, share: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the loss and its gradient, [q]; `share` [n, 1] is the weight of each row in the mean."""

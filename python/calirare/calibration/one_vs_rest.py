@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.calibration.base import Calibrator, Target, check_logits, target_weights
+from calirare.calibration.base import Calibrator, Target, target_weights
 
 
 class OneVsRestCalibrator(Calibrator):
@@ -22,49 +22,42 @@ class OneVsRestCalibrator(Calibrator):
         target: population the probabilities shall be right for, see `target_weights`.
 
     Attributes:
-        maps: plain numbers of each class's map; empty before fitting.
+        maps_: plain numbers of each class's map; None before fitting.
     """
 
-    settings: ClassVar[tuple[str, ...]] = ("target",)
+    fitted: ClassVar = {"maps": list}
+    maps_: list[dict[str, Any]] | None = None
 
     def __init__(self, *, target: Target = "population") -> None:
         self.target: Target = target
-        self.maps: list[dict[str, Any]] = []
 
     @property
     def n_classes(self) -> int | None:
         """Number of classes fitted; None before fitting."""
-        return max(2, len(self.maps)) if self.maps else None
+        return max(2, len(self.maps_)) if self.maps_ else None
 
     @abstractmethod
     def fit_map(self, p: np.ndarray, y: np.ndarray, weights: np.ndarray) -> dict[str, Any]:
         """Returns the map of one class as plain numbers.
 
-        Args:
-            p: uncalibrated probability of the class, float64 [n].
-            y: whether the class is the true one, float64 [n] of 0 and 1.
-            weights: float64 [n], mean 1.
+        `p` are its uncalibrated probabilities, `y` 1 where it is the true one, else 0, `weights` of mean 1, all float64
+        [n].
         """
 
     @abstractmethod
     def apply_map(self, fitted: dict[str, Any], p: np.ndarray) -> np.ndarray:
         """Returns calibrated probabilities [n] of uncalibrated ones [n]."""
 
-    def fit(self, logits: Tensor, labels: Tensor) -> Self:
-        """Fits one map per class (two classes: one map) on logits [n, k] and labels int64 [n]."""
-        check_logits(type(self).__name__, logits, labels)
+    def _fit(self, logits: Tensor, labels: Tensor) -> None:
         k = logits.shape[1]
         p, y = _probabilities(logits), labels.cpu().numpy()
         weights = target_weights(labels, k, self.target).cpu().numpy()
-        self.maps = [self.fit_map(p[:, c], (y == c).astype(np.float64), weights) for c in _mapped_classes(k)]
-        return self
+        self.maps_ = [self.fit_map(p[:, c], (y == c).astype(np.float64), weights) for c in _mapped_classes(k)]
 
-    def transform(self, logits: Tensor) -> Tensor:
-        """Returns calibrated probabilities [n, k]."""
-        check_logits(type(self).__name__, logits)
-        self.check_classes(logits)
+    def _transform(self, logits: Tensor) -> Tensor:
+        assert self.maps_ is not None
         p, k = _probabilities(logits), logits.shape[1]
-        columns = [self.apply_map(m, p[:, c]) for m, c in zip(self.maps, _mapped_classes(k), strict=True)]
+        columns = [self.apply_map(m, p[:, c]) for m, c in zip(self.maps_, _mapped_classes(k), strict=True)]
         if k == 2:
             out = np.stack([1 - columns[0], columns[0]], 1)
         else:
@@ -72,17 +65,6 @@ class OneVsRestCalibrator(Calibrator):
             total = out.sum(1, keepdims=True)
             out = np.where(total > 0, out / np.where(total > 0, total, 1), 1 / k)
         return torch.from_numpy(out).to(logits)
-
-    def state(self) -> dict[str, Any]:
-        """Returns the maps and the settings."""
-        return {**{name: getattr(self, name) for name in self.settings}, "maps": self.maps}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
-        """Returns the calibrator that `state` was taken from."""
-        out = cls(**{name: state[name] for name in cls.settings})
-        out.maps = list(state["maps"])
-        return out
 
 
 def _mapped_classes(k: int) -> list[int]:

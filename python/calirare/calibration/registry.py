@@ -10,15 +10,16 @@ import numpy as np
 import torch
 
 from calirare._util.errors import InputError
-from calirare.calibration.affine import AffineCalibrator, platt_scaling, temperature_scaling
+from calirare.calibration.affine import platt_scaling, temperature_scaling
 from calirare.calibration.base import Calibrator, Target
 from calirare.calibration.beta import BetaCalibrator
-from calirare.calibration.ets import EnsembleTemperatureCalibrator
+from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
 from calirare.calibration.histogram import HistogramCalibrator
 from calirare.calibration.isotonic import IsotonicCalibrator
-from calirare.calibration.jackknife import JackknifeCalibrator
-from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
+from calirare.calibration.leave_one_out import JackknifeCalibrator
+from calirare.calibration.linear import matrix_scaling, vector_scaling
 
+# A calibrator is one file and one line here.
 CALIBRATORS: dict[str, Callable[[Target], Calibrator]] = {
     "temperature": temperature_scaling,
     "platt": platt_scaling,
@@ -31,32 +32,16 @@ CALIBRATORS: dict[str, Callable[[Target], Calibrator]] = {
     "jackknife": lambda target: JackknifeCalibrator(target=target),
 }
 
+# The classes by name, as files name them.
 KINDS: dict[str, type[Calibrator]] = {
-    kind.__name__: kind
-    for kind in (
-        AffineCalibrator,
-        BetaCalibrator,
-        EnsembleTemperatureCalibrator,
-        HistogramCalibrator,
-        IsotonicCalibrator,
-        JackknifeCalibrator,
-        LinearCalibrator,
-    )
+    kind.__name__: kind for kind in (type(make("population")) for make in CALIBRATORS.values())
 }
 
 
 def make_calibrator(name: str, target: Target = "population") -> Calibrator:
-    """Returns an unfitted calibrator.
+    """Returns the unfitted calibrator of that name in `CALIBRATORS`; another name is an InputError.
 
-    Args:
-        name: one of `CALIBRATORS`.
-        target: population the probabilities shall be right for, see `target_weights`.
-
-    Returns:
-        The calibrator.
-
-    Raises:
-        InputError: the name is unknown.
+    `target` is the population the probabilities shall be right for, see `target_weights`.
     """
     if name not in CALIBRATORS:
         raise InputError(f"make_calibrator: name must be one of {', '.join(CALIBRATORS)}, got {name!r}")
@@ -64,19 +49,10 @@ def make_calibrator(name: str, target: Target = "population") -> Calibrator:
 
 
 def save_calibrator(calibrator: Calibrator, path: str | Path) -> Path:
-    """Writes a fitted calibrator as JSON, in full precision.
+    """Writes a fitted calibrator as JSON, in full precision, into a folder that exists; returns the path.
 
-    Args:
-        calibrator: the calibrator.
-        path: where to write; the folder must exist.
-
-    Returns:
-        The path.
-
-    Raises:
-        TypeError: the calibrator is of a kind that `load_calibrator` does not know, or a setting of one that JSON does
-            not.
-        RuntimeError: it is not fitted.
+    TypeError where `load_calibrator` does not know its kind, or JSON a setting of it; RuntimeError where it is not
+    fitted.
     """
     kind = type(calibrator).__name__
     if KINDS.get(kind) is not type(calibrator):
@@ -102,14 +78,7 @@ def _plain(setting: object) -> object:
 def load_calibrator(path: str | Path) -> Calibrator:
     """Returns the calibrator that `save_calibrator` wrote.
 
-    Args:
-        path: the file.
-
-    Returns:
-        The calibrator.
-
-    Raises:
-        InputError: the file cannot be read, or does not hold a fitted calibrator.
+    InputError where the file cannot be read, or does not hold a fitted calibrator.
     """
     try:
         # json reads NaN and Infinity, and a map may be of no use: both are found here, not at the first prediction.

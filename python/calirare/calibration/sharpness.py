@@ -23,15 +23,8 @@ def class_conditional_sharpness(logits: Tensor, labels: Tensor) -> float:
     met. Calibration within true classes is not the calibration of any population: judge it by Macro-ACE, and take the
     map without it where probabilities are multiplied by costs.
 
-    Args:
-        logits: after a map, of nodes that neither the network nor, if possible, the map has learnt from, [n, k].
-        labels: int64 [n].
-
-    Returns:
-        g.
-
-    Raises:
-        ValueError: shapes differ, or a logit is not finite.
+    The logits [n, k] are those after a map, of nodes that neither the network nor, if possible, the map has learnt
+    from; the labels are int64 [n]. ValueError where shapes differ, or a logit is not finite.
     """
     check_logits("class_conditional_sharpness", logits, labels)
     z = logits.detach().double()
@@ -51,18 +44,12 @@ def class_conditional_sharpness(logits: Tensor, labels: Tensor) -> float:
 
 
 def sharpened(fitted: AffineCalibrator, logits: Tensor, labels: Tensor) -> AffineCalibrator:
-    """Returns a fitted map times its class-conditional sharpness on logits [n, k] before the map.
+    """Returns a fitted map times its class-conditional sharpness: scale and bias times g, and so the same decisions.
 
-    Args:
-        fitted: the map; it is not changed.
-        logits: what it was fitted on, [n, k].
-        labels: int64 [n].
-
-    Returns:
-        The map with scale and bias times g: the same decisions.
+    The logits [n, k] are what the map was fitted on, labels int64 [n]; the given map is not changed.
     """
     factor = class_conditional_sharpness(fitted.calibrated_logits(logits), labels)
     out = copy(fitted)
-    assert fitted.bias is not None
-    out.scale, out.bias = factor * fitted.scale, factor * fitted.bias
+    assert fitted.bias_ is not None
+    out.scale_, out.bias_ = factor * fitted.scale_, factor * fitted.bias_
     return out

@@ -127,7 +127,8 @@ def train(
     model.safetensors, reliability.png, intervals.png and log.txt. Options given here win over --config.
     """
     from calirare.cli.train import run_train
-    from calirare.run.settings import DATA, Settings, check_data, read_yaml
+    from calirare.run import Settings, read_yaml
+    from calirare.run.settings import DATA, check_data
 
     given = _given(locals(), DATA)
     tuned: dict[str, Any] = {
@@ -243,7 +244,7 @@ def metrics(
 ) -> None:
     """Measure and draw the calibration of a table of predictions."""
     from calirare.cli.metrics import run_metrics
-    from calirare.cli.tables.table import TableColumns
+    from calirare.cli.tables import TableColumns
 
     columns = TableColumns(tuple(y or ["y"]), tuple(p or ["p"]), tuple(before or []), weights, where, minority)
     run_metrics(table, columns, out, bins, overwrite=overwrite)

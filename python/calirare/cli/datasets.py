@@ -19,12 +19,12 @@ def run_datasets(root: str | None) -> None:
         found = "embedded" if not row.looked_for else "yes" if row.available else "no"
         table.add_row(
             row.name,
-            f"{row.n_nodes:,}",
-            f"{row.n_edges:,}",
-            f"{row.n_features:,}",
-            row.minority,
-            f"{row.minority_share:.2%}",
-            row.split,
+            f"{row.entry.n_nodes:,}",
+            f"{row.entry.n_edges:,}",
+            f"{row.entry.n_features:,}",
+            row.entry.minority_name,
+            f"{row.entry.minority_share:.2%}",
+            "public" if row.entry.public else "random",
             found,
         )
     console = Console(width=None if Console().is_terminal else 120, markup=False, emoji=False)

@@ -10,9 +10,10 @@ import torch
 
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
-from calirare.leave_one_out.comparison import Comparison, compare
+from calirare.leave_one_out import Comparison, compare
 from calirare.models.convergence import converge
-from calirare.run.folder import load_run, write_json
+from calirare.run import write_json
+from calirare.run.folder import load_run
 
 N_ELSEWHERE = 1000  # nodes away from the left-out one that the change is judged at
 TOLERANCE, MAX_STEPS = 1e-5, 400

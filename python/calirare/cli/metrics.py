@@ -8,21 +8,14 @@ from rich.console import Console
 from rich.table import Table
 
 from calirare._util.errors import InputError
-from calirare.cli.tables.table import TableColumns, evaluate_table
+from calirare.cli.tables import TableColumns, evaluate_table
 
 
 def run_metrics(path: Path, columns: TableColumns, out: Path | None, n_bins: int, *, overwrite: bool = False) -> None:
     """Prints every measure of a table and, with `out`, writes metrics.json and the pictures there.
 
-    Args:
-        path: CSV, TSV or Parquet file.
-        columns: which columns mean what.
-        out: folder to write to; made if it is not there; None writes nothing.
-        n_bins: bins of the equal-width measures and of the pictures.
-        overwrite: replace such files that are in the folder.
-
-    Raises:
-        InputError: the file, a column or the folder cannot be used.
+    `out` is made if it is not there; `n_bins` are those of the equal-width measures and of the pictures. InputError
+    where the file, a column or the folder cannot be used.
     """
     if out is not None:
         try:

@@ -96,8 +96,7 @@ def evaluate(
 ) -> None:
     """Measure the calibration and accuracy of multi-label predictions."""
     _check("evaluate", floors, seed)
-    from calirare.multilabel.estimator import canonical_calibration_error
-    from calirare.multilabel.evaluate import multilabel_report
+    from calirare.multilabel import canonical_calibration_error, multilabel_report
 
     if table.is_dir():
         table, part = table / "predictions.csv", part or "test"
@@ -108,8 +107,8 @@ def evaluate(
             raise InputError(f"multilabel evaluate: {out} exists already: take another --out, or pass --overwrite")
     scores, labels, names = read_table(table, part)
     try:
-        report = multilabel_report(scores, labels, p=p, floors=floors, seed=seed)
-        diagnostics = canonical_calibration_error(scores, labels, p=p).diagnostics
+        report = multilabel_report(labels, scores, norm=p, floors=floors, seed=seed)
+        diagnostics = canonical_calibration_error(labels, scores, norm=p).diagnostics
     except ValueError as error:
         raise InputError(f"{table}: {error}") from error
     print_reports(f"{table}, {len(scores):,} rows, {len(names)} labels", {"value": report})
@@ -131,14 +130,13 @@ def evaluate(
 
 def _tell_of_ties(scores: Any, labels: Any, p: float, report: dict[str, float], share: float) -> None:
     """Says what the copulas read where tied scores take their mean rank, if that is another number."""
-    from calirare.multilabel.estimator import canonical_calibration_error
-    from calirare.multilabel.families import CopulaOptions
+    from calirare.multilabel import CopulaOptions, canonical_calibration_error
 
     options = {
         "copula": CopulaOptions(cdf="midrank"),
         "copula_threshold": CopulaOptions(cdf="midrank", label_model="threshold"),
     }
-    found = {name: canonical_calibration_error(scores, labels, p=p, options=o).mean for name, o in options.items()}
+    found = {name: canonical_calibration_error(labels, scores, norm=p, options=o).mean for name, o in options.items()}
     if any(abs(value - report[name]) > TIES_MATTER * report[name] for name, value in found.items()):
         shown = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in found.items())
         print(

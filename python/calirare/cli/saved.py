@@ -13,15 +13,13 @@ from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
-from calirare.datasets.registry import read_graph
-from calirare.datasets.tables import TABLE_SUFFIXES
-from calirare.graph.features import standardized
-from calirare.graph.graph import Graph
-from calirare.intervals.algorithm1 import jackknife
-from calirare.intervals.result import JackknifeResult
-from calirare.leave_one_out.methods import LooSettings, leave_one_out
+from calirare.datasets import read_graph
+from calirare.graph import TABLE_SUFFIXES, Graph, standardized
+from calirare.intervals import JackknifeResult, jackknife
+from calirare.leave_one_out import leave_one_out
+from calirare.leave_one_out.methods import LooSettings
+from calirare.run import predictions, write_predictions
 from calirare.run.folder import LoadedRun, load_run, run_probabilities
-from calirare.run.predictions import predictions, write_predictions
 from calirare_ext import Csr
 
 PARTS = ("train", "val", "test", "all")

@@ -16,17 +16,17 @@ from calirare._util.console import Reporter
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
-from calirare._util.ranks import Ranks, join, leave
+from calirare._util.ranks import Ranks, join
+from calirare._util.startup import leave
 from calirare.datasets import load_dataset
-from calirare.graph.graph import Graph
-from calirare.intervals.streaming import Streaming, streams
+from calirare.graph import Graph
+from calirare.intervals import Streaming, streams
 from calirare.pipeline import Report, train
-from calirare.plots.plots import confidence_panel, interval_diagram, reliability_diagram
-from calirare.run.folder import save_model, write_config, write_json
-from calirare.run.outcome import Outcome
-from calirare.run.predictions import write_review, write_table
+from calirare.plots import confidence_panel, interval_diagram, reliability_diagram
+from calirare.run import Outcome, Settings, write_json
+from calirare.run.folder import save_model, write_config
 from calirare.run.report import judge, judged_logits, judged_nodes
-from calirare.run.settings import Settings
+from calirare.run.tables import write_review, write_table
 from calirare_ext import __version__
 
 ROWS = (

@@ -1,1 +1,46 @@
 """Derivatives of a network at its labelled nodes: Jacobian, kernel, Hessian."""
+
+from calirare.curvature.dual import GgnInverse, dual_system
+from calirare.curvature.gcn import GcnLinearisation, closed_form, difference_seeds, linearise, of_tape, pull_back
+from calirare.curvature.gram_form import KEPT_BYTES, gram, inputs_gram
+from calirare.curvature.linearisation import (
+    FORWARDS,
+    EvaluationField,
+    Forward,
+    Kernels,
+    Linearisation,
+    logit_differences,
+    with_class_zero,
+)
+from calirare.curvature.lowrank import ExactHessian, HessianRange
+from calirare.curvature.module import ModuleLinearisation, NodeField
+from calirare.curvature.places import places_of_rows
+from calirare.curvature.spectrum import safe_damping, spectrum_ends
+
+__all__ = [
+    "FORWARDS",
+    "KEPT_BYTES",
+    "EvaluationField",
+    "ExactHessian",
+    "Forward",
+    "GcnLinearisation",
+    "GgnInverse",
+    "HessianRange",
+    "Kernels",
+    "Linearisation",
+    "ModuleLinearisation",
+    "NodeField",
+    "closed_form",
+    "difference_seeds",
+    "dual_system",
+    "gram",
+    "inputs_gram",
+    "linearise",
+    "logit_differences",
+    "of_tape",
+    "places_of_rows",
+    "pull_back",
+    "safe_damping",
+    "spectrum_ends",
+    "with_class_zero",
+]

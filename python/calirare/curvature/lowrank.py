@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calirare.curvature.ggn import curvature_and_error, jacobian
-from calirare_ext import Csr, GcnTape, SolverResult, block_cg, propagate
+from calirare.curvature.gcn import GcnLinearisation
+from calirare_ext import Csr, SolverResult, block_cg, propagate
 
 COLUMNS = 4096  # of a piece that is widened to float64: it stays in the cache
 REPEATED = 1e-12  # of the cosine of two rows that are one but for rounding
 APART = 1e-4  # its square is what the Cholesky factor of a Gram matrix loses of 16 digits
 
 
-def residual_factors(tape: GcnTape) -> tuple[Tensor, Tensor]:
+def residual_factors(linearised: GcnLinearisation) -> tuple[Tensor, Tensor]:
     """Returns Q and E, [h (k - 1), p] each, with sum_i e_i d^2 z_i / d theta^2 = Q^T E + E^T Q.
 
     A ReLU network of two layers is bilinear in W_1 and W_2 away from its kinks, so the part of the Hessian that
@@ -24,7 +24,7 @@ def residual_factors(tape: GcnTape) -> tuple[Tensor, Tensor]:
     -1 at W_2[j, 0].
 
     Args:
-        tape: the network at its parameters; one or two layers.
+        linearised: the network at its parameters; one or two layers.
 
     Returns:
         Q and E; no rows for one layer, whose logits are linear in the parameters.
@@ -32,22 +32,22 @@ def residual_factors(tape: GcnTape) -> tuple[Tensor, Tensor]:
     Raises:
         ValueError: the network has more than two layers.
     """
-    if len(tape.layers) > 2:
+    if len(linearised.layers) > 2:
         raise ValueError(
-            f"solver lowrank: the network must have at most two layers, got {len(tape.layers)}: take solver='cg'"
+            f"solver lowrank: the network must have at most two layers, got {len(linearised.layers)}: take solver='cg'"
         )
-    like = tape.logits
-    if len(tape.layers) == 1:
-        return like.new_zeros(0, tape.n_parameters), like.new_zeros(0, tape.n_parameters)
-    w1 = tape.layers[0][0]
+    like = linearised.logits
+    if len(linearised.layers) == 1:
+        return like.new_zeros(0, linearised.n_parameters), like.new_zeros(0, linearised.n_parameters)
+    w1 = linearised.layers[0][0]
     d, h = w1.shape
-    k = tape.n_classes
-    _, error = curvature_and_error(tape)
-    back = propagate(tape.field.blocks[0].transpose(), error.to(like.dtype))  # [r_1, k - 1]
-    delta = (back[:, :, None] * tape.masks[0][:, None, :]).reshape(-1, (k - 1) * h)  # [r_1, (k - 1) h]
-    inputs = tape.field.inputs
+    k = linearised.n_classes
+    _, error = linearised.loss_terms
+    back = propagate(linearised.field.blocks[0].transpose(), error.to(like.dtype))  # [r_1, k - 1]
+    delta = (back[:, :, None] * linearised.masks[0][:, None, :]).reshape(-1, (k - 1) * h)  # [r_1, (k - 1) h]
+    inputs = linearised.field.inputs
     product = propagate(inputs.transpose(), delta) if isinstance(inputs, Csr) else inputs.T @ delta
-    q = like.new_zeros(k - 1, h, tape.n_parameters)
+    q = like.new_zeros(k - 1, h, linearised.n_parameters)
     e = torch.zeros_like(q)
     unit = torch.arange(h, device=like.device)
     start = d * h + h  # of W_2, row-major [h, k]
@@ -57,7 +57,7 @@ def residual_factors(tape: GcnTape) -> tuple[Tensor, Tensor]:
         q[c, unit, d * h + unit] = delta.sum(0).view(k - 1, h)[c]
         e[c, unit, start + unit * k + c + 1] = 1.0
         e[c, unit, start + unit * k] = -1.0
-    return q.view(-1, tape.n_parameters), e.view(-1, tape.n_parameters)
+    return q.view(-1, linearised.n_parameters), e.view(-1, linearised.n_parameters)
 
 
 class ExactHessian:
@@ -67,18 +67,18 @@ class ExactHessian:
     number of its negative eigenvalues is known (Sylvester's law on the same system).
 
     Args:
-        tape: the network; one or two layers.
+        linearised: the network; one or two layers.
         damping: mu > 0.
     """
 
-    def __init__(self, tape: GcnTape, damping: float) -> None:
+    def __init__(self, linearised: GcnLinearisation, damping: float) -> None:
         if not damping > 0:
             raise ValueError(f"ExactHessian: damping must be positive, got {damping}")
         self.damping = damping
-        self.jacobian = jacobian(tape)
-        q, e = residual_factors(tape)
+        self.jacobian = linearised.jacobian
+        q, e = residual_factors(linearised)
         self.rows = torch.cat([self.jacobian, q, e])  # U^T
-        curvature, _ = curvature_and_error(tape)
+        curvature, _ = linearised.loss_terms
         m, k, _ = curvature.shape
         size, r = m * k, q.shape[0]
         self.middle = torch.zeros(self.rows.shape[0], self.rows.shape[0], dtype=torch.float64, device=q.device)
@@ -111,17 +111,17 @@ class HessianRange:
     and is never made; where U's columns are too close to dependent for that, it comes from a QR decomposition.
 
     Args:
-        tape: the network; one or two layers.
+        linearised: the network; one or two layers.
     """
 
-    def __init__(self, tape: GcnTape) -> None:
-        rows = jacobian(tape)
-        q, e = residual_factors(tape)
+    def __init__(self, linearised: GcnLinearisation) -> None:
+        rows = linearised.jacobian
+        q, e = residual_factors(linearised)
         coupled = q.abs().amax(1) > 0 if q.numel() else torch.zeros(0, dtype=torch.bool, device=q.device)
         q, e = q[coupled], e[coupled]  # a unit that no labelled node sees couples nothing
         rows = torch.cat([rows, q, e])  # U^T
         self.frame = _frame(rows)
-        curvature, _ = curvature_and_error(tape)
+        curvature, _ = linearised.loss_terms
         m, k, _ = curvature.shape
         self.size = m * k
         self.gradients, bottom = self.frame.coordinates.split([self.size, rows.shape[0] - self.size])

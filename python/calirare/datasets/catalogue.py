@@ -6,12 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from calirare.datasets.digits import RARE_DIGIT
-from calirare.datasets.npz import load_npz
-from calirare.datasets.planetoid import raw_files, read_planetoid
-from calirare.datasets.raw import MUSAE_FILES, PAGE_TYPES, read_musae, read_pickled_npz
-from calirare.graph.edges import EdgeRules
-from calirare.graph.graph import Graph, Normalisation
+from calirare.datasets.embedded import RARE_DIGIT
+from calirare.datasets.raw import (
+    MENDED,
+    MUSAE_FILES,
+    PAGE_TYPES,
+    planetoid_files,
+    read_musae,
+    read_pickled_npz,
+    read_planetoid,
+)
+from calirare.graph import Graph, Normalisation
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,15 @@ class Entry:
         """Share of the rare class among all nodes, as published (CiteSeer: 15 nodes have no label)."""
         return self.class_sizes[self.minority] / self.n_nodes
 
+    @property
+    def minority_name(self) -> str:
+        """Name of the rare class, its number where no names are published."""
+        return self.class_names[self.minority] if self.class_names else str(self.minority)
+
 
 def _npz(path: Path) -> Graph:
-    """Returns the graph of an archive; of raw files, self loops and repeated edges are dropped."""
-    return load_npz(path, EdgeRules(symmetrize=True, duplicates="drop", self_loops="drop"))[0]
+    """Returns the graph of an archive, its edges mended as those of raw files."""
+    return Graph.read(path, **MENDED)[0]
 
 
 def _planetoid(folder: str) -> tuple[Layout, ...]:
@@ -74,13 +84,8 @@ def _planetoid(folder: str) -> tuple[Layout, ...]:
         return read_planetoid(first.parent, prefix)
 
     raw = (f"{base}{folder}/raw" for base in ("planetoid/", ""))
-    layouts = (Layout(tuple(f"{place}/{name}" for name in raw_files(prefix)), read) for place in raw)
+    layouts = (Layout(tuple(f"{place}/{name}" for name in planetoid_files(prefix)), read) for place in raw)
     return (Layout((f"{prefix}.npz",), _npz), *layouts)
-
-
-def _musae(first: Path) -> Graph:
-    """Returns the FaceBook pages as words."""
-    return read_musae(first.parent)
 
 
 CATALOGUE: dict[str, Entry] = {
@@ -181,7 +186,7 @@ CATALOGUE: dict[str, Entry] = {
         "row",
         layouts=(
             Layout(("facebook_bag.npz",), _npz),
-            Layout(tuple(f"facebook/raw-musae/{name}" for name in MUSAE_FILES), _musae),
+            Layout(tuple(f"facebook/raw-musae/{name}" for name in MUSAE_FILES), lambda first: read_musae(first.parent)),
         ),
         by_hand=(
             "put facebook_bag.npz, or MUSAE's facebook_edges.csv, facebook.json and facebook_target.csv in "

@@ -39,18 +39,10 @@ class RemoteFile:
 
 
 def download(remote: RemoteFile, folder: Path, progress: Progress | None = None) -> Path:
-    """Returns the path of a remote file, fetched unless it is already there.
+    """Returns the path of a remote file under `folder`, fetched unless it is already there.
 
     The file grows as `<target>.part`; a call after an interruption asks for the rest only. It gets its name when its
-    checksum is right.
-
-    Args:
-        remote: the file.
-        folder: the folder of data sets; made if it is not there.
-        progress: called after each block with the bytes so far and in all.
-
-    Returns:
-        The path of the file.
+    checksum is right. `progress` is called after each block.
 
     Raises:
         InputError: the server cannot be reached, does not have the file or sends something else, or the disk is full;
@@ -66,6 +58,8 @@ def download(remote: RemoteFile, folder: Path, progress: Progress | None = None)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _fetch_rest(remote, part, progress)
+        if _size(part) < remote.n_bytes:
+            raise ConnectionError("it ended early")
     except urllib.error.HTTPError as error:
         raise InputError(
             f"download: the server answered {error.code} ({error.reason}) for {remote.url}: {by_hand}"
@@ -82,11 +76,6 @@ def download(remote: RemoteFile, folder: Path, progress: Progress | None = None)
         raise InputError(
             f"download: {part} cannot be written ({error.strerror}): make room or pass another root"
         ) from error
-    if _size(part) < remote.n_bytes:
-        raise InputError(
-            f"download: the connection broke at {_size(part):,} of {remote.n_bytes:,} bytes: run it again to go on "
-            f"from there, or {by_hand}"
-        )
     found = _sha256(part)
     if found != remote.sha256:
         part.unlink()

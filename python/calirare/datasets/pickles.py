@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -111,17 +112,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_pickle(path: Path) -> Any:
-    """Returns the array, sparse matrix or dictionary that a pickle file holds.
-
-    Args:
-        path: the file, from Python 2 or 3.
-
-    Returns:
-        A numpy array, a scipy csr_matrix, or built-in dictionaries and lists of numbers.
-
-    Raises:
-        InputError: the file is missing or damaged, or asks for anything but plain data.
-    """
+    """Returns what a pickle file holds; see `unpickle`."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -130,10 +121,10 @@ def read_pickle(path: Path) -> Any:
 
 
 def unpickle(data: bytes, path: Path) -> Any:
-    """Returns what a pickle holds; see `read_pickle`.
+    """Returns what a pickle holds.
 
     Args:
-        data: the pickle.
+        data: the pickle, from Python 2 or 3.
         path: where it comes from, for the message.
 
     Returns:
@@ -159,17 +150,9 @@ def unpickle(data: bytes, path: Path) -> Any:
 def open_pickled_arrays(path: Path) -> dict[str, Any]:
     """Returns every array of an `.npz` archive, those that numpy would need a pickle for through `unpickle`.
 
-    Args:
-        path: the archive.
-
-    Returns:
-        Arrays and sparse matrices by name.
-
     Raises:
         InputError: the file is missing or damaged, or a pickle in it asks for anything but plain data.
     """
-    import zipfile
-
     try:
         with zipfile.ZipFile(path) as archive:
             members = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}

@@ -1,4 +1,4 @@
-"""Raw files of two projects: FaceBook's pages as words (MUSAE), and DBLP in GraphData's pickled archive."""
+"""Raw files of published graphs: Planetoid's, MUSAE's FaceBook pages, GraphData's pickled archive of DBLP."""
 
 from __future__ import annotations
 
@@ -9,16 +9,106 @@ from typing import Any
 import numpy as np
 import torch
 
+from calirare._util.array_files import Array
 from calirare._util.errors import InputError
-from calirare.datasets.pickles import open_pickled_arrays
-from calirare.graph.arrays import as_features, as_labels
-from calirare.graph.edges import EdgeRules, build_adjacency
-from calirare.graph.graph import Graph
+from calirare.datasets.pickles import open_pickled_arrays, read_pickle
+from calirare.graph import N_VAL, EdgeOptions, Graph, Split
 from calirare_ext import Csr
 
+PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 MUSAE_FILES = ("facebook_edges.csv", "facebook.json", "facebook_target.csv")
 PAGE_TYPES = ("company", "tvshow", "politician", "government")
-RULES = EdgeRules(symmetrize=True, duplicates="drop", self_loops="drop")
+# Of raw files, missing opposite edges are added, self loops and repeated edges dropped.
+MENDED = EdgeOptions(symmetrize=True, duplicates="drop", self_loops="drop")
+
+
+def planetoid_files(prefix: str) -> tuple[str, ...]:
+    """Returns the names of the eight files of a Planetoid graph, for example of prefix "cora"."""
+    return tuple(f"ind.{prefix}.{part}" for part in PLANETOID_PARTS)
+
+
+def read_planetoid(folder: Path, prefix: str) -> Graph:
+    """Returns a graph of Planetoid (Yang et al., 2016) with its classes and public split.
+
+    The test rows are put in the order of `test.index`. Test nodes that the files leave out (15 of CiteSeer) get zero
+    features and the label -1.
+
+    Args:
+        folder: holds the eight files `ind.<prefix>.*`.
+        prefix: "cora", "citeseer" or "pubmed".
+
+    Returns:
+        The graph; 500 nodes after the training nodes validate.
+
+    Raises:
+        InputError: a file is missing, damaged or does not fit the others.
+    """
+    missing = [name for name in planetoid_files(prefix) if not (folder / name).is_file()]
+    if missing:
+        raise InputError(f"{prefix}: the file {folder / missing[0]} is missing ({len(missing)} of 8): put it there")
+    part = {name: read_pickle(folder / f"ind.{prefix}.{name}") for name in PLANETOID_PARTS if name != "test.index"}
+    test = _read_index(folder / f"ind.{prefix}.test.index")
+    _check_kinds(part, folder, prefix)
+    try:
+        return _assemble(part, test, prefix, folder)
+    except InputError:
+        raise
+    # The parts are whatever the files hold, and any mismatch among them shows as one of these.
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{folder}: the files of {prefix} do not fit together ({error}): get them again") from error
+
+
+def _check_kinds(part: dict[str, Any], folder: Path, prefix: str) -> None:
+    """Checks that each file holds a matrix, a table of labels, or lists of neighbours, as its name says."""
+    import scipy.sparse as sp
+
+    for name, thing in part.items():
+        if name == "graph":
+            wanted, fits = "lists of neighbours", isinstance(thing, dict)
+        elif name.endswith("x"):
+            wanted, fits = "a sparse matrix", sp.issparse(thing)
+        else:
+            wanted, fits = "a table of whole numbers", isinstance(thing, np.ndarray) and thing.ndim == 2
+            fits = fits and thing.dtype.kind in "iu"
+        if not fits:
+            path = folder / f"ind.{prefix}.{name}"
+            raise InputError(f"{path}: the file must hold {wanted}, got {type(thing).__name__}: get it again")
+
+
+def _read_index(path: Path) -> Array:
+    """Returns the test nodes in the order of the test rows."""
+    try:
+        return np.array([int(line) for line in path.read_text(encoding="ascii").split()], dtype=np.int64)
+    except ValueError as error:
+        raise InputError(f"{path}: the file must hold one node number per line ({error}): get it again") from error
+
+
+def _assemble(part: dict[str, Any], test: Array, prefix: str, folder: Path) -> Graph:
+    """Returns the graph made of the files' contents."""
+    import scipy.sparse as sp
+
+    n_known = part["allx"].shape[0]
+    n = int(test.max()) + 1
+    if part["tx"].shape[0] != len(test) or len(part["ty"]) != len(test) or test.min() < n_known:
+        raise InputError(f"{folder}: tx, ty and test.index must list the same nodes after allx: get the files again")
+    # Row i of tx belongs to node test[i]; nodes no row belongs to keep zeros.
+    place = sp.csr_matrix(
+        (np.ones(len(test), np.float32), (test - n_known, np.arange(len(test)))), (n - n_known, len(test))
+    )
+    x = sp.vstack([part["allx"], place @ part["tx"]]).tocsr()
+    one_hot = np.zeros((n, part["ally"].shape[1]), dtype=np.int64)
+    one_hot[:n_known] = part["ally"]
+    one_hot[test] = part["ty"]
+    y = np.where(one_hot.any(1), one_hot.argmax(1), -1)
+    lists = part["graph"]
+    sources = np.repeat(list(lists), [len(ends) for ends in lists.values()])
+    edges = np.stack([sources, np.concatenate(list(lists.values()))], axis=1)
+    n_train = len(part["y"])
+    if not np.array_equal(part["y"], part["ally"][:n_train]) or (part["x"] != part["allx"][:n_train]).nnz:
+        raise InputError(f"{folder}: x and y must be the first rows of allx and ally: get the files again")
+    train, val = torch.arange(n_train), torch.arange(n_train, n_train + N_VAL)
+    split = Split(train, val, torch.from_numpy(test), "public")
+    return Graph.from_edges(edges.astype(np.int64), x, y, name=prefix, where=str(folder), **MENDED).with_split(split)
 
 
 def read_musae(folder: Path) -> Graph:
@@ -27,9 +117,6 @@ def read_musae(folder: Path) -> Graph:
     Args:
         folder: holds `facebook_edges.csv` (id_1, id_2), `facebook.json` (words by page) and `facebook_target.csv`
             (id, ..., page_type), as in the MUSAE project (Rozemberczki et al., 2021).
-
-    Returns:
-        The graph with its four classes; each edge in both directions, self loops dropped.
 
     Raises:
         InputError: a file is missing or damaged.
@@ -52,8 +139,7 @@ def read_musae(folder: Path) -> Graph:
     rows = np.repeat(np.arange(n), [len(page) for page in pages])
     cols = np.concatenate(pages)
     x = Csr.from_coo(torch.from_numpy(rows), torch.from_numpy(cols), None, (n, int(cols.max()) + 1))
-    adjacency = build_adjacency(edges, None, n, RULES, str(edges_path))
-    return Graph(adjacency, x, torch.from_numpy(y), class_names=PAGE_TYPES, name="facebook_bag", where=str(folder))
+    return Graph.from_edges(edges, x, y, name="facebook_bag", where=str(folder), **MENDED)
 
 
 def read_pickled_npz(path: Path) -> Graph:
@@ -61,9 +147,6 @@ def read_pickled_npz(path: Path) -> Graph:
 
     Args:
         path: `.npz` with `adj_matrix`, `node_attr` and `node_label`.
-
-    Returns:
-        The graph with its classes.
 
     Raises:
         InputError: the file is missing, damaged, or asks for anything but plain data.
@@ -78,10 +161,4 @@ def read_pickled_npz(path: Path) -> Graph:
         raise InputError(
             f"{path}: the file must hold adj_matrix, node_attr and node_label as matrices: get it again"
         ) from error
-    return Graph(
-        build_adjacency(edges, None, adjacency.shape[0], RULES, str(path)),
-        as_features(x, str(path)),
-        as_labels(y, str(path)),
-        name=path.stem,
-        where=str(path),
-    )
+    return Graph.from_edges(edges, x, y, name=path.stem, where=str(path), **MENDED)

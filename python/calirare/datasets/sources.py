@@ -47,16 +47,21 @@ _PLANETOID_FILES = {
 }
 
 
+# Size and sha256 of each MUSAE file, by its folder there.
+_MUSAE_FILES = {
+    "edges/facebook_edges.csv": (1882610, "7c50d8f02a75cc0829577814a1fc14535164daa38d79c3612340c9e9cdbd4022"),
+    "features/facebook.json": (2088766, "ea870537646a93642a0008d38aa9bfeff02018070ba97b1f3f469d9622626436"),
+    "target/facebook_target.csv": (1177912, "7bd96eafea3c2ca40f44bfa9e73642194696c21e38c7b29ed409c32ad14075cd"),
+}
+
+
 def _planetoid(folder: str) -> tuple[RemoteFile, ...]:
     """Returns the eight files of a Planetoid graph."""
     return tuple(
         RemoteFile(
-            f"{PLANETOID}/ind.{folder.lower()}.{part}",
-            f"planetoid/{folder}/raw/ind.{folder.lower()}.{part}",
-            size,
-            checksum,
+            f"{PLANETOID}/ind.{folder.lower()}.{part}", f"planetoid/{folder}/raw/ind.{folder.lower()}.{part}", *it
         )
-        for part, (size, checksum) in _PLANETOID_FILES[folder].items()
+        for part, it in _PLANETOID_FILES[folder].items()
     )
 
 
@@ -72,24 +77,8 @@ SOURCES: dict[str, tuple[RemoteFile, ...]] = {
             "e1c460c864735b88158e230e715715b08a8f7bb7c94f7f6c3b5efc412558877d",
         ),
     ),
-    "facebook_bag": (
-        RemoteFile(
-            f"{MUSAE}/edges/facebook_edges.csv",
-            "facebook/raw-musae/facebook_edges.csv",
-            1882610,
-            "7c50d8f02a75cc0829577814a1fc14535164daa38d79c3612340c9e9cdbd4022",
-        ),
-        RemoteFile(
-            f"{MUSAE}/features/facebook.json",
-            "facebook/raw-musae/facebook.json",
-            2088766,
-            "ea870537646a93642a0008d38aa9bfeff02018070ba97b1f3f469d9622626436",
-        ),
-        RemoteFile(
-            f"{MUSAE}/target/facebook_target.csv",
-            "facebook/raw-musae/facebook_target.csv",
-            1177912,
-            "7bd96eafea3c2ca40f44bfa9e73642194696c21e38c7b29ed409c32ad14075cd",
-        ),
+    "facebook_bag": tuple(
+        RemoteFile(f"{MUSAE}/{file}", f"facebook/raw-musae/{file.partition('/')[2]}", *it)
+        for file, it in _MUSAE_FILES.items()
     ),
 }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
@@ -11,12 +9,9 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 import torch
 
+from calirare._util.array_files import Array, release_array
 from calirare._util.errors import InputError
-from calirare._util.mapped import release_array
-from calirare.datasets.folder import write_folder
-from calirare.graph.edges import Array
-from calirare.graph.graph import Graph
-from calirare.graph.splits import Split, random_split
+from calirare.graph import Graph, Split, csr_of_scipy, random_split
 from calirare_ext import Csr
 
 # Slope of the log-odds in the neighbourhood score (standard deviation 1) where labels are drawn from a posterior.
@@ -67,17 +62,19 @@ class BlockModel:
 
     def __post_init__(self) -> None:
         """Checks every number."""
-        for name, fits, range_ in (
-            ("share", 0 < self.share < 1, "between 0 and 1"),
-            ("mean_degree", 1 <= self.mean_degree < float("inf"), ">= 1 and finite"),
-            ("degree_exponent", 2 < self.degree_exponent < float("inf"), "> 2 and finite"),
-            ("homophily", 0 <= self.homophily <= 1, "from 0 to 1"),
-            ("n_features", self.n_features >= 1, ">= 1"),
-            ("separation", 0 <= self.separation < float("inf"), ">= 0 and finite"),
-            ("labels", self.labels in ("block", "posterior"), "block or posterior"),
-        ):
-            if not fits:
-                raise InputError(f"synthetic_rare: {name} must be {range_}, got {getattr(self, name)!r}")
+        _check("share", self.share, 0 < self.share < 1, "between 0 and 1")
+        _check("mean_degree", self.mean_degree, 1 <= self.mean_degree < float("inf"), ">= 1 and finite")
+        _check("degree_exponent", self.degree_exponent, 2 < self.degree_exponent < float("inf"), "> 2 and finite")
+        _check("homophily", self.homophily, 0 <= self.homophily <= 1, "from 0 to 1")
+        _check("n_features", self.n_features, self.n_features >= 1, ">= 1")
+        _check("separation", self.separation, 0 <= self.separation < float("inf"), ">= 0 and finite")
+        _check("labels", self.labels, self.labels in ("block", "posterior"), "block or posterior")
+
+
+def _check(name: str, value: object, fits: bool, wanted: str) -> None:
+    """Refuses an argument that is out of range."""
+    if not fits:
+        raise InputError(f"synthetic_rare: {name} must be {wanted}, got {value!r}")
 
 
 def synthetic_rare(
@@ -111,13 +108,9 @@ def synthetic_rare(
     the edges are made.
     """
     rules = BlockModel(**model)
-    for name, value, fits, range_ in (
-        ("n_nodes", n_nodes, n_nodes >= 10, ">= 10"),
-        ("mean_degree", rules.mean_degree, rules.mean_degree < n_nodes, f"below n_nodes, {n_nodes}"),
-        ("seed", seed, seed >= 0, ">= 0"),
-    ):
-        if not fits:
-            raise InputError(f"synthetic_rare: {name} must be {range_}, got {value!r}")
+    _check("n_nodes", n_nodes, n_nodes >= 10, ">= 10")
+    _check("mean_degree", rules.mean_degree, rules.mean_degree < n_nodes, f"below n_nodes, {n_nodes}")
+    _check("seed", seed, seed >= 0, ">= 0")
     rng = np.random.default_rng(seed)
     block = np.zeros(n_nodes, dtype=np.int64)
     n_rare = min(max(round(rules.share * n_nodes), 1), n_nodes - 1)
@@ -168,21 +161,19 @@ def synthetic_folder(
     path = Path(path)
     if path.exists():
         raise InputError(f"{path}: exists already: choose another folder or remove it")
-    made = path.with_name(f".{path.name}.partial")
+    features = path.with_name(f".{path.name}.x.npy")
     try:
-        shutil.rmtree(made, ignore_errors=True)
-        made.mkdir(parents=True)
-        graph = synthetic_rare(n_nodes, seed=seed, features_file=made / "x.npy", **model)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        graph = synthetic_rare(n_nodes, seed=seed, features_file=features, **model)
         assert graph.y is not None
         split = random_split(graph.y, label_rate, n_val, n_test, seed, class_names=graph.class_names)
         parts = (split.train, split.val, split.test)
         graph = graph.with_split(Split(*parts, f"simulated(label_rate={label_rate}, seed={seed})"))
-        write_folder(graph, made, have=("x",))
-        os.replace(made, path)
+        graph.to_folder(path, features)
     except OSError as error:
         raise InputError(f"{path}: the folder cannot be written ({error.strerror}): choose another") from error
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        features.unlink(missing_ok=True)
 
 
 def _draw_edges(block: Array, rules: BlockModel, rng: np.random.Generator) -> Csr:
@@ -216,8 +207,7 @@ def _draw_edges(block: Array, rules: BlockModel, rng: np.random.Generator) -> Cs
     del key
     a = upper + upper.T.tocsr()
     a.sort_indices()
-    indptr, indices = a.indptr.astype(np.int64), a.indices.astype(np.int32, copy=False)
-    return Csr(torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(a.data), n)
+    return csr_of_scipy(a)
 
 
 def _upper_triangle(key: Array, n: int) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -12,16 +12,13 @@ from torch import Tensor
 
 from calirare._util.threads import threads_for
 from calirare.eice.together import Together, change_together, together
-from calirare.graph.graph import Graph
-from calirare.graph.labelled import check_nodes
-from calirare.graph.propagation import propagation
-from calirare.leave_one_out.left_out import pre_activation
-from calirare.leave_one_out.result import LooChange
-from calirare.models.gcn import GCN
-from calirare.models.gcn_fit import Fit, TrainingSettings, class_weights, cross_entropy
-from calirare.training.adam import Adam
-from calirare_ext import PATHS, Csr, GradientPath, ReceptiveField, eice_term, gcn_forward
+from calirare.graph import Graph, propagation
+from calirare.leave_one_out import LooResult, pre_activation
+from calirare.models import GcnFit, GcnTraining, step_work
+from calirare.training import cross_entropy
+from calirare_ext import PATHS, GradientPath, eice_term, gcn_forward
 
+PAPER_COVERAGE = 0.9  # section 4.2
 Nodes = Literal["train", "val", "all"]
 
 
@@ -31,7 +28,7 @@ class EiceSettings:
 
     Attributes:
         weight: lambda, in [0, 1].
-        coverage: alpha, in (0, 1).
+        coverage: alpha, in (0, 1); None: the intervals', or .9.
         nodes: whose EICE is minimised: "train", "val" or "all". No label of them is used.
         refresh: epochs between leave-one-out models, >= 1.
         start: epoch from which the term counts: the leave-one-out of a random network says nothing.
@@ -42,7 +39,7 @@ class EiceSettings:
     """
 
     weight: float = 0.1
-    coverage: float = 0.9
+    coverage: float | None = None
     nodes: Nodes = "val"
     refresh: int = 10
     start: int = 50
@@ -59,7 +56,7 @@ class EiceSettings:
         """
         if not 0 <= self.weight <= 1:
             raise ValueError(f"EiceSettings: weight must be in [0, 1], got {self.weight}")
-        if not 0 < self.coverage < 1:
+        if self.coverage is not None and not 0 < self.coverage < 1:
             raise ValueError(f"EiceSettings: coverage must be in (0, 1), got {self.coverage}")
         if self.nodes not in ("train", "val", "all"):
             raise ValueError(f"EiceSettings: nodes must be train, val or all, got {self.nodes!r}")
@@ -84,9 +81,9 @@ class EiceRegulariser:
         settings: the regulariser's settings.
     """
 
-    def __init__(self, both: Together, trained: Fit, settings: EiceSettings) -> None:
+    def __init__(self, both: Together, trained: GcnFit, settings: EiceSettings) -> None:
         self.both, self.trained, self.settings = both, trained, settings
-        self.change: LooChange | None = None
+        self.result: LooResult | None = None
 
     def refresh(self, first: Tensor | None = None) -> None:
         """Computes the leave-one-out changes at the network's present parameters (Algorithm 2, line 3).
@@ -96,8 +93,8 @@ class EiceRegulariser:
         """
         damping = self.trained.weight_decay if self.settings.damping is None else self.settings.damping
         known = None if first is None else first.detach()
-        tape = self.trained.tape(None if known is None else known.index_select(0, self.both.rows))
-        self.change = change_together(tape, self.both, damping, known)
+        linearised = self.trained.linearise(None if known is None else known.index_select(0, self.both.rows))
+        self.result = change_together(linearised, self.both, damping, known)
 
     @property
     def work(self) -> float:
@@ -111,17 +108,17 @@ class EiceRegulariser:
         Args:
             first: as in `refresh`.
         """
-        if self.change is None:
+        if self.result is None:
             self.refresh(first)
-        assert self.change is not None
+        assert self.result is not None
         logits = gcn_forward(self.both.field, self.trained.model.layers(), first=first)
         return eice_term(
-            logits.index_select(0, self.both.judged),
-            self.change.change,
+            logits.index_select(0, self.both.evaluated),
+            self.result.change,
             logits.index_select(0, self.both.labelled),
-            self.change.own,
+            self.result.own,
             self.trained.targets,
-            coverage=self.settings.coverage,
+            coverage=PAPER_COVERAGE if self.settings.coverage is None else self.settings.coverage,
             paths=self.settings.paths,
         )
 
@@ -135,10 +132,10 @@ class GradientSteps:
         settings: network and optimiser.
     """
 
-    def __init__(self, trained: Fit, regulariser: EiceRegulariser, settings: TrainingSettings) -> None:
+    def __init__(self, trained: GcnFit, regulariser: EiceRegulariser, settings: GcnTraining) -> None:
         self.trained, self.regulariser = trained, regulariser
         self.parameters = list(trained.model.parameters())
-        self.optimiser = Adam(self.parameters, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
+        self.optimiser = settings.optimiser(trained.model)
         self.generator = torch.Generator(trained.targets.device).manual_seed(settings.seed)
 
     def __call__(self, *, counts: bool, refresh: bool) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -171,13 +168,8 @@ class GradientSteps:
     @property
     def work(self) -> float:
         """Multiply-adds of one step, about: a forward pass, and a refresh's share."""
-        forward = max(self.trained.model.hidden, 1) * _numbers(self.regulariser.both.field)
+        forward = step_work(self.regulariser.both.field, self.trained.model.hidden)
         return forward + self.regulariser.work / self.regulariser.settings.refresh
-
-
-def _numbers(field: ReceptiveField) -> int:
-    inputs = field.inputs.nnz if isinstance(field.inputs, Csr) else field.inputs.numel()
-    return inputs + sum(block.nnz for block in field.blocks)
 
 
 @dataclass(frozen=True)
@@ -197,14 +189,14 @@ class Epoch:
 
 def train_calirare(
     graph: Graph,
-    settings: TrainingSettings,
+    settings: GcnTraining,
     eice: EiceSettings | None = None,
     *,
     nodes: Tensor | None = None,
     sample_weights: Tensor | None = None,
     progress: Callable[[int], None] | None = None,
     history: Callable[[Epoch], None] | None = None,
-) -> Fit:
+) -> GcnFit:
     """Trains a network with (1 - lambda) L_CE + lambda L_EICE (paper, Algorithm 2).
 
     The gradient of L_EICE is a true one. In the authors' code the term is a constant: its weight changes nothing.
@@ -228,33 +220,11 @@ def train_calirare(
     if graph.y is None or graph.split is None:
         raise ValueError(f"train_calirare: graph {graph.name!r} must have labels and a split")
     nodes = graph.split.train if nodes is None else nodes
-    check_nodes("train_calirare", nodes, graph.n_nodes)
-    if bool((graph.y[nodes] < 0).any()):
-        raise ValueError(f"train_calirare: nodes must be labelled, but one of graph {graph.name!r} has no label")
-    trained = _start(graph, nodes, settings, sample_weights)
+    trained = settings.start(graph, nodes, sample_weights)
     both = together(propagation(graph, settings.hops), trained.field, _regularised(graph, nodes, eice))
     regulariser = EiceRegulariser(both, trained, eice)
     losses = _train(trained, regulariser, settings, progress, history)
-    return Fit(trained.model, trained.field, trained.targets, trained.sample_weights, settings.weight_decay, losses)
-
-
-def _start(graph: Graph, nodes: Tensor, settings: TrainingSettings, sample_weights: Tensor | None) -> Fit:
-    """Returns the network before the first step."""
-    assert graph.y is not None
-    targets = graph.y[nodes]
-    model = GCN(
-        graph.n_features,
-        graph.n_classes,
-        hidden=settings.hidden,
-        n_layers=settings.n_layers,
-        dropout=settings.dropout,
-        hops=settings.hops,
-        generator=torch.Generator().manual_seed(settings.seed),
-    ).to(graph.device)
-    if sample_weights is None:
-        sample_weights = class_weights(targets, graph.n_classes)[targets]
-    field = propagation(graph, settings.hops).field(nodes, settings.n_layers)
-    return Fit(model, field, targets, sample_weights.to(model.weights[0]), settings.weight_decay, ())
+    return replace(trained, losses=losses)
 
 
 def _regularised(graph: Graph, nodes: Tensor, eice: EiceSettings) -> Tensor:
@@ -269,9 +239,9 @@ def _regularised(graph: Graph, nodes: Tensor, eice: EiceSettings) -> Tensor:
 
 
 def _train(
-    trained: Fit,
+    trained: GcnFit,
     regulariser: EiceRegulariser,
-    settings: TrainingSettings,
+    settings: GcnTraining,
     progress: Callable[[int], None] | None,
     history: Callable[[Epoch], None] | None,
 ) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Labelled nodes and the nodes to be judged in one receptive field: what they share is computed once."""
+"""Labelled nodes and the nodes to be evaluated in one receptive field: what they share is computed once."""
 
 from __future__ import annotations
 
@@ -8,30 +8,28 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from calirare.curvature.gram import gram, inputs_gram
-from calirare.graph.propagation import Propagation
-from calirare.leave_one_out.alo import alo, along_kernel, loo_coefficients, own_change
-from calirare.leave_one_out.left_out import change_of_logits, fits
-from calirare.leave_one_out.result import LooChange
-from calirare_ext import Csr, GcnTape, ReceptiveField
+from calirare.curvature import GcnLinearisation, Kernels, gram, inputs_gram
+from calirare.graph import Propagation
+from calirare.leave_one_out import LooResult, alo_change, change_of_logits, fits, loo_coefficients, own_change
+from calirare_ext import Csr, ReceptiveField
 
 
 @dataclass(frozen=True, eq=False)
 class Together:
-    """One receptive field of the labelled nodes and of the nodes to be judged.
+    """One receptive field of the labelled nodes and of the nodes to be evaluated.
 
     Attributes:
         own: of the labelled nodes alone.
         field: of all of them, each once.
         labelled: where the labelled nodes stand among its nodes, int64 [m].
-        judged: where the nodes to be judged stand, int64 [n].
+        evaluated: where the nodes to be evaluated stand, int64 [n].
         rows: where the rows of the labelled nodes' own field stand among its rows, int64.
     """
 
     own: ReceptiveField
     field: ReceptiveField
     labelled: Tensor
-    judged: Tensor
+    evaluated: Tensor
     rows: Tensor
 
     @cached_property
@@ -46,31 +44,33 @@ class Together:
         return inputs_gram(mine, every)
 
 
-def together(graph: Propagation, own: ReceptiveField, judged: Tensor) -> Together:
+def together(graph: Propagation, own: ReceptiveField, evaluated: Tensor) -> Together:
     """Returns the field of a network's labelled nodes and of others.
 
     Args:
         graph: what a graph convolution reads of the graph.
         own: receptive field of the labelled nodes.
-        judged: the nodes to be judged, int64 [n], distinct.
+        evaluated: the nodes to be evaluated, int64 [n], distinct.
 
     Returns:
         The two in one.
     """
-    others = judged[~torch.isin(judged, own.nodes)]
+    others = evaluated[~torch.isin(evaluated, own.nodes)]
     field = graph.field(torch.cat([own.nodes, others]), own.n_layers)
-    labelled = torch.arange(own.nodes.numel(), device=judged.device)
-    return Together(own, field, labelled, _places(field.nodes, judged), _places(field.rows[0], own.rows[0]))
+    labelled = torch.arange(own.nodes.numel(), device=evaluated.device)
+    return Together(own, field, labelled, _places(field.nodes, evaluated), _places(field.rows[0], own.rows[0]))
 
 
-def change_together(tape: GcnTape, both: Together, damping: float, first: Tensor | None = None) -> LooChange:
-    """Returns what `alo` returns for the nodes to be judged, the fastest way there is.
+def change_together(
+    linearised: GcnLinearisation, both: Together, damping: float, first: Tensor | None = None
+) -> LooResult:
+    """Returns what `alo` returns for the nodes to be evaluated, the fastest way there is.
 
     Where the products of the inputs are known, from one kernel that holds the labelled nodes' own; otherwise, with two
     layers and two classes, from the messages.
 
     Args:
-        tape: the network at the labelled nodes.
+        linearised: the network at the labelled nodes.
         both: the nodes.
         damping: mu > 0.
         first: the first layer's output at the rows of `both.field` [r, h], where it is known; None: computed.
@@ -79,14 +79,15 @@ def change_together(tape: GcnTape, both: Together, damping: float, first: Tensor
         The changes.
     """
     if both.products is not None:
-        kernel = gram(tape, both.field, products=both.products, first=first)
-        size = tape.n_nodes * (tape.n_classes - 1)
+        kernel = gram(linearised, both.field, products=both.products, first=first)
+        size = linearised.n_nodes * (linearised.n_classes - 1)
         own = kernel[both.labelled].reshape(size, size)
-        alpha, leverage = loo_coefficients(tape, own, damping)
-        change = along_kernel(kernel[both.judged], alpha)
-        return LooChange(change, own_change(tape, own, alpha).to(tape.logits.dtype), leverage, damping)
-    every = (change_of_logits if fits(tape) else alo)(tape, both.field, damping)
-    return LooChange(every.change[both.judged], every.own, every.leverage, damping)
+        alpha, leverage = loo_coefficients(linearised, own, damping)
+        evaluated = Kernels(own, kernel[both.evaluated])
+        change = linearised.change_of(both.field, evaluated, alpha)
+        return LooResult(change, own_change(linearised, own, alpha).to(linearised.logits.dtype), leverage, damping)
+    every = (change_of_logits if fits(linearised) else alo_change)(linearised, both.field, damping)
+    return LooResult(every.change[both.evaluated], every.own, every.leverage, damping)
 
 
 def _places(nodes: Tensor, wanted: Tensor) -> Tensor:

@@ -1,1 +1,43 @@
 """The validated graph and what is read of it: edges, splits, features, propagation."""
+
+from calirare.graph.arrays import csr_of_scipy
+from calirare.graph.checksum import fingerprint
+from calirare.graph.convolution import LARGE, LazyPropagation, Propagation, propagated_features, propagation
+from calirare.graph.edges import EdgeOptions, EdgeRules, build_adjacency
+from calirare.graph.features import column_statistics, normalize_features, scale_note, standardized
+from calirare.graph.graph import Graph, Normalisation
+from calirare.graph.labelled import answered, check_nodes, check_trainable, check_training_labels
+from calirare.graph.splits import LABEL_RATE, N_VAL, PARTS, Split, raise_label_rate, random_split
+from calirare.graph.tables import TABLE_SUFFIXES
+from calirare.graph.validation import check_adjacency
+
+__all__ = [
+    "LABEL_RATE",
+    "LARGE",
+    "N_VAL",
+    "PARTS",
+    "TABLE_SUFFIXES",
+    "EdgeOptions",
+    "EdgeRules",
+    "Graph",
+    "LazyPropagation",
+    "Normalisation",
+    "Propagation",
+    "Split",
+    "answered",
+    "build_adjacency",
+    "check_adjacency",
+    "check_nodes",
+    "check_trainable",
+    "check_training_labels",
+    "column_statistics",
+    "csr_of_scipy",
+    "fingerprint",
+    "normalize_features",
+    "propagated_features",
+    "propagation",
+    "raise_label_rate",
+    "random_split",
+    "scale_note",
+    "standardized",
+]

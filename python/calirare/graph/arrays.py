@@ -8,20 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.array_files import Array
 from calirare._util.errors import InputError
-from calirare.graph.edges import Array
 from calirare_ext import Csr
+
+Parts = dict[str, Any]  # what a graph is made of: keywords of `Graph`, for the modules below it
 
 
 def as_features(x: Any, where: str) -> Tensor | Csr:
     """Returns features of any kind (Csr, scipy, tensor, array) as float32 [n, d], dense or sparse.
 
-    Args:
-        x: the features.
-        where: put in front of a message.
-
-    Returns:
-        The features without gradient, not copied where they already fit.
+    They have no gradient and are not copied where they already fit; `where` is put in front of a message.
 
     Raises:
         InputError: they are not a table of real numbers.
@@ -42,17 +39,30 @@ def as_features(x: Any, where: str) -> Tensor | Csr:
     if array.dtype.kind not in "biuf":
         raise InputError(f"{where}: features must be real numbers, got {array.dtype}")
     with np.errstate(over="ignore"):
-        return _csr_of_scipy(x, where) if sparse else _writable(np.atleast_1d(array), np.float32)
+        return _summed_csr(x, where) if sparse else _writable(np.atleast_1d(array), np.float32)
 
 
-def _csr_of_scipy(x: Any, where: str) -> Csr:
+def _summed_csr(x: Any, where: str) -> Csr:
     """Returns a scipy matrix with repeated entries added."""
     if len(x.shape) != 2:
         raise InputError(f"{where}: features must be a sparse matrix, got shape {x.shape}: reshape them to (n, d)")
     sparse = x.tocsr().astype(np.float32)
     sparse.sum_duplicates()
-    indptr, indices = sparse.indptr.astype(np.int64), sparse.indices.astype(np.int32)
-    return Csr(torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(sparse.data), sparse.shape[1])
+    return csr_of_scipy(sparse)
+
+
+def csr_of_scipy(matrix: Any) -> Csr:
+    """Returns a scipy CSR matrix, whose columns ascend in each row, as ours."""
+    indptr, indices = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False)
+    return Csr(torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(matrix.data), matrix.shape[1])
+
+
+def scipy_of_csr(matrix: Csr) -> Any:
+    """Returns our matrix, from any device, as one of scipy."""
+    import scipy.sparse as sp
+
+    parts = (matrix.values.cpu().numpy(), matrix.indices.cpu().numpy(), matrix.indptr.cpu().numpy())
+    return sp.csr_array(parts, shape=matrix.shape)
 
 
 def _writable(array: Array, dtype: type[np.generic]) -> Tensor:
@@ -61,14 +71,7 @@ def _writable(array: Array, dtype: type[np.generic]) -> Tensor:
 
 
 def as_labels(y: Any, where: str) -> Tensor:
-    """Returns labels of any integer or bool type as int64 [n].
-
-    Args:
-        y: tensor, array or list [n] or [n, 1].
-        where: put in front of a message.
-
-    Returns:
-        The labels.
+    """Returns labels [n] or [n, 1] of any integer or bool type, a tensor, an array or a list, as int64 [n].
 
     Raises:
         InputError: they are not whole numbers.
@@ -82,15 +85,9 @@ def as_labels(y: Any, where: str) -> Tensor:
 
 
 def as_array(values: Any, what: str, where: str) -> Array:
-    """Returns numbers of any kind as an array.
+    """Returns numbers of any kind (dense tensor on any device, array, pandas column, list) as an array.
 
-    Args:
-        values: dense tensor on any device, array, pandas column or list.
-        what: how a message calls them.
-        where: put in front of a message.
-
-    Returns:
-        The numbers, not copied where they already are an array; floats narrower than float32 as float32.
+    Floats narrower than float32 become float32; an array is not copied. A message calls the numbers `what`.
 
     Raises:
         InputError: a tensor is sparse, or lists have rows of different lengths.
@@ -108,15 +105,7 @@ def as_array(values: Any, what: str, where: str) -> Array:
 
 
 def as_coo(matrix: Tensor, what: str, where: str) -> Tensor:
-    """Returns a sparse matrix in coordinates.
-
-    Args:
-        matrix: sparse tensor of any layout.
-        what: how a message calls it.
-        where: put in front of a message.
-
-    Returns:
-        The matrix without gradient; repeated entries are still there.
+    """Returns a sparse tensor of any layout in coordinates, without gradient; repeated entries are still there.
 
     Raises:
         InputError: it is not a matrix, or its entries are not single numbers.

@@ -1,4 +1,4 @@
-"""Graphs of PyTorch Geometric and networkx, in and out. Neither library is imported before it is needed."""
+"""Graphs of arrays, PyTorch Geometric and networkx as the parts of ours; the libraries are imported when needed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.array_files import Array
 from calirare._util.errors import InputError
-from calirare.graph.arrays import as_array, as_coo, as_features, as_labels
-from calirare.graph.edges import Array, EdgeOptions, EdgeRules, build_adjacency
+from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels
+from calirare.graph.edges import EdgeOptions, EdgeRules, build_adjacency
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.validation import located
 from calirare_ext import Csr
@@ -20,27 +21,36 @@ if TYPE_CHECKING:
     from networkx import Graph as NetworkxGraph
     from torch_geometric.data import Data
 
-    from calirare.graph.graph import Graph
+
+def parts_of_arrays(
+    edges: Any, features: Any, labels: Any = None, *, weight: Any, rules: EdgeRules, where: str
+) -> Parts:
+    """Returns the parts of the graph of arrays; see `Graph.from_edges`."""
+    x = as_features(features, where)
+    weights = None if weight is None else as_array(weight, "edge weights", where)
+    if _is_adjacency(edges):
+        edges, stored = _edges_of_adjacency(edges, x.shape[0], where)
+        weights = stored if weights is None else weights
+    return {
+        "adjacency": build_adjacency(as_array(edges, "edges", where), weights, x.shape[0], rules, where),
+        "x": x,
+        "y": None if labels is None else as_labels(labels, where),
+    }
 
 
-def from_data(data: Data, *, name: str = "data", **edge_options: Unpack[EdgeOptions]) -> Graph:
-    """Returns the graph of a PyTorch Geometric `Data`.
+def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[EdgeOptions]) -> Parts:
+    """Returns the parts of the graph of a PyTorch Geometric `Data`.
 
     Args:
         data: with `x` (dense or sparse) and `edge_index` [2, m], or `adj_t` (torch sparse, or `SparseTensor` of
             torch_sparse) in its place; optionally `edge_weight` or a one-column `edge_attr`, `y`, and `train_mask`,
             `val_mask`, `test_mask`. Each may be a tensor, an array or a list.
         name: what the graph is called.
-        **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.edges.EdgeRules`.
-
-    Returns:
-        The graph with its classes; `rare` makes it a rare-class task.
+        **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
 
     Raises:
         InputError: a part is missing or does not fit.
     """
-    from calirare.graph.graph import Graph
-
     where = f"graph {name!r}"
     x = getattr(data, "x", None)
     if x is None:
@@ -48,33 +58,28 @@ def from_data(data: Data, *, name: str = "data", **edge_options: Unpack[EdgeOpti
     features = as_features(x, where)
     n = features.shape[0]
     edges, weights = _edges_of_data(data, n, where)
-    adjacency = build_adjacency(edges, weights, n, EdgeRules(**edge_options), where)
-    y = getattr(data, "y", None)
+    parts = parts_of_arrays(
+        edges, features, getattr(data, "y", None), weight=weights, rules=EdgeRules(**edge_options), where=where
+    )
     masks = [getattr(data, f"{part}_mask", None) for part in PARTS]
     split = None
     if any(mask is not None for mask in masks):
         train, val, test = (np.zeros(n, dtype=bool) if mask is None else mask for mask in masks)
         with located(where):
             split = Split.from_masks(train, val, test, "public", n_nodes=n).to("cpu")
-    labels = None if y is None else as_labels(y, where)
-    return Graph(adjacency, _cpu(features), labels, split=split, name=name)
-
-
-def _cpu(x: Tensor | Csr) -> Tensor | Csr:
-    """Returns features on the CPU, where graphs are built."""
-    return x.to("cpu")
+    return parts | {"x": features.to("cpu"), "split": split, "name": name}
 
 
 def _edges_of_data(data: Data, n_nodes: int, where: str) -> tuple[Array, Array | None]:
     """Returns the edges [m, 2] of a `Data` and their weights."""
     index, adj_t = getattr(data, "edge_index", None), getattr(data, "adj_t", None)
-    if adj_t is None and index is not None and is_adjacency(index):
+    if adj_t is None and index is not None and _is_adjacency(index):
         index, adj_t = None, index  # PyG's layers take a transposed adjacency in the place of edge_index
     if index is None and adj_t is None:
         raise InputError(f"{where}: data must have edge_index or adj_t, but both are missing")
     if index is None:
         # adj_t holds the transposed adjacency: its rows are the targets.
-        edges, weights = edges_of_adjacency(adj_t, n_nodes, where)
+        edges, weights = _edges_of_adjacency(adj_t, n_nodes, where)
         return edges[:, ::-1], weights
     index = as_array(index, "data.edge_index", where)
     if index.ndim != 2 or index.shape[0] != 2:
@@ -95,24 +100,15 @@ def _edges_of_data(data: Data, n_nodes: int, where: str) -> tuple[Array, Array |
     return index.T, weight
 
 
-def is_adjacency(edges: Any) -> bool:
+def _is_adjacency(edges: Any) -> bool:
     """Returns whether edges come as a matrix: a sparse torch tensor or a `SparseTensor` of torch_sparse."""
     return edges.layout != torch.strided if isinstance(edges, Tensor) else hasattr(edges, "coo")
 
 
-def edges_of_adjacency(adjacency: Any, n_nodes: int, where: str) -> tuple[Array, Array | None]:
-    """Returns the edges [m, 2], from row to column, of a matrix `is_adjacency` knows, and their weights [m].
+def _edges_of_adjacency(adjacency: Any, n_nodes: int, where: str) -> tuple[Array, Array | None]:
+    """Returns the edges [m, 2], from row to column, of a matrix [n, n] that `_is_adjacency` knows, and their weights.
 
-    Args:
-        adjacency: the matrix; an entry stored twice is an edge listed twice.
-        n_nodes: number of nodes n.
-        where: put in front of a message.
-
-    Returns:
-        The edges, and their weights where the matrix holds values.
-
-    Raises:
-        InputError: it is not [n, n].
+    An entry stored twice is an edge listed twice; weights are None where the matrix holds no values.
     """
     if isinstance(adjacency, Tensor):
         entries = as_coo(adjacency, "adjacency", where)
@@ -129,35 +125,23 @@ def edges_of_adjacency(adjacency: Any, n_nodes: int, where: str) -> tuple[Array,
     return edges, None if value is None else as_array(value, "edge weights", where)
 
 
-def to_data(graph: Graph) -> Data:
-    """Returns a graph as a PyTorch Geometric `Data`.
-
-    Args:
-        graph: the graph.
-
-    Returns:
-        `edge_index`, dense `x`, and where the graph has them `edge_weight` (unless all are 1), `y`, `original_y` and
-        the three masks.
-    """
+def as_data(graph: Parts) -> Data:
+    """Returns a graph, given by its attributes, as a PyTorch Geometric `Data`; see `Graph.to_data`."""
     from torch_geometric.data import Data
 
-    a = graph.adjacency
-    data = Data(
-        x=graph.x.to_dense() if isinstance(graph.x, Csr) else graph.x,
-        edge_index=torch.stack([a.rows(), a.indices.long()]),
-    )
+    a, x = graph["adjacency"], graph["x"]
+    data = Data(x=x.to_dense() if isinstance(x, Csr) else x, edge_index=torch.stack([a.rows(), a.indices.long()]))
     if bool((a.values != 1).any()):
         data.edge_weight = a.values
-    if graph.y is not None:
-        data.y = graph.y
-    if graph.original_y is not None:
-        data.original_y = graph.original_y
-    if graph.split is not None:
-        data.train_mask, data.val_mask, data.test_mask = graph.split.masks(graph.n_nodes)
+    for labels in ("y", "original_y"):
+        if graph[labels] is not None:
+            data[labels] = graph[labels]
+    if graph["split"] is not None:
+        data.train_mask, data.val_mask, data.test_mask = graph["split"].masks(a.n_rows)
     return data
 
 
-def from_networkx(
+def parts_of_networkx(
     graph: NetworkxGraph,
     *,
     features: Any,
@@ -165,8 +149,8 @@ def from_networkx(
     weight: str | None = None,
     name: str = "networkx",
     **edge_options: Unpack[EdgeOptions],
-) -> Graph:
-    """Returns the graph of a networkx graph, nodes in networkx's order.
+) -> Parts:
+    """Returns the parts of the graph of a networkx graph, nodes in networkx's order.
 
     Args:
         graph: any networkx graph. An undirected one gives each edge in both directions; a directed one must hold
@@ -175,16 +159,14 @@ def from_networkx(
         labels: name of a node attribute (an integer; -1 or missing stands for unknown), integer [n], or None.
         weight: name of an edge attribute, or None for ones.
         name: what the graph is called.
-        **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.edges.EdgeRules`.
+        **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
 
     Returns:
-        The graph; `node_names` holds networkx's nodes as strings.
+        The parts; `node_names` holds networkx's nodes as strings.
 
     Raises:
         InputError: an attribute is missing or does not fit.
     """
-    from calirare.graph.graph import Graph
-
     where = f"graph {name!r}"
     nodes = list(graph.nodes)
     number = {node: i for i, node in enumerate(nodes)}
@@ -204,13 +186,13 @@ def from_networkx(
         features = _feature_columns(graph, features, where)
     if isinstance(labels, str):
         labels = [graph.nodes[node].get(labels, -1) for node in nodes]
-    return Graph(
-        build_adjacency(edges, weights, len(nodes), EdgeRules(**edge_options), where),
-        as_features(features, where),
-        None if labels is None else as_labels(labels, where),
-        name=name,
-        node_names=np.array([str(node) for node in nodes]),
-    )
+    return {
+        "adjacency": build_adjacency(edges, weights, len(nodes), EdgeRules(**edge_options), where),
+        "x": as_features(features, where),
+        "y": None if labels is None else as_labels(labels, where),
+        "name": name,
+        "node_names": np.array([str(node) for node in nodes]),
+    }
 
 
 def _feature_columns(graph: NetworkxGraph, attributes: Sequence[str], where: str) -> Array:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypedDict
 
 import numpy as np
 import torch
 
+from calirare._util.array_files import Array
 from calirare._util.errors import InputError
 from calirare_ext import Csr
-
-Array = np.ndarray[Any, Any]
 
 
 class EdgeOptions(TypedDict, total=False):

@@ -6,8 +6,8 @@ import dataclasses
 
 import torch
 
+from calirare._util.array_files import release
 from calirare._util.errors import InputError
-from calirare._util.mapped import release
 from calirare.graph.graph import Graph, Normalisation
 from calirare.graph.validation import CHUNK
 from calirare_ext import Csr, row_sums
@@ -100,12 +100,6 @@ def _row(graph: Graph) -> torch.Tensor | Csr:
 def column_statistics(graph: Graph) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns mean and standard deviation of each column of dense features, float64 [d]; infinite where it is constant.
 
-    Args:
-        graph: the graph.
-
-    Returns:
-        What `standardized` takes.
-
     Raises:
         InputError: the features are sparse.
     """
@@ -123,14 +117,5 @@ def column_statistics(graph: Graph) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def standardized(x: torch.Tensor, mean: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
-    """Returns (x - mean) / spread, float32 [n, d]; 0 in a column whose spread is infinite.
-
-    Args:
-        x: features [n, d].
-        mean: of each column [d].
-        spread: of each column [d], > 0.
-
-    Returns:
-        The scaled features.
-    """
+    """Returns (x - mean) / spread, float32 [n, d], by `column_statistics`; 0 in a column whose spread is infinite."""
     return ((x - mean) / spread).float()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
@@ -11,12 +10,23 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
 import torch
 from torch import Tensor
 
+from calirare._util.array_files import Array
 from calirare._util.errors import InputError
-from calirare.graph.arrays import as_array, as_features, as_labels
-from calirare.graph.convert import edges_of_adjacency, is_adjacency
-from calirare.graph.edges import Array, EdgeOptions, EdgeRules, build_adjacency
+from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, parts_of_networkx
+from calirare.graph.edges import EdgeOptions, EdgeRules
+from calirare.graph.folder import read_folder, write_folder
+from calirare.graph.npz import read_npz, write_npz
 from calirare.graph.splits import Split
-from calirare.graph.validation import check_adjacency, check_class_names, check_features, check_labels, check_split
+from calirare.graph.tables import read_tables
+from calirare.graph.validation import (
+    check_adjacency,
+    check_class_names,
+    check_features,
+    check_labels,
+    check_split,
+    find_class,
+    located,
+)
 from calirare_ext import Csr
 
 if TYPE_CHECKING:
@@ -124,6 +134,10 @@ class Graph:
             parts.append(f"split {self.split.name} {sizes}")
         return f"Graph({self.name!r}: {', '.join(parts)})"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Returns the graph itself, as it never changes: scikit-learn copies an estimator's graph for every fit."""
+        return self
+
     @property
     def n_nodes(self) -> int:
         """Number of nodes n."""
@@ -228,19 +242,22 @@ class Graph:
         *,
         weight: Any = None,
         name: str | None = None,
+        where: str = "",
         **edge_options: Unpack[EdgeOptions],
     ) -> Graph:
         """Returns the graph of an edge list, from arrays or from files.
 
         Args:
             edges: integer [m, 2], one directed edge per row; or the path of a CSV or Parquet file (see
-                `calirare.datasets.tables`); or an adjacency [n, n] as a sparse torch tensor or a `SparseTensor` of
+                `calirare.graph.tables`); or an adjacency [n, n] as a sparse torch tensor or a `SparseTensor` of
                 torch_sparse, whose values are the weights where `weight` gives none.
-            features: real [n, d], dense or sparse (`Csr`, scipy), or the path of a CSV or Parquet file.
+            features: real [n, d], dense or sparse (`Csr`, scipy), or the path of a CSV or Parquet file; None for the
+                file beside that of the edges whose name has "nodes" in place of "edges".
             labels: integer [n] with -1 for unknown, or the name of a column of the feature file.
             weight: real [m], > 0, or the name of a column of the edge file; None for ones.
             name: what the graph is called; None for the name of the file.
-            **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.edges.EdgeRules`.
+            where: where the graph came from, put in front of a message instead of the name.
+            **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
 
         Returns:
             The graph.
@@ -248,117 +265,82 @@ class Graph:
         Raises:
             InputError: anything does not fit.
         """
-        if isinstance(edges, (str, Path)):
-            from calirare.datasets.tables import read_tables
-
-            graph = read_tables(edges, features, EdgeRules(**edge_options), label=labels, weight=weight)
-            return graph if name is None else dataclasses.replace(graph, name=name, trusted=True)
-        name = name or "graph"
-        where = f"graph {name!r}"
-        x = as_features(features, where)
-        weights = None if weight is None else as_array(weight, "edge weights", where)
-        if is_adjacency(edges):
-            edges, stored = edges_of_adjacency(edges, x.shape[0], where)
-            weights = stored if weights is None else weights
         rules = EdgeRules(**edge_options)
-        adjacency = build_adjacency(as_array(edges, "edges", where), weights, x.shape[0], rules, where)
-        y = None if labels is None else as_labels(labels, where)
-        return cls(adjacency, x, y, name=name)
+        if isinstance(edges, (str, Path)):
+            parts = read_tables(Path(edges), features, rules, label=labels, weight=weight)
+            return cls(**parts | ({} if name is None else {"name": name}))
+        name = name or "graph"
+        where = where or f"graph {name!r}"
+        parts = parts_of_arrays(edges, features, labels, weight=weight, rules=rules, where=where)
+        return cls(**parts, name=name, where=where)
+
+    @classmethod
+    def read(cls, path: str | Path, **edge_options: Unpack[EdgeOptions]) -> tuple[Graph, int | None]:
+        """Returns the graph in an `.npz` file or a folder with its classes as stored.
+
+        Args:
+            path: the file, see `calirare.graph.npz`, or the folder, see `calirare.graph.folder`.
+            **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
+
+        Returns:
+            The graph, and the number of the rare class stored with it or None.
+
+        Raises:
+            InputError: the file or the graph in it cannot be used.
+        """
+        path = Path(path)
+        parts, minority = (read_folder if path.is_dir() else read_npz)(path, EdgeRules(**edge_options))
+        return cls(**parts), minority
 
     @classmethod
     def from_npz(
         cls, path: str | Path, minority: int | str | None = None, **edge_options: Unpack[EdgeOptions]
     ) -> Graph:
-        """Returns the graph of an `.npz` file; see `calirare.datasets.npz.read_npz`."""
-        from calirare.datasets.npz import read_npz
+        """Returns the graph of an `.npz` file, as a rare-class task where a rare class is known.
 
-        return read_npz(path, minority, **edge_options)
+        The rare class is `minority`, else the one stored in the file; labels that are 0 and 1 alone are a rare-class
+        task with class 1 as the rare one. Otherwise the graph keeps its classes.
+
+        Args:
+            path: the file, see `calirare.graph.npz`.
+            minority: number or name of the rare class.
+            **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
+
+        Raises:
+            InputError: the file or the graph in it cannot be used.
+        """
+        parts, stored = read_npz(Path(path), EdgeRules(**edge_options))
+        graph = cls(**parts)
+        if minority is None and graph.y is not None:
+            if stored is not None:
+                minority = graph.class_names[stored]
+            elif graph.class_names == ("0", "1"):
+                minority = 1
+        with located(str(path)):
+            return graph if minority is None else graph.rare(minority)
 
     def to_npz(self, path: str | Path) -> None:
-        """Writes the graph to an `.npz` file that `from_npz` reads; see `calirare.datasets.npz.write_npz`."""
-        from calirare.datasets.npz import write_npz
+        """Writes the graph to an `.npz` file that `from_npz` reads; see `calirare.graph.npz.write_npz`."""
+        write_npz(vars(self), Path(path))
 
-        write_npz(self, path)
+    def to_folder(self, path: str | Path, features: Path | None = None) -> None:
+        """Writes the graph as a folder that `read` and `load_dataset` map; see `calirare.graph.folder.write_folder`."""
+        write_folder(vars(self), Path(path), features)
 
     @classmethod
     def from_data(cls, data: Data, *, name: str = "data", **edge_options: Unpack[EdgeOptions]) -> Graph:
-        """Returns the graph of a PyTorch Geometric `Data`; see `calirare.graph.convert.from_data`."""
-        from calirare.graph.convert import from_data
-
-        return from_data(data, name=name, **edge_options)
+        """Returns the graph of a PyTorch Geometric `Data`; see `calirare.graph.convert.parts_of_data`."""
+        return cls(**parts_of_data(data, name=name, **edge_options))
 
     def to_data(self) -> Data:
-        """Returns the graph as a PyTorch Geometric `Data`; see `calirare.graph.convert.to_data`."""
-        from calirare.graph.convert import to_data
+        """Returns the graph as a PyTorch Geometric `Data`.
 
-        return to_data(self)
+        It has `edge_index`, dense `x`, and where the graph has them `edge_weight` (unless all are 1), `y`, `original_y`
+        and the three masks.
+        """
+        return as_data(vars(self))
 
     @classmethod
     def from_networkx(cls, graph: NetworkxGraph, **options: Any) -> Graph:
-        """Returns the graph of a networkx graph; see `calirare.graph.convert.from_networkx`."""
-        from calirare.graph.convert import from_networkx
-
-        return from_networkx(graph, **options)
-
-
-def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> int:
-    """Returns the number of a class given by number or name.
-
-    Args:
-        wanted: name, or number from 0; a number that is also the name of a class means that class.
-        names: names of the classes.
-        graph_name: for the message.
-
-    Returns:
-        The number of the class.
-
-    Raises:
-        InputError: there is no such class.
-    """
-    if str(wanted) in names:
-        return names.index(str(wanted))
-    try:
-        k = int(wanted) if isinstance(wanted, str) else operator.index(wanted)
-    except (ValueError, TypeError):
-        k = -1
-    if 0 <= k < len(names):
-        return k
-    shown = ", ".join(f"{i} ({name})" if name != str(i) else name for i, name in enumerate(names[:20]))
-    more = "" if len(names) <= 20 else f" and {len(names) - 20} more"
-    raise InputError(
-        f"graph {graph_name!r}: there is no class {wanted!r}; the classes are {shown}{more} (command line: --minority)"
-    )
-
-
-def check_trainable(graph: Graph) -> None:
-    """Checks that a classifier can be trained on the training nodes of a graph.
-
-    Args:
-        graph: the graph.
-
-    Raises:
-        InputError: there are no labels, only one class, no split, fewer than two training nodes, or a class without a
-            training node.
-    """
-    where = f"graph {graph.name!r}"
-    if graph.y is None or graph.unlabelled.numel() == graph.n_nodes:
-        raise InputError(f"{where}: training needs labels, but no node has one")
-    if graph.n_classes < 2:
-        raise InputError(f"{where}: training needs two classes, but every labelled node is {graph.class_names[0]!r}")
-    if graph.split is None:
-        labels = "y" if graph.original_y is None else "original_y"
-        raise InputError(
-            f"{where}: training needs a split, but the graph has none: draw one with "
-            f"graph.with_split(calirare.graph.splits.random_split(graph.{labels}))"
-        )
-    train = graph.y[graph.split.train]
-    if train.numel() < 2:
-        raise InputError(f"{where}: training needs at least two labelled nodes, got {train.numel()}: label more nodes")
-    counts = torch.bincount(train, minlength=graph.n_classes)
-    if bool((counts == 0).any()):
-        k = int((counts == 0).nonzero()[-1])
-        kind = "rare class" if graph.n_classes == 2 and k == 1 else "class"
-        raise InputError(
-            f"{where}: every class must have a training node, but the {kind} {graph.class_names[k]!r} has none among "
-            f"the {train.numel()}: add labelled nodes of it to the split"
-        )
+        """Returns the graph of a networkx graph; see `calirare.graph.convert.parts_of_networkx`."""
+        return cls(**parts_of_networkx(graph, **options))

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calirare._util.errors import InputError
+from calirare.graph.arrays import dtype_of
 from calirare.graph.graph import Graph
 
 
@@ -29,7 +31,7 @@ def check_nodes(where: str, nodes: Any, n_nodes: int, name: str = "nodes") -> No
     if nodes.dtype == torch.bool:
         raise TypeError(f"{where}: {name} must be node numbers, got a mask: take mask.nonzero().flatten()")
     if nodes.dtype != torch.int64:
-        raise TypeError(f"{where}: {name} must be int64, got {str(nodes.dtype).removeprefix('torch.')}")
+        raise TypeError(f"{where}: {name} must be int64, got {dtype_of(nodes)}")
     if nodes.dim() != 1:
         raise ValueError(f"{where}: {name} must have shape [any], got {list(nodes.shape)}")
     if nodes.numel() == 0:
@@ -41,7 +43,7 @@ def check_nodes(where: str, nodes: Any, n_nodes: int, name: str = "nodes") -> No
         raise ValueError(f"{where}: {name} must be distinct, got {nodes.numel()} numbers with repetitions")
 
 
-def check_labels(where: str, m: int, targets: Tensor, sample_weights: Tensor, weight_decay: float) -> None:
+def check_training_labels(where: str, m: int, targets: Tensor, sample_weights: Tensor, weight_decay: float) -> None:
     """Checks the labels, weights and penalty of m labelled nodes.
 
     Args:
@@ -58,7 +60,7 @@ def check_labels(where: str, m: int, targets: Tensor, sample_weights: Tensor, we
     if m == 0:
         raise ValueError(f"{where}: there must be at least one labelled node, got none")
     if targets.dtype != torch.int64:
-        raise TypeError(f"{where}: targets must be int64, got {str(targets.dtype).removeprefix('torch.')}")
+        raise TypeError(f"{where}: targets must be int64, got {dtype_of(targets)}")
     for name, values in (("targets", targets), ("sample_weights", sample_weights)):
         if values.shape != (m,):
             raise ValueError(f"{where}: {name} must have shape [{m}], one per labelled node, got {list(values.shape)}")
@@ -69,14 +71,41 @@ def check_labels(where: str, m: int, targets: Tensor, sample_weights: Tensor, we
         raise ValueError(f"{where}: weight_decay must be finite and >= 0, got {weight_decay}")
 
 
+def check_trainable(graph: Graph) -> None:
+    """Checks that a classifier can be trained on the training nodes of a graph.
+
+    Raises:
+        InputError: there are no labels, only one class, no split, fewer than two training nodes, or a class without a
+            training node.
+    """
+    where = f"graph {graph.name!r}"
+    if graph.y is None or graph.unlabelled.numel() == graph.n_nodes:
+        raise InputError(f"{where}: training needs labels, but no node has one")
+    if graph.n_classes < 2:
+        raise InputError(f"{where}: training needs two classes, but every labelled node is {graph.class_names[0]!r}")
+    if graph.split is None:
+        labels = "y" if graph.original_y is None else "original_y"
+        raise InputError(
+            f"{where}: training needs a split, but the graph has none: draw one with "
+            f"graph.with_split(calirare.graph.random_split(graph.{labels}))"
+        )
+    train = graph.y[graph.split.train]
+    if train.numel() < 2:
+        raise InputError(f"{where}: training needs at least two labelled nodes, got {train.numel()}: label more nodes")
+    counts = torch.bincount(train, minlength=graph.n_classes)
+    if bool((counts == 0).any()):
+        k = int((counts == 0).nonzero()[-1])
+        kind = "rare class" if graph.n_classes == 2 and k == 1 else "class"
+        raise InputError(
+            f"{where}: every class must have a training node, but the {kind} {graph.class_names[k]!r} has none among "
+            f"the {train.numel()}: add labelled nodes of it to the split"
+        )
+
+
 def answered(graph: Graph) -> Tensor | None:
-    """Returns the nodes that a human need not look at, int64.
+    """Returns the nodes that a human need not look at, int64; None where there is none.
 
-    Args:
-        graph: the graph.
-
-    Returns:
-        The nodes with a label; where none is without (a benchmark), those that trained or calibrated; None: no node.
+    They are those with a label; where every node has one (a benchmark), those that trained or calibrated.
     """
     if graph.y is not None and graph.unlabelled.numel():
         return (graph.y >= 0).nonzero().flatten()

@@ -43,7 +43,7 @@ class Split:
         for part in PARTS:
             nodes = getattr(self, part)
             if nodes.dtype != torch.int64:
-                raise TypeError(f"Split: {part} must be int64, got {str(nodes.dtype).removeprefix('torch.')}")
+                raise TypeError(f"Split: {part} must be int64, got {dtype_of(nodes)}")
             if nodes.dim() != 1:
                 raise InputError(f"split: {part} must be a vector of node ids, got shape {tuple(nodes.shape)}")
             object.__setattr__(self, part, nodes.sort().values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.graph.edges import Array
+from calirare.graph.arrays import dtype_of, scipy_of_csr
 from calirare.graph.splits import PARTS, Split
 from calirare_ext import Csr
 
@@ -69,12 +70,7 @@ def _check_constant(values: Tensor, what: str, where: str) -> None:
 
 def _check_symmetry(adjacency: Csr, where: str) -> None:
     """Checks that every edge has an opposite edge with the same weight."""
-    import scipy.sparse as sp
-
-    a = sp.csr_matrix(
-        (adjacency.values.cpu().numpy(), adjacency.indices.cpu().numpy(), adjacency.indptr.cpu().numpy()),
-        shape=adjacency.shape,
-    )
+    a = scipy_of_csr(adjacency)
     # The transposition sorts by counting, which takes a fraction of the time of a comparison sort.
     t = a.T.tocsr()
     if all(np.array_equal(getattr(a, part), getattr(t, part)) for part in ("indptr", "indices", "data")):
@@ -104,12 +100,7 @@ def has_self_loop(adjacency: Csr) -> bool:
 
 
 def check_features(x: Tensor | Csr, n_nodes: int, where: str) -> None:
-    """Checks that there is one row of finite features per node.
-
-    Args:
-        x: features [n, d], dense or sparse.
-        n_nodes: number of nodes n.
-        where: put in front of a message.
+    """Checks that there is one row of finite features [n, d], dense or sparse, per node.
 
     Raises:
         TypeError: the features are not float32.
@@ -117,7 +108,7 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str) -> None:
     """
     _check_constant(x.values if isinstance(x, Csr) else x, "features", where)
     if x.dtype != torch.float32:
-        raise TypeError(f"{where}: x must be float32, got {str(x.dtype).removeprefix('torch.')}")
+        raise TypeError(f"{where}: x must be float32, got {dtype_of(x)}")
     if len(x.shape) != 2 or x.shape[1] == 0:
         raise InputError(f"{where}: features must be a table with at least one column, got shape {tuple(x.shape)}")
     if x.shape[0] != n_nodes:
@@ -141,21 +132,14 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str) -> None:
 
 
 def check_labels(y: Tensor, n_nodes: int, n_classes: int, what: str, where: str) -> None:
-    """Checks one label per node, each -1 (unknown) or a class.
-
-    Args:
-        y: int64 [n].
-        n_nodes: number of nodes n.
-        n_classes: number of classes, 0 if it follows from the labels.
-        what: how a message calls the labels.
-        where: put in front of a message.
+    """Checks one label per node, each -1 (unknown) or a class; `n_classes` is 0 if it follows from the labels.
 
     Raises:
         TypeError: the labels are not int64.
         InputError: the length is wrong or a label is out of range.
     """
     if y.dtype != torch.int64:
-        raise TypeError(f"{where}: {what} must be int64, got {str(y.dtype).removeprefix('torch.')}")
+        raise TypeError(f"{where}: {what} must be int64, got {dtype_of(y)}")
     if y.shape != (n_nodes,):
         raise InputError(f"{where}: {what} must be one label per node, got shape {tuple(y.shape)} for {n_nodes} nodes")
     # No graph has more classes than nodes: a larger number is no class but some other column.
@@ -172,10 +156,6 @@ def check_labels(y: Tensor, n_nodes: int, n_classes: int, what: str, where: str)
 def check_class_names(names: tuple[str, ...], where: str) -> None:
     """Checks that no two classes have one name, by which a class is found again.
 
-    Args:
-        names: names of the classes.
-        where: put in front of a message.
-
     Raises:
         InputError: a name stands twice.
     """
@@ -188,29 +168,8 @@ def check_class_names(names: tuple[str, ...], where: str) -> None:
     )
 
 
-def as_posterior(values: Array, where: str) -> Tensor:
-    """Returns a stored posterior as float64, not copied where it is that already.
-
-    Args:
-        values: P(y = 1 | v), of any real dtype.
-        where: put in front of a message.
-
-    Raises:
-        InputError: it does not hold numbers.
-    """
-    if values.dtype.kind not in "iuf":
-        raise InputError(f"{where}: posterior must hold real numbers, got {values.dtype}: write it as float64")
-    return torch.from_numpy(values.astype(np.float64, copy=False))
-
-
 def check_split(split: Split, y: Tensor | None, n_nodes: int, where: str) -> None:
-    """Checks that every node of a split exists and, where the graph has labels, is labelled.
-
-    Args:
-        split: the split.
-        y: int64 [n] labels, or None.
-        n_nodes: number of nodes n.
-        where: put in front of a message.
+    """Checks that every node of a split exists and, where the graph has labels `y`, is labelled.
 
     Raises:
         InputError: a node does not exist or has no label.
@@ -222,3 +181,24 @@ def check_split(split: Split, y: Tensor | None, n_nodes: int, where: str) -> Non
         if y is not None and bool((y[nodes] < 0).any()):
             node = int(nodes[y[nodes] < 0][0])
             raise InputError(f"{where}: {part} nodes must have a label, node {node} has none: take it out of the split")
+
+
+def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> int:
+    """Returns the number of a class given by name or number; a number that is also a name means the class of that name.
+
+    Raises:
+        InputError: there is no such class.
+    """
+    if str(wanted) in names:
+        return names.index(str(wanted))
+    try:
+        k = int(wanted) if isinstance(wanted, str) else operator.index(wanted)
+    except (ValueError, TypeError):
+        k = -1
+    if 0 <= k < len(names):
+        return k
+    shown = ", ".join(f"{i} ({name})" if name != str(i) else name for i, name in enumerate(names[:20]))
+    more = "" if len(names) <= 20 else f" and {len(names) - 20} more"
+    raise InputError(
+        f"graph {graph_name!r}: there is no class {wanted!r}; the classes are {shown}{more} (command line: --minority)"
+    )

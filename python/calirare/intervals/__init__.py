@@ -1,1 +1,20 @@
 """Algorithm 1 of the paper: jackknife intervals, uncertainty and individual calibration error."""
+
+from calirare.intervals.algorithm1 import UNCERTAINTIES, Uncertainty, jackknife
+from calirare.intervals.conformal import class_sets, jackknife_plus
+from calirare.intervals.ends import Evaluator, LogitMap
+from calirare.intervals.result import JackknifeResult
+from calirare.intervals.streaming import Streaming, streams
+
+__all__ = [
+    "UNCERTAINTIES",
+    "Evaluator",
+    "JackknifeResult",
+    "LogitMap",
+    "Streaming",
+    "Uncertainty",
+    "class_sets",
+    "jackknife",
+    "jackknife_plus",
+    "streams",
+]

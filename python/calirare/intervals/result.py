@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from calirare.leave_one_out import Diagnostics
+
 
 @dataclass(frozen=True, eq=False)
 class JackknifeResult:
@@ -25,15 +27,15 @@ class JackknifeResult:
         ice: ICE(v) = |uncertainty - confidence| [n] (Eq. 9).
         eice: EICE, the mean of ice (Eq. 10).
         residuals: r_i = |y_i - f(i; theta_-i)| of the labelled nodes that have a model, [m].
-        loo_logits: z_c - z_0 at v without node i, before any map, [n, k - 1, m]; None unless they were asked for.
+        loo_differences: z_c - z_0 at v without node i, before any map, [n, k - 1, m]; None unless they were asked for.
         own_loo_logits: logits of labelled node i without i, class 0 at 0, before any map, [m, k].
         coverage: target coverage.
         diagnostics: damping, leverages, losses, gradient norm, seconds; of exact-Hessian methods `lowest_curvature`.
         estimate: P(y | v) by the map on leave-one-out logits, [n, k], of which `uncertainty` is one column; None with
             the midpoint.
         note: where the map was a fallback, or a bare network was hardly trained as is assumed of it; else empty.
-        leverage: h_i, float64 [m], see `LooChange`.
-        method: of the leave-one-out.
+        leverage: h_i, float64 [m], see `LooResult`.
+        facts: how the labels were left out.
     """
 
     nodes: Tensor
@@ -44,14 +46,19 @@ class JackknifeResult:
     ice: Tensor
     eice: float
     residuals: Tensor
-    loo_logits: Tensor | None
+    loo_differences: Tensor | None
     own_loo_logits: Tensor
     coverage: float
     diagnostics: dict[str, float]
     estimate: Tensor | None
     note: str
     leverage: Tensor
-    method: str
+    facts: Diagnostics
+
+    @property
+    def method(self) -> str:
+        """Name of the leave-one-out method."""
+        return self.facts.method
 
     def about(self, probabilities: Tensor, rows: slice | Tensor = slice(None)) -> tuple[Tensor, Tensor]:
         """Returns uncertainty and ICE of other probabilities than the network's own, such as calibrated ones.

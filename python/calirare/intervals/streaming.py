@@ -19,16 +19,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from calirare._util.array_files import release
 from calirare._util.blocks import BlockFiles, job_key
-from calirare._util.mapped import release
-from calirare._util.ranges import named
-from calirare._util.ranks import Ranks, alone
-from calirare.graph.fingerprint import fingerprint
-from calirare.graph.graph import Graph
-from calirare.graph.propagation import LazyPropagation, propagation
-from calirare.leave_one_out.left_out import LeftOut, intervals, messages, pre_activation
-from calirare.leave_one_out.memory import check_memory, free_bytes
-from calirare.models.gcn import GCN
+from calirare._util.memory import check_memory, free_bytes
+from calirare._util.ranks import Ranks
+from calirare._util.tracing import named
+from calirare.graph import Graph, LazyPropagation, fingerprint, propagation
+from calirare.intervals.fused import intervals
+from calirare.leave_one_out import LeftOut, messages, pre_activation
+from calirare.models import GCN
 from calirare_ext import Csr, propagate
 
 BLOCK = 32_768  # nodes; fewer where there would be less than BLOCKS of them to share
@@ -119,7 +118,7 @@ class Streaming:
         # Not a matter of how many processes there are: another number of them resumes the same blocks.
         self.block = min(BLOCK, -(-kept.n_nodes // BLOCKS)) if block is None else block
         self.files = None if folder is None else BlockFiles(folder)
-        self.ranks = ranks or alone()
+        self.ranks = ranks or Ranks()
         self.report: Report = report or (lambda stage, done, total: None)
         self.logits: Tensor | None = None
         self.resumed = False

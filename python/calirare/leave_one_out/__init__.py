@@ -1,1 +1,54 @@
 """Leave-one-out models without retraining: what every node's logits would be without each labelled node."""
+
+from calirare.leave_one_out.agreement import Agreement, choose_damping
+from calirare.leave_one_out.alo import ALO, alo_change
+from calirare.leave_one_out.comparison import Comparison, compare
+from calirare.leave_one_out.compute import leave_one_out
+from calirare.leave_one_out.directions import LeftOut, change_of_logits, fits, left_out, messages, pre_activation
+from calirare.leave_one_out.formula import loo_coefficients, own_change
+from calirare.leave_one_out.grouped import Grouped
+from calirare.leave_one_out.influence import Influence
+from calirare.leave_one_out.method import LeaveOneOutMethod, Problem
+from calirare.leave_one_out.newton import Newton
+from calirare.leave_one_out.own_logits import OwnLogits
+from calirare.leave_one_out.randomised import Randomised
+from calirare.leave_one_out.registry import METHODS
+from calirare.leave_one_out.replicates import Replicates
+from calirare.leave_one_out.result import Diagnostics, LooResult, SolverReport
+from calirare.leave_one_out.retrain import Retrain
+from calirare.leave_one_out.trust import Quality, gradient_ratio, quality, quality_of
+
+__all__ = [
+    "ALO",
+    "METHODS",
+    "Agreement",
+    "Comparison",
+    "Diagnostics",
+    "Grouped",
+    "Influence",
+    "LeaveOneOutMethod",
+    "LeftOut",
+    "LooResult",
+    "Newton",
+    "OwnLogits",
+    "Problem",
+    "Quality",
+    "Randomised",
+    "Replicates",
+    "Retrain",
+    "SolverReport",
+    "alo_change",
+    "change_of_logits",
+    "choose_damping",
+    "compare",
+    "fits",
+    "gradient_ratio",
+    "leave_one_out",
+    "left_out",
+    "loo_coefficients",
+    "messages",
+    "own_change",
+    "pre_activation",
+    "quality",
+    "quality_of",
+]

@@ -40,7 +40,7 @@ class Agreement:
 
 
 def choose_damping(
-    own_logits: OwnLogits, weight_decay: float, held_out_logits: Tensor, judges: Tensor, weights: Tensor
+    own_logits: OwnLogits, weight_decay: float, held_out_logits: Tensor, calibration_nodes: Tensor, weights: Tensor
 ) -> Agreement:
     """Returns the smallest damping >= weight decay at which leave-one-out loss agrees with held-out loss.
 
@@ -51,16 +51,16 @@ def choose_damping(
         own_logits: each label's logits without itself, by damping.
         weight_decay: mu of training.
         held_out_logits: cross-validated logits of the labelled nodes [m, k].
-        judges: bool [m], the nodes whose loss is compared (those that represent the population).
+        calibration_nodes: bool [m], the nodes whose loss is compared (those that represent the population).
         weights: weight of each labelled node in the mean, [m].
 
     Returns:
         The damping and how well it agrees.
     """
-    targets, w = own_logits.tape.targets[judges], weights[judges].double()
+    targets, w = own_logits.linearised.targets[calibration_nodes], weights[calibration_nodes].double()
 
     def losses(logits: Tensor) -> Tensor:
-        return w * F.cross_entropy(logits[judges].double(), targets, reduction="none") / w.mean()
+        return w * F.cross_entropy(logits[calibration_nodes].double(), targets, reduction="none") / w.mean()
 
     held = losses(held_out_logits)
 

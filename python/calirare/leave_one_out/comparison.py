@@ -12,26 +12,29 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import NotConvergedError
-from calirare.graph.graph import Graph
-from calirare.leave_one_out.influence import SolverSettings
-from calirare.leave_one_out.methods import LooSettings, field_at, leave_one_out
-from calirare.leave_one_out.result import LooChange
+from calirare.curvature import closed_form
+from calirare.graph import Graph
+from calirare.leave_one_out.alo import ALO
+from calirare.leave_one_out.compute import leave_one_out
+from calirare.leave_one_out.influence import Influence
+from calirare.leave_one_out.method import LeaveOneOutMethod
+from calirare.leave_one_out.newton import Newton
+from calirare.leave_one_out.result import LooResult
 from calirare.leave_one_out.retrain import MAX_STEPS, retrain
-from calirare.models.gcn_fit import Fit
-from calirare.models.module_fit import ModuleFit
+from calirare.training import Fitted
 
-DEFAULT_METHODS: dict[str, LooSettings] = {
-    "alo": LooSettings("alo"),
-    "alo, full forward": LooSettings("alo", forward="full"),
-    "alo, 10 steps": LooSettings("alo", steps=10),
-    "newton": LooSettings("newton"),
-    "influence, ggn": LooSettings("influence", solver=SolverSettings("ggn")),
-    "influence, exact": LooSettings("influence", solver=SolverSettings("lowrank")),
-    "official": LooSettings(convention="official"),
-    "paper": LooSettings(convention="paper"),
+DEFAULT_METHODS: dict[str, LeaveOneOutMethod] = {
+    "alo": ALO(),
+    "alo, full forward": ALO(forward="full"),
+    "alo, 10 steps": ALO(steps=10),
+    "newton": Newton(),
+    "influence, ggn": Influence(solver="ggn"),
+    "influence, exact": Influence(solver="lowrank"),
+    "official": Influence(convention="official"),
+    "paper": Influence(convention="paper"),
 }
 # Of any module the exact Hessian is known by its products alone.
-MODULE_METHODS = DEFAULT_METHODS | {"influence, exact": LooSettings("influence", solver=SolverSettings("cg"))}
+MODULE_METHODS: dict[str, LeaveOneOutMethod] = DEFAULT_METHODS | {"influence, exact": Influence(solver="cg")}
 
 
 @dataclass(frozen=True)
@@ -79,13 +82,13 @@ class Comparison:
 
 
 def compare(
-    trained: Fit | ModuleFit,
+    fitted: Fitted,
     graph: Graph | None,
     chosen: Tensor,
     elsewhere: Tensor,
-    methods: Mapping[str, LooSettings] | None = None,
+    methods: Mapping[str, LeaveOneOutMethod] | None = None,
     *,
-    truth: LooChange | None = None,
+    truth: LooResult | None = None,
     jobs: int = 1,
     folder: str | Path | None = None,
     max_steps: int = MAX_STEPS,
@@ -94,11 +97,11 @@ def compare(
     """Returns how well each method foresees retraining.
 
     Args:
-        trained: the network, at a minimum, better in float64.
+        fitted: the network, at a minimum, better in float64.
         graph: the graph it was trained on; a `ModuleFit` needs none.
         chosen: places of labelled nodes to retrain without, int64 [s].
         elsewhere: other nodes to judge the change at, int64 [n].
-        methods: settings by name; None: `DEFAULT_METHODS`, or `MODULE_METHODS` of a `ModuleFit`.
+        methods: by name; None: `DEFAULT_METHODS`, or `MODULE_METHODS` of a `ModuleFit`.
         truth: the retraining at `elsewhere`, where it is known.
         jobs: see `retrain`.
         folder: see `retrain`.
@@ -110,16 +113,16 @@ def compare(
     """
     started = time.perf_counter()
     if truth is None:
-        everywhere = field_at(trained, graph, elsewhere)
-        truth = retrain(trained, everywhere, chosen, jobs=jobs, folder=folder, max_steps=max_steps, progress=progress)
+        field = fitted.evaluation_field(graph, elsewhere)
+        truth = retrain(fitted, field, chosen, jobs=jobs, folder=folder, max_steps=max_steps, progress=progress)
     spent = time.perf_counter() - started
     if methods is None:
-        methods = MODULE_METHODS if isinstance(trained, ModuleFit) else DEFAULT_METHODS
+        methods = DEFAULT_METHODS if closed_form(fitted.linearisation) else MODULE_METHODS
     rows, estimates = [], {}
-    for name, settings in methods.items():
+    for name, method in methods.items():
         try:
-            some = chosen if settings.steps else None
-            found = leave_one_out(trained, graph, nodes=elsewhere, settings=settings, chosen=some)
+            some = chosen if method.one_by_one else None
+            found = leave_one_out(fitted, graph, method, nodes=elsewhere, chosen=some)
         except NotConvergedError as error:
             nan = float("nan")
             rows.append(Row(name, nan, nan, nan, nan, nan, nan, str(error)))

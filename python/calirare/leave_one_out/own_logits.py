@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calirare.curvature.ggn import curvature_and_error, jacobian, logit_differences, own_kernel
-from calirare.curvature.module_tape import Tape
-from calirare.leave_one_out.alo import (
+from calirare._util.memory import BLOCK_BYTES, check_memory
+from calirare.curvature import Linearisation, with_class_zero
+from calirare.leave_one_out.formula import (
     block_of_labels,
     choose_form,
     gauss_newton,
@@ -15,7 +15,7 @@ from calirare.leave_one_out.alo import (
     loo_coefficients,
     own_change,
 )
-from calirare.leave_one_out.memory import check_memory, estimate_bytes
+from calirare.leave_one_out.size import Size
 
 
 class OwnLogits:
@@ -26,27 +26,33 @@ class OwnLogits:
     then costs m p for each damping mu. Of fewer labels it is the m x m kernel, and each damping solves a system.
 
     Args:
-        tape: the network at the labelled nodes.
+        linearised: the network at the labelled nodes.
         kernel: K at the labelled nodes [m (k - 1), m (k - 1)], where it is known already; it makes the second form.
 
     Raises:
         InputError: it would not fit into memory.
     """
 
-    def __init__(self, tape: Tape, kernel: Tensor | None = None) -> None:
-        self.tape = tape
-        self.curvature, self.error = curvature_and_error(tape)
-        self.primal = kernel is None and choose_form(tape) == "primal"
-        form = "spectrum" if self.primal else "kernel"
-        needed = estimate_bytes("alo", form, tape, tape.field, 0)
-        check_memory(needed, None, tape.logits.device, "take fewer labels, or a narrower network")
+    def __init__(self, linearised: Linearisation, kernel: Tensor | None = None) -> None:
+        self.linearised = linearised
+        self.curvature, self.error = linearised.loss_terms
+        self.primal = kernel is None and choose_form(linearised) == "primal"
+        check_memory(self._bytes(), None, linearised.logits.device, "take fewer labels, or a narrower network")
         if self.primal:
             self._decompose()
         else:
-            self.kernel = own_kernel(tape) if kernel is None else kernel
+            self.kernel = linearised.kernel if kernel is None else kernel
+
+    def _bytes(self) -> int:
+        """Returns an upper estimate of the memory it takes."""
+        size = Size.of(self.linearised, self.linearised.field)
+        dual, p = size.dual, size.p
+        if self.primal:
+            return dual * p * (size.bytes + 3 * 8) + 4 * p * p * 8 + BLOCK_BYTES
+        return 2 * size.rows * size.m * size.bytes + 4 * dual * dual * 8 + BLOCK_BYTES
 
     def _decompose(self) -> None:
-        rows = jacobian(self.tape)
+        rows = self.linearised.jacobian
         _, k, _ = self.curvature.shape
         p = rows.shape[1]
         self.block = block_of_labels(p * k)
@@ -66,7 +72,6 @@ class OwnLogits:
         if self.primal:
             _, own, _ = leave_out_own(self._hat(damping), self.curvature, self.error)
         else:
-            coefficients, _ = loo_coefficients(self.tape, self.kernel, damping)
-            own = own_change(self.tape, self.kernel, coefficients)
-        moved = logit_differences(self.tape.logits).double() + own
-        return torch.cat([moved.new_zeros(moved.shape[0], 1), moved], 1)
+            coefficients, _ = loo_coefficients(self.linearised, self.kernel, damping)
+            own = own_change(self.linearised, self.kernel, coefficients)
+        return with_class_zero(self.linearised.differences.double() + own)

@@ -1,6 +1,6 @@
 """L-BFGS for many problems of one size at once, each with its own line search: a batch moves as one product.
 
-`convergence.lbfgs`, which retraining judges by, is another implementation on purpose: the judge shares no code with
+`training.lbfgs`, which retraining judges by, is another implementation on purpose: the judge shares no code with
 what it judges.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from calirare.models.convergence import ARMIJO, CURVATURE
+from calirare.training import ARMIJO, CURVATURE
 
 TRIALS = 8  # of one line search: after as many a point with enough descent is taken, whatever its slope
 LAST_TRIALS = 40  # of one that has found no descent yet, as a start close to a kink may not at first
@@ -22,9 +22,11 @@ Product = Callable[[Tensor], Tensor]
 def take_steps(objective: Objective, precondition: Product, x: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     """Returns where a number of L-BFGS steps lead, for each of b piecewise smooth functions.
 
-    The steps of `convergence.lbfgs` (Nocedal & Wright 2006, algorithm 7.5, with the weak Wolfe line search of Lewis &
-    Overton 2013, algorithm 2.6), but the first preconditioner serves to the end. A function whose search finds no
-    descent forgets its past; when it has none, it stays where it is.
+    Each step solves the secant conditions H y = s of the steps before by the two-loop recursion, from a first guess;
+    the pairs of all functions are rows of the same tensors, with 1 / s.y = 0 where one has none, so that the recursion
+    of all b is one sequence of products. The steps of `training.lbfgs` (Nocedal & Wright 2006, algorithm 7.5, with the
+    weak Wolfe line search of Lewis & Overton 2013, algorithm 2.6), but the first preconditioner serves to the end. A
+    function whose search finds no descent forgets its past; when it has none, it stays where it is.
 
     Args:
         objective: (points [c, p], which of the b functions they belong to, int64 [c]) -> values [c], gradients [c, p].

@@ -51,7 +51,7 @@ class Diagnostics:
         method: such as "alo".
         form: how it was computed, such as "gram".
         damping: added to the curvature.
-        damping_reason: one sentence.
+        damping_reason: why this one; filled in by `leave_one_out`.
         lowest_curvature: estimate of the smallest eigenvalue of the exact Hessian without damping, or None.
         highest_curvature: estimate of its largest one, or None.
         solver: of an iterative solver, or None.
@@ -65,7 +65,7 @@ class Diagnostics:
     method: str
     form: str
     damping: float
-    damping_reason: str = "the weight decay of training"
+    damping_reason: str = ""
     lowest_curvature: float | None = None
     highest_curvature: float | None = None
     solver: SolverReport | None = None
@@ -84,7 +84,7 @@ def models_of(m: int, chosen: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class LooChange:
+class LooResult:
     """What leaving each labelled node out does to the logit differences z_c - z_0.
 
     Attributes:

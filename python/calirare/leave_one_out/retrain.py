@@ -2,33 +2,82 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import pickle
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
+from calirare._util.memory import BLOCK_BYTES
 from calirare._util.processes import workers
-from calirare.curvature.module_tape import Where
-from calirare.leave_one_out.result import Diagnostics, LooChange, models_of
-from calirare.models.convergence import minimise, minimise_module
-from calirare.models.gcn import GCN
-from calirare.models.gcn_fit import Fit
-from calirare.models.module_fit import ModuleFit
+from calirare.curvature import NodeField, logit_differences
+from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, chosen_places
+from calirare.leave_one_out.result import Diagnostics, LooResult, models_of
+from calirare.training import Fitted, minimise
 from calirare_ext import Csr, ReceptiveField
 
 TOLERANCE, MAX_STEPS = 1e-6, 400
 NONE_LEFT_OUT = -1
-AnyFit = Fit | ModuleFit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retrain(LeaveOneOutMethod):
+    """Every label's network trained on without it, from the full fit: the truth, at seconds to minutes a label.
+
+    Attributes:
+        n_models: how many labels are left out, drawn at random; None: all.
+        jobs: processes, >= 1.
+        folder: keeps each finished label; a second call with the same network takes up where the first ended.
+        tolerance: on the gradient's norm.
+        max_steps: L-BFGS steps per label.
+        seed: of the draw; None: the run's.
+    """
+
+    name: ClassVar[str] = "retrain"
+
+    n_models: int | None = None
+    jobs: int = 1
+    folder: str | Path | None = None
+    tolerance: float = TOLERANCE
+    max_steps: int = MAX_STEPS
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the options."""
+        super().__post_init__()
+        for option in ("n_models", "jobs", "max_steps"):
+            check_at_least("retrain", option, getattr(self, option), 1)
+
+    @property
+    def one_by_one(self) -> bool:
+        """One label after the other."""
+        return True
+
+    def estimate_bytes(self, problem: Problem) -> int:
+        """See `LeaveOneOutMethod.estimate_bytes`."""
+        size = problem.size
+        return size.change(min(self.n_models or size.m, size.m)) + 100 * size.p * size.bytes + BLOCK_BYTES
+
+    def run(self, problem: Problem) -> LooResult:
+        """See `LeaveOneOutMethod.run`."""
+        return retrain(
+            problem.fitted,
+            problem.field,
+            chosen_places(problem, self.n_models, self.seed),
+            jobs=self.jobs,
+            folder=self.folder,
+            tolerance=self.tolerance,
+            max_steps=self.max_steps,
+            progress=problem.progress,
+        )
 
 
 @dataclass(frozen=True)
@@ -44,12 +93,9 @@ class Retrained:
     gradient_norm: float
 
 
-Task = Callable[[int], Retrained]
-
-
 def retrain(
-    trained: AnyFit,
-    everywhere: Where,
+    fitted: Fitted,
+    field: Any,
     chosen: Tensor,
     *,
     jobs: int = 1,
@@ -57,16 +103,16 @@ def retrain(
     tolerance: float = TOLERANCE,
     max_steps: int = MAX_STEPS,
     progress: Callable[[int], None] | None = None,
-) -> LooChange:
+) -> LooResult:
     """Returns what leaving some labels out really does: each network is trained on without one label.
 
     Every retraining starts at the full fit and minimises the same loss with that label's weight at 0. What it moves is
     measured from the full fit trained on in the same way with every label: a loss that stands still on kinks goes on
-    falling by little, and the logits by more. The fit must be near a minimum all the same (`convergence.converge`).
+    falling by little, and the logits by more. The fit must be near a minimum all the same (`training.converge`).
 
     Args:
-        trained: the network at a minimum, better in float64.
-        everywhere: receptive field of the nodes v, in the dtype of the network; of a module the nodes themselves.
+        fitted: the network at a minimum, better in float64.
+        field: the evaluation field of the nodes v.
         chosen: distinct places of labelled nodes to leave out, int64 [s].
         jobs: processes, >= 1.
         folder: keeps each finished node; a second call with the same network takes up where the first ended.
@@ -83,13 +129,13 @@ def retrain(
     """
     if jobs < 1:
         raise ValueError(f"retrain: jobs must be at least 1, got {jobs}")
-    if trained.weight_decay == 0:
+    if fitted.weight_decay == 0:
         raise ValueError("retrain: weight decay must be positive, got 0: without it there need not be a minimum")
-    store = _Store(folder, trained, everywhere, (tolerance, max_steps))
+    store = _Store(folder, fitted, field, (tolerance, max_steps))
     places = [NONE_LEFT_OUT, *chosen.tolist()]
     found = {i: store.read(i) for i in places if store.has(i)}
     todo = [i for i in places if i not in found]
-    task = _task(trained, everywhere, tolerance, max_steps)
+    task = _Task(fitted, field, tolerance, max_steps)
     done = len(found.keys() - {NONE_LEFT_OUT})
     if progress is not None and done:
         progress(done)
@@ -103,44 +149,47 @@ def retrain(
             progress(done)
     kept = found.pop(NONE_LEFT_OUT)
     unconverged = sum(one.gradient_norm > tolerance for one in found.values()) / max(len(found), 1)
-    return _assemble(trained, chosen, kept, found, unconverged)
+    return _assemble(fitted, chosen, kept, found, unconverged)
 
 
 def _assemble(
-    trained: AnyFit, chosen: Tensor, kept: Retrained, found: dict[int, Retrained], unconverged: float
-) -> LooChange:
+    fitted: Fitted, chosen: Tensor, kept: Retrained, found: dict[int, Retrained], unconverged: float
+) -> LooResult:
     """Returns the changes from the logits of each model and of the one with all labels."""
-    m = trained.nodes.numel()
-    before, own_before = _differences(torch.from_numpy(kept.logits).to(trained.nodes.device)).tensor_split([-m])
+    m = fitted.nodes.numel()
+    before, own_before = logit_differences(torch.from_numpy(kept.logits).to(fitted.nodes.device)).tensor_split([-m])
     k = own_before.shape[1]
     change = before.new_empty(before.shape[0], k, chosen.numel())
     own = torch.full_like(own_before, float("nan"))
     for column, i in enumerate(chosen.tolist()):
-        after = _differences(torch.from_numpy(found[i].logits).to(before))
+        after = logit_differences(torch.from_numpy(found[i].logits).to(before))
         change[:, :, column] = after[:-1] - before
         own[i] = after[-1] - own_before[i]
     model_of = models_of(m, chosen.to(before.device))
     leverage = torch.full((m,), float("nan"), dtype=torch.float64, device=before.device)
     reason = "the weight decay of training; retraining has no damping beside it"
-    facts = Diagnostics("retrain", "L-BFGS", trained.weight_decay, reason, unconverged=unconverged)
-    return LooChange(change, own, leverage, trained.weight_decay, model_of, facts)
+    facts = Diagnostics("retrain", "L-BFGS", fitted.weight_decay, reason, unconverged=unconverged)
+    return LooResult(change, own, leverage, fitted.weight_decay, model_of, facts)
 
 
-def logits_at(trained: AnyFit, everywhere: Where) -> Tensor:
-    """Returns the logits of the nodes to evaluate, [n_v, k], without gradient."""
-    if isinstance(trained, ModuleFit):
-        assert isinstance(everywhere, Tensor)
-        return trained.logits(everywhere)
-    assert isinstance(everywhere, ReceptiveField)
-    with torch.no_grad():
-        return trained.model(everywhere)
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """Retrains a network without one label."""
+
+    fitted: Fitted
+    field: Any
+    tolerance: float
+    max_steps: int
+
+    def __call__(self, left_out: int) -> Retrained:
+        weights, own = _left_out(self.fitted.sample_weights, left_out)
+        without = self.fitted.copy(sample_weights=weights)
+        end = minimise(without, tolerance=self.tolerance, max_steps=self.max_steps, warm=True)
+        logits = (without.logits_at(self.field), without.logits_at_labels()[own])
+        return Retrained(torch.cat(logits).cpu().numpy(), end.gradient_norm)
 
 
-def _differences(logits: Tensor) -> Tensor:
-    return logits[:, 1:] - logits[:, :1]
-
-
-def _run(task: Task, places: list[int], jobs: int) -> Iterator[tuple[int, Retrained]]:
+def _run(task: _Task, places: list[int], jobs: int) -> Iterator[tuple[int, Retrained]]:
     """Yields each place with its network, as they are done."""
     if jobs == 1 or len(places) < 2:
         for i in places:
@@ -152,63 +201,33 @@ def _run(task: Task, places: list[int], jobs: int) -> Iterator[tuple[int, Retrai
             yield futures[done], done.result()
 
 
-def _task(trained: AnyFit, everywhere: Where, tolerance: float, max_steps: int) -> Task:
-    if isinstance(trained, ModuleFit):
-        assert isinstance(everywhere, Tensor)
-        return _ModuleTask(trained, everywhere, tolerance, max_steps)
-    assert isinstance(everywhere, ReceptiveField)
-    return _Task(trained, everywhere, tolerance, max_steps)
+_TASK: list[_Task] = []
 
 
-@dataclass(frozen=True)
-class _ModuleTask:
-    """Retrains any module without one label."""
-
-    trained: ModuleFit
-    where: Tensor
-    tolerance: float
-    max_steps: int
-
-    def __call__(self, left_out: int) -> Retrained:
-        weights, own = _left_out(self.trained.sample_weights, left_out)
-        model = copy.deepcopy(self.trained.model)
-        without = replace(self.trained, model=model, sample_weights=weights)
-        end = minimise_module(without, tolerance=self.tolerance, max_steps=self.max_steps, warm=True)
-        where = torch.cat([self.where, self.trained.nodes[own]])
-        return Retrained(without.logits(where).cpu().numpy(), end.gradient_norm)
+def _prepare(task: _Task) -> None:
+    torch.set_num_threads(1)
+    _TASK[:] = [task]
 
 
-class _Task:
-    """Retrains a GCN without one label."""
+def _work(left_out: int) -> Retrained:
+    return _TASK[0](left_out)
 
-    def __init__(self, trained: Fit, everywhere: ReceptiveField, tolerance: float, max_steps: int) -> None:
-        self.model = copy.deepcopy(trained.model)
-        self.field, self.everywhere = trained.field, everywhere
-        self.targets, self.weights = trained.targets, trained.sample_weights
-        self.weight_decay, self.tolerance, self.max_steps = trained.weight_decay, tolerance, max_steps
 
-    def __call__(self, left_out: int) -> Retrained:
-        model: GCN = copy.deepcopy(self.model)
-        weights, own = _left_out(self.weights, left_out)
-        end = minimise(
-            model,
-            self.field,
-            self.targets,
-            weights,
-            self.weight_decay,
-            tolerance=self.tolerance,
-            max_steps=self.max_steps,
-            warm=True,
-        )
-        with torch.no_grad():
-            logits = torch.cat([model(self.everywhere), model(self.field)[own]]).cpu().numpy()
-        return Retrained(logits, end.gradient_norm)
+def _left_out(weights: Tensor, place: int) -> tuple[Tensor, slice]:
+    """Returns the weights without a label, or all, and the places whose own logits are asked for."""
+    if place == NONE_LEFT_OUT:
+        return weights, slice(None)
+    without = weights.clone()
+    without[place] = 0.0
+    return without, slice(place, place + 1)
 
 
 def _bytes_of(part: Any) -> Iterator[bytes]:
     """Yields what tells a part of the problem from another: numbers of tensors, whatever holds them."""
     if isinstance(part, ReceptiveField):
         part = (*part.rows, part.inputs, *part.blocks)
+    elif isinstance(part, NodeField):
+        part = part.nodes
     if isinstance(part, Csr):
         part = (part.indptr, part.indices, part.values, part.n_cols)
     if isinstance(part, Tensor) and part.layout == torch.strided:
@@ -224,38 +243,17 @@ def _bytes_of(part: Any) -> Iterator[bytes]:
         yield pickle.dumps(part)
 
 
-def _left_out(weights: Tensor, place: int) -> tuple[Tensor, slice]:
-    """Returns the weights without a label, or all, and the places whose own logits are asked for."""
-    if place == NONE_LEFT_OUT:
-        return weights, slice(None)
-    without = weights.clone()
-    without[place] = 0.0
-    return without, slice(place, place + 1)
-
-
-_TASK: list[Task] = []
-
-
-def _prepare(task: Task) -> None:
-    torch.set_num_threads(1)
-    _TASK[:] = [task]
-
-
-def _work(left_out: int) -> Retrained:
-    return _TASK[0](left_out)
-
-
 class _Store:
     """One file per finished node in a folder that remembers which problem it is about."""
 
-    def __init__(self, folder: str | Path | None, trained: AnyFit, everywhere: Where, how: tuple[float, int]) -> None:
+    def __init__(self, folder: str | Path | None, fitted: Fitted, field: Any, how: tuple[float, int]) -> None:
         self.folder = None if folder is None else Path(folder)
         if self.folder is None:
             return
-        seen = trained.inputs if isinstance(trained, ModuleFit) else trained.field
-        labels = (trained.nodes, trained.targets, trained.sample_weights, trained.weight_decay)
+        labels = (fitted.nodes, fitted.targets, fitted.sample_weights, fitted.weight_decay)
         digest = hashlib.sha256()
-        for part in _bytes_of((*trained.model.parameters(), *trained.model.buffers(), labels, seen, everywhere, how)):
+        network = (*fitted.model.parameters(), *fitted.model.buffers())
+        for part in _bytes_of((*network, labels, fitted.inputs_read(), field, how)):
             digest.update(part)
         name = self.folder / "network.sha256"
         self.folder.mkdir(parents=True, exist_ok=True)

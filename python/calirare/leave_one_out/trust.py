@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.curvature.ggn import logit_differences
-from calirare.leave_one_out.result import LooChange
-from calirare.models.gcn_fit import Fit
-from calirare.models.module_fit import ModuleFit
+from calirare.curvature import with_class_zero
+from calirare.leave_one_out.result import Diagnostics, LooResult
+from calirare.training import Fitted
 
 ROUNDING = 1e-6  # of leverages
 # A two-layer network's scale is free between its layers: the Hessian with its weight decay is exactly flat there, and
@@ -60,84 +59,71 @@ class _Facts:
     curvature: float  # smallest eigenvalue of the exact Hessian with damping, in units of the damping; 1 where unknown
 
 
-def quality(trained: Fit | ModuleFit, change: LooChange, held_out_logits: Tensor | None = None) -> Quality:
+def quality(fitted: Fitted, result: LooResult, held_out_logits: Tensor | None = None) -> Quality:
     """Returns how far a leave-one-out result can be trusted.
 
     Args:
-        trained: the network and its labels.
-        change: the result.
-        held_out_logits: cross-fitted logits of the labelled nodes [m, k] (`crossfit.cross_fitted_logits`), or None.
+        fitted: the network and its labels.
+        result: the result.
+        held_out_logits: cross-fitted logits of the labelled nodes [m, k] (`training.cross_fitted_logits`), or None.
 
     Returns:
         The account.
     """
-    own = logit_differences(trained.tape().logits) + change.own
-    facts = change.diagnostics
-    return quality_of(
-        trained,
-        torch.cat([own.new_zeros(own.shape[0], 1), own], 1),
-        change.leverage,
-        "alo" if facts is None else facts.method,
-        finite=bool(torch.isfinite(change.change).all()),
-        sampling_error=0.0 if facts is None else facts.sampling_error,
-        lowest_curvature=None if facts is None else facts.lowest_curvature,
-        damping=change.damping,
-        held_out_logits=held_out_logits,
-    )
+    own = with_class_zero(fitted.linearisation.differences + result.own)
+    facts = result.diagnostics or Diagnostics("alo", "", result.damping)
+    finite = bool(torch.isfinite(result.change).all())
+    return quality_of(fitted, own, result.leverage, facts, finite=finite, held_out_logits=held_out_logits)
 
 
 def quality_of(
-    trained: Fit | ModuleFit,
+    fitted: Fitted,
     own_logits: Tensor,
     leverage: Tensor,
-    method: str,
+    facts: Diagnostics,
     *,
     finite: bool = True,
-    sampling_error: float = 0.0,
-    lowest_curvature: float | None = None,
-    damping: float = 1.0,
     held_out_logits: Tensor | None = None,
 ) -> Quality:
-    """Returns the same account where no `LooChange` was kept.
+    """Returns the same account where no `LooResult` was kept.
 
     Args:
-        trained: the network and its labels.
+        fitted: the network and its labels.
         own_logits: each label's logits without itself, class 0 at 0, [m, k]; NaN where there is no model.
         leverage: h_i [m], NaN where unknown.
-        method: of the leave-one-out.
+        facts: how it was computed.
         finite: whether every change at other nodes is finite.
-        sampling_error: see `Diagnostics`.
-        lowest_curvature: see `Diagnostics`.
-        damping: see `Diagnostics`.
         held_out_logits: see `quality`.
 
     Returns:
         The account.
     """
-    tape = trained.tape()
+    linearised = fitted.linearisation
     has_model = torch.isfinite(own_logits).all(1)
     # All three over the same labels: those that have a model may be a few drawn at random.
-    targets = tape.targets[has_model]
+    targets = linearised.targets[has_model]
     held = None if held_out_logits is None else float(F.cross_entropy(held_out_logits[has_model].double(), targets))
-    in_sample, loo = (float(F.cross_entropy(z[has_model].double(), targets)) for z in (tape.logits, own_logits))
+    in_sample, loo = (float(F.cross_entropy(z[has_model].double(), targets)) for z in (linearised.logits, own_logits))
     known = leverage[torch.isfinite(leverage)]
     spread = None
     if known.numel():
         levels = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0], dtype=known.dtype, device=known.device)
         spread = tuple(torch.quantile(known, levels).tolist())
     above = float((known > HIGH_LEVERAGE).double().mean()) if known.numel() else 0.0
-    stationarity = gradient_ratio(trained, trained.gradient_norm())
+    stationarity = gradient_ratio(fitted, fitted.gradient_norm())
     losses = (in_sample, loo, held)
     ends = (0.0, 0.0) if spread is None else (spread[0], spread[-1])
-    curvature = 1.0 if lowest_curvature is None else (lowest_curvature + damping) / damping
-    verdict, reason = _verdict(_Facts(method, stationarity, above, finite, sampling_error, ends, curvature), *losses)
+    lowest = facts.lowest_curvature
+    curvature = 1.0 if lowest is None else (lowest + facts.damping) / facts.damping
+    what = _Facts(facts.method, stationarity, above, finite, facts.sampling_error, ends, curvature)
+    verdict, reason = _verdict(what, *losses)
     return Quality(verdict, reason, stationarity, *losses, spread, above)
 
 
-def gradient_ratio(trained: Fit | ModuleFit, gradient_norm: float) -> float:
+def gradient_ratio(fitted: Fitted, gradient_norm: float) -> float:
     """Returns |grad| of the penalised loss beside mu |theta|; 0 at a stationary point, inf without weight decay."""
-    size = torch.stack([p.detach().norm() for p in trained.model.parameters()]).norm()
-    pull = trained.weight_decay * float(size)
+    size = torch.stack([p.detach().norm() for p in fitted.model.parameters()]).norm()
+    pull = fitted.weight_decay * float(size)
     if pull == 0:
         return math.inf if gradient_norm > 0 else 0.0
     return gradient_norm / pull
@@ -183,7 +169,7 @@ def _saddle(facts: _Facts) -> str:
     return f"the exact Hessian with damping has curvature down to -{bent}: the step leads to a saddle, not to a minimum"
 
 
-def report(change: LooChange, account: Quality) -> dict[str, Any]:
+def report(result: LooResult, account: Quality) -> dict[str, Any]:
     """Returns diagnostics and account as plain numbers and strings, for a file."""
-    facts = {} if change.diagnostics is None else asdict(change.diagnostics)
+    facts = {} if result.diagnostics is None else asdict(result.diagnostics)
     return {"diagnostics": facts, "quality": asdict(account)}

@@ -17,29 +17,14 @@ class SmallSampleWarning(UserWarning):
 
 
 def bin_edges(n_bins: int, dtype: torch.dtype) -> torch.Tensor:
-    """The edges 0, 1/M, ..., 1, each rounded to `dtype`.
-
-    Args:
-        n_bins: M.
-        dtype: of the scores that will be binned.
-
-    Returns:
-        [M + 1].
-    """
+    """Returns the edges 0, 1/M, ..., 1 [M + 1], each rounded to the dtype of the scores that will be binned."""
     return (torch.arange(n_bins + 1, dtype=torch.float64) / n_bins).to(dtype)
 
 
 def equal_width_bins(scores: torch.Tensor, n_bins: int) -> torch.Tensor:
-    """Index of the bin ((m-1)/M, m/M] of each score, counted from 0; a score of 0 belongs to the first bin.
+    """Returns the bin ((m-1)/M, m/M] of each score in [0, 1], counted from 0, int64; a score of 0 is in the first.
 
     The edges are m/M rounded to the scores' own dtype, so that float32 0.3 lies on the edge 3/10 as float64 0.3 does.
-
-    Args:
-        scores: float [...], in [0, 1].
-        n_bins: M >= 1.
-
-    Returns:
-        int64 [...], in 0..M-1.
     """
     scores = scores.detach()
     position = scores * n_bins
@@ -56,15 +41,9 @@ def equal_width_bins(scores: torch.Tensor, n_bins: int) -> torch.Tensor:
 
 
 def equal_frequency_bins(n: int, n_bins: int, device: torch.device) -> torch.Tensor:
-    """Bin of each rank when n sorted samples are cut into bins whose sizes differ by at most one, larger bins first.
+    """Returns the bin of each rank, int64 [n], of n sorted samples cut into M bins of sizes that differ by at most one.
 
-    Args:
-        n: samples.
-        n_bins: M; with n < M the last M - n bins stay empty.
-        device: where the result should live.
-
-    Returns:
-        int64 [n], ascending, in 0..M-1.
+    Larger bins come first; with n < M the last M - n bins stay empty.
     """
     size, rest = divmod(n, n_bins)
     rank = torch.arange(n, device=device)
@@ -74,15 +53,9 @@ def equal_frequency_bins(n: int, n_bins: int, device: torch.device) -> torch.Ten
 
 
 def power_mean(share: torch.Tensor, gap: torch.Tensor, norm: float) -> torch.Tensor:
-    """(sum_m share_m gap_m^p)^(1/p) over the last dimension, or the largest gap for p = infinity.
+    """Returns (sum_m share_m gap_m^p)^(1/p) over the last dimension, or the largest gap for p = infinity.
 
-    Args:
-        share: float [..., M], >= 0; a share of 0 belongs to a gap of 0.
-        gap: float [..., M], >= 0.
-        norm: p >= 1, or `math.inf`.
-
-    Returns:
-        float [...].
+    Both are float [..., M], >= 0; a share of 0 belongs to a gap of 0.
     """
     if math.isinf(norm):
         return gap.amax(-1)
@@ -114,16 +87,9 @@ class BinStatistics:
         return BinStatistics(self.sums + other.sums)
 
     def all_reduce(self, group: torch.distributed.ProcessGroup | None = None) -> BinStatistics:
-        """Adds up the statistics of all processes (collective: every process of the group must call it).
+        """Returns the sums of all processes, the same on each (collective: every process of the group must call it).
 
-        Args:
-            group: None for the default process group.
-
-        Returns:
-            The same sums on every process.
-
-        Raises:
-            RuntimeError: torch.distributed is not initialised.
+        `group` None is the default process group. RuntimeError where torch.distributed is not initialised.
         """
         if not torch.distributed.is_available() or not torch.distributed.is_initialized():
             raise RuntimeError("BinStatistics.all_reduce: torch.distributed must be initialised (run under torchrun)")
@@ -166,23 +132,13 @@ class BinStatistics:
         return torch.where(self.weight > 0, self.weight, 1.0)
 
     def error(self, norm: float = 1) -> torch.Tensor:
-        """(sum_m |B_m|/n |acc(B_m) - conf(B_m)|^p)^(1/p) per group; the largest gap for p = infinity.
-
-        Args:
-            norm: p >= 1, or `math.inf`.
-
-        Returns:
-            float64 [G].
-        """
+        """Returns (sum_m |B_m|/n |acc(B_m) - conf(B_m)|^p)^(1/p) per group, [G]; the largest gap for p = infinity."""
         return power_mean(self.share, self.gap, norm)
 
-    def warn_if_small(self, function: str, min_count: int, *, stacklevel: int = 3) -> None:
-        """Warns if a bin that is not empty holds fewer than `min_count` samples.
+    def warn_if_small(self, function: str, min_count: int, *, stacklevel: int = 4) -> None:
+        """Warns if a bin that is not empty holds fewer than `min_count` samples; 0 never warns.
 
-        Args:
-            function: who asks, for the message.
-            min_count: 0 never warns.
-            stacklevel: of `warnings.warn`; 3 is the caller of the measure that calls this.
+        `stacklevel` is that of `warnings.warn`: 4 is the caller of the measure, behind `known_keywords`.
         """
         small = (self.count > 0) & (self.count < min_count)
         if min_count > 0 and bool(small.any()):
@@ -194,19 +150,11 @@ class BinStatistics:
 def equal_width_statistics(
     scores: torch.Tensor, outcomes: torch.Tensor, n_bins: int, weights: torch.Tensor | None = None
 ) -> BinStatistics:
-    """Sums per bin ((m-1)/M, m/M].
+    """Returns the sums per bin ((m-1)/M, m/M] of scores [n] or [n, G] in [0, 1] and outcomes of the same shape.
 
-    Works through the rows in blocks that stay in the cache and are too small for torch to wake its threads: a dozen
-    passes over the whole would spend more time waiting for memory and threads than counting.
-
-    Args:
-        scores: float [n] or [n, G], in [0, 1]; gradients flow into it.
-        outcomes: the same shape, bool or 0/1.
-        n_bins: M.
-        weights: float64 [n], or None.
-
-    Returns:
-        The sums.
+    Gradients flow into the scores; weights are float64 [n] or None. Works through the rows in blocks that stay in the
+    cache and are too small for torch to wake its threads: a dozen passes over the whole would spend more time waiting
+    for memory and threads than counting.
     """
     n = len(scores)
     whole = scores.requires_grad or scores.device.type != "cpu"
@@ -224,17 +172,9 @@ def equal_width_statistics(
 def bin_sums(
     bins: torch.Tensor, scores: torch.Tensor, outcomes: torch.Tensor, n_bins: int, weights: torch.Tensor | None = None
 ) -> BinStatistics:
-    """Adds up one value per sample and group into its bin.
+    """Returns the sums of scores and outcomes of each bin; all are [n] or [n, G], bins int64 in 0..M-1.
 
-    Args:
-        bins: int64 [n] or [n, G], in 0..M-1.
-        scores: the shape of `bins`; gradients flow into it.
-        outcomes: the shape of `bins`, bool or 0/1.
-        n_bins: M.
-        weights: float64 [n], or None.
-
-    Returns:
-        The sums. On CUDA they are added in order of arrival: the last digits may vary from call to call.
+    Gradients flow into the scores. On CUDA the sums are added in order of arrival: the last digits may vary.
     """
     groups = 1 if bins.ndim == 1 else bins.shape[1]
     if groups > 1:

@@ -6,9 +6,12 @@ from typing import NamedTuple
 
 import torch
 
-from calirare.metrics._inputs import Array, Scalar, check_count, read, to_tensor
-from calirare.metrics._predictions import Predictions
+from calirare._util.array_files import Array
+from calirare._util.arrays import check_count, to_tensor
+from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import bin_sums, equal_width_bins
+from calirare.metrics.inputs import Scalar, read
+from calirare.metrics.predictions import Predictions
 
 
 class BrierDecomposition(NamedTuple):
@@ -27,38 +30,28 @@ class BrierDecomposition(NamedTuple):
     within_bin: Scalar
 
 
+@known_keywords
 def brier_decomposition(
-    probabilities: Array, labels: Array, n_bins: int = 15, *, weights: Array | None = None, min_count: int = 0
+    y_true: Array, p: Array, n_bins: int = 15, *, weights: Array | None = None, min_count: int = 0
 ) -> BrierDecomposition:
     """Splits the Brier score into reliability, resolution, uncertainty and the spread inside bins.
 
     Each class's probability is binned by ((m-1)/M, m/M]; as in `brier` two classes count once, more are summed, labels
     are averaged.
 
-    Args:
-        probabilities: as for `brier`.
-        labels: as for `brier`.
-        n_bins: M.
-        weights: sample weights [n] >= 0, or None.
-        min_count: as for `ece`.
-
-    Returns:
-        The parts: floats for numpy input, 0-dim tensors for torch input.
-
-    Raises:
-        TypeError: dtype is wrong.
-        ValueError: shape or range is wrong.
+    Takes and raises what `brier` does, with `n_bins` = M and `min_count` as in `ece`; the parts are floats for numpy
+    input, 0-dim tensors for torch input.
     """
     check_count("brier_decomposition", "n_bins", n_bins)
-    data = read("brier_decomposition", probabilities, labels, weights)
-    p, happened = _event_columns(data)
-    bins = equal_width_bins(p, n_bins)
-    statistics = bin_sums(bins, p, happened, n_bins, data.weights)
+    data = read("brier_decomposition", y_true, p, weights)
+    scores, happened = _event_columns(data)
+    bins = equal_width_bins(scores, n_bins)
+    statistics = bin_sums(bins, scores, happened, n_bins, data.weights)
     statistics.warn_if_small("brier_decomposition", min_count)
     share, accuracy = statistics.share, statistics.accuracy
     base = (share * accuracy).sum(1)
     mean_p, mean_y = (_of_bin(values, bins) for values in (statistics.confidence, accuracy))
-    off = p.double() - mean_p
+    off = scores.double() - mean_p
     within = off**2 - 2 * off * (happened.double() - mean_y)
     parts = (
         (share * statistics.gap**2).sum(1),
@@ -70,14 +63,15 @@ def brier_decomposition(
     return BrierDecomposition(*(data.result(over_classes(part)) for part in parts))
 
 
-def sharpness(probabilities: Array, *, multilabel: bool = False, weights: Array | None = None) -> Scalar:
+@known_keywords
+def sharpness(p: Array, *, multilabel: bool = False, weights: Array | None = None) -> Scalar:
     """Variance of the predicted probabilities about their mean: how far predictions dare to leave the base rate.
 
     Of two calibrated models the sharper one is better; of a calibrated model it equals the Brier score's resolution
     (Broecker 2009). Two classes count once, more are summed, labels are averaged, as in `brier`.
 
     Args:
-        probabilities: [n] = P(class 1), [n, C] with rows that sum to one, or [n, K] with `multilabel`.
+        p: [n] = P(class 1), [n, C] with rows that sum to one, or [n, K] with `multilabel`.
         multilabel: the columns are independent labels.
         weights: sample weights [n] >= 0, or None.
 
@@ -88,13 +82,13 @@ def sharpness(probabilities: Array, *, multilabel: bool = False, weights: Array 
         TypeError: dtype is wrong.
         ValueError: shape or range is wrong.
     """
-    shape = to_tensor("sharpness", "probabilities", probabilities).shape
+    shape = to_tensor("sharpness", "p", p).shape
     zeros = torch.zeros(shape if multilabel else shape[:1], dtype=torch.int64)
-    data = read("sharpness", probabilities, zeros, weights)
-    p = _event_columns(data)[0].double()
-    mean = p.mean(0) if data.weights is None else data.weights @ p / data.weights.sum()
-    value = data.mean((p - mean) ** 2)
-    return data.result(value * p.shape[1] if data.kind == "multiclass" and data.n_classes > 2 else value)
+    data = read("sharpness", zeros, p, weights)
+    columns = _event_columns(data)[0].double()
+    mean = columns.mean(0) if data.weights is None else data.weights @ columns / data.weights.sum()
+    value = data.mean((columns - mean) ** 2)
+    return data.result(value * columns.shape[1] if data.kind == "multiclass" and data.n_classes > 2 else value)
 
 
 def _event_columns(data: Predictions) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,8 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from calirare.metrics._inputs import Array, Metric, as_scores, as_weights, check_count, check_rows, read, to_tensor
-from calirare.metrics._predictions import (
+from calirare._util.array_files import Array
+from calirare._util.arrays import as_scores, as_weights, check_count, check_order, to_tensor
+from calirare._util.keywords import known_keywords
+from calirare.metrics.binning import equal_frequency_bins
+from calirare.metrics.inputs import Metric, check_rows, read
+from calirare.metrics.predictions import (
     Predictions,
     class_members,
     class_task,
@@ -16,7 +20,6 @@ from calirare.metrics._predictions import (
     present_classes,
     single_label_tasks,
 )
-from calirare.metrics.binning import equal_frequency_bins
 
 
 class NoiseFloor(NamedTuple):
@@ -33,9 +36,10 @@ class Interval(NamedTuple):
     upper: float
 
 
+@known_keywords
 def noise_floor(
     metric: Metric,
-    probabilities: Array,
+    p: Array,
     *,
     n_draws: int = 200,
     seed: int = 0,
@@ -49,9 +53,8 @@ def noise_floor(
     of 13 % it is well above the noise, and does not shrink with n), which is no floor.
 
     Args:
-        metric: called with (probabilities, labels), returns one number; the labels are a tensor if the probabilities
-            are one, else a numpy array.
-        probabilities: [n] = P(class 1), or [n, C] with rows that sum to one, or [n, K] with `multilabel`.
+        metric: called with (y_true, p), returns one number; `y_true` is a tensor if `p` is one, else a numpy array.
+        p: [n] = P(class 1), or [n, C] with rows that sum to one, or [n, K] with `multilabel`.
         n_draws: number of draws.
         seed: seed of the draws; the same seed gives the same floor on any device.
         multilabel: draw each column of [n, K] on its own.
@@ -65,29 +68,30 @@ def noise_floor(
         ValueError: shape or range is wrong.
     """
     check_count("noise_floor", "n_draws", n_draws)
-    p = as_scores("noise_floor", "probabilities", probabilities, ndim=(1, 2))
-    if p.ndim == 2 and not multilabel:
-        check_rows("noise_floor", p)
+    scores = as_scores("noise_floor", "p", p, ndim=(1, 2))
+    if scores.ndim == 2 and not multilabel:
+        check_rows("noise_floor", scores)
         # The last class takes what rounding leaves of the sum: its own edge is not needed.
-        edges = p.detach().double().cumsum(1)[:, :-1].cpu().numpy()
+        edges = scores.detach().double().cumsum(1)[:, :-1].cpu().numpy()
     else:
-        edges = 1 - p.detach().double().cpu().numpy()
+        edges = 1 - scores.detach().double().cpu().numpy()
     given = {} if weights is None else {"weights": weights}
     rng = np.random.default_rng(seed)
     values = np.empty(n_draws)
     for draw in range(n_draws):
-        if p.ndim == 2 and not multilabel:
+        if scores.ndim == 2 and not multilabel:
             labels = (rng.random(len(edges))[:, None] >= edges).sum(1)
         else:
             labels = (rng.random(edges.shape) >= edges).astype(np.int64)
-        drawn = torch.from_numpy(labels).to(p.device) if isinstance(probabilities, torch.Tensor) else labels
-        values[draw] = float(metric(probabilities, drawn, **given))
+        drawn = torch.from_numpy(labels).to(scores.device) if isinstance(p, torch.Tensor) else labels
+        values[draw] = float(metric(drawn, p, **given))
     return _floor(values)
 
 
+@known_keywords
 def class_ace_noise_floor(
-    probabilities: Array,
-    labels: Array,
+    y_true: Array,
+    p: Array,
     cls: int,
     n_bins: int = 20,
     *,
@@ -101,31 +105,19 @@ def class_ace_noise_floor(
     right is drawn, Bernoulli(confidence). This is the best the measure can see with that many samples: a reading at or
     below it shows no miscalibration. (Drawn labels would let other samples into the class; see `noise_floor`.)
 
-    Args:
-        probabilities: as for `class_ace`.
-        labels: as for `class_ace`.
-        cls: the class.
-        n_bins: M.
-        n_draws: number of draws.
-        seed: seed of the draws.
-        weights: as for `class_ace`.
-
-    Returns:
-        Mean and standard deviation over draws.
-
-    Raises:
-        TypeError: dtype is wrong.
-        ValueError: shape or range is wrong, or no sample has class `cls`.
+    Takes what `class_ace` does, the number and the seed of the draws; gives mean and standard deviation over draws;
+    raises what `class_ace` does.
     """
     name = "class_ace_noise_floor"
     _check_floor(name, n_bins, n_draws)
-    data, cls = class_task(name, read(name, probabilities, labels, weights), cls)
+    data, cls = class_task(name, read(name, y_true, p, weights), cls)
     return _floor(_class_draws(name, data, cls, n_bins, n_draws, np.random.default_rng(seed)))
 
 
+@known_keywords
 def macro_ace_noise_floor(
-    probabilities: Array,
-    labels: Array,
+    y_true: Array,
+    p: Array,
     n_bins: int = 20,
     *,
     n_draws: int = 200,
@@ -134,24 +126,11 @@ def macro_ace_noise_floor(
 ) -> NoiseFloor:
     """What `macro_ace` reads when accuracy equals confidence within every class; see `class_ace_noise_floor`.
 
-    Args:
-        probabilities: as for `macro_ace`.
-        labels: as for `macro_ace`.
-        n_bins: M.
-        n_draws: number of draws.
-        seed: seed of the draws.
-        weights: as for `class_ace`.
-
-    Returns:
-        Mean and standard deviation over draws.
-
-    Raises:
-        TypeError: dtype is wrong.
-        ValueError: shape or range is wrong.
+    Takes, gives and raises what `class_ace_noise_floor` does, but for the class.
     """
     name = "macro_ace_noise_floor"
     _check_floor(name, n_bins, n_draws)
-    data = read(name, probabilities, labels, weights)
+    data = read(name, y_true, p, weights)
     rng = np.random.default_rng(seed)
     tasks = [
         np.mean([_class_draws(name, task, c, n_bins, n_draws, rng) for c in present_classes(task)], axis=0)
@@ -160,10 +139,11 @@ def macro_ace_noise_floor(
     return _floor(np.mean(tasks, axis=0))
 
 
+@known_keywords
 def bootstrap_interval(
     metric: Metric,
-    probabilities: Array,
-    labels: Array,
+    y_true: Array,
+    p: Array,
     *,
     level: float = 0.95,
     n_draws: int = 1000,
@@ -177,15 +157,15 @@ def bootstrap_interval(
     sit somewhat high, and near zero error can lie wholly above the estimate. Read them with the noise floor.
 
     Args:
-        metric: called with (probabilities, labels), returns one number; both are what you gave, tensors or numpy
-            arrays (for lists too).
-        probabilities: [n, ...].
-        labels: [n, ...].
+        metric: called with (y_true, p), returns one number; both are what you gave, tensors or numpy arrays (for lists
+            too).
+        y_true: [n, ...].
+        p: [n, ...].
         level: in (0, 1).
         n_draws: number of resampled data sets.
         seed: seed of the draws; the same seed gives the same interval on any device.
-        stratify: keep the number of samples of every class (labels must be [n]); needed where a measure is not defined
-            without one of the classes and that class is very small.
+        stratify: keep the number of samples of every class (`y_true` must be [n]); needed where a measure is not
+            defined without one of the classes and that class is very small.
         weights: sample weights [n] >= 0, drawn along with their samples and given to the metric as `weights=`, or
             None. Samples of weight 0 are never drawn.
 
@@ -193,24 +173,25 @@ def bootstrap_interval(
         The (1 - level)/2 and (1 + level)/2 quantiles over draws.
 
     Raises:
-        TypeError: the values are not numbers.
+        TypeError: the values are not numbers, or `y_true` and `p` are exchanged.
         ValueError: shape or range is wrong.
     """
     name = "bootstrap_interval"
     check_count(name, "n_draws", n_draws)
     if not 0 < level < 1:
         raise ValueError(f"{name}: level must lie in (0, 1), got {level}")
-    p = to_tensor(name, "probabilities", probabilities)
-    y = to_tensor(name, "labels", labels, p.device)
-    for what, given_values in (("probabilities", p), ("labels", y)):
+    scores = to_tensor(name, "p", p)
+    y = to_tensor(name, "y_true", y_true, scores.device)
+    for what, given_values in (("p", scores), ("y_true", y)):
         if given_values.ndim == 0:
             raise ValueError(f"{name}: {what} must hold one row per sample, got a single number: give an array [n]")
-    if len(p) != len(y) or len(p) == 0:
-        raise ValueError(f"{name}: labels must have as many rows as probabilities, got {len(y)} and {len(p)}")
+    check_order(name, y, scores)
+    if len(scores) != len(y) or len(y) == 0:
+        raise ValueError(f"{name}: y_true must have as many rows as p, got {len(y)} and {len(scores)}")
     if stratify and y.ndim != 1:
-        raise ValueError(f"{name}: labels must be [n] to be stratified, got shape {tuple(y.shape)}")
-    w = as_weights(name, weights, len(p), p.device)
-    rows = np.arange(len(p)) if w is None else np.flatnonzero(w.cpu().numpy() > 0)
+        raise ValueError(f"{name}: y_true must be [n] to be stratified, got shape {tuple(y.shape)}")
+    w = as_weights(name, weights, len(y), y.device)
+    rows = np.arange(len(y)) if w is None else np.flatnonzero(w.cpu().numpy() > 0)
     groups = [rows]
     if stratify:
         host = y.cpu().numpy()[rows]
@@ -220,7 +201,7 @@ def bootstrap_interval(
     for draw in range(n_draws):
         chosen = np.concatenate([members[rng.integers(len(members), size=len(members))] for members in groups])
         given = {} if w is None else {"weights": _rows_of(weights, w, chosen)}
-        values[draw] = float(metric(_rows_of(probabilities, p, chosen), _rows_of(labels, y, chosen), **given))
+        values[draw] = float(metric(_rows_of(y_true, y, chosen), _rows_of(p, scores, chosen), **given))
     lower, upper = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(lower), float(upper))
 

@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import torch
 
+from calirare._util.array_files import Array
 from calirare._util.errors import NotConvergedError
-from calirare.metrics._inputs import Array, read, read_scores
-from calirare.metrics._predictions import Predictions
+from calirare._util.keywords import known_keywords
+from calirare.metrics.inputs import read, read_event
+from calirare.metrics.predictions import Predictions
 
 # Newton decrement (twice the loss still to gain) below which steps need no line search.
 CLOSE = 1e-12
@@ -29,71 +31,61 @@ class CalibrationLine(NamedTuple):
     in_the_large: float
 
 
-def calibration_line(scores: Array, outcomes: Array, *, weights: Array | None = None) -> CalibrationLine:
+@known_keywords
+def calibration_line(y_true: Array, p: Array, *, weights: Array | None = None) -> CalibrationLine:
     """Calibration slope and intercept of one event's probabilities.
 
     Probabilities are kept a machine epsilon of their dtype away from 0 and 1. For one class of many or one label give
     its column and whether it is the true one.
 
     Args:
-        scores: predicted probabilities of the event, [n], in [0, 1].
-        outcomes: 1 where it happened, else 0, [n].
+        y_true: 1 where the event happened, else 0, [n].
+        p: its predicted probabilities, [n], in [0, 1].
         weights: sample weights [n] >= 0, or None.
 
     Returns:
         Slope, intercept and calibration in the large, as floats.
 
     Raises:
-        TypeError: dtype is wrong.
-        ValueError: shape or range is wrong, the event always or never happens, all scores are equal, or they separate
-            the outcomes so that no finite slope is the likeliest.
-        NotConvergedError: Newton's method stops short, which only scores that all but separate the outcomes can bring
-            about.
+        TypeError: dtype is wrong, or `y_true` and `p` are exchanged.
+        ValueError: shape or range is wrong, the event always or never happens, all of `p` is equal, or it separates the
+            outcomes so that no finite slope is the likeliest.
+        NotConvergedError: Newton's method stops short, which only probabilities that all but separate the outcomes can
+            bring about.
     """
-    data = read_scores("calibration_line", scores, outcomes, weights)
+    data = read_event("calibration_line", y_true, p, weights)
     eps = torch.finfo(data.probabilities.dtype).eps
     logit = torch.logit(data.probabilities.detach().double(), eps=eps)
     y = data.labels.double()
     frequency = float(data.mean(y))
     if not 0 < frequency < 1:
-        raise ValueError(f"calibration_line: outcomes must hold both 0 and 1, got a share of ones of {frequency:g}")
+        raise ValueError(f"calibration_line: y_true must hold both 0 and 1, got a share of ones of {frequency:g}")
     if float(logit.max() - logit.min()) == 0:
-        raise ValueError("calibration_line: scores must differ to have a slope, got equal ones")
+        raise ValueError("calibration_line: p must differ to have a slope, got equal ones")
     counted = torch.ones_like(y).bool() if data.weights is None else data.weights > 0
     events, others = logit[counted & (y == 1)], logit[counted & (y == 0)]
     if bool(events.min() >= others.max()) or bool(others.min() >= events.max()):
-        raise ValueError("calibration_line: scores must overlap between outcomes, got scores that separate them")
+        raise ValueError("calibration_line: p must overlap between outcomes, got probabilities that separate them")
     ones = torch.ones_like(logit)
     large = _newton(data, ones[:, None], y, logit)
     slope, intercept = _line(data, logit, y, counted)
     return CalibrationLine(slope=slope, intercept=intercept, in_the_large=float(large[0]))
 
 
-def calibration_lines(
-    probabilities: Array, labels: Array, *, weights: Array | None = None
-) -> tuple[CalibrationLine, ...]:
+@known_keywords
+def calibration_lines(y_true: Array, p: Array, *, weights: Array | None = None) -> tuple[CalibrationLine, ...]:
     """Calibration slope and intercept of every class, against the rest, or of every label.
 
-    Args:
-        probabilities: [n, C] with rows that sum to one, [n] = P(class 1) (one line), or [n, K] of labels.
-        labels: int [n], or [n, K] of 0 and 1 for multi-label.
-        weights: sample weights [n] >= 0, or None.
-
-    Returns:
-        One line per class or label.
-
-    Raises:
-        TypeError: dtype is wrong.
-        ValueError: shape or range is wrong, or a class has no line (see `calibration_line`); the message names it.
-        NotConvergedError: as for `calibration_line`.
+    Takes what `ece` does and gives one line per class or label ([n] = P(class 1): one). Raises what `calibration_line`
+    does; the message names the class.
     """
-    data = read("calibration_lines", probabilities, labels, weights)
+    data = read("calibration_lines", y_true, p, weights)
     if data.kind == "binary":
-        return (calibration_line(data.probabilities, data.labels, weights=data.weights),)
+        return (calibration_line(data.labels, data.probabilities, weights=data.weights),)
     lines, outcomes = [], data.one_hot()
     for k in range(data.n_classes):
         try:
-            lines.append(calibration_line(data.probabilities[:, k], outcomes[:, k], weights=data.weights))
+            lines.append(calibration_line(outcomes[:, k], data.probabilities[:, k], weights=data.weights))
         except (ValueError, NotConvergedError) as error:
             what = "label" if data.kind == "multilabel" else "class"
             raise type(error)(f"calibration_lines: {what} {k}: {error}") from error

@@ -1,5 +1,22 @@
-"""Networks beside the graph convolution: cost-sensitive GAT, GIN and GraphSAGE on PyTorch Geometric's layers."""
+"""Networks and how each is trained (a `Detector`): the graph convolution, and GAT, GIN, GraphSAGE on PyG's layers."""
 
-from calirare.models.pyg import PygSettings, fit_pyg, network
+from calirare.models.gcn import GCN
+from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
+from calirare.models.gcn_training import GcnTraining, fit
+from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
+from calirare.models.pyg import PygTraining, network
 
-__all__ = ["PygSettings", "fit_pyg", "network"]
+__all__ = [
+    "GCN",
+    "GcnFit",
+    "GcnTraining",
+    "ModuleFit",
+    "PygTraining",
+    "fit",
+    "fit_of",
+    "network",
+    "of_network",
+    "pyg_inputs",
+    "step_work",
+    "unflatten",
+]

@@ -8,8 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
+from calirare.graph import Graph, propagation
 from calirare_ext import ReceptiveField, gcn_forward
 
 

@@ -1,76 +1,36 @@
-"""Cost-sensitive training of a graph convolutional network on the receptive field of its labelled nodes."""
+"""A trained graph convolutional network with its labels; the one place where network, weights and field meet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, overload
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 from calirare._util.threads import threads_for
-from calirare.graph.graph import Graph
-from calirare.graph.labelled import check_labels, check_nodes
-from calirare.graph.propagation import propagation
+from calirare.curvature import GcnLinearisation, linearise
+from calirare.graph import Graph, check_nodes, check_training_labels, propagation
 from calirare.models.gcn import GCN
-from calirare.models.module_fit import ModuleFit, evaluating, pyg_inputs
-from calirare.training.adam import Adam
-from calirare_ext import Csr, GcnTape, ReceptiveField, record
+from calirare.training import Fitted, class_weights, cross_entropy, flat
+from calirare_ext import Csr, ReceptiveField
 
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """How a network is trained; the defaults are Kipf & Welling's (2017), which the paper's section 4.2 takes over.
-
-    Attributes:
-        epochs: gradient steps, each on all labelled nodes.
-        learning_rate: of Adam.
-        weight_decay: mu of the penalty mu / 2 |theta|^2 on all weights and biases.
-        hidden: width of the hidden layers.
-        n_layers: number of layers.
-        hops: how often features are propagated before the first weights, see `calirare.graph.propagation.propagation`.
-        dropout: probability of dropping a hidden unit.
-        seed: of the weights and the dropout.
-    """
-
-    epochs: int = 200
-    learning_rate: float = 0.01
-    weight_decay: float = 5e-4
-    hidden: int = 16
-    n_layers: int = 2
-    hops: int = 1
-    dropout: float = 0.5
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        """Checks ranges.
-
-        Raises:
-            ValueError: a setting is out of range.
-        """
-        for name, low in (("epochs", 1), ("hidden", 1), ("n_layers", 1), ("hops", 1)):
-            if getattr(self, name) < low:
-                raise ValueError(f"TrainingSettings: {name} must be at least {low}, got {getattr(self, name)}")
-        if not self.learning_rate > 0:
-            raise ValueError(f"TrainingSettings: learning_rate must be positive, got {self.learning_rate}")
-        if not self.weight_decay > 0:
-            raise ValueError(f"TrainingSettings: weight_decay must be positive, got {self.weight_decay}")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"TrainingSettings: dropout must be in [0, 1), got {self.dropout}")
+Shapes = Sequence[tuple[Sequence[int], Sequence[int]]]  # of weight [d, h] and bias [h] of each layer
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
-    """A trained network with the labels it was trained on.
+class GcnFit(Fitted):
+    """A trained graph convolutional network with the labels it was trained on.
 
     Attributes:
         model: the network, in evaluation mode.
         field: receptive field of the labelled nodes.
         targets: their classes, int64 [m].
         sample_weights: weight of each one's loss, [m], mean 1.
-        weight_decay: mu of the penalty.
+        weight_decay: mu of the penalty mu / 2 |theta|^2.
         losses: training loss of each epoch (with dropout, without penalty).
     """
 
@@ -79,161 +39,110 @@ class Fit:
     targets: Tensor
     sample_weights: Tensor
     weight_decay: float
-    losses: tuple[float, ...]
+    losses: tuple[float, ...] = ()
 
     @property
-    def nodes(self) -> Tensor:
+    def nodes(self) -> Tensor:  # type: ignore[override]  # the field's own
         """The labelled nodes, int64 [m]."""
         return self.field.nodes
 
     def __post_init__(self) -> None:
         """Checks labels, weights and weight decay."""
-        check_labels("Fit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)
+        check_training_labels("GcnFit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)
 
-    def tape(self, first: Tensor | None = None) -> GcnTape:
-        """Returns the forward and backward pass at the labelled nodes; `first` as in `calirare_ext.record`."""
-        with threads_for(_step_work(self.field, self.model.hidden)):
-            return record(self.field, self.model.layers(), self.targets, self.sample_weights, first=first)
+    def linearise(self, first: Tensor | None = None) -> GcnLinearisation:
+        """Returns the network linearised at its labelled nodes; `first` as in `calirare_ext.record`."""
+        with threads_for(step_work(self.field, self.model.hidden)):
+            return linearise(self.field, self.model.layers(), self.targets, self.sample_weights, first=first)
+
+    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> ReceptiveField:
+        """See `Fitted.evaluation_field`; of all nodes without a copy of anything. In the network's dtype."""
+        if graph is None:
+            raise ValueError("graph must be given with a GCN, got None")
+        kept = propagation(graph, self.model.hops).to(self.model.weights[0].dtype)
+        if nodes is not None:
+            check_nodes("evaluation_field", nodes, graph.n_nodes)
+            return kept.field(nodes, self.model.n_layers)
+        every = torch.arange(graph.n_nodes, device=graph.device)
+        return ReceptiveField((every,) * self.model.n_layers, kept.inputs, (kept.a_hat,) * (self.model.n_layers - 1))
+
+    def logits_at(self, field: ReceptiveField) -> Tensor:
+        """See `Fitted.logits_at`."""
+        with torch.no_grad():
+            return self.model(field)
+
+    def logits_at_labels(self) -> Tensor:
+        """See `Fitted.logits_at_labels`."""
+        return self.logits_at(self.field)
+
+    @property
+    def theta(self) -> Tensor:
+        """The parameters in the order W_1, b_1, .., W_L, b_L, row-major, [p]."""
+        return flat(part.detach() for layer in self.model.layers() for part in layer)
+
+    def move_to(self, theta: Tensor) -> None:
+        """See `Fitted.move_to`."""
+        with torch.no_grad():
+            for layer, (weight, bias) in zip(self.model.layers(), unflatten(theta, self.shapes), strict=True):
+                layer[0].copy_(weight)
+                layer[1].copy_(bias)
+
+    @property
+    def shapes(self) -> Shapes:
+        """Shapes of each layer's weight and bias."""
+        return [(weight.shape, bias.shape) for weight, bias in self.model.layers()]
+
+    @torch.no_grad()
+    def objective(self, theta: Tensor) -> tuple[float, Tensor]:
+        """See `Fitted.objective`; without automatic differentiation, the model stays as it is."""
+        here = self.linearised_at(theta)
+        loss = cross_entropy(here.logits, self.targets, self.sample_weights)
+        loss = loss + self.weight_decay / 2 * theta.square().sum()
+        return loss.item(), here.loss_gradient().add_(theta, alpha=self.weight_decay)
+
+    def linearised_at(self, theta: Tensor) -> GcnLinearisation:
+        """See `Fitted.linearised_at`; the model stays as it is."""
+        return linearise(self.field, unflatten(theta, self.shapes), self.targets, self.sample_weights)
 
     def gradient_norm(self) -> float:
-        """Returns |grad| of the penalised loss without dropout; 0 at a stationary point."""
-        parameters = list(self.model.parameters())
-        with torch.enable_grad(), evaluating(self.model):
-            loss = penalised_loss(self.model, self.field, self.targets, self.sample_weights, self.weight_decay)
-            gradients = torch.autograd.grad(loss, parameters)
-        return float(torch.cat([gradient.flatten() for gradient in gradients]).norm())
+        """See `Fitted.gradient_norm`; without automatic differentiation."""
+        linearised = self.linearisation
+        assert isinstance(linearised, GcnLinearisation)
+        parameters = flat(part for layer in linearised.layers for part in layer)
+        return float((linearised.loss_gradient() + self.weight_decay * parameters).norm())
+
+    def copy(self, *, sample_weights: Tensor | None = None) -> Self:
+        """See `Fitted.copy`."""
+        weights = self.sample_weights if sample_weights is None else sample_weights
+        return replace(self, model=copy.deepcopy(self.model), sample_weights=weights)
+
+    def as_dtype(self, graph: Graph | None, dtype: torch.dtype) -> Self:
+        """See `Fitted.as_dtype`."""
+        if graph is None:
+            raise ValueError("as_dtype: graph must be given with a GCN, got None")
+        model = copy.deepcopy(self.model).to(dtype)
+        field = propagation(graph, model.hops).to(dtype).field(self.nodes, model.n_layers)
+        return replace(self, model=model, field=field, sample_weights=self.sample_weights.to(dtype))
+
+    def inputs_read(self) -> tuple[Any, ...]:
+        """See `Fitted.inputs_read`."""
+        return (self.field,)
 
 
-@overload
-def fit_of(model: GCN, graph: Graph, labelled: Tensor | None = None, *, weight_decay: float = 5e-4) -> Fit: ...
-
-
-@overload
-def fit_of(
-    model: nn.Module,
-    graph: Graph,
-    labelled: Tensor | None = None,
-    *,
-    weight_decay: float = 5e-4,
-    inputs: tuple[Any, ...] | None = None,
-) -> Fit | ModuleFit: ...
-
-
-def fit_of(
-    model: nn.Module,
-    graph: Graph,
-    labelled: Tensor | None = None,
-    *,
-    weight_decay: float = 5e-4,
-    inputs: tuple[Any, ...] | None = None,
-) -> Fit | ModuleFit:
-    """Returns a network that was trained elsewhere together with the labels it was trained on.
+def of_network(
+    model: GCN, graph: Graph, nodes: Tensor, weight_decay: float, sample_weights: Tensor | None = None
+) -> GcnFit:
+    """Returns a network together with labelled nodes of a graph: their receptive field and weights.
 
     Args:
-        model: the network: our `GCN`, or any torch module with a forward of PyTorch Geometric's kind, model(x,
-            edge_index) -> logits [n, k]. It is put into evaluation mode.
-        graph: the graph it was trained on, with labels.
-        labelled: the nodes it was trained on, int64 [m]; None: the split's training nodes.
-        weight_decay: mu of its training, on all parameters that require a gradient.
-        inputs: what another module than ours is called with; None: `pyg_inputs(graph)`, x scaled as the graph wants
-            and edge_index.
-
-    Returns:
-        What `calirare.jackknife` and the leave-one-out methods take.
-
-    Raises:
-        ValueError: the graph has no labels, a node has none, there is no split to take the nodes from, or the module
-            does not return logits.
-    """
-    if labelled is None:
-        if graph.split is None:
-            raise ValueError(f"fit_of: labelled must be given, graph {graph.name!r} has no split to take it from")
-        labelled = graph.split.train
-    check_nodes("fit_of", labelled, graph.n_nodes, "labelled")
-    if graph.y is None or bool((graph.y[labelled] < 0).any()):
-        raise ValueError(f"fit_of: labelled must be labelled nodes, but one of graph {graph.name!r} has no label")
-    targets = graph.y[labelled]
-    if isinstance(model, GCN) and (type(model) is not GCN or not all(p.requires_grad for p in model.parameters())):
-        raise ValueError(
-            "fit_of: model must be a plain GCN whose parameters all require a gradient, or another torch module, got a "
-            f"{type(model).__name__} that is derived or has frozen parameters: wrap it in a module with model(x, "
-            "edge_index)"
-        )
-    if not isinstance(model, GCN):
-        weights = class_weights(targets, graph.n_classes)[targets].float()
-        inputs = pyg_inputs(graph) if inputs is None else inputs
-        trained = ModuleFit(model.eval(), inputs, labelled, targets, weights, weight_decay)
-        if trained.logits().shape[0] != graph.n_nodes:
-            got = trained.logits().shape[0]
-            raise ValueError(f"fit_of: model must return logits of all {graph.n_nodes} nodes, got {got} rows")
-        return trained
-    if inputs is not None:
-        raise ValueError("fit_of: inputs must be None with a GCN, which reads the graph")
-    first = model.weights[0]
-    weights = class_weights(targets, model.n_classes)[targets].to(first)
-    field = propagation(graph, model.hops).to(first.dtype).field(labelled, model.n_layers)
-    return Fit(model.eval(), field, targets, weights, weight_decay, ())
-
-
-def class_weights(targets: Tensor, n_classes: int) -> Tensor:
-    """Returns the weight of each class, inverse to its share (paper, section 4.2), mean 1 over the samples: [k].
-
-    A class without a sample gets weight 0.
-    """
-    counts = torch.bincount(targets, minlength=n_classes).double()
-    present = counts > 0
-    weights = torch.zeros_like(counts)
-    weights[present] = targets.numel() / (int(present.sum()) * counts[present])
-    return weights
-
-
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # of logits [m, k], targets [m], sample weights [m]
-
-
-def cross_entropy(logits: Tensor, targets: Tensor, sample_weights: Tensor) -> Tensor:
-    """Returns sum_i w_i l_i / m (paper, Eq. 12, cost-sensitive)."""
-    return (sample_weights * F.cross_entropy(logits, targets, reduction="none")).mean()
-
-
-def penalised_loss(
-    model: GCN, field: ReceptiveField, targets: Tensor, sample_weights: Tensor, weight_decay: float
-) -> Tensor:
-    """Returns the objective whose minimum the leave-one-out formulas are about: loss + mu / 2 |theta|^2."""
-    penalty = torch.stack([parameter.square().sum() for parameter in model.parameters()]).sum()
-    return cross_entropy(model(field), targets, sample_weights) + weight_decay / 2 * penalty
-
-
-EpochEnd = Callable[[int, Fit], bool | None]
-
-
-def fit(
-    graph: Graph,
-    nodes: Tensor,
-    settings: TrainingSettings,
-    *,
-    sample_weights: Tensor | None = None,
-    every: int = 0,
-    at_checkpoint: EpochEnd | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> Fit:
-    """Trains a network on the given labelled nodes with Adam.
-
-    A step touches only the receptive field of these nodes, which is exact. The same settings give the same network.
-
-    Args:
+        model: the network, trained or not.
         graph: the graph with labels.
-        nodes: distinct labelled nodes, int64 [m].
-        settings: how to train.
+        nodes: labelled nodes, int64 [m].
+        weight_decay: mu.
         sample_weights: w_i [m]; None: `class_weights` of the nodes' classes.
-        every: epochs between checkpoints; 0: none.
-        at_checkpoint: called with the number of epochs done and the network so far; True ends training.
-        progress: called with the number of epochs done after each.
-
-    Returns:
-        The trained network.
 
     Raises:
-        ValueError: a node has no label.
+        TypeError, ValueError: there is no node, or the nodes are not distinct labelled nodes of the graph.
     """
     check_nodes("fit", nodes, graph.n_nodes)
     if nodes.numel() == 0:
@@ -241,45 +150,21 @@ def fit(
     if graph.y is None or bool((graph.y[nodes] < 0).any()):
         raise ValueError(f"fit: nodes must be labelled, but one of graph {graph.name!r} has no label")
     targets = graph.y[nodes]
-    model = GCN(
-        graph.n_features,
-        graph.n_classes,
-        hidden=settings.hidden,
-        n_layers=settings.n_layers,
-        dropout=settings.dropout,
-        hops=settings.hops,
-        generator=torch.Generator().manual_seed(settings.seed),
-    ).to(graph.device)
-    field = propagation(graph, settings.hops).field(nodes, settings.n_layers)
     if sample_weights is None:
-        sample_weights = class_weights(targets, graph.n_classes)[targets]
-    weights = sample_weights.to(model.weights[0])
-    losses: list[Tensor] = []
-
-    def so_far() -> Fit:
-        values = torch.stack(losses).tolist() if losses else []
-        return Fit(model, field, targets, weights, settings.weight_decay, tuple(values))
-
-    parameters = list(model.parameters())
-    optimiser = Adam(parameters, learning_rate=settings.learning_rate, weight_decay=settings.weight_decay)
-    generator = torch.Generator(graph.device).manual_seed(settings.seed)
-    with threads_for(_step_work(field, settings.hidden)):
-        for epoch in range(1, settings.epochs + 1):
-            model.train()
-            loss = cross_entropy(model(field, generator=generator), targets, weights)
-            optimiser.step(torch.autograd.grad(loss, parameters))
-            losses.append(loss.detach())  # read at the end: no wait per step on a GPU
-            if progress is not None:
-                progress(epoch)
-            if at_checkpoint is not None and every and epoch % every == 0:
-                model.eval()
-                if at_checkpoint(epoch, so_far()):
-                    break
-    model.eval()
-    return so_far()
+        sample_weights = class_weights(targets, model.n_classes)[targets]
+    first = model.weights[0]
+    field = propagation(graph, model.hops).to(first.dtype).field(nodes, model.n_layers)
+    return GcnFit(model, field, targets, sample_weights.to(first), weight_decay)
 
 
-def _step_work(field: ReceptiveField, hidden: int) -> int:
+def unflatten(theta: Tensor, shapes: Shapes) -> list[tuple[Tensor, Tensor]]:
+    """Returns a vector [p] as weight and bias of each layer; W_1, b_1, .., W_L, b_L, row-major."""
+    sizes = [math.prod(shape) for pair in shapes for shape in pair]
+    parts = torch.split(theta, sizes)
+    return [(parts[2 * i].view(*w), parts[2 * i + 1].view(*b)) for i, (w, b) in enumerate(shapes)]
+
+
+def step_work(field: ReceptiveField, hidden: int) -> int:
     """Returns the multiply-adds of one forward pass, about."""
     inputs = field.inputs.nnz if isinstance(field.inputs, Csr) else field.inputs.numel()
     return max(hidden, 1) * (inputs + sum(block.nnz for block in field.blocks))

@@ -1,58 +1,27 @@
-"""Any torch module with the labels it was trained on: what the leave-one-out methods take beside a GCN's `Fit`."""
+"""Any trained torch module with its labels, and networks that were trained elsewhere."""
 
 from __future__ import annotations
 
 import copy
-import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Self, overload
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import vector_to_parameters
 
-from calirare.curvature.module_tape import ModuleTape
-from calirare.graph.convert import to_data
-from calirare.graph.features import normalize_features
-from calirare.graph.graph import Graph
-from calirare.graph.labelled import check_labels, check_nodes
+from calirare.curvature import ModuleLinearisation, NodeField
+from calirare.graph import Graph, check_nodes, check_training_labels, normalize_features
+from calirare.models.gcn import GCN
+from calirare.models.gcn_fit import GcnFit, of_network
+from calirare.training import Fitted, class_weights, flat
 from calirare_ext import Csr
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def leaves_modes(function: Callable[P, R]) -> Callable[P, R]:
-    """Returns the function so that `trained`, a module or a fit of one, is in evaluation mode meanwhile."""
-
-    @functools.wraps(function)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        given = args[0] if args else kwargs.get("trained")
-        model = given if isinstance(given, nn.Module) else getattr(given, "model", None)
-        with evaluating(model):
-            return function(*args, **kwargs)
-
-    return wrapped
-
-
-@contextmanager
-def evaluating(model: object) -> Iterator[None]:
-    """Keeps a module in evaluation mode, and gives every part its own mode back; anything else is left alone."""
-    modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
-    for part in modes:
-        part.training = False
-    try:
-        yield
-    finally:
-        for part, training in modes.items():
-            part.training = training
 
 
 @dataclass(frozen=True, eq=False)
-class ModuleFit:
-    """A trained module of any shape with its labels; `calirare.models.gcn_fit.fit_of` makes one.
+class ModuleFit(Fitted):
+    """A trained module of any shape with its labels; `fit_of` makes one.
 
     Attributes:
         model: the network, in evaluation mode; model(*inputs) returns the logits of every node, [n, k].
@@ -86,7 +55,7 @@ class ModuleFit:
                 raise TypeError(f"ModuleFit: parameters must be float32 or float64, got {parameter.dtype} for {name}")
         logits = self._first_logits()
         check_nodes("ModuleFit", self.nodes, logits.shape[0])
-        check_labels("ModuleFit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)
+        check_training_labels("ModuleFit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)
         top = max(int(self.targets.max()), 1)
         if logits.shape[1] <= top:
             raise ValueError(
@@ -117,13 +86,54 @@ class ModuleFit:
             every = self.model(*self.inputs)
         return every if where is None else every[where]
 
-    def tape(self) -> ModuleTape:
-        """Returns the module's derivatives at the labelled nodes."""
-        return ModuleTape(self.model, self.inputs, self.nodes, self.targets, self.sample_weights)
+    @property
+    def needs_graph(self) -> bool:
+        """No: the module is called with its inputs."""
+        return False
+
+    def linearise(self) -> ModuleLinearisation:
+        """Returns the module linearised at its labelled nodes."""
+        return ModuleLinearisation(self.model, self.inputs, self.nodes, self.targets, self.sample_weights)
+
+    def evaluation_field(self, graph: Graph | None = None, nodes: Tensor | None = None) -> NodeField:
+        """See `Fitted.evaluation_field`; the module's own nodes, whatever the graph."""
+        n = self.logits().shape[0]
+        if nodes is None:
+            return NodeField(torch.arange(n, device=self.nodes.device))
+        check_nodes("evaluation_field", nodes, n)
+        return NodeField(nodes)
+
+    def logits_at(self, field: NodeField) -> Tensor:
+        """See `Fitted.logits_at`."""
+        return self.logits(field.nodes)
+
+    def logits_at_labels(self) -> Tensor:
+        """See `Fitted.logits_at_labels`."""
+        return self.logits(self.nodes)
 
     def parameters(self) -> list[nn.Parameter]:
         """Returns the parameters that take part."""
         return [p for p in self.model.parameters() if p.requires_grad]
+
+    @property
+    def theta(self) -> Tensor:
+        """The parameters that take part, as one vector [p]."""
+        return flat(p.detach() for p in self.parameters())
+
+    def move_to(self, theta: Tensor) -> None:
+        """See `Fitted.move_to`."""
+        with torch.no_grad():
+            vector_to_parameters(theta, self.parameters())
+
+    def objective(self, theta: Tensor) -> tuple[float, Tensor]:
+        """See `Fitted.objective`; writes theta into the module."""
+        self.move_to(theta)
+        return self.penalised_loss()
+
+    def linearised_at(self, theta: Tensor) -> ModuleLinearisation:
+        """See `Fitted.linearised_at`; writes theta into the module."""
+        self.move_to(theta)
+        return self.linearise()
 
     def penalised_loss(self) -> tuple[float, Tensor]:
         """Returns sum_i w_i l_i / m + mu / 2 |theta|^2 and its gradient [p]."""
@@ -132,15 +142,19 @@ class ModuleFit:
             losses = F.cross_entropy(self.model(*self.inputs)[self.nodes], self.targets, reduction="none")
             penalty = torch.stack([p.square().sum() for p in parameters]).sum()
             loss = (self.sample_weights.to(losses) * losses).mean() + self.weight_decay / 2 * penalty
-        gradients = torch.autograd.grad(loss, parameters)
-        return loss.item(), torch.cat([gradient.flatten() for gradient in gradients])
+        return loss.item(), flat(torch.autograd.grad(loss, parameters))
 
     def gradient_norm(self) -> float:
-        """Returns |grad| of the penalised loss; 0 at a stationary point."""
+        """See `Fitted.gradient_norm`."""
         return float(self.penalised_loss()[1].norm())
 
-    def copy_as(self, dtype: torch.dtype) -> ModuleFit:
-        """Returns a copy whose parameters and floating-point inputs have another dtype."""
+    def copy(self, *, sample_weights: Tensor | None = None) -> Self:
+        """See `Fitted.copy`."""
+        weights = self.sample_weights if sample_weights is None else sample_weights
+        return replace(self, model=copy.deepcopy(self.model), sample_weights=weights)
+
+    def as_dtype(self, graph: Graph | None = None, dtype: torch.dtype = torch.float64) -> Self:
+        """See `Fitted.as_dtype`; floating-point inputs become of that type too."""
 
         def cast(x: Any) -> Any:
             return x.to(dtype) if isinstance(x, Csr) or (isinstance(x, Tensor) and x.is_floating_point()) else x
@@ -148,6 +162,10 @@ class ModuleFit:
         inputs = tuple(cast(x) for x in self.inputs)
         model = copy.deepcopy(self.model).to(dtype)
         return replace(self, model=model, inputs=inputs, sample_weights=self.sample_weights.to(dtype))
+
+    def inputs_read(self) -> tuple[Any, ...]:
+        """See `Fitted.inputs_read`."""
+        return self.inputs
 
 
 def pyg_inputs(graph: Graph) -> tuple[Tensor, Tensor]:
@@ -162,7 +180,75 @@ def pyg_inputs(graph: Graph) -> tuple[Tensor, Tensor]:
     Returns:
         Features float32 [n, d] and edge_index int64 [2, m].
     """
-    data = to_data(normalize_features(graph))
+    data = normalize_features(graph).to_data()
     assert data.x is not None
     assert data.edge_index is not None
     return data.x, data.edge_index
+
+
+@overload
+def fit_of(model: GCN, graph: Graph, labelled: Tensor | None = None, *, weight_decay: float = 5e-4) -> GcnFit: ...
+
+
+@overload
+def fit_of(
+    model: nn.Module,
+    graph: Graph,
+    labelled: Tensor | None = None,
+    *,
+    weight_decay: float = 5e-4,
+    inputs: tuple[Any, ...] | None = None,
+) -> GcnFit | ModuleFit: ...
+
+
+def fit_of(
+    model: nn.Module,
+    graph: Graph,
+    labelled: Tensor | None = None,
+    *,
+    weight_decay: float = 5e-4,
+    inputs: tuple[Any, ...] | None = None,
+) -> GcnFit | ModuleFit:
+    """Returns a network that was trained elsewhere together with the labels it was trained on.
+
+    Args:
+        model: the network: our `GCN`, or any torch module with a forward of PyTorch Geometric's kind, model(x,
+            edge_index) -> logits [n, k]. It is put into evaluation mode.
+        graph: the graph it was trained on, with labels.
+        labelled: the nodes it was trained on, int64 [m]; None: the split's training nodes.
+        weight_decay: mu of its training, on all parameters that require a gradient.
+        inputs: what another module than ours is called with; None: `pyg_inputs(graph)`, x scaled as the graph wants
+            and edge_index.
+
+    Returns:
+        What `calirare.jackknife` and the leave-one-out methods take.
+
+    Raises:
+        ValueError: the graph has no labels, a node has none, there is no split to take the nodes from, or the module
+            does not return logits.
+    """
+    if labelled is None:
+        if graph.split is None:
+            raise ValueError(f"fit_of: labelled must be given, graph {graph.name!r} has no split to take it from")
+        labelled = graph.split.train
+    check_nodes("fit_of", labelled, graph.n_nodes, "labelled")
+    if graph.y is None or bool((graph.y[labelled] < 0).any()):
+        raise ValueError(f"fit_of: labelled must be labelled nodes, but one of graph {graph.name!r} has no label")
+    targets = graph.y[labelled]
+    if isinstance(model, GCN) and (type(model) is not GCN or not all(p.requires_grad for p in model.parameters())):
+        raise ValueError(
+            "fit_of: model must be a plain GCN whose parameters all require a gradient, or another torch module, got a "
+            f"{type(model).__name__} that is derived or has frozen parameters: wrap it in a module with model(x, "
+            "edge_index)"
+        )
+    if not isinstance(model, GCN):
+        weights = class_weights(targets, graph.n_classes)[targets].float()
+        inputs = pyg_inputs(graph) if inputs is None else inputs
+        trained = ModuleFit(model.eval(), inputs, labelled, targets, weights, weight_decay)
+        if trained.logits().shape[0] != graph.n_nodes:
+            got = trained.logits().shape[0]
+            raise ValueError(f"fit_of: model must return logits of all {graph.n_nodes} nodes, got {got} rows")
+        return trained
+    if inputs is not None:
+        raise ValueError("fit_of: inputs must be None with a GCN, which reads the graph")
+    return of_network(model.eval(), graph, labelled, weight_decay)

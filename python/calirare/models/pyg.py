@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calirare.graph.graph import Graph
-from calirare.models.gcn_fit import Loss, class_weights, cross_entropy
+from calirare.graph import Graph
 from calirare.models.module_fit import ModuleFit, pyg_inputs
+from calirare.training import Loss, class_weights, cross_entropy
 from calirare_ext import Csr, propagate
 
 Kind = Literal["gat", "gin", "sage"]
@@ -27,7 +27,7 @@ SPARSE_BELOW = 0.2  # share of features that are not zero, from which a dense pr
 
 
 @dataclass(frozen=True)
-class PygSettings:
+class PygTraining:
     """How a network of PyTorch Geometric's layers is trained; each network's published settings for citation graphs.
 
     Attributes:
@@ -59,54 +59,57 @@ class PygSettings:
     def __post_init__(self) -> None:
         """Checks ranges and fills in what depends on the kind."""
         if self.kind not in DEFAULTS:
-            raise ValueError(f"PygSettings: kind must be one of {', '.join(DEFAULTS)}, got {self.kind!r}")
+            raise ValueError(f"PygTraining: kind must be one of {', '.join(DEFAULTS)}, got {self.kind!r}")
         own = DEFAULTS[self.kind]
         for name, default in zip(("learning_rate", "hidden", "dropout"), own, strict=True):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
         for name in ("epochs", "hidden", "heads"):
             if getattr(self, name) < 1:
-                raise ValueError(f"PygSettings: {name} must be at least 1, got {getattr(self, name)}")
+                raise ValueError(f"PygTraining: {name} must be at least 1, got {getattr(self, name)}")
         assert self.dropout is not None
         if self.batch_norm and self.kind != "gin":
-            raise ValueError(f"PygSettings: batch_norm must be False with {self.kind}, got True: it is of gin")
+            raise ValueError(f"PygTraining: batch_norm must be False with {self.kind}, got True: it is of gin")
         if not 0 <= self.dropout < 1:
-            raise ValueError(f"PygSettings: dropout must be in [0, 1), got {self.dropout}")
+            raise ValueError(f"PygTraining: dropout must be in [0, 1), got {self.dropout}")
+
+    def fit(
+        self, graph: Graph, nodes: Tensor, *, sample_weights: Tensor | None = None, loss: Loss = cross_entropy
+    ) -> ModuleFit:
+        """Trains a network with class weights inverse to class share.
+
+        Args:
+            graph: the graph with labels.
+            nodes: labelled nodes to train on, int64 [m].
+            sample_weights: w_i [m]; None: `class_weights` of the nodes' classes.
+            loss: of logits [m, k], targets int64 [m] and the weights of each node [m].
+
+        Returns:
+            The network with its labels: `logits()` of every node, and what `calirare.jackknife` takes. Its model is
+            called with what the first layer prepares once; `model.network(x, edge_index)` is the network itself. The
+            same settings give the same network.
+
+        Raises:
+            ValueError: a node has no label.
+        """
+        if graph.y is None or bool((graph.y[nodes] < 0).any()):
+            raise ValueError(f"fit: nodes must be labelled, but one of graph {graph.name!r} has no label")
+        x, edges = pyg_inputs(graph)
+        targets = graph.y[nodes]
+        weights = class_weights(targets, graph.n_classes)[targets] if sample_weights is None else sample_weights
+        weights = weights.to(x)
+        with torch.random.fork_rng(devices=[graph.device] if graph.device.type == "cuda" else []):
+            torch.manual_seed(self.seed)
+            model = network(self, graph.n_features, graph.n_classes).to(graph.device)
+            _train(model, x, edges, nodes, lambda logits: loss(logits, targets, weights), self)
+            inputs = (model.prepared(x, edges), edges)
+        return ModuleFit(_OnPrepared(model).eval(), inputs, nodes, targets, weights, self.weight_decay)
 
 
-def network(settings: PygSettings, n_features: int, n_classes: int) -> _Network:
+def network(settings: PygTraining, n_features: int, n_classes: int) -> _Network:
     """Returns an untrained network: forward(x [n, d], edge_index [2, m]) gives logits [n, k]."""
     kinds: dict[Kind, type[_GAT] | type[_GIN] | type[_SAGE]] = {"gat": _GAT, "gin": _GIN, "sage": _SAGE}
     return kinds[settings.kind](settings, n_features, n_classes)
-
-
-def fit_pyg(graph: Graph, nodes: Tensor, settings: PygSettings, loss: Loss = cross_entropy) -> ModuleFit:
-    """Trains a network with class weights inverse to class share.
-
-    Args:
-        graph: the graph with labels.
-        nodes: labelled nodes to train on, int64 [m].
-        settings: how to train; the same settings give the same network.
-        loss: of logits [m, k], targets int64 [m] and the class weights of each node [m].
-
-    Returns:
-        The network with its labels: `logits()` of every node, and what `calirare.jackknife` takes. Its model is called
-        with what the first layer prepares once; `model.network(x, edge_index)` is the network itself.
-
-    Raises:
-        ValueError: a node has no label.
-    """
-    if graph.y is None or bool((graph.y[nodes] < 0).any()):
-        raise ValueError(f"fit_pyg: nodes must be labelled, but one of graph {graph.name!r} has no label")
-    x, edges = pyg_inputs(graph)
-    targets = graph.y[nodes]
-    weights = class_weights(targets, graph.n_classes)[targets].to(x)
-    with torch.random.fork_rng(devices=[graph.device] if graph.device.type == "cuda" else []):
-        torch.manual_seed(settings.seed)
-        model = network(settings, graph.n_features, graph.n_classes).to(graph.device)
-        _train(model, x, edges, nodes, lambda logits: loss(logits, targets, weights), settings)
-        inputs = (model.prepared(x, edges), edges)
-    return ModuleFit(_OnPrepared(model).eval(), inputs, nodes, targets, weights, settings.weight_decay)
 
 
 def _train(
@@ -115,7 +118,7 @@ def _train(
     edges: Tensor,
     nodes: Tensor,
     loss: Callable[[Tensor], Tensor],
-    settings: PygSettings,
+    settings: PygTraining,
 ) -> None:
     """Takes the gradient steps on the nodes that reach the loss: two edges around a label; all with batch_norm."""
     from torch_geometric.utils import k_hop_subgraph
@@ -189,7 +192,7 @@ class _OnPrepared(nn.Module):
 
 
 class _GAT(_Network):
-    def __init__(self, settings: PygSettings, n_features: int, n_classes: int) -> None:
+    def __init__(self, settings: PygTraining, n_features: int, n_classes: int) -> None:
         super().__init__()
         from torch_geometric.nn import GATConv
 
@@ -211,7 +214,7 @@ class _GAT(_Network):
 
 
 class _GIN(_Network):
-    def __init__(self, settings: PygSettings, n_features: int, n_classes: int) -> None:
+    def __init__(self, settings: PygTraining, n_features: int, n_classes: int) -> None:
         super().__init__()
         from torch_geometric.nn import GINConv
 
@@ -226,7 +229,7 @@ class _GIN(_Network):
         self.norm = self._norm(settings)
 
     @staticmethod
-    def _norm(settings: PygSettings) -> nn.Module:
+    def _norm(settings: PygTraining) -> nn.Module:
         assert settings.hidden is not None
         return nn.BatchNorm1d(settings.hidden) if settings.batch_norm else nn.Identity()
 
@@ -243,7 +246,7 @@ class _GIN(_Network):
 
 
 class _SAGE(_Network):
-    def __init__(self, settings: PygSettings, n_features: int, n_classes: int) -> None:
+    def __init__(self, settings: PygTraining, n_features: int, n_classes: int) -> None:
         super().__init__()
         from torch_geometric.nn import SAGEConv
 

@@ -10,12 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.array_files import Array, integers, open_arrays, require
 from calirare._util.errors import InputError
-from calirare.datasets.archive import integers, open_arrays, require
-from calirare.datasets.paths import data_root
-from calirare.graph.edges import Array
-from calirare.graph.splits import PARTS, Split
-from calirare.graph.validation import check_adjacency
+from calirare.datasets import data_root
+from calirare.graph import PARTS, Split, check_adjacency
 from calirare_ext import Csr
 
 PUBLISHED = ("emotions", "scene", "yeast", "enron")

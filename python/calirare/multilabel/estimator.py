@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calirare.multilabel._inputs import Array, as_scores_and_labels, check_norm
+from calirare._util.array_files import Array
+from calirare._util.keywords import known_keywords
 from calirare.multilabel.families import Conditional, CopulaOptions, fit_conditional
+from calirare.multilabel.inputs import check_norm, read
 from calirare.multilabel.margins import pseudo_observations
 
 CHUNK_ROWS = 32_768
@@ -43,12 +45,12 @@ class CanonicalError:
     """An estimated canonical calibration error.
 
     Attributes:
-        p: order of the norm.
+        norm: order p of the norm.
         per_label: mean over the rows of |E[y_j|f] - f_j|^p, float64 [K].
         diagnostics: what the estimator met.
     """
 
-    p: float
+    norm: float
     per_label: Tensor
     diagnostics: CopulaDiagnostics
 
@@ -60,7 +62,7 @@ class CanonicalError:
     @property
     def root(self) -> float:
         """CE_p, the p-th root of `value`."""
-        return self.value ** (1 / self.p)
+        return self.value ** (1 / self.norm)
 
     @property
     def mean(self) -> float:
@@ -68,8 +70,9 @@ class CanonicalError:
         return float(self.per_label.mean())
 
 
+@known_keywords
 def canonical_calibration_error(
-    scores: Array, labels: Array, *, p: float = 1, options: CopulaOptions | None = None
+    y_true: Array, p: Array, *, norm: float = 1, options: CopulaOptions | None = None
 ) -> CanonicalError:
     """Estimates CE_p^p = E ||E[y | f(x)] - f(x)||_p^p with a copula (CMLCC document, Eq. 1).
 
@@ -78,16 +81,16 @@ def canonical_calibration_error(
     treatment of the labels are discussed in `margins` and `copula`.
 
     Args:
-        scores: predicted probabilities f(x), [n, K], in [0, 1], n >= 2; numpy or torch, any device.
-        labels: y, [n, K], each 0 or 1.
-        p: order of the norm, >= 1.
+        y_true: labels y, [n, K], each 0 or 1.
+        p: predicted probabilities f(x), [n, K], in [0, 1], n >= 2; numpy or torch, any device.
+        norm: order of the norm, >= 1.
         options: the copula family and how it is fitted; None is the document's choice.
 
     Returns:
         The estimate.
 
     Raises:
-        TypeError: scores or labels do not hold real numbers.
+        TypeError: they do not hold real numbers.
         ValueError: shapes or ranges are wrong, or options do not go together.
 
     Precision: everything after the ranks in float64, weights in log space.
@@ -97,35 +100,36 @@ def canonical_calibration_error(
         >>> import torch
         >>> f = torch.rand(500, 3, generator=torch.Generator().manual_seed(0))
         >>> y = torch.rand(500, 3, generator=torch.Generator().manual_seed(1)) < f
-        >>> canonical_calibration_error(f, y).mean < canonical_calibration_error(f, ~y).mean
+        >>> canonical_calibration_error(y, f).mean < canonical_calibration_error(~y, f).mean
         True
     """
-    check_norm("canonical_calibration_error", p)
-    f, hot = as_scores_and_labels("canonical_calibration_error", scores, labels)
+    check_norm("canonical_calibration_error", norm)
+    hot, f = read("canonical_calibration_error", y_true, p)
     conditional, tied = _fit("canonical_calibration_error", f, hot, options)
     total = torch.zeros(f.shape[1], dtype=torch.float64, device=f.device)
     for rows in _chunks(len(f)):
         gap = conditional.at(rows).sub_(f[rows]).abs_()
-        total += (gap if p == 1 else gap.pow_(p)).sum(0)
-    return CanonicalError(p, total / len(f), _diagnostics(conditional, hot, tied))
+        total += (gap if norm == 1 else gap.pow_(norm)).sum(0)
+    return CanonicalError(norm, total / len(f), _diagnostics(conditional, hot, tied))
 
 
-def conditional_expectation(scores: Array, labels: Array, *, options: CopulaOptions | None = None) -> Tensor:
+@known_keywords
+def conditional_expectation(y_true: Array, p: Array, *, options: CopulaOptions | None = None) -> Tensor:
     """Estimates E[y | f(x)] at every row, the first half of `canonical_calibration_error` with the same arguments.
 
     Args:
-        scores: f(x), [n, K], in [0, 1], n >= 2.
-        labels: y, [n, K], each 0 or 1.
+        y_true: labels y, [n, K], each 0 or 1.
+        p: predicted probabilities f(x), [n, K], in [0, 1], n >= 2.
         options: None is the document's choice.
 
     Returns:
-        float64 [n, K], in [0, 1], on the device of `scores`.
+        float64 [n, K], in [0, 1], on the device of `p`.
 
     Raises:
-        TypeError: scores or labels do not hold real numbers.
+        TypeError: they do not hold real numbers.
         ValueError: shapes or ranges are wrong.
     """
-    f, hot = as_scores_and_labels("conditional_expectation", scores, labels)
+    hot, f = read("conditional_expectation", y_true, p)
     conditional, _ = _fit("conditional_expectation", f, hot, options)
     return torch.cat([conditional.at(rows) for rows in _chunks(len(f))])
 
@@ -133,7 +137,7 @@ def conditional_expectation(scores: Array, labels: Array, *, options: CopulaOpti
 def _fit(function: str, f: Tensor, hot: Tensor, options: CopulaOptions | None) -> tuple[Conditional, float]:
     """Returns the fitted copula and the largest share of tied scores."""
     if len(f) < 2:
-        raise ValueError(f"{function}: scores must have at least 2 rows, got {len(f)}")
+        raise ValueError(f"{function}: p must have at least 2 rows, got {len(f)}")
     options = options or CopulaOptions()
     u, tied = pseudo_observations(f, options.cdf)
     return fit_conditional(u, hot, options), float(tied.max())

@@ -8,11 +8,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from calirare.metrics._inputs import check_count
+from calirare._util.array_files import Array
+from calirare._util.arrays import check_count
+from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import bin_sums, equal_width_bins
-from calirare.multilabel._inputs import Array, as_matrix, as_scores_and_labels
 from calirare.multilabel.estimator import canonical_calibration_error
 from calirare.multilabel.families import CopulaOptions
+from calirare.multilabel.inputs import as_matrix, read
 from calirare.multilabel.kde import kde_calibration_error
 
 Measure = Callable[[Tensor, Tensor], float]
@@ -21,34 +23,36 @@ SMALLEST_PROBABILITY = 1e-12
 KDE_ROWS, KDE_FLOOR_ROWS = 5_000, 1_000
 
 
-def marginal_ece(scores: Array, labels: Array, *, n_bins: int = 15) -> float:
+@known_keywords
+def marginal_ece(y_true: Array, p: Array, *, n_bins: int = 15) -> float:
     """Returns the expected calibration error of each label by itself, averaged over the labels.
 
     Per label sum_m |B_m|/n |mean y - mean f| over equal-width bins ((m-1)/M, m/M]. Label dependence plays no part.
 
     Args:
-        scores: f, [n, K], in [0, 1].
-        labels: y, [n, K], each 0 or 1.
+        y_true: labels y, [n, K], each 0 or 1.
+        p: probabilities f, [n, K], in [0, 1].
         n_bins: M >= 1.
 
     Returns:
         In [0, 1].
 
     Raises:
-        TypeError: scores or labels do not hold real numbers, or n_bins is no integer.
+        TypeError: they do not hold real numbers, or n_bins is no integer.
         ValueError: shapes or ranges are wrong.
     """
-    f, hot = as_scores_and_labels("marginal_ece", scores, labels)
+    hot, f = read("marginal_ece", y_true, p)
     check_count("marginal_ece", "n_bins", n_bins)
     return float(bin_sums(equal_width_bins(f, n_bins), f, hot, n_bins).error().mean())
 
 
-def accuracy_measures(scores: Array, labels: Array, *, threshold: float = 0.5) -> dict[str, float]:
+@known_keywords
+def accuracy_measures(y_true: Array, p: Array, *, threshold: float = 0.5) -> dict[str, float]:
     """Returns Hamming loss, subset accuracy, macro and micro F1, negative log-likelihood and Brier score.
 
     Args:
-        scores: f, [n, K], in [0, 1].
-        labels: y, [n, K], each 0 or 1.
+        y_true: labels y, [n, K], each 0 or 1.
+        p: probabilities f, [n, K], in [0, 1].
         threshold: a label is predicted where its score is above it.
 
     Returns:
@@ -57,10 +61,10 @@ def accuracy_measures(scores: Array, labels: Array, *, threshold: float = 0.5) -
         (means over rows and labels).
 
     Raises:
-        TypeError: scores or labels do not hold real numbers.
+        TypeError: they do not hold real numbers.
         ValueError: shapes or ranges are wrong.
     """
-    f, hot = as_scores_and_labels("accuracy_measures", scores, labels)
+    hot, f = read("accuracy_measures", y_true, p)
     predicted = f > threshold
     wrong = predicted != hot
     hits, either = (predicted & hot).sum(0).double(), predicted.sum(0) + hot.sum(0)
@@ -76,12 +80,12 @@ def accuracy_measures(scores: Array, labels: Array, *, threshold: float = 0.5) -
     }
 
 
-def calibration_measures(n_rows: int, *, p: float = 1, max_kde_rows: int = KDE_ROWS) -> dict[str, Measure]:
-    """Returns the calibration errors of a report, each a function of scores and labels, all per label.
+def calibration_measures(n_rows: int, *, norm: float = 1, max_kde_rows: int = KDE_ROWS) -> dict[str, Measure]:
+    """Returns the calibration errors of a report, each a function of y_true and p, all per label.
 
     Args:
         n_rows: rows they will be asked for.
-        p: order of the norm of the canonical errors.
+        norm: order of the norm of the canonical errors.
         max_kde_rows: above, the kernel estimators, which are quadratic in the rows, are left out.
 
     Returns:
@@ -90,29 +94,30 @@ def calibration_measures(n_rows: int, *, p: float = 1, max_kde_rows: int = KDE_R
     """
     threshold = CopulaOptions(label_model="threshold")
     measures: dict[str, Measure] = {
-        "copula": lambda f, y: canonical_calibration_error(f, y, p=p).mean,
-        "copula_threshold": lambda f, y: canonical_calibration_error(f, y, p=p, options=threshold).mean,
+        "copula": lambda y, f: canonical_calibration_error(y, f, norm=norm).mean,
+        "copula_threshold": lambda y, f: canonical_calibration_error(y, f, norm=norm, options=threshold).mean,
         "marginal_ece": marginal_ece,
     }
     if n_rows <= max_kde_rows:
-        residual = partial(kde_calibration_error, p=p, target="residuals", bandwidth="regression")
+        residual = partial(kde_calibration_error, norm=norm, target="residuals", bandwidth="regression")
         measures |= {
-            "kde": lambda f, y: kde_calibration_error(f, y, p=p).mean,
-            "kde_residual": lambda f, y: residual(f, y, mode="canonical").mean,
-            "kde_marginal": lambda f, y: residual(f, y, mode="marginal").mean,
+            "kde": lambda y, f: kde_calibration_error(y, f, norm=norm).mean,
+            "kde_residual": lambda y, f: residual(y, f, mode="canonical").mean,
+            "kde_marginal": lambda y, f: residual(y, f, mode="marginal").mean,
         }
     return measures
 
 
-def noise_floor(measure: Measure, scores: Array, *, repeats: int = 20, seed: int = 0) -> tuple[float, float]:
+@known_keywords
+def noise_floor(measure: Measure, p: Array, *, repeats: int = 20, seed: int = 0) -> tuple[float, float]:
     """Returns what a calibration error reads for a model that is perfectly calibrated.
 
     Labels are drawn as Bernoulli(f), each by itself: then E[y | f] = f and the true error is 0, and what remains is
     noise and bias of the measure at this number of rows.
 
     Args:
-        measure: a function of scores and labels.
-        scores: f, [n, K], in [0, 1].
+        measure: a function of y_true and p.
+        p: probabilities f, [n, K], in [0, 1].
         repeats: draws, >= 2.
         seed: of the draws.
 
@@ -120,41 +125,42 @@ def noise_floor(measure: Measure, scores: Array, *, repeats: int = 20, seed: int
         Mean and standard deviation over the draws.
 
     Raises:
-        TypeError: scores do not hold real numbers, or repeats is no integer.
-        ValueError: fewer than two draws, or bad scores.
+        TypeError: they do not hold real numbers, or repeats is no integer.
+        ValueError: fewer than two draws, or bad probabilities.
     """
     check_count("noise_floor", "repeats", repeats, least=2)
-    f = as_matrix("noise_floor", "scores", scores)
-    f, _ = as_scores_and_labels("noise_floor", f, torch.zeros_like(f, dtype=torch.bool))
+    f = as_matrix("noise_floor", "p", p)
+    _, f = read("noise_floor", torch.zeros_like(f, dtype=torch.bool), f)
     f = f.cpu().double()
     random = torch.Generator().manual_seed(seed)
-    draws = [measure(f, torch.rand(f.shape, generator=random, dtype=f.dtype) < f) for _ in range(repeats)]
+    draws = [measure(torch.rand(f.shape, generator=random, dtype=f.dtype) < f, f) for _ in range(repeats)]
     values = torch.tensor(draws, dtype=torch.float64)
     return float(values.mean()), float(values.std())
 
 
+@known_keywords
 def multilabel_report(
-    scores: Array, labels: Array, *, p: float = 1, floors: int = 0, seed: int = 0, max_kde_rows: int = KDE_ROWS
+    y_true: Array, p: Array, *, norm: float = 1, floors: int = 0, seed: int = 0, max_kde_rows: int = KDE_ROWS
 ) -> dict[str, float]:
     """Returns every measure of this module for one set of predictions, by name.
 
     Args:
-        scores: f, [n, K], in [0, 1].
-        labels: y, [n, K], each 0 or 1.
-        p: order of the norm of the canonical errors.
+        y_true: labels y, [n, K], each 0 or 1.
+        p: probabilities f, [n, K], in [0, 1].
+        norm: order of the norm of the canonical errors.
         floors: draws for the noise floor of each calibration error, "<measure>_floor"; 0 leaves them out, and above
             `KDE_FLOOR_ROWS` rows those of the kernel estimators are left out.
         seed: of those draws.
         max_kde_rows: above, the kernel estimators are left out.
 
     Raises:
-        TypeError: scores or labels do not hold real numbers.
+        TypeError: they do not hold real numbers.
         ValueError: shapes or ranges are wrong.
     """
-    f, hot = as_scores_and_labels("multilabel_report", scores, labels)
+    hot, f = read("multilabel_report", y_true, p)
     report = {}
-    for name, measure in calibration_measures(len(f), p=p, max_kde_rows=max_kde_rows).items():
-        report[name] = measure(f, hot)
+    for name, measure in calibration_measures(len(f), norm=norm, max_kde_rows=max_kde_rows).items():
+        report[name] = measure(hot, f)
         if floors and (len(f) <= KDE_FLOOR_ROWS or not name.startswith("kde")):
             report[f"{name}_floor"], _ = noise_floor(measure, f, repeats=floors, seed=seed)
-    return report | accuracy_measures(f, hot)
+    return report | accuracy_measures(hot, f)

@@ -13,7 +13,9 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from calirare.multilabel._inputs import Array, as_scores_and_labels, check_norm
+from calirare._util.array_files import Array
+from calirare._util.keywords import known_keywords
+from calirare.multilabel.inputs import check_norm, read
 
 Mode = Literal["canonical", "marginal"]
 Target = Literal["labels", "residuals"]
@@ -46,11 +48,12 @@ class KernelError:
         return float(self.per_label.mean())
 
 
+@known_keywords
 def kde_calibration_error(
-    scores: Array,
-    labels: Array,
+    y_true: Array,
+    p: Array,
     *,
-    p: float = 1,
+    norm: float = 1,
     mode: Mode = "canonical",
     target: Target = "labels",
     bandwidth: float | Rule = "likelihood",
@@ -62,9 +65,9 @@ def kde_calibration_error(
     at once, which errs towards no gap, instead of towards the mean label, where rows are far apart (many labels).
 
     Args:
-        scores: f, [n, K], in [0, 1], n >= 2.
-        labels: y, [n, K], each 0 or 1.
-        p: order of the norm, >= 1.
+        y_true: labels y, [n, K], each 0 or 1.
+        p: probabilities f, [n, K], in [0, 1], n >= 2.
+        norm: order of the norm, >= 1.
         mode: one kernel over all labels, or each label by itself.
         target: what the kernel averages.
         bandwidth: h > 0; "likelihood" takes the h of `BANDWIDTHS` with the largest leave-one-out likelihood of the
@@ -74,20 +77,20 @@ def kde_calibration_error(
         The estimate.
 
     Raises:
-        TypeError: scores or labels do not hold real numbers.
+        TypeError: they do not hold real numbers.
         ValueError: shapes, ranges or options are wrong.
 
     Precision: float64, weights in log space.
     Cost: O(n^2 K) time per bandwidth, O(n) memory beside chunks of fixed size.
     """
-    check_norm("kde_calibration_error", p)
-    gap, used = kernel_gap(scores, labels, mode=mode, target=target, bandwidth=bandwidth)
-    return KernelError((gap.abs() ** p).mean(0), used)
+    check_norm("kde_calibration_error", norm)
+    gap, used = kernel_gap(y_true, p, mode=mode, target=target, bandwidth=bandwidth)
+    return KernelError((gap.abs() ** norm).mean(0), used)
 
 
 def kernel_gap(
-    scores: Array,
-    labels: Array,
+    y_true: Array,
+    p: Array,
     *,
     mode: Mode = "canonical",
     target: Target = "labels",
@@ -98,9 +101,9 @@ def kernel_gap(
     for what, given, known in (("mode", mode, get_args(Mode)), ("target", target, get_args(Target))):
         if given not in known:
             raise ValueError(f"{name}: {what} must be one of {', '.join(known)}, got {given!r}")
-    f, hot = as_scores_and_labels(name, scores, labels)
+    hot, f = read(name, y_true, p)
     if len(f) < 2:
-        raise ValueError(f"{name}: scores must have at least 2 rows, got {len(f)}")
+        raise ValueError(f"{name}: p must have at least 2 rows, got {len(f)}")
     f = f.double()
     aim = hot.double() - f if target == "residuals" else hot.double()
     groups = [slice(None)] if mode == "canonical" else [slice(j, j + 1) for j in range(f.shape[1])]

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calirare.multilabel._inputs import as_hot, check_norm
 from calirare.multilabel.copula import LabelModel, fit_gaussian
 from calirare.multilabel.dependence import Shrinkage
+from calirare.multilabel.inputs import as_hot, check_norm
 from calirare.multilabel.margins import smooth_cdf
 
 LossName = Literal["bce", "focal", "cmlcc"]
@@ -51,14 +51,14 @@ def smooth_canonical_error(
     Precision: correlations and their factorisation in float64.
     Cost: O(n^2 K + n K^2) time and O(n^2 K) scratch for a batch of n.
     """
-    check_norm("smooth_canonical_error", p)
+    check_norm("smooth_canonical_error", p, "p")
     if logits.dim() != 2 or logits.shape != labels.shape:
         raise ValueError(
             f"smooth_canonical_error: labels must have the shape of logits, {list(logits.shape)}, "
             f"got {list(labels.shape)}"
         )
     check_rows("smooth_canonical_error", logits)
-    hot = as_hot("smooth_canonical_error", labels.detach())
+    hot = as_hot("smooth_canonical_error", labels.detach(), "labels")
     z = torch.special.ndtri(smooth_cdf(logits, bandwidth).double())
     fit = fit_gaussian(z, hot, shrinkage=shrinkage, label_model=label_model)
     gap = (fit.conditional_mean(z) - logits.double().sigmoid()).abs()
@@ -121,12 +121,12 @@ class CMLCCLoss(nn.Module):
         super().__init__()
         if not 0 <= beta < math.inf:
             raise ValueError(f"CMLCCLoss: beta must be at least 0 and finite, got {beta}")
-        check_norm("CMLCCLoss", p)
+        check_norm("CMLCCLoss", p, "p")
         self.beta, self.p, self.bandwidth = beta, p, bandwidth
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Returns the loss of a minibatch, a scalar, of logits float [n, K], n >= 2, and 0/1 labels [n, K]."""
-        labels = as_hot("CMLCCLoss", labels)
+        labels = as_hot("CMLCCLoss", labels, "labels")
         risk = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
         if self.beta == 0:
             return risk

@@ -19,7 +19,7 @@ from torch import Tensor
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
-from calirare.graph.splits import PARTS
+from calirare.graph import PARTS
 from calirare.multilabel.data import MultilabelData
 from calirare.multilabel.evaluate import multilabel_report
 from calirare.multilabel.training import (
@@ -30,7 +30,7 @@ from calirare.multilabel.training import (
     fit_temperature,
     train_network,
 )
-from calirare.plots.plots import reliability_diagram
+from calirare.plots import Panel, reliability_diagram
 from calirare_ext import __version__
 
 Calibration = Literal["none", "temperature"]
@@ -101,7 +101,7 @@ def train_and_measure(
         sides = {"raw": logits} | ({"calibrated": logits / temperature} if calibration != "none" else {})
         draws = floors if part == "test" else 0
         reports[part] = {
-            side: multilabel_report(z.sigmoid(), labels, p=options.p, floors=draws, seed=options.seed)
+            side: multilabel_report(labels, z.sigmoid(), norm=options.p, floors=draws, seed=options.seed)
             for side, z in sides.items()
         }
     return MultilabelOutcome(data, model, choice, temperature, reports)
@@ -189,8 +189,9 @@ def _draw_reliability(scores: Tensor, labels: Tensor, names: tuple[str, ...], pa
     """Draws the reliability of all label decisions together and of the three commonest and two rarest labels."""
     order = labels.double().mean(0).argsort(descending=True).tolist()
     chosen = order if len(order) <= 5 else order[:3] + order[-2:]
-    panels: list[tuple[str, Any, Any]] = [("all labels", scores.flatten(), labels.flatten().long())]
+    panels = [Panel("all labels", labels.flatten().long(), scores.flatten())]
     panels += [
-        (f"{names[j]} ({float(labels[:, j].double().mean()):.1%})", scores[:, j], labels[:, j].long()) for j in chosen
+        Panel(f"{names[j]} ({float(labels[:, j].double().mean()):.1%})", labels[:, j].long(), scores[:, j])
+        for j in chosen
     ]
     reliability_diagram(panels, path, title=title, n_columns=3, x_label="probability", y_label="share with the label")

@@ -256,7 +256,7 @@ def best_beta(table: BetaTable, slack: float = HAMMING_SLACK) -> tuple[float, bo
 
 def _judge(scores: Tensor, labels: Tensor, p: float) -> tuple[float, float]:
     wrong = ((scores > 0.5) != labels).double().mean()
-    return canonical_calibration_error(scores, labels, p=p).mean, float(wrong)
+    return canonical_calibration_error(labels, scores, norm=p).mean, float(wrong)
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:

@@ -1,13 +1,20 @@
-"""A run's folder: what a training writes down, and how it is read again."""
+"""A run's folder: what a training writes down, and how it is read again.
+
+The folder stands alone: weights, maps, and the labelled nodes with their receptive field are in `model.safetensors`, so
+that other graphs are scored with intervals wherever the folder lies. The run's own graph is not in it: it is known by
+its checksum, and found by the absolute path or name in `config.yaml`, or where the user says it is.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import pandas as pd
 import torch
 import yaml
 from safetensors import SafetensorError, safe_open
@@ -15,24 +22,19 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.calibration import AffineCalibrator, Calibrator, JackknifeCalibrator, Target
-from calirare.datasets import load_dataset
-from calirare.graph.features import column_statistics
-from calirare.graph.fingerprint import fingerprint
-from calirare.graph.graph import Graph, Normalisation
-from calirare.graph.propagation import propagation
-from calirare.graph.splits import LABEL_RATE, PARTS, Split, random_split
-from calirare.models.gcn import GCN
-from calirare.models.gcn_fit import Fit, class_weights
-from calirare.run.outcome import Outcome
-from calirare.run.settings import Settings, check_data, read_yaml
+from calirare.calibration import KINDS, Target
+from calirare.graph import LABEL_RATE, PARTS, Graph, Normalisation, Split, fingerprint, random_split
+from calirare.models import GCN, GcnFit
+from calirare.run.result import RunResult
+from calirare.run.scoring import Say, Scorer
+from calirare.run.settings import Settings, read_yaml
+from calirare.run.summary import summary_of
+from calirare.run.tables import read_predictions
+from calirare_ext import Csr, ReceptiveField
 
-METADATA, FORMAT = "calirare", "calirare run 2"
+METADATA, FORMAT = "calirare", "calirare run 3"
+CONFIG, MODEL = "config.yaml", "model.safetensors"
 SCALING = ("features.mean", "features.spread")
-_CALIBRATORS: dict[str, type[Calibrator]] = {
-    "AffineCalibrator": AffineCalibrator,
-    "JackknifeCalibrator": JackknifeCalibrator,
-}
 
 
 def write_json(values: dict[str, Any], path: Path) -> None:
@@ -50,124 +52,174 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write_config(outcome: Outcome, data: dict[str, Any], path: Path) -> None:
+def write_config(outcome: RunResult, path: Path) -> None:
     """Writes every setting, resolved: a run with this file as --config is the same run."""
-    graph = outcome.graph
-    kind = _split_kind(graph, data)
+    graph, settings = outcome.graph, outcome.settings
+    kind = _split_kind(graph, settings)
     rate = LABEL_RATE if kind == "random" else None  # None: a stored split as it is
-    values = {"label_rate": rate, "split": kind} | data | outcome.settings.to_mapping()
-    values |= {"minority": graph.class_names[1], "epochs": outcome.epochs, "device": graph.device.type}
-    values |= {"weight_decay": outcome.fit.weight_decay, "hops": outcome.model.hops}
-    path.write_text(yaml.safe_dump(values, sort_keys=True), encoding="utf-8")
+    dataset = settings.data.dataset
+    data = dataclasses.replace(
+        settings.data,
+        dataset=str(Path(dataset).resolve()) if Path(dataset).exists() else dataset,
+        features=None if settings.data.features is None else str(Path(settings.data.features).resolve()),
+        label_rate=settings.data.label_rate or rate,
+        split=settings.data.split or kind,
+        minority=graph.class_names[1],
+    )
+    training = dataclasses.replace(
+        settings.training, epochs=outcome.epochs, weight_decay=outcome.fit.weight_decay, hops=outcome.model.hops
+    )
+    resolved = dataclasses.replace(settings, data=data, training=training, device=graph.device.type)
+    path.write_text(yaml.safe_dump(resolved.to_mapping(), sort_keys=False), encoding="utf-8")
 
 
-def _split_kind(graph: Graph, data: dict[str, Any]) -> str:
+def _split_kind(graph: Graph, settings: Settings) -> str:
     """Returns "random" where `load_dataset` drew the split, "public" where it took or enlarged a stored one."""
     assert graph.split is not None
     if graph.original_y is None or not graph.split.name.startswith("random("):
         return "public"
-    drawn = random_split(graph.original_y, data.get("label_rate") or LABEL_RATE, seed=data["seed"])
+    drawn = random_split(graph.original_y.cpu(), settings.data.label_rate or LABEL_RATE, seed=settings.seed)
     same = all(torch.equal(getattr(drawn, part), getattr(graph.split.to("cpu"), part)) for part in PARTS)
     return "random" if same else "public"
 
 
-def save_model(outcome: Outcome, path: Path) -> None:
-    """Writes weights, biases, split and calibrators, all that another program needs to score a graph."""
-    split = outcome.graph.split
+def save_model(outcome: RunResult, path: Path) -> None:
+    """Writes weights, labels with their receptive field, split and calibrators: all that scores another graph."""
+    split, scorer = outcome.graph.split, Scorer.of(outcome)
     assert split is not None
-    tensors = {name: value.detach().cpu().contiguous() for name, value in outcome.model.state_dict().items()}
-    tensors |= {f"split.{name}": getattr(split, name).cpu() for name in ("train", "val", "test")}
-    tensors["labelled"] = outcome.fit.nodes.cpu().clone()  # may be the split's own tensor, which safetensors refuses
-    if outcome.graph.feature_normalisation == "standardize":  # of these nodes: another graph is scaled in the same way
-        for name, value in zip(SCALING, column_statistics(outcome.graph), strict=True):
-            tensors[name] = value.cpu()
+    fit = scorer.fit
+    tensors = {name: value.detach() for name, value in outcome.model.state_dict().items()}
+    tensors |= {f"split.{name}": getattr(split, name) for name in PARTS}
+    tensors |= {"targets": fit.targets, "sample_weights": fit.sample_weights}
+    tensors |= {f"field.rows.{i}": rows for i, rows in enumerate(fit.field.rows)}
+    for name, matrix in (("inputs", fit.field.inputs), *((f"blocks.{i}", b) for i, b in enumerate(fit.field.blocks))):
+        tensors |= _tensors_of(f"field.{name}", matrix)
+    if scorer.calibration_nodes is not None:
+        tensors["calibration_nodes"] = scorer.calibration_nodes
+    if scorer.scaling is not None:  # of the run's nodes: another graph is scaled in the same way
+        tensors |= dict(zip(SCALING, scorer.scaling, strict=True))
     facts = {
         "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in outcome.calibrators.items()},
-        "class_names": list(outcome.graph.class_names),
-        "damping": outcome.jackknife.diagnostics["damping"],
-        "feature_names": list(outcome.graph.feature_names),
-        "feature_normalisation": outcome.graph.feature_normalisation,
+        "class_names": list(scorer.class_names),
+        "damping": scorer.damping,
+        "dropout": fit.model.dropout,
+        "epochs": outcome.epochs,
+        "feature_names": list(scorer.feature_names),
+        "feature_normalisation": scorer.normalisation,
         "graph": fingerprint(outcome.graph),
         "format": FORMAT,
+        "hops": fit.model.hops,
+        "weight_decay": fit.weight_decay,
     }
+    # Copies: safetensors refuses tensors that share memory.
+    owned = {name: value.cpu().contiguous().clone() for name, value in tensors.items()}
     try:
         # One entry: safetensors writes several in random order.
-        save_file(tensors, str(path), {METADATA: json.dumps(facts, sort_keys=True)})
+        save_file(owned, str(path), {METADATA: json.dumps(facts, sort_keys=True)})
         path.chmod(0o644)  # safetensors leaves it to its owner alone
     except SafetensorError as error:
         raise OSError(str(error)) from error
 
 
+def _tensors_of(name: str, matrix: Tensor | Csr) -> dict[str, Tensor]:
+    """Returns a matrix as tensors with names."""
+    if isinstance(matrix, Tensor):
+        return {name: matrix}
+    width = torch.tensor(matrix.n_cols)
+    return {
+        f"{name}.indptr": matrix.indptr,
+        f"{name}.indices": matrix.indices,
+        f"{name}.values": matrix.values,
+        f"{name}.n_cols": width,
+    }
+
+
+def _matrix_of(tensors: dict[str, Tensor], name: str) -> Tensor | Csr:
+    if name in tensors:
+        return tensors[name]
+    parts = (tensors[f"{name}.{part}"] for part in ("indptr", "indices", "values"))
+    return Csr(*parts, int(tensors[f"{name}.n_cols"]))
+
+
 @dataclass(frozen=True, eq=False)
-class LoadedRun:
-    """A run read from its folder.
+class SavedRun:
+    """A run read from its folder; `calirare.load` reads one.
 
     Attributes:
         folder: where it is.
-        settings: as resolved by the training.
-        data: dataset, minority, label rate, split: how its graph was loaded.
-        model: the network.
-        calibrators: the fitted map of each target.
+        scorer: network, labels and maps, which score any graph.
         split: the nodes' parts.
-        labelled: the labels the network was trained on, in their order, int64 [m].
-        class_names: names of the task's classes.
-        damping: of the leave-one-out step.
-        feature_normalisation: how the graph's features are scaled before use.
-        scaling: mean and standard deviation of each feature of the run's graph, [d], where they are standardized.
-        feature_names: names of the run's features, or none.
-        fingerprint: of the run's own graph.
+        fingerprint: checksum of the run's own graph.
     """
 
     folder: Path
-    settings: Settings
-    data: dict[str, Any]
-    model: GCN
-    calibrators: dict[Target, Calibrator]
+    scorer: Scorer
     split: Split
-    labelled: Tensor
-    class_names: tuple[str, ...]
-    damping: float
-    feature_normalisation: Normalisation
-    scaling: tuple[Tensor, Tensor] | None
-    feature_names: tuple[str, ...]
     fingerprint: str
 
     @property
-    def calibrator(self) -> Calibrator | None:
-        """The map of the run's target, or None."""
-        return self.calibrators.get(self.settings.target)
+    def settings(self) -> Settings:
+        """As resolved by the training."""
+        return self.scorer.settings
 
-    def graph(self) -> Graph:
-        """Returns the run's own graph with the run's split, loaded again.
+    @property
+    def fit(self) -> GcnFit:
+        """The network with its labels."""
+        return self.scorer.fit
+
+    def graph(self, data: str | Path | Graph | None = None) -> Graph:
+        """Returns the run's own graph with the run's split.
+
+        Args:
+            data: where it is now: a graph, or what `load_dataset` takes; None: where it was.
 
         Raises:
             InputError: it is not there any more, or is another graph.
         """
-        left_out = ["dataset", "root", "download"]
-        if self.data.get("split") == "public":  # the run's own split takes its place
-            left_out.append("label_rate")
-        options = {key: value for key, value in self.data.items() if key not in left_out}
-        graph = load_dataset(self.data["dataset"], self.data.get("root"), **options)
+        settings = self.settings
+        if isinstance(data, Graph):
+            graph = data
+        else:
+            where = settings.data.dataset if data is None else str(data)
+            # The run's own split takes the place of a stored one.
+            kept = {"label_rate": None} if settings.data.split == "public" else {}
+            graph = dataclasses.replace(settings.data, dataset=where, download=False, **kept).load(settings.seed)
         if fingerprint(graph) != self.fingerprint:
             raise InputError(
-                f"run {self.folder}: {self.data['dataset']} is not the graph the run was trained on any more"
+                f"run {self.folder}: {data or settings.data.dataset} is not the graph the run was trained on any more"
             )
         return graph.with_split(self.split)
 
-    def fit(self, graph: Graph) -> Fit:
-        """Returns the trained network with its labels on the run's own graph."""
-        assert graph.y is not None
-        targets = graph.y[self.labelled]
-        weights = class_weights(targets, self.model.n_classes)[targets].to(self.model.weights[0])
-        field = propagation(graph, self.model.hops).field(self.labelled, self.model.n_layers)
-        return Fit(self.model, field, targets, weights, self.settings.training(1).weight_decay, ())
+    def predict(self, graph: Graph, say: Say = print) -> pd.DataFrame:
+        """Returns one row per node of a graph, see `Scorer.predict`."""
+        return self.scorer.predict(graph, say)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns the run's predictions of its own graph, one row per node.
+
+        Raises:
+            InputError: the file is missing or damaged.
+        """
+        return read_predictions(self.folder)
+
+    def summary(self) -> str:
+        """Returns what the run said of itself: measures before and after calibration, coverage, notes.
+
+        Raises:
+            InputError: metrics.json is missing or damaged.
+        """
+        try:
+            metrics = json.loads((self.folder / "metrics.json").read_text(encoding="utf-8"))
+            return summary_of(metrics)
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise InputError(f"run {self.folder}: metrics.json is missing or damaged: {error}") from error
 
 
-def load_run(folder: str | Path) -> LoadedRun:
+def load(folder: str | Path) -> SavedRun:
     """Reads a run's folder.
 
     Args:
-        folder: written by `calirare train`.
+        folder: written by `calirare train` or `Outcome.save`.
 
     Returns:
         The run.
@@ -178,71 +230,65 @@ def load_run(folder: str | Path) -> LoadedRun:
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"run {folder}: there is no such folder; `calirare train --out {folder}` writes one")
-    for name in ("config.yaml", "model.safetensors"):
+    for name in (CONFIG, MODEL):
         if not (folder / name).is_file():
             raise InputError(f"run {folder}: {name} is missing, so this is not a folder written by `calirare train`")
-    values = read_yaml(folder / "config.yaml")
-    names = set(Settings().to_mapping())
-    where = f"config {folder / 'config.yaml'}"
-    settings = Settings.from_mapping({k: v for k, v in values.items() if k in names}, where)
-    check_data({k: v for k, v in values.items() if k not in names}, where)
-    if values.get("dataset") is None:
-        raise InputError(f"{where}: dataset is missing")
+    tensors, facts = _read_model(folder)
+    settings = Settings.from_mapping(read_yaml(folder / CONFIG), f"config {folder / CONFIG}")
     try:
-        with safe_open(str(folder / "model.safetensors"), "pt") as file:
+        split = Split(*(tensors[f"split.{part}"] for part in PARTS), str(settings.data.split or ""))
+        return SavedRun(folder, _scorer(tensors, facts, settings), split, str(facts["graph"]))
+    except (LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+        raise _damaged(folder, error) from error
+
+
+def _damaged(folder: Path, error: Exception) -> InputError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return InputError(f"run {folder}: {MODEL} is damaged or was written by another version: {reason}")
+
+
+def _read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(str(folder / MODEL), "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
             facts = json.loads((file.metadata() or {})[METADATA])
-        if facts["format"] != FORMAT:
-            raise ValueError(f"its format is {facts['format']!r}, {FORMAT!r} is known")
-        model = _model(tensors, settings)
-        split = Split(tensors["split.train"], tensors["split.val"], tensors["split.test"], str(values.get("split", "")))
-        calibrators = {t: _CALIBRATORS[c["kind"]].from_state(c["state"]) for t, c in facts["calibrators"].items()}
-        class_names = tuple(facts["class_names"])
-        damping = float(facts["damping"])
-        how = cast(Normalisation, facts["feature_normalisation"])
-        scaling = (tensors[SCALING[0]], tensors[SCALING[1]]) if how == "standardize" else None
-        feature_names = tuple(facts["feature_names"])
-        labelled, graph = tensors["labelled"], str(facts["graph"])
-    except (OSError, SafetensorError, LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        found = facts["format"]
+    except (OSError, SafetensorError, LookupError, ValueError, TypeError) as error:
+        raise _damaged(folder, error) from error
+    if found != FORMAT:
         raise InputError(
-            f"run {folder}: model.safetensors is damaged or was written by another version: {reason}"
-        ) from error
-    data = {key: value for key, value in values.items() if key not in names or key == "seed"}
-    return LoadedRun(
-        folder,
-        settings,
-        data,
-        model,
-        calibrators,
-        split,
-        labelled,
-        class_names,
-        damping,
-        how,
-        scaling,
-        feature_names,
-        graph,
-    )
+            f"run {folder}: it was written by another version of calirare ({found!r}, {FORMAT!r} is known): train it "
+            "again, with the settings of its config.yaml under their new names (`calirare train --help`)"
+        )
+    return tensors, facts
 
 
-def _model(tensors: dict[str, Tensor], settings: Settings) -> GCN:
+def _scorer(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Settings) -> Scorer:
+    n_layers = settings.training.n_layers
     weights = {name: value for name, value in tensors.items() if name.startswith(("weights.", "biases."))}
-    last = f"weights.{settings.n_layers - 1}"
     model = GCN(
         weights["weights.0"].shape[0],
-        weights[last].shape[1],
-        hidden=settings.hidden,
-        n_layers=settings.n_layers,
-        dropout=settings.dropout,
-        hops=settings.training(1).hops,
+        weights[f"weights.{n_layers - 1}"].shape[1],
+        hidden=settings.training.hidden,
+        n_layers=n_layers,
+        dropout=float(facts["dropout"]),
+        hops=int(facts["hops"]),
         generator=torch.Generator(),  # not the caller's: what is drawn is overwritten
     )
     model.load_state_dict(weights)
-    return model.eval()
-
-
-def run_probabilities(run: LoadedRun, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns raw P(class 1) [n] and probabilities under the run's map [n, k]."""
-    raw = torch.softmax(logits, 1)
-    return raw[:, 1], raw if run.calibrator is None else run.calibrator.transform(logits)
+    rows = tuple(tensors[f"field.rows.{i}"] for i in range(n_layers))
+    blocks = tuple(cast(Csr, _matrix_of(tensors, f"field.blocks.{i}")) for i in range(n_layers - 1))
+    field = ReceptiveField(rows, _matrix_of(tensors, "field.inputs"), blocks)
+    fit = GcnFit(model.eval(), field, tensors["targets"], tensors["sample_weights"], float(facts["weight_decay"]))
+    how = cast(Normalisation, facts["feature_normalisation"])
+    return Scorer(
+        fit,
+        settings,
+        {cast(Target, t): KINDS[c["kind"]].from_state(c["state"]) for t, c in facts["calibrators"].items()},
+        float(facts["damping"]),
+        tensors.get("calibration_nodes"),
+        tuple(facts["class_names"]),
+        tuple(facts["feature_names"]),
+        how,
+        (tensors[SCALING[0]], tensors[SCALING[1]]) if how == "standardize" else None,
+    )

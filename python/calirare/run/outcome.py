@@ -1,79 +1,82 @@
-"""What a run ends with: the trained and calibrated network and everything computed on the way."""
+"""What `calirare.train` returns: a run's values, and what can be done with them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import torch
-from torch import Tensor
 
-from calirare.calibration import TARGETS, Calibrator, Target
-from calirare.graph.graph import Graph
-from calirare.graph.labelled import answered
-from calirare.intervals.result import JackknifeResult
-from calirare.leave_one_out.agreement import Agreement
-from calirare.models.gcn import GCN
-from calirare.models.gcn_fit import Fit
-from calirare.run.settings import Settings
+from calirare._util.output import fresh_folder
+from calirare.graph import Graph
+from calirare.run.folder import CONFIG, MODEL, save_model, write_config, write_json
+from calirare.run.pictures import draw
+from calirare.run.report import report
+from calirare.run.result import RunResult
+from calirare.run.scoring import Scorer
+from calirare.run.summary import summary_of
+from calirare.run.tables import predictions, write_review, write_table
+
+
+def _to_stderr(note: str) -> None:
+    print(f"note: {note}", file=sys.stderr)
 
 
 @dataclass(eq=False)
-class Outcome:
-    """A trained and calibrated network with everything computed on the way.
+class Outcome(RunResult):
+    """A trained and calibrated network with everything computed on the way (attributes: see `RunResult`).
 
-    Attributes:
-        graph: the graph, with labels and split.
-        settings: how it was made; `epochs` and `damping` as asked for.
-        fit: the network and the labels it was trained on.
-        epochs: epochs trained.
-        logits: of every node [n, k].
-        calibrators: the fitted map of each target; empty without calibration.
-        jackknife: intervals and errors of every node, under the chosen target's map.
-        agreement: how leave-one-out loss and held-out loss compare; None without the check.
-        notes: sentences a user should read (fallbacks, warnings).
-        seconds: wall time of each stage.
+    Example:
+        >>> import calirare
+        >>> outcome = calirare.train(calirare.load_dataset("digits"), epochs=60, folds=0)
+        >>> outcome.to_frame().columns.tolist()[:5]
+        ['node', 'split', 'y', 'p_raw', 'p_calibrated']
     """
 
-    graph: Graph
-    settings: Settings
-    fit: Fit
-    epochs: int
-    logits: Tensor
-    calibrators: dict[Target, Calibrator]
-    jackknife: JackknifeResult
-    agreement: Agreement | None
-    notes: list[str] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """Everything `metrics.json` holds: plain numbers and strings."""
+        return report(self)
 
-    @property
-    def model(self) -> GCN:
-        """The trained network."""
-        return self.fit.model
+    def summary(self) -> str:
+        """Returns measures before and after calibration, coverage, the verdict and notes, as text."""
+        return summary_of(self.metrics)
 
-    @property
-    def calibrator(self) -> Calibrator | None:
-        """The map of the chosen target, or None."""
-        return self.calibrators.get(self.settings.target)
+    def to_frame(self) -> pd.DataFrame:
+        """Returns one row per node: probabilities, interval, uncertainty, ICE (the columns of `predictions.csv`)."""
+        chosen = self.probabilities(self.settings.calibration.target)
+        return predictions(self.graph, self.probabilities()[:, 1], chosen, self.jackknife, self.graph.split)
 
-    def probabilities(self, target: Target | None = None) -> Tensor:
-        """Returns every node's probabilities [n, k]: calibrated for `target`, or the network's own for None.
+    def predict(self, graph: Graph, say: Callable[[str], None] = _to_stderr) -> pd.DataFrame:
+        """Returns the same of another graph with the same features, see `run.Scorer.predict`."""
+        return Scorer.of(self).predict(graph, say)
 
-        Without calibration they are the network's own for every target.
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Writes the run's folder, as `calirare train` does; `calirare.load` reads it.
+
+        Args:
+            path: the folder; it appears when all of it is written.
+            overwrite: replace a run that is there.
 
         Raises:
-            ValueError: the target is unknown.
+            InputError: the folder exists and must not be replaced, or cannot be written.
         """
-        if target is not None and target not in TARGETS:
-            known = ", ".join(map(str, TARGETS))
-            raise ValueError(f"probabilities: target must be one of {known} or None, got {target!r}")
-        if target is None or target not in self.calibrators:
-            return torch.softmax(self.logits, 1)
-        return self.calibrators[target].transform(self.logits)
+        with fresh_folder(Path(path), overwrite=overwrite) as folder:
+            self.write(folder)
 
-    def review(self) -> Tensor:
-        """Returns the nodes without a label in the order in which a human should look at them, int64.
-
-        First the one whose prediction, for the chosen target, is most likely wrong; see `JackknifeResult.review`. Where
-        every node has a label, the nodes that neither trained nor calibrated.
-        """
-        return self.jackknife.review(self.probabilities(self.settings.target), answered(self.graph))
+    def write(self, folder: Path) -> None:
+        """Writes what a run's folder holds into an empty folder."""
+        graph = self.graph
+        write_config(self, folder / CONFIG)
+        write_json(self.metrics, folder / "metrics.json")
+        chosen = self.probabilities(self.settings.calibration.target)
+        raw = torch.softmax(self.logits, 1)[:, 1]
+        write_table(graph, raw, chosen, self.jackknife, graph.split, folder)
+        write_review(graph, raw, chosen, self.jackknife, graph.split, folder)
+        save_model(self, folder / MODEL)
+        draw(self, folder)

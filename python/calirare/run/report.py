@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from calirare.calibration import TARGETS
-from calirare.curvature.spectrum import spectrum_ends
-from calirare.leave_one_out.trust import Quality, quality_of
+from calirare.curvature import spectrum_ends
+from calirare.leave_one_out import Quality, quality_of
 from calirare.metrics import calibration_report, coverage
-from calirare.run.outcome import Outcome
-from calirare_ext import hessian_product
+from calirare.run.result import RunResult
 
 
-def judged_nodes(outcome: Outcome) -> tuple[str, Tensor]:
+def evaluated_nodes(outcome: RunResult) -> tuple[str, Tensor]:
     """Returns what the run is judged on: the labelled test nodes, or else the labelled nodes without their own label.
 
     Returns:
@@ -29,27 +28,27 @@ def judged_nodes(outcome: Outcome) -> tuple[str, Tensor]:
     return ("test", test) if test.numel() and bool((y[test] == 1).any()) else ("leave-one-out", outcome.fit.nodes)
 
 
-def judged_logits(outcome: Outcome, judged_on: str, nodes: Tensor) -> Tensor:
-    """Returns the logits the judgement is about, [n, k]: no node's own label has a say in them."""
+def evaluated_logits(outcome: RunResult, judged_on: str, nodes: Tensor) -> Tensor:
+    """Returns the logits the report is about, [n, k]: no node's own label has a say in them."""
     return outcome.logits[nodes] if judged_on == "test" else outcome.jackknife.own_loo_logits.to(outcome.logits.dtype)
 
 
-def judge(outcome: Outcome) -> dict[str, Any]:
+def report(outcome: RunResult) -> dict[str, Any]:
     """Returns everything `metrics.json` holds: plain numbers and strings, no timings, deterministic."""
-    judged_on, nodes = judged_nodes(outcome)
-    logits, y = judged_logits(outcome, judged_on, nodes), outcome.graph.y
+    judged_on, nodes = evaluated_nodes(outcome)
+    logits, y = evaluated_logits(outcome, judged_on, nodes), outcome.graph.y
     assert y is not None
     labels = y[nodes].cpu()
-    reports = {"raw": calibration_report(torch.softmax(logits, 1).cpu(), labels)}
+    reports = {"raw": calibration_report(labels, torch.softmax(logits, 1).cpu())}
     for target, calibrator in outcome.calibrators.items():
-        reports[str(target)] = calibration_report(calibrator.transform(logits).cpu(), labels)
+        reports[str(target)] = calibration_report(labels, calibrator.transform(logits).cpu())
     result, agreement, quality = outcome.jackknife, outcome.agreement, _quality(outcome)
     diagnostics = {name: value for name, value in result.diagnostics.items() if name != "seconds"}
     states = {str(target): outcome.calibrators[target].state() for target in TARGETS if target in outcome.calibrators}
     return {
         "graph": _graph_facts(outcome),
         "method": outcome.settings.method,
-        "target": outcome.settings.target,
+        "target": outcome.settings.calibration.target,
         "epochs": outcome.epochs,
         "judged_on": judged_on,
         "n_judged": int(nodes.numel()),
@@ -66,8 +65,8 @@ def judge(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _notes(outcome: Outcome, judged_on: str, quality: Quality) -> list[str]:
-    """Returns what the judgement itself has to say."""
+def _notes(outcome: RunResult, judged_on: str, quality: Quality) -> list[str]:
+    """Returns what the report itself has to say."""
     notes, result, split = [], outcome.jackknife, outcome.graph.split
     assert split is not None
     if judged_on != "test" and split.test.numel():
@@ -79,7 +78,7 @@ def _notes(outcome: Outcome, judged_on: str, quality: Quality) -> list[str]:
     turned = float((result.lower > result.upper).double().mean())
     if turned:
         notes.append(
-            f"with convention {outcome.settings.convention} {turned:.0%} of the intervals are upside down at coverage "
+            f"with convention {outcome.settings.loo.prints} {turned:.0%} of the intervals are upside down at coverage "
             f"{result.coverage:g}: their ends are written as the paper prints them, and swapped where they are drawn "
             "and the labels in them counted"
         )
@@ -88,22 +87,23 @@ def _notes(outcome: Outcome, judged_on: str, quality: Quality) -> list[str]:
     return notes
 
 
-def eice_of(outcome: Outcome) -> dict[str, float]:
+def eice_of(outcome: RunResult) -> dict[str, float]:
     """Returns EICE (paper, Eq. 10) of all nodes: "raw", of the network's own confidence, and of each target's.
 
     With the map on leave-one-out logits the population's target has EICE 0 by construction: that map is the estimate.
     With the paper's midpoint only the chosen target's interval is there to judge by.
     """
     result = outcome.jackknife
-    targets = [t for t in outcome.calibrators if result.estimate is not None or t == outcome.settings.target]
+    chosen = outcome.settings.calibration.target
+    targets = [t for t in outcome.calibrators if result.estimate is not None or t == chosen]
     sides = {"raw": outcome.probabilities()} | {str(t): outcome.probabilities(t) for t in targets}
     return {name: float(result.about(p)[1].double().mean()) for name, p in sides.items()}
 
 
-def _spectrum(outcome: Outcome) -> dict[str, float]:
+def _spectrum(outcome: RunResult) -> dict[str, float]:
     """Returns estimates of the ends of the exact Hessian's spectrum, without damping."""
-    tape = outcome.fit.tape()
-    lowest, highest = spectrum_ends(lambda v: hessian_product(tape, v), tape.n_parameters, tape.logits)
+    linearised = outcome.fit.linearisation
+    lowest, highest = spectrum_ends(linearised.hvp, linearised.n_parameters, linearised.logits)
     return {"lowest": float(lowest), "highest": float(highest)}
 
 
@@ -112,21 +112,13 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-def _quality(outcome: Outcome) -> Quality:
+def _quality(outcome: RunResult) -> Quality:
     result = outcome.jackknife
     finite = bool(torch.isfinite(result.lower).all() and torch.isfinite(result.upper).all())
-    return quality_of(
-        outcome.fit,
-        result.own_loo_logits,
-        result.leverage,
-        result.method,
-        finite=finite,
-        lowest_curvature=result.diagnostics.get("lowest_curvature"),
-        damping=result.diagnostics["damping"],
-    )
+    return quality_of(outcome.fit, result.own_loo_logits, result.leverage, result.facts, finite=finite)
 
 
-def _graph_facts(outcome: Outcome) -> dict[str, Any]:
+def _graph_facts(outcome: RunResult) -> dict[str, Any]:
     graph, split = outcome.graph, outcome.graph.split
     assert split is not None
     return {
@@ -144,7 +136,7 @@ def _graph_facts(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _coverages(outcome: Outcome, nodes: Tensor) -> dict[str, float | None]:
+def _coverages(outcome: RunResult, nodes: Tensor) -> dict[str, float | None]:
     """Returns how often the interval holds what it is about, for all judged nodes, those of class 1 and the others.
 
     With two classes an interval is about P(class 1) and shall hold the label, 0 or 1; with more it is about the
@@ -156,11 +148,11 @@ def _coverages(outcome: Outcome, nodes: Tensor) -> dict[str, float | None]:
     labels = y[nodes]
     hits = labels
     if outcome.graph.n_classes > 2:
-        hits = (outcome.probabilities(outcome.settings.target)[nodes].argmax(1) == labels).long()
+        hits = (outcome.probabilities(outcome.settings.calibration.target)[nodes].argmax(1) == labels).long()
     low, high = torch.minimum(result.lower, result.upper), torch.maximum(result.lower, result.upper)
     out: dict[str, float | None] = {}
     for name, chosen in (("all", labels >= 0), ("rare", labels == 1), ("rest", labels != 1)):
         held = nodes[chosen]
-        values = (low[held].cpu(), high[held].cpu(), hits[chosen].double().cpu())
+        values = (hits[chosen].double().cpu(), low[held].cpu(), high[held].cpu())
         out[name] = float(coverage(*values)) if held.numel() else None
     return out

@@ -5,52 +5,186 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import yaml
 
 from calirare._util.errors import InputError
-from calirare.calibration.base import TARGETS, Target
-from calirare.leave_one_out.methods import CONVENTIONS, Convention, LooSettings
-from calirare.leave_one_out.methods import METHODS as LOO_METHODS
-from calirare.leave_one_out.methods import Method as LooMethod
-from calirare.models.gcn_fit import TrainingSettings
-from calirare.training.selection import HOPS, WEIGHT_DECAYS
+from calirare.calibration import TARGETS, Target
+from calirare.datasets import load_dataset
+from calirare.eice import EiceSettings
+from calirare.graph import Graph
+from calirare.intervals import UNCERTAINTIES, Uncertainty
+from calirare.leave_one_out import ALO, LeaveOneOutMethod
+from calirare.models import GcnTraining
+from calirare.run.schema import changed, from_mapping, to_mapping
+from calirare.training import HOPS, WEIGHT_DECAYS
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
 METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")
-UNCERTAINTIES = ("auto", "map", "midpoint")
-
-# What a run tells `calirare.datasets.load_dataset`, and the types of it; everything else is in `Settings`.
-DATA: dict[str, tuple[type, ...]] = {
-    "dataset": (str,),
-    "root": (str,),
-    "minority": (int, str),
-    "label_rate": (int,),
-    "split": (str,),
-    "features": (str,),
-    "label": (str,),
-    "weight": (str,),
-    "scale": (str,),
-    "duplicates": (str,),
-    "self_loops": (str,),
-    "symmetrize": (bool,),
-    "download": (bool,),
-}
 MAX_SEED = 2**63
-# YAML 1.1 takes 5e-4 for text, because it has no point or no sign in its exponent.
-SCIENTIFIC = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
-MAY_BE_AUTO = ("epochs", "damping", "weight_decay", "hops", "uncertainty", "device")
-# How a message calls what a setting takes, where its default does not show it.
-KINDS = {
-    "epochs": "a whole number or auto",
-    "damping": "a number or auto",
-    "weight_decay": "a number or auto",
-    "hops": "a whole number or auto",
-}
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the network is trained.
+
+    Attributes:
+        epochs: gradient steps (200 in Kipf & Welling 2017), or "auto": chosen by leave-one-out loss.
+        hidden: width of the hidden layer (16, Kipf & Welling 2017).
+        n_layers: layers (2, paper section 4.2).
+        dropout: of the hidden units, in [0, 1) (0.5, Kipf & Welling 2017).
+        learning_rate: of Adam (0.01, Kipf & Welling 2017).
+        weight_decay: penalty mu / 2 |theta|^2 (5e-4, Kipf & Welling 2017), or "auto": of 5e-4 and its doubles up to
+            8e-3 the one with the lowest leave-one-out loss; five trainings.
+        hops: how often features are propagated before the first weights (1, Kipf & Welling 2017), or "auto": of 1, 2
+            and 3 the one with the lowest leave-one-out loss, after the weight decay; two trainings more.
+    """
+
+    epochs: int | Literal["auto"] = "auto"
+    hidden: int = 16
+    n_layers: int = 2
+    dropout: float = 0.5
+    learning_rate: float = 0.01
+    weight_decay: float | Literal["auto"] = 5e-4
+    hops: int | Literal["auto"] = 1
+
+    def __post_init__(self) -> None:
+        """Checks ranges.
+
+        Raises:
+            InputError: a setting is out of range.
+        """
+        for name in ("epochs", "hidden", "n_layers", "hops"):
+            value = getattr(self, name)
+            if value != "auto" and not (isinstance(value, int) and value >= 1):
+                also = "auto or " if name in ("epochs", "hops") else ""
+                raise InputError(f"setting {name} must be {also}a whole number of at least 1, got {value!r}")
+        for name in ("learning_rate", "weight_decay"):
+            value = getattr(self, name)
+            if value != "auto" and not (isinstance(value, int | float) and 0 < value < math.inf):
+                also = "auto or " if name == "weight_decay" else ""
+                raise InputError(f"setting {name} must be {also}a positive number, got {value!r}")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"setting dropout must be in [0, 1), got {self.dropout}")
+
+    def detector(
+        self, seed: int, epochs: int = 1, weight_decay: float | None = None, hops: int | None = None
+    ) -> GcnTraining:
+        """Returns how one network is trained.
+
+        Args:
+            seed: of weights and dropout.
+            epochs: number of epochs.
+            weight_decay: mu; None: as set, where that is "auto" the smallest it chooses among.
+            hops: likewise.
+        """
+        if weight_decay is None:
+            weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else self.weight_decay
+        if hops is None:
+            hops = HOPS[0] if self.hops == "auto" else self.hops
+        fixed = {name: getattr(self, name) for name in ("hidden", "n_layers", "dropout", "learning_rate")}
+        return GcnTraining(epochs=epochs, weight_decay=weight_decay, hops=hops, seed=seed, **fixed)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How probabilities are calibrated, and the calibration checked.
+
+    Attributes:
+        target: the population the calibrated probabilities are right for: "balanced" (classes equally common, what
+            cost-sensitive training and Macro-ACE judge) or "population" (as it is).
+        sharpen: of the balanced map: the sharpness at which each true class's mean confidence is its accuracy. Lower
+            Macro-ACE, the same decisions; the probabilities are then right within classes and for no population.
+        folds: of the cross-validation that checks the leave-one-out loss; 0 leaves the check out.
+    """
+
+    target: Target = "balanced"
+    sharpen: bool = False
+    folds: int = 5
+
+    def __post_init__(self) -> None:
+        """Checks words and ranges.
+
+        Raises:
+            InputError: a setting is unknown or out of range.
+        """
+        if self.target not in TARGETS:
+            raise InputError(f"setting target must be one of {', '.join(map(str, TARGETS))}, got {self.target!r}")
+        if self.folds != 0 and self.folds < 2:
+            raise InputError(f"setting folds must be 0 (no check) or at least 2, got {self.folds}")
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """The jackknife intervals (Algorithm 1).
+
+    Attributes:
+        coverage: of the intervals, in (0, 1) (0.9, paper section 4.2).
+        uncertainty: uncer(v) of the paper's Eq. 8: "map", "midpoint" or "auto", see `calirare.jackknife`.
+    """
+
+    coverage: float = 0.9
+    uncertainty: Uncertainty = "auto"
+
+    def __post_init__(self) -> None:
+        """Checks words and ranges.
+
+        Raises:
+            InputError: a setting is unknown or out of range.
+        """
+        if not 0 < self.coverage < 1:
+            raise InputError(f"setting coverage must be in (0, 1), got {self.coverage}")
+        if self.uncertainty not in UNCERTAINTIES:
+            words = ", ".join(UNCERTAINTIES)
+            raise InputError(f"setting uncertainty must be one of {words}, got {self.uncertainty!r}")
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which graph is trained on, as `calirare.load_dataset` takes it.
+
+    Attributes:
+        dataset: name (see `calirare datasets`), .npz file, folder, or edge table (CSV, Parquet).
+        root: folder to look for named data sets in; none: `CALIRARE_DATA` and the user's cache.
+        minority: name or number of the rare class.
+        label_rate: training labels per class; none: 20 in a random split, a stored one stays as it is.
+        split: "public" or "random"; none: public where there is one.
+        features: node table that belongs to an edge table.
+        label: column of the labels in the node table.
+        weight: column of the weights in the edge table.
+        scale: of the features: "standardize" (each column), "row" (sums to 1) or "none"; none: as stored.
+        duplicates: repeated edges: "error", "drop" or "sum"; none: error.
+        self_loops: self loops: "error", "drop" or "keep"; none: error.
+        symmetrize: add the missing direction of every edge.
+        download: fetch a named data set that is not there.
+    """
+
+    dataset: str = "digits"
+    root: str | None = None
+    minority: int | str | None = None
+    label_rate: int | None = None
+    split: str | None = None
+    features: str | None = None
+    label: str | None = None
+    weight: str | None = None
+    scale: str | None = None
+    duplicates: str | None = None
+    self_loops: str | None = None
+    symmetrize: bool = False
+    download: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """Returns what was said, beside the data set and the root, as keywords."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("dataset", "root")}
+        return {name: value for name, value in values.items() if value is not None and value is not False}
+
+    def load(self, seed: int) -> Graph:
+        """Returns the graph; see `load_dataset`."""
+        return load_dataset(self.dataset, self.root, seed=seed, **self.options())
 
 
 @dataclass(frozen=True)
@@ -61,51 +195,26 @@ class Settings:
         method: "jackknife" trains on all labels and calibrates on leave-one-out logits; "calirare" is the paper's
             Algorithm 2; "ts" trains on the training labels and fits a temperature on the validation labels;
             "uncalibrated" stops after training on the training labels.
-        target: the population the calibrated probabilities are right for: "balanced" (classes equally common, what
-            cost-sensitive training and Macro-ACE judge) or "population" (as it is).
-        sharpen: of the balanced map: the sharpness at which each true class's mean confidence is its accuracy. Lower
-            Macro-ACE, the same decisions; the probabilities are then right within classes and for no population.
-        epochs: gradient steps (200 in Kipf & Welling 2017), or "auto": chosen by leave-one-out loss.
-        hidden: width of the hidden layer (16, Kipf & Welling 2017).
-        n_layers: layers (2, paper section 4.2).
-        dropout: of the hidden units (0.5, Kipf & Welling 2017).
-        learning_rate: of Adam (0.01, Kipf & Welling 2017).
-        weight_decay: mu (5e-4, Kipf & Welling 2017), or "auto": of 5e-4 and its doubles up to 8e-3 the one with the
-            lowest leave-one-out loss; five trainings.
-        hops: how often features are propagated before the first weights (1, Kipf & Welling 2017), or "auto": of 1, 2
-            and 3 the one with the lowest leave-one-out loss, after the weight decay; two trainings more.
         seed: of everything random.
-        loo: how labels are left out (`leave_one_out.methods.LooSettings`): "alo", "influence", "newton", "retrain",
-            "grouped" or "replicates".
-        convention: "corrected"; "paper" or "official": the printed formulas or the authors' code, for reproduction.
-        uncertainty: uncer(v) of the paper's Eq. 8: "map", "midpoint" or "auto", see `calirare.jackknife`.
-        coverage: of the jackknife intervals (0.9, paper section 4.2).
-        damping: of the leave-one-out step, or "auto": the weight decay, raised until leave-one-out loss agrees with
-            cross-validation.
-        folds: of the cross-validation that checks the leave-one-out loss; 0 leaves the check out.
-        eice_weight: lambda of Algorithm 2 (0.1, paper section 4.2).
         device: "auto" (a GPU when there is one and the kernels were built for it), "cpu" or "cuda".
+        training: the network and its training.
+        loo: how labels are left out, such as `ALO(steps=10)` or `Retrain(jobs=2)`. Its damping None: the weight decay,
+            raised until leave-one-out loss agrees with cross-validation.
+        calibration: the maps and their check.
+        intervals: the jackknife intervals.
+        eice: of method "calirare": the regulariser.
+        data: the graph, where none is given.
     """
 
     method: Method = "jackknife"
-    target: Target = "balanced"
-    sharpen: bool = False
-    epochs: int | Literal["auto"] = "auto"
-    hidden: int = 16
-    n_layers: int = 2
-    dropout: float = 0.5
-    learning_rate: float = 0.01
-    weight_decay: float | Literal["auto"] = 5e-4
-    hops: int | Literal["auto"] = 1
     seed: int = 0
-    loo: LooMethod = "alo"
-    convention: Convention = "corrected"
-    uncertainty: Literal["auto", "map", "midpoint"] = "auto"
-    coverage: float = 0.9
-    damping: float | Literal["auto"] = "auto"
-    folds: int = 5
-    eice_weight: float = 0.1
     device: str = "auto"
+    training: Training = field(default_factory=Training)
+    loo: LeaveOneOutMethod = field(default_factory=ALO)
+    calibration: Calibration = field(default_factory=Calibration)
+    intervals: Intervals = field(default_factory=Intervals)
+    eice: EiceSettings = field(default_factory=EiceSettings)
+    data: Data = field(default_factory=Data)
 
     def __post_init__(self) -> None:
         """Checks every setting.
@@ -113,122 +222,55 @@ class Settings:
         Raises:
             InputError: a setting is unknown or out of range.
         """
-        for name in ("learning_rate", "weight_decay", "damping"):
-            value = getattr(self, name)
-            if isinstance(value, int | float) and not math.isfinite(value):
-                raise InputError(f"setting {name} must be finite, got {value}")
+        if self.method not in METHODS:
+            raise InputError(f"setting method must be one of {', '.join(METHODS)}, got {self.method!r}")
         if not 0 <= self.seed < MAX_SEED:
             raise InputError(f"setting seed must be from 0 to 2^63 - 1, got {self.seed}")
-        _one_of("method", self.method, METHODS)
-        _one_of("target", self.target, TARGETS)
-        _one_of("loo", self.loo, LOO_METHODS)
-        _one_of("convention", self.convention, CONVENTIONS)
-        _one_of("uncertainty", self.uncertainty, UNCERTAINTIES)
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):
             raise InputError(f"setting device must be auto, cpu, cuda or cuda:N, got {self.device!r}")
-        if self.epochs != "auto" and not (isinstance(self.epochs, int) and self.epochs >= 1):
-            raise InputError(f"setting epochs must be auto or a whole number of at least 1, got {self.epochs!r}")
-        if self.damping != "auto" and not (isinstance(self.damping, int | float) and self.damping > 0):
-            raise InputError(f"setting damping must be auto or a positive number, got {self.damping!r}")
-        if isinstance(self.weight_decay, str) and self.weight_decay != "auto":
-            raise InputError(f"setting weight_decay must be auto or a positive number, got {self.weight_decay!r}")
-        if isinstance(self.hops, str) and self.hops != "auto":
-            raise InputError(f"setting hops must be auto or a whole number of at least 1, got {self.hops!r}")
         for name in ("weight_decay", "hops"):
-            if getattr(self, name) == "auto" and self.method == "calirare":
+            if getattr(self.training, name) == "auto" and self.method == "calirare":
                 raise InputError(f"setting {name} must be a number with method calirare, got 'auto'")
-        if self.folds != 0 and self.folds < 2:
-            raise InputError(f"setting folds must be 0 (no check) or at least 2, got {self.folds}")
-        for name, value in (("coverage", self.coverage), ("eice_weight", self.eice_weight)):
-            if not 0 < value < 1:
-                raise InputError(f"setting {name} must be in (0, 1), got {value}")
-        try:
-            self.training(1)
-        except ValueError as error:
-            raise InputError(str(error).replace("TrainingSettings: ", "setting ")) from error
 
-    def leaving_out(self) -> LooSettings:
-        """Returns the settings of the leave-one-out."""
-        return LooSettings(self.loo, self.convention, seed=self.seed)
+    @property
+    def leave_one_out(self) -> LeaveOneOutMethod:
+        """How labels are left out, with the run's seed where the method has none of its own."""
+        return self.loo.seeded(self.seed)
 
-    def training(self, epochs: int, weight_decay: float | None = None, hops: int | None = None) -> TrainingSettings:
-        """Returns the settings of one training.
+    @property
+    def plain_alo(self) -> bool:
+        """Whether labels are left out by `ALO` as it is, whose logits are known in closed form at any damping."""
+        return dataclasses.replace(self.loo, damping=None) == ALO()
 
-        Args:
-            epochs: number of epochs.
-            weight_decay: mu; None: as set, where that is "auto" the smallest it chooses among.
-            hops: likewise.
+    @classmethod
+    def of(cls, **changes: Any) -> Self:
+        """Returns the defaults with some changed, as `Settings.of(epochs=200, target="population")`; see `changed`.
+
+        Raises:
+            InputError: a name is unknown, or a value has a wrong type or range.
         """
-        if weight_decay is None:
-            weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else self.weight_decay
-        if hops is None:
-            hops = HOPS[0] if self.hops == "auto" else self.hops
-        return TrainingSettings(
-            epochs=epochs,
-            learning_rate=self.learning_rate,
-            weight_decay=weight_decay,
-            hidden=self.hidden,
-            n_layers=self.n_layers,
-            hops=hops,
-            dropout=self.dropout,
-            seed=self.seed,
-        )
+        return cls().but(**changes)
+
+    def but(self, where: str = "settings", /, **changes: Any) -> Self:
+        """Returns the settings with some changed, see `of`; `where` stands in front of a message."""
+        return changed(self, changes, where) if changes else self
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], where: str = "settings") -> Self:
-        """Returns settings from names and values.
+        """Returns settings from nested names and values, such as a YAML file holds.
 
         Args:
             values: any of the attributes.
             where: what the mapping is called in a message.
 
-        Returns:
-            The settings.
-
         Raises:
-            InputError: a name is unknown, or a value has the wrong type or range.
+            InputError: a name is unknown, or a value has a wrong type or range.
         """
-        known = {field.name: field for field in dataclasses.fields(cls)}
-        taken = dict(values)
-        for name, value in values.items():
-            if name not in known:
-                raise _unknown(name, where)
-            default = known[name].default
-            real = isinstance(default, float) or name == "damping"
-            if real and isinstance(value, str) and SCIENTIFIC.fullmatch(value):
-                taken[name] = value = float(value)
-            wanted = (int, float) if real else type(default)
-            if name == "epochs":
-                wanted = int
-            flag = isinstance(default, bool)
-            fits = isinstance(value, wanted) or (name in MAY_BE_AUTO and value == "auto")
-            if isinstance(value, bool) != flag or not fits:
-                raise InputError(f"{where}: {name} must be {KINDS.get(name, f'like {default!r}')}, got {value!r}")
-        return cls(**taken)
+        return from_mapping(cls, values, where)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Returns every setting by name."""
-        return dataclasses.asdict(self)
-
-
-def check_data(values: Mapping[str, Any], where: str) -> None:
-    """Checks the types of what goes to `calirare.datasets.load_dataset`.
-
-    Args:
-        values: any of `DATA`; None stands for the default.
-        where: what the mapping is called in a message.
-
-    Raises:
-        InputError: a name is unknown, or a value has the wrong type.
-    """
-    for name, value in values.items():
-        if name not in DATA:
-            raise _unknown(name, where)
-        wanted = DATA[name]
-        if value is None or (isinstance(value, wanted) and (bool in wanted or not isinstance(value, bool))):
-            continue
-        kinds = " or ".join({int: "a whole number", str: "text", bool: "true or false"}[kind] for kind in wanted)
-        raise InputError(f"{where}: {name} must be {kinds}, got {value!r}")
+        """Returns every setting by name, nested, as plain values."""
+        return to_mapping(self)
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -253,21 +295,5 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise InputError(
-            f"config {path}: must hold names and values such as `epochs: 200`, got {type(values).__name__}"
-        )
+        raise InputError(f"config {path}: must hold names and values such as `seed: 1`, got {type(values).__name__}")
     return values
-
-
-def _unknown(name: object, where: str) -> InputError:
-    """Returns what says that there is no such setting."""
-    settings = ", ".join(field.name for field in dataclasses.fields(Settings))
-    return InputError(
-        f"{where}: unknown setting {name!r}; the settings are {settings}; of the data (config files and command line) "
-        f"{', '.join(DATA)}"
-    )
-
-
-def _one_of(name: str, value: object, allowed: Sequence[object]) -> None:
-    if value not in allowed:
-        raise InputError(f"setting {name} must be one of {', '.join(map(str, allowed))}, got {value!r}")

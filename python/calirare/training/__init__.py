@@ -1,1 +1,32 @@
-"""How networks are trained: optimiser, losses, cross-fitting, selection."""
+"""How networks are trained: losses, optimisers, stationary points, cross-fitting, selection."""
+
+from calirare.training.adam import Adam
+from calirare.training.convergence import converge, minimise
+from calirare.training.crossfit import cross_fitted_logits, fold_of
+from calirare.training.fitted import Detector, Fitted, evaluating, flat
+from calirare.training.lbfgs import ARMIJO, CURVATURE, Convergence
+from calirare.training.losses import Loss, class_weights, cross_entropy
+from calirare.training.selection import HOPS, WEIGHT_DECAYS, choose_hops, choose_weight_decay, loo_loss
+
+__all__ = [
+    "ARMIJO",
+    "CURVATURE",
+    "HOPS",
+    "WEIGHT_DECAYS",
+    "Adam",
+    "Convergence",
+    "Detector",
+    "Fitted",
+    "Loss",
+    "choose_hops",
+    "choose_weight_decay",
+    "class_weights",
+    "converge",
+    "cross_entropy",
+    "cross_fitted_logits",
+    "evaluating",
+    "flat",
+    "fold_of",
+    "loo_loss",
+    "minimise",
+]

@@ -6,10 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.graph.features import normalize_features
-from calirare.graph.graph import Graph
-from calirare.models.gcn import GCN
-from calirare.models.module_fit import ModuleFit
+from calirare.graph import Graph, normalize_features
+from calirare.models import GCN, ModuleFit
 from calirare_ext import Csr, gcn_norm, propagate
 
 SHARE = 0.5  # dropped, of the features and of the hidden units (Kipf & Welling 2017)

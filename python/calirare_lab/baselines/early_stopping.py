@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
-from calirare.models.gcn import GCN
-from calirare.models.gcn_fit import Fit, TrainingSettings, fit
+from calirare.graph import Graph, propagation
+from calirare.models import GCN, fit
+from calirare.models.gcn_fit import Fit, TrainingSettings
 
 PATIENCE = 100
 MAX_EPOCHS = 2000

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calirare.calibration.base import Target
-from calirare.graph.graph import Graph
+from calirare.calibration import Target
+from calirare.graph import Graph
 from calirare_ext import Csr
 from calirare_lab.baselines.node_temperature import EPOCHS, NodeTemperature
 

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
-from calirare.models.gcn import GCN
+from calirare.graph import Graph, propagation
+from calirare.models import GCN
 from calirare.models.gcn_fit import Loss, TrainingSettings, class_weights
 
 SMOOTHING = 0.1  # Szegedy et al. 2016

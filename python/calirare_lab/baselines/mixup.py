@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.graph.graph import Graph
-from calirare.graph.propagation import features, propagation
-from calirare.models.gcn import GCN
+from calirare.graph import Graph, propagated_features, propagation
+from calirare.models import GCN
 from calirare.models.gcn_fit import TrainingSettings, cross_entropy
 from calirare_ext import Csr, ReceptiveField, propagate
 from calirare_lab.baselines.losses import optimise, prepare
@@ -39,7 +38,7 @@ def train_mixup(graph: Graph, nodes: Tensor, settings: TrainingSettings, *, alph
         raise ValueError(f"train_mixup: alpha must be positive, got {alpha}")
     targets, weights, model = prepare(graph, nodes, settings)
     field = propagation(graph, settings.hops).field(nodes, settings.n_layers)
-    centres = _rows(features(graph, settings.hops), nodes)
+    centres = _rows(propagated_features(graph, settings.hops), nodes)
     generator = np.random.default_rng(settings.seed)
 
     def loss() -> Tensor:

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare._util.errors import NotConvergedError
-from calirare.calibration.base import Target, check_logits, target_weights, unit_of
-from calirare.graph.graph import Graph
+from calirare.calibration import Target, target_weights
+from calirare.calibration.base import check_logits, unit_of
+from calirare.graph import Graph
 
 EPOCHS = 200
 

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
-from calirare.models.gcn import GCN
+from calirare.graph import Graph, propagation
+from calirare.models import GCN
 from calirare.models.gcn_fit import TrainingSettings, class_weights
 from calirare_lab.baselines.losses import label_smoothing_loss, optimise, train_with_loss
 

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from calirare._util.processes import workers
 from calirare._util.store import Store, key_of, read_json, write_json
+from calirare.multilabel import multilabel_report, noise_floor
 from calirare.multilabel.data import PUBLISHED, load_multilabel
-from calirare.multilabel.evaluate import calibration_measures, multilabel_report, noise_floor
+from calirare.multilabel.evaluate import calibration_measures
 from calirare.multilabel.training import BETAS, TrainOptions, best_beta, choose_beta, fit_temperature, train_network
 
 SEEDS = tuple(range(10))
@@ -69,7 +70,7 @@ def run_cell(name: str, seed: int, *, root: str | Path | None = None, options: T
 
 
 def _measure(scores: Tensor, labels: Tensor, seed: int) -> dict[str, float]:
-    report = multilabel_report(scores, labels)
+    report = multilabel_report(labels, scores)
     measures = calibration_measures(len(scores))
     for name in FLOORED:
         report[f"{name}_floor"], _ = noise_floor(measures[name], scores, repeats=FLOOR_DRAWS, seed=seed)

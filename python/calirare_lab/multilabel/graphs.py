@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from calirare._util.errors import InputError
-from calirare.graph.edges import EdgeRules, build_adjacency
-from calirare.graph.splits import Split
+from calirare.graph import EdgeRules, Split, build_adjacency
 from calirare.multilabel.data import MultilabelData
 
 HOMOPHILY = 0.7  # share of the edges drawn inside a label that the first end has

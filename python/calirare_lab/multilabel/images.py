@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.array_files import open_arrays, require
 from calirare._util.errors import InputError
-from calirare.datasets.archive import open_arrays, require
-from calirare.graph.splits import PARTS, Split
+from calirare.graph import PARTS, Split
 from calirare.multilabel.data import MultilabelData, hold_out
 
 TEST_SHARE = 0.2

@@ -8,10 +8,8 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from torch import Tensor
 
-from calirare.metrics._inputs import check_count
-from calirare.multilabel.estimator import conditional_expectation
-from calirare.multilabel.evaluate import marginal_ece
-from calirare.multilabel.families import CopulaOptions
+from calirare._util.arrays import check_count
+from calirare.multilabel import CopulaOptions, conditional_expectation, marginal_ece
 from calirare.multilabel.kde import kernel_gap
 from calirare_lab.multilabel.simulate import Sample, World, worlds
 
@@ -27,10 +25,10 @@ Gap = Callable[[Sample], Tensor]
 
 # Estimators of E[y | f] - f at every row; binning, which has no such gap, is apart.
 GAPS: dict[str, Gap] = {
-    "copula": lambda s: conditional_expectation(s.scores, s.labels) - s.scores,
-    "copula_threshold": lambda s: conditional_expectation(s.scores, s.labels, options=THRESHOLD) - s.scores,
-    "kde": lambda s: kernel_gap(s.scores, s.labels)[0],
-    "kde_residual": lambda s: kernel_gap(s.scores, s.labels, target="residuals", bandwidth="regression")[0],
+    "copula": lambda s: conditional_expectation(s.labels, s.scores) - s.scores,
+    "copula_threshold": lambda s: conditional_expectation(s.labels, s.scores, options=THRESHOLD) - s.scores,
+    "kde": lambda s: kernel_gap(s.labels, s.scores)[0],
+    "kde_residual": lambda s: kernel_gap(s.labels, s.scores, target="residuals", bandwidth="regression")[0],
 }
 
 
@@ -104,7 +102,7 @@ def run_cell(world: World, n: int, *, repeats: int = 200, seed: int = 0) -> list
     errors: dict[str, list[float]] = {}
     for draw in range(count):
         sample = world.draw(n, random)
-        values.setdefault(("binned", 1.0), []).append(marginal_ece(sample.scores, sample.labels))
+        values.setdefault(("binned", 1.0), []).append(marginal_ece(sample.labels, sample.scores))
         for name, estimate in GAPS.items():
             kernel = name.startswith("kde")
             if kernel and (n > LARGEST_KERNEL or draw >= kernel_repeats(n, count)):

@@ -47,7 +47,7 @@ def compute_cell(context: Context, method: str) -> Cell:
     seconds = time.perf_counter() - started
     labels = context.y[context.split.test]
     place = context.place
-    measures = calibration_report(probabilities, labels, n_draws=N_FLOOR_DRAWS, seed=place.seed)
+    measures = calibration_report(labels, probabilities, n_draws=N_FLOOR_DRAWS, seed=place.seed)
     cell: Cell = {
         "method": method,
         "dataset": place.dataset,
@@ -66,9 +66,9 @@ def compute_cell(context: Context, method: str) -> Cell:
 
 
 def _intervals(probabilities: torch.Tensor, labels: torch.Tensor) -> dict[str, list[float]]:
-    measures = {"ace_minority": lambda p, y: class_ace(p, y, 1), "macro_ace": macro_ace, "ece": ece}
+    measures = {"ace_minority": lambda y, p: class_ace(y, p, 1), "macro_ace": macro_ace, "ece": ece}
     return {
-        name: list(bootstrap_interval(f, probabilities, labels, n_draws=N_BOOTSTRAP_DRAWS, stratify=True))
+        name: list(bootstrap_interval(f, labels, probabilities, n_draws=N_BOOTSTRAP_DRAWS, stratify=True))
         for name, f in measures.items()
     }
 

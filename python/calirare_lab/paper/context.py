@@ -6,16 +6,15 @@ import dataclasses
 from functools import cached_property
 
 import torch
+from calirare.models.crossfit import cross_fitted_logits
 from torch import Tensor
 
-from calirare.curvature.gram import gram
-from calirare.graph.graph import Graph
-from calirare.graph.splits import Split
-from calirare.leave_one_out.own_logits import OwnLogits
-from calirare.models.crossfit import cross_fitted_logits
-from calirare.models.gcn import GCN
-from calirare.models.gcn_fit import Fit, TrainingSettings, fit
-from calirare.training.selection import choose_hops, choose_weight_decay, loo_loss
+from calirare.curvature import gram
+from calirare.graph import Graph, Split
+from calirare.leave_one_out import OwnLogits
+from calirare.models import GCN, fit
+from calirare.models.gcn_fit import Fit, TrainingSettings
+from calirare.training import choose_hops, choose_weight_decay, loo_loss
 from calirare_lab.baselines import OfficialSettings, train_official
 from calirare_lab.paper.protocol import Place
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from calirare.plots.plots import Panel, confidence_panel, reliability_diagram
+from calirare.plots import Panel, confidence_panel, reliability_diagram
 from calirare_lab.paper.cells import Progress, read_probability, run_cells
 from calirare_lab.paper.protocol import Place
 
@@ -34,7 +34,7 @@ def figure1(out: Path, jobs: int, progress: Progress, place: Place = FIGURE1_PLA
     panels: list[Panel] = []
     for name, title in (("uncalibrated", "uncalibrated"), ("ours", "ours")):
         for what, cls in CLASSES[:0:-1]:
-            panels.append(confidence_panel(f"{what}, {title}", probabilities[name], labels, cls=cls))
+            panels.append(confidence_panel(f"{what}, {title}", labels, probabilities[name], cls=cls))
     heading = f"Reliability per true class: {place.dataset}, {place.label_rate} labels per class, test nodes"
     return _draw(panels, out / "figure1", heading, 2)
 
@@ -53,7 +53,7 @@ def figure2(out: Path, jobs: int, progress: Progress, place: Place = FIGURE2_PLA
     """
     probabilities, labels = _predictions(out, place, ("uncalibrated", "temperature"), jobs, progress)
     panels = [
-        confidence_panel(f"{what}, {title}", probabilities[name], labels, cls=cls)
+        confidence_panel(f"{what}, {title}", labels, probabilities[name], cls=cls)
         for name, title in (("uncalibrated", "GCN-CS"), ("temperature", "temperature scaling"))
         for what, cls in CLASSES
     ]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calirare.intervals.algorithm1 import jackknife
+from calirare.intervals import jackknife
 from calirare.metrics import coverage, eice
 from calirare_lab.paper.context import PAPER_TRAINING, Context
 
@@ -35,7 +35,7 @@ def individual(context: Context) -> Individual:
         assert result.estimate is not None
         low, high = result.lower.double(), result.upper.double()
         shares = {
-            kind: float(coverage(low[of], high[of], labels[of].double()))
+            kind: float(coverage(labels[of].double(), low[of], high[of]))
             for kind, of in (("all", labels >= 0), ("rare", labels == 1), ("majority", labels == 0))
         }
         found[name] = {

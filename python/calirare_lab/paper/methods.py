@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calirare.calibration import Target, make_calibrator
-from calirare.eice.algorithm2 import train_calirare
+from calirare.eice import train_calirare
 from calirare.models import PygSettings, fit_pyg
 from calirare.models.gcn_fit import Loss
 from calirare.models.pyg import Kind

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from calirare.datasets import load_dataset
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare_ext import Csr
 
 NAME = "facebook_nmf"

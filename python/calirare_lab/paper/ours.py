@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from calirare.calibration import AffineCalibrator, Target
+from calirare.calibration import AffineCalibrator, Target, sharpened
 from calirare.calibration.affine import SCALE_PRIOR
-from calirare.calibration.jackknife import FALLBACK_PRIOR, MIN_RARE
-from calirare.calibration.sharpness import sharpened
+from calirare.calibration.leave_one_out import FALLBACK_PRIOR, MIN_RARE
 from calirare.models.gcn_fit import TrainingSettings
-from calirare.training.selection import HOPS, WEIGHT_DECAYS
+from calirare.training import HOPS, WEIGHT_DECAYS
 from calirare_lab.paper.context import Context
 
 TRAINING = TrainingSettings(learning_rate=0.03, epochs=400)
@@ -76,8 +75,8 @@ def calibrated(context: Context, recipe: Recipe) -> tuple[Tensor, dict[str, floa
     if recipe.sharpen and not few:
         calibrator = sharpened(calibrator, held, labels)
     logits = torch.stack([context.logits("both", run, context.split.test).double() for run in runs]).mean(0)
-    assert calibrator.bias is not None
-    numbers = {"scale": calibrator.scale, "bias": float(calibrator.bias[1])}
+    assert calibrator.bias_ is not None
+    numbers = {"scale": calibrator.scale_, "bias": float(calibrator.bias_[1])}
     numbers |= {"weight_decay": runs[0].weight_decay, "hops": float(runs[0].hops)}
     return calibrator.transform(logits), numbers
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from calirare._util.errors import InputError
 from calirare.datasets import load_dataset
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare_lab.paper import other_columns
 from calirare_lab.paper.published import LABEL_RATES
 

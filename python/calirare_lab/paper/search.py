@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from calirare.models.crossfit import fold_of
 from torch import Tensor
 
 from calirare.calibration import target_weights
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.metrics import class_ace, ece, macro_ace, macro_f1, nll, recall
-from calirare.models.crossfit import fold_of
-from calirare.training.selection import WEIGHT_DECAYS
+from calirare.training import WEIGHT_DECAYS
 from calirare_lab.paper.cells import read_cell, write_cell
 from calirare_lab.paper.context import Context
 from calirare_lab.paper.ours import TRAINING, Recipe, calibrated, networks
@@ -151,6 +151,6 @@ def _measures(p: Tensor, y: Tensor) -> list[float]:
     return [
         float(recall(y.numpy(), predicted, 1)),
         float(macro_f1(y.numpy(), predicted)),
-        *[float(value) for value in (class_ace(p, y, 1), macro_ace(p, y), ece(p, y), nll(p, y))],
+        *[float(value) for value in (class_ace(y, p, 1), macro_ace(y, p), ece(y, p), nll(y, p))],
         float((target_weights(y, 2, "balanced") * losses).mean()),
     ]

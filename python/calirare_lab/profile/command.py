@@ -18,13 +18,12 @@ from torch.profiler import ProfilerActivity, profile
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
-from calirare._util.ranges import PREFIX
+from calirare._util.tracing import PREFIX
 from calirare.datasets import load_dataset
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.pipeline import train
-from calirare.run.folder import load_run, write_json
-from calirare.run.outcome import Outcome
-from calirare.run.settings import Settings
+from calirare.run import Outcome, Settings, write_json
+from calirare.run.folder import load_run
 from calirare_ext import Csr
 from calirare_lab.profile.cost import Sizes, stage_costs
 

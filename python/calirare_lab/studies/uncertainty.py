@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from calirare.models.crossfit import cross_fitted_logits
 from torch import Tensor
 
 from calirare.calibration import AffineCalibrator
-from calirare.datasets.synthetic import synthetic_rare
-from calirare.graph.graph import Graph
-from calirare.intervals.algorithm1 import jackknife
-from calirare.leave_one_out.agreement import choose_damping
-from calirare.leave_one_out.own_logits import OwnLogits
-from calirare.models.crossfit import cross_fitted_logits
-from calirare.models.gcn_fit import Fit, TrainingSettings, fit
+from calirare.datasets import synthetic_rare
+from calirare.graph import Graph
+from calirare.intervals import jackknife
+from calirare.leave_one_out import OwnLogits, choose_damping
+from calirare.models import fit
+from calirare.models.gcn_fit import Fit, TrainingSettings
 
 MODEL: dict[str, Any] = {"share": 0.15, "mean_degree": 8.0, "labels": "posterior"}
 # Few features, which a network cannot overfit, and more features than labels, as in citation graphs.

@@ -44,9 +44,9 @@ def test_curvature_keeps_its_digits_where_the_network_is_certain():
 def test_two_hundred_classes_take_no_array_of_classes_cubed():
     z, labels = problem(2000, 200)  # the curvature by an array [n, k, k, k] would take 128 GB
     fitted = platt_scaling().fit(z, labels)
-    assert fitted.scale != 1.0
-    assert fitted.bias is not None
-    assert len(fitted.bias) == 200
+    assert fitted.scale_ != 1.0
+    assert fitted.bias_ is not None
+    assert len(fitted.bias_) == 200
 
 
 @pytest.mark.parametrize("with_bias", [False, True])

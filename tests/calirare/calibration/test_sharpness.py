@@ -40,13 +40,13 @@ def test_is_the_least_gap_of_a_search_in_numpy() -> None:
 def test_lowers_macro_ace_of_new_nodes_and_keeps_every_decision() -> None:
     logits, labels = overlapping(3000, factor=0.5, seed=1)
     flat = AffineCalibrator(with_bias=False)
-    flat.bias = torch.zeros(2, dtype=torch.float64)
+    flat.bias_ = torch.zeros(2, dtype=torch.float64)
     fitted = sharpened(flat, logits, labels)
     new, truth = overlapping(3000, factor=0.5, seed=2)
     before, after = flat.transform(new), fitted.transform(new)
     assert torch.equal(before.argmax(1), after.argmax(1))
-    assert float(macro_ace(after, truth)) < 0.5 * float(macro_ace(before, truth))
-    assert flat.scale == 1.0  # the given map is not changed
+    assert float(macro_ace(truth, after)) < 0.5 * float(macro_ace(truth, before))
+    assert flat.scale_ == 1.0  # the given map is not changed
 
 
 def test_more_classes_one_of_them_without_a_label_and_the_limits() -> None:

@@ -8,7 +8,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from calirare._util.errors import InputError
 from calirare.datasets import digits, load_dataset
-from calirare.datasets.digits import nearest_neighbours
+from calirare.datasets.embedded import nearest_neighbours
 
 
 def test_the_graph_is_that_of_the_nearest_neighbours():

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.datasets import normalize_features
-from calirare.graph.features import scale_note
+from calirare.graph import normalize_features, scale_note
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from calirare._util.array_files import _MAPPED, map_tensor, release
 from calirare._util.errors import InputError
-from calirare._util.mapped import _MAPPED, map_tensor, release
-from calirare.datasets import load_dataset
-from calirare.datasets.folder import load_folder, write_folder
-from calirare.datasets.synthetic import synthetic_folder, synthetic_rare
+from calirare.datasets import load_dataset, synthetic_folder, synthetic_rare
+from calirare.graph import Graph
 from calirare_ext import Csr
 from tests.helpers.tasks import rare_task
 
@@ -24,7 +23,7 @@ def is_mapped(tensor: torch.Tensor) -> bool:
 
 @pytest.fixture
 def folder(tmp_path):
-    write_folder(rare_task(), tmp_path / "g")
+    rare_task().to_folder(tmp_path / "g")
     return tmp_path / "g"
 
 
@@ -49,7 +48,7 @@ def change_facts(folder, **facts):
 
 
 def write_edges(folder, edges):
-    """Puts other edges in the place of a folder's, which was then not written by `write_folder`."""
+    """Puts other edges in the place of a folder's, which was then not written by `Graph.to_folder`."""
     edges = edges[np.lexsort((edges[:, 1], edges[:, 0]))]
     np.save(folder / "indptr.npy", np.append(0, np.cumsum(np.bincount(edges[:, 0], minlength=260))))
     np.save(folder / "indices.npy", edges[:, 1].astype(np.int32))
@@ -85,7 +84,7 @@ def test_a_self_loop_is_refused_unless_it_is_wanted(tmp_path, folder):
     assert kept.n_edges == len(edges) + 1
     assert is_mapped(kept.adjacency.indices)
     assert np.array_equal(edges_of(load_dataset(folder, self_loops="drop")), edges)
-    write_folder(kept, tmp_path / "kept")
+    kept.to_folder(tmp_path / "kept")
     change_facts(tmp_path / "kept", checked=False)
     assert load_dataset(tmp_path / "kept").n_edges == len(edges) + 1
     assert load_dataset(tmp_path / "kept", symmetrize=True).n_edges == len(edges) + 1
@@ -162,7 +161,7 @@ def test_facts_that_do_not_fit_are_refused(folder, facts, message):
 def test_names_and_posterior_are_kept(tmp_path):
     p = torch.linspace(0, 1, 260, dtype=torch.float64)
     names = tuple("abcdef")
-    write_folder(rare_task(posterior=p, feature_names=names, feature_normalisation="row"), tmp_path / "g")
+    rare_task(posterior=p, feature_names=names, feature_normalisation="row").to_folder(tmp_path / "g")
     again = load_dataset(tmp_path / "g")
     assert torch.equal(again.posterior, p)
     assert is_mapped(again.posterior)
@@ -175,7 +174,7 @@ def test_names_and_posterior_are_kept(tmp_path):
 
 
 def test_the_number_of_sparse_features_must_be_one(tmp_path):
-    write_folder(rare_task(x=Csr.from_dense(torch.eye(260, 9))), tmp_path / "g")
+    rare_task(x=Csr.from_dense(torch.eye(260, 9))).to_folder(tmp_path / "g")
     for wrong in (None, "nine", -1):
         change_facts(tmp_path / "g", n_features=wrong)
         with pytest.raises(InputError, match=r"n_features in graph\.json must be the number of features, got"):
@@ -187,8 +186,8 @@ def test_sparse_features_and_weights_are_kept(tmp_path):
     a = graph.adjacency
     heavy = rare_task(adjacency=Csr(a.indptr, a.indices, torch.full_like(a.values, 2.5), a.n_cols))
     for name, one in (("sparse", graph), ("heavy", heavy)):
-        write_folder(one, tmp_path / name)
-        again, minority = load_folder(tmp_path / name)
+        one.to_folder(tmp_path / name)
+        again, minority = Graph.read(tmp_path / name)
         assert minority == 1
         assert torch.equal(again.adjacency.values, one.adjacency.values)
         dense = [x.to_dense() if isinstance(x, Csr) else x for x in (again.x, one.x)]
@@ -235,7 +234,7 @@ def test_a_folder_that_is_none_is_refused(tmp_path, folder):
     with pytest.raises(InputError, match=r"graph\.json is missing"):
         load_dataset(tmp_path)
     with pytest.raises(InputError, match="exists already"):
-        write_folder(rare_task(), folder)
+        rare_task().to_folder(folder)
     (folder / "x.npy").write_bytes(b"\x93NUMPY")
     with pytest.raises(InputError, match="damaged"):
         load_dataset(folder)

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.datasets import load_dataset, read_npz, write_npz
-from calirare.datasets.registry import read_graph
-from calirare.graph.graph import Graph
+from calirare.datasets import load_dataset, read_graph
+from calirare.graph import Graph
 from calirare_ext import Csr
 from tests.helpers.graphs import EDGES, small_adjacency, small_features, small_graph
 from tests.helpers.tasks import rare_task
@@ -102,36 +101,36 @@ def test_scaling_does_not_belong_to_a_graph_that_is_only_read(save):
 
 
 def test_an_unlabelled_graph_is_written_and_read(tmp_path):
-    write_npz(small_graph(y=None, split=None), tmp_path / "g.npz")
-    graph = read_npz(tmp_path / "g.npz")
+    small_graph(y=None, split=None).to_npz(tmp_path / "g.npz")
+    graph = Graph.from_npz(tmp_path / "g.npz")
     assert (graph.y, graph.split, graph.minority) == (None, None, None)
 
 
 def test_the_rare_class_is_given_stored_or_one_of_two(save):
-    assert read_npz(save()).minority is None
-    assert read_npz(save(), 2).y.tolist() == [0, 0, 1, 0, -1]
-    assert read_npz(save(minority=np.array(1))).y.tolist() == [0, 1, 0, 0, -1]
-    assert read_npz(save(minority=np.array(1)), minority=2).minority == 2
-    assert read_npz(save(y=np.array([0, 1, 1, 0, -1]))).minority == 1
+    assert Graph.from_npz(save()).minority is None
+    assert Graph.from_npz(save(), 2).y.tolist() == [0, 0, 1, 0, -1]
+    assert Graph.from_npz(save(minority=np.array(1))).y.tolist() == [0, 1, 0, 0, -1]
+    assert Graph.from_npz(save(minority=np.array(1)), minority=2).minority == 2
+    assert Graph.from_npz(save(y=np.array([0, 1, 1, 0, -1]))).minority == 1
     named = save(y=np.array([0, 1, 1, 0, -1]), class_names=np.array(["bad", "good"]))
-    assert read_npz(named).minority is None
-    assert read_npz(named, "bad").y.tolist() == [1, 0, 0, 1, -1]
+    assert Graph.from_npz(named).minority is None
+    assert Graph.from_npz(named, "bad").y.tolist() == [1, 0, 0, 1, -1]
 
 
 def test_a_stored_class_number_is_not_taken_for_a_name(save):
     path = save(class_names=np.array(["2", "0", "1"]), minority=np.array(1))
-    assert read_npz(path).class_names == ("rest", "0")
+    assert Graph.from_npz(path).class_names == ("rest", "0")
 
 
 def test_unlabelled_nodes_lose_their_class(save):
-    graph = read_npz(save(y=np.array([0, 1, 2, 0, 0]), unlabelled_idx=np.array([3, 4])))
+    graph = Graph.from_npz(save(y=np.array([0, 1, 2, 0, 0]), unlabelled_idx=np.array([3, 4])))
     assert graph.y.tolist() == [0, 1, 2, -1, -1]
 
 
 def test_unsorted_columns_are_sorted(save):
     indices = small_adjacency().indices.numpy().copy()
     indices[1:4] = indices[1:4][::-1]
-    graph = read_npz(save(indices=indices))
+    graph = Graph.from_npz(save(indices=indices))
     assert torch.equal(graph.adjacency.to_dense(), small_adjacency().to_dense())
 
 
@@ -153,9 +152,9 @@ LOOP = edges_as_csr(np.concatenate([EDGES, [[4, 4]]]))
 def test_edge_rules_apply_to_files(save, changes, options, n_edges):
     path = save(**changes)
     with pytest.raises(InputError, match=next(iter(options))) as error:
-        read_npz(path)
+        Graph.from_npz(path)
     assert str(path) in str(error.value)
-    assert read_npz(path, **options).n_edges == n_edges
+    assert Graph.from_npz(path, **options).n_edges == n_edges
 
 
 @pytest.mark.parametrize(
@@ -219,7 +218,7 @@ def test_edge_rules_apply_to_files(save, changes, options, n_edges):
 def test_a_file_that_does_not_fit_is_refused(save, changes, message):
     path = save(**changes)
     with pytest.raises(InputError, match=message) as error:
-        read_npz(path)
+        Graph.from_npz(path)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -244,16 +243,16 @@ def test_sparse_features_that_do_not_fit_are_refused(save, part, value, message)
         "x_data": np.ones(4, dtype=np.float32),
         "x_shape": np.array([5, 3]),
     }
-    assert read_npz(save(**parts)).n_features == 3
+    assert Graph.from_npz(save(**parts)).n_features == 3
     with pytest.raises(InputError, match=message):
-        read_npz(save(**(parts | {part: value})))
+        Graph.from_npz(save(**(parts | {part: value})))
 
 
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(InputError, match="there is no such file: check the path"):
-        read_npz(tmp_path / "none.npz")
+        Graph.from_npz(tmp_path / "none.npz")
     with pytest.raises(InputError, match="there is no such file"):
-        read_npz(tmp_path)
+        Graph.from_npz(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"node,label\n", b"PK\x03\x04 and then nothing of an archive"])
@@ -261,7 +260,7 @@ def test_what_is_no_archive_is_refused(tmp_path, content):
     path = tmp_path / "g.npz"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"damaged, cut off or not an .npz archive"):
-        read_npz(path)
+        Graph.from_npz(path)
 
 
 def test_a_file_cut_off_anywhere_is_refused(save):
@@ -270,17 +269,17 @@ def test_a_file_cut_off_anywhere_is_refused(save):
     for length in range(0, len(whole), 37):
         path.write_bytes(whole[:length])
         with pytest.raises(InputError, match="get it again"):
-            read_npz(path)
+            Graph.from_npz(path)
 
 
 def test_a_file_with_flipped_bytes_never_gives_another_graph(save):
     """Flipped bytes are refused, or fall where the archive does not look and change nothing."""
     path = save()
-    whole, graph = path.read_bytes(), read_npz(save())
+    whole, graph = path.read_bytes(), Graph.from_npz(save())
     for at in range(0, len(whole), 29):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
         try:
-            other = read_npz(path)
+            other = Graph.from_npz(path)
         except InputError:
             continue
         assert torch.equal(other.x, graph.x)
@@ -299,10 +298,10 @@ def test_pickled_objects_in_an_archive_are_never_opened(tmp_path, save):
     proof = tmp_path / "executed"
     path = save(y=np.array([Evil(proof)] * 5, dtype=object))
     with pytest.raises(InputError, match="pickled Python objects, which are never opened because they can run code"):
-        read_npz(path)
+        Graph.from_npz(path)
     path.write_bytes(pickle.dumps(Evil(proof)))
     with pytest.raises(InputError, match=r"not an .npz archive"):
-        read_npz(path)
+        Graph.from_npz(path)
     assert not proof.exists()
     pickle.loads(pickle.dumps(Evil(proof)))
     assert proof.exists(), "the pickle of this test must be one that would have run"
@@ -320,7 +319,7 @@ def test_raw_archives_of_pytorch_geometric_are_read(tmp_path):
         attr_shape=np.array(x.shape),
         labels=np.array([0, 1, 2, 0, 1]),
     )
-    graph = read_npz(tmp_path / "dblp.npz")
+    graph = Graph.from_npz(tmp_path / "dblp.npz")
     assert torch.equal(graph.x.to_dense(), (small_features() > 0).float())
     assert torch.equal(graph.adjacency.to_dense(), a.to_dense())
     np.savez(
@@ -329,7 +328,7 @@ def test_raw_archives_of_pytorch_geometric_are_read(tmp_path):
         features=small_features(),
         target=np.array([0, 1, 2, 0, 1]),
     )
-    graph = read_npz(tmp_path / "pages.npz")
+    graph = Graph.from_npz(tmp_path / "pages.npz")
     assert torch.equal(graph.adjacency.to_dense(), a.to_dense())
     assert graph.y.tolist() == [0, 1, 2, 0, 1]
 

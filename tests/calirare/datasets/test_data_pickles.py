@@ -9,9 +9,9 @@ import pytest
 import scipy.sparse as sp
 
 from calirare._util.errors import InputError
+from calirare.datasets import load_dataset
 from calirare.datasets.pickles import open_pickled_arrays, read_pickle, unpickle
-from calirare.datasets.planetoid import PARTS, read_planetoid
-from calirare.datasets.registry import load_dataset
+from calirare.datasets.raw import PLANETOID_PARTS, read_planetoid
 
 MATRIX = sp.csr_matrix(np.array([[0, 1.5, 0], [2, 0, 0], [0, 0, 0]], dtype=np.float32))
 
@@ -193,7 +193,7 @@ def test_pubmed_loads_from_complete_raw_files_and_names_a_missing_one(tmp_path):
         load_dataset(tmp_path / "pubmed_partial.npz")
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", PLANETOID_PARTS)
 def test_planetoid_files_missing_or_damaged_are_named(tmp_path, part):
     write_planetoid(tmp_path)
     path = tmp_path / f"ind.cora.{part}"
@@ -205,7 +205,7 @@ def test_planetoid_files_missing_or_damaged_are_named(tmp_path, part):
         read_planetoid(tmp_path, "cora")
 
 
-@pytest.mark.parametrize("part", [part for part in PARTS if part != "test.index"])
+@pytest.mark.parametrize("part", [part for part in PLANETOID_PARTS if part != "test.index"])
 @pytest.mark.parametrize("content", [{}, np.zeros(3), np.zeros((2, 2)), sp.csr_matrix((3, 3)), "text"])
 def test_planetoid_files_with_other_contents_are_refused(tmp_path, part, content):
     write_planetoid(tmp_path)

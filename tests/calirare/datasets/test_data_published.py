@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.datasets import data_root, dataset_table, load_dataset, normalize_features
+from calirare.datasets import data_root, dataset_table, load_dataset
 from calirare.datasets.catalogue import CATALOGUE
-from calirare.datasets.paths import cache_folder, data_roots, download_root
-from calirare.datasets.registry import find
+from calirare.datasets.places import cache_folder, data_roots, download_root, find
 from calirare.datasets.sources import SOURCES
+from calirare.graph import normalize_features
 from calirare_ext import Csr
 
 # nodes, directed edges, features, non-zero features (None: dense), nodes per class, rare class, its share in per cent,

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.datasets import load_dataset, read_tables
-from calirare.graph.graph import Graph
+from calirare.datasets import load_dataset
+from calirare.graph import Graph
 
 NODES = "node,age,income,label,split\np,1,10,ok,train\nq,2,20,fraud,train\nr,3,30,ok,val\ns,4,40,,\nt,5,50,fraud,test\n"
 EDGES = "source,target,when,weight\np,q,mon,2\nq,r,tue,1\nr,s,wed,0.5\n"
@@ -64,7 +64,7 @@ def test_without_ids_nodes_are_numbered_by_row(write):
 
 
 def test_labels_that_are_numbers_keep_their_order(write):
-    graph = read_tables(write("f,y\n1,10\n2,9\n3,\n4,9\n", "a,b\n0,1\n1,0\n"))
+    graph = Graph.from_edges(write("f,y\n1,10\n2,9\n3,\n4,9\n", "a,b\n0,1\n1,0\n"), None)
     assert graph.class_names == ("9", "10")
     assert graph.y.tolist() == [1, 0, -1, 0]
 
@@ -76,13 +76,13 @@ def test_columns_may_be_named(write):
     assert graph.adjacency.to_dense().tolist() == [[0, 3], [3, 0]]
     assert graph.class_names == ("a", "b")
     with pytest.raises(InputError, match="there is no column 'sort'; the columns are id, kind, f"):
-        read_tables(path, label="sort")
+        Graph.from_edges(path, None, "sort")
     with pytest.raises(InputError, match="there is no column 'w'; the columns are target, source, strength"):
-        read_tables(path, label="kind", weight="w")
+        Graph.from_edges(path, None, "kind", weight="w")
 
 
 def test_ids_of_different_types_meet_as_text(write):
-    graph = read_tables(write("node,f\n1,1\n2,2\nx,3\n", "source,target\n1,2\n2,1\n"))
+    graph = Graph.from_edges(write("node,f\n1,1\n2,2\nx,3\n", "source,target\n1,2\n2,1\n"), None)
     assert graph.adjacency.to_dense()[0].tolist() == [0, 1, 0]
 
 
@@ -234,7 +234,7 @@ def test_labels_stay_what_they_are(tmp_path, cells, classes, y, suffix):
     save = nodes.to_parquet if suffix == ".parquet" else nodes.to_csv
     save(tmp_path / f"n{suffix}", index=False)
     (tmp_path / "e.csv").write_text("source,target\n0,1\n1,0\n")
-    graph = read_tables(tmp_path / "e.csv", tmp_path / f"n{suffix}")
+    graph = Graph.from_edges(tmp_path / "e.csv", tmp_path / f"n{suffix}")
     assert graph.class_names == classes
     assert graph.y.tolist() == y
 
@@ -242,7 +242,7 @@ def test_labels_stay_what_they_are(tmp_path, cells, classes, y, suffix):
 @pytest.mark.parametrize("ids", [("00", "01", "1"), ("7e5", "7", "NA"), ("001", "002", "x3"), ("1", "2", "1.0")])
 def test_names_of_nodes_stay_what_they_are(write, ids):
     nodes = "node,f\n" + "".join(f"{name},{i}\n" for i, name in enumerate(ids))
-    graph = read_tables(write(nodes, f"source,target\n{ids[0]},{ids[2]}\n{ids[2]},{ids[0]}\n"))
+    graph = Graph.from_edges(write(nodes, f"source,target\n{ids[0]},{ids[2]}\n{ids[2]},{ids[0]}\n"), None)
     assert graph.node_names.tolist() == list(ids)
     assert graph.adjacency.to_dense()[0].tolist() == [0, 0, 1]
 

@@ -7,18 +7,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from calirare.eice.algorithm2 import EiceRegulariser, EiceSettings, train_calirare
+from calirare.eice import EiceRegulariser, EiceSettings, train_calirare
 from calirare.eice.together import together
+from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
 from calirare.graph.splits import Split
-from calirare.leave_one_out.left_out import pre_activation
-from calirare.models.convergence import as_dtype
-from calirare.models.gcn_fit import TrainingSettings, fit
+from calirare.leave_one_out import pre_activation
+from calirare.models import GcnTraining, fit
 from tests.calirare.leave_one_out.cases import words_graph
 from tests.helpers.graphs import random_graph
 
-SETTINGS = TrainingSettings(epochs=120, hidden=6, seed=1)
+SETTINGS = GcnTraining(epochs=120, hidden=6, seed=1)
 
 
 @cache
@@ -35,7 +34,7 @@ def parameters(trained) -> Tensor:
 def test_gradient_with_respect_to_the_parameters_agrees_with_finite_differences(n_classes: int) -> None:
     graph = split_graph(n_classes)
     assert graph.split is not None
-    trained = as_dtype(fit(graph, graph.split.train, SETTINGS), graph, torch.float64)
+    trained = fit(graph, graph.split.train, SETTINGS).as_dtype(graph, torch.float64)
     both = together(propagation(graph).to(torch.float64), trained.field, graph.split.val)
     regulariser = EiceRegulariser(both, trained, EiceSettings())
     regulariser.refresh()

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.graph.graph import check_trainable, find_class
-from calirare.graph.splits import Split, random_split
+from calirare.graph import Split, check_trainable, random_split
+from calirare.graph.validation import find_class
 from calirare_ext import Csr
 from tests.helpers.graphs import EDGES, N_NODES, random_graph, small_adjacency, small_features, small_graph
 
@@ -227,7 +227,7 @@ def trainable(train, y, n_classes=2):
         (lambda: small_graph(y=None, split=None), "training needs labels"),
         (lambda: small_graph(y=torch.full((5,), -1), split=None), "training needs labels"),
         (lambda: small_graph(split=None), r"needs a split, .*: draw one with .*random_split\(graph\.y\)\)$"),
-        (lambda: small_graph(split=None).rare(1), r"calirare\.splits\.random_split\(graph\.original_y\)\)$"),
+        (lambda: small_graph(split=None).rare(1), r"calirare\.graph\.random_split\(graph\.original_y\)\)$"),
         (lambda: trainable([0, 1], [0, 0, 0, 0, 0], 1), "needs two classes, but every labelled node is '0'"),
         (lambda: trainable([], [0, 1, 0, 0, 0]), "at least two labelled nodes, got 0"),
         (lambda: trainable([1], [0, 1, 0, 0, 0]), "at least two labelled nodes, got 1"),

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from calirare.graph import propagation as module
-from calirare.graph.propagation import LazyPropagation, propagation
+from calirare.graph import convolution as module
+from calirare.graph.convolution import LazyPropagation, propagation
 from calirare_ext import Csr
 from tests.helpers.graphs import small_adjacency, small_graph
 from tests.helpers.tasks import rare_task

@@ -7,14 +7,11 @@ import pytest
 import torch
 
 from calirare.calibration import AffineCalibrator
-from calirare.eice.algorithm2 import EiceSettings, train_calirare
-from calirare.graph.propagation import propagation
-from calirare.intervals.algorithm1 import jackknife
-from calirare.leave_one_out.methods import LooSettings, leave_one_out
-from calirare.leave_one_out.result import LooChange
-from calirare.models.convergence import fit_to_convergence
-from calirare.models.gcn import GCN
-from calirare.models.gcn_fit import TrainingSettings, fit, fit_of
+from calirare.eice import EiceSettings, train_calirare
+from calirare.graph import propagation
+from calirare.intervals import jackknife
+from calirare.leave_one_out import ALO, METHODS, Influence, LooResult, Retrain, leave_one_out
+from calirare.models import GCN, GcnTraining, fit, fit_of
 from tests.calirare.leave_one_out.cases import trained
 from tests.helpers.tasks import rare_task
 
@@ -31,7 +28,7 @@ def every_logit(fit, graph) -> np.ndarray:
         ).numpy()
 
 
-def algorithm_1(fit, graph, change: LooChange, *, low: float, high: float, rare: bool, scale=1.0, shift=None):
+def algorithm_1(fit, graph, change: LooResult, *, low: float, high: float, rare: bool, scale=1.0, shift=None):
     """Algorithm 1 node by node in numpy: lower, upper, uncertainty, confidence, residuals."""
     z = every_logit(fit, graph)
     k = z.shape[1]
@@ -100,20 +97,20 @@ def test_calibrator_maps_every_logit(n_classes: int) -> None:
 @pytest.mark.parametrize("method", ["grouped", "replicates"])
 def test_fewer_models_than_labels(method: str) -> None:
     fit, graph = trained(2, 1)
-    settings = LooSettings(method=method, n_groups=7, n_models=9)  # type: ignore[arg-type]
-    change = leave_one_out(fit, graph, settings=settings)
+    settings = METHODS[method](**({"n_groups": 7} if method == "grouped" else {"n_models": 9}))
+    change = leave_one_out(fit, graph, settings)
     assert change.change.shape[2] == (7 if method == "grouped" else 9)
     expected, residuals = algorithm_1(fit, graph, change, low=0.05, high=0.95, rare=True)
-    agrees(jackknife(fit, graph, settings=settings, uncertainty="midpoint"), expected, residuals)
+    agrees(jackknife(fit, graph, settings, uncertainty="midpoint"), expected, residuals)
 
 
 def test_paper_convention_prints_its_sign_and_its_quantiles() -> None:
     fit, graph = trained(2, 1)
-    right = leave_one_out(fit, graph, settings=LooSettings(method="influence"))
-    printed = leave_one_out(fit, graph, settings=LooSettings(convention="paper"))
+    right = leave_one_out(fit, graph, Influence())
+    printed = leave_one_out(fit, graph, Influence(convention="paper"))
     assert float((right.change + printed.change).abs().max()) < 1e-3 * float(right.change.abs().max())
     expected, residuals = algorithm_1(fit, graph, printed, low=0.9, high=1 - 0.9, rare=True)
-    result = jackknife(fit, graph, settings=LooSettings(convention="paper"))
+    result = jackknife(fit, graph, Influence(convention="paper"))
     agrees(result, expected, residuals)
     wide = jackknife(fit, graph)
     assert bool((result.upper - result.lower < wide.upper - wide.lower).all())
@@ -121,7 +118,7 @@ def test_paper_convention_prints_its_sign_and_its_quantiles() -> None:
 
 def test_official_convention_is_the_authors_damping() -> None:
     fit, graph = trained(2, 1)
-    change = leave_one_out(fit, graph, settings=LooSettings(convention="official"))
+    change = leave_one_out(fit, graph, Influence(convention="official"))
     assert change.damping == 1e-2
     assert change.diagnostics is not None
     assert change.diagnostics.method == "influence"
@@ -143,7 +140,7 @@ def test_coverage_out_of_range() -> None:
 
 def test_a_bare_network_stands_for_one_trained_on_the_training_nodes():
     graph = rare_task()
-    fitted = fit(graph, graph.split.train, TrainingSettings(epochs=20))
+    fitted = fit(graph, graph.split.train, GcnTraining(epochs=20))
     bare, whole = jackknife(fitted.model, graph), jackknife(fitted, graph)
     assert torch.equal(bare.lower, whole.lower)
     assert bare.eice == whole.eice
@@ -157,20 +154,20 @@ def test_what_does_not_fit_is_refused() -> None:
     fit, graph = trained(2, 1)
     m, every = fit.nodes.numel(), torch.arange(graph.n_nodes)
     judges = torch.arange(m) < m // 2
-    assert jackknife(fit, graph, judges=judges).eice != jackknife(fit, graph).eice
+    assert jackknife(fit, graph, calibration_nodes=judges).eice != jackknife(fit, graph).eice
     for wrong in (judges.long(), judges[:-1], judges.tolist()):
         with pytest.raises(ValueError, match=rf"judges must be a bool tensor \[{m}\]"):
-            jackknife(fit, graph, judges=wrong)  # type: ignore[arg-type]
+            jackknife(fit, graph, calibration_nodes=wrong)  # type: ignore[arg-type]
     some = leave_one_out(fit, graph, nodes=every[:5])
-    assert jackknife(fit, graph, nodes=every[:5], change=some).lower.shape == (5,)
+    assert jackknife(fit, graph, nodes=every[:5], result=some).lower.shape == (5,)
     for nodes in (None, every[5:10]):
         with pytest.raises(ValueError, match="change must be of the nodes to evaluate"):
-            jackknife(fit, graph, nodes=nodes, change=some)
-    with pytest.raises(TypeError, match="trained must be a Fit, a ModuleFit or a torch module, got NoneType"):
+            jackknife(fit, graph, nodes=nodes, result=some)
+    with pytest.raises(TypeError, match="trained must be a GcnFit, a ModuleFit or a torch module, got NoneType"):
         jackknife(None, graph)  # type: ignore[arg-type]
     start = GCN(rare_task().n_features, 2)
     with pytest.raises(ValueError, match="no leave-one-out logit is finite with damping 1e-300: raise it"):
-        jackknife(start, rare_task(), damping=1e-300)
+        jackknife(start, rare_task(), ALO(damping=1e-300))
 
 
 def test_a_network_that_ran_away_or_stands_at_0_is_named() -> None:
@@ -192,7 +189,7 @@ def test_no_labelled_node_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one labelled node, got none"):
         fit_of(GCN(graph.n_features, 2), graph, none)
     with pytest.raises(ValueError, match="at least one labelled node, got none"):
-        fit(graph, none, TrainingSettings(epochs=1))
+        fit(graph, none, GcnTraining(epochs=1))
 
 
 def test_nothing_global_and_no_mode_is_changed():
@@ -202,8 +199,8 @@ def test_nothing_global_and_no_mode_is_changed():
     before = torch.get_rng_state()
     jackknife(network, graph)
     assert network.training
-    train_calirare(graph, TrainingSettings(epochs=3), EiceSettings(start=1))
-    fit_to_convergence(graph, graph.split.train, TrainingSettings(), max_steps=2)
+    train_calirare(graph, GcnTraining(epochs=3), EiceSettings(start=1))
+    GcnTraining().fit_to_convergence(graph, graph.split.train, max_steps=2)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -215,6 +212,6 @@ def test_no_node_is_refused():
 
 def test_the_loss_is_of_the_labels_that_have_a_model():
     graph = rare_task()
-    trained = fit(graph, graph.split.train, TrainingSettings(epochs=20))
-    found = jackknife(trained, graph, settings=LooSettings("retrain", n_models=3))
+    trained = fit(graph, graph.split.train, GcnTraining(epochs=20))
+    found = jackknife(trained, graph, Retrain(n_models=3))
     assert math.isfinite(found.diagnostics["loo_nll"])

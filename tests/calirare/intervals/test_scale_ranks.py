@@ -16,8 +16,8 @@ from tests.helpers.tasks import rare_task
 # Every graph counts as large; {death} may end a process at a given point, as a machine that fails would.
 PROGRAM = """
 import sys
-import calirare.graph.propagation
-calirare.graph.propagation.LARGE = 1
+import calirare.graph.convolution
+calirare.graph.convolution.LARGE = 1
 from calirare.cli import train as command
 from calirare.intervals.streaming import Streaming
 command.draw = lambda outcome, folder: None

@@ -10,14 +10,14 @@ import torch
 import calirare
 from calirare._util.blocks import BlockFiles
 from calirare._util.errors import InputError
+from calirare.graph import LazyPropagation, propagation
 from calirare.graph import propagation as propagation_module
 from calirare.graph.graph import Graph
-from calirare.graph.propagation import LazyPropagation, propagation
+from calirare.intervals import Streaming, jackknife
 from calirare.intervals import streaming as stream
-from calirare.intervals.algorithm1 import jackknife
-from calirare.intervals.streaming import Streaming, pieces, rows_of
-from calirare.leave_one_out.methods import LooSettings
-from calirare.models.gcn_fit import TrainingSettings, fit
+from calirare.intervals.streaming import pieces, rows_of
+from calirare.leave_one_out import ALO
+from calirare.models import GcnTraining, fit
 from calirare_ext import Csr
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
@@ -39,7 +39,7 @@ def copy_of(graph: Graph) -> Graph:
 def whole():
     graph = rare_task()
     assert graph.split is not None
-    trained = fit(graph, graph.split.train, TrainingSettings(epochs=30))
+    trained = fit(graph, graph.split.train, GcnTraining(epochs=30))
     return graph, trained, jackknife(trained, graph), trained.model.logits(graph)
 
 
@@ -179,7 +179,7 @@ def test_blocks_of_another_job_are_not_taken(whole, small_is_large, monkeypatch,
 
 def test_a_jackknife_of_a_large_graph_takes_the_networks_hops(small_is_large, monkeypatch):
     graph = rare_task()
-    trained = fit(graph, graph.split.train, TrainingSettings(epochs=30, hops=2))
+    trained = fit(graph, graph.split.train, GcnTraining(epochs=30, hops=2))
     streamed = jackknife(trained, graph)
     monkeypatch.setattr(propagation_module, "LARGE", 10**9)
     whole = jackknife(trained, copy_of(graph))
@@ -208,17 +208,17 @@ def test_messages_that_do_not_fit_are_refused_where_there_is_no_folder(whole, sm
     graph, trained, _, _ = whole
     for module in ("calirare.leave_one_out.memory", "calirare.intervals.streaming"):
         monkeypatch.setattr(f"{module}.free_bytes", lambda device: 1000)
-    settings = LooSettings(memory_limit=10**9)  # room for the models, not for their messages to every node
+    settings = ALO(memory_limit=10**9)  # room for the models, not for their messages to every node
     with pytest.raises(calirare._util.errors.InputError, match="give Streaming a folder"):
-        jackknife(trained, graph, settings=settings, evaluator=Streaming(copy_of(graph)))
-    in_files = jackknife(trained, graph, settings=settings, evaluator=Streaming(copy_of(graph), tmp_path / "blocks"))
+        jackknife(trained, graph, settings, evaluator=Streaming(copy_of(graph)))
+    in_files = jackknife(trained, graph, settings, evaluator=Streaming(copy_of(graph), tmp_path / "blocks"))
     assert in_files.lower.shape == (graph.n_nodes,)
 
 
 def test_models_beyond_the_memory_limit_are_refused_of_a_large_graph_too(whole, small_is_large):
     graph, trained, _, _ = whole
     with pytest.raises(calirare._util.errors.InputError, match="leave fewer labels out, or take a narrower network"):
-        jackknife(trained, copy_of(graph), settings=LooSettings(memory_limit=1))
+        jackknife(trained, copy_of(graph), ALO(memory_limit=1))
 
 
 def test_a_folder_of_something_else_stays(tmp_path):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from calirare.curvature import GcnLinearisation, linearise
 from calirare.graph.graph import Graph
-from calirare.models.convergence import fit_to_convergence, minimise
-from calirare.models.gcn_fit import Fit, TrainingSettings
-from calirare_ext import GcnTape
+from calirare.models import GCN, GcnFit, GcnTraining
+from calirare.training import cross_entropy, minimise
+from calirare_ext import GcnTape, ReceptiveField
 from calirare_ext.reference import flatten, gcn, unflatten
 from tests.helpers.graphs import random_graph
+from tests.helpers.problems import Network, network
 
 
 def dense_jacobian(tape: GcnTape) -> Tensor:
@@ -41,22 +43,21 @@ def words_graph(n_classes: int) -> Graph:
 
 
 @cache
-def trained(n_classes: int = 2, n_layers: int = 2) -> tuple[Fit, Graph]:
+def trained(n_classes: int = 2, n_layers: int = 2) -> tuple[GcnFit, Graph]:
     """A small network near a stationary point, float64; 40 labels."""
     graph = words_graph(n_classes)
-    settings = TrainingSettings(hidden=4, weight_decay=5e-3, dropout=0.0, n_layers=n_layers)
-    fit, _ = fit_to_convergence(graph, torch.arange(0, 120, 3), settings, tolerance=1e-8, max_steps=200)
+    settings = GcnTraining(hidden=4, weight_decay=5e-3, dropout=0.0, n_layers=n_layers)
+    fit, _ = settings.fit_to_convergence(graph, torch.arange(0, 120, 3), tolerance=1e-8, max_steps=200)
     return fit, graph
 
 
-def retrained_logits(fit: Fit, left_out: int, tolerance: float = 1e-6) -> Tensor:
+def retrained_logits(fit: GcnFit, left_out: int, tolerance: float = 1e-6) -> Tensor:
     """Logits of the labelled nodes of the network trained on without one label, from the full fit."""
-    model = copy.deepcopy(fit.model)
     weights = fit.sample_weights.clone()
     weights[left_out] = 0.0
-    minimise(model, fit.field, fit.targets, weights, fit.weight_decay, tolerance=tolerance, max_steps=200, warm=True)
-    with torch.no_grad():
-        return model(fit.field)
+    without = fit.copy(sample_weights=weights)
+    minimise(without, tolerance=tolerance, max_steps=200, warm=True)
+    return without.logits_at_labels()
 
 
 def agreement(estimate: Tensor, truth: Tensor) -> tuple[float, float]:
@@ -64,3 +65,23 @@ def agreement(estimate: Tensor, truth: Tensor) -> tuple[float, float]:
     a, b = estimate.flatten().double(), truth.flatten().double()
     correlation = torch.corrcoef(torch.stack([a, b]))[0, 1]
     return float(correlation), float((a - b).norm() / b.norm())
+
+
+def penalised_loss(
+    model: GCN, field: ReceptiveField, targets: Tensor, sample_weights: Tensor, weight_decay: float
+) -> Tensor:
+    """The objective whose minimum the leave-one-out formulas are about, differentiable: loss + mu / 2 |theta|^2."""
+    penalty = torch.stack([parameter.square().sum() for parameter in model.parameters()]).sum()
+    return cross_entropy(model(field), targets, sample_weights) + weight_decay / 2 * penalty
+
+
+class LinearisedNetwork(Network):
+    """A network of `tests.helpers.problems` with its linearisation in the place of its tape."""
+
+    @property
+    def tape(self) -> GcnLinearisation:
+        return linearise(self.field, self.layers, self.targets, self.sample_weights)
+
+
+def linearised_network(name: str, **options: Any) -> LinearisedNetwork:
+    return LinearisedNetwork(**vars(network(name, **options)))

@@ -6,23 +6,28 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from calirare.leave_one_out.agreement import choose_damping
-from calirare.leave_one_out.alo import alo
-from calirare.leave_one_out.methods import LooSettings, leave_one_out
-from calirare.leave_one_out.own_logits import OwnLogits
-from calirare.leave_one_out.result import Diagnostics
-from calirare.leave_one_out.trust import quality, report
-from calirare.models.crossfit import cross_fitted_logits, fold_of
-from calirare.models.gcn_fit import TrainingSettings, class_weights, fit
+from calirare.leave_one_out import (
+    Diagnostics,
+    Influence,
+    OwnLogits,
+    Replicates,
+    alo_change,
+    choose_damping,
+    leave_one_out,
+    quality,
+)
+from calirare.leave_one_out.trust import report
+from calirare.models import GcnTraining, fit
+from calirare.training import class_weights, cross_fitted_logits, fold_of
 from tests.calirare.leave_one_out.cases import trained, words_graph
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_own_logits_are_those_of_alo(n_classes: int) -> None:
     fitted, _ = trained(n_classes)
-    tape = fitted.tape()
+    tape = fitted.linearisation
     own = OwnLogits(tape)(0.02)
-    expected = tape.logits[:, 1:] - tape.logits[:, :1] + alo(tape, fitted.field, 0.02).own
+    expected = tape.logits[:, 1:] - tape.logits[:, :1] + alo_change(tape, fitted.field, 0.02).own
     assert torch.equal(own[:, 0], torch.zeros_like(own[:, 0]))
     assert float((own[:, 1:] - expected).abs().max()) < 1e-10
 
@@ -37,7 +42,7 @@ def losses_of_each(tape, damping: float) -> torch.Tensor:
 
 def test_damping_is_raised_until_the_losses_agree() -> None:
     fitted, _ = trained()
-    tape = fitted.tape()
+    tape = fitted.linearisation
     every, ones = torch.ones(40, dtype=torch.bool), torch.ones(40)
     wanted = OwnLogits(tape)(3 * fitted.weight_decay)
     assert float(losses(tape, fitted.weight_decay)) > 1.1 * float(losses(tape, 3 * fitted.weight_decay))
@@ -50,7 +55,7 @@ def test_damping_is_raised_until_the_losses_agree() -> None:
 def test_a_few_labels_that_overshoot_are_no_excuse() -> None:
     # One of three judges carries the gap: its size is the standard error's too, and twice that is above the gap.
     fitted, _ = trained()
-    tape = fitted.tape()
+    tape = fitted.linearisation
     wanted = OwnLogits(tape)(10 * fitted.weight_decay)
     gaps = losses_of_each(tape, fitted.weight_decay) - F.cross_entropy(wanted, tape.targets, reduction="none")
     judges = torch.zeros(40, dtype=torch.bool)
@@ -64,7 +69,7 @@ def test_a_few_labels_that_overshoot_are_no_excuse() -> None:
 
 def test_agreement_at_the_weight_decay_is_left_alone() -> None:
     fitted, _ = trained()
-    tape = fitted.tape()
+    tape = fitted.linearisation
     every, ones = torch.ones(40, dtype=torch.bool), torch.ones(40)
     wanted = OwnLogits(tape)(fitted.weight_decay)
     found = choose_damping(OwnLogits(tape), fitted.weight_decay, wanted, every, ones)
@@ -73,7 +78,7 @@ def test_agreement_at_the_weight_decay_is_left_alone() -> None:
 
 def test_optimistic_leave_one_out_is_not_to_be_trusted() -> None:
     fitted, _ = trained()
-    tape = fitted.tape()
+    tape = fitted.linearisation
     every, ones = torch.ones(40, dtype=torch.bool), torch.ones(40)
     wrong = -3 * OwnLogits(tape)(fitted.weight_decay)
     found = choose_damping(OwnLogits(tape), fitted.weight_decay, wrong, every, ones)
@@ -93,12 +98,12 @@ def test_folds_spread_every_class() -> None:
 
 def test_cross_fitted_logits_come_from_networks_without_the_fold() -> None:
     graph, nodes = words_graph(2), torch.arange(0, 90, 3)
-    settings = TrainingSettings(epochs=15, hidden=4, seed=2)
+    settings = GcnTraining(epochs=15, hidden=4, seed=2)
     logits = cross_fitted_logits(graph, nodes, settings, n_folds=3)
     targets = graph.y[nodes]  # type: ignore[index]
     fold, weights = fold_of(targets, 3, 2), class_weights(targets, 2)[targets]
     for k in range(3):
-        alone = fit(graph, nodes[fold != k], settings, sample_weights=weights[fold != k])
+        alone = settings.fit(graph, nodes[fold != k], sample_weights=weights[fold != k])
         with torch.no_grad():
             assert torch.equal(logits[fold == k], alone.model(graph, nodes[fold == k]))
     with pytest.raises(ValueError, match="n_folds must be in"):
@@ -114,13 +119,13 @@ def test_quality_says_trust_and_why_not() -> None:
     assert good.in_sample_nll < good.loo_nll
     assert good.leverage_quantiles is not None
     assert good.leverage_quantiles[0] == pytest.approx(float(change.leverage.min()))
-    plain = leave_one_out(fitted, graph, settings=LooSettings("influence"))
+    plain = leave_one_out(fitted, graph, Influence())
     assert quality(fitted, plain).verdict == "do not trust"
     far = quality(fitted, change, held_out_logits=10 * torch.randn(40, 2, generator=torch.Generator().manual_seed(0)))
     assert (far.verdict, "factor of two" in far.reason) == ("do not trust", True)
-    some = leave_one_out(fitted, graph, settings=LooSettings("replicates", n_models=3))
+    some = leave_one_out(fitted, graph, Replicates(n_models=3))
     assert "level may be off" in quality(fitted, some).reason
-    early = fit(graph, fitted.nodes, TrainingSettings(epochs=3, hidden=4, weight_decay=5e-3))
+    early = fit(graph, fitted.nodes, GcnTraining(epochs=3, hidden=4, weight_decay=5e-3))
     assert "stopped far from a minimum" in quality(early, leave_one_out(early, graph)).reason
     for lowest, verdict in ((-0.0050001, "trust"), (-0.0055, "caution"), (-0.01, "do not trust")):
         bent = dataclasses.replace(change, diagnostics=Diagnostics("newton", "lowrank", 5e-3, lowest_curvature=lowest))

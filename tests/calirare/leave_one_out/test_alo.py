@@ -4,13 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from calirare.curvature.ggn import GgnInverse, curvature_and_error, own_kernel, pull_back, push_forward
-from calirare.curvature.gram import gram
-from calirare.graph.propagation import propagation
-from calirare.leave_one_out.alo import alo, loo_coefficients
+from calirare.curvature import GgnInverse, gram, pull_back
+from calirare.graph import propagation
+from calirare.leave_one_out import alo_change, loo_coefficients
 from calirare_ext.reference import ggn
-from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, retrained_logits, trained
-from tests.helpers.problems import NETWORKS, generator, network, normal
+from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, linearised_network, retrained_logits, trained
+from tests.helpers.problems import NETWORKS, generator, normal
 
 SHALLOW = [name for name, spec in NETWORKS.items() if spec.n_layers <= 2]
 CLOSE = 1e-10  # of the largest entry: float64 sums of at most a few thousand terms, two systems solved
@@ -22,7 +21,7 @@ def close(actual: Tensor, expected: Tensor, share: float = CLOSE) -> bool:
 
 @pytest.mark.parametrize("name", SHALLOW)
 def test_gram_is_the_product_of_the_jacobians(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     tape = problem.tape
     jacobian = dense_jacobian(tape)
     expected = torch.einsum("vap,ibp->vaib", jacobian, jacobian)
@@ -33,7 +32,7 @@ def test_gram_is_the_product_of_the_jacobians(name: str) -> None:
 @pytest.mark.parametrize("n_layers", [1, 2])
 def test_gram_between_other_nodes_and_the_labelled_ones(n_classes: int, n_layers: int) -> None:
     fit, graph = trained(n_classes, n_layers)
-    tape = fit.tape()
+    tape = fit.linearisation
     others = propagation(graph).to(torch.float64).field(torch.tensor([149, 3, 77, 0]), n_layers)
     there = dense_jacobian(_at(tape, others))
     expected = torch.einsum("vap,ibp->vaib", there, dense_jacobian(tape))
@@ -47,7 +46,7 @@ def _at(tape, field):
 
 
 def test_gram_refuses_three_layers() -> None:
-    problem = network("four layers")
+    problem = linearised_network("four layers")
     with pytest.raises(ValueError, match="one or two layers, got 4"):
         gram(problem.tape, problem.field)
 
@@ -55,7 +54,7 @@ def test_gram_refuses_three_layers() -> None:
 def dense_leave_one_out(tape, damping: float, *, leverage: bool = True) -> Tensor:
     """Delta_i = (GGN - GGN_i + damping)^-1 g_i / m, p x p, one system per node: [m, p]."""
     jacobian = dense_jacobian(tape)
-    curvature, error = curvature_and_error(tape)
+    curvature, error = tape.loss_terms
     parts = torch.einsum("iap,iab,ibq->ipq", jacobian, curvature, jacobian)
     total = parts.sum(0) + damping * torch.eye(jacobian.shape[2], dtype=torch.float64)
     gradients = torch.einsum("iap,ia->ip", jacobian, error)
@@ -66,9 +65,9 @@ def dense_leave_one_out(tape, damping: float, *, leverage: bool = True) -> Tenso
 
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_curvature_is_the_references_ggn(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     jacobian = dense_jacobian(problem.tape)
-    curvature, _ = curvature_and_error(problem.tape)
+    curvature, _ = problem.tape.loss_terms
     ours = torch.einsum("iap,iab,ibq->pq", jacobian, curvature, jacobian)
     assert close(ours, ggn(problem.field, problem.layers, problem.sample_weights))
 
@@ -77,13 +76,13 @@ def test_curvature_is_the_references_ggn(name: str) -> None:
 @pytest.mark.parametrize("form", ["auto", "gram", "jacobian", "primal"])
 @pytest.mark.parametrize("corrected", [True, False])
 def test_every_form_solves_the_same_systems(name: str, form: str, corrected: bool) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     if form == "gram" and NETWORKS[name].n_layers > 2:
         pytest.skip("the Gram form stops at two layers")
     tape = problem.tape
     delta = dense_leave_one_out(tape, 0.05, leverage=corrected)
     moved = torch.einsum("vap,ip->vai", dense_jacobian(tape), delta)
-    found = alo(tape, problem.field, 0.05, form=form, leverage_corrected=corrected)
+    found = alo_change(tape, problem.field, 0.05, form=form, leverage_corrected=corrected)
     assert close(found.change, moved, 1e-8)
     assert close(found.own, moved.diagonal(dim1=0, dim2=2).T, 1e-8)
     assert bool((found.leverage >= 0).all())
@@ -92,7 +91,7 @@ def test_every_form_solves_the_same_systems(name: str, form: str, corrected: boo
 
 def test_full_forward_evaluates_the_network_at_every_left_out_model() -> None:
     fit, _ = trained(3)
-    tape = fit.tape()
+    tape = fit.linearisation
     delta = dense_leave_one_out(tape, 5e-3)
     from calirare_ext.reference import flatten, gcn, unflatten
 
@@ -100,24 +99,24 @@ def test_full_forward_evaluates_the_network_at_every_left_out_model() -> None:
     moved = torch.stack([gcn(tape.field, unflatten(theta + d, tape.layers)) - start for d in delta], 2)
     expected = moved[:, 1:] - moved[:, :1]
     for form in ("jacobian", "primal", "gram"):
-        found = alo(tape, tape.field, 5e-3, form=form, forward="full")
+        found = alo_change(tape, tape.field, 5e-3, form=form, forward="full")
         assert close(found.change, expected, 1e-7)
         assert close(found.own, expected.diagonal(dim1=0, dim2=2).T, 1e-7)
 
 
 def test_bad_arguments() -> None:
-    problem = network("two layers")
+    problem = linearised_network("two layers")
     with pytest.raises(ValueError, match="damping must be positive, got 0"):
-        alo(problem.tape, problem.field, 0.0)
+        alo_change(problem.tape, problem.field, 0.0)
     with pytest.raises(ValueError, match="form must be one of"):
-        alo(problem.tape, problem.field, 0.1, form="best")
+        alo_change(problem.tape, problem.field, 0.1, form="best")
     with pytest.raises(ValueError, match="forward must be"):
-        alo(problem.tape, problem.field, 0.1, form="jacobian", forward="half")  # type: ignore[arg-type]
+        alo_change(problem.tape, problem.field, 0.1, form="jacobian", forward="half")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_inverse_of_the_gauss_newton_matrix(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     tape = problem.tape
     matrix = ggn(problem.field, problem.layers, problem.sample_weights)
     matrix = matrix + 0.03 * torch.eye(matrix.shape[0], dtype=torch.float64)
@@ -127,14 +126,14 @@ def test_inverse_of_the_gauss_newton_matrix(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_pull_back_and_push_forward_are_adjoint_jacobians(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     tape = problem.tape
     jacobian = dense_jacobian(tape)
     seeds = torch.randn(3, tape.n_nodes, tape.n_classes - 1, generator=generator(8), dtype=torch.float64)
     full = torch.cat([-seeds.sum(2, keepdim=True), seeds], 2)
     assert close(pull_back(tape, full), torch.einsum("bia,iap->bp", seeds, jacobian))
     vectors = normal(3, tape.n_parameters, seed=9)
-    assert close(push_forward(tape, vectors), torch.einsum("iap,bp->bia", jacobian, vectors))
+    assert close(tape.jvp(vectors), torch.einsum("iap,bp->bia", jacobian, vectors))
 
 
 SLOWLY = pytest.mark.slow
@@ -145,7 +144,7 @@ SLOWLY = pytest.mark.slow
 )
 def test_alo_agrees_with_exact_retraining(n_classes: int, n_layers: int) -> None:
     fit, _ = trained(n_classes, n_layers)
-    tape = fit.tape()
+    tape = fit.linearisation
     chosen = list(range(0, fit.nodes.numel(), 6))
     before = tape.logits[:, 1:] - tape.logits[:, :1]
     truth = []
@@ -153,20 +152,20 @@ def test_alo_agrees_with_exact_retraining(n_classes: int, n_layers: int) -> None
         after = retrained_logits(fit, i)
         truth.append((after[:, 1:] - after[:, :1] - before)[i])
     exact = torch.stack(truth)
-    ours = alo(tape, fit.field, fit.weight_decay).own[chosen]
+    ours = alo_change(tape, fit.field, fit.weight_decay).own[chosen]
     correlation, error = agreement(ours, exact)
     assert correlation >= 0.99
     assert error <= 0.15
     assert agreement(-ours, exact)[0] < 0  # the paper's printed sign
-    plain = alo(tape, fit.field, fit.weight_decay, leverage_corrected=False).own[chosen]
+    plain = alo_change(tape, fit.field, fit.weight_decay, leverage_corrected=False).own[chosen]
     assert agreement(plain, exact)[1] > 0.15  # leverage left out
 
 
 def test_wrong_versions_fail_the_check() -> None:
     fit, _ = trained()
-    tape = fit.tape()
+    tape = fit.linearisation
     right = dense_leave_one_out(tape, fit.weight_decay)
-    kernel = own_kernel(tape)
+    kernel = tape.kernel
     jacobian = dense_jacobian(tape).flatten(0, 1)
 
     def directions(mu: float) -> Tensor:
@@ -180,24 +179,24 @@ def test_wrong_versions_fail_the_check() -> None:
 
 @pytest.mark.slow
 def test_alo_agrees_with_exact_retraining_on_cora() -> None:
+
     from calirare.datasets import load_dataset
-    from calirare.datasets.paths import data_roots
-    from calirare.models.convergence import fit_to_convergence
-    from calirare.models.gcn_fit import TrainingSettings
+    from calirare.datasets.places import data_roots
+    from calirare.models import GcnTraining
 
     if not any((root / "cora.npz").is_file() for root in data_roots()):
         pytest.skip(f"cora was not found in {', '.join(map(str, data_roots()))}")
     graph = load_dataset("cora")
     assert graph.split is not None
-    fit, _ = fit_to_convergence(graph, graph.split.train, TrainingSettings(), tolerance=1e-5, max_steps=400)
-    tape = fit.tape()
+    fit, _ = GcnTraining().fit_to_convergence(graph, graph.split.train, tolerance=1e-5, max_steps=400)
+    tape = fit.linearisation
     chosen = torch.randperm(fit.nodes.numel(), generator=generator(0))[:30].tolist()
     before = tape.logits[:, 1] - tape.logits[:, 0]
     truth = []
     for i in chosen:
         after = retrained_logits(fit, i, 1e-4)
         truth.append((after[:, 1] - after[:, 0] - before)[i])
-    ours = alo(tape, fit.field, fit.weight_decay).own[chosen, 0]
+    ours = alo_change(tape, fit.field, fit.weight_decay).own[chosen, 0]
     correlation, error = agreement(ours, torch.stack(truth))
     assert correlation >= 0.99
     assert error <= 0.15

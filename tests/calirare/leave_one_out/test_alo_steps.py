@@ -10,25 +10,20 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import calirare
-from calirare.leave_one_out import alo_steps
-from calirare.leave_one_out.alo import alo
+from calirare.leave_one_out import ALO, alo_change, leave_one_out, steps
 from calirare.leave_one_out.many_gcns import ManyGcns
-from calirare.leave_one_out.methods import LooSettings, field_at, leave_one_out
 from calirare.leave_one_out.quasi_newton import take_steps
 from calirare.leave_one_out.retrain import retrain
-from calirare.models.convergence import fit_to_convergence
-from calirare.models.gcn_fit import TrainingSettings
-from calirare.models.module_fit import ModuleFit
+from calirare.models import GcnTraining, ModuleFit
 from calirare_ext.reference import flatten, gcn, unflatten
-from tests.calirare.leave_one_out.cases import agreement, trained, words_graph
-from tests.helpers.problems import network
+from tests.calirare.leave_one_out.cases import agreement, linearised_network, trained, words_graph
 
 NAMES = ["two layers", "three classes", "three layers, four classes", "one layer"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_many_networks_are_each_of_them(name: str) -> None:
-    tape = network(name).tape
+    tape = linearised_network(name).tape
     start = flatten(tape.layers)
     generator = torch.Generator().manual_seed(0)
     points = start + 0.3 * torch.randn(3, start.numel(), dtype=start.dtype, generator=generator)
@@ -100,7 +95,7 @@ def test_a_search_that_fails_forgets_the_past() -> None:
 
 
 def test_starts_whose_loss_is_far_above_the_fits_are_moved_back() -> None:
-    problem = alo_steps._Problem(trained()[0])
+    problem = steps._Loss(trained()[0])
     size = torch.tensor([0.1, 1.0, 4.0, 1e6], dtype=torch.float64)
     along = torch.zeros(4, problem.theta.numel(), dtype=torch.float64)
     along[:, 3] = size
@@ -127,11 +122,11 @@ def test_no_step_goes_up() -> None:
 @pytest.mark.parametrize(("n_classes", "n_layers"), [(2, 2), (3, 2), (2, 3), (2, 1)])
 def test_steps_come_nearer_to_retraining(n_classes: int, n_layers: int) -> None:
     fit, graph = trained(n_classes, n_layers)
-    field = field_at(fit, graph, None)
+    field = fit.evaluation_field(graph, None)
     chosen = torch.tensor([0, 5, 11, 17, 26, 33])
     truth = retrain(fit, field, chosen)
     plain = leave_one_out(fit, graph)
-    found = leave_one_out(fit, graph, settings=LooSettings(steps=30))
+    found = leave_one_out(fit, graph, ALO(steps=30))
     own, start = (agreement(x.own[chosen], truth.own[chosen]) for x in (found, plain))
     away, start_away = (agreement(x.change[:, :, chosen], truth.change) for x in (found, plain))
     assert own[0] > 0.999
@@ -146,12 +141,12 @@ def test_steps_come_nearer_to_retraining(n_classes: int, n_layers: int) -> None:
 def test_neither_the_basis_nor_the_blocks_change_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     fit, graph = trained()
     nodes = torch.arange(0, 150, 7)
-    settings = LooSettings(steps=3)
-    whole = leave_one_out(fit, graph, nodes=nodes, settings=settings)
+    settings = ALO(steps=3)
+    whole = leave_one_out(fit, graph, settings, nodes=nodes)
     told: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr(alo_steps, "BLOCK_BYTES", 1_000_000)
-        parts = leave_one_out(fit, graph, nodes=nodes, settings=settings, progress=told.append)
+        patch.setattr(steps, "BLOCK_BYTES", 1_000_000)
+        parts = leave_one_out(fit, graph, settings, nodes=nodes, progress=told.append)
     assert len(told) > 1
     assert told[-1] == fit.nodes.numel()
     assert told == sorted(set(told))
@@ -167,30 +162,30 @@ def test_steps_of_some_labels_are_some_columns(module: bool) -> None:
     )
     nodes, chosen = torch.arange(0, 150, 9), torch.tensor([31, 4])
     where = None if module else graph
-    every = leave_one_out(one, where, nodes=nodes, settings=LooSettings(steps=2))
+    every = leave_one_out(one, where, ALO(steps=2), nodes=nodes)
     told: list[int] = []
-    some = leave_one_out(one, where, nodes=nodes, settings=LooSettings(steps=2), chosen=chosen, progress=told.append)
+    some = leave_one_out(one, where, ALO(steps=2), nodes=nodes, chosen=chosen, progress=told.append)
     assert told[-1] == 2
     assert torch.allclose(some.change, every.change[:, :, chosen], rtol=1e-6, atol=1e-9)
     assert torch.allclose(some.own[chosen], every.own[chosen], rtol=1e-6, atol=1e-9)
     assert int(torch.isfinite(some.own).sum()) == 2
     places, models = some.samples()
     assert (places.tolist(), models.tolist()) == ([4, 31], [1, 0])
-    drawn = leave_one_out(one, where, nodes=nodes, settings=LooSettings(steps=2, n_models=3))
+    drawn = leave_one_out(one, where, ALO(steps=2, n_models=3), nodes=nodes)
     assert drawn.change.shape[2] == 3
-    with pytest.raises(ValueError, match="chosen must come with steps or method 'retrain'"):
+    with pytest.raises(ValueError, match="chosen must come with a method that leaves out one label after the other"):
         leave_one_out(one, where, nodes=nodes, chosen=chosen)
 
 
 def test_the_basis_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, nodes = words_graph(2), torch.arange(0, 150, 7)
-    settings = TrainingSettings(hidden=4, weight_decay=5e-3, dropout=0.0)
-    fit, _ = fit_to_convergence(graph, torch.arange(0, 120, 20), settings, tolerance=1e-8, max_steps=400)
-    assert alo_steps._basis(fit.field.inputs) is not None
-    reduced = leave_one_out(fit, graph, nodes=nodes, settings=LooSettings(steps=3))
-    monkeypatch.setattr(alo_steps, "WIDEST_BASIS", 0)
-    assert alo_steps._basis(fit.field.inputs) is None
-    plain = leave_one_out(fit, graph, nodes=nodes, settings=LooSettings(steps=3))
+    settings = GcnTraining(hidden=4, weight_decay=5e-3, dropout=0.0)
+    fit, _ = settings.fit_to_convergence(graph, torch.arange(0, 120, 20), tolerance=1e-8, max_steps=400)
+    assert steps._basis(fit.field.inputs) is not None
+    reduced = leave_one_out(fit, graph, ALO(steps=3), nodes=nodes)
+    monkeypatch.setattr(steps, "WIDEST_BASIS", 0)
+    assert steps._basis(fit.field.inputs) is None
+    plain = leave_one_out(fit, graph, ALO(steps=3), nodes=nodes)
     assert torch.allclose(reduced.own, plain.own, rtol=1e-4, atol=1e-6)
     assert torch.allclose(reduced.change, plain.change, rtol=1e-4, atol=1e-6)
 
@@ -202,9 +197,9 @@ def test_steps_of_another_module_are_those_of_the_gcn() -> None:
     nodes = torch.arange(0, 150, 11)
     told: list[int] = []
     chosen = torch.tensor([0, 9, 21])
-    truth = retrain(fit, field_at(fit, graph, nodes), chosen)
-    found = leave_one_out(module, nodes=nodes, settings=LooSettings(steps=8), progress=told.append)
-    start = alo(fit.tape(), field_at(fit, graph, nodes), fit.weight_decay)
+    truth = retrain(fit, fit.evaluation_field(graph, nodes), chosen)
+    found = leave_one_out(module, method=ALO(steps=8), nodes=nodes, progress=told.append)
+    start = alo_change(fit.linearisation, fit.evaluation_field(graph, nodes), fit.weight_decay)
     assert told == list(range(1, 41))
     assert agreement(found.own[chosen], truth.own[chosen])[1] < 0.05
     nearer, before = (agreement(x.change[:, :, chosen], truth.change)[1] for x in (found, start))
@@ -214,21 +209,13 @@ def test_steps_of_another_module_are_those_of_the_gcn() -> None:
 def test_the_jackknife_takes_the_steps() -> None:
     fit, graph = trained()
     plain = calirare.jackknife(fit, graph)
-    found = calirare.jackknife(fit, graph, settings=LooSettings(steps=5))
+    found = calirare.jackknife(fit, graph, ALO(steps=5))
     assert not torch.allclose(found.lower, plain.lower, atol=1e-4)
     assert torch.allclose(found.lower, plain.lower, atol=0.2)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"steps": -1}, {"steps": 2, "method": "newton"}, {"steps": 2, "convention": "paper"}]
-)
-def test_steps_are_refused_where_they_mean_nothing(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="steps"):
-        LooSettings(**wrong)  # type: ignore[arg-type]
 
 
 def test_steps_must_have_a_weight_decay() -> None:
     fit, graph = trained()
     without = dataclasses.replace(fit, weight_decay=0.0)
     with pytest.raises(ValueError, match="steps must have a positive weight decay"):
-        leave_one_out(without, graph, damping=1e-3, settings=LooSettings(steps=2))
+        leave_one_out(without, graph, ALO(steps=2, damping=1e-3))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from calirare.leave_one_out.influence import SolverSettings, influence
+from calirare.leave_one_out.exact import ExactSolver
+from calirare.leave_one_out.influence import influence
 from tests.calirare.leave_one_out.cases import trained
 
 BENCHMARKS = str(Path(__file__).resolve().parents[3] / "benchmarks")
@@ -31,8 +32,8 @@ def test_torch_func_baseline_agrees_with_the_exact_influence(monkeypatch) -> Non
     assert done > 1
     assert residual <= 1e-10
     scores = baseline.changed_scores(directions, dense, lambda hidden: block @ hidden)
-    settings = SolverSettings("cg", tolerance=1e-10, automatic_damping=False)
-    ours = influence(fit.tape(), fit.field, 0.5, settings, forward="full")
-    z = fit.tape().logits
+    settings = ExactSolver(solver="cg", tolerance=1e-10, automatic_damping=False)
+    ours = influence(fit.linearisation, fit.field, 0.5, settings, forward="full")
+    z = fit.linearisation.logits
     expected = torch.sigmoid((z[:, 1] - z[:, 0])[:, None] + ours.change[:, 0])
     assert float((scores - expected).abs().max()) < 1e-8

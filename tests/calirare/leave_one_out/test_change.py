@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from calirare.leave_one_out.result import Diagnostics, SolverReport
+from calirare.leave_one_out import Diagnostics, SolverReport
 
 
 def test_a_solver_report_is_one_short_line_however_many_labels_there_are():

@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 import torch
 
-from calirare.intervals.algorithm1 import jackknife
-from calirare.leave_one_out.alo import alo, places_of_rows
-from calirare.leave_one_out.left_out import evaluate, fits, left_out, messages
-from calirare.leave_one_out.methods import field_at, leave_one_out
-from calirare.models.gcn_fit import Fit
+from calirare.curvature import places_of_rows
+from calirare.intervals import jackknife
+from calirare.intervals.fused import evaluate
+from calirare.leave_one_out import alo_change, fits, leave_one_out, left_out, messages
+from calirare.models import GcnFit
 from calirare_ext import Csr, ReceptiveField, propagate
 from tests.calirare.leave_one_out.cases import trained
 
@@ -20,16 +20,16 @@ def sparse(field: ReceptiveField) -> ReceptiveField:
     return ReceptiveField(field.rows, Csr.from_dense(field.inputs), field.blocks)
 
 
-def sparse_case(n_classes: int, nodes: torch.Tensor | None = None) -> tuple[Fit, ReceptiveField]:
+def sparse_case(n_classes: int, nodes: torch.Tensor | None = None) -> tuple[GcnFit, ReceptiveField]:
     fit, graph = trained(n_classes, 2)
-    return dataclasses.replace(fit, field=sparse(fit.field)), sparse(field_at(fit, graph, nodes))
+    return dataclasses.replace(fit, field=sparse(fit.field)), sparse(fit.evaluation_field(graph, nodes))
 
 
 @pytest.mark.parametrize("some", [False, True])
 def test_fused_intervals_equal_those_from_every_logit(some: bool) -> None:
     fit, graph = trained(2, 2)
     nodes = torch.tensor([5, 3, 77, 40]) if some else None
-    plain = jackknife(fit, graph, nodes=nodes, change=leave_one_out(fit, graph, nodes=nodes))
+    plain = jackknife(fit, graph, nodes=nodes, result=leave_one_out(fit, graph, nodes=nodes))
     fused = jackknife(fit, graph, nodes=nodes)
     for name in ("lower", "upper", "uncertainty", "confidence", "residuals", "own_loo_logits"):
         assert float((getattr(plain, name) - getattr(fused, name)).abs().max()) < 1e-12
@@ -39,8 +39,8 @@ def test_fused_intervals_equal_those_from_every_logit(some: bool) -> None:
 @pytest.mark.parametrize("form", ["auto", "dual", "primal"])
 def test_changes_from_messages_equal_those_of_the_gram_form(form: str) -> None:
     fit, graph = trained(2, 2)
-    tape, everywhere = fit.tape(), field_at(fit, graph, None)
-    wanted = alo(tape, everywhere, fit.weight_decay, form="gram")
+    tape, everywhere = fit.linearisation, fit.evaluation_field(graph, None)
+    wanted = alo_change(tape, everywhere, fit.weight_decay, form="gram")
     left = left_out(tape, fit.weight_decay, form=form, n_rows=everywhere.rows[0].numel())
     sent = messages(left, tape.layers, everywhere.inputs)
     change = propagate(everywhere.blocks[0], sent) + left.shift
@@ -52,7 +52,7 @@ def test_changes_from_messages_equal_those_of_the_gram_form(form: str) -> None:
 
 def test_messages_made_once_serve_the_kernel_and_the_evaluation() -> None:
     fit, everywhere = sparse_case(2)
-    tape = fit.tape()
+    tape = fit.linearisation
     residuals, levels = torch.rand(tape.n_nodes, generator=torch.Generator().manual_seed(0)).double(), (0.05, 0.95)
     once = left_out(tape, fit.weight_decay, at=everywhere)
     twice = left_out(tape, fit.weight_decay)
@@ -82,8 +82,8 @@ def test_rows_of_another_graph_are_not_taken_for_the_labelled_ones() -> None:
 
 def test_networks_the_fused_evaluation_is_not_for_are_refused() -> None:
     for case in (trained(3, 2), trained(2, 1)):
-        assert not fits(case[0].tape())
+        assert not fits(case[0].linearisation)
         with pytest.raises(ValueError, match="two layers and two classes"):
-            left_out(case[0].tape(), 0.1)
+            left_out(case[0].linearisation, 0.1)
     with pytest.raises(ValueError, match="damping must be positive"):
-        left_out(trained(2, 2)[0].tape(), 0.0)
+        left_out(trained(2, 2)[0].linearisation, 0.0)

@@ -5,14 +5,16 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import NotConvergedError
-from calirare.curvature.ggn import GgnInverse, curvature_and_error
-from calirare.curvature.lowrank import ExactHessian, residual_factors
-from calirare.curvature.spectrum import safe_damping, spectrum_ends
-from calirare.leave_one_out.influence import SolverSettings, influence, newton, range_of, solve_exact
-from calirare_ext import Csr, ReceptiveField, hessian_product, record, solve_inverse_hvp
+from calirare.curvature import ExactHessian, GgnInverse, linearise, safe_damping, spectrum_ends
+from calirare.curvature.lowrank import residual_factors
+from calirare.leave_one_out import Influence
+from calirare.leave_one_out.exact import ExactSolver, range_of, solve_exact
+from calirare.leave_one_out.influence import influence
+from calirare.leave_one_out.newton import newton
+from calirare_ext import Csr, ReceptiveField, hessian_product, solve_inverse_hvp
 from calirare_ext.reference import ggn, hessian
-from tests.calirare.leave_one_out.cases import dense_jacobian, trained
-from tests.helpers.problems import NETWORKS, network, normal, with_spectrum
+from tests.calirare.leave_one_out.cases import dense_jacobian, linearised_network, trained
+from tests.helpers.problems import NETWORKS, normal, with_spectrum
 
 SHALLOW = [name for name, spec in NETWORKS.items() if spec.n_layers <= 2]
 
@@ -27,7 +29,7 @@ def exact(problem) -> Tensor:
 
 @pytest.mark.parametrize("name", SHALLOW)
 def test_residual_factors_are_what_gauss_newton_drops(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     q, e = residual_factors(problem.tape)
     dropped = exact(problem) - ggn(problem.field, problem.layers, problem.sample_weights)
     scale = float(exact(problem).abs().max())
@@ -36,7 +38,7 @@ def test_residual_factors_are_what_gauss_newton_drops(name: str) -> None:
 
 @pytest.mark.parametrize("name", SHALLOW)
 def test_low_rank_solves_with_the_exact_hessian(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     full = exact(problem)
     inverse = ExactHessian(problem.tape, 0.7)
     vectors = normal(5, full.shape[0], seed=3)
@@ -51,7 +53,7 @@ def test_low_rank_solves_with_the_exact_hessian(name: str) -> None:
 def directions_of(problem, damping: float, *, newton_step: bool) -> Tensor:
     """(H + damping - J_i^T D_i J_i)^-1 g_i / m or without the leverage term, one dense system per node."""
     jacobian = dense_jacobian(problem.tape)
-    curvature, error = curvature_and_error(problem.tape)
+    curvature, error = problem.tape.loss_terms
     system = exact(problem) + damping * torch.eye(jacobian.shape[2], dtype=torch.float64)
     out = []
     for i in range(len(error)):
@@ -67,11 +69,11 @@ DAMPING = 2.0  # above the lowest curvature of every network here
 @pytest.mark.parametrize("solver", ["cg", "dense", "lowrank"])
 @pytest.mark.parametrize("method", [influence, newton])
 def test_every_solver_gives_the_dense_answer(name: str, solver: str, method) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     if solver == "lowrank" and NETWORKS[name].n_layers > 2:
         pytest.skip("the low-rank structure stops at two layers")
     damping = max(DAMPING, -1.5 * float(torch.linalg.eigvalsh(exact(problem))[0]))
-    settings = SolverSettings(solver, tolerance=1e-12, max_iterations=500)
+    settings = ExactSolver(solver=solver, tolerance=1e-12, max_iterations=500)
     found = method(problem.tape, problem.field, damping, settings)
     assert found.damping == damping
     delta = directions_of(problem, damping, newton_step=method is newton)
@@ -81,11 +83,11 @@ def test_every_solver_gives_the_dense_answer(name: str, solver: str, method) -> 
 
 
 def test_ggn_solver_is_plain_gauss_newton() -> None:
-    problem = network("three classes")
-    found = influence(problem.tape, problem.field, 0.1, SolverSettings("ggn"))
+    problem = linearised_network("three classes")
+    found = influence(problem.tape, problem.field, 0.1, ExactSolver(solver="ggn"))
     matrix = ggn(problem.field, problem.layers, problem.sample_weights)
     matrix = matrix + 0.1 * torch.eye(matrix.shape[0], dtype=torch.float64)
-    _, error = curvature_and_error(problem.tape)
+    _, error = problem.tape.loss_terms
     jacobian = dense_jacobian(problem.tape)
     gradients = torch.einsum("iap,ia->ip", jacobian, error)
     moved = torch.einsum("vap,ip->vai", jacobian, torch.linalg.solve(matrix, gradients.T).T)
@@ -93,11 +95,11 @@ def test_ggn_solver_is_plain_gauss_newton() -> None:
 
 
 def test_negative_curvature_raises_the_damping_and_says_so() -> None:
-    problem = network("two layers")
+    problem = linearised_network("two layers")
     lowest = float(torch.linalg.eigvalsh(exact(problem))[0])
     assert lowest < -1e-3
     for solver in ("cg", "dense", "lowrank"):
-        found = influence(problem.tape, problem.field, 1e-3, SolverSettings(solver, max_iterations=500))
+        found = influence(problem.tape, problem.field, 1e-3, ExactSolver(solver=solver, max_iterations=500))
         assert found.damping > -lowest
         assert found.diagnostics is not None
         assert "raised from 1.00e-03" in found.diagnostics.damping_reason
@@ -107,9 +109,9 @@ def test_negative_curvature_raises_the_damping_and_says_so() -> None:
 @pytest.mark.parametrize("name", SHALLOW)
 @pytest.mark.parametrize("preconditioned", [True, False])
 def test_range_takes_the_steps_of_all_parameters(name: str, preconditioned: bool) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     tape = problem.tape
-    settings = SolverSettings(tolerance=1e-9, max_iterations=60, preconditioned=preconditioned)
+    settings = ExactSolver(solver="cg", tolerance=1e-9, max_iterations=60, preconditioned=preconditioned)
     combinations = normal(3, tape.n_nodes * (tape.n_classes - 1), seed=6)
     rhs = combinations @ dense_jacobian(tape).flatten(0, 1)
     damping = max(DAMPING, -1.5 * float(torch.linalg.eigvalsh(exact(problem))[0]))
@@ -126,14 +128,14 @@ def test_range_takes_the_steps_of_all_parameters(name: str, preconditioned: bool
 @pytest.mark.parametrize("case", ["independent", "repeated", "dependent"])
 def test_range_of_more_parameters_than_columns(case: str) -> None:
     fit, _ = trained()
-    tape = fit.tape()
+    tape = fit.linearisation
     block = tape.field.blocks[0].to_dense()
     if case == "repeated":  # two labelled nodes with the same neighbours and, so, the same row of the Jacobian
         block[1] = block[0]
     elif case == "dependent":  # the last layer is linear: a node whose neighbours are those of two others
         block[2] = (block[0] + block[1]) / 2
     field = ReceptiveField(tape.field.rows, tape.field.inputs, (Csr.from_dense(block),))
-    tape = record(field, fit.model.layers(), fit.targets, fit.sample_weights)
+    tape = linearise(field, fit.model.layers(), fit.targets, fit.sample_weights)
     small = range_of(tape)
     assert small is not None
     assert (small.frame.triangle is None) is (case == "dependent")
@@ -143,7 +145,7 @@ def test_range_of_more_parameters_than_columns(case: str) -> None:
     combinations = normal(4, tape.n_nodes, seed=2)
     rhs = combinations @ dense_jacobian(tape).flatten(0, 1)
     damping = safe_damping(small.ends()[0], fit.weight_decay)[0]
-    found = solve_exact(tape, rhs, combinations, damping, SolverSettings(tolerance=1e-10), small)
+    found = solve_exact(tape, rhs, combinations, damping, ExactSolver(solver="cg", tolerance=1e-10), small)
     assert bool((found.status == 1).all())
     assert float(found.residual_norm.max()) < 1e-9
     assert close(hessian_product(tape, found.x, damping=damping), rhs, 1e-8)
@@ -151,18 +153,18 @@ def test_range_of_more_parameters_than_columns(case: str) -> None:
 
 @pytest.mark.parametrize("name", ["two layers", "four layers"])
 def test_negative_curvature_is_never_stepped_over(name: str) -> None:
-    problem = network(name)
-    settings = SolverSettings("cg", automatic_damping=False, preconditioned=False)
+    problem = linearised_network(name)
+    settings = ExactSolver(solver="cg", automatic_damping=False, preconditioned=False)
     with pytest.raises(NotConvergedError, match="NEGATIVE_CURVATURE"):
         influence(problem.tape, problem.field, 1e-3, settings)
 
 
 def test_too_few_iterations_are_an_error_unless_accepted() -> None:
-    problem = network("two layers")
-    settings = SolverSettings("cg", max_iterations=1, tolerance=1e-12)
+    problem = linearised_network("two layers")
+    settings = ExactSolver(solver="cg", max_iterations=1, tolerance=1e-12)
     with pytest.raises(NotConvergedError, match="MAX_ITERATIONS"):
         influence(problem.tape, problem.field, DAMPING, settings)
-    taken = SolverSettings("cg", max_iterations=1, tolerance=1e-12, accept_unconverged=True)
+    taken = ExactSolver(solver="cg", max_iterations=1, tolerance=1e-12, accept_unconverged=True)
     found = influence(problem.tape, problem.field, DAMPING, taken)
     assert found.diagnostics is not None
     assert found.diagnostics.solver is not None
@@ -171,7 +173,7 @@ def test_too_few_iterations_are_an_error_unless_accepted() -> None:
 
 def test_gauss_newton_preconditioner_saves_iterations() -> None:
     fit, _ = trained()
-    tape = fit.tape()
+    tape = fit.linearisation
     lowest, _ = spectrum_ends(lambda v: hessian_product(tape, v), tape.n_parameters, tape.logits)
     damping, _ = safe_damping(lowest, fit.weight_decay)
     rhs = normal(4, tape.n_parameters, seed=1)
@@ -199,5 +201,5 @@ def test_rule_for_the_damping(lowest: float, wanted: float, damping: float) -> N
 
 
 def test_unknown_solver() -> None:
-    with pytest.raises(ValueError, match="solver must be one of cg, ggn, dense, lowrank"):
-        SolverSettings("lu")
+    with pytest.raises(ValueError, match="solver must be one of auto, cg, ggn, dense, lowrank"):
+        Influence(solver="lu")  # type: ignore[arg-type]

@@ -7,36 +7,38 @@ import torch
 
 import calirare
 from calirare._util.errors import InputError
+from calirare.leave_one_out import ALO, OwnLogits, Replicates, alo_change, formula, leave_one_out, left_out
 from calirare.leave_one_out import alo as alo_module
-from calirare.leave_one_out import methods, own_logits
-from calirare.leave_one_out.alo import alo, choose_form, own_kernel, primal_directions
-from calirare.leave_one_out.grouped import drawn, quantile_error, replicates
-from calirare.leave_one_out.left_out import left_out
-from calirare.leave_one_out.methods import LooSettings, leave_one_out
-from calirare.leave_one_out.own_logits import OwnLogits
-from calirare.models.gcn_fit import Fit, TrainingSettings, fit
-from tests.calirare.leave_one_out.cases import dense_jacobian
+from calirare.leave_one_out import replicates as replicates_module
+from calirare.leave_one_out.formula import choose_form, primal_directions
+from calirare.leave_one_out.method import drawn
+from calirare.leave_one_out.replicates import quantile_error, replicates
+from calirare.models import GcnFit, GcnTraining, fit
+from tests.calirare.leave_one_out.cases import dense_jacobian, linearised_network
 from tests.helpers.graphs import random_graph
-from tests.helpers.problems import network
 
 
-def many_labels(n_classes: int = 2, dtype: torch.dtype = torch.float64) -> tuple[Fit, calirare.Graph]:
+def draw_at_most(monkeypatch: pytest.MonkeyPatch, n_models: int) -> None:
+    for module in (alo_module, replicates_module):
+        monkeypatch.setattr(module, "MOST_MODELS", n_models)
+
+
+def many_labels(n_classes: int = 2, dtype: torch.dtype = torch.float64) -> tuple[GcnFit, calirare.Graph]:
     """140 labels, fewer parameters."""
-    from calirare.models.convergence import as_dtype
 
     graph = random_graph(200, n_classes, seed=1, x=torch.randn(200, 6, generator=torch.Generator().manual_seed(2)))
-    settings = TrainingSettings(hidden=4, epochs=60, weight_decay=5e-3)
-    return as_dtype(fit(graph, torch.arange(140), settings), graph, dtype), graph
+    settings = GcnTraining(hidden=4, epochs=60, weight_decay=5e-3)
+    return fit(graph, torch.arange(140), settings).as_dtype(graph, dtype), graph
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_own_logits_by_the_spectrum_are_those_by_the_kernel(n_classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trained, _ = many_labels(n_classes)
-    tape = trained.tape()
+    tape = trained.linearisation
     assert choose_form(tape) == "primal"
-    by_kernel = OwnLogits(tape, own_kernel(tape))
-    for block in (alo_module.BLOCK_NUMBERS, 50):
-        monkeypatch.setattr(alo_module, "BLOCK_NUMBERS", block)
+    by_kernel = OwnLogits(tape, tape.kernel)
+    for block in (formula.BLOCK_NUMBERS, 50):
+        monkeypatch.setattr(formula, "BLOCK_NUMBERS", block)
         by_spectrum = OwnLogits(tape)
         assert by_spectrum.primal
         assert not by_kernel.primal
@@ -45,21 +47,21 @@ def test_own_logits_by_the_spectrum_are_those_by_the_kernel(n_classes: int, monk
 
 
 def test_own_logits_that_would_not_fit_are_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    tape = many_labels()[0].tape()
-    monkeypatch.setattr("calirare.leave_one_out.memory.free_bytes", lambda device: 1000)
-    for name in ("jacobian", "own_kernel"):
-        monkeypatch.setattr(own_logits, name, lambda *a: pytest.fail("made before it was checked"))
+    tape = many_labels()[0].linearisation
+    monkeypatch.setattr("calirare._util.memory.free_bytes", lambda device: 1000)
+    for name in ("jacobian", "kernel"):
+        monkeypatch.setattr(type(tape), name, property(lambda self: pytest.fail("made before it was checked")))
     with pytest.raises(InputError, match=r"GB are needed .* take fewer labels, or a narrower network"):
         OwnLogits(tape)
 
 
 @pytest.mark.parametrize("name", ["two layers", "three classes", "three layers, four classes"])
 def test_directions_of_some_labels_are_rows_of_all(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    tape = network(name).tape
+    tape = linearised_network(name).tape
     jacobian = dense_jacobian(tape)
     every, own, leverage = primal_directions(tape, 0.05)
     chosen = torch.tensor([3, 1])
-    monkeypatch.setattr("calirare.leave_one_out.alo.BLOCK_NUMBERS", 2 * tape.n_parameters)
+    monkeypatch.setattr("calirare.leave_one_out.formula.BLOCK_NUMBERS", 2 * tape.n_parameters)
     some, own_again, leverage_again = primal_directions(tape, 0.05, chosen=chosen)
     assert torch.allclose(some, every[chosen], rtol=1e-9, atol=1e-12)
     assert torch.allclose(own_again, own)
@@ -69,7 +71,7 @@ def test_directions_of_some_labels_are_rows_of_all(name: str, monkeypatch: pytes
 
 def test_left_out_models_drawn_are_some_of_all() -> None:
     trained, _ = many_labels()
-    tape, chosen = trained.tape(), torch.tensor([5, 77, 139])
+    tape, chosen = trained.linearisation, torch.tensor([5, 77, 139])
     for form in ("primal", "dual"):
         every, some = left_out(tape, 0.02, form=form), left_out(tape, 0.02, form=form, chosen=chosen)
         assert some.directions.n_models == 3
@@ -82,17 +84,18 @@ def test_left_out_models_drawn_are_some_of_all() -> None:
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_replicates_of_many_labels_are_some_columns(n_classes: int) -> None:
     trained, graph = many_labels(n_classes)
-    found = leave_one_out(trained, graph, settings=LooSettings("replicates", n_models=9, seed=4))
-    every = leave_one_out(trained, graph, settings=LooSettings(form="jacobian"))
+    found = leave_one_out(trained, graph, Replicates(n_models=9, seed=4))
+    every = leave_one_out(trained, graph, ALO(form="jacobian"))
     chosen = drawn(140, 9, 4)
     assert torch.allclose(found.change, every.change[:, :, chosen], rtol=1e-6, atol=1e-9)
     assert torch.allclose(found.own, every.own, rtol=1e-6, atol=1e-9)
     assert found.diagnostics is not None
     assert found.diagnostics.form == "primal"
     assert found.diagnostics.sampling_error == quantile_error(9, 140)
-    dual = network("three classes")
+    dual = linearised_network("three classes")
     chosen = torch.tensor([0, 2])
-    few, all_ = replicates(dual.tape, dual.field, 0.05, chosen), alo(dual.tape, dual.field, 0.05)
+    tape = dual.tape
+    few, all_ = replicates(tape, dual.field, 0.05, chosen), alo_change(tape, dual.field, 0.05)
     assert torch.allclose(few.change, all_.change[:, :, chosen])
 
 
@@ -101,7 +104,7 @@ def test_intervals_rest_on_as_many_models_as_a_quantile_needs(n_classes: int, mo
     trained, graph = many_labels(n_classes, torch.float32)
     every = calirare.jackknife(trained, graph)
     assert "drawn at random" not in every.note
-    monkeypatch.setattr(methods, "MOST_MODELS", 60)
+    draw_at_most(monkeypatch, 60)
     found = calirare.jackknife(trained, graph)
     assert "intervals rest on 60 of the 140 models without a label" in found.note
     assert found.method == "replicates"
@@ -109,17 +112,17 @@ def test_intervals_rest_on_as_many_models_as_a_quantile_needs(n_classes: int, mo
     assert torch.allclose(found.uncertainty, every.uncertainty, atol=1e-5)
     assert torch.allclose(found.own_loo_logits, every.own_loo_logits, atol=1e-4)
     assert float((found.upper - every.upper).abs().mean()) < 0.1
-    wanted = leave_one_out(trained, graph, settings=LooSettings("replicates", n_models=60))
-    unfused = calirare.jackknife(trained, graph, change=wanted)
+    wanted = leave_one_out(trained, graph, Replicates(n_models=60))
+    unfused = calirare.jackknife(trained, graph, result=wanted)
     assert torch.allclose(found.lower, unfused.lower, atol=1e-4)
     assert torch.allclose(found.upper, unfused.upper, atol=1e-4)
-    asked = calirare.jackknife(trained, graph, settings=LooSettings(n_models=140))
+    asked = calirare.jackknife(trained, graph, ALO(n_models=140))
     assert torch.allclose(asked.lower, every.lower)
-    fewer = calirare.jackknife(trained, graph, settings=LooSettings(n_models=20))
+    fewer = calirare.jackknife(trained, graph, ALO(n_models=20))
     assert fewer.residuals.numel() == 20
 
 
 def test_the_main_job_says_that_it_drew_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(methods, "MOST_MODELS", 50)
+    draw_at_most(monkeypatch, 50)
     outcome = calirare.train(calirare.load_dataset("digits"), epochs=20, folds=2)
     assert any("intervals rest on 50 of the" in note for note in outcome.notes)

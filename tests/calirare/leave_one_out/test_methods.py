@@ -10,22 +10,30 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.graph.propagation import propagation
-from calirare.intervals.algorithm1 import jackknife
-from calirare.leave_one_out.alo import alo
-from calirare.leave_one_out.comparison import compare
-from calirare.leave_one_out.grouped import grouped, quantile_error, replicates
-from calirare.leave_one_out.influence import SolverSettings
-from calirare.leave_one_out.memory import estimate_bytes
-from calirare.leave_one_out.methods import LooSettings, leave_one_out
+from calirare.graph import propagation
+from calirare.intervals import jackknife
+from calirare.leave_one_out import (
+    ALO,
+    METHODS,
+    Influence,
+    Newton,
+    Problem,
+    Randomised,
+    Replicates,
+    Retrain,
+    alo_change,
+    compare,
+    leave_one_out,
+    quality,
+)
+from calirare.leave_one_out.directions import left_out_bytes
+from calirare.leave_one_out.grouped import grouped
 from calirare.leave_one_out.randomised import randomised
+from calirare.leave_one_out.replicates import quantile_error, replicates
 from calirare.leave_one_out.retrain import retrain
-from calirare.leave_one_out.trust import quality
-from calirare.models.gcn import GCN
-from calirare.models.gcn_fit import fit_of
+from calirare.models import GCN, fit_of
 from calirare_ext import Csr, ReceptiveField
-from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, retrained_logits, trained
-from tests.helpers.problems import network
+from tests.calirare.leave_one_out.cases import agreement, dense_jacobian, linearised_network, retrained_logits, trained
 
 CLOSE = 1e-9
 
@@ -36,20 +44,19 @@ def close(actual: Tensor, expected: Tensor, share: float = CLOSE) -> bool:
 
 @pytest.mark.parametrize("name", ["two layers", "three classes", "three layers, four classes", "one layer"])
 def test_groups_of_one_are_leave_one_out(name: str) -> None:
-    problem = network(name)
+    problem = linearised_network(name)
     one = grouped(problem.tape, problem.field, 0.05, torch.arange(problem.tape.n_nodes))
-    plain = alo(problem.tape, problem.field, 0.05)
+    plain = alo_change(problem.tape, problem.field, 0.05)
     assert close(one.change, plain.change)
     assert close(one.own, plain.own)
     assert close(one.leverage, plain.leverage)
 
 
 def test_a_group_is_left_out_together() -> None:
-    from calirare.curvature.ggn import curvature_and_error
 
-    problem = network("three classes")
+    problem = linearised_network("three classes")
     jacobian = dense_jacobian(problem.tape)
-    curvature, error = curvature_and_error(problem.tape)
+    curvature, error = problem.tape.loss_terms
     groups = torch.tensor([0, 1, 0, 1, 1])
     found = grouped(problem.tape, problem.field, 0.05, groups)
     for g in (0, 1):
@@ -66,9 +73,9 @@ def test_a_group_is_left_out_together() -> None:
 
 
 def test_replicates_are_some_columns() -> None:
-    problem = network("three classes")
+    problem = linearised_network("three classes")
     chosen = torch.tensor([1, 4])
-    plain, some = alo(problem.tape, problem.field, 0.05), replicates(problem.tape, problem.field, 0.05, chosen)
+    plain, some = alo_change(problem.tape, problem.field, 0.05), replicates(problem.tape, problem.field, 0.05, chosen)
     assert close(some.change, plain.change[:, :, chosen])
     assert close(some.own, plain.own)
     places, models = some.samples()
@@ -94,8 +101,8 @@ def test_quantile_error_holds_in_simulation() -> None:
 
 @pytest.mark.parametrize("name", ["two layers", "three classes", "three layers, four classes"])
 def test_sampled_leave_one_out_nears_the_dense_one(name: str) -> None:
-    problem = network(name)
-    plain = alo(problem.tape, problem.field, 0.05)
+    problem = linearised_network(name)
+    plain = alo_change(problem.tape, problem.field, 0.05)
     found = randomised(problem.tape, 0.05, samples=20_000, tolerance=1e-6)
     correlation, error = agreement(found.own, plain.own)
     assert correlation > 0.999
@@ -111,7 +118,7 @@ def test_sampled_leave_one_out_nears_the_dense_one(name: str) -> None:
 
 def test_sampling_needs_samples() -> None:
     with pytest.raises(ValueError, match="samples must be at least"):
-        randomised(network("two layers").tape, 0.05, samples=3)
+        randomised(linearised_network("two layers").tape, 0.05, samples=3)
 
 
 def test_retraining_is_independent_of_jobs_and_takes_up_where_it_ended(tmp_path: Path) -> None:
@@ -121,7 +128,7 @@ def test_retraining_is_independent_of_jobs_and_takes_up_where_it_ended(tmp_path:
     found = retrain(fit, everywhere, chosen, folder=tmp_path)
     for i in chosen.tolist():
         after = retrained_logits(fit, i, 1e-9)[i]
-        before = fit.tape().logits[i]
+        before = fit.linearisation.logits[i]
         assert float(found.own[i]) == pytest.approx(float(after[1] - after[0] - before[1] + before[0]), rel=1e-4)
     assert bool(found.own[1].isnan().all())
     assert found.samples()[0].tolist() == [0, 7, 12]
@@ -167,8 +174,8 @@ def test_retraining_says_where_it_did_not_converge_and_that_it_has_no_damping() 
     assert done is not None
     assert stopped is not None
     assert (done.unconverged, stopped.unconverged) == (0.0, 1.0)
-    settings = LooSettings("retrain", n_models=1)
-    facts = leave_one_out(fit, graph, damping=1.0, nodes=torch.tensor([1]), settings=settings).diagnostics
+    settings = Retrain(n_models=1)
+    facts = leave_one_out(fit, graph, dataclasses.replace(settings, damping=1.0), nodes=torch.tensor([1])).diagnostics
     assert facts is not None
     assert facts.damping == fit.weight_decay
     assert "no damping" in facts.damping_reason
@@ -202,8 +209,8 @@ def test_retraining_in_two_processes() -> None:
 @pytest.mark.parametrize("method", ["alo", "influence", "newton", "retrain", "grouped", "replicates"])
 def test_every_method_behind_one_function(method: str) -> None:
     fit, graph = trained(2, 1)
-    settings = LooSettings(method=method, n_models=3, n_groups=4)  # type: ignore[arg-type]
-    found = leave_one_out(fit, graph, nodes=torch.tensor([3, 4]), settings=settings)
+    options = {"n_models": 3} if method in ("retrain", "replicates") else {"n_groups": 4} if method == "grouped" else {}
+    found = leave_one_out(fit, graph, METHODS[method](**options), nodes=torch.tensor([3, 4]))
     facts = found.diagnostics
     assert facts is not None
     assert facts.method == method
@@ -218,46 +225,58 @@ def test_every_method_behind_one_function(method: str) -> None:
 
 def test_what_does_not_fit_is_refused_with_what_would() -> None:
     fit, graph = trained(2, 2)
-    settings = LooSettings("influence", solver=SolverSettings("dense"), memory_limit=210_000_000)
+    settings = Influence(solver="dense", memory_limit=210_000_000)
     with pytest.raises(InputError, match=r"GB are needed and 0.21 GB are allowed: take method='alo'"):
-        leave_one_out(fit, graph, settings=settings)
-    leave_one_out(fit, graph, settings=LooSettings(memory_limit=210_000_000))  # the remedy fits
+        leave_one_out(fit, graph, settings)
+    leave_one_out(fit, graph, ALO(memory_limit=210_000_000))  # the remedy fits
 
 
 def test_estimates_grow_as_the_arrays_do() -> None:
     fit, graph = trained(2, 2)
-    tape = fit.tape()
+    tape = fit.linearisation
     everywhere = propagation(graph).to(torch.float64).field(torch.arange(150), 2)
     p, m = tape.n_parameters, tape.n_nodes
-    base = estimate_bytes("influence", "dense", tape, everywhere, m)
+    problem = Problem(fit, everywhere, 1e-3)
+    base = Influence(solver="dense").estimate_bytes(problem)
     assert base > p * p * 8
-    assert estimate_bytes("alo", "gram", tape, everywhere, m) < base
-    assert estimate_bytes("alo", "jacobian", tape, everywhere, m) > m * p * 8
+    assert ALO(form="gram").estimate_bytes(problem) < base
+    assert ALO(form="jacobian").estimate_bytes(problem) > m * p * 8
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("method", "option", "message"),
     [
-        ({"method": "magic"}, "method must be one of"),
-        ({"convention": "mine"}, "convention must be one of"),
-        ({"form": "odd"}, "form must be one of"),
-        ({"damping": -1.0}, "damping must be positive"),
-        ({"n_groups": 1}, "n_groups must be at least 2"),
-        ({"n_models": 0}, "n_models must be at least 1"),
+        ("influence", {"convention": "mine"}, "convention must be one of"),
+        ("influence", {"solver": "magic"}, "solver must be one of"),
+        ("newton", {"tolerance": 0.0}, "tolerance must be positive"),
+        ("alo", {"form": "odd"}, "form must be one of"),
+        ("alo", {"forward": "odd"}, "forward must be one of"),
+        ("alo", {"steps": -1}, "steps must be at least 0"),
+        ("alo", {"damping": -1.0}, "damping must be positive"),
+        ("grouped", {"n_groups": 1}, "n_groups must be at least 2"),
+        ("retrain", {"jobs": 0}, "jobs must be at least 1"),
+        ("retrain", {"n_models": 0}, "n_models must be at least 1"),
+        ("replicates", {"n_models": 0}, "n_models must be at least 1"),
+        ("randomised", {"samples": 1}, "samples must be at least"),
     ],
 )
-def test_settings_out_of_range(change: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        LooSettings(**change)
+def test_options_out_of_range(method: str, option: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{method}: {message}"):
+        METHODS[method](**option)
+
+
+def test_every_method_is_entered_under_its_own_name() -> None:
+    assert {name: method.name for name, method in METHODS.items()} == {name: name for name in METHODS}
+    assert all(dataclasses.is_dataclass(method) for method in METHODS.values())
 
 
 def test_no_model_at_all_is_refused() -> None:
-    from calirare.intervals.algorithm1 import jackknife
+    from calirare.intervals import jackknife
 
     fit, graph = trained(2, 2)
     with pytest.raises(ValueError, match="at least one leave-one-out model"):
-        jackknife(fit, graph, settings=LooSettings(form="randomised"), nodes=torch.tensor([1]))
-    assert math.isfinite(float(leave_one_out(fit, graph, settings=LooSettings(form="randomised")).own.sum()))
+        jackknife(fit, graph, Randomised(), nodes=torch.tensor([1]))
+    assert math.isfinite(float(leave_one_out(fit, graph, Randomised()).own.sum()))
 
 
 @pytest.mark.parametrize(
@@ -267,15 +286,15 @@ def test_labels_to_leave_out_must_be_there(chosen: list[int], message: str) -> N
     fit, graph = trained()
     places = torch.tensor(chosen, dtype=torch.int64)
     with pytest.raises(ValueError, match=f"leave_one_out: chosen must {message}"):
-        leave_one_out(fit, graph, settings=LooSettings(steps=2), chosen=places)
+        leave_one_out(fit, graph, ALO(steps=2), chosen=places)
 
 
 def test_a_check_compares_losses_of_the_same_labels() -> None:
     fit, graph = trained()
-    found = leave_one_out(fit, graph, settings=LooSettings(steps=2, n_models=5))
+    found = leave_one_out(fit, graph, ALO(steps=2, n_models=5))
     some = torch.isfinite(found.own).all(1)
     assert int(some.sum()) == 5
-    tape = fit.tape()
+    tape = fit.linearisation
     expected = torch.nn.functional.cross_entropy(tape.logits[some].double(), tape.targets[some])
     assert quality(fit, found).in_sample_nll == pytest.approx(float(expected))
 
@@ -310,7 +329,7 @@ def test_a_gcn_that_is_none_is_refused() -> None:
 
 def test_directions_of_sparse_features_that_stay_in_factors_need_no_room() -> None:
     fit, graph = trained()
-    tape, wide = fit.tape(), 10**7
+    tape, wide = fit.linearisation, 10**7
     dense = tape.field.inputs
     assert isinstance(dense, Tensor)
     row, col = dense.nonzero(as_tuple=True)
@@ -320,20 +339,19 @@ def test_directions_of_sparse_features_that_stay_in_factors_need_no_room() -> No
         field=dataclasses.replace(tape.field, inputs=words),
         layers=((torch.empty(wide, 1).expand(wide, 4), tape.layers[0][1]), tape.layers[1]),
     )
-    everywhere = propagation(graph).field(torch.arange(5), 2)
     assert wider.n_parameters > 4 * wide
-    assert estimate_bytes("left_out", "dual", wider, everywhere, 40) < 10**9 < 40 * wide * 4 * 8
+    assert left_out_bytes(wider, "dual", 40, wider.field.rows[0].numel()) < 10**9 < 40 * wide * 4 * 8
 
 
 def test_methods_that_draw_their_models_are_compared_where_they_have_one() -> None:
     fit, graph = trained()
-    settings = LooSettings("replicates", n_models=5)
-    drawn = leave_one_out(fit, graph, settings=settings).model_of
+    settings = Replicates(n_models=5)
+    drawn = leave_one_out(fit, graph, settings).model_of
     assert drawn is not None
     some = torch.cat([(drawn >= 0).nonzero().flatten()[:2], (drawn < 0).nonzero().flatten()[:2]])
     elsewhere = torch.arange(40, 60)
-    methods = {"drawn": settings, "alo": LooSettings()}
-    truth = leave_one_out(fit, graph, nodes=elsewhere, settings=LooSettings("newton"))
+    methods = {"drawn": settings, "alo": ALO()}
+    truth = leave_one_out(fit, graph, Newton(), nodes=elsewhere)
     both = dataclasses.replace(truth, change=truth.change[:, :, some])
     rows = {row.method: row for row in compare(fit, graph, some, elsewhere, methods, truth=both).rows}
     assert rows["drawn"].elsewhere_correlation > 0.8

@@ -10,17 +10,23 @@ import torch
 from torch import Tensor, nn
 
 from calirare import GCN, Split
-from calirare.curvature.ggn import GgnInverse, hessian_along, jacobian, pull_differences, push_forward
+from calirare.curvature import GgnInverse
 from calirare.datasets import synthetic_rare
+from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
-from calirare.intervals.algorithm1 import jackknife
-from calirare.leave_one_out.influence import SolverSettings
-from calirare.leave_one_out.methods import LooSettings, leave_one_out
-from calirare.leave_one_out.trust import quality
-from calirare.models.convergence import fit_to_convergence
-from calirare.models.gcn_fit import Fit, TrainingSettings, fit_of
-from calirare.models.module_fit import ModuleFit
+from calirare.intervals import jackknife
+from calirare.leave_one_out import (
+    ALO,
+    Grouped,
+    Influence,
+    Newton,
+    Randomised,
+    Replicates,
+    Retrain,
+    leave_one_out,
+    quality,
+)
+from calirare.models import GcnFit, GcnTraining, ModuleFit, fit_of
 from tests.calirare.leave_one_out.cases import agreement, trained
 
 WHERE = torch.tensor([0, 5, 149])
@@ -42,7 +48,7 @@ class Convolutions(nn.Module):
         return z
 
 
-def both(n_classes: int, n_layers: int) -> tuple[Fit, Graph, ModuleFit]:
+def both(n_classes: int, n_layers: int) -> tuple[GcnFit, Graph, ModuleFit]:
     """A GCN and the same function as a plain module."""
     fit, graph = trained(n_classes, n_layers)
     kept = propagation(graph).to(torch.float64)
@@ -58,19 +64,19 @@ def close(actual: Tensor, expected: Tensor, share: float = 1e-7) -> bool:
 
 
 SETTINGS = {
-    "alo": LooSettings(form="jacobian"),
-    "alo, primal": LooSettings(form="primal"),
-    "alo, full": LooSettings(forward="full"),
-    "influence, ggn": LooSettings("influence", solver=SolverSettings("ggn")),
-    "influence, cg": LooSettings("influence", solver=SolverSettings("cg", tolerance=1e-10)),
-    "influence, dense": LooSettings("influence", solver=SolverSettings("dense")),
-    "newton, dense": LooSettings("newton", solver=SolverSettings("dense")),
-    "newton, cg, full": LooSettings("newton", solver=SolverSettings("cg", tolerance=1e-10), forward="full"),
-    "grouped": LooSettings("grouped", n_groups=4),
-    "replicates": LooSettings("replicates", n_models=5),
-    "retrain": LooSettings("retrain", n_models=2),
-    "paper": LooSettings(convention="paper", solver=SolverSettings("dense")),
-    "official": LooSettings(convention="official", solver=SolverSettings("dense")),
+    "alo": ALO(form="jacobian"),
+    "alo, primal": ALO(form="primal"),
+    "alo, full": ALO(forward="full"),
+    "influence, ggn": Influence(solver="ggn"),
+    "influence, cg": Influence(solver="cg", tolerance=1e-10),
+    "influence, dense": Influence(solver="dense"),
+    "newton, dense": Newton(solver="dense"),
+    "newton, cg, full": Newton(solver="cg", tolerance=1e-10, forward="full"),
+    "grouped": Grouped(n_groups=4),
+    "replicates": Replicates(n_models=5),
+    "retrain": Retrain(n_models=2),
+    "paper": Influence(convention="paper", solver="dense"),
+    "official": Influence(convention="official", solver="dense"),
 }
 
 
@@ -79,8 +85,8 @@ SETTINGS = {
 def test_every_method_gives_a_module_what_it_gives_the_gcn(name: str, n_classes: int, n_layers: int) -> None:
     fit, graph, module = both(n_classes, n_layers)
     before = copy.deepcopy(module.model.state_dict())
-    wanted = leave_one_out(fit, graph, nodes=WHERE, settings=SETTINGS[name])
-    found = leave_one_out(module, nodes=WHERE, settings=SETTINGS[name])
+    wanted = leave_one_out(fit, graph, SETTINGS[name], nodes=WHERE)
+    found = leave_one_out(module, method=SETTINGS[name], nodes=WHERE)
     share = 1e-2 if name == "retrain" else 1e-6
     known = torch.isfinite(wanted.own).all(1)
     assert close(found.change, wanted.change, share)
@@ -93,16 +99,16 @@ def test_every_method_gives_a_module_what_it_gives_the_gcn(name: str, n_classes:
 
 def test_derivatives_are_those_of_the_gcn() -> None:
     fit, _, module = both(3, 2)
-    ours, theirs = fit.tape(), module.tape()
+    ours, theirs = fit.linearisation, module.linearisation
     generator = torch.Generator().manual_seed(0)
     v = torch.randn(4, ours.n_parameters, generator=generator, dtype=torch.float64)
     u = torch.randn(4, ours.n_nodes, 2, generator=generator, dtype=torch.float64)
     assert theirs.n_parameters == ours.n_parameters
     assert close(theirs.logits, ours.logits, 1e-12)
-    assert close(jacobian(theirs), jacobian(ours), 1e-10)
-    assert close(push_forward(theirs, v), push_forward(ours, v), 1e-10)
-    assert close(pull_differences(theirs, u), pull_differences(ours, u), 1e-10)
-    assert close(hessian_along(theirs, v, damping=0.3), hessian_along(ours, v, damping=0.3), 1e-10)
+    assert close(theirs.jacobian, ours.jacobian, 1e-10)
+    assert close(theirs.jvp(v), ours.jvp(v), 1e-10)
+    assert close(theirs.vjp(u), ours.vjp(u), 1e-10)
+    assert close(theirs.hvp(v, damping=0.3), ours.hvp(v, damping=0.3), 1e-10)
     assert close(GgnInverse(theirs, 0.05)(v), GgnInverse(ours, 0.05)(v), 1e-9)
     assert module.gradient_norm() == pytest.approx(fit.gradient_norm(), rel=1e-5, abs=1e-12)
 
@@ -123,23 +129,19 @@ def test_the_jackknife_of_a_module_is_that_of_the_gcn() -> None:
 def test_a_bare_network_at_a_minimum_raises_no_doubt() -> None:
     fit, graph, _ = both(2, 1)
     graph = graph.with_split(Split(fit.nodes, torch.tensor([1]), torch.tensor([2])))
-    trained, _ = fit_to_convergence(graph, fit.nodes, TrainingSettings(n_layers=1, hidden=4), tolerance=1e-8)
+    trained, _ = GcnTraining(n_layers=1, hidden=4).fit_to_convergence(graph, fit.nodes, tolerance=1e-8)
     assert jackknife(trained.model, graph, nodes=WHERE).note == jackknife(trained, graph, nodes=WHERE).note
     with torch.no_grad():
         trained.model.weights[0].mul_(0.05)
     assert "say how with fit_of or ModuleFit" in jackknife(trained.model, graph, nodes=WHERE).note
 
 
-def test_the_methods_name_is_enough() -> None:
+def test_a_result_says_its_method_and_a_word_is_none() -> None:
     fit, graph, _ = both(2, 2)
-    found = jackknife(fit, graph, method="newton", nodes=WHERE)
-    wanted = jackknife(fit, graph, settings=LooSettings("newton"), nodes=WHERE)
-    assert found.method == "newton"
-    assert torch.equal(found.lower, wanted.lower)
-    with pytest.raises(ValueError, match="method must be None where settings are given"):
-        jackknife(fit, graph, method="alo", settings=LooSettings())
-    with pytest.raises(ValueError, match="method must be one of"):
-        jackknife(fit, graph, method="magic")  # type: ignore[arg-type]
+    assert jackknife(fit, graph, Newton(), nodes=WHERE).method == "newton"
+    for wrong in ("magic", "newton", Newton):
+        with pytest.raises(TypeError, match=r"method must be one such as ALO\(\) or Retrain\(\), got"):
+            jackknife(fit, graph, wrong)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +164,7 @@ def test_a_users_module_needs_no_more_than_the_graph(rare: Graph) -> None:
 
     model = Own()
     parts = torch.arange(240).split([20, 20, 200])
-    result = jackknife(model, rare.with_split(Split(*parts)), damping=0.05)
+    result = jackknife(model, rare.with_split(Split(*parts)), ALO(damping=0.05))
     assert model.training, "as it was found"
     assert result.lower.shape == (240,)
     assert bool((result.lower <= result.upper).all())
@@ -170,30 +172,30 @@ def test_a_users_module_needs_no_more_than_the_graph(rare: Graph) -> None:
     assert "is no minimum of the loss that is assumed of a bare one" in result.note, "it was not trained at all"
     fit = fit_of(model, rare, torch.arange(20), weight_decay=0.05)
     assert isinstance(fit, ModuleFit)
-    change = leave_one_out(fit, settings=LooSettings(forward="full"))
+    change = leave_one_out(fit, method=ALO(forward="full"))
     first = leave_one_out(fit)
     assert agreement(first.own, change.own)[0] > 0.8
 
 
 def test_retraining_takes_up_where_it_ended(tmp_path: Path) -> None:
     _, _, module = both(2, 1)
-    settings = LooSettings("retrain", n_models=2, folder=tmp_path)
-    found = leave_one_out(module, nodes=WHERE, settings=settings)
+    settings = Retrain(n_models=2, folder=tmp_path)
+    found = leave_one_out(module, method=settings, nodes=WHERE)
     stamps = {file: file.stat().st_mtime_ns for file in tmp_path.glob("without_*.npz")}
     assert len(stamps) == 2
-    assert torch.equal(leave_one_out(module, nodes=WHERE, settings=settings).change, found.change)
+    assert torch.equal(leave_one_out(module, method=settings, nodes=WHERE).change, found.change)
     assert all(file.stat().st_mtime_ns == stamp for file, stamp in stamps.items())
 
 
 def test_what_a_module_cannot_do_is_said() -> None:
     fit, graph, module = both(2, 2)
     for settings, remedy in (
-        (LooSettings(form="gram"), "take form='auto'"),
-        (LooSettings(form="randomised"), "take form='auto'"),
-        (LooSettings("newton", solver=SolverSettings("lowrank")), "take solver='cg'"),
+        (ALO(form="gram"), "take form='auto'"),
+        (Randomised(), "take method alo"),
+        (Newton(solver="lowrank"), "take solver='cg'"),
     ):
         with pytest.raises(ValueError, match=f"must have a GCN, got another module: {remedy}"):
-            leave_one_out(module, nodes=WHERE, settings=settings)
+            leave_one_out(module, method=settings, nodes=WHERE)
     with pytest.raises(ValueError, match="graph must be given"):
         leave_one_out(fit)
     with pytest.raises(ValueError, match="graph must be given"):
@@ -298,9 +300,9 @@ def test_without_weight_decay_a_damping_must_be_given(ring: Graph) -> None:
         bare = fit_of(model, ring, weight_decay=0.0)
         with pytest.raises(ValueError, match="damping must be given where the weight decay is 0"):
             jackknife(bare, ring)
-        found = jackknife(bare, ring, damping=0.1)
+        found = jackknife(bare, ring, ALO(damping=0.1))
         assert bool(torch.isfinite(found.lower).all())
-        assert quality(bare, leave_one_out(bare, ring, damping=0.1)).verdict != "trust"
+        assert quality(bare, leave_one_out(bare, ring, ALO(damping=0.1))).verdict != "trust"
         for damping in (0.0, -1.0, float("inf"), float("nan")):
             with pytest.raises(ValueError, match="damping must be positive and finite"):
-                jackknife(bare, ring, damping=damping)
+                jackknife(bare, ring, ALO(damping=damping))

@@ -10,12 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare.datasets import synthetic_rare
-from calirare.leave_one_out.comparison import compare
-from calirare.leave_one_out.influence import SolverSettings
-from calirare.leave_one_out.methods import LooSettings, leave_one_out
-from calirare.models import PygSettings, fit_pyg
-from calirare.models.convergence import converge_module
-from calirare.models.module_fit import ModuleFit
+from calirare.leave_one_out import ALO, Influence, Retrain, compare, leave_one_out
+from calirare.models import ModuleFit, PygTraining
+from calirare.training import converge
 from tests.calirare.leave_one_out.cases import agreement, words_graph
 
 MU = 1e-2
@@ -69,7 +66,7 @@ def test_pyg_layers_agree_with_retraining(kind: str) -> None:
     train(module, x, edges, nodes, targets, weights)
     fitted = ModuleFit(module, (x, edges), nodes, targets, weights, MU)
     found = leave_one_out(fitted)
-    again = leave_one_out(fitted, settings=LooSettings("retrain", n_models=5, seed=1))
+    again = leave_one_out(fitted, method=Retrain(n_models=5, seed=1))
     before = module(x, edges).detach()
     chosen, own, elsewhere = again.samples()[0].tolist(), [], []
     for i in chosen:
@@ -91,11 +88,11 @@ def test_pyg_layers_agree_with_retraining(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["gat", "gin", "sage"])
 def test_two_layers_agree_with_retraining_in_direction(kind: str) -> None:
     graph = synthetic_rare(240, seed=0, share=0.25, n_features=6, separation=2.0)
-    settings = PygSettings(kind, epochs=300, hidden=4, heads=2, dropout=0.0, weight_decay=0.02)  # type: ignore[arg-type]
-    start = fit_pyg(graph, torch.arange(0, 240, 6), settings)
-    module, end = converge_module(start, max_steps=300)
+    settings = PygTraining(kind, epochs=300, hidden=4, heads=2, dropout=0.0, weight_decay=0.02)  # type: ignore[arg-type]
+    start = settings.fit(graph, torch.arange(0, 240, 6))
+    module, end = converge(start, max_steps=300)
     assert end.loss <= start.penalised_loss()[0] + 1e-6
-    methods = {"alo": LooSettings(), "paper": LooSettings(convention="paper", solver=SolverSettings("dense"))}
+    methods = {"alo": ALO(), "paper": Influence(convention="paper", solver="dense")}
     found = compare(module, None, torch.arange(0, 40, 2), torch.arange(1, 240, 7), methods)
     rows = {row.method: row for row in found.rows}
     assert rows["alo"].correlation > 0.97

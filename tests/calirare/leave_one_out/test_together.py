@@ -7,10 +7,10 @@ import dataclasses
 import pytest
 import torch
 
-from calirare.eice.together import change_together, together
-from calirare.graph.propagation import Propagation, propagation
-from calirare.leave_one_out.alo import alo
-from calirare.leave_one_out.left_out import pre_activation
+from calirare.eice import change_together
+from calirare.eice.together import together
+from calirare.graph import Propagation, propagation
+from calirare.leave_one_out import alo_change, pre_activation
 from calirare_ext import Csr
 from tests.calirare.leave_one_out.cases import trained
 
@@ -34,15 +34,15 @@ def test_changes_are_those_of_two_fields(nodes: str, sparse: bool, n_classes: in
         fit = dataclasses.replace(fit, field=known.field(fit.nodes, n_layers))
     judged = fit.nodes if NODES[nodes] is None else NODES[nodes]
     both = together(known, fit.field, judged)
-    assert torch.equal(both.field.nodes[both.judged], judged)
+    assert torch.equal(both.field.nodes[both.evaluated], judged)
     assert torch.equal(both.field.nodes[both.labelled], fit.nodes)
     assert torch.equal(both.field.rows[0][both.rows], fit.field.rows[0])
     assert (both.products is not None) == (sparse and n_layers == 2)
-    wanted = alo(fit.tape(), known.field(judged, n_layers), fit.weight_decay)
+    wanted = alo_change(fit.linearisation, known.field(judged, n_layers), fit.weight_decay)
     first = pre_activation(fit.model.layers(), both.field.inputs).detach()
     for found in (
-        change_together(fit.tape(), both, fit.weight_decay),
-        change_together(fit.tape(first[both.rows]), both, fit.weight_decay, first),
+        change_together(fit.linearisation, both, fit.weight_decay),
+        change_together(fit.linearise(first[both.rows]), both, fit.weight_decay, first),
     ):
         for a, b in ((found.change, wanted.change), (found.own, wanted.own), (found.leverage, wanted.leverage)):
             assert a.shape == b.shape

@@ -11,7 +11,7 @@ from calirare import metrics
 def test_brier_decomposition_by_hand():
     # Two bins: {.2, .4} with one event, {.8} with an event. base = 2/3.
     p, y = np.array([0.2, 0.4, 0.8]), np.array([0, 1, 1])
-    parts = metrics.brier_decomposition(p, y, n_bins=2)
+    parts = metrics.brier_decomposition(y, p, n_bins=2)
     assert parts.reliability == pytest.approx(2 / 3 * 0.2**2 + 1 / 3 * 0.2**2, rel=1e-12, abs=0)
     assert parts.resolution == pytest.approx(2 / 3 * (1 / 6) ** 2 + 1 / 3 * (1 / 3) ** 2, rel=1e-12, abs=0)
     assert parts.uncertainty == pytest.approx(2 / 9, rel=1e-12, abs=0)
@@ -24,9 +24,9 @@ def test_parts_add_up_to_the_score(task, n_bins, within_rounding):
     p, y = task
     weights = np.random.default_rng(0).random(len(y))
     for w in (None, weights):
-        parts = metrics.brier_decomposition(p, y, n_bins, weights=w)
+        parts = metrics.brier_decomposition(y, p, n_bins, weights=w)
         total = parts.reliability - parts.resolution + parts.uncertainty + parts.within_bin
-        within_rounding(total, metrics.brier(p, y, weights=w), terms=4 * len(y), scale=1.0)
+        within_rounding(total, metrics.brier(y, p, weights=w), terms=4 * len(y), scale=1.0)
     assert parts.reliability >= 0
     assert parts.resolution >= 0
 
@@ -34,13 +34,13 @@ def test_parts_add_up_to_the_score(task, n_bins, within_rounding):
 def test_multilabel_parts_are_means_over_labels():
     rng = np.random.default_rng(0)
     p, y = rng.random((80, 3)), rng.integers(0, 2, (80, 3))
-    parts = np.array(metrics.brier_decomposition(p, y))
-    single = np.mean([metrics.brier_decomposition(p[:, k], y[:, k]) for k in range(3)], axis=0)
+    parts = np.array(metrics.brier_decomposition(y, p))
+    single = np.mean([metrics.brier_decomposition(y[:, k], p[:, k]) for k in range(3)], axis=0)
     assert np.abs(parts - single).max() < 1e-14
 
 
 def test_torch_parts_are_tensors():
-    parts = metrics.brier_decomposition(torch.tensor([0.2, 0.8]), torch.tensor([0, 1]))
+    parts = metrics.brier_decomposition(torch.tensor([0, 1]), torch.tensor([0.2, 0.8]))
     assert all(isinstance(part, torch.Tensor) and part.dtype == torch.float32 for part in parts)
 
 
@@ -67,7 +67,7 @@ def test_slope_against_sklearn():
     weights = rng.integers(1, 4, 2000)
     p = 1 / (1 + np.exp(-z))
     for w in (None, weights):
-        line = metrics.calibration_line(p, y, weights=w)
+        line = metrics.calibration_line(y, p, weights=w)
         fit = LogisticRegression(C=np.inf, tol=1e-10, solver="newton-cholesky").fit(z[:, None], y, sample_weight=w)
         assert line.slope == pytest.approx(fit.coef_[0, 0], rel=1e-6, abs=0)
         assert line.intercept == pytest.approx(fit.intercept_[0], rel=1e-6, abs=0)
@@ -78,14 +78,14 @@ def test_calibration_in_the_large_balances_the_total():
     rng = np.random.default_rng(1)
     p = rng.uniform(0.05, 0.95, 500)
     y = rng.random(500) < p**2
-    shift = metrics.calibration_line(p, y).in_the_large
+    shift = metrics.calibration_line(y, p).in_the_large
     moved = 1 / (1 + np.exp(-(np.log(p / (1 - p)) + shift)))
     assert shift < 0
     assert moved.mean() == pytest.approx(y.mean(), rel=1e-9, abs=0)
 
 
 def test_certain_scores_do_not_break_the_line():
-    line = metrics.calibration_line([0.0, 1.0, 0.5, 1.0, 0.0, 0.4], [0, 1, 1, 0, 1, 0])
+    line = metrics.calibration_line([0, 1, 1, 0, 1, 0], [0.0, 1.0, 0.5, 1.0, 0.0, 0.4])
     assert np.isfinite(line).all()
 
 
@@ -95,13 +95,13 @@ def test_certain_scores_do_not_break_the_line():
         ([0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1], "must overlap"),
         ([0.1, 0.2], [1, 1], "both 0 and 1"),
         ([0.3, 0.3], [0, 1], "must differ"),
-        ([0.3, 0.3], [0, 2], "outcomes must lie in"),
-        ([0.3, 0.3], [0], "outcomes must have shape"),
+        ([0.3, 0.3], [0, 2], "y_true must lie in"),
+        ([0.3, 0.3], [0], "y_true must have shape"),
     ],
 )
 def test_no_line_is_said_so(scores, outcomes, message):
     with pytest.raises(ValueError, match=message):
-        metrics.calibration_line(scores, outcomes)
+        metrics.calibration_line(outcomes, scores)
 
 
 @pytest.mark.parametrize("rows", [[[0.2, 0.3, 0.5], [0.1, 0.1, 0.8], [0.6, 0.3, 0.1]], [[0.9, 0.8], [0.4, 0.1]]])
@@ -112,7 +112,7 @@ def test_sharpness_of_lists_of_labels_is_that_of_the_array(rows):
 
 
 def test_sharpness_of_a_number_is_refused():
-    with pytest.raises(ValueError, match=r"sharpness: probabilities must be .*, got shape \(\)"):
+    with pytest.raises(ValueError, match=r"sharpness: p must be .*, got shape \(\)"):
         metrics.sharpness(np.float64(0.5))
 
 
@@ -122,7 +122,7 @@ def test_scores_that_are_nearly_equal_have_a_line(spread, weighted):
     rng = np.random.default_rng(0)
     p, y = 0.3 + spread * rng.standard_normal(300), rng.random(300) < 0.3
     w = rng.integers(0, 4, 300) if weighted else np.ones(300)
-    line = metrics.calibration_line(p, y, weights=w if weighted else None)
+    line = metrics.calibration_line(y, p, weights=w if weighted else None)
     logit = np.log(p / (1 - p))
     centre = np.average(logit, weights=w)
     size = np.std(logit)

@@ -54,16 +54,16 @@ def test_zero_and_one_lie_in_the_first_and_last_bin():
 def test_confidence_one_shares_the_last_bin():
     # Both samples lie in (.9, 1]: |1/2 - .975| = .475. A bin of its own for 1.0 gives .525.
     probabilities = np.array([[0.05, 0.95], [0.0, 1.0]])
-    assert metrics.ece(probabilities, [1, 0], n_bins=10) == pytest.approx(0.475, rel=4 * np.finfo(float).eps, abs=0)
+    assert metrics.ece([1, 0], probabilities, n_bins=10) == pytest.approx(0.475, rel=4 * np.finfo(float).eps, abs=0)
 
 
 def test_ece_by_hand():
     # Bins of width .5: {.6 right, .8 wrong} and nothing below: |.5 - .7| = .2. Four bins: .4/2 + .8/2 = .6.
     p, y = np.array([0.6, 0.2]), np.array([1, 1])
-    assert metrics.ece(p, y, n_bins=2) == pytest.approx(0.2, rel=1e-15, abs=0)
-    assert metrics.ece(p, y, n_bins=4) == pytest.approx(0.6, rel=1e-15, abs=0)
-    assert metrics.mce(p, y, n_bins=4) == pytest.approx(0.8, rel=1e-15, abs=0)
-    assert metrics.ece(p, y, n_bins=4, norm=2) == pytest.approx(math.sqrt((0.16 + 0.64) / 2), rel=1e-15, abs=0)
+    assert metrics.ece(y, p, n_bins=2) == pytest.approx(0.2, rel=1e-15, abs=0)
+    assert metrics.ece(y, p, n_bins=4) == pytest.approx(0.6, rel=1e-15, abs=0)
+    assert metrics.mce(y, p, n_bins=4) == pytest.approx(0.8, rel=1e-15, abs=0)
+    assert metrics.ece(y, p, n_bins=4, norm=2) == pytest.approx(math.sqrt((0.16 + 0.64) / 2), rel=1e-15, abs=0)
 
 
 @pytest.mark.parametrize("norm", [1, 2, 3.5, math.inf])
@@ -72,9 +72,9 @@ def test_ece_and_mce_against_the_definition(task, n_bins, norm, within_rounding)
     p, y = task
     confidence, correct = confidence_of(p, y)
     expected = brute_error(confidence, correct, n_bins, norm)
-    within_rounding(metrics.ece(p, y, n_bins, norm), expected, terms=2 * len(p))
+    within_rounding(metrics.ece(y, p, n_bins, norm), expected, terms=2 * len(p))
     if math.isinf(norm):
-        assert metrics.mce(p, y, n_bins) == metrics.ece(p, y, n_bins, norm)
+        assert metrics.mce(y, p, n_bins) == metrics.ece(y, p, n_bins, norm)
 
 
 @pytest.mark.parametrize("norm", [1, 2])
@@ -83,10 +83,10 @@ def test_weights(task, norm, within_rounding):
     weights = np.random.default_rng(1).integers(0, 4, len(p))
     repeated = np.repeat(np.arange(len(p)), weights)
     for metric in (metrics.ece, metrics.classwise_ece):
-        by_weight = metric(p, y, 10, norm, weights=weights)
-        within_rounding(by_weight, metric(p[repeated], y[repeated], 10, norm), terms=4 * len(p))
+        by_weight = metric(y, p, 10, norm, weights=weights)
+        within_rounding(by_weight, metric(y[repeated], p[repeated], 10, norm), terms=4 * len(p))
     for score in (metrics.nll, metrics.brier):
-        within_rounding(score(p, y, weights=weights), score(p[repeated], y[repeated]), terms=4 * len(p))
+        within_rounding(score(y, p, weights=weights), score(y[repeated], p[repeated]), terms=4 * len(p))
 
 
 @pytest.mark.parametrize("norm", [1, 2])
@@ -94,16 +94,16 @@ def test_classwise_ece_against_the_definition(task, norm, within_rounding):
     p, y = task
     columns = np.stack((1 - p, p), 1) if p.ndim == 1 else p
     expected = np.mean([brute_error(columns[:, c], y == c, 15, norm) for c in range(columns.shape[1])])
-    within_rounding(metrics.classwise_ece(p, y, 15, norm), expected, terms=2 * len(p))
+    within_rounding(metrics.classwise_ece(y, p, 15, norm), expected, terms=2 * len(p))
 
 
 def test_multilabel_is_the_mean_over_labels(within_rounding):
     rng = np.random.default_rng(3)
     p, y = rng.random((200, 3)), rng.integers(0, 2, (200, 3))
     for metric in (metrics.ece, metrics.mce, metrics.nll, metrics.brier):
-        within_rounding(metric(p, y), np.mean([metric(p[:, k], y[:, k]) for k in range(3)]), terms=200)
-    expected = np.mean([metrics.calibration_error(p[:, k], y[:, k]) for k in range(3)])
-    within_rounding(metrics.classwise_ece(p, y), expected, terms=200)
+        within_rounding(metric(y, p), np.mean([metric(y[:, k], p[:, k]) for k in range(3)]), terms=200)
+    expected = np.mean([metrics.calibration_error(y[:, k], p[:, k]) for k in range(3)])
+    within_rounding(metrics.classwise_ece(y, p), expected, terms=200)
 
 
 def test_calibration_error_against_sklearn(within_rounding):
@@ -114,7 +114,7 @@ def test_calibration_error_against_sklearn(within_rounding):
     frequency, mean = calibration.calibration_curve(y, p, n_bins=10)
     counts = np.histogram(p, 10, (0, 1))[0]
     expected = np.sum(counts / 1000 * np.abs(frequency - mean))
-    within_rounding(metrics.calibration_error(p, y, 10), expected, terms=2000)
+    within_rounding(metrics.calibration_error(y, p, 10), expected, terms=2000)
 
 
 def test_ace_cuts_like_array_split():
@@ -135,15 +135,15 @@ def test_class_ace_against_the_definition(task, within_rounding):
         for part in np.array_split(np.argsort(conf, kind="stable"), 20):
             expected += len(part) / len(conf) * abs(right[part].mean() - conf[part].mean())
         values.append(expected)
-        within_rounding(metrics.class_ace(p, y, cls), expected, terms=2 * len(p))
-    within_rounding(metrics.macro_ace(p, y), np.mean(values), terms=2 * len(p))
+        within_rounding(metrics.class_ace(y, p, cls), expected, terms=2 * len(p))
+    within_rounding(metrics.macro_ace(y, p), np.mean(values), terms=2 * len(p))
 
 
 def test_class_ace_by_hand():
     # True class 1: confidences .9 (right), .6 (wrong), .7 (right). Two bins: {.6, .7} and {.9}.
     # |1/2 - .65| * 2/3 + |1 - .9| * 1/3 = .4/3. The sample of class 0 does not count.
     p, y = np.array([0.9, 0.4, 0.7, 0.99]), np.array([1, 1, 1, 0])
-    assert metrics.class_ace(p, y, 1, n_bins=2) == pytest.approx(0.4 / 3, rel=1e-14, abs=0)
+    assert metrics.class_ace(y, p, 1, n_bins=2) == pytest.approx(0.4 / 3, rel=1e-14, abs=0)
 
 
 def test_nixon_ace_against_the_definition(task, within_rounding):
@@ -153,21 +153,21 @@ def test_nixon_ace_against_the_definition(task, within_rounding):
     for c in range(columns.shape[1]):
         order = np.argsort(columns[:, c], kind="stable")
         gaps += [abs((y[part] == c).mean() - columns[part, c].mean()) for part in np.array_split(order, 20)]
-    within_rounding(metrics.ace(p, y), np.mean(gaps), terms=4 * len(p))
+    within_rounding(metrics.ace(y, p), np.mean(gaps), terms=4 * len(p))
 
 
 def test_ace_with_fewer_samples_than_bins():
     p, y = np.array([0.8, 0.3]), np.array([1, 0])
     # Each sample is a range of its own: |1 - .8| and |0 - .3|, the same for both classes.
-    assert metrics.ace(p, y) == pytest.approx(0.25, rel=1e-14, abs=0)
+    assert metrics.ace(y, p) == pytest.approx(0.25, rel=1e-14, abs=0)
 
 
 def test_ties_for_the_maximum_predict_the_first_class():
-    assert metrics.ece(np.array([[0.5, 0.5]]), [0]) == 0.5
-    assert metrics.ece(np.array([[0.5, 0.5]]), [1]) == 0.5
-    assert metrics.class_ace(np.array([[0.4, 0.4, 0.2]]), [1], 1) == 0.4
-    assert metrics.class_ace(np.array([[0.4, 0.4, 0.2]]), [0], 0) == 0.6
-    assert metrics.class_ace(np.array([0.5]), [0], 0) == 0.5
+    assert metrics.ece([0], np.array([[0.5, 0.5]])) == 0.5
+    assert metrics.ece([1], np.array([[0.5, 0.5]])) == 0.5
+    assert metrics.class_ace([1], np.array([[0.4, 0.4, 0.2]]), 1) == 0.4
+    assert metrics.class_ace([0], np.array([[0.4, 0.4, 0.2]]), 0) == 0.6
+    assert metrics.class_ace([0], np.array([0.5]), 0) == 0.5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -176,7 +176,7 @@ def test_torch_in_gives_torch_out(task, dtype, within_rounding):
     p = p.to(dtype)
     for name in ("ece", "mce", "classwise_ece", "ace", "macro_ace", "nll", "brier"):
         metric = getattr(metrics, name)
-        value, again = metric(p, y), metric(p.double().numpy(), y.numpy())
+        value, again = metric(y, p), metric(y.numpy(), p.double().numpy())
         assert value.shape == ()
         assert value.dtype == dtype
         assert isinstance(again, float)
@@ -189,35 +189,35 @@ def test_non_contiguous_and_read_only_input(task):
     doubled = np.repeat(p, 2, axis=0)[::2]
     frozen = p.copy()
     frozen.flags.writeable = False
-    assert metrics.ece(doubled, y) == metrics.ece(frozen, y) == metrics.ece(p.tolist(), y.tolist()) == metrics.ece(p, y)
-    assert metrics.ece(p[::-1], y[::-1]) == pytest.approx(metrics.ece(p, y), rel=len(p) * np.finfo(float).eps, abs=0)
+    assert metrics.ece(y, doubled) == metrics.ece(y, frozen) == metrics.ece(y.tolist(), p.tolist()) == metrics.ece(y, p)
+    assert metrics.ece(y[::-1], p[::-1]) == pytest.approx(metrics.ece(y, p), rel=len(p) * np.finfo(float).eps, abs=0)
 
 
 def test_ece_gradient():
     p = torch.tensor([[0.3, 0.7], [0.2, 0.8], [0.9, 0.1]], dtype=torch.float64, requires_grad=True)
     y = torch.tensor([1, 0, 1])
-    (gradient,) = torch.autograd.grad(metrics.ece(p, y, n_bins=10), p)
+    (gradient,) = torch.autograd.grad(metrics.ece(y, p, n_bins=10), p)
     # Bins (.6, .7], (.7, .8], (.8, .9] hold one sample each; only the predicted class's entry moves its gap.
     expected = torch.tensor([[0, -1], [0, 1], [1, 0]], dtype=torch.float64) / 3
     assert torch.equal(gradient, expected)
 
 
 BAD = [
-    (([0.5, 1.5], [0, 1]), ValueError, "probabilities must lie in"),
-    (([0.5, math.nan], [0, 1]), ValueError, "probabilities must lie in"),
-    (([0.5, 0.5], [0, 2]), ValueError, "labels must lie in 0..1"),
-    (([0.5, 0.5], [0, -1]), ValueError, "labels must lie in 0..1"),
-    (([0.5, 0.5], [0.5, 1]), TypeError, "labels must be integers"),
-    (([0.5, 0.5], [0]), ValueError, "labels must have shape"),
+    (([0.5, 1.5], [0, 1]), ValueError, "p must lie in"),
+    (([0.5, math.nan], [0, 1]), ValueError, "p must lie in"),
+    (([0.5, 0.5], [0, 2]), ValueError, "y_true must lie in 0..1"),
+    (([0.5, 0.5], [0, -1]), ValueError, "y_true must lie in 0..1"),
+    (([0.5, 0.5], [0.5, 1]), TypeError, "y_true must be integers"),
+    (([0.5, 0.5], [0]), ValueError, "y_true must have shape"),
     (([], []), ValueError, "must not be empty"),
     (([[0.5, 0.2]], [0]), ValueError, "sum to 1 in every row"),
     ((0.5, [1]), ValueError, "1-dimensional or 2-dimensional"),
-    (([0.5], 1), ValueError, "labels must have shape"),
+    (([0.5], 1), ValueError, "y_true must have shape"),
     (([[1.0]], [0]), ValueError, "at least 2 columns"),
     ((["a"], [0]), TypeError, "must hold real numbers"),
-    (([0.5], [np.inf]), TypeError, "labels must be integers, got inf"),
-    (([0.5], [1e300]), TypeError, r"labels must be integers, got 1e\+300"),
-    ((np.ma.array([0.5, 0.6], mask=[0, 1]), [0, 1]), ValueError, "probabilities must not be masked"),
+    (([0.5], [np.inf]), TypeError, "y_true must be integers, got inf"),
+    (([0.5], [1e300]), TypeError, r"y_true must be integers, got 1e\+300"),
+    ((np.ma.array([0.5, 0.6], mask=[0, 1]), [0, 1]), ValueError, "p must not be masked"),
     ((torch.tensor([0.5]).half(), [0]), TypeError, "float32 or float64"),
     ((torch.tensor([1]), [1]), TypeError, "float32 or float64"),
 ]
@@ -226,27 +226,27 @@ BAD = [
 @pytest.mark.parametrize(("arguments", "error", "message"), BAD)
 def test_bad_input_is_named(arguments, error, message):
     with pytest.raises(error, match=message):
-        metrics.ece(*arguments)
+        metrics.ece(*arguments[::-1])
 
 
 def test_bad_settings_are_named():
     p, y = np.array([0.2, 0.7]), np.array([0, 0])
     with pytest.raises(ValueError, match="n_bins must be at least 1"):
-        metrics.ece(p, y, 0)
+        metrics.ece(y, p, 0)
     with pytest.raises(TypeError, match="n_bins must be an integer"):
-        metrics.ece(p, y, 2.0)
+        metrics.ece(y, p, 2.0)
     with pytest.raises(ValueError, match="norm must be at least 1"):
-        metrics.ece(p, y, norm=0.5)
+        metrics.ece(y, p, norm=0.5)
     with pytest.raises(ValueError, match="weights must have shape"):
-        metrics.ece(p, y, weights=[1.0])
+        metrics.ece(y, p, weights=[1.0])
     with pytest.raises(ValueError, match="weights must be finite"):
-        metrics.ece(p, y, weights=[0.0, 0.0])
+        metrics.ece(y, p, weights=[0.0, 0.0])
     with pytest.raises(ValueError, match="must contain class 1"):
-        metrics.class_ace(p, y, 1)
+        metrics.class_ace(y, p, 1)
     with pytest.raises(ValueError, match=r"cls must lie in 0\.\.1"):
-        metrics.class_ace(p, y, 2)
+        metrics.class_ace(y, p, 2)
     with pytest.raises(ValueError, match=r"cls must lie in 0\.\.1, got 2"):
-        metrics.class_ace(np.array([[0.2, 0.3]]), np.array([[0, 1]]), 2)
+        metrics.class_ace(np.array([[0, 1]]), np.array([[0.2, 0.3]]), 2)
 
 
 @pytest.mark.parametrize("total", [0.0, 1e-310, 1e301, np.inf])
@@ -254,24 +254,24 @@ def test_weights_whose_sums_leave_float64_are_refused(total):
     p, y = np.random.default_rng(0).random(40), np.arange(40) % 2
     for measure in (metrics.ece, metrics.nll, metrics.debiased_ece):
         with pytest.raises(ValueError, match="weights must"):
-            measure(p, y, weights=np.full(40, min(total / 40, 1e308)))
+            measure(y, p, weights=np.full(40, min(total / 40, 1e308)))
 
 
 @pytest.mark.parametrize("measure", [metrics.ece, metrics.kde_calibration_error, metrics.soft_ece])
 def test_large_norms_come_near_the_largest_gap(measure):
     p, y = np.random.default_rng(0).random(40), np.arange(40) % 2
-    values = [measure(p, y, norm=norm) for norm in (1, 2, 10, 300, 2000.0)]
+    values = [measure(y, p, norm=norm) for norm in (1, 2, 10, 300, 2000.0)]
     assert values == sorted(values)
     if measure is metrics.ece:
-        assert values[-1] == pytest.approx(metrics.mce(p, y), rel=0.01)
+        assert values[-1] == pytest.approx(metrics.mce(y, p), rel=0.01)
 
 
 def test_every_real_number_of_numpy_is_taken():
     p, y = np.random.default_rng(0).random(40), np.arange(40) % 2
-    expected = metrics.ece(p, y)
+    expected = metrics.ece(y, p)
     for of_p, of_y in (("g", "i8"), (">f8", ">i2"), ("f8", "g"), ("f8", "u8")):
-        assert metrics.ece(p.astype(of_p), y.astype(of_y)) == expected
-    assert metrics.ece(np.ma.array(p), y) == expected
+        assert metrics.ece(y.astype(of_y), p.astype(of_p)) == expected
+    assert metrics.ece(y, np.ma.array(p)) == expected
 
 
 def test_classwise_measures_of_labels_leave_the_complement_out():
@@ -280,24 +280,24 @@ def test_classwise_measures_of_labels_leave_the_complement_out():
     tied = p.round(1)
     for measure in (metrics.ace, metrics.classwise_ece):
         for q in (p, tied):
-            single = [measure(q[:, [k]], y[:, [k]], 5) for k in range(2)]
-            assert measure(q, y, 5) == pytest.approx(np.mean(single), rel=1e-12)
-        binary = np.mean([measure(p[:, k], y[:, k], 5) for k in range(2)])
-        assert measure(p, y, 5) == pytest.approx(binary, rel=1e-12)  # n is a multiple of R, no ties, nothing on an edge
-        binary = np.mean([measure(tied[:, k], y[:, k], 5) for k in range(2)])
-        assert measure(tied, y, 5) != pytest.approx(binary, rel=1e-6)
+            single = [measure(y[:, [k]], q[:, [k]], 5) for k in range(2)]
+            assert measure(y, q, 5) == pytest.approx(np.mean(single), rel=1e-12)
+        binary = np.mean([measure(y[:, k], p[:, k], 5) for k in range(2)])
+        assert measure(y, p, 5) == pytest.approx(binary, rel=1e-12)  # n is a multiple of R, no ties, nothing on an edge
+        binary = np.mean([measure(y[:, k], tied[:, k], 5) for k in range(2)])
+        assert measure(y, tied, 5) != pytest.approx(binary, rel=1e-6)
 
 
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (lambda p, y: metrics.class_ace(p, y, "1"), "class_ace: cls"),
-        (lambda p, y: metrics.class_ace_noise_floor(p, y, "1"), "class_ace_noise_floor: cls"),
-        (lambda _, y: metrics.recall(y, y, "1"), "recall: cls"),
-        (lambda _, y: metrics.precision(y, y, "1"), "precision: cls"),
-        (lambda p, y: metrics.calibration_report(p, y, minority="1"), "calibration_report: minority"),
+        (lambda y, p: metrics.class_ace(y, p, "1"), "class_ace: cls"),
+        (lambda y, p: metrics.class_ace_noise_floor(y, p, "1"), "class_ace_noise_floor: cls"),
+        (lambda y, _: metrics.recall(y, y, "1"), "recall: cls"),
+        (lambda y, _: metrics.precision(y, y, "1"), "precision: cls"),
+        (lambda y, p: metrics.calibration_report(y, p, minority="1"), "calibration_report: minority"),
     ],
 )
 def test_a_class_is_an_integer(call, name):
     with pytest.raises(TypeError, match=f"{name} must be an integer, got '1'"):
-        call(np.array([0.2, 0.7]), np.array([0, 1]))
+        call(np.array([0, 1]), np.array([0.2, 0.7]))

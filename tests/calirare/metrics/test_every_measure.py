@@ -11,28 +11,28 @@ from scipy import stats
 
 from calirare import metrics
 
-# Every measure of (probabilities, labels) as one number; those that need more say how.
+# Every measure of (y_true, p) as one number; those that need more say how.
 MEASURES = {
     "ece": metrics.ece,
-    "ece in L_3": lambda p, y, **more: metrics.ece(p, y, norm=3, **more),
+    "ece in L_3": lambda y, p, **more: metrics.ece(y, p, norm=3, **more),
     "mce": metrics.mce,
     "classwise_ece": metrics.classwise_ece,
     "ace": metrics.ace,
-    "class_ace": lambda p, y, **more: metrics.class_ace(p, y, 1, **more),
+    "class_ace": lambda y, p, **more: metrics.class_ace(y, p, 1, **more),
     "macro_ace": metrics.macro_ace,
     "debiased_ece": metrics.debiased_ece,
-    "debiased_ece in L_1": lambda p, y, **more: metrics.debiased_ece(p, y, norm=1, **more),
+    "debiased_ece in L_1": lambda y, p, **more: metrics.debiased_ece(y, p, norm=1, **more),
     "soft_ece": metrics.soft_ece,
     "smooth_ece": metrics.smooth_ece,
-    "kde_calibration_error": lambda p, y, **more: metrics.kde_calibration_error(
-        p, y, kind="confidence", bandwidth=0.05, **more
+    "kde_calibration_error": lambda y, p, **more: metrics.kde_calibration_error(
+        y, p, kind="confidence", bandwidth=0.05, **more
     ),
     "nll": metrics.nll,
     "brier": metrics.brier,
-    "reliability": lambda p, y, **more: metrics.brier_decomposition(p, y, **more).reliability,
-    "resolution": lambda p, y, **more: metrics.brier_decomposition(p, y, **more).resolution,
-    "sharpness": lambda p, y, **more: metrics.sharpness(p, multilabel=y.ndim == 2, **more),
-    "slope": lambda p, y, **more: metrics.calibration_lines(p, y, **more)[0].slope,
+    "reliability": lambda y, p, **more: metrics.brier_decomposition(y, p, **more).reliability,
+    "resolution": lambda y, p, **more: metrics.brier_decomposition(y, p, **more).resolution,
+    "sharpness": lambda y, p, **more: metrics.sharpness(p, multilabel=y.ndim == 2, **more),
+    "slope": lambda y, p, **more: metrics.calibration_lines(y, p, **more)[0].slope,
 }
 # Bins of equal numbers of samples, effective numbers and left-out samples see weights, not copies.
 NOT_COPIES = ("ace", "class_ace", "macro_ace", "debiased_ece", "debiased_ece in L_1", "kde_calibration_error")
@@ -55,17 +55,17 @@ def kind(request) -> str:
 @pytest.mark.parametrize("name", MEASURES)
 def test_weights_are_copies_or_at_least_shares(name, kind):
     measure, (p, y) = MEASURES[name], example(kind)
-    plain = float(measure(p, y))
+    plain = float(measure(y, p))
     assert math.isfinite(plain)
-    equal = float(measure(p, y, weights=np.full(len(y), 2.5)))
+    equal = float(measure(y, p, weights=np.full(len(y), 2.5)))
     assert equal == pytest.approx(plain, rel=1e-9, abs=1e-12)
     w = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
-    weighted = float(measure(p, y, weights=w))
+    weighted = float(measure(y, p, weights=w))
     assert weighted != pytest.approx(plain, rel=1e-6, abs=0)
     if name in NOT_COPIES:
         return
     copies = np.repeat(np.arange(len(y)), w.astype(int))
-    assert weighted == pytest.approx(float(measure(p[copies], y[copies])), rel=1e-9, abs=1e-12)
+    assert weighted == pytest.approx(float(measure(y[copies], p[copies])), rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", ["debiased_ece", "debiased_ece in L_1", "kde_calibration_error"])
@@ -73,7 +73,7 @@ def test_samples_of_weight_zero_are_not_there(name, kind):
     measure, (p, y) = MEASURES[name], example(kind)
     w = np.random.default_rng(0).integers(0, 2, len(y)).astype(float)
     kept = w > 0
-    assert float(measure(p, y, weights=w)) == pytest.approx(float(measure(p[kept], y[kept])), rel=1e-9, abs=0)
+    assert float(measure(y, p, weights=w)) == pytest.approx(float(measure(y[kept], p[kept])), rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize("name", MEASURES)
@@ -82,15 +82,15 @@ def test_torch_and_devices_give_the_same_number(name, kind, device):
     w = np.random.default_rng(0).random(len(y))
     there = [torch.from_numpy(a).to(device) for a in (p, y, w)]
     for given in ({}, {"weights": w}):
-        found = measure(*there[:2], **({} if not given else {"weights": there[2]}))
-        assert float(found) == pytest.approx(float(measure(p, y, **given)), rel=1e-9, abs=1e-12)
+        found = measure(there[1], there[0], **({} if not given else {"weights": there[2]}))
+        assert float(found) == pytest.approx(float(measure(y, p, **given)), rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", MEASURES)
 def test_intervals_and_floors(name, kind):
     measure, (p, y) = MEASURES[name], example(kind)
     for given in ({}, {"weights": np.random.default_rng(0).random(len(y))}):
-        lower, upper = metrics.bootstrap_interval(measure, p, y, n_draws=4, **given)
+        lower, upper = metrics.bootstrap_interval(measure, y, p, n_draws=4, **given)
         assert -1 < lower < upper < 4
         floor = metrics.noise_floor(measure, p, n_draws=3, multilabel=kind == "multilabel", **given)
         assert math.isfinite(floor.mean)
@@ -101,7 +101,7 @@ def test_the_interval_of_a_weighted_mean_is_the_textbook_one():
     rng = np.random.default_rng(0)
     y, w = (rng.random(400) < 0.3).astype(int), rng.integers(0, 4, 400).astype(float)
 
-    def share(_, labels, weights):
+    def share(labels, _, weights):
         assert bool((weights > 0).all())
         return float((weights * labels).sum() / weights.sum())
 
@@ -122,7 +122,7 @@ def test_the_weighted_squared_error_is_unbiased():
     values = []
     for _ in range(draws):
         y = (rng.random(n) < 0.8).astype(int)
-        values.append(metrics.debiased_ece(np.full(n, 0.7), y, squared=True, weights=w))
+        values.append(metrics.debiased_ece(y, np.full(n, 0.7), squared=True, weights=w))
     assert abs(np.mean(values) - 0.01) < 4 * np.std(values) / math.sqrt(draws)
     # With the number of samples in place of Kish's number it would be off by more than that.
     excess = 0.16 * ((w**2).sum() / w.sum() ** 2 - 1 / n)
@@ -130,7 +130,7 @@ def test_the_weighted_squared_error_is_unbiased():
 
 
 def test_one_weighted_sample_per_bin_counts_as_calibrated():
-    assert metrics.debiased_ece([0.7, 0.9], [1, 0], 10, weights=[0.3, 1e9]) == 0
+    assert metrics.debiased_ece([1, 0], [0.7, 0.9], 10, weights=[0.3, 1e9]) == 0
 
 
 @pytest.mark.parametrize("norm", [1, 2])
@@ -144,46 +144,46 @@ def test_weighted_kernels_against_the_double_sum(norm):
         kernels[j] = 0
         total += w[j] * abs(kernels @ y / kernels.sum() - p[j]) ** norm
     expected = (total / w.sum()) ** (1 / norm)
-    value = metrics.kde_calibration_error(p, y, norm=norm, bandwidth=h, weights=w)
+    value = metrics.kde_calibration_error(y, p, norm=norm, bandwidth=h, weights=w)
     assert value == pytest.approx(expected, rel=1e-10, abs=0)
     with pytest.raises(ValueError, match="at least 2 rows of positive weight"):
-        metrics.kde_calibration_error(p, y, weights=np.eye(25)[0])
+        metrics.kde_calibration_error(y, p, weights=np.eye(25)[0])
 
 
 def test_class_ace_of_labels_is_that_of_their_binary_tasks():
     p, y = example("multilabel")
     for k in range(3):
-        assert metrics.class_ace(p, y, k) == metrics.class_ace(p[:, k], y[:, k], 1)
-        floors = [metrics.class_ace_noise_floor(*pair, n_draws=9) for pair in ((p, y, k), (p[:, k], y[:, k], 1))]
+        assert metrics.class_ace(y, p, k) == metrics.class_ace(y[:, k], p[:, k], 1)
+        floors = [metrics.class_ace_noise_floor(*pair, n_draws=9) for pair in ((y, p, k), (y[:, k], p[:, k], 1))]
         assert floors[0] == floors[1]
-    parts = [metrics.macro_ace(p[:, k], y[:, k]) for k in range(3)]
-    assert metrics.macro_ace(p, y) == pytest.approx(np.mean(parts), rel=1e-12, abs=0)
-    one = metrics.macro_ace_noise_floor(p[:, 0], y[:, 0], n_draws=9)
-    assert metrics.macro_ace_noise_floor(p[:, :1], y[:, :1], n_draws=9) == one
-    several = metrics.macro_ace_noise_floor(p, y, n_draws=300)
-    means = [metrics.macro_ace_noise_floor(p[:, k], y[:, k], n_draws=300).mean for k in range(3)]
+    parts = [metrics.macro_ace(y[:, k], p[:, k]) for k in range(3)]
+    assert metrics.macro_ace(y, p) == pytest.approx(np.mean(parts), rel=1e-12, abs=0)
+    one = metrics.macro_ace_noise_floor(y[:, 0], p[:, 0], n_draws=9)
+    assert metrics.macro_ace_noise_floor(y[:, :1], p[:, :1], n_draws=9) == one
+    several = metrics.macro_ace_noise_floor(y, p, n_draws=300)
+    means = [metrics.macro_ace_noise_floor(y[:, k], p[:, k], n_draws=300).mean for k in range(3)]
     assert abs(several.mean - np.mean(means)) < 5 * several.std / math.sqrt(150)
     for call in (metrics.class_ace, metrics.class_ace_noise_floor):
         with pytest.raises(ValueError, match=r"cls must lie in 0\.\.2, got 3"):
-            call(p, y, 3)
+            call(y, p, 3)
 
 
 def test_lines_of_classes_and_labels():
     for which in ("multiclass", "multilabel"):
         p, y = example(which)
         hits = y if which == "multilabel" else np.eye(3, dtype=int)[y]
-        assert metrics.calibration_lines(p, y) == tuple(metrics.calibration_line(p[:, k], hits[:, k]) for k in range(3))
+        assert metrics.calibration_lines(y, p) == tuple(metrics.calibration_line(hits[:, k], p[:, k]) for k in range(3))
     p, y = example("binary")
-    assert metrics.calibration_lines(p, y) == (metrics.calibration_line(p, y),)
+    assert metrics.calibration_lines(y, p) == (metrics.calibration_line(y, p),)
     with pytest.raises(ValueError, match=r"label 1: .*both 0 and 1"):
-        metrics.calibration_lines([[0.2, 0.3], [0.4, 0.1], [0.3, 0.5], [0.1, 0.6]], [[0, 0], [1, 0], [0, 0], [1, 0]])
+        metrics.calibration_lines([[0, 0], [1, 0], [0, 0], [1, 0]], [[0.2, 0.3], [0.4, 0.1], [0.3, 0.5], [0.1, 0.6]])
 
 
 def test_small_bins_warn_in_every_binned_measure():
     p, y = np.array([0.05, 0.95, 0.97, 0.96]), np.array([1, 1, 1, 1])
     for measure in (metrics.debiased_ece, metrics.brier_decomposition):
         with pytest.warns(metrics.SmallSampleWarning, match=measure.__name__):
-            measure(p, y, 10, min_count=5)
+            measure(y, p, 10, min_count=5)
 
 
 def test_jackknife_measures_take_weights_and_labels():
@@ -191,6 +191,6 @@ def test_jackknife_measures_take_weights_and_labels():
     assert metrics.eice(u, c, weights=w) == pytest.approx((0.4 + 3 * 0.1) / 4, rel=1e-12, abs=0)
     both = metrics.eice(np.stack((u, c), 1), np.stack((c, c), 1), weights=w)
     assert both == pytest.approx((0.4 + 3 * 0.1) / 8, rel=1e-12, abs=0)
-    assert metrics.coverage([0, 0, 0], [1, 1, 1], [0.5, 0.5, 2], weights=w) == pytest.approx(0.25, rel=1e-12, abs=0)
+    assert metrics.coverage([0.5, 0.5, 2], [0, 0, 0], [1, 1, 1], weights=w) == pytest.approx(0.25, rel=1e-12, abs=0)
     with pytest.raises(ValueError, match="coverage: weights must have shape"):
-        metrics.coverage([0], [1], [0.5], weights=[1, 2])
+        metrics.coverage([0.5], [0], [1], weights=[1, 2])

@@ -13,13 +13,13 @@ from calirare import metrics
 
 def by_torch(p: torch.Tensor, y: torch.Tensor, n_bins: int, weights=None) -> torch.Tensor:
     """The sums by torch's operators, which a derivative asks for."""
-    statistics = metrics.confidence_statistics(p.clone().requires_grad_(), y, n_bins, weights=weights)
+    statistics = metrics.confidence_statistics(y, p.clone().requires_grad_(), n_bins, weights=weights)
     assert statistics.sums.requires_grad
     return statistics.sums.detach()
 
 
 def in_one_pass(p: torch.Tensor, y: torch.Tensor, n_bins: int, weights=None) -> torch.Tensor:
-    return metrics.confidence_statistics(p, y, n_bins, weights=weights).sums
+    return metrics.confidence_statistics(y, p, n_bins, weights=weights).sums
 
 
 def nasty_rows(n_bins: int, dtype: torch.dtype) -> torch.Tensor:
@@ -64,7 +64,7 @@ def test_random_fractions_with_many_ties(rows, n_bins, data):
 def test_every_kind_of_input_is_the_same_number(kind):
     rng = np.random.default_rng(0)
     p, y = rng.dirichlet([1, 1], 400), rng.integers(0, 2, 400)
-    want = metrics.ece(p, y)
+    want = metrics.ece(y, p)
     frozen = p.copy()
     frozen.flags.writeable = False
     inputs = {
@@ -75,17 +75,17 @@ def test_every_kind_of_input_is_the_same_number(kind):
         "lists": (p.tolist(), y.tolist()),
         "Fortran order": (np.asfortranarray(p), y),
     }
-    assert float(metrics.ece(*inputs[kind])) == want
+    assert float(metrics.ece(*inputs[kind][::-1])) == want
 
 
 @pytest.mark.parametrize(
     ("row", "label", "message"),
     [
-        ([np.nan, 0.5], 0, r"probabilities must lie in \[0, 1\], got values from nan"),
-        ([-0.25, 1.0], 0, r"probabilities must lie in \[0, 1\], got values from -0.25 to 1"),
+        ([np.nan, 0.5], 0, r"p must lie in \[0, 1\], got values from nan"),
+        ([-0.25, 1.0], 0, r"p must lie in \[0, 1\], got values from -0.25 to 1"),
         ([0.5, 0.25], 0, "sum to 1 in every row, got a sum that is off by 0.25"),
-        ([0.5, 0.5], 2, r"labels must lie in 0\.\.1, got values from 0 to 2"),
-        ([0.5, 0.5], -1, r"labels must lie in 0\.\.1, got values from -1 to 0"),
+        ([0.5, 0.5], 2, r"y_true must lie in 0\.\.1, got values from 0 to 2"),
+        ([0.5, 0.5], -1, r"y_true must lie in 0\.\.1, got values from -1 to 0"),
     ],
 )
 @pytest.mark.parametrize("metric", [metrics.ece, metrics.mce, metrics.confidence_statistics])
@@ -93,17 +93,17 @@ def test_one_bad_row_among_many_is_named(metric, row, label, message):
     p, y = np.full((20_000, 2), 0.5), np.zeros(20_000, dtype=np.int64)
     p[12_345], y[12_345] = row, label
     with pytest.raises(ValueError, match=message):
-        metric(p, y)
+        metric(y, p)
 
 
 def test_a_float_table_that_adds_up_nearly_is_taken():
     p = np.array([[0.333, 0.333, 0.333], [0.99, 0.005, 0.004]])  # rounded to three digits
-    assert metrics.ece(p, [0, 0], 2) == pytest.approx((abs(1 - 0.333) + abs(1 - 0.99)) / 2, rel=1e-14, abs=0)
+    assert metrics.ece([0, 0], p, 2) == pytest.approx((abs(1 - 0.333) + abs(1 - 0.99)) / 2, rel=1e-14, abs=0)
 
 
 def test_the_warning_points_at_the_caller():
     p, y = np.array([[0.05, 0.95]]), np.array([1])
     for metric in (metrics.ece, metrics.mce, metrics.classwise_ece):
         with pytest.warns(metrics.SmallSampleWarning) as caught:
-            metric(p, y, min_count=5)
+            metric(y, p, min_count=5)
         assert caught[0].filename == __file__

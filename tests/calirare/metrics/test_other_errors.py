@@ -30,9 +30,9 @@ class TestDebiased:
     def test_by_hand(self):
         # One bin, confidences .6 .7 .8 .9, three of four right: gap 0, variance 3/16 / 3 = 1/16.
         p = np.array([0.6, 0.7, 0.8, 0.9])
-        value = metrics.debiased_ece(p, [1, 1, 1, 0], 1, squared=True)
+        value = metrics.debiased_ece([1, 1, 1, 0], p, 1, squared=True)
         assert value == pytest.approx(-1 / 16, rel=1e-12, abs=0)
-        assert metrics.debiased_ece(p, [1, 1, 1, 0], 1) == 0
+        assert metrics.debiased_ece([1, 1, 1, 0], p, 1) == 0
 
     def test_squared_error_is_unbiased(self):
         # Confidence .7 throughout, accuracy .8: the true squared error is .01. Plain ECE^2 is .01 + .16/n.
@@ -41,8 +41,8 @@ class TestDebiased:
         values, plain = [], []
         for _ in range(draws):
             y = (rng.random(n) < 0.8).astype(int)
-            values.append(metrics.debiased_ece(np.full(n, 0.7), y, squared=True))
-            plain.append(metrics.ece(np.full(n, 0.7), y, norm=2) ** 2)
+            values.append(metrics.debiased_ece(y, np.full(n, 0.7), squared=True))
+            plain.append(metrics.ece(y, np.full(n, 0.7), norm=2) ** 2)
         tolerance = 4 * np.std(values) / math.sqrt(draws)
         assert abs(np.mean(values) - 0.01) < tolerance
         assert np.mean(plain) - 0.01 > 2 * tolerance
@@ -60,20 +60,20 @@ class TestDebiased:
             mean += inside.mean() * np.abs(drawn - c).mean()
             plain += inside.mean() * abs(a - c)
         # Each bin's mean of 200,000 draws is off by at most 5 * .5/sqrt(bin) / sqrt(200,000).
-        assert abs(metrics.debiased_ece(p, y, norm=1) - (2 * plain - mean)) < 2e-3
+        assert abs(metrics.debiased_ece(y, p, norm=1) - (2 * plain - mean)) < 2e-3
 
     def test_equal_frequency_bins_and_single_samples(self):
         p, y = np.array([0.9, 0.8, 0.7]), [1, 1, 0]
         # Two bins {.7 wrong, .8 right} and {.9 right}; the second has one sample and drops out.
         expected = 2 / 3 * ((0.75 - 0.5) ** 2 - 0.25)
-        value = metrics.debiased_ece(p, y, 2, equal_frequency=True, squared=True)
+        value = metrics.debiased_ece(y, p, 2, equal_frequency=True, squared=True)
         assert value == pytest.approx(expected, rel=1e-12, abs=0)
 
     def test_bad_settings_are_named(self):
         with pytest.raises(ValueError, match="norm must be 1 or 2"):
-            metrics.debiased_ece([0.5], [1], norm=3)
+            metrics.debiased_ece([1], [0.5], norm=3)
         with pytest.raises(ValueError, match="squared must be left out"):
-            metrics.debiased_ece([0.5], [1], norm=1, squared=True)
+            metrics.debiased_ece([1], [0.5], norm=1, squared=True)
 
 
 class TestSoft:
@@ -82,8 +82,8 @@ class TestSoft:
         if p.ndim == 1:  # two-digit probabilities lie on edges
             p = 0.999 * p + 0.0003
         for norm in (1, 2):
-            soft = metrics.soft_ece(p, y, norm=norm, temperature=1e-9)
-            assert soft == pytest.approx(metrics.ece(p, y, norm=norm), rel=1e-6, abs=0)
+            soft = metrics.soft_ece(y, p, norm=norm, temperature=1e-9)
+            assert soft == pytest.approx(metrics.ece(y, p, norm=norm), rel=1e-6, abs=0)
 
     def test_against_the_formula(self):
         p, y = skewed(50)
@@ -93,28 +93,28 @@ class TestSoft:
         size = member.sum(0)
         gap = np.abs((member * correct[:, None]).sum(0) - (member * confidence[:, None]).sum(0)) / size
         expected = math.sqrt((size / 50 * gap**2).sum())
-        assert metrics.soft_ece(p, y, 5, 2, temperature=0.02) == pytest.approx(expected, rel=1e-12, abs=0)
+        assert metrics.soft_ece(y, p, 5, 2, temperature=0.02) == pytest.approx(expected, rel=1e-12, abs=0)
 
     def test_gradient(self):
         p, y = (torch.from_numpy(a) for a in skewed(20, seed=3))
         p = p.clamp(0.05, 0.95).requires_grad_()
-        assert torch.autograd.gradcheck(lambda q: metrics.soft_ece(q, y, 5, temperature=0.01), p)
+        assert torch.autograd.gradcheck(lambda q: metrics.soft_ece(y, q, 5, temperature=0.01), p)
 
     def test_weights_and_labels(self):
         rng = np.random.default_rng(0)
         p, y = rng.random((60, 2)), rng.integers(0, 2, (60, 2))
         w = rng.integers(0, 3, 60)
         index = np.repeat(np.arange(60), w)
-        weighted = metrics.soft_ece(p, y, weights=w)
-        assert weighted == pytest.approx(metrics.soft_ece(p[index], y[index]), rel=1e-12, abs=0)
-        parts = [metrics.soft_ece(p[:, k], y[:, k]) for k in range(2)]
-        assert metrics.soft_ece(p, y) == pytest.approx(np.mean(parts), rel=1e-12, abs=0)
+        weighted = metrics.soft_ece(y, p, weights=w)
+        assert weighted == pytest.approx(metrics.soft_ece(y[index], p[index]), rel=1e-12, abs=0)
+        parts = [metrics.soft_ece(y[:, k], p[:, k]) for k in range(2)]
+        assert metrics.soft_ece(y, p) == pytest.approx(np.mean(parts), rel=1e-12, abs=0)
 
     def test_bad_settings_are_named(self):
         with pytest.raises(ValueError, match="temperature must be positive"):
-            metrics.soft_ece([0.5], [1], temperature=0)
+            metrics.soft_ece([1], [0.5], temperature=0)
         with pytest.raises(ValueError, match="norm must be finite"):
-            metrics.soft_ece([0.5], [1], norm=math.inf)
+            metrics.soft_ece([1], [0.5], norm=math.inf)
 
 
 def reflected(t: np.ndarray, centre: float, width: float) -> np.ndarray:
@@ -129,28 +129,28 @@ class TestSmooth:
         p, y = skewed(60)
         t = (np.arange(4000) + 0.5) / 4000
         residual = sum((y_i - f) * reflected(t, f, width) for f, y_i in zip(p, y, strict=True)) / len(p)
-        value = metrics.smooth_calibration_error(p, y, bandwidth=width)
+        value = metrics.smooth_calibration_error(y, p, bandwidth=width)
         assert abs(value - np.abs(residual).mean()) < 1 / 4096
 
     def test_the_value_is_a_fixed_point(self):
         p, y = skewed(500)
-        value = metrics.smooth_calibration_error(p, y)
-        assert metrics.smooth_calibration_error(p, y, bandwidth=value) == pytest.approx(value, rel=1e-9, abs=0)
+        value = metrics.smooth_calibration_error(y, p)
+        assert metrics.smooth_calibration_error(y, p, bandwidth=value) == pytest.approx(value, rel=1e-9, abs=0)
 
     def test_no_residual_is_no_error(self):
-        assert metrics.smooth_calibration_error([0.0, 1.0], [0, 1]) < 1e-10
+        assert metrics.smooth_calibration_error([0, 1], [0.0, 1.0]) < 1e-10
 
     def test_constant_prediction(self):
         # All at f: any kernel keeps the mass |mean(y) - f|, so that is the fixed point.
         y = np.repeat([0, 1], [70, 30])
-        assert metrics.smooth_calibration_error(np.full(100, 0.5), y) == pytest.approx(0.2, rel=1e-9, abs=0)
+        assert metrics.smooth_calibration_error(y, np.full(100, 0.5)) == pytest.approx(0.2, rel=1e-9, abs=0)
 
     def test_continuous_where_binning_jumps(self):
         y = np.array([0, 1] * 50)
         below, above = np.full(100, 0.5 - 1e-9), np.full(100, 0.5 - 1e-9)
         above[1::2] = 0.5 + 1e-9
-        binned = [metrics.calibration_error(p, y, 10) for p in (below, above)]
-        smooth = [metrics.smooth_calibration_error(p, y) for p in (below, above)]
+        binned = [metrics.calibration_error(y, p, 10) for p in (below, above)]
+        smooth = [metrics.smooth_calibration_error(y, p) for p in (below, above)]
         assert abs(binned[0] - binned[1]) > 0.4
         assert abs(smooth[0] - smooth[1]) < 1 / 4096
 
@@ -158,7 +158,7 @@ class TestSmooth:
         oracle = pytest.importorskip("relplot", reason="relplot is not installed: the authors' smECE is not compared")
         for seed in range(3):
             p, y = skewed(1000, seed)
-            assert abs(metrics.smooth_calibration_error(p, y) - oracle.smECE(p, y)) < 2e-3
+            assert abs(metrics.smooth_calibration_error(y, p) - oracle.smECE(p, y)) < 2e-3
 
     @pytest.mark.parametrize("bandwidth", [None, 0.05])
     def test_gradient(self, bandwidth):
@@ -166,11 +166,11 @@ class TestSmooth:
         p = p.clamp(0.01, 0.99)
         direction = torch.from_numpy(np.random.default_rng(2).normal(size=40))
         at = p.clone().requires_grad_()
-        value = metrics.smooth_calibration_error(at, y, bandwidth=bandwidth)
+        value = metrics.smooth_calibration_error(y, at, bandwidth=bandwidth)
         (gradient,) = torch.autograd.grad(value, at)
         # Linear between cell centres: steps well below a cell.
         slope = central_difference(
-            lambda q: metrics.smooth_calibration_error(q, y, bandwidth=bandwidth), p, direction, 1e-7
+            lambda q: metrics.smooth_calibration_error(y, q, bandwidth=bandwidth), p, direction, 1e-7
         )
         assert float(gradient @ direction) == pytest.approx(slope, rel=1e-3, abs=0)
 
@@ -180,22 +180,22 @@ class TestSmooth:
         parts = []
         for k in range(2):
             confidence, correct = sure(p[:, k], y[:, k])
-            parts.append(metrics.smooth_calibration_error(confidence, correct))
-        assert metrics.smooth_ece(p, y) == pytest.approx(np.mean(parts), rel=1e-9, abs=0)
-        assert metrics.smooth_ece(p[:, 0], y[:, 0]) == pytest.approx(parts[0], rel=1e-9, abs=0)
+            parts.append(metrics.smooth_calibration_error(correct, confidence))
+        assert metrics.smooth_ece(y, p) == pytest.approx(np.mean(parts), rel=1e-9, abs=0)
+        assert metrics.smooth_ece(y[:, 0], p[:, 0]) == pytest.approx(parts[0], rel=1e-9, abs=0)
 
     def test_weights(self):
         p, y = skewed(60)
         w = np.random.default_rng(0).integers(0, 3, 60)
         index = np.repeat(np.arange(60), w)
-        weighted = metrics.smooth_calibration_error(p, y, weights=w)
-        assert weighted == pytest.approx(metrics.smooth_calibration_error(p[index], y[index]), rel=1e-6, abs=0)
+        weighted = metrics.smooth_calibration_error(y, p, weights=w)
+        assert weighted == pytest.approx(metrics.smooth_calibration_error(y[index], p[index]), rel=1e-6, abs=0)
 
     def test_bad_settings_are_named(self):
         with pytest.raises(ValueError, match="bandwidth must be positive"):
-            metrics.smooth_ece([0.5], [1], bandwidth=0.0)
+            metrics.smooth_ece([1], [0.5], bandwidth=0.0)
         with pytest.raises(ValueError, match=r"at least 0\.0001 and finite, got 1e-05: give a wider one"):
-            metrics.smooth_calibration_error([0.5], [1], bandwidth=1e-5)
+            metrics.smooth_calibration_error([1], [0.5], bandwidth=1e-5)
 
     @pytest.mark.parametrize("width", [1e-4, 3e-4, 1e-3, 4e-3])
     @pytest.mark.parametrize("apart", [0.3, 1, 4])
@@ -206,7 +206,7 @@ class TestSmooth:
         t = np.linspace(max(left - 12 * width, 0), right + 12 * width, 200_001)
         kernels = [reflected(t, f, width) for f in (left, right)]
         exact = integrate.trapezoid(np.abs((1 - left) * kernels[0] - right * kernels[1]) / 2, t)
-        assert abs(metrics.smooth_calibration_error(p, y, bandwidth=width) - exact) < 1 / 4096
+        assert abs(metrics.smooth_calibration_error(y, p, bandwidth=width) - exact) < 1 / 4096
 
 
 def literal_kde(p: np.ndarray, target: np.ndarray, h: float, norm: float) -> float:
@@ -225,7 +225,7 @@ class TestKernel:
         rng = np.random.default_rng(0)
         p, y = rng.dirichlet([1, 1, 1], 30), rng.integers(0, 3, 30)
         expected = literal_kde(p, np.eye(3)[y], 0.05, norm)
-        value = metrics.kde_calibration_error(p, y, norm=norm, bandwidth=0.05)
+        value = metrics.kde_calibration_error(y, p, norm=norm, bandwidth=0.05)
         assert value == pytest.approx(expected, rel=1e-10, abs=0)
 
     def test_classwise_and_confidence_against_the_double_sum(self):
@@ -233,35 +233,35 @@ class TestKernel:
         p, y = rng.dirichlet([1, 1, 1], 25), rng.integers(0, 3, 25)
         pairs = [np.stack((p[:, k], 1 - p[:, k]), 1) for k in range(3)]
         expected = np.mean([literal_kde(pair, (y == k)[:, None], 0.1, 1) for k, pair in enumerate(pairs)])
-        value = metrics.kde_calibration_error(p, y, kind="classwise", bandwidth=0.1)
+        value = metrics.kde_calibration_error(y, p, kind="classwise", bandwidth=0.1)
         assert value == pytest.approx(expected, rel=1e-10, abs=0)
         top = p.max(1)
         expected = literal_kde(np.stack((top, 1 - top), 1), (p.argmax(1) == y)[:, None], 0.1, 1)
-        value = metrics.kde_calibration_error(p, y, kind="confidence", bandwidth=0.1)
+        value = metrics.kde_calibration_error(y, p, kind="confidence", bandwidth=0.1)
         assert value == pytest.approx(expected, rel=1e-10, abs=0)
 
     def test_two_classes_are_one_coordinate(self):
         p, y = skewed(40)
-        one = metrics.kde_calibration_error(p, y, bandwidth=0.05)
+        one = metrics.kde_calibration_error(y, p, bandwidth=0.05)
         assert one == pytest.approx(literal_kde(np.stack((p, 1 - p), 1), y[:, None], 0.05, 1), rel=1e-10, abs=0)
-        two = metrics.kde_calibration_error(np.stack((1 - p, p), 1), y, bandwidth=0.05)
+        two = metrics.kde_calibration_error(y, np.stack((1 - p, p), 1), bandwidth=0.05)
         assert two == pytest.approx(one, rel=1e-10, abs=0)
 
     def test_rows_in_blocks(self, monkeypatch):
         p, y = skewed(100)
-        whole = metrics.kde_calibration_error(p, y, bandwidth=0.05)
-        monkeypatch.setattr("calirare.metrics.kde.ROWS", 7)
-        assert metrics.kde_calibration_error(p, y, bandwidth=0.05) == pytest.approx(whole, rel=1e-12, abs=0)
+        whole = metrics.kde_calibration_error(y, p, bandwidth=0.05)
+        monkeypatch.setattr("calirare.metrics.kernel_error.ROWS", 7)
+        assert metrics.kde_calibration_error(y, p, bandwidth=0.05) == pytest.approx(whole, rel=1e-12, abs=0)
 
     def test_finds_a_known_error(self):
         p, y = skewed(4000, power=1.5)
         truth = integrate.quad(lambda t: abs(t**1.5 - t) * stats.beta.pdf(t, 0.8, 1.0), 0, 1)[0]
-        assert metrics.kde_calibration_error(p, y, bandwidth=0.01) == pytest.approx(truth, rel=0.1, abs=0)
+        assert metrics.kde_calibration_error(y, p, bandwidth=0.01) == pytest.approx(truth, rel=0.1, abs=0)
 
     def test_certain_predictions_stay_finite(self):
         p, y = np.array([0.0, 1.0, 0.0, 1.0, 0.3]), np.array([0, 1, 0, 0, 1])
-        assert math.isfinite(metrics.kde_calibration_error(p, y, bandwidth=1e-3))
-        assert math.isfinite(metrics.kde_calibration_error(p, y))
+        assert math.isfinite(metrics.kde_calibration_error(y, p, bandwidth=1e-3))
+        assert math.isfinite(metrics.kde_calibration_error(y, p))
 
     def test_bandwidth_is_the_likeliest(self):
         p, _ = skewed(60)
@@ -284,27 +284,27 @@ class TestKernel:
         logits = torch.from_numpy(rng.normal(size=(12, 3))).requires_grad_()
         y = torch.from_numpy(rng.integers(0, 3, 12))
         assert torch.autograd.gradcheck(
-            lambda z: metrics.kde_calibration_error(torch.softmax(z, 1), y, kind=kind, norm=2, bandwidth=0.1), logits
+            lambda z: metrics.kde_calibration_error(y, torch.softmax(z, 1), kind=kind, norm=2, bandwidth=0.1), logits
         )
 
     def test_labels(self):
         rng = np.random.default_rng(0)
         p, y = rng.random((50, 2)), rng.integers(0, 2, (50, 2))
-        parts = [metrics.kde_calibration_error(p[:, k], y[:, k], bandwidth=0.1) for k in range(2)]
-        value = metrics.kde_calibration_error(p, y, kind="classwise", bandwidth=0.1)
+        parts = [metrics.kde_calibration_error(y[:, k], p[:, k], bandwidth=0.1) for k in range(2)]
+        value = metrics.kde_calibration_error(y, p, kind="classwise", bandwidth=0.1)
         assert value == pytest.approx(np.mean(parts), rel=1e-12, abs=0)
         with pytest.raises(ValueError, match="kind must be 'classwise' or 'confidence' for multi-label"):
-            metrics.kde_calibration_error(p, y)
+            metrics.kde_calibration_error(y, p)
 
     def test_bad_settings_are_named(self):
         with pytest.raises(ValueError, match="at least 2 rows"):
-            metrics.kde_calibration_error([0.5], [1])
+            metrics.kde_calibration_error([1], [0.5])
         with pytest.raises(ValueError, match="kind must be"):
-            metrics.kde_calibration_error([0.5, 0.4], [1, 0], kind="marginal")
+            metrics.kde_calibration_error([1, 0], [0.5, 0.4], kind="marginal")
         with pytest.raises(ValueError, match="bandwidth must be positive"):
-            metrics.kde_calibration_error([0.5, 0.4], [1, 0], bandwidth=-1)
+            metrics.kde_calibration_error([1, 0], [0.5, 0.4], bandwidth=-1)
         with pytest.raises(ValueError, match="norm must be finite"):
-            metrics.kde_calibration_error([0.5, 0.4], [1, 0], norm=math.inf)
+            metrics.kde_calibration_error([1, 0], [0.5, 0.4], norm=math.inf)
         with pytest.raises(ValueError, match="candidates must hold"):
             metrics.kde_bandwidth([0.5, 0.4], candidates=())
 
@@ -314,9 +314,9 @@ class TestKernel:
 def test_the_size_of_weights_does_not_matter_to_their_squares(norm, factor):
     rng = np.random.default_rng(0)
     p, y, w = rng.random(40), rng.integers(0, 2, 40), rng.random(40)
-    expected = metrics.debiased_ece(p, y, norm=norm, weights=w)
+    expected = metrics.debiased_ece(y, p, norm=norm, weights=w)
     assert expected > 0
-    assert metrics.debiased_ece(p, y, norm=norm, weights=factor * w) == pytest.approx(expected, rel=1e-12)
+    assert metrics.debiased_ece(y, p, norm=norm, weights=factor * w) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("max_points", [-1, 0, 1])

@@ -34,14 +34,14 @@ def test_torchmetrics(multiclass, name, norm):
     other = torchmetrics_functions().multiclass_calibration_error
     p, y = (torch.from_numpy(a) for a in multiclass)
     value = other(p, y, num_classes=5, n_bins=15, norm=name)
-    assert metrics.ece(p, y, norm=norm).item() == pytest.approx(value.item(), rel=1e-5, abs=0)
+    assert metrics.ece(y, p, norm=norm).item() == pytest.approx(value.item(), rel=1e-5, abs=0)
 
 
 def test_confidence_one_where_torchmetrics_is_wrong():
     other = torchmetrics_functions().binary_calibration_error
     confidence, correct = torch.tensor([0.95, 1.0]), torch.tensor([1, 0])
     theirs = other(confidence, correct, n_bins=10, norm="l1").item()
-    ours = metrics.calibration_error(confidence, correct, 10).item()
+    ours = metrics.calibration_error(correct, confidence, 10).item()
     assert ours == pytest.approx(0.475, rel=1e-6, abs=0)
     # When this fails torchmetrics has been corrected, and the test above may include a confidence of 1.
     assert theirs == pytest.approx(0.525, rel=1e-6, abs=0)
@@ -56,8 +56,8 @@ def netcal_metrics():
 def test_netcal(multiclass):
     other = netcal_metrics()
     p, y = multiclass
-    assert metrics.ece(p, y, 15) == pytest.approx(other.ECE(15).measure(p, y), rel=1e-9, abs=0)
-    assert metrics.mce(p, y, 15) == pytest.approx(other.MCE(15).measure(p, y), rel=1e-9, abs=0)
+    assert metrics.ece(y, p, 15) == pytest.approx(other.ECE(15).measure(p, y), rel=1e-9, abs=0)
+    assert metrics.mce(y, p, 15) == pytest.approx(other.MCE(15).measure(p, y), rel=1e-9, abs=0)
 
 
 def test_sklearn_curve_per_class(multiclass):
@@ -69,4 +69,4 @@ def test_sklearn_curve_per_class(multiclass):
         frequency, mean = calibration_curve(y == c, p[:, c], n_bins=15)
         counts = np.histogram(p[:, c], 15, (0, 1))[0]
         values.append((counts[counts > 0] / len(y) * np.abs(frequency - mean)).sum())
-    assert metrics.classwise_ece(p, y) == pytest.approx(np.mean(values), rel=1e-10, abs=0)
+    assert metrics.classwise_ece(y, p) == pytest.approx(np.mean(values), rel=1e-10, abs=0)

@@ -29,11 +29,11 @@ def predictions(draw):
 @given(predictions(), st.integers(1, 30))
 def test_bounds_and_order(data, n_bins):
     p, y = data
-    one, two, largest = (metrics.ece(p, y, n_bins, norm) for norm in (1, 2, math.inf))
+    one, two, largest = (metrics.ece(y, p, n_bins, norm) for norm in (1, 2, math.inf))
     assert 0 <= one <= two + SLACK
     assert two <= largest + SLACK
     assert largest <= 1 + SLACK
-    assert metrics.mce(p, y, n_bins) == largest
+    assert metrics.mce(y, p, n_bins) == largest
     confidence, correct = (p.max(1), p.argmax(1) == y) if p.ndim == 2 else (np.maximum(p, 1 - p), (p > 0.5) == y)
     # Bins can only hide what cancels: no error is below that of a single bin.
     assert one >= abs(confidence.mean() - correct.mean()) - SLACK
@@ -45,7 +45,7 @@ def test_order_of_samples_does_not_matter(data, n_bins, seed):
     p, y = data
     order = np.random.default_rng(seed).permutation(len(y))
     for metric in (metrics.ece, metrics.classwise_ece):
-        assert metric(p[order], y[order], n_bins) == pytest.approx(metric(p, y, n_bins), rel=1e-12, abs=1e-14)
+        assert metric(y[order], p[order], n_bins) == pytest.approx(metric(y, p, n_bins), rel=1e-12, abs=1e-14)
 
 
 @settings(max_examples=40, deadline=None)
@@ -58,7 +58,7 @@ def test_classes_may_be_written_out(data):
             metric = getattr(metrics, name)
             # 1 - (1 - p) may round p across an edge of a bin only if p is on one: compared off the edges.
             if name in ("brier", "nll", "macro_ace") or not np.any(np.isclose(p * 15, np.round(p * 15))):
-                assert metric(both, y) == pytest.approx(metric(p, y), rel=1e-9, abs=1e-12)
+                assert metric(y, both) == pytest.approx(metric(y, p), rel=1e-9, abs=1e-12)
 
 
 def left_closed(scores: np.ndarray, outcomes: np.ndarray, n_bins: int) -> float:
@@ -79,14 +79,14 @@ def test_wrong_bins_are_told_apart(wrong):
     rng = np.random.default_rng(0)
     steps = rng.integers(0, 21, 500)  # on every edge and in the middle of every bin, erring in opposite directions
     p, y = steps / 20, steps % 2
-    assert abs(metrics.calibration_error(p, y, 10) - wrong(p, y, 10)) > 1e-4
+    assert abs(metrics.calibration_error(y, p, 10) - wrong(p, y, 10)) > 1e-4
 
 
 def test_wrong_class_ace_is_told_apart():
     rng = np.random.default_rng(0)
     p = rng.beta(0.4, 1.2, 800)
     y = (rng.random(800) < p).astype(int)
-    right = metrics.class_ace(p, y, 1)
+    right = metrics.class_ace(y, p, 1)
     confidence, predicted = np.maximum(p, 1 - p), (p > 0.5).astype(int)
 
     def adaptive(scores: np.ndarray, outcomes: np.ndarray) -> float:
@@ -97,7 +97,7 @@ def test_wrong_class_ace_is_told_apart():
     assert adaptive(confidence[rare], (predicted == y)[rare]) == pytest.approx(right, rel=1e-12, abs=0)
     by_prediction = adaptive(confidence[predicted == 1], (predicted == y)[predicted == 1])
     class_probability = adaptive(p[rare], np.ones(rare.sum()))
-    for wrong in (by_prediction, class_probability, metrics.ace(p, y)):
+    for wrong in (by_prediction, class_probability, metrics.ace(y, p)):
         assert abs(wrong - right) > 0.02
 
 
@@ -105,6 +105,6 @@ def test_confidence_ties_behind_a_higher_class():
     # The label's probability is the largest, but a class before it has the same: not predicted.
     p = np.array([[0.3, 0.3, 0.4, 0.0], [0.4, 0.2, 0.4, 0.0], [0.2, 0.4, 0.4, 0.0]])
     for labels, accuracy in (([2, 0, 1], 1.0), ([2, 2, 2], 1 / 3), ([2, 2, 1], 2 / 3)):
-        statistics = metrics.confidence_statistics(p, labels, 1)
+        statistics = metrics.confidence_statistics(labels, p, 1)
         assert float(statistics.accuracy) == pytest.approx(accuracy, rel=1e-12, abs=0)
         assert float(statistics.confidence) == pytest.approx(0.4, rel=1e-12, abs=0)

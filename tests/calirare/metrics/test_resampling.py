@@ -12,7 +12,7 @@ from calirare import metrics
 def test_noise_floor_of_one_bin_has_a_known_mean():
     # With one bin and p = .5 the error is |mean of n coins - .5|: mean sqrt(2/pi) * .5/sqrt(n) for large n.
     n, draws = 400, 2000
-    floor = metrics.noise_floor(lambda p, y: metrics.calibration_error(p, y, 1), np.full(n, 0.5), n_draws=draws)
+    floor = metrics.noise_floor(lambda y, p: metrics.calibration_error(y, p, 1), np.full(n, 0.5), n_draws=draws)
     mean, std = 0.5 / math.sqrt(n) * math.sqrt(2 / math.pi), 0.5 / math.sqrt(n) * math.sqrt(1 - 2 / math.pi)
     assert abs(floor.mean - mean) < 4 * std / math.sqrt(draws)
     assert abs(floor.std - std) < 0.1 * std
@@ -21,7 +21,7 @@ def test_noise_floor_of_one_bin_has_a_known_mean():
 def test_drawn_labels_follow_the_probabilities():
     p = np.tile([0.1, 0.0, 0.6, 0.3], (5000, 1))
     seen = []
-    metrics.noise_floor(lambda _, y: seen.append(np.bincount(y, minlength=4)) or 0.0, p, n_draws=20)
+    metrics.noise_floor(lambda y, _: seen.append(np.bincount(y, minlength=4)) or 0.0, p, n_draws=20)
     counts = np.sum(seen, axis=0)
     assert counts[1] == 0
     assert counts.sum() == 100_000
@@ -32,7 +32,7 @@ def test_drawn_labels_follow_the_probabilities():
 def test_multilabel_columns_are_drawn_on_their_own():
     p = np.tile([0.9, 0.2], (2000, 1))
     seen = []
-    metrics.noise_floor(lambda _, y: seen.append(np.asarray(y)) or 0.0, p, n_draws=5, multilabel=True)
+    metrics.noise_floor(lambda y, _: seen.append(np.asarray(y)) or 0.0, p, n_draws=5, multilabel=True)
     shares = np.mean(np.concatenate(seen), axis=0)
     assert np.all(np.abs(shares - p[0]) < 4 * np.sqrt(p[0] * (1 - p[0]) / 10_000))
 
@@ -40,20 +40,20 @@ def test_multilabel_columns_are_drawn_on_their_own():
 def test_certain_probabilities_have_no_noise():
     certain = np.array([0.0, 1.0, 1.0, 0.0])
     assert metrics.noise_floor(metrics.ece, certain, n_draws=5) == (0.0, 0.0)
-    assert metrics.class_ace_noise_floor(certain, [0, 1, 1, 0], 1, n_draws=5) == (0.0, 0.0)
+    assert metrics.class_ace_noise_floor([0, 1, 1, 0], certain, 1, n_draws=5) == (0.0, 0.0)
 
 
 def test_class_ace_floor_keeps_samples_and_bins():
     rng = np.random.default_rng(0)
     p, y = rng.beta(0.4, 1.2, 300), rng.integers(0, 2, 300)
-    floor = metrics.class_ace_noise_floor(p, y, 1, n_draws=400)
+    floor = metrics.class_ace_noise_floor(y, p, 1, n_draws=400)
     # The same thing the slow way, through class_ace itself: on samples of class 1 "right" means P(class 1) > .5.
     confidence = np.maximum(p, 1 - p)[y == 1]
     rng = np.random.default_rng(1)
     values = []
     for _ in range(400):
         right = rng.random(len(confidence)) < confidence
-        values.append(metrics.class_ace(np.where(right, confidence, 1 - confidence), np.ones(len(right), int), 1))
+        values.append(metrics.class_ace(np.ones(len(right), int), np.where(right, confidence, 1 - confidence), 1))
     assert abs(floor.mean - np.mean(values)) < 4 * np.hypot(floor.std, np.std(values)) / math.sqrt(400)
     assert 0.8 < floor.std / np.std(values) < 1.25
 
@@ -62,23 +62,23 @@ def test_class_ace_floor_matches_the_published_size():
     # About 130 samples in 20 bins: a perfectly calibrated model reads about .12.
     rng = np.random.default_rng(0)
     p = rng.uniform(0.5, 1.0, 130)
-    floor = metrics.class_ace_noise_floor(p, np.ones(130, int), 1)
+    floor = metrics.class_ace_noise_floor(np.ones(130, int), p, 1)
     assert 0.10 < floor.mean < 0.14
 
 
 def test_drawn_labels_are_no_floor_for_class_ace():
     # Exact probabilities of a rare class: class_ace of drawn labels stays far above the floor however many samples.
     p = np.random.default_rng(0).beta(0.3, 1.5, 20_000)
-    drawn = metrics.noise_floor(lambda q, y: metrics.class_ace(q, y, 1), p, n_draws=5)
-    floor = metrics.class_ace_noise_floor(p, (p > 0.5).astype(int), 1, n_draws=5)
+    drawn = metrics.noise_floor(lambda y, q: metrics.class_ace(y, q, 1), p, n_draws=5)
+    floor = metrics.class_ace_noise_floor((p > 0.5).astype(int), p, 1, n_draws=5)
     assert drawn.mean > 0.25
     assert floor.mean < 0.05
 
 
 def test_macro_floor_is_the_mean_over_classes(task):
     p, y = task
-    macro = metrics.macro_ace_noise_floor(p, y, n_draws=300)
-    parts = [metrics.class_ace_noise_floor(p, y, c, n_draws=300) for c in np.unique(y)]
+    macro = metrics.macro_ace_noise_floor(y, p, n_draws=300)
+    parts = [metrics.class_ace_noise_floor(y, p, c, n_draws=300) for c in np.unique(y)]
     tolerance = 4 * np.linalg.norm([part.std for part in parts]) / math.sqrt(300) / len(
         parts
     ) + 4 * macro.std / math.sqrt(300)
@@ -89,8 +89,8 @@ def test_seeds_decide(task):
     p, y = task
     for make in (
         lambda seed: metrics.noise_floor(metrics.ece, p, n_draws=3, seed=seed),
-        lambda seed: metrics.class_ace_noise_floor(p, y, 0, n_draws=3, seed=seed),
-        lambda seed: metrics.bootstrap_interval(metrics.ece, p, y, n_draws=20, seed=seed),
+        lambda seed: metrics.class_ace_noise_floor(y, p, 0, n_draws=3, seed=seed),
+        lambda seed: metrics.bootstrap_interval(metrics.ece, y, p, n_draws=20, seed=seed),
     ):
         assert make(1) == make(1)
         assert make(1) != make(2)
@@ -98,7 +98,7 @@ def test_seeds_decide(task):
 
 def test_bootstrap_of_a_mean_is_the_textbook_interval():
     y = np.repeat([0, 1], [300, 100])
-    lower, upper = metrics.bootstrap_interval(lambda _, labels: labels.mean(), y, y, n_draws=2000)
+    lower, upper = metrics.bootstrap_interval(lambda labels, _: labels.mean(), y, y, n_draws=2000)
     half = 1.96 * math.sqrt(0.25 * 0.75 / 400)
     assert abs(lower - (0.25 - half)) < 0.1 * half
     assert abs(upper - (0.25 + half)) < 0.1 * half
@@ -107,7 +107,7 @@ def test_bootstrap_of_a_mean_is_the_textbook_interval():
 def test_stratified_bootstrap_keeps_class_sizes():
     y = np.array([0] * 50 + [1])
     sizes = set()
-    metrics.bootstrap_interval(lambda _, labels: sizes.add(int(labels.sum())) or 0.0, y, y, n_draws=30, stratify=True)
+    metrics.bootstrap_interval(lambda labels, _: sizes.add(int(labels.sum())) or 0.0, y, y, n_draws=30, stratify=True)
     assert sizes == {1}
 
 
@@ -118,7 +118,7 @@ def test_bootstrap_covers_the_accuracy():
         p = rng.random(150)
         y = (rng.random(150) < 0.7).astype(int)
         interval = metrics.bootstrap_interval(
-            lambda _, labels: labels.mean(), p, y, level=0.9, n_draws=150, seed=repeat
+            lambda labels, _: labels.mean(), y, p, level=0.9, n_draws=150, seed=repeat
         )
         inside += interval.lower <= 0.7 <= interval.upper
     # Binomial(60, .9) is below 46 with probability 3e-4.
@@ -129,9 +129,9 @@ def test_bad_settings_are_named():
     with pytest.raises(ValueError, match="n_draws must be at least 1"):
         metrics.noise_floor(metrics.ece, [0.5], n_draws=0)
     with pytest.raises(ValueError, match="level must lie in"):
-        metrics.bootstrap_interval(metrics.ece, [0.5], [1], level=1.0)
+        metrics.bootstrap_interval(metrics.ece, [1], [0.5], level=1.0)
     with pytest.raises(ValueError, match="as many rows"):
-        metrics.bootstrap_interval(metrics.ece, [0.5], [1, 0])
+        metrics.bootstrap_interval(metrics.ece, [1, 0], [0.5])
     with pytest.raises(ValueError, match="sum to 1"):
         metrics.noise_floor(metrics.ece, [[0.5, 0.1]])
 
@@ -144,21 +144,21 @@ KEYS = [
 
 def test_report_holds_every_number(task):
     p, y = task
-    report = metrics.calibration_report(p, y, minority=1, n_draws=10)
+    report = metrics.calibration_report(y, p, minority=1, n_draws=10)
     assert list(report) == KEYS
     assert all(type(value) is float and math.isfinite(value) for value in report.values())
-    assert report == metrics.calibration_report(p, y, minority=1, n_draws=10)
+    assert report == metrics.calibration_report(y, p, minority=1, n_draws=10)
     y_hat = (p > 0.5).astype(int) if p.ndim == 1 else p.argmax(1)
     assert report["recall"] == metrics.recall(y, y_hat, 1)
-    assert report["ace_minority"] == metrics.class_ace(p, y, 1)
-    assert report["ece"] == metrics.ece(p, y)
-    tensors = metrics.calibration_report(torch.from_numpy(p), torch.from_numpy(y), minority=1, n_draws=10)
+    assert report["ace_minority"] == metrics.class_ace(y, p, 1)
+    assert report["ece"] == metrics.ece(y, p)
+    tensors = metrics.calibration_report(torch.from_numpy(y), torch.from_numpy(p), minority=1, n_draws=10)
     assert tensors == report
 
 
 def test_report_needs_the_minority():
     with pytest.raises(ValueError, match="must contain class 1"):
-        metrics.calibration_report([0.2, 0.3], [0, 0])
+        metrics.calibration_report([0, 0], [0.2, 0.3])
 
 
 @pytest.mark.parametrize("kind", [np.array, list, torch.tensor])
@@ -166,28 +166,26 @@ def test_the_metric_gets_the_users_kind_of_array(kind):
     p, y, w = kind([0.1, 0.6, 0.7, 0.2]), kind([0, 1, 1, 0]), kind([1.0, 2.0, 1.0, 3.0])
     expected = torch.Tensor if kind is torch.tensor else np.ndarray
 
-    def seen(p, y, weights):
+    def seen(y, p, weights):
         assert isinstance(y, expected)
         return np.abs(np.asarray(p) - np.asarray(y)).mean()
 
-    def drawn(p, y, weights):
+    def drawn(y, p, weights):
         assert isinstance(p, expected)
         assert isinstance(weights, expected)
-        return seen(p, y, weights)
+        return seen(y, p, weights)
 
     assert metrics.noise_floor(seen, p, n_draws=3, weights=w).mean > 0
-    assert metrics.bootstrap_interval(drawn, p, y, n_draws=3, weights=w).lower > 0
+    assert metrics.bootstrap_interval(drawn, y, p, n_draws=3, weights=w).lower > 0
 
 
 def test_whole_numbers_are_probabilities_of_an_interval_too():
-    assert metrics.bootstrap_interval(metrics.ece, np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0]), n_draws=9).upper > 0
+    assert metrics.bootstrap_interval(metrics.ece, np.array([0, 1, 0, 0]), np.array([0, 1, 1, 0]), n_draws=9).upper > 0
 
 
-@pytest.mark.parametrize(
-    ("p", "y", "what"), [(0.5, 1, "probabilities"), (0.5, [1], "probabilities"), ([0.5], 1, "labels")]
-)
+@pytest.mark.parametrize(("p", "y", "what"), [(0.5, 1, "p"), (0.5, [1], "p"), ([0.5], 1, "y_true")])
 def test_an_interval_of_a_single_number_is_refused(p, y, what):
     with pytest.raises(
         ValueError, match=f"bootstrap_interval: {what} must hold one row per sample, got a single number"
     ):
-        metrics.bootstrap_interval(metrics.ece, p, y)
+        metrics.bootstrap_interval(metrics.ece, y, p)

@@ -17,20 +17,20 @@ def columns(p: np.ndarray) -> np.ndarray:
 def test_nll_against_sklearn(task, within_rounding):
     p, y = task
     p = columns(np.clip(p, 0.01, 0.99) if p.ndim == 1 else (p + 0.01) / 1.04)
-    within_rounding(metrics.nll(p, y), oracle.log_loss(y, p), terms=len(y))
+    within_rounding(metrics.nll(y, p), oracle.log_loss(y, p), terms=len(y))
 
 
 def test_nll_of_a_certain_and_wrong_prediction_is_finite():
-    assert metrics.nll(np.array([1.0]), [0]) == pytest.approx(52 * math.log(2), rel=1e-15, abs=0)
-    single = metrics.nll(torch.tensor([1.0]), torch.tensor([0]))
+    assert metrics.nll([0], np.array([1.0])) == pytest.approx(52 * math.log(2), rel=1e-15, abs=0)
+    single = metrics.nll(torch.tensor([0]), torch.tensor([1.0]))
     assert float(single) == pytest.approx(23 * math.log(2), rel=1.2e-7, abs=0)
 
 
 def test_brier_against_sklearn(task, within_rounding):
     p, y = task
-    within_rounding(metrics.brier(p, y), oracle.brier_score_loss(y, p), terms=len(y))
+    within_rounding(metrics.brier(y, p), oracle.brier_score_loss(y, p), terms=len(y))
     if p.ndim == 1:
-        within_rounding(metrics.brier(columns(p), y), metrics.brier(p, y), terms=len(y))
+        within_rounding(metrics.brier(y, columns(p)), metrics.brier(y, p), terms=len(y))
 
 
 def test_classification_against_sklearn(task, within_rounding):
@@ -53,9 +53,9 @@ def test_labels_come_first():
 def test_a_class_that_is_never_predicted():
     assert metrics.precision([0, 1], [0, 0], 1) == 0
     assert metrics.macro_f1([0, 1], [0, 0]) == pytest.approx(1 / 3, rel=1e-15, abs=0)
-    with pytest.raises(ValueError, match="recall: labels must contain class 2"):
+    with pytest.raises(ValueError, match="recall: y_true must contain class 2"):
         metrics.recall([0, 1], [0, 0], 2)
-    with pytest.raises(ValueError, match="predictions must have shape"):
+    with pytest.raises(ValueError, match="y_pred must have shape"):
         metrics.accuracy([0, 1], [0])
 
 
@@ -78,12 +78,12 @@ def test_eice_by_hand():
 
 def test_coverage_counts_the_ends():
     lower, upper = [0.0, 0.2, 0.5, 0.9], [0.1, 0.4, 0.5, 1.0]
-    assert metrics.coverage(lower, upper, [0.1, 0.5, 0.5, 0.8]) == 0.5
-    assert metrics.coverage(torch.tensor(lower), torch.tensor(upper), torch.tensor([0, 0, 0, 1])).dtype == torch.float32
+    assert metrics.coverage([0.1, 0.5, 0.5, 0.8], lower, upper) == 0.5
+    assert metrics.coverage(torch.tensor([0, 0, 0, 1]), torch.tensor(lower), torch.tensor(upper)).dtype == torch.float32
     with pytest.raises(ValueError, match="upper must not be below lower"):
-        metrics.coverage([1.0], [0.0], [0.5])
-    with pytest.raises(ValueError, match="target must have shape"):
-        metrics.coverage([0.0], [1.0], [0.5, 0.5])
+        metrics.coverage([0.5], [1.0], [0.0])
+    with pytest.raises(ValueError, match="y_true must have shape"):
+        metrics.coverage([0.5, 0.5], [0.0], [1.0])
 
 
 def test_numbers_of_classes_may_be_large():

@@ -19,9 +19,9 @@ def test_batches_add_up(task, within_rounding):
     w = np.random.default_rng(0).random(len(y))
     pairs = ((metrics.confidence_statistics, metrics.ece), (metrics.class_statistics, metrics.classwise_ece))
     for make, metric in pairs:
-        parts = [make(p[part], y[part], 10, weights=w[part]) for part in np.array_split(np.arange(len(y)), 5)]
+        parts = [make(y[part], p[part], 10, weights=w[part]) for part in np.array_split(np.arange(len(y)), 5)]
         total = functools.reduce(operator.add, parts)
-        within_rounding(float(total.error().mean()), metric(p, y, 10, weights=w), terms=4 * len(y))
+        within_rounding(float(total.error().mean()), metric(y, p, 10, weights=w), terms=4 * len(y))
         assert int(total.count[0].sum()) == len(y)
 
 
@@ -31,21 +31,21 @@ def test_blocks_do_not_change_the_sums(task, block, monkeypatch, within_rounding
     w = np.random.default_rng(0).random(len(y))
     for make in (metrics.confidence_statistics, metrics.class_statistics):
         for weights in (None, w):
-            whole = make(p, y, 10, weights=weights).sums.numpy()
+            whole = make(y, p, 10, weights=weights).sums.numpy()
             with monkeypatch.context() as patch:
                 patch.setattr("calirare.metrics.binning.BLOCK", block)
-                within_rounding(make(p, y, 10, weights=weights).sums.numpy(), whole, terms=2 * len(y))
+                within_rounding(make(y, p, 10, weights=weights).sums.numpy(), whole, terms=2 * len(y))
 
 
 def test_different_bins_do_not_add_up():
-    first, second = (metrics.confidence_statistics([0.2, 0.8], [0, 1], m) for m in (5, 6))
+    first, second = (metrics.confidence_statistics([0, 1], [0.2, 0.8], m) for m in (5, 6))
     with pytest.raises(ValueError, match="same shape"):
         first + second
 
 
 def test_all_reduce_needs_processes():
     with pytest.raises(RuntimeError, match="must be initialised"):
-        metrics.confidence_statistics([0.2], [0]).all_reduce()
+        metrics.confidence_statistics([0], [0.2]).all_reduce()
     with pytest.raises(RuntimeError, match=r"gather: torch\.distributed must be initialised"):
         metrics.gather([0.2])
 
@@ -55,7 +55,7 @@ def _process(rank: int, path: str, p: np.ndarray, y: np.ndarray, results) -> Non
     torch.distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=2)
     try:
         mine = slice(0, 300) if rank == 0 else slice(300, None)
-        local = metrics.confidence_statistics(torch.from_numpy(p[mine]), torch.from_numpy(y[mine]))
+        local = metrics.confidence_statistics(torch.from_numpy(y[mine]), torch.from_numpy(p[mine]))
         results[rank] = (float(local.error()[0]), local.all_reduce().sums.numpy())
         gathered = metrics.gather(p[mine], torch.from_numpy(y[mine]), y[mine] == 0)
         empty = metrics.gather(y[:0] if rank == 0 else y[:3])[0]
@@ -92,34 +92,34 @@ def test_two_processes_get_the_whole(tmp_path, within_rounding):
                 assert np.array_equal(part, whole)
             # Rows in order of rank: measures whose parts do not add up are those of the whole, to the bit.
             for measure in (metrics.macro_ace, metrics.ace, metrics.smooth_ece, metrics.nll):
-                assert measure(*parts[:2]) == measure(p, y)
+                assert measure(parts[1], parts[0]) == measure(y, p)
             assert "alike on every process" in messages[0]
             assert "got [2, 3] on process 1" in messages[1]
     assert np.array_equal(sums_0, sums_1)
-    whole = metrics.confidence_statistics(p, y)
+    whole = metrics.confidence_statistics(y, p)
     within_rounding(sums_0, whole.sums.numpy(), terms=len(y))
-    assert len({local_0, local_1, metrics.ece(p, y)}) == 3
+    assert len({local_0, local_1, metrics.ece(y, p)}) == 3
 
 
 def test_small_bins_warn_on_request():
     p, y = np.array([0.05, 0.95, 0.97, 0.96]), np.array([1, 1, 1, 1])
     with pytest.warns(metrics.SmallSampleWarning, match=r"ece: 1 of 1 bins hold fewer than 5 samples \(4 samples"):
-        metrics.ece(p, y, 10, min_count=5)
-    metrics.ece(p, y, 10, min_count=4)
-    metrics.ece(p, y, 10)
+        metrics.ece(y, p, 10, min_count=5)
+    metrics.ece(y, p, 10, min_count=4)
+    metrics.ece(y, p, 10)
     for name, arguments in (("mce", ()), ("classwise_ece", ()), ("ace", ()), ("class_ace", (1,)), ("macro_ace", ())):
         with pytest.warns(metrics.SmallSampleWarning, match=name):
-            getattr(metrics, name)(p, y, *arguments, min_count=5)
+            getattr(metrics, name)(y, p, *arguments, min_count=5)
     with pytest.warns(metrics.SmallSampleWarning, match="calibration_error"):
-        metrics.calibration_error(p, y, min_count=5)
+        metrics.calibration_error(y, p, min_count=5)
 
 
 def test_a_class_of_zero_weight_is_absent():
     p, y = np.array([0.2, 0.7, 0.9]), np.array([0, 1, 1])
     weights = np.array([0.0, 1.0, 1.0])
-    assert metrics.macro_ace(p, y, weights=weights) == metrics.class_ace(p, y, 1, weights=weights)
+    assert metrics.macro_ace(y, p, weights=weights) == metrics.class_ace(y, p, 1, weights=weights)
     with pytest.raises(ValueError, match="must contain class 0"):
-        metrics.class_ace(p, y, 0, weights=weights)
+        metrics.class_ace(y, p, 0, weights=weights)
     with pytest.raises(ValueError, match="must contain class 0"):
         metrics.recall(y, y, 0, weights=weights)
 
@@ -127,12 +127,12 @@ def test_a_class_of_zero_weight_is_absent():
 def test_weights_everywhere(task):
     p, y = task
     w = np.random.default_rng(1).integers(0, 3, len(y)).astype(float)
-    report = metrics.calibration_report(p, y, weights=w, n_draws=20)
+    report = metrics.calibration_report(y, p, weights=w, n_draws=20)
     index = np.repeat(np.arange(len(y)), w.astype(int))
-    repeated = metrics.calibration_report(p[index], y[index], n_draws=20)
+    repeated = metrics.calibration_report(y[index], p[index], n_draws=20)
     for key in ("recall", "precision", "accuracy", "macro_f1", "ece", "mce", "classwise_ece", "nll", "brier"):
         assert report[key] == pytest.approx(repeated[key], rel=1e-10, abs=0)
-    equal = metrics.calibration_report(p, y, weights=np.full(len(y), 3.0), n_draws=20)
-    plain = metrics.calibration_report(p, y, n_draws=20)
+    equal = metrics.calibration_report(y, p, weights=np.full(len(y), 3.0), n_draws=20)
+    plain = metrics.calibration_report(y, p, n_draws=20)
     for key, value in plain.items():
         assert equal[key] == pytest.approx(value, rel=1e-10, abs=0)

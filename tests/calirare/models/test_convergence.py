@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from calirare.models.convergence import as_dtype, converge, fit_to_convergence, lbfgs, minimise
-from calirare.models.gcn_fit import Fit, TrainingSettings, fit, penalised_loss
-from tests.calirare.leave_one_out.cases import trained
+from calirare.models import GcnFit, GcnTraining, fit
+from calirare.training import converge, minimise
+from calirare.training.lbfgs import lbfgs
+from tests.calirare.leave_one_out.cases import penalised_loss, trained
 from tests.helpers.graphs import random_graph
 
 
@@ -13,18 +14,18 @@ from tests.helpers.graphs import random_graph
 def test_one_layer_is_convex_and_ends_where_adam_goes(n_classes: int) -> None:
     fitted, graph = trained(n_classes, 1)
     assert fitted.gradient_norm() <= 1e-8
-    settings = TrainingSettings(epochs=1500, weight_decay=5e-3, n_layers=1, learning_rate=0.02)
-    by_adam = as_dtype(fit(graph, fitted.nodes, settings), graph, torch.float64)
-    gap = (by_adam.tape().logits - fitted.tape().logits).abs().max()
+    settings = GcnTraining(epochs=1500, weight_decay=5e-3, n_layers=1, learning_rate=0.02)
+    by_adam = fit(graph, fitted.nodes, settings).as_dtype(graph, torch.float64)
+    gap = (by_adam.linearisation.logits - fitted.linearisation.logits).abs().max()
     assert float(gap) < 1e-3
 
 
 def test_two_layers_end_below_adam() -> None:
     fitted, graph = trained()
-    settings = TrainingSettings(epochs=600, weight_decay=5e-3, hidden=4, dropout=0.0)
-    by_adam = as_dtype(fit(graph, fitted.nodes, settings), graph, torch.float64)
+    settings = GcnTraining(epochs=600, weight_decay=5e-3, hidden=4, dropout=0.0)
+    by_adam = fit(graph, fitted.nodes, settings).as_dtype(graph, torch.float64)
 
-    def value(of: Fit) -> float:
+    def value(of: GcnFit) -> float:
         return float(penalised_loss(of.model, of.field, of.targets, of.sample_weights, 5e-3).detach())
 
     assert value(fitted) <= value(by_adam) + 1e-7  # another valley would show
@@ -41,11 +42,11 @@ def test_a_converged_network_is_left_alone() -> None:
 def test_weight_zero_is_leaving_the_node_out() -> None:
     fitted, graph = trained(n_layers=1)
     kept = torch.arange(1, fitted.nodes.numel())
-    one, other = as_dtype(fitted, graph, torch.float64), as_dtype(fitted, graph, torch.float64)
+    one, other = fitted.as_dtype(graph, torch.float64), fitted.as_dtype(graph, torch.float64)
     weights = fitted.sample_weights.clone()
     weights[0] = 0.0
     minimise(one.model, one.field, one.targets, weights, one.weight_decay, tolerance=1e-9)
-    cut, _ = fit_to_convergence(graph, fitted.nodes[kept], TrainingSettings(n_layers=1), tolerance=1.0, max_steps=1)
+    cut, _ = GcnTraining(n_layers=1).fit_to_convergence(graph, fitted.nodes[kept], tolerance=1.0, max_steps=1)
     cut.model.load_state_dict(other.model.state_dict())
     shrink = (fitted.nodes.numel() - 1) / fitted.nodes.numel()  # the mean is over m, not m - 1
     minimise(cut.model, cut.field, cut.targets, fitted.sample_weights[kept] * shrink, one.weight_decay, tolerance=1e-9)
@@ -75,4 +76,4 @@ def test_unlabelled_nodes_are_refused() -> None:
     graph = random_graph(60, 2)
     graph.y[5] = -1  # type: ignore[index]
     with pytest.raises(ValueError, match="nodes must be labelled"):
-        fit_to_convergence(graph, torch.tensor([4, 5]), TrainingSettings())
+        GcnTraining().fit_to_convergence(graph, torch.tensor([4, 5]))

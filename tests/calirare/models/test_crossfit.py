@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from calirare.models.crossfit import cross_fitted_logits, fold_of
-from calirare.models.gcn_fit import TrainingSettings, class_weights, fit
+from calirare.models import GcnTraining
+from calirare.training import class_weights, cross_fitted_logits, fold_of
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
-SETTINGS = TrainingSettings(epochs=4)
+SETTINGS = GcnTraining(epochs=4)
 
 
 @pytest.mark.parametrize("n_folds", [2, 3, 7])
@@ -35,7 +35,7 @@ def test_each_nodes_logits_come_from_a_network_without_its_fold():
     weights = class_weights(graph.y[nodes], 2)[graph.y[nodes]]
     for k in range(3):
         kept = fold != k
-        trained = fit(graph, nodes[kept], SETTINGS, sample_weights=weights[kept])
+        trained = SETTINGS.fit(graph, nodes[kept], sample_weights=weights[kept])
         assert_identical(got[fold == k], trained.model(graph, nodes[fold == k]).detach())
 
 
@@ -76,5 +76,5 @@ def test_one_fold_per_label_is_leave_one_out():
     weights = class_weights(graph.y[nodes], 2)[graph.y[nodes]]
     for i in range(6):
         kept = torch.arange(6) != i
-        trained = fit(graph, nodes[kept], SETTINGS, sample_weights=weights[kept])
+        trained = SETTINGS.fit(graph, nodes[kept], sample_weights=weights[kept])
         assert_identical(got[i : i + 1], trained.model(graph, nodes[i : i + 1]).detach())

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from calirare.graph.graph import Graph
-from calirare.models.gcn import GCN
+from calirare.models import GCN
 from calirare_ext import Csr, gcn_forward, gcn_norm, propagate, receptive_field
 from tests.helpers.graphs import random_graph, small_graph
 from tests.helpers.tasks import rare_task

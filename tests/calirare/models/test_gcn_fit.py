@@ -7,12 +7,14 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from calirare.graph.propagation import propagation
-from calirare.models.gcn_fit import TrainingSettings, class_weights, cross_entropy, fit, penalised_loss
+from calirare.graph import propagation
+from calirare.models import GcnTraining, fit
+from calirare.training import class_weights, cross_entropy
+from tests.calirare.leave_one_out.cases import penalised_loss
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
-PLAIN = TrainingSettings(epochs=30, dropout=0.0)
+PLAIN = GcnTraining(epochs=30, dropout=0.0)
 # Float32 rounding grows along the steps; a wrong step (a lost neighbour, a lost weight) is off by 1e-2 at once.
 CURVE = 2e-4
 
@@ -21,7 +23,7 @@ def pyg_curve(graph, nodes, settings, sample_weights):
     """Trains GCNConv layers on the whole graph in float64 and returns the losses."""
     from torch_geometric.nn import GCNConv
 
-    from calirare.models.gcn import GCN
+    from calirare.models import GCN
 
     start = GCN(graph.n_features, graph.n_classes, hidden=settings.hidden, n_layers=settings.n_layers)
     start.reset_parameters(torch.Generator().manual_seed(settings.seed))
@@ -48,7 +50,7 @@ def pyg_curve(graph, nodes, settings, sample_weights):
 def test_the_loss_curve_is_that_of_gcnconv_on_the_whole_graph(n_layers):
     graph = rare_task()
     nodes = graph.split.train[:9]
-    settings = TrainingSettings(epochs=30, dropout=0.0, n_layers=n_layers)
+    settings = GcnTraining(epochs=30, dropout=0.0, n_layers=n_layers)
     trained = fit(graph, nodes, settings)
     assert trained.field.inputs.shape[0] <= graph.n_nodes
     want = pyg_curve(graph, nodes, settings, class_weights(graph.y[nodes], 2)[graph.y[nodes]])
@@ -87,17 +89,17 @@ def test_the_penalised_loss_is_what_adam_descends():
 
 
 def test_the_same_settings_give_the_same_network_and_another_seed_another():
-    graph, settings = rare_task(), TrainingSettings(epochs=5)
+    graph, settings = rare_task(), GcnTraining(epochs=5)
     a, b = (fit(graph, graph.split.train, settings) for _ in range(2))
     for one, other in zip(a.model.parameters(), b.model.parameters(), strict=True):
         assert_identical(one, other)
     assert a.losses == b.losses
-    c = fit(graph, graph.split.train, TrainingSettings(epochs=5, seed=1))
+    c = fit(graph, graph.split.train, GcnTraining(epochs=5, seed=1))
     assert c.losses != a.losses
 
 
 def test_training_neither_reads_nor_moves_the_global_random_numbers():
-    graph, settings = rare_task(), TrainingSettings(epochs=3)
+    graph, settings = rare_task(), GcnTraining(epochs=3)
     torch.manual_seed(123)
     before = torch.random.get_rng_state()
     one = fit(graph, graph.split.train, settings)
@@ -107,13 +109,13 @@ def test_training_neither_reads_nor_moves_the_global_random_numbers():
 
 
 def test_looking_at_checkpoints_changes_nothing():
-    graph, settings = rare_task(), TrainingSettings(epochs=6)
+    graph, settings = rare_task(), GcnTraining(epochs=6)
     seen, steps = [], []
 
     def look(epoch, so_far):
-        seen.append((epoch, so_far.model.training, so_far.tape().logits.shape, len(so_far.losses)))
+        seen.append((epoch, so_far.model.training, so_far.linearisation.logits.shape, len(so_far.losses)))
 
-    looked = fit(graph, graph.split.train, settings, every=2, at_checkpoint=look, progress=steps.append)
+    looked = settings.fit(graph, graph.split.train, every=2, at_checkpoint=look, progress=steps.append)
     assert seen == [(2, False, (40, 2), 2), (4, False, (40, 2), 4), (6, False, (40, 2), 6)]
     assert steps == [1, 2, 3, 4, 5, 6]
     assert looked.losses == fit(graph, graph.split.train, settings).losses
@@ -122,18 +124,16 @@ def test_looking_at_checkpoints_changes_nothing():
 
 def test_a_checkpoint_may_end_training():
     graph = rare_task()
-    stopped = fit(
-        graph, graph.split.train, TrainingSettings(epochs=9), every=2, at_checkpoint=lambda epoch, _: epoch == 4
-    )
+    stopped = GcnTraining(epochs=9).fit(graph, graph.split.train, every=2, at_checkpoint=lambda epoch, _: epoch == 4)
     assert len(stopped.losses) == 4
-    assert stopped.losses == fit(graph, graph.split.train, TrainingSettings(epochs=4)).losses
+    assert stopped.losses == fit(graph, graph.split.train, GcnTraining(epochs=4)).losses
 
 
 def test_the_gradient_norm_falls_to_nothing_at_the_minimum():
     graph = rare_task()
-    settings = TrainingSettings(epochs=1, dropout=0.0, n_layers=1, weight_decay=0.1, learning_rate=0.1)
+    settings = GcnTraining(epochs=1, dropout=0.0, n_layers=1, weight_decay=0.1, learning_rate=0.1)
     early = fit(graph, graph.split.train, settings)
-    late = fit(graph, graph.split.train, TrainingSettings(**{**vars(settings), "epochs": 400}))
+    late = fit(graph, graph.split.train, GcnTraining(**{**vars(settings), "epochs": 400}))
     assert late.gradient_norm() < 1e-4 * early.gradient_norm()
     loss = penalised_loss(early.model, early.field, early.targets, early.sample_weights, 0.1)
     gradients = torch.autograd.grad(loss, list(early.model.parameters()))
@@ -164,5 +164,5 @@ def test_a_node_without_a_label_is_refused():
     ],
 )
 def test_settings_out_of_range_are_refused(wrong):
-    with pytest.raises(ValueError, match=f"TrainingSettings: {next(iter(wrong))} must be "):
-        TrainingSettings(**wrong)
+    with pytest.raises(ValueError, match=f"GcnTraining: {next(iter(wrong))} must be "):
+        GcnTraining(**wrong)

@@ -10,9 +10,8 @@ import torch
 from calirare.datasets import synthetic_rare
 from calirare.graph.graph import Graph
 from calirare.metrics import recall
-from calirare.models import PygSettings, fit_pyg, network, pyg
-from calirare.models.gcn_fit import cross_entropy
-from calirare.models.module_fit import pyg_inputs
+from calirare.models import PygTraining, network, pyg, pyg_inputs
+from calirare.training import cross_entropy
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
 
@@ -34,8 +33,8 @@ def test_inputs_are_scaled_features_and_both_directions_of_each_edge() -> None:
 @pytest.mark.parametrize("kind", ["gat", "gin", "sage"])
 def test_learns_and_sees_only_the_given_labels(graph: Graph, kind: str) -> None:
     nodes = torch.arange(0, 200)
-    settings = PygSettings(kind, epochs=40, learning_rate=0.02)  # type: ignore[arg-type]
-    logits = fit_pyg(graph, nodes, settings).logits()
+    settings = PygTraining(kind, epochs=40, learning_rate=0.02)  # type: ignore[arg-type]
+    logits = settings.fit(graph, nodes).logits()
     assert graph.y is not None
     predicted = logits.argmax(1)[200:].numpy()
     truth = graph.y[200:].numpy()
@@ -43,14 +42,14 @@ def test_learns_and_sees_only_the_given_labels(graph: Graph, kind: str) -> None:
     assert recall(truth, predicted, 0) > 0.7
     flipped = graph.y.clone()
     flipped[200:] = 1 - flipped[200:]
-    assert torch.equal(fit_pyg(dataclasses.replace(graph, y=flipped), nodes, settings).logits(), logits)
-    other = fit_pyg(graph, nodes, dataclasses.replace(settings, seed=1)).logits()
+    assert torch.equal(settings.fit(dataclasses.replace(graph, y=flipped), nodes).logits(), logits)
+    other = dataclasses.replace(settings, seed=1).fit(graph, nodes).logits()
     assert float((other - logits).abs().max()) > 1e-3
 
 
 @torch.no_grad()
 def test_gin_adds_up_the_neighbours() -> None:
-    settings = PygSettings("gin", hidden=4)
+    settings = PygTraining("gin", hidden=4)
     torch.manual_seed(0)
     model = network(settings, 3, 2).eval()
     x, edges = pyg_inputs(small_graph())
@@ -63,7 +62,7 @@ def test_gin_adds_up_the_neighbours() -> None:
 
 @torch.no_grad()
 def test_sage_takes_the_mean_of_the_neighbours() -> None:
-    settings = PygSettings("sage", hidden=4)
+    settings = PygTraining("sage", hidden=4)
     torch.manual_seed(0)
     model = network(settings, 3, 2).eval()
     x, edges = pyg_inputs(small_graph())
@@ -76,7 +75,7 @@ def test_sage_takes_the_mean_of_the_neighbours() -> None:
 
 
 def test_gat_has_eight_heads_of_eight() -> None:
-    model = network(PygSettings("gat"), 3, 2)
+    model = network(PygTraining("gat"), 3, 2)
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
     assert shapes["first.lin.weight"] == (64, 3)
     assert shapes["second.lin.weight"] == (2, 64)
@@ -84,13 +83,13 @@ def test_gat_has_eight_heads_of_eight() -> None:
 
 def test_settings_and_labels_are_checked() -> None:
     with pytest.raises(ValueError, match="kind must be one of gat, gin, sage, got 'gcn'"):
-        PygSettings("gcn")  # type: ignore[arg-type]
+        PygTraining("gcn")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="epochs must be at least 1"):
-        PygSettings("gat", epochs=0)
+        PygTraining("gat", epochs=0)
     with pytest.raises(ValueError, match="dropout must be in"):
-        PygSettings("gin", dropout=1.0)
+        PygTraining("gin", dropout=1.0)
     with pytest.raises(ValueError, match="one of graph 'small' has no label"):
-        fit_pyg(small_graph(), torch.tensor([4]), PygSettings("gin", epochs=1))
+        PygTraining("gin", epochs=1).fit(small_graph(), torch.tensor([4]))
 
 
 @pytest.mark.parametrize("kind", ["gat", "gin", "sage"])
@@ -102,15 +101,15 @@ def test_training_on_what_reaches_the_labels_is_training_on_the_whole_graph(
     x = torch.rand(graph.n_nodes, 40, generator=g) * (torch.rand(graph.n_nodes, 40, generator=g) < share)
     graph = dataclasses.replace(graph, x=x)
     nodes = torch.tensor([3, 50, 7, 200, 11])
-    settings = PygSettings(kind, epochs=5, dropout=0.0)  # type: ignore[arg-type]
-    ours = fit_pyg(graph, nodes, settings).logits()
+    settings = PygTraining(kind, epochs=5, dropout=0.0)  # type: ignore[arg-type]
+    ours = settings.fit(graph, nodes).logits()
     everything = torch.arange(graph.n_nodes)
     monkeypatch.setattr(pyg, "SPARSE_BELOW", -1.0)
     monkeypatch.setattr(
         "torch_geometric.utils.k_hop_subgraph", lambda nodes, hops, edges, **_: (everything, edges, nodes, None)
     )
-    theirs = fit_pyg(graph, nodes, settings).logits()
-    start = fit_pyg(graph, nodes, dataclasses.replace(settings, learning_rate=1e-12)).logits()
+    theirs = settings.fit(graph, nodes).logits()
+    start = dataclasses.replace(settings, learning_rate=1e-12).fit(graph, nodes).logits()
     assert float((ours - theirs).abs().max()) < 1e-3 * float((theirs - start).abs().max())
 
 
@@ -130,7 +129,7 @@ def test_sparse_features_give_the_logits_and_gradients_of_dense_ones(kind: str, 
     draw = torch.Generator().manual_seed(0)
     x = (torch.rand(60, 80, generator=draw) < 0.03).double() * torch.rand(60, 80, generator=draw)
     edges = torch.randint(0, 60, (2, 150), generator=draw)
-    model = network(PygSettings(kind, hidden=5), 80, 3).double().eval()
+    model = network(PygTraining(kind, hidden=5), 80, 3).double().eval()
     found = {}
     for share in (pyg.SPARSE_BELOW, -1.0):
         monkeypatch.setattr(pyg, "SPARSE_BELOW", share)
@@ -145,13 +144,13 @@ def test_sparse_features_give_the_logits_and_gradients_of_dense_ones(kind: str, 
 
 def test_another_loss_trains_another_network(graph: Graph) -> None:
     assert graph.y is not None
-    settings, seen = PygSettings("gin", epochs=3, hidden=4), []
+    settings, seen = PygTraining("gin", epochs=3, hidden=4), []
 
     def loss(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         seen.append((targets, weights))
         return cross_entropy(logits, targets, weights) + logits.square().mean()
 
-    plain, other = fit_pyg(graph, torch.arange(30), settings), fit_pyg(graph, torch.arange(30), settings, loss)
+    plain, other = settings.fit(graph, torch.arange(30)), settings.fit(graph, torch.arange(30), loss=loss)
     assert len(seen) == settings.epochs
     assert torch.equal(seen[0][0], graph.y[:30])
     assert torch.equal(seen[0][1], plain.sample_weights)

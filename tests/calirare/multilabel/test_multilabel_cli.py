@@ -49,7 +49,7 @@ def test_train_writes_a_run_and_evaluate_reads_it(table, tmp_path):
     assert len(rows) == 200
     test = [row for row in rows if row["split"] == "test"]
     f, y = (np.array([[float(row[f"{kind}_{name}"]) for name in "abc"] for row in test]) for kind in "py")
-    expected = multilabel_report(f, y)
+    expected = multilabel_report(y, f)
     saved = metrics["report"]["test"]["calibrated"]
     assert saved["hamming_loss"] == expected["hamming_loss"]
     assert saved["copula"] == pytest.approx(expected["copula"], rel=1e-6, abs=0)
@@ -171,7 +171,7 @@ def test_no_file_is_replaced_unasked(tmp_path):
         (["train", "--dataset", "none.npz"], "no such file"),
         (["evaluate", "none.csv"], "no such table"),
         (["evaluate", "{bad}"], "a column y_<label> and a column p_<label>"),
-        (["evaluate", "{range}"], "scores must lie in"),
+        (["evaluate", "{range}"], "p must lie in"),
         (["evaluate", "{range}", "--part", "test"], "no column `split`"),
         (["evaluate", "{text}"], "must be numbers"),
     ],
@@ -221,8 +221,8 @@ def test_the_seed_of_a_training_is_that_of_its_noise_floors(table):
     rows, labels = outcome.data.part("test")
     scores = outcome.model.logits(outcome.data, rows).sigmoid()
     found = outcome.reports["test"]["raw"]
-    assert found == multilabel_report(scores, labels, floors=2, seed=5)
-    assert found != multilabel_report(scores, labels, floors=2, seed=0)
+    assert found == multilabel_report(labels, scores, floors=2, seed=5)
+    assert found != multilabel_report(labels, scores, floors=2, seed=0)
 
 
 @pytest.mark.parametrize("part", ["1", "1.0"])

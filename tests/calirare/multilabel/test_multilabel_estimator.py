@@ -63,7 +63,7 @@ def test_the_reference_density_is_a_ratio_of_normal_densities():
 def test_equal_to_the_printed_double_sum(n, k, seed, p):
     f, y = sample(n, k, seed)
     expected = literal_error(f, y, thetas(fitted(f, y)[0]), p)
-    assert abs(canonical_calibration_error(f, y, p=p, options=PLAIN).value - expected) <= 1e-10
+    assert abs(canonical_calibration_error(y, f, norm=p, options=PLAIN).value - expected) <= 1e-10
     assert expected > 1e-4
 
 
@@ -162,7 +162,7 @@ def test_the_reversed_inequality_changes_nothing_without_ties():
     f = np.random.default_rng(0).random((200, 3))
     y = (np.random.default_rng(1).random((200, 3)) < f).astype(int)
     a, b, c = (
-        canonical_calibration_error(f, y, options=CopulaOptions(cdf=rule)).value
+        canonical_calibration_error(y, f, options=CopulaOptions(cdf=rule)).value
         for rule in ("printed", "empirical", "midrank")
     )
     assert abs(a - b) <= 1e-12
@@ -171,7 +171,7 @@ def test_the_reversed_inequality_changes_nothing_without_ties():
 
 def test_with_ties_the_three_rules_differ_and_stay_close():
     f, y = sample(400, 3, 5)
-    values = [canonical_calibration_error(f, y, options=CopulaOptions(cdf=rule)) for rule in ("printed", "empirical")]
+    values = [canonical_calibration_error(y, f, options=CopulaOptions(cdf=rule)) for rule in ("printed", "empirical")]
     assert values[0].value != values[1].value
     assert values[0].diagnostics.tied_share == 1.0
     assert abs(values[0].value - values[1].value) < 0.2 * values[0].value
@@ -179,8 +179,8 @@ def test_with_ties_the_three_rules_differ_and_stay_close():
 
 def test_value_root_and_mean():
     f, y = sample(50, 3)
-    error = canonical_calibration_error(f, y, p=2)
-    gap = conditional_expectation(f, y).numpy() - f
+    error = canonical_calibration_error(y, f, norm=2)
+    gap = conditional_expectation(y, f).numpy() - f
     assert error.value == pytest.approx((gap**2).sum(1).mean(), rel=1e-13, abs=0)
     assert error.root == pytest.approx(error.value**0.5, rel=1e-15, abs=0)
     assert error.mean == pytest.approx(error.value / 3, rel=1e-15, abs=0)
@@ -188,7 +188,7 @@ def test_value_root_and_mean():
 
 def test_any_kind_of_input_gives_the_same_number():
     f, y = sample(70, 3)
-    expected = canonical_calibration_error(f, y).value
+    expected = canonical_calibration_error(y, f).value
     wide = torch.zeros(70, 6, dtype=torch.float64)
     wide[:, ::2] = torch.from_numpy(f)
     for scores, labels in (
@@ -201,8 +201,8 @@ def test_any_kind_of_input_gives_the_same_number():
         (f.astype(np.longdouble), y.astype(np.longdouble)),
         (torch.from_numpy(f).requires_grad_(), y),
     ):
-        assert canonical_calibration_error(scores, labels).value == expected
-    single = canonical_calibration_error(f.astype(np.float32), y).value
+        assert canonical_calibration_error(labels, scores).value == expected
+    single = canonical_calibration_error(y, f.astype(np.float32)).value
     assert abs(single - expected) < 1e-6
 
 
@@ -210,8 +210,8 @@ def test_every_device_gives_the_same_number(device):
     f, y = sample(70, 3)
     scores, labels = torch.from_numpy(f).to(device), torch.from_numpy(y).to(device)
     for options in (CopulaOptions(), CopulaOptions(label_model="threshold"), CopulaOptions(cdf="midrank")):
-        here = canonical_calibration_error(f, y, options=options)
-        there = canonical_calibration_error(scores, labels, options=options)
+        here = canonical_calibration_error(y, f, options=options)
+        there = canonical_calibration_error(labels, scores, options=options)
         assert there.per_label.device == scores.device
         # Two libraries may differ in the last bits of the normal quantiles.
         assert float((there.per_label.cpu() - here.per_label).abs().max()) <= 1e-12
@@ -219,9 +219,9 @@ def test_every_device_gives_the_same_number(device):
 
 def test_many_chunks_give_what_one_gives(monkeypatch):
     f, y = sample(500, 3)
-    whole = canonical_calibration_error(f, y, p=2).value
+    whole = canonical_calibration_error(y, f, norm=2).value
     monkeypatch.setattr("calirare.multilabel.estimator.CHUNK_ROWS", 7)
-    assert canonical_calibration_error(f, y, p=2).value == pytest.approx(whole, rel=1e-13, abs=0)
+    assert canonical_calibration_error(y, f, norm=2).value == pytest.approx(whole, rel=1e-13, abs=0)
 
 
 @pytest.mark.parametrize("label_model", ["density", "threshold"])
@@ -243,10 +243,10 @@ def test_numerically_safe(name, change, label_model, shrinkage):
     f = change(f)
     y = y[: len(f)]
     options = CopulaOptions(label_model=label_model, shrinkage=shrinkage)
-    expectation = conditional_expectation(f, y, options=options)
+    expectation = conditional_expectation(y, f, options=options)
     assert bool(torch.isfinite(expectation).all())
     assert 0 <= float(expectation.min()) <= float(expectation.max()) <= 1
-    error = canonical_calibration_error(f, y, options=options)
+    error = canonical_calibration_error(y, f, options=options)
     assert 0 <= error.mean <= 1
     if name == "constant column":
         assert error.diagnostics.constant_scores == (0,)
@@ -259,7 +259,7 @@ def test_numerically_safe(name, change, label_model, shrinkage):
 def test_a_label_nobody_has_and_one_everybody_has():
     f, y = sample(20, 4)
     y[:, 1], y[:, 3] = 0, 1
-    error = canonical_calibration_error(f, y)
+    error = canonical_calibration_error(y, f)
     assert error.diagnostics.absent_labels == (1,)
     assert error.diagnostics.universal_labels == (3,)
     assert float(error.per_label[1]) == pytest.approx(f[:, 1].mean(), rel=1e-14, abs=0)
@@ -268,7 +268,7 @@ def test_a_label_nobody_has_and_one_everybody_has():
     # The literal sums say the same: every y in the numerator is 0, or every one is 1.
     literal = literal_conditional_expectation(f, y, [np.eye(5)] * 4)
     np.testing.assert_allclose(literal[:, [1, 3]], y[:, [1, 3]], rtol=1e-14, atol=0)
-    assert bool((conditional_expectation(f, y)[:, kept] > 0).all())
+    assert bool((conditional_expectation(y, f)[:, kept] > 0).all())
 
 
 def test_one_positive_among_a_million_decimals_stays_finite():
@@ -276,7 +276,7 @@ def test_one_positive_among_a_million_decimals_stays_finite():
     y = np.zeros((3000, 2), dtype=int)
     y[np.argmax(f[:, 0]), 0] = 1
     y[1:, 1] = 1
-    expectation = conditional_expectation(f, y)
+    expectation = conditional_expectation(y, f)
     assert bool(torch.isfinite(expectation).all())
     assert 0 < float(expectation[:, 0].mean()) < 0.01
     assert 0.99 < float(expectation[:, 1].mean()) < 1
@@ -286,41 +286,41 @@ def test_equal_to_a_known_case_by_hand():
     # One score without any relation to the label: r = 0 exactly by symmetry, so E[y|f] = p(1) = 1/2 everywhere.
     f = np.array([[0.1], [0.2], [0.3], [0.4]])
     y = np.array([[1], [0], [0], [1]])
-    assert canonical_calibration_error(f, y).value == pytest.approx((0.4 + 0.3 + 0.2 + 0.1) / 4, rel=1e-14, abs=0)
+    assert canonical_calibration_error(y, f).value == pytest.approx((0.4 + 0.3 + 0.2 + 0.1) / 4, rel=1e-14, abs=0)
     # f = 1/5, 2/5, ... 4/5 and labels 0 0 1 1: z = -ppf by the printed CDF, the density ratio written out.
     f, y = np.array([[0.2], [0.4], [0.6], [0.8]]), np.array([[0], [0], [1], [1]])
     z, zy = ndtri(np.array([4, 3, 2, 1]) / 5), ndtri(np.array([1, 1, 3, 3]) / 4)
     r = float(likelihood_root(torch.tensor([-(z * zy).mean() / z.std()]), torch.tensor([(zy**2).mean()])))
     w = [norm.pdf(v, -r * z, np.sqrt(1 - r * r)) / norm.pdf(v) for v in (ndtri(0.25), ndtri(0.75))]
     expected = np.abs(w[1] / (w[0] + w[1]) - f[:, 0]).mean()
-    assert canonical_calibration_error(f, y, options=PLAIN).value == pytest.approx(expected, rel=1e-13, abs=0)
+    assert canonical_calibration_error(y, f, options=PLAIN).value == pytest.approx(expected, rel=1e-13, abs=0)
 
 
 @pytest.mark.parametrize(
     ("scores", "labels", "kind", "message"),
     [
-        (np.full((3, 2), 0.5), np.zeros((3, 1)), ValueError, r"labels must have shape \[3, 2\], got \[3, 1\]"),
-        (np.full((3, 2), 1.5), np.zeros((3, 2)), ValueError, r"scores must lie in \[0, 1\], got values from 1.5"),
-        (np.full((3, 2), 0.5), np.full((3, 2), 2), ValueError, "labels must be 0 or 1, got 2"),
-        (np.full((3, 2), np.nan), np.zeros((3, 2)), ValueError, "scores must be finite"),
-        (np.full((3, 2), 0.5), np.full((3, 2), np.inf), ValueError, "labels must be finite"),
-        (np.full(3, 0.5), np.zeros(3), ValueError, r"scores must be a matrix"),
+        (np.full((3, 2), 0.5), np.zeros((3, 1)), ValueError, r"y_true must have shape \[3, 2\], got \[3, 1\]"),
+        (np.full((3, 2), 1.5), np.zeros((3, 2)), ValueError, r"p must lie in \[0, 1\], got values from 1.5"),
+        (np.full((3, 2), 0.5), np.full((3, 2), 2), ValueError, "y_true must be 0 or 1, got 2"),
+        (np.full((3, 2), np.nan), np.zeros((3, 2)), ValueError, "p must be finite"),
+        (np.full((3, 2), 0.5), np.full((3, 2), np.inf), ValueError, "y_true must be finite"),
+        (np.full(3, 0.5), np.zeros(3), ValueError, r"p must be a matrix"),
         (np.zeros((0, 2)), np.zeros((0, 2)), ValueError, "not empty"),
         (np.full((1, 2), 0.5), np.zeros((1, 2)), ValueError, "at least 2 rows, got 1"),
-        (np.array([["a"]]), np.zeros((1, 1)), TypeError, "scores must hold real numbers"),
-        (np.ma.array([[0.5], [0.6]], mask=[[0], [1]]), np.zeros((2, 1)), ValueError, "scores must not be masked"),
-        (torch.zeros(2, 2, dtype=torch.complex64), np.zeros((2, 2)), TypeError, "scores must hold real numbers"),
+        (np.array([["a"]]), np.zeros((1, 1)), TypeError, "p must hold real numbers"),
+        (np.ma.array([[0.5], [0.6]], mask=[[0], [1]]), np.zeros((2, 1)), ValueError, "p must not be masked"),
+        (torch.zeros(2, 2, dtype=torch.complex64), np.zeros((2, 2)), TypeError, "p must hold real numbers"),
     ],
 )
 def test_bad_input_is_named(scores, labels, kind, message):
     with pytest.raises(kind, match=message):
-        canonical_calibration_error(scores, labels)
+        canonical_calibration_error(labels, scores)
 
 
 @pytest.mark.parametrize("p", [0.5, 0, np.inf, np.nan])
 def test_the_norm_must_be_one(p):
-    with pytest.raises(ValueError, match="p must be a finite number >= 1"):
-        canonical_calibration_error(*sample(), p=p)
+    with pytest.raises(ValueError, match="norm must be a finite number >= 1"):
+        canonical_calibration_error(*sample()[::-1], norm=p)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_bad_options_are_named(options, message):
 @pytest.mark.parametrize("shrinkage", [-0.1, 1.5, "ledoit"])
 def test_bad_shrinkage_is_named(shrinkage):
     with pytest.raises(ValueError, match="shrinkage must be"):
-        canonical_calibration_error(*sample(), options=CopulaOptions(shrinkage=shrinkage))
+        canonical_calibration_error(*sample()[::-1], options=CopulaOptions(shrinkage=shrinkage))
 
 
 @pytest.mark.slow
@@ -353,7 +353,7 @@ def test_many_rows_stay_linear_in_time_and_memory():
     y = rng.random((200_000, 20), dtype=np.float32) < f
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.process_time()
-    error = canonical_calibration_error(f, y)
+    error = canonical_calibration_error(y, f)
     seconds = time.process_time() - start
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
     # A loose guard for a shared machine (the benchmark measures): a double sum would take 8e11 terms and n^2 memory.

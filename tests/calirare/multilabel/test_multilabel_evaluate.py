@@ -18,7 +18,7 @@ def test_accuracy_measures_agree_with_scikit_learn():
     f, y = sample()
     y[:, 3] = 0
     f[:, 3] = np.minimum(f[:, 3], 0.4)  # neither present nor predicted: counts 0 in macro F1
-    ours = accuracy_measures(f, y)
+    ours = accuracy_measures(y, f)
     predicted = (f > 0.5).astype(int)
     expected = {
         "hamming_loss": hamming_loss(y, predicted),
@@ -32,7 +32,7 @@ def test_accuracy_measures_agree_with_scikit_learn():
 
 
 def test_a_certain_mistake_costs_a_finite_likelihood():
-    assert accuracy_measures([[0.0], [1.0]], [[1], [1]])["nll"] == pytest.approx(-np.log(1e-12) / 2, rel=1e-12, abs=0)
+    assert accuracy_measures([[1], [1]], [[0.0], [1.0]])["nll"] == pytest.approx(-np.log(1e-12) / 2, rel=1e-12, abs=0)
 
 
 @pytest.mark.parametrize("n_bins", [1, 10, 15])
@@ -45,17 +45,17 @@ def test_marginal_ece_by_loops(n_bins):
             inside = (f[:, j] > m / n_bins) & (f[:, j] <= (m + 1) / n_bins) | ((m == 0) & (f[:, j] == 0))
             if inside.any():
                 total += inside.mean() * abs(f[inside, j].mean() - y[inside, j].mean())
-    assert marginal_ece(f, y, n_bins=n_bins) == pytest.approx(total / 3, rel=1e-12, abs=0)
+    assert marginal_ece(y, f, n_bins=n_bins) == pytest.approx(total / 3, rel=1e-12, abs=0)
     with pytest.raises(ValueError, match="n_bins"):
-        marginal_ece(f, y, n_bins=0)
+        marginal_ece(y, f, n_bins=0)
 
 
 def test_noise_floor_is_what_a_calibrated_model_reads():
     f, y = sample(2000, 3)
     mean, deviation = noise_floor(marginal_ece, f, repeats=20, seed=1)
     assert mean > 5 * deviation > 0
-    assert abs(marginal_ece(f, y) - mean) < 5 * deviation
-    assert marginal_ece(f, 1 - y) > 10 * mean
+    assert abs(marginal_ece(y, f) - mean) < 5 * deviation
+    assert marginal_ece(1 - y, f) > 10 * mean
     assert noise_floor(marginal_ece, f, repeats=20, seed=1) == (mean, deviation)
     with pytest.raises(ValueError, match="repeats"):
         noise_floor(marginal_ece, f, repeats=1)
@@ -63,7 +63,7 @@ def test_noise_floor_is_what_a_calibrated_model_reads():
 
 def test_report_names_everything_and_leaves_kernels_out_of_large_data():
     f, y = sample(200, 2)
-    report = multilabel_report(f, y, floors=2)
+    report = multilabel_report(y, f, floors=2)
     assert {
         "copula",
         "copula_floor",
@@ -75,7 +75,7 @@ def test_report_names_everything_and_leaves_kernels_out_of_large_data():
         "macro_f1",
     } <= set(report)
     assert all(np.isfinite(value) for value in report.values())
-    assert "kde" not in multilabel_report(f, y, max_kde_rows=100)
+    assert "kde" not in multilabel_report(y, f, max_kde_rows=100)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,6 @@ def test_the_noise_floor_of_rows_read_backwards():
 def test_counts_that_are_no_whole_numbers_are_named():
     f, y = sample(20, 2)
     with pytest.raises(TypeError, match="marginal_ece: n_bins must be an integer, got float"):
-        marginal_ece(f, y, n_bins=1.5)
+        marginal_ece(y, f, n_bins=1.5)
     with pytest.raises(TypeError, match="noise_floor: repeats must be an integer, got float"):
         noise_floor(marginal_ece, f, repeats=2.5)

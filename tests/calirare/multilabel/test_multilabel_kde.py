@@ -27,19 +27,19 @@ def brute(f: np.ndarray, aim: np.ndarray, h: float) -> tuple[np.ndarray, float]:
 def test_equal_to_two_loops(p, h):
     f, y = sample()
     expected = (np.abs(brute(f, y, h)[0] - f) ** p).mean(0)
-    found = kde_calibration_error(f, y, p=p, bandwidth=h)
+    found = kde_calibration_error(y, f, norm=p, bandwidth=h)
     np.testing.assert_allclose(found.per_label.numpy(), expected, rtol=1e-9, atol=0)
     assert found.value == pytest.approx(expected.sum(), rel=1e-9, abs=0)
     residual = (np.abs(brute(f, y - f, h)[0]) ** p).mean(0)
-    found = kde_calibration_error(f, y, p=p, bandwidth=h, target="residuals")
+    found = kde_calibration_error(y, f, norm=p, bandwidth=h, target="residuals")
     np.testing.assert_allclose(found.per_label.numpy(), residual, rtol=1e-9, atol=0)
 
 
 def test_marginal_is_canonical_of_each_label():
     f, y = sample()
-    whole = kde_calibration_error(f, y, mode="marginal", bandwidth=0.1)
+    whole = kde_calibration_error(y, f, mode="marginal", bandwidth=0.1)
     for j in range(3):
-        alone = kde_calibration_error(f[:, j : j + 1], y[:, j : j + 1], bandwidth=0.1)
+        alone = kde_calibration_error(y[:, j : j + 1], f[:, j : j + 1], bandwidth=0.1)
         assert float(whole.per_label[j]) == pytest.approx(alone.value, rel=1e-12, abs=0)
     assert whole.bandwidths == (0.1, 0.1, 0.1)
 
@@ -48,21 +48,21 @@ def test_bandwidth_rules_pick_the_best_of_the_grid():
     f, y = sample(25, 2)
     fits = [brute(f, y, h) for h in BANDWIDTHS]
     likelihoods, risks = [fit[1] for fit in fits], [((fit[0] - y) ** 2).mean() for fit in fits]
-    assert kde_calibration_error(f, y).bandwidths == (BANDWIDTHS[int(np.argmax(likelihoods))],)
-    assert kde_calibration_error(f, y, bandwidth="regression").bandwidths == (BANDWIDTHS[int(np.argmin(risks))],)
+    assert kde_calibration_error(y, f).bandwidths == (BANDWIDTHS[int(np.argmax(likelihoods))],)
+    assert kde_calibration_error(y, f, bandwidth="regression").bandwidths == (BANDWIDTHS[int(np.argmin(risks))],)
 
 
 def test_chunks_change_nothing(monkeypatch):
     f, y = sample(50)
-    whole = kde_calibration_error(f, y, bandwidth=0.1).value
+    whole = kde_calibration_error(y, f, bandwidth=0.1).value
     monkeypatch.setattr("calirare.multilabel.kde.CHUNK_ENTRIES", 350)
-    assert kde_calibration_error(f, y, bandwidth=0.1).value == pytest.approx(whole, rel=1e-13, abs=0)
+    assert kde_calibration_error(y, f, bandwidth=0.1).value == pytest.approx(whole, rel=1e-13, abs=0)
 
 
 def test_scores_zero_and_one_are_finite():
     f, y = sample(40, 5)
-    assert 0 <= kde_calibration_error(np.round(f), y).mean <= 1
-    assert 0 <= kde_calibration_error(np.round(f), y, target="residuals", bandwidth="regression").mean <= 1
+    assert 0 <= kde_calibration_error(y, np.round(f)).mean <= 1
+    assert 0 <= kde_calibration_error(y, np.round(f), target="residuals", bandwidth="regression").mean <= 1
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def test_scores_zero_and_one_are_finite():
         ({"target": "scores"}, "target must be one of labels, residuals"),
         ({"bandwidth": 0.0}, "bandwidth must be positive"),
         ({"bandwidth": "silverman"}, "bandwidth must be positive"),
-        ({"p": 0.5}, "p must be"),
+        ({"norm": 0.5}, "norm must be"),
     ],
 )
 def test_bad_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
-        kde_calibration_error(*sample(), **options)
+        kde_calibration_error(*sample()[::-1], **options)
 
 
 def test_one_row_cannot_be_left_out_of_itself():
     with pytest.raises(ValueError, match="at least 2 rows"):
-        kde_calibration_error(*sample(1))
+        kde_calibration_error(*sample(1)[::-1])

@@ -53,7 +53,7 @@ def test_equal_to_the_literal_sums_on_the_smooth_margins():
 def test_close_to_the_evaluation_form_for_a_small_bandwidth():
     logits, labels = batch(400, 3, 2)
     smooth = float(smooth_canonical_error(logits, labels, bandwidth=1e-3))
-    steps = canonical_calibration_error(logits.sigmoid(), labels).mean
+    steps = canonical_calibration_error(labels, logits.sigmoid()).mean
     assert abs(smooth - steps) < 0.02 * steps  # (rank - 1/2) / n against rank / (n + 1)
 
 
@@ -106,13 +106,13 @@ def test_descending_the_loss_lowers_the_evaluated_error():
     truth = torch.randn(256, 3, dtype=torch.float64, generator=random)
     labels = torch.rand(256, 3, dtype=torch.float64, generator=random) < truth.sigmoid()
     logits = (4 * truth + 1).requires_grad_()
-    before = canonical_calibration_error(logits.sigmoid(), labels).mean
+    before = canonical_calibration_error(labels, logits.sigmoid()).mean
     optimiser = torch.optim.Adam([logits], lr=0.1)
     for _ in range(60):
         optimiser.zero_grad()
         smooth_canonical_error(logits, labels).backward()
         optimiser.step()
-    assert canonical_calibration_error(logits.sigmoid(), labels).mean < 0.3 * before
+    assert canonical_calibration_error(labels, logits.sigmoid()).mean < 0.3 * before
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])

@@ -13,14 +13,7 @@ from scipy.special import expit
 from calirare._util.errors import InputError
 from calirare.multilabel import accuracy_measures, canonical_calibration_error
 from calirare.multilabel.networks import GraphConvolution, build_network
-from calirare.multilabel.training import (
-    TrainOptions,
-    _batches,
-    choose_beta,
-    fit_temperature,
-    make_loss,
-    train_network,
-)
+from calirare.multilabel.training import TrainOptions, _batches, choose_beta, fit_temperature, make_loss, train_network
 from calirare_ext import gcn_norm
 from calirare_lab.multilabel.graphs import simulated_graph
 from calirare_lab.multilabel.images import load_images
@@ -40,7 +33,7 @@ def test_each_loss_learns_and_keeps_the_best_epoch(loss):
     assert value == pytest.approx(min(model.history), rel=1e-6, abs=0)
     test, truth = data.part("test")
     untrained = build_network(data, hidden=8, seed=0)(data.x, test).detach().sigmoid()
-    assert accuracy_measures(model.scores(data, test), truth)["nll"] < 0.9 * accuracy_measures(untrained, truth)["nll"]
+    assert accuracy_measures(truth, model.scores(data, test))["nll"] < 0.9 * accuracy_measures(truth, untrained)["nll"]
 
 
 def test_training_is_deterministic_in_the_seed_and_leaves_the_global_generator_alone():
@@ -87,8 +80,8 @@ def test_beta_is_the_best_within_the_slack():
     for beta in (0.1, 1.0, 30.0):
         model = train_network(data, dataclasses.replace(QUICK, loss="cmlcc", beta=beta))
         scores = model.scores(data, rows)
-        error = canonical_calibration_error(scores, labels).mean
-        assert choice.table[beta] == (error, accuracy_measures(scores, labels)["hamming_loss"])
+        error = canonical_calibration_error(labels, scores).mean
+        assert choice.table[beta] == (error, accuracy_measures(labels, scores)["hamming_loss"])
     limit = 1.01 * choice.table[0.0][1]
     allowed = {beta: error for beta, (error, wrong) in choice.table.items() if beta and wrong <= limit}
     assert choice.within_slack == bool(allowed)
@@ -141,9 +134,9 @@ def test_a_graph_is_learned_better_with_its_edges():
         which: train_network(dataclasses.replace(data, adjacency=adjacency), options).scores(data, rows)
         for which, adjacency in (("graph", data.adjacency), ("table", None))
     }
-    nll = {which: accuracy_measures(f, labels)["nll"] for which, f in scores.items()}
+    nll = {which: accuracy_measures(labels, f)["nll"] for which, f in scores.items()}
     rate = data.y[data.split.train].double().mean(0).expand(len(rows), -1)
-    assert nll["graph"] < 0.97 * nll["table"] < accuracy_measures(rate, labels)["nll"]
+    assert nll["graph"] < 0.97 * nll["table"] < accuracy_measures(labels, rate)["nll"]
 
 
 @pytest.mark.slow
@@ -153,7 +146,7 @@ def test_generated_images_are_learned(tmp_path):
     rows, labels = data.part("test")
     options = TrainOptions(hidden=32, learning_rate=0.01, max_epochs=40, batch_size=32, loss="cmlcc", beta=0.1)
     model = train_network(data, options)
-    assert accuracy_measures(model.scores(data, rows), labels)["hamming_loss"] < 0.1
+    assert accuracy_measures(labels, model.scores(data, rows))["hamming_loss"] < 0.1
 
 
 @pytest.mark.parametrize(

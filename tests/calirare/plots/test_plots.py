@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 
-from calirare.plots import plots
+from calirare import plots
+from calirare.plots import canvas, reliability
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def data():
 
 
 def panel(title, p, y):
-    return title, np.maximum(p, 1 - p), (p > 0.5) == y
+    return title, (p > 0.5) == y, np.maximum(p, 1 - p)
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
@@ -32,8 +33,8 @@ def test_reliability_diagram_is_written_and_repeats_to_the_byte(data, tmp_path, 
 def drawn(monkeypatch):
     """Keeps the figure that a plot function saves, to look at what is on it."""
     kept = []
-    save = plots._save
-    monkeypatch.setattr(plots, "_save", lambda figure, path: kept.append(figure) or save(figure, path))
+    save = canvas.save
+    monkeypatch.setattr(canvas, "save", lambda figure, path: kept.append(figure) or save(figure, path))
     return kept
 
 
@@ -41,7 +42,7 @@ def test_reliability_diagram_shows_the_numbers(monkeypatch, tmp_path):
     figures = drawn(monkeypatch)
     # Bins (.4, .6] and (.8, 1]: two of .5 (one right), four of .9 (all right).
     confidence, correct = np.array([0.5, 0.5, 0.9, 0.9, 0.9, 0.9]), np.array([1, 0, 1, 1, 1, 1])
-    plots.reliability_diagram([("t", confidence, correct)], tmp_path / "a.png", n_bins=5, n_columns=1)
+    plots.reliability_diagram([("t", correct, confidence)], tmp_path / "a.png", n_bins=5, n_columns=1)
     axes, counts = figures[0].axes
     bars, gaps = axes.containers[:2]
     assert [bar.get_height() for bar in bars] == [0.5, 1.0]
@@ -56,7 +57,7 @@ def test_weights_move_the_bars_and_widen_the_band(monkeypatch, tmp_path):
     figures = drawn(monkeypatch)
     p, y = np.full(40, 0.9), np.repeat([1, 0], 20)
     weights = np.repeat([3.0, 1.0], 20) * 1e-9
-    panels = [plots.confidence_panel("t", p, y, weights=w) for w in (weights, np.append(np.ones(39), 0), None)]
+    panels = [plots.confidence_panel("t", y, p, weights=w) for w in (weights, np.append(np.ones(39), 0), None)]
     plots.reliability_diagram(panels, tmp_path / "a.png", n_bins=5, n_columns=3)
     (bars, counts), (_, fewer), (plain, _) = (figures[0].axes[i : i + 2] for i in (0, 2, 4))
     assert bars.containers[0][0].get_height() == pytest.approx(0.75, rel=1e-12)
@@ -65,9 +66,9 @@ def test_weights_move_the_bars_and_widen_the_band(monkeypatch, tmp_path):
     assert [text.get_text() for text in (*counts.texts, *fewer.texts)] == ["40", "39"]
     # Three to one: (20 * 3 + 20)^2 / (20 * 9 + 20) = 32 samples of equal weight.
     low = [axes.collections[0].get_segments()[0][0, 1] for axes in (bars, plain)]
-    assert low == [plots.binomial_quantile(0.025, np.array([n]), np.array([0.9]))[0] / n for n in (32, 40)]
+    assert low == [reliability.binomial_quantile(0.025, np.array([n]), np.array([0.9]))[0] / n for n in (32, 40)]
     with pytest.raises(ValueError, match="reliability_diagram: weights must have shape"):
-        plots.reliability_diagram([("t", p, y, weights[1:])], tmp_path / "a.png")
+        plots.reliability_diagram([("t", y, p, weights[1:])], tmp_path / "a.png")
 
 
 def test_panels_stand_side_by_side(data, monkeypatch, tmp_path):
@@ -94,7 +95,7 @@ def test_counts_of_any_size_stay_short():
         999_999: "1M",
         2.5e7: "25M",
     }
-    assert {number: plots._short(number) for number in numbers} == numbers
+    assert {number: reliability._short(number) for number in numbers} == numbers
 
 
 def test_consistency_band_is_the_binomial_range():
@@ -103,14 +104,14 @@ def test_consistency_band_is_the_binomial_range():
     probability = np.array([0.5, 0.97, 0.3, 0.999, 0.8, 1e-4, 0.0, 1.0])
     for q in (0.005, 0.025, 0.5, 0.975, 0.995):
         expected = stats.binom.ppf(q, trials, probability)
-        assert plots.binomial_quantile(q, trials, probability).tolist() == expected.tolist()
+        assert reliability.binomial_quantile(q, trials, probability).tolist() == expected.tolist()
 
 
 def test_interval_diagram_says_how_many_nodes_it_left_out(data, monkeypatch, tmp_path):
     figures = drawn(monkeypatch)
     p, y = data
-    path = plots.interval_diagram(p - 0.1, p + 0.1, p, y, tmp_path / "a.png", max_nodes=50)
-    again = plots.interval_diagram(p - 0.1, p + 0.1, p, y, tmp_path / "b.png", max_nodes=50)
+    path = plots.interval_diagram(y, p, p - 0.1, p + 0.1, tmp_path / "a.png", max_nodes=50)
+    again = plots.interval_diagram(y, p, p - 0.1, p + 0.1, tmp_path / "b.png", max_nodes=50)
     assert path.read_bytes() == again.read_bytes()
     axes = figures[0].axes[0]
     assert "50 of 400 nodes" in axes.get_xlabel()
@@ -121,64 +122,65 @@ def test_interval_diagram_says_how_many_nodes_it_left_out(data, monkeypatch, tmp
     assert by_rank[0] == p.min()
     assert by_rank[-1] == p.max()
     assert (np.diff(by_rank) >= 0).all()
-    plots.interval_diagram(p - 0.1, p + 0.1, p, y, tmp_path / "c.png", max_nodes=400)
+    plots.interval_diagram(y, p, p - 0.1, p + 0.1, tmp_path / "c.png", max_nodes=400)
     assert "all 400 nodes" in figures[2].axes[0].get_xlabel()
 
 
 @pytest.mark.parametrize("name", [r"5%$ # 6%$", r"c$\frac$", r"$\x$"])
 def test_a_name_with_dollars_is_no_formula(name, tmp_path):
     path = tmp_path / "p.png"
-    plots.interval_diagram([0.1], [0.9], [0.5], [1], path, class_names=("rest", name), title=name)
-    plots.reliability_diagram([(name, [0.7, 0.6], [1, 0])], path, title=name)
+    plots.interval_diagram([1], [0.5], [0.1], [0.9], path, class_names=("rest", name), title=name)
+    plots.reliability_diagram([(name, [1, 0], [0.7, 0.6])], path, title=name)
     assert path.stat().st_size > 1000
 
 
 def test_interval_diagram_marks_the_minority(monkeypatch, tmp_path):
     figures = drawn(monkeypatch)
-    plots.interval_diagram([0, 0, 0], [1, 1, 1], [0.1, 0.2, 0.3], [2, 0, 1], tmp_path / "a.png", minority=2)
+    plots.interval_diagram([2, 0, 1], [0.1, 0.2, 0.3], [0, 0, 0], [1, 1, 1], tmp_path / "a.png", minority=2)
     labels = [text.get_text() for text in figures[0].axes[0].get_legend().get_texts()]
     assert labels == ["other classes (2 shown)", "minority class (1 shown)"]
 
 
 def test_confidence_panel(data):
     p, y = data
-    title, confidence, correct = plots.confidence_panel("rare", np.stack((1 - p, p), 1), y, cls=1)
+    title, correct, confidence, weights = plots.confidence_panel("rare", y, np.stack((1 - p, p), 1), cls=1)
     assert title == "rare"
+    assert weights is None
     assert np.array_equal(confidence.numpy(), np.maximum(p, 1 - p)[y == 1])
     assert np.array_equal(correct.numpy(), (p > 0.5)[y == 1])
-    assert len(plots.confidence_panel("all", p, y)[1]) == len(y)
+    assert len(plots.confidence_panel("all", y, p).p) == len(y)
     with pytest.raises(ValueError, match="cls must lie in"):
-        plots.confidence_panel("rare", p, y, cls=2)
+        plots.confidence_panel("rare", y, p, cls=2)
 
 
 def test_class_panels(data):
     p, y = data
     both = np.stack((1 - p, p), 1)
-    panels = plots.class_panels(both, y, class_names=["no", "yes"])
-    assert [name for name, _, _ in panels] == ["no", "yes"]
-    assert np.array_equal(panels[1][1].numpy(), p)
-    assert np.array_equal(panels[0][2].numpy(), y == 0)
-    ((name, scores, hits),) = plots.class_panels(p, y)
+    panels = plots.class_panels(y, both, class_names=["no", "yes"])
+    assert [panel.title for panel in panels] == ["no", "yes"]
+    assert np.array_equal(panels[1].p.numpy(), p)
+    assert np.array_equal(panels[0].y_true.numpy(), y == 0)
+    ((name, hits, scores, _),) = plots.class_panels(y, p)
     assert name == "class 1"
     assert np.array_equal(scores.numpy(), p)
     assert np.array_equal(hits.numpy(), y == 1)
-    labels = plots.class_panels(both, np.stack((y, y), 1))
-    assert np.array_equal(labels[0][2].numpy(), y == 1)
+    labels = plots.class_panels(np.stack((y, y), 1), both)
+    assert np.array_equal(labels[0].y_true.numpy(), y == 1)
     with pytest.raises(ValueError, match="class_names must hold 2 names, got 1"):
-        plots.class_panels(both, y, class_names=["no"])
+        plots.class_panels(y, both, class_names=["no"])
 
 
 def test_bad_input_is_named(tmp_path):
     with pytest.raises(ValueError, match="at least one"):
         plots.reliability_diagram([], tmp_path / "a.png")
-    with pytest.raises(ValueError, match="confidence of panel 'x' must lie in"):
-        plots.reliability_diagram([("x", [1.5], [1])], tmp_path / "a.png")
-    with pytest.raises(ValueError, match="correct of panel 'x' must have shape"):
-        plots.reliability_diagram([("x", [0.5], [1, 0])], tmp_path / "a.png")
+    with pytest.raises(ValueError, match="p of panel 'x' must lie in"):
+        plots.reliability_diagram([("x", [1], [1.5])], tmp_path / "a.png")
+    with pytest.raises(ValueError, match="y_true of panel 'x' must have shape"):
+        plots.reliability_diagram([("x", [1, 0], [0.5])], tmp_path / "a.png")
     with pytest.raises(ValueError, match="path must end in"):
-        plots.reliability_diagram([("x", [0.5], [1])], tmp_path / "a.bmp")
+        plots.reliability_diagram([("x", [1], [0.5])], tmp_path / "a.bmp")
     with pytest.raises(ValueError, match="lower <= upper"):
-        plots.interval_diagram([1.0], [0.0], [0.5], [1], tmp_path / "a.png")
+        plots.interval_diagram([1], [0.5], [1.0], [0.0], tmp_path / "a.png")
     with pytest.raises(ValueError, match="upper must have shape"):
-        plots.interval_diagram([1.0], [0.0, 1.0], [0.5], [1], tmp_path / "a.png")
+        plots.interval_diagram([1], [0.5], [1.0], [0.0, 1.0], tmp_path / "a.png")
     assert list(tmp_path.iterdir()) == []

@@ -12,14 +12,8 @@ import torch
 import calirare
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files, fresh_folder
-from calirare.graph.fingerprint import fingerprint
-from calirare.run.folder import (
-    load_run,
-    run_probabilities,
-    save_model,
-    write_config,
-    write_json,
-)
+from calirare.graph.checksum import fingerprint
+from calirare.run.folder import load_run, run_probabilities, save_model, write_config, write_json
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 

@@ -9,7 +9,7 @@ import torch
 
 import calirare
 from calirare import Settings
-from calirare.run.ignored import ignored
+from calirare.run import ignored_settings as ignored
 from tests.helpers.tasks import rare_task
 
 

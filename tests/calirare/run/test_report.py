@@ -35,9 +35,9 @@ def test_the_test_nodes_judge(outcome):
     test = outcome.graph.split.test
     y = outcome.graph.y[test]
     assert (metrics["judged_on"], metrics["n_judged"], metrics["n_judged_rare"]) == ("test", 100, int((y == 1).sum()))
-    assert metrics["report"]["raw"] == calibration_report(outcome.probabilities()[test], y)
+    assert metrics["report"]["raw"] == calibration_report(y, outcome.probabilities()[test])
     for target in ("balanced", "population"):
-        assert metrics["report"][target] == calibration_report(outcome.probabilities(target)[test], y)
+        assert metrics["report"][target] == calibration_report(y, outcome.probabilities(target)[test])
     assert set(metrics["eice"]) == {"raw", "balanced", "population"}
     assert metrics["eice"]["raw"] == pytest.approx(outcome.jackknife.eice, rel=1e-6, abs=0)
     assert metrics["eice"]["population"] < 1e-3 < metrics["eice"]["raw"], "that map is the estimate"
@@ -75,7 +75,7 @@ def test_without_rare_test_nodes_the_labels_judge_by_leave_one_out(kept):
     assert torch.equal(logits, outcome.jackknife.own_loo_logits)
     metrics = judge(outcome)
     assert metrics["n_judged"] == 150
-    assert metrics["report"]["raw"] == calibration_report(torch.softmax(logits, 1), graph.y[nodes])
+    assert metrics["report"]["raw"] == calibration_report(graph.y[nodes], torch.softmax(logits, 1))
     told = [note for note in metrics["notes"] if "judged on its labelled nodes" in note]
     assert len(told) == (kept == "only the rest"), "without any test node it is no surprise"
     assert all(f"none of the {test.numel()} test nodes is of the class 1" in note for note in told)

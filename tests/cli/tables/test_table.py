@@ -8,7 +8,7 @@ import pytest
 
 from calirare import metrics
 from calirare._util.errors import InputError
-from calirare.cli.tables.table import TableColumns, evaluate_table, load_table
+from calirare.cli.tables import TableColumns, evaluate_table, load_table
 
 
 @pytest.fixture
@@ -34,14 +34,14 @@ def test_same_numbers_as_the_library(frame, tmp_path, suffix):
     }
     writers[suffix]()
     report = evaluate_table(path, n_draws=20)
-    expected = metrics.calibration_report(frame["p"].to_numpy(), frame["y"].to_numpy(), n_draws=20)
+    expected = metrics.calibration_report(frame["y"].to_numpy(), frame["p"].to_numpy(), n_draws=20)
     assert {key: report.values[key] for key in expected} == expected
     p, y = frame["p"].to_numpy(), frame["y"].to_numpy()
     for name in ("smooth_ece", "ace", "debiased_ece"):
-        assert report.values[name] == getattr(metrics, name)(p, y)
+        assert report.values[name] == getattr(metrics, name)(y, p)
     assert report.values["sharpness"] == metrics.sharpness(p)
-    assert report.values["kde_ece"] == metrics.kde_calibration_error(p, y, kind="confidence")
-    line = metrics.calibration_line(p, y)
+    assert report.values["kde_ece"] == metrics.kde_calibration_error(y, p, kind="confidence")
+    line = metrics.calibration_line(y, p)
     assert report.values["calibration_slope"] == line.slope
     assert report.values["calibration_intercept"] == line.intercept
     assert report.before is None
@@ -57,8 +57,8 @@ def test_writes_numbers_and_pictures(frame, tmp_path):
     content = json.loads((tmp_path / "metrics.json").read_text())
     assert content == {"before": report.before, "after": report.values}
     test_rows = frame[frame["split"] == "test"]
-    assert report.values["ece"] == metrics.ece(test_rows["p"].to_numpy(), test_rows["y"].to_numpy())
-    assert report.before["ece"] == metrics.ece(test_rows["q"].to_numpy(), test_rows["y"].to_numpy())
+    assert report.values["ece"] == metrics.ece(test_rows["y"].to_numpy(), test_rows["p"].to_numpy())
+    assert report.before["ece"] == metrics.ece(test_rows["y"].to_numpy(), test_rows["q"].to_numpy())
     assert any("minority class" in note for note in report.notes)
 
 
@@ -70,8 +70,8 @@ def test_several_classes(frame, tmp_path):
     assert table.minority == 0
     report = evaluate_table(path, TableColumns(probabilities=("p0", "p"), minority=0), out=tmp_path, n_draws=5)
     y, p = frame["y"].to_numpy(), frame[["p0", "p"]].to_numpy()
-    assert report.values["ace_minority"] == metrics.class_ace(p, y, 0)
-    assert report.values["calibration_slope"] == metrics.calibration_line(p[:, 0], y == 0).slope
+    assert report.values["ace_minority"] == metrics.class_ace(y, p, 0)
+    assert report.values["calibration_slope"] == metrics.calibration_line(y == 0, p[:, 0]).slope
 
 
 def test_several_labels(frame, tmp_path):
@@ -83,8 +83,8 @@ def test_several_labels(frame, tmp_path):
     p, y = frame[["p", "q"]].to_numpy(), frame[["y", "z"]].to_numpy()
     assert report.values["hamming_loss"] == pytest.approx(((p > 0.5) != y).mean(), rel=1e-12, abs=0)
     assert report.values["subset_accuracy"] == pytest.approx(((p > 0.5) == y).all(1).mean(), rel=1e-12, abs=0)
-    assert report.values["classwise_ece"] == metrics.classwise_ece(p, y)
-    assert report.values["macro_ace"] == metrics.macro_ace(p, y)
+    assert report.values["classwise_ece"] == metrics.classwise_ece(y, p)
+    assert report.values["macro_ace"] == metrics.macro_ace(y, p)
     assert "calibration_slope" not in report.values
     assert [file.name for file in report.files] == ["metrics.json", "classes.png"]
 
@@ -102,7 +102,7 @@ def test_labels_may_be_names_or_numbers(tmp_path, values, minority):
 def test_no_slope_is_a_note_and_large_tables_have_no_kernels(tmp_path, monkeypatch):
     path = tmp_path / "preds.csv"
     pd.DataFrame({"y": [0, 0, 1, 1], "p": [0.1, 0.2, 0.8, 0.9], "q": [0.4, 0.6, 0.5, 0.3]}).to_csv(path, index=False)
-    monkeypatch.setattr("calirare.cli.tables.table.MAX_KDE_ROWS", 3)
+    monkeypatch.setattr("calirare.cli.tables.evaluation.MAX_KDE_ROWS", 3)
     report = evaluate_table(path, TableColumns(before=("q",)), n_draws=2)
     assert list(report.values) == list(report.before)
     assert not {"calibration_slope", "kde_ece"} & set(report.values)
@@ -188,7 +188,7 @@ def test_one_class_only(frame, tmp_path):
     path = tmp_path / "preds.csv"
     frame.to_csv(path, index=False)
     report = evaluate_table(path, n_draws=2)
-    assert report.values["ece"] == metrics.ece(frame["p"].to_numpy(), frame["y"].to_numpy())
+    assert report.values["ece"] == metrics.ece(frame["y"].to_numpy(), frame["p"].to_numpy())
     assert any(note.startswith("every row has the minority class") for note in report.notes)
     frame["y"] = 0
     message = complaint(tmp_path, frame)
@@ -201,7 +201,7 @@ def weigh(frame, tmp_path, weights, **options):
     frame.to_csv(tmp_path / "preds.csv", index=False)
     figures = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("calirare.plots.plots._save", lambda figure, path: figures.append(figure) or path.touch() or path)
+        patch.setattr("calirare.plots.canvas.save", lambda figure, path: figures.append(figure) or path.touch() or path)
         report = evaluate_table(tmp_path / "preds.csv", TableColumns(weights="w"), out=tmp_path, n_draws=2, **options)
     titles = [axes.get_title() for figure in figures for axes in figure.axes if axes.get_title()]
     return report, titles, figures
@@ -211,7 +211,7 @@ def test_pictures_and_notes_are_weighted_as_the_numbers_are(frame, tmp_path):
     weights = np.where(frame["y"] == 1, 5.0, 0.2)
     report, titles, _ = weigh(frame, tmp_path, weights)
     assert f"n = 300 weighted, ECE = {report.values['ece']:.3f}" in titles[0]
-    unweighted = metrics.ece(frame["p"].to_numpy(), frame["y"].to_numpy())
+    unweighted = metrics.ece(frame["y"].to_numpy(), frame["p"].to_numpy())
     assert abs(report.values["ece"] - unweighted) > 0.05
     worth = weights.sum() ** 2 / (weights**2).sum()
     assert f"the weights make 300 rows worth {worth:.0f} of equal weight" in report.notes
@@ -301,7 +301,7 @@ def test_a_full_disk_leaves_nothing(frame, tmp_path, monkeypatch):
     def full(*args, **options):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("calirare.plots.plots.reliability_diagram", full)
+    monkeypatch.setattr("calirare.plots.reliability_diagram", full)
     with pytest.raises(InputError, match="cannot be written: No space left on device"):
         evaluate_table(path, out=out, n_draws=2)
     assert list(out.iterdir()) == []

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from calirare import metrics
-from calirare.cli.tables.floors import table_noise_floors
-from calirare.cli.tables.table import TableColumns, evaluate_table
+from calirare.cli.tables import TableColumns, evaluate_table
+from calirare.cli.tables.noise_floors import table_noise_floors
 
 NAMES = ["ece", "mce", "classwise_ece", "ace"]
 
@@ -25,8 +25,8 @@ def test_a_floor_is_what_the_measure_reads_on_drawn_labels(task, weighted):
     for name in NAMES:
         bins = 20 if name == "ace" else 12
 
-        def metric(q, y, *, name=name, bins=bins, **given):
-            return getattr(metrics, name)(q, y, bins, **given)
+        def metric(y, q, *, name=name, bins=bins, **given):
+            return getattr(metrics, name)(y, q, bins, **given)
 
         wanted = metrics.noise_floor(metric, p, **options).mean
         assert found[name] == pytest.approx(wanted, rel=1e-13, abs=0), name

@@ -11,8 +11,8 @@ import calirare
 from calirare import metrics
 from calirare._util.errors import InputError
 from calirare.cli.metrics import run_metrics
-from calirare.cli.tables.table import TableColumns, evaluate_table, load_table
-from calirare.run.predictions import predictions, write_predictions
+from calirare.cli.tables import TableColumns, evaluate_table, load_table
+from calirare.run import predictions, write_predictions
 from tests.helpers.tasks import rare_task
 
 NOTE = "rows left out because their label is not known (-1 or empty): {}"
@@ -35,7 +35,7 @@ def test_the_programs_own_table_counts_known_labels_alone(tmp_path, capsys):
     for path in write_predictions(table, tmp_path):
         report = evaluate_table(path, TableColumns(probabilities=("p_calibrated",)), n_draws=2)
         assert report.values["ece"] == pytest.approx(
-            metrics.ece(table.loc[known, "p_calibrated"].to_numpy().astype(float), table.loc[known, "y"].to_numpy()),
+            metrics.ece(table.loc[known, "y"].to_numpy(), table.loc[known, "p_calibrated"].to_numpy().astype(float)),
             rel=1e-6,  # digits of the table
             abs=0,
         )

@@ -10,9 +10,10 @@ from torch.nn import functional as F
 
 from calirare._util.errors import NotConvergedError
 from calirare.datasets import synthetic_rare
+from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
-from calirare.models.gcn_fit import TrainingSettings, fit
+from calirare.models import fit
+from calirare.models.gcn_fit import TrainingSettings
 from calirare_lab.baselines import GATS, CaGCN
 from calirare_lab.baselines.node_temperature import NodeTemperature
 from tests.helpers.graphs import small_graph

@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from calirare.datasets import normalize_features, synthetic_rare
-from calirare.graph.graph import Graph
-from calirare.graph.propagation import propagation
-from calirare.models import PygSettings, fit_pyg
+from calirare.datasets import synthetic_rare
+from calirare.graph import Graph, normalize_features, propagation
+from calirare.models import PygSettings, fit, fit_pyg
 from calirare.models.gcn import GCN
-from calirare.models.gcn_fit import Fit, TrainingSettings, class_weights, cross_entropy, fit
+from calirare.models.gcn_fit import Fit, TrainingSettings, class_weights, cross_entropy
 from calirare_ext import Csr
 from calirare_lab.baselines import (
     OfficialSettings,

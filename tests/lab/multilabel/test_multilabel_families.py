@@ -22,8 +22,8 @@ def sample(n: int = 300, k: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndar
 
 def test_student_with_many_degrees_of_freedom_is_gaussian():
     f, y = sample(3000)
-    student = conditional_expectation(f, y, options=CopulaOptions(StudentCopula(1e7)))
-    gaussian = conditional_expectation(f, y)
+    student = conditional_expectation(y, f, options=CopulaOptions(StudentCopula(1e7)))
+    gaussian = conditional_expectation(y, f)
     # Normal scores of n rows have variance just below 1, which only one of the two fits normalises away.
     assert float((student - gaussian).abs().max()) < 0.01
 
@@ -77,7 +77,7 @@ def test_degrees_of_freedom_are_found_from_the_scores():
     heavy = normal / np.sqrt(rng.chisquare(3, size=(3000, 1)) / 3)
     y = rng.integers(0, 2, size=(3000, 3))
     found = [
-        canonical_calibration_error(u, y, options=CopulaOptions(StudentCopula())).diagnostics.degrees_of_freedom
+        canonical_calibration_error(y, u, options=CopulaOptions(StudentCopula())).diagnostics.degrees_of_freedom
         for u in (t.cdf(heavy, 3), norm.cdf(normal))
     ]
     assert found[0] == 3
@@ -86,9 +86,9 @@ def test_degrees_of_freedom_are_found_from_the_scores():
 
 def test_one_score_leaves_the_tails_open_and_the_copula_gaussian():
     f, y = sample(2000, k=1)
-    student = canonical_calibration_error(f, y, options=CopulaOptions(StudentCopula()))
+    student = canonical_calibration_error(y, f, options=CopulaOptions(StudentCopula()))
     assert student.diagnostics.degrees_of_freedom == 50
-    assert student.mean == pytest.approx(canonical_calibration_error(f, y).mean, abs=0.005)
+    assert student.mean == pytest.approx(canonical_calibration_error(y, f).mean, abs=0.005)
 
 
 @pytest.mark.parametrize("family", ["student", pytest.param("vine", marks=pytest.mark.slow)])
@@ -98,7 +98,7 @@ def test_degenerate_labels_and_columns_are_safe(family):
     f, y = sample(50, 3)
     y[:, 0], y[:, 1] = 0, 1
     f[:, 2] = np.round(f[:, 2])
-    expectation = conditional_expectation(f, y, options=CopulaOptions(FAMILIES[family]))
+    expectation = conditional_expectation(y, f, options=CopulaOptions(FAMILIES[family]))
     assert expectation[:, 0].tolist() == [0.0] * 50
     assert expectation[:, 1].tolist() == [1.0] * 50
     assert bool(torch.isfinite(expectation).all())
@@ -114,7 +114,7 @@ def test_vine_finds_what_no_elliptical_copula_can():
     y = (rng.random((800, 2)) < chance).astype(int)
     gaps = {
         family: float(
-            (conditional_expectation(f, y, options=CopulaOptions(FAMILIES[family])) - torch.from_numpy(chance))[:, 0]
+            (conditional_expectation(y, f, options=CopulaOptions(FAMILIES[family])) - torch.from_numpy(chance))[:, 0]
             .square()
             .mean()
         )
@@ -133,7 +133,7 @@ def test_a_missing_vine_library_is_named(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(ImportError, match="pip install pyvinecopulib"):
-        conditional_expectation(*sample(20), options=CopulaOptions(VineCopula()))
+        conditional_expectation(*sample(20)[::-1], options=CopulaOptions(VineCopula()))
 
 
 @pytest.mark.parametrize("family", ["gaussian", "student", pytest.param("vine", marks=pytest.mark.slow)])
@@ -145,15 +145,15 @@ def test_constant_scores_are_independent_of_everything(family, constant):
     f[:, constant] = 0.5
     options = CopulaOptions(FAMILIES[family])
     error, expectation = (
-        canonical_calibration_error(f, y, options=options),
-        conditional_expectation(f, y, options=options),
+        canonical_calibration_error(y, f, options=options),
+        conditional_expectation(y, f, options=options),
     )
     assert error.diagnostics.constant_scores == constant
     if len(constant) == 3:
         assert expectation[0].tolist() == pytest.approx(y.mean(0).tolist(), rel=1e-12)
         assert bool((expectation == expectation[0]).all())
     else:
-        rest = conditional_expectation(f[:, ::2], y[:, ::2], options=options)
+        rest = conditional_expectation(y[:, ::2], f[:, ::2], options=options)
         assert float((expectation[:, ::2] - rest).abs().max()) < 1e-6  # the labels' searches for a maximum are joint
 
 

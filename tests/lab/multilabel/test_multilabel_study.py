@@ -75,8 +75,8 @@ def test_the_claims_where_they_hold_and_where_they_do_not():
     for name in ("calibrated", "overconfident", "hidden"):
         sample = WORLDS[name].draw(n, random)
         truth = WORLDS[name].true_error(1.0)
-        repaired = canonical_calibration_error(sample.scores, sample.labels, options=threshold).mean
-        printed = canonical_calibration_error(sample.scores, sample.labels).mean
+        repaired = canonical_calibration_error(sample.labels, sample.scores, options=threshold).mean
+        printed = canonical_calibration_error(sample.labels, sample.scores).mean
         assert abs(repaired - truth) < 0.004, name  # noise of 60,000 rows
         assert abs(printed - truth) > (0.003 if name == "hidden" else 0.02), name
 

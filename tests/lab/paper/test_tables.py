@@ -64,7 +64,7 @@ def test_a_cell_holds_what_it_measured(quick_cells: Graph, tmp_path: Path) -> No
     (cell,) = read_cells(tmp_path, where, NAMES)
     p = read_probability(tmp_path, where[0], "uncalibrated")
     y = quick_cells.y[quick_cells.split.test]  # type: ignore[index,union-attr]
-    again = float(macro_ace(torch.stack([1 - p, p], 1), y))
+    again = float(macro_ace(y, torch.stack([1 - p, p], 1)))
     assert cell["measures"]["macro_ace"] == pytest.approx(again, abs=1e-5)
     assert set(cell["intervals"]) == {"ace_minority", "macro_ace", "ece"}
     assert "probability" not in cell

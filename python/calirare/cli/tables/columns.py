@@ -1,4 +1,4 @@
-"""Columns of a table, checked; each complaint is one sentence that says where and how to mend it."""
+"""Columns of a table, checked; each complaint is an InputError whose sentence says where and how to mend it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calirare._util.arrays import WEIGHT_SUMS
 from calirare._util.errors import InputError
 from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
-from calirare.metrics._inputs import WEIGHT_SUMS
-from calirare.metrics._predictions import ROW_SUM_SLACK
+from calirare.metrics.predictions import ROW_SUM_SLACK
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,16 +21,9 @@ UNKNOWN = "-1"  # what stands for a label that nobody knows, in predictions.csv 
 
 
 def read_frame(path: Path) -> pd.DataFrame:
-    """Reads a table file.
+    """Reads .csv (separated by commas, semicolons or tabs) or .tsv, either of them .gz, or .parquet; rows from 0.
 
-    Args:
-        path: .csv (separated by commas, semicolons or tabs), .tsv, either of them .gz, or .parquet.
-
-    Returns:
-        The table, rows numbered from 0.
-
-    Raises:
-        InputError: there is no such file, it cannot be read, or it has no rows.
+    InputError where there is no such file, it cannot be read, or it has no rows.
     """
     import pandas as pd
 
@@ -56,18 +49,9 @@ def read_frame(path: Path) -> pd.DataFrame:
 
 
 def select_rows(frame: pd.DataFrame, where: str | None) -> pd.DataFrame:
-    """Keeps the rows that the filter names.
+    """Returns the rows that `where`, "column=value", names, at least one, with the numbers they had; None: all.
 
-    Args:
-        frame: the table.
-        where: "column=value", or None for all rows; 1, 1.0 and true are the same, and a row without a value is left
-            out.
-
-    Returns:
-        At least one row, with the numbers it had.
-
-    Raises:
-        InputError: the filter is not of that form, or no row passes.
+    1, 1.0 and true are the same, and a row without a value is left out.
     """
     if where is None:
         return frame
@@ -83,18 +67,10 @@ def select_rows(frame: pd.DataFrame, where: str | None) -> pd.DataFrame:
 
 
 def known_rows(frame: pd.DataFrame, name: str, minority: str | int) -> pd.DataFrame:
-    """Keeps the rows whose label is known: neither empty nor -1, as `predictions.csv` writes an unknown one.
+    """Returns the rows whose label is neither empty nor -1, at least one, with the numbers they had.
 
-    Args:
-        frame: the table.
-        name: the label column.
-        minority: the rare class as it stands there; where it is -1, -1 is that class.
-
-    Returns:
-        At least one row, with the numbers it had.
-
-    Raises:
-        InputError: no label is known, or those that are not -1 are all of the rare class, as where -1 is the other one.
+    -1 is what `predictions.csv` writes for an unknown one. Where the rare class is called -1, -1 is that class; labels
+    that are otherwise all of the rare class are refused, as where -1 is the other one.
     """
     values = _named(frame, name)
     unknown = values.isna().to_numpy()
@@ -114,18 +90,7 @@ def known_rows(frame: pd.DataFrame, name: str, minority: str | int) -> pd.DataFr
 
 
 def column(frame: pd.DataFrame, name: str) -> pd.Series:
-    """One column without missing values.
-
-    Args:
-        frame: the table.
-        name: the column.
-
-    Returns:
-        The column.
-
-    Raises:
-        InputError: it is missing, occurs twice, or has gaps.
-    """
+    """Returns one column; refused where it is missing, occurs twice, or has gaps."""
     values = _named(frame, name)
     missing = values.isna().to_numpy()
     if missing.any():
@@ -134,18 +99,7 @@ def column(frame: pd.DataFrame, name: str) -> pd.Series:
 
 
 def numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
-    """One column of finite numbers.
-
-    Args:
-        frame: the table.
-        name: the column.
-
-    Returns:
-        float64 [n].
-
-    Raises:
-        InputError: a value is not a finite number.
-    """
+    """Returns one column of finite numbers, float64 [n]."""
     import pandas as pd
 
     values = column(frame, name)
@@ -158,18 +112,9 @@ def numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
 
 
 def probabilities(frame: pd.DataFrame, names: Sequence[str], *, multilabel: bool) -> np.ndarray:
-    """Columns of probabilities.
+    """Returns columns of probabilities: one of P(minority), float64 [n], or one per class or label, [n, C].
 
-    Args:
-        frame: the table.
-        names: one column for P(minority), or one per class or label.
-        multilabel: the rows need not sum to one.
-
-    Returns:
-        float64 [n] or [n, C].
-
-    Raises:
-        InputError: a value is not in [0, 1], or a row of several classes does not sum to one.
+    Rows of several classes must sum to one, those of labels need not.
     """
     columns = [numbers(frame, name) for name in names]
     for name, values in zip(names, columns, strict=True):
@@ -185,18 +130,7 @@ def probabilities(frame: pd.DataFrame, names: Sequence[str], *, multilabel: bool
 
 
 def weights(frame: pd.DataFrame, name: str) -> np.ndarray:
-    """One column of sample weights.
-
-    Args:
-        frame: the table.
-        name: the column.
-
-    Returns:
-        float64 [n].
-
-    Raises:
-        InputError: a weight is negative, all are zero, or their sum leaves what can be counted with.
-    """
+    """Returns one column of sample weights >= 0, not all 0, with a sum that can be counted with, float64 [n]."""
     values = numbers(frame, name)
     _refuse(frame, name, values, values < 0, "hold weights >= 0", "correct or drop the row")
     if not values.any():
@@ -213,19 +147,7 @@ def weights(frame: pd.DataFrame, name: str) -> np.ndarray:
 
 
 def classes(frame: pd.DataFrame, name: str, limit: int) -> np.ndarray:
-    """One column of classes 0..limit-1.
-
-    Args:
-        frame: the table.
-        name: the column.
-        limit: number of classes.
-
-    Returns:
-        int64 [n].
-
-    Raises:
-        InputError: a value is not one of the classes.
-    """
+    """Returns one column of classes 0..limit-1, int64 [n]."""
     import pandas as pd
 
     must, mend = f"hold classes 0 to {limit - 1}", "number the classes as the probability columns"
@@ -241,19 +163,7 @@ def classes(frame: pd.DataFrame, name: str, limit: int) -> np.ndarray:
 
 
 def one_against_rest(frame: pd.DataFrame, name: str, minority: str | int) -> np.ndarray:
-    """1 where the label is the minority class, which may be a number or a name.
-
-    Args:
-        frame: the table.
-        name: the label column.
-        minority: the class as it stands there.
-
-    Returns:
-        int64 [n] with at least one 1.
-
-    Raises:
-        InputError: no row has that class.
-    """
+    """Returns 1 where the label is the minority class, a number or a name, int64 [n] with at least one 1."""
     values = column(frame, name)
     rare = is_value(values, str(minority))
     if rare.any():
@@ -266,14 +176,7 @@ def one_against_rest(frame: pd.DataFrame, name: str, minority: str | int) -> np.
 
 
 def some(values: Sequence[object] | np.ndarray | pd.Index) -> str:
-    """The first ten values, as text for a message.
-
-    Args:
-        values: anything with a length.
-
-    Returns:
-        The text.
-    """
+    """Returns the first ten values as text for a message."""
     shown = [str(value) for value in list(values)[:10]]
     return ", ".join(shown) + (f" and {len(values) - 10} more" if len(values) > 10 else "")
 

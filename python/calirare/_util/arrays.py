@@ -1,0 +1,121 @@
+"""Numbers from numpy, torch or nested lists, brought into one checked form.
+
+`function` is who asks and `name` the argument it asks about, for the messages: TypeError for a wrong kind or dtype,
+ValueError for a wrong shape or range. `device` is where the result shall live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+Array: TypeAlias = np.ndarray | torch.Tensor | Sequence[Any]
+
+# Sums of weights that leave room for products with scores and other sums in float64.
+WEIGHT_SUMS = (1e-300, 1e300)
+
+
+def to_tensor(function: str, name: str, values: Array, device: torch.device | None = None) -> torch.Tensor:
+    """Returns a tensor that shares memory with `values` where it can; refuses masked values and what is no number."""
+    if not isinstance(values, torch.Tensor):
+        if np.ma.is_masked(values):
+            raise ValueError(f"{function}: {name} must not be masked, got a mask: leave these samples out instead")
+        array = np.asarray(values)
+        if array.dtype.kind not in "buif":
+            raise TypeError(f"{function}: {name} must hold real numbers, got dtype {array.dtype}")
+        if array.dtype.kind == "f" and array.dtype.itemsize > 8:  # torch has no longdouble
+            array = array.astype(np.float64)
+        if not array.flags.writeable or any(s < 0 for s in array.strides) or not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
+        values = torch.from_numpy(array)
+    return values if device is None else values.to(device)
+
+
+def as_scores(function: str, name: str, values: Array, *, ndim: tuple[int, ...] = (1,)) -> torch.Tensor:
+    """Returns numbers in [0, 1] as float32 or float64, not empty; lists and numpy integers become float64.
+
+    `ndim` names the numbers of dimensions that are accepted.
+    """
+    is_torch = isinstance(values, torch.Tensor)
+    scores = to_tensor(function, name, values)
+    if not scores.is_floating_point() and not is_torch:
+        scores = scores.double()
+    if scores.dtype not in (torch.float32, torch.float64):
+        raise TypeError(f"{function}: {name} must be float32 or float64, got {scores.dtype}")
+    if scores.ndim not in ndim:
+        shapes = " or ".join(f"{d}-dimensional" for d in ndim)
+        raise ValueError(f"{function}: {name} must be {shapes}, got shape {tuple(scores.shape)}")
+    if scores.numel() == 0:
+        raise ValueError(f"{function}: {name} must not be empty, got shape {tuple(scores.shape)}")
+    low, high = (float(bound) for bound in torch.aminmax(scores.detach()))
+    if not (low >= 0 and high <= 1):  # also catches NaN
+        raise ValueError(f"{function}: {name} must lie in [0, 1], got values from {low:g} to {high:g}")
+    return scores
+
+
+def as_integers(function: str, name: str, values: Array, device: torch.device, limit: int | None) -> torch.Tensor:
+    """Returns labels as int64 of the same shape; floats without a fraction are whole numbers too.
+
+    They must lie in 0..limit-1, or only not be negative where `limit` is None.
+    """
+    labels = to_tensor(function, name, values, device)
+    if labels.is_floating_point():
+        whole = (labels == labels.round()) & (labels.abs() < 2**63)
+        if not bool(whole.all()):
+            raise TypeError(f"{function}: {name} must be integers, got {float(labels[~whole][0]):g}")
+    labels = labels.long()
+    if labels.numel():
+        low, high = (int(bound) for bound in torch.aminmax(labels))
+        if low < 0 or (limit is not None and high >= limit):
+            expected = "not be negative" if limit is None else f"lie in 0..{limit - 1}"
+            raise ValueError(f"{function}: {name} must {expected}, got values from {low} to {high}")
+    return labels
+
+
+def as_weights(function: str, weights: Array | None, n: int, device: torch.device) -> torch.Tensor | None:
+    """Returns sample weights [n] >= 0 with a sum within `WEIGHT_SUMS` as float64; None stays None."""
+    if weights is None:
+        return None
+    tensor = to_tensor(function, "weights", weights, device).double()
+    if tensor.shape != (n,):
+        raise ValueError(f"{function}: weights must have shape ({n},), got {tuple(tensor.shape)}")
+    total = float(tensor.sum())
+    if not bool(torch.isfinite(tensor).all()) or bool((tensor < 0).any()) or total == 0:
+        raise ValueError(
+            f"{function}: weights must be finite, not negative and not all zero, got {tensor.tolist()[:5]}"
+        )
+    low, high = WEIGHT_SUMS
+    if not low <= total <= high:
+        raise ValueError(
+            f"{function}: weights must have a sum from {low:g} to {high:g}, got {total:g}: "
+            "multiply all by one number, only their ratios count"
+        )
+    return tensor
+
+
+def check_order(function: str, y_true: torch.Tensor, p: torch.Tensor) -> None:
+    """Refuses labels and probabilities in each other's place, where their kinds tell.
+
+    That is fractions for `y_true`, floats for it and integers for `p`, or a table for it and a column for `p`.
+    """
+    hint = "the order is (y_true, p), labels before probabilities"
+    if y_true.is_floating_point():
+        between = (y_true > 0) & (y_true < 1)
+        if bool(between.any()):
+            raise TypeError(f"{function}: y_true must be integers, got {float(y_true[between][0]):g}: {hint}")
+        if not p.is_floating_point():
+            raise TypeError(f"{function}: p must be floating point where y_true is, got {p.dtype}: {hint}")
+    if y_true.ndim > max(p.ndim, 1):
+        shapes = f"{tuple(y_true.shape)} for p of shape {tuple(p.shape)}"
+        raise ValueError(f"{function}: y_true must have shape {tuple(p.shape)}, got {shapes}: {hint}")
+
+
+def check_count(function: str, name: str, value: int, *, least: int = 1) -> None:
+    """Refuses what is not a whole number >= `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{function}: {name} must be an integer, got {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{function}: {name} must be at least {least}, got {value}")

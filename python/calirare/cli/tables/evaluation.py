@@ -1,0 +1,200 @@
+"""Every measure of a table of predictions, with notes on what to read with care."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from calirare._util.errors import InputError, NotConvergedError
+from calirare._util.output import fresh_files
+from calirare.cli.tables.noise_floors import table_noise_floors
+from calirare.cli.tables.pictures import draw_table
+from calirare.cli.tables.table import Table, TableColumns, load_table
+from calirare.metrics import (
+    ace,
+    calibration_line,
+    calibration_report,
+    class_statistics,
+    confidence_statistics,
+    debiased_ece,
+    kde_calibration_error,
+    marginal_report,
+    sharpness,
+    smooth_ece,
+)
+
+FILES = ("metrics.json", "reliability.png", "classes.png")
+# Below this many samples a bin's accuracy can be off by .3 through chance alone.
+SMALL_BIN = 10
+# Binned errors that are printed with their noise floors.
+BINNED = ("ece", "mce", "classwise_ece", "ace")
+# A picture cannot show more bars, nor fill them with samples.
+MAX_BINS = 1000
+# The kernel estimate takes time in proportion to the square of the rows: a second at so many.
+MAX_KDE_ROWS = 5000
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """What `evaluate_table` found.
+
+    Attributes:
+        values: every measure, plain floats.
+        before: the same for the earlier model's columns, or None.
+        notes: sentences about what to read with care.
+        files: what was written.
+    """
+
+    values: dict[str, float]
+    before: dict[str, float] | None
+    notes: list[str]
+    files: list[Path] = field(default_factory=list)
+
+
+def evaluate_table(
+    path: str | Path,
+    columns: TableColumns | None = None,
+    *,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    n_bins: int = 15,
+    n_draws: int = 200,
+    seed: int = 0,
+) -> TableReport:
+    """Reads a table of predictions, measures their calibration and draws it.
+
+    Args:
+        path: .csv, .tsv or .parquet file with one row per sample.
+        columns: which columns mean what; None takes "y" and "p".
+        out: existing folder for metrics.json, reliability.png (single-label) and classes.png, which appear there
+            together when all are written; None writes nothing.
+        overwrite: replace such files that are there.
+        n_bins: bins of the equal-width measures and of the pictures, 1 to `MAX_BINS`.
+        n_draws: draws of the noise floors.
+        seed: seed of the noise floors.
+
+    Returns:
+        The numbers of `calibration_report` (of `marginal_report` if several label columns were named), further errors
+        (ace, debiased_ece, smooth_ece, kde_ece of up to `MAX_KDE_ROWS` rows, sharpness), the noise floors of the binned
+        ones and, for one label column, slope and intercept of the rare class; notes and files.
+
+    Raises:
+        InputError: the file or what is in it cannot be used, or nothing can be written; the sentence says where and
+            how to mend it.
+    """
+    columns = columns or TableColumns()
+    if not 1 <= n_bins <= MAX_BINS:
+        raise InputError(
+            f"metrics: bins must be from 1 to {MAX_BINS}, got {n_bins}: 15 are usual (command line: --bins)"
+        )
+    if out is not None:
+        _check_free(Path(out), overwrite)
+    table = load_table(path, columns)
+    settings = {"n_bins": n_bins, "n_draws": n_draws, "seed": seed}
+    values = _measure(table, table.probabilities, settings)
+    earlier = None if table.before is None else _measure(table, table.before, settings)
+    notes = _left_out_notes(table) + small_sample_notes(table, n_bins)
+    try:
+        line = _line(table, table.probabilities)
+        line_before = {} if table.before is None else _line(table, table.before)
+    except (ValueError, NotConvergedError) as error:
+        notes.append(f"no calibration slope ({error})")
+    else:
+        values |= line
+        earlier = None if earlier is None else earlier | line_before
+    files: list[Path] = []
+    if out is not None:
+        content = values if earlier is None else {"before": earlier, "after": values}
+        with fresh_files(Path(out), f"metrics: {out}") as partial:
+            (partial / FILES[0]).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            draw_table(table, columns, partial, n_bins)
+            files = [Path(out) / name for name in FILES if (partial / name).is_file()]
+    return TableReport(values, earlier, notes, files)
+
+
+def _check_free(out: Path, overwrite: bool) -> None:
+    """Checks that a folder is there and, unless they may be replaced, holds none of the files to write."""
+    if not out.is_dir():
+        raise InputError(f"the folder {out} does not exist: create it, or name one that does")
+    there = [name for name in FILES if (out / name).exists()]
+    if there and not overwrite:
+        raise InputError(
+            f"metrics: {out / there[0]} exists already: take another folder (command line: --out), or pass "
+            "overwrite=True (command line: --overwrite)"
+        )
+
+
+def _left_out_notes(table: Table) -> list[str]:
+    """A sentence about the rows whose label is not known, if there are any."""
+    if not table.unknown:
+        return []
+    return [f"rows left out because their label is not known (-1 or empty): {table.unknown}"]
+
+
+def small_sample_notes(table: Table, n_bins: int = 15) -> list[str]:
+    """Returns sentences about bins and classes that hold too few samples to say much, none if there is nothing to say.
+
+    `n_bins` are those of the equal-width measures.
+    """
+    notes = []
+    statistics = class_statistics if table.labels.ndim == 2 else confidence_statistics
+    count = statistics(table.labels, table.probabilities, n_bins).count.numpy().ravel()
+    small = (count > 0) & (count < SMALL_BIN)
+    if small.any():
+        text = f"{int(small.sum())} of {int((count > 0).sum())} bins hold fewer than {SMALL_BIN} samples"
+        notes.append(f"{text} ({int(count[small].sum())} in all): read mce and those bars with care")
+    if table.weights is not None:
+        worth = float(table.weights.sum() ** 2 / np.square(table.weights).sum())
+        if worth < len(table.weights) / 2:
+            notes.append(f"the weights make {len(table.weights)} rows worth {worth:.0f} of equal weight")
+    rare = int((table.labels == table.minority).sum())
+    if table.labels.ndim == 1 and rare == len(table.labels):
+        notes.append("every row has the minority class: the measures are about this class alone")
+    if table.labels.ndim == 1 and rare < 20 * SMALL_BIN:
+        notes.append(f"{rare} samples of the minority class share 20 bins: read ace_minority beside its noise floor")
+    return notes
+
+
+def _measure(table: Table, p: np.ndarray, settings: dict[str, int]) -> dict[str, float]:
+    n_bins, n_draws, seed = settings["n_bins"], settings["n_draws"], settings["seed"]
+    y, w = table.labels, table.weights
+    several = y.ndim == 2
+    if several:
+        report = marginal_report(y, p, n_bins=n_bins, n_draws=n_draws, seed=seed, weights=w)
+    else:
+        report = calibration_report(y, p, minority=table.minority, n_bins=n_bins, n_draws=n_draws, seed=seed, weights=w)
+    more = {
+        "ace": ace(y, p, weights=w),
+        "debiased_ece": debiased_ece(y, p, n_bins, weights=w),
+        "smooth_ece": smooth_ece(y, p, weights=w),
+        "sharpness": sharpness(p, multilabel=several, weights=w),
+    }
+    counted = len(y) if w is None else int((w > 0).sum())
+    if counted >= 2 and counted**2 * (p.shape[1] if several else 1) <= MAX_KDE_ROWS**2:
+        more["kde_ece"] = kde_calibration_error(y, p, kind="confidence", weights=w)
+    values = report | {name: float(value) for name, value in more.items()}
+    wanted = [name for name in BINNED if f"{name}_noise_floor" not in values]
+    floors = table_noise_floors(wanted, p, n_bins, n_draws=n_draws, seed=seed, multilabel=several, weights=w)
+    return _with_floors(values, floors)
+
+
+def _with_floors(values: dict[str, float], floors: dict[str, float]) -> dict[str, float]:
+    """Puts each floor behind its measure."""
+    out: dict[str, float] = {}
+    for name, value in values.items():
+        out[name] = value
+        if name in floors:
+            out[f"{name}_noise_floor"] = floors[name]
+    return out
+
+
+def _line(table: Table, p: np.ndarray) -> dict[str, float]:
+    """Slope and intercept of the rare class; nothing for several labels."""
+    if table.labels.ndim == 2:
+        return {}
+    scores = p if p.ndim == 1 else p[:, table.minority]
+    line = calibration_line(table.labels == table.minority, scores, weights=table.weights)
+    return {"calibration_slope": line.slope, "calibration_intercept": line.intercept}

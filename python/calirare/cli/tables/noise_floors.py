@@ -1,0 +1,113 @@
+"""Noise floors of a table's binned errors: samples are put into bins once, and only what happened is drawn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from calirare.metrics import BinStatistics, noise_floor
+from calirare.metrics.binning import bin_sums, equal_frequency_bins, equal_width_bins
+from calirare.metrics.inputs import read
+from calirare.metrics.predictions import Predictions, confidence_and_correct, predicted_classes
+
+ADAPTIVE_BINS = 20  # as `ace` takes by default
+Error = Callable[[torch.Tensor], float]  # a measure as a function of the labels alone
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """Samples in their bins.
+
+    Attributes:
+        places: group and bin of each score as one number, int64 [n, G].
+        fixed: number of samples, weight, weight x score, float64 [3, G, M].
+        weights: float64 [n], or None.
+    """
+
+    places: torch.Tensor
+    fixed: torch.Tensor
+    weights: torch.Tensor | None
+
+    def statistics(self, happened: torch.Tensor) -> BinStatistics:
+        """Returns the sums with these outcomes, bool [n, G]."""
+        weights = None if self.weights is None else self.weights[:, None].expand_as(self.places)[happened]
+        size = self.fixed[0].numel()
+        outcome = torch.bincount(self.places[happened], weights=weights, minlength=size).double()
+        return BinStatistics(torch.cat((self.fixed, outcome.view(1, *self.fixed.shape[1:]))))
+
+
+def table_noise_floors(
+    names: list[str],
+    probabilities: np.ndarray,
+    n_bins: int,
+    *,
+    n_draws: int,
+    seed: int,
+    multilabel: bool,
+    weights: np.ndarray | None,
+) -> dict[str, float]:
+    """Returns what each of `names`, among ece, mce, classwise_ece and ace, reads by chance.
+
+    It is the mean that `noise_floor` gives for the same probabilities, draws, seed, kind of labels and weights, without
+    binning anew for every draw. `n_bins` is for all but ace.
+    """
+    nobody = np.zeros(probabilities.shape if multilabel else len(probabilities), dtype=np.int64)
+    data = read("table_noise_floors", nobody, probabilities, weights)
+    measures = {
+        "ece": lambda: _of_confidence(data, n_bins, 1),
+        "mce": lambda: _of_confidence(data, n_bins, math.inf),
+        "classwise_ece": lambda: _of_classes(data, n_bins),
+        "ace": lambda: _adaptive(data, ADAPTIVE_BINS),
+    }
+
+    def floor(error: Error) -> float:
+        def metric(labels: np.ndarray, _: np.ndarray) -> float:
+            return error(torch.from_numpy(labels))
+
+        return noise_floor(metric, probabilities, n_draws=n_draws, seed=seed, multilabel=multilabel).mean
+
+    return {name: floor(measures[name]()) for name in names}
+
+
+def _filled(scores: torch.Tensor, bins: torch.Tensor, n_bins: int, weights: torch.Tensor | None) -> _Filled:
+    if scores.ndim == 1:
+        scores, bins = scores[:, None], bins[:, None]
+    fixed = bin_sums(bins, scores, torch.zeros_like(bins, dtype=torch.bool), n_bins, weights).sums[:3]
+    return _Filled(bins + n_bins * torch.arange(bins.shape[1]), fixed, weights)
+
+
+def _of_confidence(data: Predictions, n_bins: int, norm: float) -> Error:
+    """Returns `ece` (norm 1) or `mce` (infinity) as a function of the labels."""
+    scores, predicted = confidence_and_correct(data)[0], predicted_classes(data)
+    filled = _filled(scores, equal_width_bins(scores, n_bins), n_bins, data.weights)
+
+    def error(labels: torch.Tensor) -> float:
+        right = (predicted == labels).view(filled.places.shape)
+        return float(filled.statistics(right).error(norm).mean())
+
+    return error
+
+
+def _of_classes(data: Predictions, n_bins: int) -> Error:
+    """Returns `classwise_ece` as a function of the labels."""
+    scores = data.class_probabilities()
+    filled = _filled(scores, equal_width_bins(scores, n_bins), n_bins, data.weights)
+    return lambda labels: float(filled.statistics(_one_hot(data, labels)).error().mean())
+
+
+def _adaptive(data: Predictions, n_bins: int) -> Error:
+    """Returns `ace` as a function of the labels."""
+    scores = data.class_probabilities()
+    order = torch.argsort(scores, dim=0, stable=True)
+    of_rank = equal_frequency_bins(len(scores), n_bins, scores.device)[:, None].expand_as(order)
+    filled = _filled(scores, torch.empty_like(order).scatter_(0, order, of_rank), n_bins, data.weights)
+    used = (filled.fixed[1] > 0).sum(1)
+    return lambda labels: float((filled.statistics(_one_hot(data, labels)).gap.sum(1) / used).mean())
+
+
+def _one_hot(data: Predictions, labels: torch.Tensor) -> torch.Tensor:
+    return labels.bool() if data.kind == "multilabel" else labels[:, None] == torch.arange(data.n_classes)

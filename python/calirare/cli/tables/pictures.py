@@ -1,0 +1,47 @@
+"""Pictures of a table: reliability of all and of rare samples, and of each class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from calirare.cli.tables.table import Table, TableColumns
+
+# Class diagrams beyond this many cannot be read; the picture then shows the first ones and says so.
+MAX_CLASS_PANELS = 12
+
+
+def draw_table(table: Table, columns: TableColumns, out: Path, n_bins: int) -> None:
+    """Draws `reliability.png` (single-label) and `classes.png`."""
+    from calirare.plots import class_panels, confidence_panel, reliability_diagram
+
+    y = table.labels
+    states = [("", columns.probabilities, table.probabilities)]
+    if table.before is not None:
+        states = [
+            ("before: ", columns.before, table.before),
+            ("after: ", columns.probabilities, table.probabilities),
+        ]
+    if y.ndim == 1:
+        views = (("all samples", None), ("minority class", table.minority))
+        panels = [
+            confidence_panel(state + name, y, p, cls=cls, weights=table.weights)
+            for name, cls in views
+            for state, _, p in states
+        ]
+        reliability_diagram(panels, out / "reliability.png", n_bins=n_bins, n_columns=2)
+    by_state = [
+        class_panels(y, p, class_names=[state + name for name in names], weights=table.weights)
+        for state, names, p in states
+    ]
+    groups = list(zip(*by_state, strict=True))
+    panels = [panel for group in groups[:MAX_CLASS_PANELS] for panel in group]
+    left_out = len(groups) - MAX_CLASS_PANELS
+    reliability_diagram(
+        panels,
+        out / "classes.png",
+        n_bins=n_bins,
+        n_columns=2 if len(states) == 2 else min(len(panels), 3),
+        title=f"the first {MAX_CLASS_PANELS} of {len(groups)}; {left_out} left out" if left_out > 0 else None,
+        x_label="predicted probability",
+        y_label="frequency",
+    )

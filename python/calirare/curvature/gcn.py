@@ -1,0 +1,174 @@
+"""A graph convolutional network linearised by its own compiled passes; up to two layers in closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeGuard
+
+import torch
+from torch import Tensor
+
+from calirare.curvature.gram_form import gram
+from calirare.curvature.linearisation import Forward, Kernels, Linearisation, Product, check_forward, logit_differences
+from calirare.curvature.places import places_of_nodes
+from calirare_ext import (
+    Csr,
+    GcnTape,
+    ReceptiveField,
+    SolverResult,
+    gcn_forward,
+    hessian_product,
+    move_logits,
+    node_gradients,
+    propagate,
+    record,
+    solve_inverse_hvp,
+)
+
+Layer = tuple[Tensor, Tensor]  # weight [d, h], bias [h]
+BLOCK_NUMBERS = 16_000_000  # numbers in one block of directions
+
+
+@dataclass(frozen=True, eq=False)
+class GcnLinearisation(GcnTape, Linearisation[ReceptiveField]):
+    """`Linearisation` of a graph convolutional network: a tape with its derivatives; `linearise` makes one."""
+
+    @property
+    def jacobian(self) -> Tensor:
+        """J, made at each call: [m (k - 1), p]."""
+        return node_gradients(self, difference_seeds(self)).dense()
+
+    @cached_property
+    def kernel(self) -> Tensor:
+        """K = J J^T at the labelled nodes, [m (k - 1), m (k - 1)]."""
+        if not closed_form(self):
+            rows = self.jacobian
+            return rows @ rows.T
+        size = self.n_nodes * (self.n_classes - 1)
+        return gram(self, self.field).reshape(size, size)
+
+    def kernels(self, field: ReceptiveField) -> Kernels:
+        """Returns `Kernels`, of up to two layers without a Jacobian."""
+        if not closed_form(self):
+            return Linearisation.kernels(self, field)
+        size = self.n_nodes * (self.n_classes - 1)
+        across = gram(self, field)
+        place = places_of_nodes(field, self.field)
+        return Kernels(self.kernel if place is None else across[place].reshape(size, size), across)
+
+    def jvp(self, vectors: Tensor) -> Tensor:
+        """See `Linearisation.jvp`."""
+        return _differences(move_logits(self, vectors)).transpose(0, 1)
+
+    def vjp(self, seeds: Tensor) -> Tensor:
+        """See `Linearisation.vjp`."""
+        return pull_back(self, torch.cat([-seeds.sum(2, keepdim=True), seeds], 2))
+
+    def hvp(self, vectors: Tensor, *, damping: float = 0.0) -> Tensor:
+        """See `Linearisation.hvp`."""
+        return hessian_product(self, vectors, damping=damping)
+
+    def loss_gradient(self) -> Tensor:
+        """Returns the gradient of the mean loss, without penalty, [p]."""
+        return pull_back(self, (self.loss_gradient_at_logits() / self.n_nodes)[None])[0]
+
+    def change_along(self, field: ReceptiveField, directions: Tensor, forward: Forward = "linearised") -> Tensor:
+        """See `Linearisation.change_along`."""
+        check_forward(forward)
+        n, b = field.nodes.numel(), directions.shape[0]
+        out = torch.empty(n, self.n_classes - 1, b, dtype=directions.dtype, device=directions.device)
+        if forward == "full":
+            start = logit_differences(gcn_forward(field, self.layers))
+            for j in range(b):
+                out[:, :, j] = logit_differences(gcn_forward(field, self.moved(directions[j]))) - start
+            return out
+        none = torch.zeros(n, dtype=torch.int64, device=self.logits.device)
+        there = record(field, self.layers, none)
+        rows = max(x.numel() for x in field.rows) * max(weight.shape[1] for weight, _ in self.layers)
+        step = max(1, BLOCK_NUMBERS // max(rows, directions.shape[1]))
+        for first in range(0, b, step):
+            moved = move_logits(there, directions[first : first + step])  # [n, b, k]
+            out[:, :, first : first + step] = _differences(moved).transpose(1, 2)
+        return out
+
+    def moved(self, direction: Tensor) -> list[Layer]:
+        """Returns the layers of theta + direction ([p])."""
+        layers, start = [], 0
+        for weight, bias in self.layers:
+            middle, end = start + weight.numel(), start + weight.numel() + bias.numel()
+            layers.append((weight + direction[start:middle].view_as(weight), bias + direction[middle:end]))
+            start = end
+        return layers
+
+    def solve(
+        self, rhs: Tensor, *, damping: float, tolerance: float, max_iterations: int, precondition: Product | None
+    ) -> SolverResult:
+        """See `Linearisation.solve`."""
+        return solve_inverse_hvp(
+            self, rhs, damping=damping, tolerance=tolerance, max_iterations=max_iterations, precondition=precondition
+        )
+
+
+def linearise(
+    field: ReceptiveField,
+    layers: Sequence[Layer],
+    targets: Tensor,
+    sample_weights: Tensor | None = None,
+    *,
+    first: Tensor | None = None,
+) -> GcnLinearisation:
+    """Returns a graph convolutional network linearised at its labelled nodes; arguments as of `calirare_ext.record`."""
+    return of_tape(record(field, layers, targets, sample_weights, first=first))
+
+
+def of_tape(tape: GcnTape) -> GcnLinearisation:
+    """Returns the linearisation that a tape has recorded."""
+    names = GcnTape.__dataclass_fields__
+    return GcnLinearisation(**{name: getattr(tape, name) for name in names if not name.startswith("_")})
+
+
+def closed_form(linearised: Linearisation) -> TypeGuard[GcnLinearisation]:
+    """Returns whether the closed forms for at most two graph convolutions apply."""
+    return isinstance(linearised, GcnLinearisation) and len(linearised.layers) <= 2
+
+
+def difference_seeds(tape: GcnTape) -> Tensor:
+    """Returns the seeds [m, k - 1, k] whose pulled-back gradients are the Jacobian of z_c - z_0."""
+    k = tape.n_classes
+    seed = torch.eye(k, dtype=tape.logits.dtype, device=tape.logits.device)[1:]
+    seed[:, 0] = -1
+    return seed.expand(tape.n_nodes, k - 1, k)
+
+
+def pull_back(tape: GcnTape, seeds: Tensor) -> Tensor:
+    """Returns the gradient of sum_i <u_i, z_i> for each block of seeds.
+
+    Args:
+        tape: the network at its parameters.
+        seeds: u, [b, m, k], dtype and device of the tape.
+
+    Returns:
+        [b, p]; parameters in the order W_1, b_1, .., W_L, b_L, row-major.
+    """
+    b = seeds.shape[0]
+    delta = seeds.transpose(0, 1).reshape(tape.n_nodes, b * seeds.shape[2])  # [r_l, b h_l]
+    inputs: list[Tensor | Csr] = [tape.field.inputs, *tape.aggregated]
+    parts: list[Tensor] = []
+    for level in range(len(tape.layers) - 1, -1, -1):
+        weight = tape.layers[level][0]
+        d, h = weight.shape
+        below = inputs[level]
+        product = propagate(below.transpose(), delta) if isinstance(below, Csr) else below.T @ delta
+        parts[:0] = [product.view(d, b, h).transpose(0, 1).reshape(b, d * h), delta.sum(0).view(b, h)]
+        if level:
+            back = (delta.view(-1, b, h) @ weight.T).view(delta.shape[0], b * d)
+            back = propagate(tape.field.blocks[level - 1].transpose(), back)
+            delta = (back.view(-1, b, d) * tape.masks[level - 1][:, None, :]).view(-1, b * d)
+    return torch.cat(parts, 1)
+
+
+def _differences(moved: Tensor) -> Tensor:
+    """Returns differences to class 0 along the last dimension, [.., k] to [.., k - 1]."""
+    return moved[:, :, 1:] - moved[:, :, :1]

@@ -1,0 +1,187 @@
+"""A network linearised at its parameters, as its labelled nodes see it: one face for a GCN and for any other module."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Generic, Literal, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from calirare_ext import SolverResult
+
+Forward = Literal["linearised", "full"]
+FORWARDS: tuple[Forward, ...] = ("linearised", "full")
+Product = Callable[[Tensor], Tensor]
+
+
+class EvaluationField(Protocol):
+    """The nodes at which a network is evaluated, with all it needs there."""
+
+    @property
+    def nodes(self) -> Tensor:
+        """The nodes, int64 [n_v]."""
+        ...
+
+    @property
+    def rows(self) -> tuple[Tensor, ...]:
+        """The nodes that are read, by layer, the first layer's first."""
+        ...
+
+
+FieldT = TypeVar("FieldT", bound=EvaluationField)
+
+
+@dataclass(frozen=True, eq=False)
+class Kernels:
+    """K = J J^T between nodes and labels, or the Jacobian that stands in for it.
+
+    Attributes:
+        own: K at the labelled nodes, [m (k - 1), m (k - 1)].
+        across: K[v, T], [n_v, k - 1, m, k - 1], where it is made in closed form; else None.
+        rows: the Jacobian J, [m (k - 1), p], where `across` is None.
+    """
+
+    own: Tensor
+    across: Tensor | None = None
+    rows: Tensor | None = None
+
+    @property
+    def form(self) -> str:
+        """How it was made: "gram" or "jacobian"."""
+        return "jacobian" if self.across is None else "gram"
+
+
+class Linearisation(abc.ABC, Generic[FieldT]):
+    """A network's logit differences z_c - z_0 and loss at its labelled nodes, to first and second order.
+
+    Derivatives are by all parameters theta [p]; the Jacobian J [m (k - 1), p] is of the differences at the labelled
+    nodes, all that a softmax depends on; H is the Hessian of the mean loss sum_i w_i l_i / m without penalty.
+
+    Attributes:
+        field: the labelled nodes.
+        logits: z at the labelled nodes, [m, k], without gradient.
+        targets: their classes, int64 [m].
+        sample_weights: w_i, [m].
+    """
+
+    field: FieldT
+    logits: Tensor
+    targets: Tensor
+    sample_weights: Tensor
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of labelled nodes, m."""
+        return self.targets.numel()
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, k."""
+        return self.logits.shape[1]
+
+    @property
+    @abc.abstractmethod
+    def n_parameters(self) -> int:
+        """Number of parameters, p."""
+
+    @cached_property
+    def differences(self) -> Tensor:
+        """The logit differences z_c - z_0 at the labelled nodes, [m, k - 1]."""
+        return logit_differences(self.logits)
+
+    @cached_property
+    def loss_terms(self) -> tuple[Tensor, Tensor]:
+        """D [m, k - 1, k - 1] and e [m, k - 1] of the mean loss in the logit differences, float64.
+
+        D_i = w_i (diag(p_i) - p_i p_i^T) / m and e_i = w_i (p_i - y_i) / m, class 0 left out.
+        """
+        p = torch.softmax(self.logits.double(), 1)[:, 1:]
+        weight = (self.sample_weights.double() / self.n_nodes)[:, None]
+        weighted = weight * p
+        curvature = weighted[:, :, None] * -p[:, None, :]
+        curvature.diagonal(dim1=1, dim2=2).add_(weighted)
+        right = self.targets[:, None] == torch.arange(1, self.n_classes, device=p.device)
+        return curvature, weight * (p - right.to(p))
+
+    @property
+    @abc.abstractmethod
+    def jacobian(self) -> Tensor:
+        """J, the rows d (z_c - z_0)(i) / d theta, [m (k - 1), p]."""
+
+    @cached_property
+    def kernel(self) -> Tensor:
+        """K = J J^T at the labelled nodes, [m (k - 1), m (k - 1)]."""
+        rows = self.jacobian
+        return rows @ rows.T
+
+    def kernels(self, field: FieldT) -> Kernels:
+        """Returns K at the labelled nodes, and what leads from coefficients of labels to changes at a field's nodes."""
+        rows = self.jacobian
+        return Kernels(rows @ rows.T, rows=rows)
+
+    @abc.abstractmethod
+    def jvp(self, vectors: Tensor) -> Tensor:
+        """Returns J v for each row v of [b, p]: [b, m, k - 1]."""
+
+    @abc.abstractmethod
+    def vjp(self, seeds: Tensor) -> Tensor:
+        """Returns J^T u [b, p] for seeds u of the logit differences, [b, m, k - 1]."""
+
+    @abc.abstractmethod
+    def hvp(self, vectors: Tensor, *, damping: float = 0.0) -> Tensor:
+        """Returns (H + damping I) v for each row v of [b, p]."""
+
+    @abc.abstractmethod
+    def change_along(self, field: FieldT, directions: Tensor, forward: Forward = "linearised") -> Tensor:
+        """Returns how the logit differences at the nodes of a field change when the parameters move.
+
+        Args:
+            field: the nodes v.
+            directions: changes of the parameters, [b, p].
+            forward: "linearised": the derivative along them; "full": z(theta + v) - z(theta).
+
+        Returns:
+            [n_v, k - 1, b].
+
+        Raises:
+            ValueError: `forward` is unknown.
+        """
+
+    @abc.abstractmethod
+    def solve(
+        self, rhs: Tensor, *, damping: float, tolerance: float, max_iterations: int, precondition: Product | None
+    ) -> SolverResult:
+        """Returns (H + damping I)^-1 g for each row g of [b, p], by block conjugate gradients."""
+
+    def change_of(self, field: FieldT, kernels: Kernels, coefficients: Tensor) -> Tensor:
+        """Returns K[v, T] alpha for columns alpha [m (k - 1), c]: [n_v, k - 1, c]."""
+        if kernels.across is not None:
+            n, k, m, _ = kernels.across.shape
+            across = kernels.across.reshape(n * k, m * k)
+            return (across @ coefficients.to(across.dtype)).reshape(n, k, coefficients.shape[1])
+        assert kernels.rows is not None
+        return self.change_along(field, coefficients.T.to(kernels.rows.dtype) @ kernels.rows)
+
+    def own_change_along(self, directions: Tensor, forward: Forward = "full") -> Tensor:
+        """Returns how label i's own logit differences change along direction i: [m, k - 1]."""
+        return self.change_along(self.field, directions, forward).diagonal(dim1=0, dim2=2).T
+
+
+def logit_differences(logits: Tensor) -> Tensor:
+    """Returns z_c - z_0 for c = 1 .. k - 1, all that a softmax depends on: [n, k] -> [n, k - 1]."""
+    return logits[:, 1:] - logits[:, :1]
+
+
+def with_class_zero(differences: Tensor) -> Tensor:
+    """Returns logits [n, k] with class 0 at 0 from differences to it, [n, k - 1]."""
+    return torch.cat([differences.new_zeros(differences.shape[0], 1), differences], 1)
+
+
+def check_forward(forward: str) -> None:
+    """Raises ValueError unless the word is one of `FORWARDS`."""
+    if forward not in FORWARDS:
+        raise ValueError(f"forward must be linearised or full, got {forward!r}")

@@ -1,0 +1,196 @@
+"""The one function that loads any data set, and the table of those known by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Unpack, cast, get_args
+
+from calirare._util.errors import InputError
+from calirare.datasets.catalogue import CATALOGUE
+from calirare.datasets.download import Progress
+from calirare.datasets.embedded import digits
+from calirare.datasets.places import place_of
+from calirare.graph import (
+    LABEL_RATE,
+    TABLE_SUFFIXES,
+    EdgeOptions,
+    Graph,
+    Normalisation,
+    check_trainable,
+    raise_label_rate,
+    random_split,
+)
+
+
+class LoadOptions(EdgeOptions, total=False):
+    """Further keywords of `load_dataset`.
+
+    `features` (path), `label` and `weight` (names of columns) belong to edge tables, see `calirare.graph.tables`;
+    `symmetrize`, `duplicates` and `self_loops` to all of the user's own graphs, see `calirare.graph.EdgeRules`.
+    `progress` is called during a download with the bytes so far and in all.
+    """
+
+    features: str | Path
+    label: str
+    weight: str
+    progress: Progress
+
+
+TABLE_OPTIONS = ("features", "label", "weight")
+EDGE_OPTIONS = ("symmetrize", "duplicates", "self_loops")
+
+
+def load_dataset(
+    name: str | Path,
+    root: str | Path | None = None,
+    *,
+    minority: int | str | None = None,
+    label_rate: int | None = None,
+    split: str | None = None,
+    scale: Normalisation | None = None,
+    seed: int = 0,
+    download: bool = False,
+    **options: Unpack[LoadOptions],
+) -> Graph:
+    """Returns a data set as a rare-class task with a split, ready for training.
+
+    Args:
+        name: "digits", "cora", "citeseer", "pubmed", "dblp", "facebook" or "facebook_bag"; or the path of an `.npz`
+            file or of a folder (`calirare.graph.folder`); or the path of an edge table (CSV or Parquet).
+        root: the folder to search for a named data set; None for those of `calirare.datasets.places.data_roots`.
+        minority: number or name of the rare class; None for the paper's, the one stored in the file, or class 1 where
+            the labels are 0 and 1.
+        label_rate: training nodes per class before merging. A stored split is enlarged to it with random nodes; None
+            leaves that as it is, and stands for 20 in a random one.
+        split: "public" for the stored split, "random", or None for "public" where there is one.
+        scale: how the features are scaled before they are used: "standardize", "row" or "none", see
+            `calirare.graph.normalize_features`; None for what the data set wants or the file says.
+        seed: of the random split or of the nodes added to the public one.
+        download: fetch a data set that is not there, into `root` or the user's cache.
+        **options: see `LoadOptions`.
+
+    Returns:
+        The graph.
+
+    Raises:
+        InputError: the data set is unknown or not there, damaged, or not fit for training.
+
+    Example:
+        >>> load_dataset("digits")
+        Graph('digits': 1,797 nodes, 24,678 directed edges, 64 features, 2 classes, '8' is rare with 9.68 %, split \
+random(label_rate=20, seed=0) 200/500/1000)
+    """
+    graph, stored = read_graph(name, root, download=download, **options)
+    graph = graph.rare(_choose_minority(graph, minority, stored))
+    graph = _choose_split(graph, split, label_rate, seed)
+    check_trainable(graph)
+    if scale is not None:
+        if scale not in get_args(Normalisation):
+            raise InputError(f"load_dataset: scale must be standardize, row or none, got {scale!r}")
+        graph = dataclasses.replace(graph, feature_normalisation=scale, trusted=True)
+    return graph
+
+
+def read_graph(
+    name: str | Path, root: str | Path | None = None, *, download: bool = False, **options: Unpack[LoadOptions]
+) -> tuple[Graph, int | None]:
+    """Returns a data set with its classes before merging, and the number of the rare class stored with it, or None.
+
+    Args:
+        name: see `load_dataset`, and so for all others.
+        root: for a named data set only.
+        download: for a named data set only.
+        **options: for the user's own graphs.
+
+    Raises:
+        InputError: the data set is unknown, not there or damaged, or an option does not belong to its kind.
+    """
+    progress = options.pop("progress", None)
+    if options.get("scale") is not None:
+        raise InputError(
+            "read_graph: scale must be left out, it is for a graph to train on, and a trained network scales others as "
+            "its own: pass it to load_dataset (command line: calirare train --scale)"
+        )
+    if str(name) in CATALOGUE:
+        _refuse(options, TABLE_OPTIONS, f"the data set {name}", "edge tables")
+        _refuse(options, EDGE_OPTIONS, f"the data set {name}", "the user's own graphs")
+        return _named(str(name), root, download, progress), CATALOGUE[str(name)].minority
+    loaded = _from_path(Path(name), options)
+    ignored = [word for word, given in (("root", root is not None), ("download", download)) if given]
+    if ignored:
+        raise InputError(
+            f"load_dataset: {', '.join(ignored)} must be left out for a path, it is for data sets by name, got "
+            f"{str(name)!r}"
+        )
+    return loaded
+
+
+def _from_path(path: Path, options: LoadOptions) -> tuple[Graph, int | None]:
+    """Returns the graph of a file or folder of the user's and the rare class stored in it."""
+    rules = cast(EdgeOptions, {name: options[name] for name in EDGE_OPTIONS if name in options})  # type: ignore[literal-required]
+    if path.is_dir() or path.suffix.lower() == ".npz":
+        _refuse(options, TABLE_OPTIONS, "a graph's folder" if path.is_dir() else "an .npz file", "edge tables")
+        return Graph.read(path, **rules)
+    if path.name.lower().endswith(TABLE_SUFFIXES):
+        features, label, weight = (options.get(name) for name in TABLE_OPTIONS)
+        return Graph.from_edges(path, features, label, weight=weight, **rules), None
+    raise InputError(
+        f"load_dataset: name must be one of {', '.join(CATALOGUE)}, a folder, or a path that ends in .npz or "
+        f"{', '.join(TABLE_SUFFIXES)}, got {str(path)!r}"
+    )
+
+
+def _refuse(options: LoadOptions, names: tuple[str, ...], kind: str, meant_for: str) -> None:
+    """Checks that options which mean nothing to a kind of data set have their defaults."""
+    given = [name for name in names if options.get(name) not in (None, False, "error")]
+    if given:
+        raise InputError(f"load_dataset: {', '.join(given)} must be left out for {kind}, it is for {meant_for}")
+
+
+def _choose_minority(graph: Graph, minority: int | str | None, stored: int | None) -> int | str:
+    """Returns the rare class: the one wanted, the stored one, or 1 of 0 and 1."""
+    if minority is not None:
+        return minority
+    if stored is not None:
+        return graph.class_names[stored] if stored < graph.n_classes else stored
+    if graph.class_names == ("0", "1") or graph.y is None:
+        return 1
+    if graph.unlabelled.numel() == graph.n_nodes:
+        raise InputError(f"graph {graph.name!r}: training needs labels, but no node has one")
+    sizes = [int((graph.y == k).sum()) for k in range(graph.n_classes)]
+    shown = ", ".join(f"{name} ({size} nodes)" for name, size in zip(graph.class_names[:20], sizes, strict=False))
+    raise InputError(
+        f"graph {graph.name!r}: the rare class must be named, the classes are {shown}: pass minority=CLASS (command "
+        "line: --minority CLASS)"
+    )
+
+
+def _choose_split(graph: Graph, split: str | None, label_rate: int | None, seed: int) -> Graph:
+    """Returns a rare-class task with its stored split, enlarged to the label rate, or with a random one."""
+    original, names = graph.original_y, graph.original_class_names
+    assert original is not None
+    if split not in (None, "public", "random"):
+        raise InputError(f"load_dataset: split must be public or random, got {split!r}")
+    if split == "public" and graph.split is None:
+        raise InputError(
+            f"load_dataset: {graph.name} has no public split: take split='random' (command line: --split random)"
+        )
+    if split == "random" or graph.split is None:
+        rate = LABEL_RATE if label_rate is None else label_rate
+        return graph.with_split(random_split(original, rate, seed=seed, class_names=names))
+    if label_rate is None:
+        return graph
+    return graph.with_split(raise_label_rate(graph.split, original, label_rate, seed, class_names=names))
+
+
+def _named(name: str, root: str | Path | None, fetch: bool, progress: Progress | None) -> Graph:
+    """Returns a data set of the catalogue with the classes before merging."""
+    if name == "digits":
+        return digits()
+    layout, folder = place_of(name, root, fetch=fetch, progress=progress)
+    graph, entry = layout.read(folder / layout.files[0]), CATALOGUE[name]
+    names = entry.class_names or graph.class_names
+    return dataclasses.replace(
+        graph, name=name, class_names=names, feature_normalisation=entry.normalisation, trusted=True
+    )

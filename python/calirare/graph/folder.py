@@ -1,0 +1,188 @@
+"""Graphs in folders of `.npy` files, which can be memory-mapped: for graphs that an `.npz` archive is too large for.
+
+The arrays are those of `calirare.graph.npz`, a file each, of just these types: `indptr` and `x_indptr` int64,
+`indices` (ascending in each row) and `x_indices` int32, `x`, `x_data` and `weights` float32, `y` int64. `graph.json`
+holds `format` and, optionally, `name`, `class_names`, `minority`, `split_name`, `feature_normalisation`,
+`feature_names`, `self_loops` and, with sparse features, `n_features`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.array_files import map_array
+from calirare._util.errors import InputError
+from calirare.graph.arrays import Parts
+from calirare.graph.edges import EdgeRules, build_adjacency
+from calirare.graph.stored import (
+    SPLIT_KEYS,
+    arrays_of,
+    as_posterior,
+    check_indptr,
+    keeping_stored_loops,
+    stored_minority,
+    stored_split,
+)
+from calirare.graph.validation import has_self_loop
+from calirare_ext import Csr
+
+FACTS, FORMAT = "graph.json", "calirare graph 1"
+CHUNK = 1 << 24  # indices checked together
+
+
+def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
+    """Returns the parts of the graph in a folder, memory-mapped, classes as stored, and the rare class stored in it.
+
+    Indices are checked always; symmetry, self loops and finiteness only where the folder was not written by
+    `write_folder`, which writes checked graphs alone.
+
+    Args:
+        path: the folder.
+        rules: what to do with repeated edges, self loops and missing opposite directions. Edges that a rule changes
+            are read into memory.
+
+    Raises:
+        InputError: a file is missing or damaged, or the graph cannot be used.
+    """
+    facts = _facts(path)
+    checked = facts.get("checked") is True
+    rules = keeping_stored_loops(rules, facts.get("self_loops"), path)
+    adjacency = _with_rules(_matrix(path, "", facts), rules, path, checked=checked)
+    n = adjacency.n_rows
+    x = _vector(path, "x", torch.float32, 2) if (path / "x.npy").exists() else _matrix(path, "x_", facts)
+    y = _vector(path, "y", torch.int64) if (path / "y.npy").exists() else None
+    if x.shape[0] != n or (y is not None and y.numel() != n):
+        raise InputError(f"{path}: x and y must have one row per node, {n}, got {x.shape[0]}: write the folder again")
+    optional = ("posterior", "node_names", *SPLIT_KEYS)
+    arrays = {name: map_array(path / f"{name}.npy") for name in optional if (path / f"{name}.npy").exists()}
+    parts: Parts = {
+        "adjacency": adjacency,
+        "x": x,
+        "y": y,
+        "split": stored_split(arrays, facts.get("split_name"), path, ".npy"),
+        "class_names": _names(facts, "class_names", path),
+        "name": str(facts.get("name", path.name)),
+        "feature_normalisation": facts.get("feature_normalisation", "none"),
+        "posterior": as_posterior(arrays["posterior"], path) if "posterior" in arrays else None,
+        "node_names": arrays.get("node_names"),
+        "feature_names": _names(facts, "feature_names", path),
+        "where": str(path),
+        "trusted": checked,
+    }
+    return parts, stored_minority(facts.get("minority"), parts, path)
+
+
+def write_folder(graph: Parts, path: Path, features: Path | None = None) -> None:
+    """Writes a graph, given by its attributes, as a folder that `read_folder` maps.
+
+    Args:
+        graph: the attributes; a rare-class task keeps its classes before merging and the rare class.
+        path: the folder; it must not be there.
+        features: `.npy` file that holds the features already and moves into the folder; None writes them.
+
+    Raises:
+        InputError: the folder is there or cannot be written.
+    """
+    if path.exists():
+        raise InputError(f"{path}: exists already: choose another folder or remove it")
+    arrays, facts = arrays_of(graph)
+    facts |= {"format": FORMAT, "name": graph["name"], "checked": True}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+        try:
+            if features is not None:
+                os.replace(features, partial / "x.npy")
+                del arrays["x"]
+            for name, array in arrays.items():
+                np.save(partial / f"{name}.npy", array, allow_pickle=False)
+            (partial / FACTS).write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+            partial.chmod(0o755)
+            os.replace(partial, path)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    except OSError as error:
+        raise InputError(
+            f"{path}: the folder cannot be written ({error.strerror}): make room or choose another"
+        ) from error
+
+
+def _facts(path: Path) -> dict[str, Any]:
+    """Returns what `graph.json` says."""
+    try:
+        facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"{path}: {FACTS} is missing, so this is not a graph's folder; `Graph.to_folder` writes one"
+        ) from error
+    except ValueError as error:
+        raise InputError(f"{path}: {FACTS} is not JSON ({error}): write the folder again") from error
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        raise InputError(f"{path}: {FACTS} must have format {FORMAT!r}: write the folder again")
+    return facts
+
+
+def _names(facts: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
+    """Returns the names of the classes or features that `graph.json` gives, none where it gives none."""
+    names = facts.get(key, [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InputError(
+            f'{path}: {key} in {FACTS} must be a list of names such as ["rest", "fraud"], got {json.dumps(names)}: '
+            "mend it or leave it out"
+        )
+    return tuple(names)
+
+
+def _with_rules(adjacency: Csr, rules: EdgeRules, path: Path, *, checked: bool) -> Csr:
+    """Returns the adjacency under the rules: as it is, mapped, where they change nothing, else made anew in memory."""
+    changed = rules.symmetrize or rules.duplicates != "error"
+    if rules.self_loops == "drop" or (rules.self_loops == "error" and not checked):
+        changed = changed or has_self_loop(adjacency)  # made anew it has none, or is refused
+    if not changed:
+        return adjacency
+    edges = torch.stack([adjacency.rows(), adjacency.indices.long()], 1).numpy()
+    return build_adjacency(edges, adjacency.values.numpy(), adjacency.n_rows, rules, str(path))
+
+
+def _vector(path: Path, name: str, dtype: torch.dtype, n_dims: int = 1) -> Tensor:
+    """Returns an array of the folder with the dtype and dimensions it must have."""
+    array = map_array(path / f"{name}.npy")
+    wanted = str(dtype).removeprefix("torch.")
+    if array.dtype.name != wanted or array.ndim != n_dims or not array.flags.c_contiguous:
+        raise InputError(
+            f"{path}: {name} must be {wanted} with {n_dims} dimension{'s' * (n_dims > 1)} in C order, got "
+            f"{array.dtype} of shape {array.shape}: write it again"
+        )
+    return torch.from_numpy(array)
+
+
+def _matrix(path: Path, prefix: str, facts: dict[str, Any]) -> Csr:
+    """Returns the adjacency (no prefix) or the sparse features (prefix "x_"), indices checked."""
+    indptr = _vector(path, f"{prefix}indptr", torch.int64)
+    indices = _vector(path, f"{prefix}indices", torch.int32)
+    n = indptr.numel() - 1
+    n_cols = facts.get("n_features", 0) if prefix else n
+    if type(n_cols) is not int or n_cols < 0:
+        raise InputError(f"{path}: n_features in {FACTS} must be the number of features, got {n_cols!r}: mend it")
+    check_indptr(indptr.numpy(), indices.numel(), f"{prefix}indptr", path)
+    for start in range(0, indices.numel(), CHUNK):
+        part = indices[start : start + CHUNK]
+        if int(part.min()) < 0 or int(part.max()) >= n_cols:
+            raise InputError(f"{path}: {prefix}indices must be from 0 to {n_cols - 1}: write the folder again")
+    file = "x_data" if prefix else "weights"
+    if (path / f"{file}.npy").exists() or prefix:
+        values = _vector(path, file, torch.float32)
+    else:
+        values = torch.ones(indices.numel())
+    if values.numel() != indices.numel():
+        raise InputError(f"{path}: {file} must have one number per index, {indices.numel()}, got {values.numel()}")
+    return Csr(indptr, indices, values, n_cols)

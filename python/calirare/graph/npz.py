@@ -1,0 +1,199 @@
+"""Graphs in `.npz` archives: our own layout and the two that PyTorch Geometric's raw files have.
+
+Our layout (every array plain, nothing pickled):
+
+| key | meaning |
+| --- | --- |
+| `indptr`, `indices` | integer CSR of the adjacency, both directions of each edge |
+| `weights` | optional float [nnz], > 0; without it every weight is 1 |
+| `x` | float [n, d] dense features, or instead `x_indptr`, `x_indices`, `x_data`, `x_shape`: the features in CSR |
+| `y` | optional integer [n], the classes before merging, -1 for unknown |
+| `minority` | optional, the class that is the rare one |
+| `unlabelled_idx` | optional, nodes whose `y` stands for nothing |
+| `train_idx`, `val_idx`, `test_idx` | optional, a split; `split_name` says how it was made |
+| `feature_normalisation` | optional, "row" or "standardize": how the features want to be scaled before use |
+| `self_loops` | optional, "keep": the edges hold self loops on purpose |
+| `class_names`, `node_names`, `feature_names` | optional strings; no two classes are called alike |
+| `posterior` | optional float [n], P(y = 1) of simulated nodes |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from calirare._util.array_files import Array, integers, open_arrays, require
+from calirare._util.errors import InputError
+from calirare.graph.arrays import Parts, as_features, as_labels
+from calirare.graph.edges import EdgeRules, build_adjacency
+from calirare.graph.stored import (
+    arrays_of,
+    as_posterior,
+    check_indptr,
+    keeping_stored_loops,
+    stored_minority,
+    stored_split,
+)
+from calirare.graph.validation import located
+from calirare_ext import Csr
+
+
+def read_npz(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
+    """Returns the parts of the graph in an `.npz` file, classes as stored, and the number of the rare class stored.
+
+    Args:
+        path: the file, in one of the layouts above or in the raw layout of PyTorch Geometric's CitationFull
+            (`adj_indptr`, ...) or FacebookPagePage (`edges`, `features`, `target`).
+        rules: what to do with repeated edges, self loops and missing opposite directions.
+
+    Raises:
+        InputError: the file or the graph in it cannot be used.
+    """
+    arrays = open_arrays(path)
+    read = _own_layout
+    if "adj_indptr" in arrays:
+        read = _citation_full
+    elif "target" in arrays and "edges" in arrays:
+        read = _page_page
+    parts = {"class_names": (), "name": path.stem, "where": str(path)} | read(arrays, rules, path)
+    stored = arrays.get("minority")
+    if stored is None:
+        return parts, None
+    return parts, stored_minority(stored.item() if stored.size == 1 else stored.tolist(), parts, path)
+
+
+def _own_layout(arrays: dict[str, Array], rules: EdgeRules, path: Path) -> Parts:
+    """Returns the parts of a graph in our own layout."""
+    if "known_rows" in arrays and "x" not in arrays:
+        raise InputError(
+            f"{path}: the file is incomplete, it has the features of {len(arrays['known_rows'])} of "
+            f"{len(arrays['indptr']) - 1} nodes only: put ind.pubmed.allx at planetoid/PubMed/raw/ind.pubmed.allx and "
+            "load the data set 'pubmed'"
+        )
+    require(arrays, ("indptr", "indices"), path)
+    edges = _edges_of_csr(arrays["indptr"], arrays["indices"], path)
+    x = _features(arrays, "x", path)
+    rules = keeping_stored_loops(rules, _word(arrays, "self_loops", path), path)
+    return {
+        "adjacency": build_adjacency(edges, arrays.get("weights"), len(arrays["indptr"]) - 1, rules, str(path)),
+        "x": x,
+        "y": _labels(arrays, path),
+        "split": stored_split(arrays, _word(arrays, "split_name", path), path),
+        "class_names": _names(arrays, "class_names", path),
+        "feature_normalisation": _word(arrays, "feature_normalisation", path) or "none",
+        "posterior": as_posterior(arrays["posterior"], path) if "posterior" in arrays else None,
+        "node_names": arrays.get("node_names"),
+        "feature_names": _names(arrays, "feature_names", path),
+    }
+
+
+def _word(arrays: dict[str, Array], key: str, path: Path) -> str | None:
+    """Returns the one word stored under a key, if it is there."""
+    if key not in arrays:
+        return None
+    if arrays[key].size != 1:
+        raise InputError(f"{path}: {key} must be one word, got an array of shape {arrays[key].shape}: write it again")
+    return str(arrays[key].item())
+
+
+def _labels(arrays: dict[str, Array], path: Path) -> torch.Tensor | None:
+    """Returns the stored labels, -1 where they stand for nothing."""
+    if "y" not in arrays:
+        return None
+    y = as_labels(arrays["y"], str(path)).clone()
+    if "unlabelled_idx" in arrays:
+        nodes = integers(arrays["unlabelled_idx"], "unlabelled_idx", path)
+        if nodes.size and not 0 <= nodes.min() <= nodes.max() < len(y):
+            raise InputError(f"{path}: unlabelled_idx must be nodes from 0 to {len(y) - 1}, got {nodes.max()}")
+        y[torch.from_numpy(nodes)] = -1
+    return y
+
+
+def _names(arrays: dict[str, Array], key: str, path: Path) -> tuple[str, ...]:
+    """Returns the stored names of the classes or features, none where there are none."""
+    names = arrays.get(key, np.empty(0, dtype=str))
+    if names.ndim != 1:
+        raise InputError(f"{path}: {key} must be a vector of names, got shape {names.shape}: write it again")
+    return tuple(str(name) for name in names)
+
+
+def _edges_of_csr(indptr: Array, indices: Array, path: Path, name: str = "indptr") -> Array:
+    """Returns the edges [m, 2] of a CSR structure."""
+    indptr, indices = integers(indptr, name, path), integers(indices, name.replace("indptr", "indices"), path)
+    check_indptr(indptr, len(indices), name, path)
+    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    return np.stack([rows, indices], axis=1)
+
+
+def _features(arrays: dict[str, Array], prefix: str, path: Path) -> torch.Tensor | Csr:
+    """Returns the dense features `prefix`, or the sparse ones `prefix_indptr`, `prefix_indices` and so on."""
+    if prefix in arrays:
+        return as_features(arrays[prefix], str(path))
+    keys = tuple(f"{prefix}_{part}" for part in ("indptr", "indices", "data", "shape"))
+    require(arrays, keys, path)
+    places = _edges_of_csr(arrays[keys[0]], arrays[keys[1]], path, keys[0])
+    shape = integers(arrays[keys[3]], keys[3], path)
+    if len(shape) != 2 or shape[0] != len(arrays[keys[0]]) - 1:
+        raise InputError(f"{path}: {keys[3]} must be the rows and columns of the features, got {shape.tolist()}")
+    n, d = (int(size) for size in shape)
+    values = as_features(arrays[keys[2]], str(path))
+    assert isinstance(values, torch.Tensor)
+    with located(str(path)):
+        try:
+            rows, cols = (torch.from_numpy(np.ascontiguousarray(places[:, i])) for i in (0, 1))
+            return Csr.from_coo(rows, cols, values, (n, d))
+        except ValueError as error:
+            raise InputError(f"features do not fit together ({error})") from error
+
+
+def _citation_full(arrays: dict[str, Array], rules: EdgeRules, path: Path) -> Parts:
+    """Returns the graph of PyTorch Geometric's CitationFull file; every non-zero feature becomes 1, as there."""
+    require(arrays, ("adj_indptr", "adj_indices", "labels"), path)
+    edges = _edges_of_csr(arrays["adj_indptr"], arrays["adj_indices"], path, "adj_indptr")
+    x = _features(arrays, "attr", path)
+    assert isinstance(x, Csr)
+    return {
+        "adjacency": build_adjacency(edges, None, len(arrays["adj_indptr"]) - 1, rules, str(path)),
+        "x": Csr(x.indptr, x.indices, torch.ones_like(x.values), x.n_cols),
+        "y": as_labels(arrays["labels"], str(path)),
+    }
+
+
+def _page_page(arrays: dict[str, Array], rules: EdgeRules, path: Path) -> Parts:
+    """Returns the graph of PyTorch Geometric's FacebookPagePage file."""
+    require(arrays, ("edges", "features", "target"), path)
+    x = as_features(arrays["features"], str(path))
+    adjacency = build_adjacency(arrays["edges"], None, x.shape[0], rules, str(path))
+    return {"adjacency": adjacency, "x": x, "y": as_labels(arrays["target"], str(path))}
+
+
+def write_npz(graph: Parts, path: Path) -> None:
+    """Writes a graph, given by its attributes, in our own layout; the file appears only when it is complete.
+
+    Args:
+        graph: the attributes; a rare-class task keeps its classes before merging and the rare class.
+        path: the file; an existing one is replaced.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    arrays, facts = arrays_of(graph)
+    if "n_features" in facts:
+        facts["x_shape"] = (len(arrays["x_indptr"]) - 1, facts.pop("n_features"))
+    arrays |= {name: np.asarray(fact) for name, fact in facts.items()}
+    temporary = path.parent / f".{path.name}.{os.getpid()}.part"
+    try:
+        with temporary.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(
+            f"{path}: the file cannot be written ({error.strerror}): make room or choose another folder"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):  # where it could not be written for the same reason
+            temporary.unlink(missing_ok=True)

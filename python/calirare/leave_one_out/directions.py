@@ -1,0 +1,249 @@
+"""Left-out models as directions in parameters, and what each changes in the messages between nodes.
+
+For two layers and two classes, linearised: z = A relu(S W_1 + b_1) w + b with S = A X and w = W_2[:, 1] - W_2[:, 0].
+A direction (dW_1, db_1, dw, db) moves what row u sends to its neighbours by
+
+    q_u = <m_u * (S_u dW_1 + db_1), w> + <relu(S_u W_1 + b_1), dw>,
+
+m_u the units that are on, and the logit difference of node v by (A q)_v + db. So the effect of m models at every node
+is one sparse product of the matrix q [rows, m], and nothing of the size nodes x labels x classes is made but q.
+
+1. `left_out`: what leaving a label out does to the parameters. Small: nothing of the size of the graph.
+2. `messages`: q of a block of rows.
+3. `intervals.fused`: for a block of nodes the interval ends; the scores exist for a few nodes at a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeGuard
+
+import torch
+from torch import Tensor
+
+from calirare._util.memory import BLOCK_BYTES
+from calirare._util.threads import threads_for
+from calirare.curvature import KEPT_BYTES, GcnLinearisation, Linearisation, difference_seeds, places_of_rows
+from calirare.leave_one_out.formula import choose_form, loo_coefficients, own_change, primal_directions
+from calirare.leave_one_out.result import LooResult
+from calirare.leave_one_out.size import Size
+from calirare_ext import (
+    Csr,
+    LooDirections,
+    ReceptiveField,
+    loo_messages,
+    node_gradients,
+    propagate,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What `left_out` met at the rows of a receptive field on its way.
+
+    Attributes:
+        field: the receptive field.
+        pre_activation: z_1 at its rows, [r, h].
+        along: change of the messages along the directions, before they are mixed, [r, s].
+    """
+
+    field: ReceptiveField
+    pre_activation: Tensor
+    along: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """What leaving out labels, each of m or s of them, does to a two-layer network with two classes.
+
+    Attributes:
+        directions: how the messages move in each of the s models.
+        shift: change of the second layer's bias, class 1 minus class 0, [s].
+        own: change of each labelled node's own logit difference without itself, [m, 1].
+        leverage: float64 [m].
+        damping: mu, added to the curvature.
+        form: "primal", "directions" (J^T alpha), "jacobian" (J, then alpha) or "factors" (J in factors, then alpha).
+        seen: what is known already at the rows to be evaluated, or None.
+        places: of the labels that are left out, int64 [s]; None: all m.
+    """
+
+    directions: LooDirections
+    shift: Tensor
+    own: Tensor
+    leverage: Tensor
+    damping: float
+    form: str
+    seen: Seen | None = None
+    places: Tensor | None = None
+
+
+def fits(linearised: Linearisation) -> TypeGuard[GcnLinearisation]:
+    """Returns whether labels can be left out in this form: a GCN of two layers, two classes."""
+    return isinstance(linearised, GcnLinearisation) and len(linearised.layers) == 2 and linearised.n_classes == 2
+
+
+def left_out(
+    linearised: GcnLinearisation,
+    damping: float,
+    *,
+    form: str = "auto",
+    n_rows: int | None = None,
+    leverage_corrected: bool = True,
+    at: ReceptiveField | None = None,
+    chosen: Tensor | None = None,
+) -> LeftOut:
+    """Returns the left-out models of `alo` as directions: theta_-i - theta = J^T alpha_i.
+
+    Where the parameters are fewer than the rows that will be evaluated, alpha is multiplied in here (p m^2
+    multiply-adds), otherwise to the messages (m^2 for each row): see `LooDirections.mix`. With sparse features J is
+    then never made: it stays in factors.
+
+    Args:
+        linearised: the network at the labelled nodes; two layers, two classes.
+        damping: the weight decay mu of training, or more; > 0.
+        form: "primal" (p x p, for more labels than parameters), "dual" or "auto".
+        n_rows: rows of `messages` to come; None: those of the linearised.
+        leverage_corrected: False gives the plain Gauss-Newton influence function.
+        at: the field that will be evaluated, where it is known: if the labelled nodes' rows are among its rows, the
+            messages are made once for the kernel and for the evaluation.
+        chosen: places of the labels whose models are wanted, int64 [s]; None: all m.
+
+    Returns:
+        The models.
+
+    Raises:
+        ValueError: the network or the damping does not fit, or the form is unknown.
+    """
+    if form not in ("auto", "dual", "primal"):
+        raise ValueError(f"left_out: form must be auto, dual or primal, got {form!r}")
+    if not fits(linearised):
+        raise ValueError(
+            f"left_out: the network must have two layers and two classes, got {len(linearised.layers)} and "
+            f"{linearised.n_classes}"
+        )
+    if not damping > 0:
+        raise ValueError(f"left_out: damping must be positive, got {damping}")
+    if form == "primal" or (form == "auto" and choose_form(linearised) == "primal"):
+        rows, own, leverage = primal_directions(linearised, damping, leverage_corrected, chosen)
+        rows = rows.to(linearised.logits.dtype)
+        along = _directions(linearised, rows, None)
+        return LeftOut(along, _shift(rows), own.to(rows.dtype), leverage, damping, "primal", None, chosen)
+    below = linearised.field.rows[0].numel() if n_rows is None else n_rows
+    seen = None
+    multiplied = linearised.n_parameters < below
+    if not multiplied and isinstance(linearised.field.inputs, Csr) and linearised.logits.device.type == "cpu":
+        directions, shift = _factored(linearised)
+        kernel, seen = _kernel_of_messages(linearised, directions, shift, at)
+        form = "factors"
+    else:
+        rows = linearised.jacobian
+        kernel, form = rows @ rows.T, "directions" if multiplied else "jacobian"
+    alpha, leverage = loo_coefficients(linearised, kernel, damping, leverage_corrected=leverage_corrected)
+    own = own_change(linearised, kernel, alpha).to(kernel.dtype)
+    mix = (alpha if chosen is None else alpha[:, chosen]).to(kernel.dtype)
+    if form == "factors":
+        along, moved = dataclasses.replace(directions, mix=mix), shift @ mix
+    elif multiplied:
+        rows = mix.T @ rows
+        along, moved = _directions(linearised, rows, None), _shift(rows)
+    else:
+        along, moved = _directions(linearised, rows, mix), _shift(rows) @ mix
+    return LeftOut(along, moved, own, leverage, damping, form, seen, chosen)
+
+
+def left_out_bytes(linearised: GcnLinearisation, form: str, n_models: int, n_rows: int) -> int:
+    """Returns an upper estimate of the memory `left_out` allocates, in bytes; `n_rows` as there."""
+    size = Size.of(linearised, linearised.field)
+    b, m, p, dual = size.bytes, size.m, size.p, size.dual
+    primal = form == "primal" or (form == "auto" and p < dual)
+    solved = 3 * p * p * 8 + (dual * (b + 8) + 2 * n_models * 8) * p if primal else 4 * m * m * 8
+    sparse = isinstance(linearised.field.inputs, Csr) and linearised.logits.device.type == "cpu"
+    factored = sparse and not primal and p >= n_rows  # directions stay in factors
+    return (2 * m if factored else 3 * p) * n_models * b + solved + BLOCK_BYTES
+
+
+def messages(
+    left: LeftOut, layers: tuple[tuple[Tensor, Tensor], ...], inputs: Tensor | Csr, out: Tensor | None = None
+) -> Tensor:
+    """Returns how the messages of some rows change in each model, [r, m].
+
+    Args:
+        left: the models.
+        layers: the network's weights and biases (`GcnLinearisation.layers`).
+        inputs: A_hat X at the rows, [r, d].
+        out: where to write, [r, m], such as a part of a memory-mapped tensor; None: a new matrix.
+
+    Returns:
+        The changes.
+    """
+    return loo_messages(inputs, pre_activation(layers, inputs), left.directions, out=out)
+
+
+def change_of_logits(linearised: GcnLinearisation, field: ReceptiveField, damping: float) -> LooResult:
+    """Returns what `alo` returns, from the messages.
+
+    Args:
+        linearised: the network at the labelled nodes; two layers, two classes.
+        field: receptive field of the nodes v.
+        damping: mu > 0.
+
+    Returns:
+        The changes.
+
+    Raises:
+        ValueError: the network or the damping does not fit.
+    """
+    left = left_out(linearised, damping, n_rows=field.rows[0].numel())
+    sent = messages(left, linearised.layers, field.inputs)
+    change = propagate(field.blocks[0], sent).add_(left.shift)
+    return LooResult(change[:, None], left.own, left.leverage, damping)
+
+
+def pre_activation(layers: Sequence[tuple[Tensor, Tensor]], inputs: Tensor | Csr) -> Tensor:
+    """Returns z = inputs W1 + b1, [r, h], differentiable."""
+    weight, bias = layers[0]
+    with threads_for(weight.shape[1] * (inputs.nnz if isinstance(inputs, Csr) else inputs.numel())):
+        return propagate(inputs, weight) + bias if isinstance(inputs, Csr) else torch.addmm(bias, inputs, weight)
+
+
+def _directions(linearised: GcnLinearisation, rows: Tensor, mix: Tensor | None) -> LooDirections:
+    """Returns rows [s, p] in the order in which the messages read them."""
+    weight = linearised.layers[0][0]
+    d, h = weight.shape
+    cut = (d + 1) * h
+    first = rows[:, :cut].view(-1, d + 1, h).transpose(0, 1).contiguous()
+    last = rows[:, cut : cut + 2 * h].view(-1, h, 2)
+    top = linearised.layers[1][0]
+    return LooDirections(first, (last[:, :, 1] - last[:, :, 0]).T.contiguous(), top[:, 1] - top[:, 0], mix)
+
+
+def _shift(rows: Tensor) -> Tensor:
+    return rows[:, -1] - rows[:, -2]
+
+
+def _factored(linearised: GcnLinearisation) -> tuple[LooDirections, Tensor]:
+    """Returns the Jacobian's rows as directions in factors, and their change of the second layer's bias."""
+    top = linearised.layers[1][0]
+    first = node_gradients(linearised, difference_seeds(linearised)).layers[0]
+    second = 2 * linearised.aggregated[0].T  # the seed is -1 for class 0 and 1 for class 1
+    return LooDirections(first, second.contiguous(), top[:, 1] - top[:, 0]), top.new_full((linearised.n_nodes,), 2.0)
+
+
+def _kernel_of_messages(
+    linearised: GcnLinearisation, directions: LooDirections, shift: Tensor, at: ReceptiveField | None
+) -> tuple[Tensor, Seen | None]:
+    """Returns K = J J^T at the labelled nodes, [m, m], from how their own messages change along their gradients."""
+    own = linearised.field
+    place = None if at is None or _too_large(at, directions) else places_of_rows(at, own)
+    field = own if place is None or at is None else at
+    z = pre_activation(linearised.layers, field.inputs)
+    sent = loo_messages(field.inputs, z, directions)
+    kernel = propagate(own.blocks[0], sent if place is None else sent[place]) + shift
+    return kernel, None if place is None else Seen(field, z, sent)
+
+
+def _too_large(at: ReceptiveField, directions: LooDirections) -> bool:
+    size = directions.second.element_size()
+    return at.rows[0].numel() * directions.second.shape[1] * size > KEPT_BYTES

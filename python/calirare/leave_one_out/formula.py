@@ -1,0 +1,145 @@
+"""Every label left out by one damped Gauss-Newton step with leverage correction, in the dual and in the primal.
+
+With J the Jacobian of the logit differences at the labels T, K = J J^T, D the block diagonal curvature of the loss, e
+its gradient in the differences and mu the damping, leaving label i out moves the parameters by
+
+    theta_-i - theta = H^-1 J_i^T (I - D_i P_i)^-1 e_i,   H = J^T D J + mu I,   P_i = J_i H^-1 J_i^T.
+
+It is the Newton step of the loss without label i: its Hessian is H - J_i^T D_i J_i, whose inverse Woodbury's identity
+gives in terms of H^-1. The bracket is one minus the leverage of the label, which plain influence functions leave out.
+In the dual H^-1 J^T = J^T M^-1 with M = mu I + D K, and I - D_i P_i = mu (M^-1)_ii, so all labels cost one inverse.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from calirare._util.threads import threads_for
+from calirare.curvature import Linearisation, closed_form, dual_system
+
+BLOCK_NUMBERS = 16_000_000  # numbers of the Jacobian worked on together in float64
+
+
+def choose_form(linearised: Linearisation) -> str:
+    """Returns the cheapest form: "gram" up to two layers, "primal" where p is below m (k - 1), else "jacobian"."""
+    if linearised.n_parameters < linearised.n_nodes * (linearised.n_classes - 1):
+        return "primal"
+    return "gram" if closed_form(linearised) else "jacobian"
+
+
+def loo_coefficients(
+    linearised: Linearisation, kernel: Tensor, damping: float, *, leverage_corrected: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Returns alpha [m (k - 1), m] with theta_-i - theta = J^T alpha_i, and the leverages [m]; both float64.
+
+    Args:
+        linearised: the network at the labelled nodes.
+        kernel: K at the labelled nodes, [m (k - 1), m (k - 1)].
+        damping: mu > 0.
+        leverage_corrected: False leaves the bracket of `alo` out.
+
+    Returns:
+        Coefficients and leverages.
+    """
+    with threads_for(kernel.shape[0] ** 3):
+        curvature, error = linearised.loss_terms
+        m, k = error.shape
+        inverse = torch.linalg.inv(dual_system(curvature, kernel, damping))
+        blocks = inverse.reshape(m, k, m, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # [m, k, k]
+        scaled = _solve_each(damping * blocks, error) if leverage_corrected else error
+        coefficients = (inverse.reshape(m * k, m, k) * scaled).sum(2)
+        leverage = 1 - damping * blocks.diagonal(dim1=1, dim2=2).mean(1)
+    return coefficients, leverage
+
+
+def _solve_each(blocks: Tensor, rhs: Tensor) -> Tensor:
+    """Returns blocks[i]^-1 rhs[i]; [m, k, k] and [m, k] to [m, k]."""
+    if rhs.shape[1] == 1:
+        return rhs / blocks[:, 0]
+    return torch.linalg.solve(blocks, rhs.unsqueeze(2)).squeeze(2)
+
+
+def own_change(linearised: Linearisation, kernel: Tensor, coefficients: Tensor) -> Tensor:
+    """Returns how each labelled node's own logits move, [m, k - 1], float64."""
+    m, k = linearised.n_nodes, linearised.n_classes - 1
+    return (kernel.reshape(m, k, m * k).double() * coefficients.T.reshape(m, 1, m * k)).sum(2)
+
+
+def primal_directions(
+    linearised: Linearisation, damping: float, leverage_corrected: bool = True, chosen: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns theta_-i - theta of some labels, own changes and leverages, from J^T D J + damping I; all float64.
+
+    Args:
+        linearised: the network at the labelled nodes.
+        damping: mu > 0.
+        leverage_corrected: see `alo`.
+        chosen: places of the labels whose directions are wanted, int64 [s]; None: all m.
+
+    Returns:
+        Directions [s, p]; own changes [m, k - 1] and leverages [m] of all labels.
+    """
+    rows = linearised.jacobian
+    curvature, error = linearised.loss_terms
+    m, k = error.shape
+    p = rows.shape[1]
+    hessian = gauss_newton(rows, curvature)
+    hessian.diagonal().add_(damping)
+    factor = torch.linalg.cholesky(hessian)
+    hats = []
+    for part in rows.split(block_of_labels(p * k) * k):
+        half = torch.linalg.solve_triangular(factor, part.double().T, upper=False).T.view(-1, k, p)
+        hats.append(half @ half.mT)
+    scaled, own, leverage = leave_out_own(torch.cat(hats), curvature, error, leverage_corrected)
+    wanted = slice(None) if chosen is None else chosen
+    pulled = (scaled[wanted, :, None] * rows.view(m, k, p)[wanted]).sum(1)  # J_i^T (I - D_i P_i)^-1 e_i
+    return torch.cholesky_solve(pulled.T, factor).T, own, leverage
+
+
+def gauss_newton(rows: Tensor, curvature: Tensor) -> Tensor:
+    """Returns J^T D J [p, p] in float64, from J [m (k - 1), p] and D [m, k - 1, k - 1], some labels at a time."""
+    k, p = curvature.shape[1], rows.shape[1]
+    labels = block_of_labels(p * k)
+    out = rows.new_zeros(p, p, dtype=torch.float64)
+    for part, bent in zip(rows.split(labels * k), curvature.split(labels), strict=True):
+        wide = part.double()
+        out.addmm_(wide.T, (bent @ wide.view(-1, k, p)).flatten(0, 1))
+    return out
+
+
+def block_of_labels(numbers_of_each: int) -> int:
+    """Returns how many labels are worked on together."""
+    return max(1, BLOCK_NUMBERS // numbers_of_each)
+
+
+def leave_out(
+    solved: Tensor, hat: Tensor, curvature: Tensor, error: Tensor, leverage_corrected: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns directions, own changes and leverages from H^-1 J_i^T: Delta_i = H^-1 J_i^T (I - D_i P_i)^-1 e_i.
+
+    Args:
+        solved: H^-1 J_i^T as rows, [m, k - 1, p].
+        hat: P_i = J_i H^-1 J_i^T, [m, k - 1, k - 1].
+        curvature: D_i, [m, k - 1, k - 1].
+        error: e_i, [m, k - 1].
+        leverage_corrected: False leaves the bracket out.
+
+    Returns:
+        Delta [m, p], the change of node i's logits [m, k - 1], mean eigenvalue of D_i P_i [m].
+    """
+    scaled, own, leverage = leave_out_own(hat, curvature, error, leverage_corrected)
+    return torch.einsum("iap,ia->ip", solved, scaled.to(solved.dtype)), own, leverage
+
+
+def leave_out_own(
+    hat: Tensor, curvature: Tensor, error: Tensor, leverage_corrected: bool = True
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns (I - D_i P_i)^-1 e_i and P_i times it [m, k - 1], and the mean eigenvalue of D_i P_i [m]."""
+    leverage = curvature.double() @ hat.double()
+    scaled = error.double()
+    if leverage_corrected:
+        identity = torch.eye(error.shape[1], dtype=torch.float64, device=error.device)
+        scaled = torch.linalg.solve(identity - leverage, scaled.unsqueeze(2)).squeeze(2)
+    own = (hat.double() @ scaled.unsqueeze(2)).squeeze(2)
+    return scaled, own, leverage.diagonal(dim1=1, dim2=2).mean(1)

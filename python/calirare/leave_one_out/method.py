@@ -1,0 +1,208 @@
+"""What a leave-one-out method is: a frozen dataclass of its own options that turns a problem into a result."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from calirare._util.memory import check_memory
+from calirare.curvature import Linearisation
+from calirare.graph import check_nodes
+from calirare.leave_one_out.directions import LeftOut
+from calirare.leave_one_out.result import LooResult
+from calirare.leave_one_out.size import Size
+from calirare.training import Fitted
+from calirare_ext import ReceptiveField
+
+Progress = Callable[[int], None] | None
+Convention = Literal["corrected", "paper", "official"]
+WEIGHT_DECAY, AS_ASKED = "the weight decay of training", "as asked for"
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Which labels of which network are left out, and where that is evaluated.
+
+    Attributes:
+        fitted: the network and its labels.
+        field: the evaluation field, see `Fitted.evaluation_field`.
+        damping: mu > 0, added to the curvature.
+        progress: called with the number of labels done, by methods that leave out one after the other.
+        chosen: distinct places of the labels to leave out, int64 [s]; None: as many as the method says.
+    """
+
+    fitted: Fitted
+    field: Any
+    damping: float
+    progress: Progress = None
+    chosen: Tensor | None = None
+
+    @property
+    def linearised(self) -> Linearisation:
+        """The network at its labelled nodes."""
+        return self.fitted.linearisation
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labelled nodes, m."""
+        return self.fitted.nodes.numel()
+
+    @property
+    def size(self) -> Size:
+        """The numbers that memory depends on."""
+        return Size.of(self.linearised, self.field)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaveOneOutMethod(abc.ABC):
+    """A way to leave labels out. A new one is a subclass in a file of its own and a line in `registry.METHODS`.
+
+    Attributes:
+        damping: mu, added to the curvature; None: the weight decay.
+        memory_limit: bytes; None: most of what is free.
+    """
+
+    name: ClassVar[str]
+
+    damping: float | None = None
+    memory_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the options.
+
+        Raises:
+            ValueError: one is unknown or out of range.
+        """
+        if self.damping is not None and not 0 < self.damping < math.inf:
+            raise ValueError(f"{self.name}: damping must be positive and finite, got {self.damping}")
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether one label is left out after the other, so that some may be chosen."""
+        return False
+
+    @property
+    def prints(self) -> Convention:
+        """Whose formula it is: "corrected" (ours), or "paper" or "official", for reproduction."""
+        return "corrected"
+
+    @abc.abstractmethod
+    def estimate_bytes(self, problem: Problem) -> int:
+        """Returns an upper estimate of the memory `run` allocates, in bytes."""
+
+    @abc.abstractmethod
+    def run(self, problem: Problem) -> LooResult:
+        """Returns what leaving each label out does to the logits."""
+
+    def remedy(self, problem: Problem) -> str:
+        """Returns what needs less memory and still answers the question, as an imperative."""
+        return "evaluate fewer nodes at a time, or leave fewer labels out with method replicates"
+
+    def damping_for(self, fitted: Fitted) -> tuple[float, str]:
+        """Returns the damping mu and why: as asked for, else the weight decay.
+
+        Raises:
+            ValueError: there is neither.
+        """
+        if self.damping is not None:
+            return self.damping, AS_ASKED
+        if fitted.weight_decay == 0:
+            raise ValueError("leave_one_out: damping must be given where the weight decay is 0, got None")
+        return fitted.weight_decay, WEIGHT_DECAY
+
+    def left_out(
+        self, linearised: Linearisation, damping: float, n_rows: int, at: ReceptiveField | None = None
+    ) -> LeftOut | None:
+        """Returns the models as directions for the fused evaluation of `intervals`; None: this method has none.
+
+        Args:
+            linearised: the network.
+            damping: mu.
+            n_rows: rows of the messages that will be evaluated.
+            at: the field that will be evaluated, where it is known.
+        """
+        return None
+
+    def left_out_bytes(self, linearised: Linearisation, n_rows: int) -> int:
+        """Returns an upper estimate of the memory of `left_out`, in bytes."""
+        return 0
+
+    def n_models_of(self, m: int) -> int:
+        """Returns how many of m labels are left out."""
+        return m
+
+    def fuses(self, linearised: Linearisation) -> bool:
+        """Returns whether `left_out` gives models."""
+        return False
+
+    def for_labels(self, m: int) -> tuple[LeaveOneOutMethod, str]:
+        """Returns the method that leaves out no more of m labels than a quantile needs, and a note if it is another."""
+        return self, ""
+
+    def seeded(self, seed: int) -> Self:
+        """Returns the method with this seed of random choices where it has one of its own choosing."""
+        if getattr(self, "seed", 0) is None:
+            return dataclasses.replace(self, seed=seed)
+        return self
+
+
+def check_fits(method: LeaveOneOutMethod, problem: Problem) -> int:
+    """Returns the memory a method will take, in bytes.
+
+    Raises:
+        InputError: it would not fit.
+    """
+    needed = method.estimate_bytes(problem)
+    device = problem.linearised.logits.device
+    remedy = method.remedy(problem) if needed else ""
+    check_memory(needed, method.memory_limit, device, remedy)
+    return needed
+
+
+def drawn(m: int, n_models: int | None, seed: int | None) -> Tensor:
+    """Returns the places of labels drawn at random, ascending; of all m where no number of them is given.
+
+    Args:
+        m: labels.
+        n_models: how many; None: all.
+        seed: of the draw; None: 0.
+
+    Returns:
+        int64 [min(n_models, m)].
+    """
+    order = torch.randperm(m, generator=torch.Generator().manual_seed(seed or 0))
+    return order[: m if n_models is None else min(n_models, m)].sort().values
+
+
+def chosen_places(problem: Problem, n_models: int | None, seed: int | None) -> Tensor:
+    """Returns the places of the labels to leave out, as chosen or drawn, int64 [s].
+
+    Raises:
+        ValueError: none is named, or one does not exist.
+    """
+    m = problem.n_labels
+    if problem.chosen is None:
+        return drawn(m, n_models, seed).to(problem.fitted.targets.device)
+    check_nodes("leave_one_out", problem.chosen, m, "chosen")
+    if problem.chosen.numel() == 0:
+        raise ValueError("leave_one_out: chosen must name at least one label, got none")
+    return problem.chosen
+
+
+def check_at_least(name: str, option: str, value: int | None, low: int) -> None:
+    """Raises ValueError where an option is given and too small."""
+    if value is not None and value < low:
+        raise ValueError(f"{name}: {option} must be at least {low}, got {value}")
+
+
+def check_one_of(name: str, option: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Raises ValueError where an option is none of the words allowed."""
+    if value not in allowed:
+        raise ValueError(f"{name}: {option} must be one of {', '.join(allowed)}, got {value!r}")

@@ -1,0 +1,119 @@
+"""Adaptive calibration errors, in bins of equal numbers of samples: Nixon's ACE, the paper's class ACE, Macro-ACE."""
+
+from __future__ import annotations
+
+import torch
+
+from calirare._util.array_files import Array
+from calirare._util.arrays import check_count
+from calirare._util.keywords import known_keywords
+from calirare.metrics.binning import BinStatistics, bin_sums, equal_frequency_bins
+from calirare.metrics.inputs import Scalar, read
+from calirare.metrics.predictions import (
+    Predictions,
+    class_members,
+    class_task,
+    confidence_and_correct,
+    present_classes,
+    single_label_tasks,
+)
+
+
+@known_keywords
+def ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0) -> Scalar:
+    """Adaptive calibration error of Nixon et al. (2019): 1/(C R) sum_c sum_r |acc(r, c) - conf(r, c)|.
+
+    For every class all samples, sorted by the probability of that class, are cut into R ranges whose sizes differ by at
+    most one; ranges without a sample (n < R) are left out. The paper's Eq. 3 prints the bins' share |B_m|/N beside a
+    further 1/M; one of the two is enough, and this is the definition it cites. Its tables use `class_ace`.
+
+    In a multi-label task the classes are the labels, as in `classwise_ece`. A binary task has two classes: the ranges
+    of its class 0 are those of class 1 from the other end, which makes a difference where R does not divide n or
+    probabilities are equal.
+
+    `n_bins` is R. Ranges hold equal numbers of samples, weights enter acc and conf; equal probabilities keep the order
+    of the input. Takes, returns and raises what `ece` does.
+    """
+    check_count("ace", "n_bins", n_bins)
+    data = read("ace", y_true, p, weights)
+    statistics = adaptive_statistics(data.class_probabilities(), data.one_hot(), n_bins, data.weights)
+    statistics.warn_if_small("ace", min_count)
+    filled = statistics.weight > 0
+    return data.result((statistics.gap.sum(1) / filled.sum(1)).mean())
+
+
+@known_keywords
+def class_ace(
+    y_true: Array, p: Array, cls: int, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0
+) -> Scalar:
+    """Adaptive error of one class as the paper's code computes it: sum_m |B_m|/N_cls |acc(B_m) - conf(B_m)|.
+
+    Takes the samples whose TRUE class is `cls`, sorts them by the confidence of the predicted class, cuts them into
+    bins whose sizes differ by at most one, and compares confidence with the share of right predictions (= predictions
+    of `cls`). The paper's tables call it ACE for the minority class.
+
+    In a multi-label task `cls` is a label, each label being a binary task: the samples that have the label, as class 1.
+
+    Read it beside `class_ace_noise_floor`. Choosing samples by their true class means that a model whose probabilities
+    are exact does not reach 0 when classes are unequal: of the rare samples more are mispredicted with confidence than
+    the confidence says. The measure judges the balanced population, not the one the samples came from.
+
+    Args:
+        y_true: int [n], or [n, K] of 0 and 1 for multi-label.
+        p: [n, C], [n] = P(class 1), or [n, K] of labels.
+        cls: the class, in 0..C-1, or the label, in 0..K-1.
+        n_bins: M.
+        weights: as for `ace`.
+        min_count: as for `ece`.
+
+    Returns:
+        As `ece`. Equal confidences keep the order of the input.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: shape or range is wrong, or no sample has class `cls`.
+    """
+    check_count("class_ace", "n_bins", n_bins)
+    data, cls = class_task("class_ace", read("class_ace", y_true, p, weights), cls)
+    confidence, correct = confidence_and_correct(data)
+    statistics = _of_class("class_ace", data, confidence, correct, cls, n_bins)
+    statistics.warn_if_small("class_ace", min_count)
+    return data.result(statistics.error()[0])
+
+
+@known_keywords
+def macro_ace(y_true: Array, p: Array, n_bins: int = 20, *, weights: Array | None = None, min_count: int = 0) -> Scalar:
+    """Unweighted mean of `class_ace` over the classes (paper, section 4.1), those that occur among the labels.
+
+    In a multi-label task the mean over labels of the Macro-ACE of each label's binary task. Takes, returns and raises
+    what `class_ace` does.
+    """
+    check_count("macro_ace", "n_bins", n_bins)
+    data = read("macro_ace", y_true, p, weights)
+    errors = []
+    for task in single_label_tasks(data):
+        confidence, correct = confidence_and_correct(task)
+        parts = [_of_class("macro_ace", task, confidence, correct, c, n_bins) for c in present_classes(task)]
+        for statistics in parts:
+            statistics.warn_if_small("macro_ace", min_count)
+        errors.append(torch.stack([statistics.error()[0] for statistics in parts]).mean())
+    return data.result(torch.stack(errors).mean())
+
+
+def adaptive_statistics(
+    scores: torch.Tensor, outcomes: torch.Tensor, n_bins: int, weights: torch.Tensor | None
+) -> BinStatistics:
+    """Returns the sums per equal-frequency bin, each column of scores [n] or [n, G] on its own; outcomes are alike."""
+    order = torch.argsort(scores.detach(), dim=0, stable=True)
+    rank_bins = equal_frequency_bins(scores.shape[0], n_bins, scores.device)
+    source = rank_bins if scores.ndim == 1 else rank_bins[:, None].expand_as(order)
+    bins = torch.empty_like(order).scatter_(0, order, source)
+    return bin_sums(bins, scores, outcomes, n_bins, weights)
+
+
+def _of_class(
+    function: str, data: Predictions, confidence: torch.Tensor, correct: torch.Tensor, cls: int, n_bins: int
+) -> BinStatistics:
+    members = class_members(function, data, cls)
+    weights = None if data.weights is None else data.weights[members]
+    return adaptive_statistics(confidence[members], correct[members], n_bins, weights)

@@ -1,0 +1,177 @@
+"""Cost-sensitive training of a graph convolutional network on the receptive field of its labelled nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from calirare._util.threads import threads_for
+from calirare.graph import Graph
+from calirare.models.gcn import GCN
+from calirare.models.gcn_fit import GcnFit, of_network, step_work
+from calirare.training import Adam, Convergence, converge, cross_entropy
+
+EpochEnd = Callable[[int, GcnFit], bool | None]
+
+
+@dataclass(frozen=True)
+class GcnTraining:
+    """How a GCN is trained; the defaults are Kipf & Welling's (2017), which the paper's section 4.2 takes over.
+
+    Attributes:
+        epochs: gradient steps, each on all labelled nodes.
+        learning_rate: of Adam.
+        weight_decay: mu of the penalty mu / 2 |theta|^2 on all weights and biases.
+        hidden: width of the hidden layers.
+        n_layers: number of layers.
+        hops: how often features are propagated before the first weights, see `calirare.graph.propagation`.
+        dropout: probability of dropping a hidden unit.
+        seed: of the weights and the dropout.
+
+    Raises:
+        ValueError: a setting is out of range.
+    """
+
+    epochs: int = 200
+    learning_rate: float = 0.01
+    weight_decay: float = 5e-4
+    hidden: int = 16
+    n_layers: int = 2
+    hops: int = 1
+    dropout: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks ranges."""
+        for name, low in (("epochs", 1), ("hidden", 1), ("n_layers", 1), ("hops", 1)):
+            if getattr(self, name) < low:
+                raise ValueError(f"GcnTraining: {name} must be at least {low}, got {getattr(self, name)}")
+        if not self.learning_rate > 0:
+            raise ValueError(f"GcnTraining: learning_rate must be positive, got {self.learning_rate}")
+        if not self.weight_decay > 0:
+            raise ValueError(f"GcnTraining: weight_decay must be positive, got {self.weight_decay}")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"GcnTraining: dropout must be in [0, 1), got {self.dropout}")
+
+    def network(self, n_features: int, n_classes: int) -> GCN:
+        """Returns the network before its first step, on the CPU."""
+        return GCN(
+            n_features,
+            n_classes,
+            hidden=self.hidden,
+            n_layers=self.n_layers,
+            dropout=self.dropout,
+            hops=self.hops,
+            generator=torch.Generator().manual_seed(self.seed),
+        )
+
+    def start(self, graph: Graph, nodes: Tensor, sample_weights: Tensor | None = None) -> GcnFit:
+        """Returns the network before its first step with labelled nodes of a graph, see `of_network`."""
+        model = self.network(graph.n_features, graph.n_classes).to(graph.device)
+        return of_network(model, graph, nodes, self.weight_decay, sample_weights)
+
+    def optimiser(self, model: GCN) -> Adam:
+        """Returns what takes the steps."""
+        return Adam(list(model.parameters()), learning_rate=self.learning_rate, weight_decay=self.weight_decay)
+
+    def fit(
+        self,
+        graph: Graph,
+        nodes: Tensor,
+        *,
+        sample_weights: Tensor | None = None,
+        every: int = 0,
+        at_checkpoint: EpochEnd | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> GcnFit:
+        """Trains a network on the given labelled nodes with Adam.
+
+        A step touches only the receptive field of these nodes, which is exact. The same settings give the same network.
+
+        Args:
+            graph: the graph with labels.
+            nodes: distinct labelled nodes, int64 [m].
+            sample_weights: w_i [m]; None: `class_weights` of the nodes' classes.
+            every: epochs between checkpoints; 0: none.
+            at_checkpoint: called with the number of epochs done and the network so far; True ends training.
+            progress: called with the number of epochs done after each.
+
+        Returns:
+            The trained network.
+
+        Raises:
+            ValueError: a node has no label.
+        """
+        start = self.start(graph, nodes, sample_weights)
+        model, losses = start.model, list[Tensor]()
+
+        def so_far() -> GcnFit:
+            return replace(start, losses=tuple(torch.stack(losses).tolist()) if losses else ())
+
+        parameters, optimiser = list(model.parameters()), self.optimiser(model)
+        generator = torch.Generator(graph.device).manual_seed(self.seed)
+        with threads_for(step_work(start.field, self.hidden)):
+            for epoch in range(1, self.epochs + 1):
+                model.train()
+                loss = cross_entropy(model(start.field, generator=generator), start.targets, start.sample_weights)
+                optimiser.step(torch.autograd.grad(loss, parameters))
+                losses.append(loss.detach())  # read at the end: no wait per step on a GPU
+                if progress is not None:
+                    progress(epoch)
+                if at_checkpoint is not None and every and epoch % every == 0:
+                    model.eval()
+                    if at_checkpoint(epoch, so_far()):
+                        break
+        model.eval()
+        return so_far()
+
+    def fit_to_convergence(
+        self,
+        graph: Graph,
+        nodes: Tensor,
+        *,
+        sample_weights: Tensor | None = None,
+        tolerance: float = 1e-6,
+        max_steps: int = 3000,
+        dtype: torch.dtype = torch.float64,
+    ) -> tuple[GcnFit, Convergence]:
+        """Returns a network trained by L-BFGS from its random start to a stationary point.
+
+        Args:
+            graph: the graph with labels.
+            nodes: distinct labelled nodes, int64 [m].
+            sample_weights: w_i [m]; None: `class_weights` of the nodes' classes.
+            tolerance: on the gradient's norm.
+            max_steps: see `training.minimise`.
+            dtype: floating-point type of the network.
+
+        Returns:
+            The network, and how it got there; epochs, learning rate and dropout play no part.
+        """
+        start = replace(self, dropout=0.0).start(graph, nodes, sample_weights)
+        start.model.eval()
+        return converge(start, graph, tolerance=tolerance, max_steps=max_steps, dtype=dtype)
+
+
+def fit(graph: Graph, nodes: Tensor | None = None, training: GcnTraining | None = None) -> GcnFit:
+    """Trains a GCN: short for `GcnTraining(...).fit(graph, nodes)`.
+
+    Args:
+        graph: the graph with labels.
+        nodes: distinct labelled nodes, int64 [m]; None: the split's training nodes.
+        training: how; None: the defaults.
+
+    Returns:
+        The trained network.
+
+    Raises:
+        ValueError: a node has no label, or there is no split to take the nodes from.
+    """
+    if nodes is None:
+        if graph.split is None:
+            raise ValueError(f"fit: nodes must be given, graph {graph.name!r} has no split to take them from")
+        nodes = graph.split.train
+    return (training or GcnTraining()).fit(graph, nodes)

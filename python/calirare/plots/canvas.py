@@ -1,0 +1,48 @@
+"""The page a picture is drawn on, and the file it ends in.
+
+Drawn with matplotlib's object-oriented interface: no global state, no display, and the same input gives the same bytes
+(with the same matplotlib). The colours are Okabe and Ito's, told apart by colour-blind readers and, by lightness and by
+marker, in greyscale. The suffix of the path chooses the format: png, pdf or svg.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+DARK = "#0072B2"
+LIGHT = "#E69F00"
+GAP = "#D55E00"
+GREY = "#5F5F5F"
+
+
+def blank(width: float, height: float) -> Figure:
+    """An empty page of so many inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), dpi=150)
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """Writes without date or program version, which would make two equal pictures differ; a $ in a name is a $."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    path = Path(path)
+    formats: dict[str, dict[str, Any]] = {
+        ".png": {"Software": None},
+        ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+        ".svg": {"Date": None, "Creator": None},
+    }
+    if path.suffix not in formats:
+        raise ValueError(f"plots: path must end in {', '.join(formats)}, got {path.name!r}")
+    FigureCanvasAgg(figure)
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+    with matplotlib.rc_context({"svg.hashsalt": "calirare"}):
+        figure.savefig(path, metadata=formats[path.suffix])
+    return path

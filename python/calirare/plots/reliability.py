@@ -1,0 +1,191 @@
+"""Reliability diagrams: how often predictions of each confidence are right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from calirare._util.arrays import as_integers, as_scores, as_weights, check_count
+from calirare.metrics import BinStatistics
+from calirare.metrics.binning import equal_width_statistics
+from calirare.plots import canvas
+from calirare.plots.canvas import DARK, GAP, GREY
+from calirare.plots.panels import Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def reliability_diagram(
+    panels: Sequence[Panel],
+    path: str | Path,
+    *,
+    n_bins: int = 15,
+    n_columns: int | None = None,
+    band_level: float = 0.95,
+    title: str | None = None,
+    x_label: str = "confidence",
+    y_label: str = "accuracy",
+) -> Path:
+    """Draws how often predictions of each confidence are right.
+
+    Each panel shows per bin ((m-1)/M, m/M] a bar up to acc(B_m), the gap to the mean confidence conf(B_m) as a hatched
+    box, the diagonal, and the consistency band: the central `band_level` range of acc(B_m) for a perfectly calibrated
+    model with as many samples in the bin (binomial; Broecker and Smith 2007). Below it, the number of samples per bin.
+    Weights move the bars, the gaps and the ECE; the band is then that of (sum w)^2 / sum w^2 samples (Kish), and only
+    samples with a weight are counted.
+
+    Args:
+        panels: made by `confidence_panel` and `class_panels`, or (title, y_true, p) each, see `Panel`; filled row by
+            row, so before and after stand side by side with two columns, and the rows may be all nodes and the minority
+            class.
+        path: where to write; the folder must exist.
+        n_bins: M.
+        n_columns: None takes two for an even number of panels, else as many as panels up to three.
+        band_level: in (0, 1).
+        title: a line above all panels.
+        x_label: what is on the horizontal axis.
+        y_label: what is on the vertical axis.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: there is no panel, or a shape or range is wrong.
+    """
+    check_count("reliability_diagram", "n_bins", n_bins)
+    if not panels:
+        raise ValueError("reliability_diagram: panels must hold at least one (title, y_true, p), got none")
+    if not 0 < band_level < 1:
+        raise ValueError(f"reliability_diagram: band_level must lie in (0, 1), got {band_level}")
+    if n_columns is None:
+        n_columns = 2 if len(panels) % 2 == 0 else min(len(panels), 3)
+    check_count("reliability_diagram", "n_columns", n_columns)
+    panels = [Panel(*panel) for panel in panels]
+    statistics = [_panel_statistics(panel, n_bins) for panel in panels]
+    n_rows = -(-len(panels) // n_columns)
+    # Margins in inches, written down: letting matplotlib measure every label takes longer than drawing them.
+    width, height = 3.6 * n_columns + 0.3, 4.1 * n_rows + (0.7 if title else 0.4)
+    figure = canvas.blank(width, height)
+    edges = {"left": 0.7 / width, "right": 1 - 0.15 / width, "bottom": 0.85 / height}
+    top = 1 - (0.85 if title else 0.5) / height
+    grid = figure.add_gridspec(n_rows, n_columns, top=top, hspace=0.36, wspace=0.28, **edges)
+    first = min(_first_filled(bins) for bins, _ in statistics) / n_bins
+    for i, (panel, (bins, trials)) in enumerate(zip(panels, statistics, strict=True)):
+        row, column = divmod(i, n_columns)
+        cell = grid[row, column].subgridspec(2, 1, height_ratios=[3, 1], hspace=0.1)
+        axes = figure.add_subplot(cell[0])
+        counts = figure.add_subplot(cell[1], sharex=axes)
+        _draw_reliability(axes, bins, trials, band_level, y_label, f"gap to {x_label}")
+        _draw_counts(counts, bins)
+        weighted = "" if panel.weights is None else " weighted"
+        size = f"n = {int(bins.count.sum()):,}{weighted}"
+        axes.set_title(f"{panel.title}\n{size}, ECE = {float(bins.error()[0]):.3f}", fontsize=10)
+        axes.set_xlim(first, 1)
+        axes.tick_params(labelbottom=False)
+        counts.set_xlabel(x_label)
+        if column == 0:
+            axes.set_ylabel(y_label)
+            counts.set_ylabel("samples")
+        if i == 0:
+            handles, labels = axes.get_legend_handles_labels()
+    columns = 4 if n_columns > 1 else 2
+    figure.legend(handles, labels, loc="lower center", ncols=columns, fontsize=8, frameon=False, borderaxespad=0.1)
+    if title:
+        figure.suptitle(title, y=1 - 0.12 / height, va="top")
+    return canvas.save(figure, path)
+
+
+def binomial_quantile(q: float, trials: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    """Returns the smallest k with P(Binomial(trials, probability) <= k) >= q, float64 [n].
+
+    Trials are whole numbers >= 1. Does without scipy.stats, whose import takes a second.
+    """
+    from scipy.special import bdtr, bdtrik
+
+    inside = np.clip(probability, 1e-300, 1 - 2**-53)
+    trials = trials.astype(np.int64)
+    k = np.ceil(bdtrik(q, trials, inside))
+    below = np.maximum(k - 1, 0)
+    k = np.where(bdtr(below, trials, inside) >= q, below, k)
+    return np.where(probability <= 0, 0.0, np.where(probability >= 1, trials, k))
+
+
+def _panel_statistics(panel: Panel, n_bins: int) -> tuple[BinStatistics, np.ndarray]:
+    """Returns the sums per bin, and how many samples of equal weight each bin is worth, [M]."""
+    where = f"of panel {panel.title!r}"
+    scores = as_scores("reliability_diagram", f"p {where}", panel.p).detach().cpu()
+    outcomes = as_integers("reliability_diagram", f"y_true {where}", panel.y_true, scores.device, 2)
+    if outcomes.shape != scores.shape:
+        shapes = f"{tuple(scores.shape)}, got {tuple(outcomes.shape)}"
+        raise ValueError(f"reliability_diagram: y_true {where} must have shape {shapes}")
+    weights = as_weights("reliability_diagram", panel.weights, len(scores), scores.device)
+    if weights is None:
+        bins = equal_width_statistics(scores, outcomes, n_bins)
+        return bins, bins.count[0].numpy()
+    counted = weights > 0
+    scores, outcomes, weights = scores[counted], outcomes[counted], weights[counted] / weights.max()
+    bins = equal_width_statistics(scores, outcomes, n_bins, weights)
+    squares = equal_width_statistics(scores, outcomes, n_bins, weights.square()).weight[0]
+    effective = bins.weight[0].square() / torch.where(squares > 0, squares, 1.0)
+    return bins, effective.round().clamp(min=1).numpy()
+
+
+def _first_filled(bins: BinStatistics) -> int:
+    return int(torch.nonzero(bins.count[0])[0])
+
+
+def _draw_reliability(
+    axes: Axes, bins: BinStatistics, trials: np.ndarray, band_level: float, bar_label: str, gap_label: str
+) -> None:
+    count, accuracy, confidence = (v[0].numpy() for v in (bins.count, bins.accuracy, bins.confidence))
+    n_bins = len(count)
+    filled = count > 0
+    width = 1 / n_bins
+    left = np.arange(n_bins)[filled] * width
+    trials, accuracy, confidence = trials[filled], accuracy[filled], confidence[filled]
+    band = [binomial_quantile(q, trials, confidence) / trials for q in ((1 - band_level) / 2, (1 + band_level) / 2)]
+    bar: dict[str, Any] = {"align": "edge", "width": width}
+    axes.bar(left, accuracy, color=DARK, edgecolor="white", linewidth=0.6, label=bar_label, **bar)
+    axes.bar(
+        left,
+        np.abs(confidence - accuracy),
+        bottom=np.minimum(confidence, accuracy),
+        facecolor=(0.835, 0.369, 0.0, 0.25),
+        edgecolor=GAP,
+        hatch="////",
+        linewidth=0.8,
+        label=gap_label,
+        **bar,
+    )
+    middle = left + width / 2
+    for colour, line, label in (("white", 3.0, "_nolegend_"), ("black", 1.4, f"{band_level:.0%} consistency band")):
+        axes.vlines(middle, band[0], band[1], color=colour, linewidth=line, label=label)
+        for ends in band:
+            axes.hlines(ends, middle - width / 5, middle + width / 5, color=colour, linewidth=line)
+    axes.plot([0, 1], [0, 1], color=GREY, linestyle="--", linewidth=1, label="perfect calibration")
+    axes.set_ylim(0, 1)
+
+
+def _draw_counts(axes: Axes, bins: BinStatistics) -> None:
+    count = bins.count[0].numpy()
+    n_bins = len(count)
+    axes.bar(np.arange(n_bins) / n_bins, count, width=1 / n_bins, align="edge", color=GREY, edgecolor="white")
+    largest = count.max()
+    axes.set_ylim(0, largest * 1.35)
+    for m, number in enumerate(count):
+        if number:
+            axes.text((m + 0.5) / n_bins, number + 0.04 * largest, _short(number), ha="center", fontsize=5.5)
+    axes.yaxis.set_major_formatter(lambda value, _: _short(value))
+
+
+def _short(number: float) -> str:
+    """At most four digits and a letter, so that counts of any size fit a bin: 830, 9999, 16.3k, 1.2M."""
+    if number < 9999.5:
+        return f"{number:.4g}"
+    return f"{number / 1e3:.3g}k" if number < 999_500 else f"{number / 1e6:.3g}M"

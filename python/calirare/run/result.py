@@ -1,0 +1,80 @@
+"""The values a run ends with: the trained and calibrated network and everything computed on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from calirare.calibration import TARGETS, Calibrator, Target
+from calirare.graph import Graph, answered
+from calirare.intervals import JackknifeResult
+from calirare.leave_one_out import Agreement
+from calirare.models import GCN, GcnFit
+from calirare.run.settings import Settings
+
+
+@dataclass(eq=False)
+class RunResult:
+    """A trained and calibrated network with everything computed on the way.
+
+    Attributes:
+        graph: the graph, with labels and split.
+        settings: how it was made, as asked for.
+        fit: the network and the labels it was trained on.
+        logits: of every node [n, k].
+        calibrators: the fitted map of each target; empty without calibration.
+        jackknife: intervals and errors of every node, under the chosen target's map.
+        agreement: how leave-one-out loss and held-out loss compare; None without the check.
+        notes: sentences a user should read (fallbacks, warnings).
+        seconds: wall time of each stage.
+    """
+
+    graph: Graph
+    settings: Settings
+    fit: GcnFit
+    logits: Tensor
+    calibrators: dict[Target, Calibrator]
+    jackknife: JackknifeResult
+    agreement: Agreement | None
+    notes: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def model(self) -> GCN:
+        """The trained network."""
+        return self.fit.model
+
+    @property
+    def epochs(self) -> int:
+        """Epochs trained."""
+        return len(self.fit.losses)
+
+    @property
+    def calibrator(self) -> Calibrator | None:
+        """The map of the chosen target, or None."""
+        return self.calibrators.get(self.settings.calibration.target)
+
+    def probabilities(self, target: Target | None = None) -> Tensor:
+        """Returns every node's probabilities [n, k]: calibrated for `target`, or the network's own for None.
+
+        Without calibration they are the network's own for every target.
+
+        Raises:
+            ValueError: the target is unknown.
+        """
+        if target is not None and target not in TARGETS:
+            known = ", ".join(map(str, TARGETS))
+            raise ValueError(f"probabilities: target must be one of {known} or None, got {target!r}")
+        if target is None or target not in self.calibrators:
+            return torch.softmax(self.logits, 1)
+        return self.calibrators[target].transform(self.logits)
+
+    def review(self) -> Tensor:
+        """Returns the nodes without a label in the order in which a human should look at them, int64.
+
+        First the one whose prediction, for the chosen target, is most likely wrong; see `JackknifeResult.review`. Where
+        every node has a label, the nodes that neither trained nor calibrated.
+        """
+        return self.jackknife.review(self.probabilities(self.settings.calibration.target), answered(self.graph))

@@ -1,0 +1,236 @@
+"""Nested settings as plain mappings: written, read, checked and listed from the fields of dataclasses alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from calirare._util.errors import InputError
+from calirare.leave_one_out import METHODS, LeaveOneOutMethod
+
+T = TypeVar("T")
+# YAML 1.1 takes 5e-4 for text, because it has no point or no sign in its exponent.
+SCIENTIFIC = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
+METHOD = "method"  # the key that names a leave-one-out method among its options
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting, as a command line or a page shows it.
+
+    Attributes:
+        path: keys from the top, such as ("training", "epochs").
+        kinds: what it takes, such as (int, "auto"): types, words, None.
+        default: its value where nothing is said.
+        help: what it is, from the docstring of its class.
+    """
+
+    path: tuple[str, ...]
+    kinds: tuple[Any, ...]
+    default: Any
+    help: str
+
+    @property
+    def name(self) -> str:
+        """Its short name: the last key; "loo", "loo_steps", "eice_weight" where keys stand in other groups too."""
+        group = self.path[0]
+        if self.path[-1] == METHOD and len(self.path) > 1:
+            return group
+        return f"{group}_{self.path[-1]}" if group in ("loo", "eice") else self.path[-1]
+
+
+def options_of(cls: type, path: tuple[str, ...] = ()) -> Iterator[Option]:
+    """Yields every setting of a dataclass, those of nested ones under their keys; of a method its name alone."""
+    helps = attribute_help(cls)
+    for field in dataclasses.fields(cls):
+        kinds, where = kinds_of(cls)[field.name], (*path, field.name)
+        if LeaveOneOutMethod in kinds:
+            yield Option((*where, METHOD), tuple(METHODS), _default(field).name, helps[field.name])
+        elif dataclasses.is_dataclass(kinds[0]):
+            yield from options_of(kinds[0], where)
+        else:
+            yield Option(where, kinds, _default(field), helps[field.name])
+
+
+def method_options() -> dict[str, list[Option]]:
+    """Returns the options of each leave-one-out method, by its name."""
+    return {name: list(options_of(method, ("loo",))) for name, method in METHODS.items()}
+
+
+@cache
+def kinds_of(cls: type) -> dict[str, tuple[Any, ...]]:
+    """Returns what each field of a dataclass takes: types, words of a Literal, None."""
+    hints = get_type_hints(cls)
+    return {field.name: tuple(_kinds(hints[field.name])) for field in dataclasses.fields(cls)}
+
+
+def _kinds(hint: Any) -> Iterator[Any]:
+    if get_origin(hint) in (Union, types.UnionType):
+        for part in get_args(hint):
+            yield from _kinds(part)
+    elif get_origin(hint) is Literal:
+        yield from get_args(hint)
+    else:
+        yield None if hint is type(None) else get_origin(hint) or hint
+
+
+@cache
+def attribute_help(cls: type) -> dict[str, str]:
+    """Returns what the docstrings of a dataclass and its bases say of each attribute."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        text = (base.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
+        for name, words in re.findall(r"^ {8}(\w+): (.*(?:\n {12}.*)*)", text, re.MULTILINE):
+            found[name] = " ".join(words.split())
+    return found
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def to_mapping(settings: Any) -> dict[str, Any]:
+    """Returns settings as nested mappings of plain values; a method with its name first."""
+    out: dict[str, Any] = {METHOD: settings.name} if isinstance(settings, LeaveOneOutMethod) else {}
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if dataclasses.is_dataclass(value):
+            value = to_mapping(value)
+        elif isinstance(value, tuple):
+            value = list(value)
+        out[field.name] = str(value) if isinstance(value, Path) else value
+    return out
+
+
+def from_mapping(cls: type[T], values: Mapping[str, Any], where: str, path: tuple[str, ...] = ()) -> T:
+    """Returns a dataclass from nested mappings.
+
+    Args:
+        cls: the dataclass.
+        values: any of its fields; what is not named has its default.
+        where: what the mapping is called in a message.
+        path: keys that lead to it.
+
+    Raises:
+        InputError: a name is unknown, or a value has a wrong type or range.
+    """
+    if not isinstance(values, Mapping):
+        raise InputError(f"{where}: {_dotted(path)} must hold names and values, got {values!r}")
+    known = kinds_of(cls)
+    taken = {}
+    for name, value in values.items():
+        if name not in known:
+            raise unknown(cls, name, where, path)
+        taken[name] = _value(known[name], value, where, (*path, name))
+    try:
+        return cls(**taken)
+    except InputError:
+        raise
+    except ValueError as error:
+        message = str(error).partition(": ")[2] or str(error)
+        raise InputError(f"{where}: {_dotted((*path, message))}") from error
+
+
+def _value(kinds: tuple[Any, ...], value: Any, where: str, path: tuple[str, ...]) -> Any:
+    first = kinds[0]
+    if LeaveOneOutMethod in kinds:
+        return _method(value, where, path)
+    if dataclasses.is_dataclass(first):
+        return value if isinstance(value, first) else from_mapping(first, value, where, path)  # type: ignore[arg-type]
+    if first is tuple and isinstance(value, list | tuple):
+        return tuple(value)
+    real = float in kinds
+    if real and isinstance(value, str) and SCIENTIFIC.fullmatch(value):
+        value = float(value)
+    for kind in kinds:
+        if isinstance(kind, type):
+            wanted = (int, float) if kind is float else (str, Path) if kind is Path else kind
+            if isinstance(value, wanted) and (kind is bool or not isinstance(value, bool)):
+                return value
+        elif value == kind and type(value) is type(kind):
+            return value
+    raise InputError(f"{where}: {_dotted(path)} must be {words_for(kinds)}, got {value!r}")
+
+
+def _method(value: Any, where: str, path: tuple[str, ...]) -> LeaveOneOutMethod:
+    """Returns a leave-one-out method from its name, or from its name and options."""
+    if isinstance(value, LeaveOneOutMethod):
+        return value
+    values = dict(value) if isinstance(value, Mapping) else {METHOD: value}
+    name = values.pop(METHOD, "alo")
+    if not isinstance(name, str) or name not in METHODS:
+        close = get_close_matches(str(name), METHODS, 1)
+        more = f"; did you mean {close[0]!r}?" if close else ""
+        raise InputError(f"{where}: {_dotted((*path, METHOD))} must be one of {', '.join(METHODS)}, got {name!r}{more}")
+    return from_mapping(METHODS[name], values, f"{where}: with {name}", path)
+
+
+def words_for(kinds: tuple[Any, ...]) -> str:
+    """Returns how a message calls what a setting takes."""
+    names = {
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        bool: "true or false",
+        Path: "a path",
+        tuple: "a list",
+    }
+    words = [
+        names.get(kind, str(kind)) if isinstance(kind, type) else "none" if kind is None else str(kind)
+        for kind in kinds
+    ]
+    literal = [word for word, kind in zip(words, kinds, strict=True) if isinstance(kind, str)]
+    if len(literal) == len(words) > 1:
+        return f"one of {', '.join(words)}"
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def unknown(cls: type, name: object, where: str, path: tuple[str, ...] = ()) -> InputError:
+    """Returns what says that there is no such setting, and what it may have meant."""
+    known = [field.name for field in dataclasses.fields(cls)]
+    below = {option.name: option.path for option in options_of(cls)}
+    said = f"{where}: unknown setting {_dotted((*path, str(name)))!r}"
+    if not path and name in below:
+        return InputError(f"{said}: it stands under {_dotted(below[str(name)][:-1])}, as {_dotted(below[str(name)])}")
+    close = get_close_matches(str(name), [*known, *below], 1)
+    hint = "" if not close else f"; did you mean {_dotted(below.get(close[0], (*path, close[0])))!r}?"
+    return InputError(f"{said}{hint}; there are {', '.join(known)}")
+
+
+def changed(settings: T, changes: Mapping[str, Any], where: str) -> T:
+    """Returns settings with some changed, named by their key, or by its short name (`Option.name`).
+
+    Args:
+        settings: nested dataclasses.
+        changes: such as `epochs=200`, `target="population"`, `loo=ALO(steps=10)`, `training={"hidden": 32}`.
+        where: what the changes are called in a message.
+
+    Raises:
+        InputError: a name is unknown, or a value has a wrong type or range.
+    """
+    cls = type(settings)
+    paths = {option.name: option.path for option in options_of(cls)}
+    values = to_mapping(settings)
+    for name, value in changes.items():
+        path = (name,) if name in kinds_of(cls) else paths.get(name)
+        if path is None and name.startswith("loo_") and name != "loo_method":
+            path = ("loo", name.removeprefix("loo_"))
+        if path is None:
+            raise unknown(cls, name, where)
+        at = values
+        for key in path[:-1]:
+            at = at[key]
+        nested = isinstance(value, Mapping) and METHOD not in value and isinstance(at.get(path[-1]), dict)
+        at[path[-1]] = at[path[-1]] | dict(value) if nested else value
+    return from_mapping(cls, values, where)
+
+
+def _dotted(path: tuple[str, ...]) -> str:
+    return ".".join(path)

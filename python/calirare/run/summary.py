@@ -1,0 +1,69 @@
+"""What a run says of itself in a terminal: measures before and after calibration, coverage, verdict and notes."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROWS = (
+    ("recall", "recall of the rare class"),
+    ("precision", "precision of the rare class"),
+    ("macro_f1", "macro-F1"),
+    ("ace_minority", "ACE of the rare class"),
+    ("macro_ace", "Macro-ACE"),
+    ("ece", "ECE"),
+    ("nll", "NLL"),
+    ("brier", "Brier score"),
+)
+FLOORS = {"ace_minority", "macro_ace", "ece"}
+
+
+def summary_of(metrics: dict[str, Any], width: int = 120) -> str:
+    """Returns the summary of a run's metrics (`run.report`) for a terminal of some width."""
+    out = io.StringIO()
+    console = Console(file=out, width=width, markup=False, emoji=False)
+    console.print(_table(metrics), highlight=False)
+    return out.getvalue() + "\n".join(_lines(metrics)) + "\n"
+
+
+def _sides(metrics: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns the reports that are shown and their titles; the run's target has a star."""
+    sides = [("raw", "before")]
+    for name in metrics["report"]:
+        if name != "raw":
+            sides.append((name, f"after, {name}" + (" *" if name == metrics["target"] else "")))
+    return sides
+
+
+def _table(metrics: dict[str, Any]) -> Table:
+    sides, eice = _sides(metrics), metrics["eice"]
+    judged = f"{metrics['n_judged']:,} {metrics['judged_on']} nodes, {metrics['n_judged_rare']} of them rare"
+    table = Table(title=f"{metrics['graph']['name']}: {judged}", title_justify="left")
+    table.add_column("measure")
+    for _, title in sides:
+        table.add_column(title, justify="right")
+    for key, label in ROWS:
+        cells = []
+        for side, _ in sides:
+            report = metrics["report"][side]
+            floor = f" (floor {report[key + '_noise_floor']:.3f})" if key in FLOORS else ""
+            cells.append(f"{report[key]:.3f}{floor}")
+        table.add_row(label, *cells)
+    table.add_row("EICE, all nodes", *(f"{eice[side]:.3f}" if side in eice else "" for side, _ in sides))
+    return table
+
+
+def _lines(metrics: dict[str, Any]) -> list[str]:
+    lines = ["floor: what a perfectly calibrated model scores on as many nodes by chance"]
+    if len(_sides(metrics)) > 1:
+        lines.append(f"* the probabilities in predictions.csv (target {metrics['target']}); the other target: --target")
+    covered = metrics["interval_coverage"]
+    shown = ", ".join(f"{name} {covered[name]:.1%}" for name in ("all", "rare", "rest") if covered[name] is not None)
+    lines.append(f"intervals hold the label: {shown} (wanted {covered['wanted']:.0%})")
+    if metrics["agreement"] is not None:
+        verdict = metrics["agreement"]
+        lines.append(f"leave-one-out check: {verdict['verdict']} ({verdict['reason']})")
+    return lines + [f"note: {note}" for note in metrics["notes"]]

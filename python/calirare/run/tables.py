@@ -1,0 +1,230 @@
+"""Tables of a graph's predictions: one row per node, and the rows that a human should look at first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.graph import LARGE, PARTS, Graph, Split, answered
+from calirare.intervals import JackknifeResult
+
+COLUMNS = (
+    "node",
+    "split",
+    "y",
+    "p_raw",
+    "p_calibrated",
+    "prediction",
+    "confidence",
+    "lower",
+    "upper",
+    "uncertainty",
+    "ice",
+    "ice_raw",
+)
+REVIEWED = 100  # rows of review.csv
+ROWS = 1 << 18  # rows of a table of predictions made and written together
+
+
+def predictions(
+    graph: Graph, p_raw: Tensor, probabilities: Tensor, result: JackknifeResult | None, split: Split | None
+) -> pd.DataFrame:
+    """Returns one row per node with the columns of `predictions.csv`.
+
+    Args:
+        graph: the graph.
+        p_raw: the network's P(class 1) [n].
+        probabilities: calibrated probabilities [n, k]; `prediction` and `confidence` are about these, and so are
+            `uncertainty`, P(prediction is right), and `ice`, its distance to `confidence`. `ice_raw` is the network's.
+        result: intervals of every node; None leaves their columns empty.
+        split: for the `split` column (train, val, test, unused); None leaves it empty.
+
+    Returns:
+        The table.
+    """
+    return _rows(graph, p_raw, probabilities, result, _parts(graph.n_nodes, split), slice(0, graph.n_nodes))
+
+
+def _parts(n_nodes: int, split: Split | None) -> Any:
+    """Returns the `split` column."""
+    code = np.full(n_nodes, len(PARTS) if split is not None else len(PARTS) + 1, dtype=np.int8)
+    if split is not None:
+        for k, name in enumerate(PARTS):
+            code[getattr(split, name).cpu().numpy()] = k
+    return pd.Categorical.from_codes(code, [*PARTS, "unused", ""])
+
+
+def _numbers(x: Tensor) -> Any:
+    return x.detach().cpu().numpy()
+
+
+def write_predictions(table: pd.DataFrame, folder: Path, stem: str = "predictions") -> list[Path]:
+    """Writes the table as CSV, and as Parquet where pyarrow is there; returns the paths."""
+    paths = [folder / f"{stem}.csv"]
+    table.to_csv(paths[0], index=False, float_format="%.7g")
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        return paths
+    paths.append(folder / f"{stem}.parquet")
+    table.to_parquet(paths[1], index=False)
+    return paths
+
+
+def read_predictions(folder: Path, stem: str = "predictions") -> pd.DataFrame:
+    """Returns the table that `write_predictions` wrote.
+
+    Raises:
+        InputError: the file is missing or damaged.
+    """
+    path = folder / f"{stem}.csv"
+    try:
+        return pd.read_csv(path, dtype={"split": str}, keep_default_na=True)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: the predictions cannot be read: {error}") from error
+
+
+def write_table(
+    graph: Graph,
+    p_raw: Tensor,
+    probabilities: Tensor,
+    result: JackknifeResult | None,
+    split: Split | None,
+    folder: Path,
+    stem: str = "predictions",
+) -> list[Path]:
+    """Writes the table of `predictions`: in blocks where the graph is large; see `write_large_predictions`."""
+    if graph.n_nodes >= LARGE:
+        return write_large_predictions(graph, p_raw, probabilities, result, split, folder, stem)
+    return write_predictions(predictions(graph, p_raw, probabilities, result, split), folder, stem)
+
+
+def write_large_predictions(
+    graph: Graph,
+    p_raw: Tensor,
+    probabilities: Tensor,
+    result: JackknifeResult | None,
+    split: Split | None,
+    folder: Path,
+    stem: str = "predictions",
+) -> list[Path]:
+    """Writes the table of `predictions` a block of rows at a time, as CSV and, where pyarrow is there, as Parquet.
+
+    With pyarrow numbers are written with as many digits as tell them apart, without it with seven.
+
+    Args:
+        graph: the graph.
+        p_raw: the network's P(class 1) [n].
+        probabilities: calibrated probabilities [n, k].
+        result: intervals of every node; None leaves their columns empty.
+        split: for the `split` column; None leaves it empty.
+        folder: where.
+        stem: name of the files without suffix.
+
+    Returns:
+        The paths.
+    """
+    part = _parts(graph.n_nodes, split)
+    write = _arrow_writer(folder, stem)
+    paths = [folder / f"{stem}.csv"] + ([] if write is None else [folder / f"{stem}.parquet"])
+    try:
+        for first in range(0, graph.n_nodes, ROWS):
+            rows = slice(first, min(first + ROWS, graph.n_nodes))
+            table = _rows(graph, p_raw, probabilities, result, part[rows], rows)
+            if write is not None:
+                write(table)
+            else:
+                table.to_csv(paths[0], mode="a", header=first == 0, index=False, float_format="%.7g")
+    finally:
+        if write is not None:
+            write(None)
+    return paths
+
+
+def write_review(
+    graph: Graph, p_raw: Tensor, probabilities: Tensor, result: JackknifeResult, split: Split | None, folder: Path
+) -> Path:
+    """Writes review.csv: the nodes that a human should look at first (`JackknifeResult.review`), without `answered`.
+
+    Args:
+        graph: the graph.
+        p_raw: as in `predictions`.
+        probabilities: as in `predictions`.
+        result: as in `predictions`.
+        split: for the `split` column.
+        folder: where.
+
+    Returns:
+        The path; columns as in `predictions`.
+    """
+    nodes = result.review(probabilities, answered(graph))[:REVIEWED].cpu()
+    table = _rows(graph, p_raw, probabilities, result, _parts(graph.n_nodes, split)[nodes.numpy()], nodes)
+    path = folder / "review.csv"
+    table.to_csv(path, index=False, float_format="%.7g")
+    return path
+
+
+def _rows(
+    graph: Graph,
+    p_raw: Tensor,
+    probabilities: Tensor,
+    result: JackknifeResult | None,
+    part: Any,
+    rows: slice | Tensor,
+) -> pd.DataFrame:
+    """Returns some rows of the table of predictions."""
+    confidence, predicted = probabilities[rows].max(1)
+    names = np.arange(graph.n_nodes) if graph.node_names is None else graph.node_names
+    table = {
+        "node": names[rows if isinstance(rows, slice) else rows.numpy()],
+        "split": np.asarray(part, dtype=object),
+        "y": -1 if graph.y is None else _numbers(graph.y[rows]),
+        "p_raw": _numbers(p_raw[rows]),
+        "p_calibrated": _numbers(probabilities[rows, 1]),
+        "prediction": _numbers(predicted),
+        "confidence": _numbers(confidence),
+    }
+    if result is None:
+        table |= dict.fromkeys(("lower", "upper", "uncertainty", "ice", "ice_raw"), float("nan"))
+        return pd.DataFrame(table)[list(COLUMNS)]
+    right, ice = result.about(probabilities[rows], rows)
+    raw = torch.stack([1 - p_raw[rows], p_raw[rows]], 1)
+    numbers = {"lower": result.lower[rows], "upper": result.upper[rows], "uncertainty": right, "ice": ice}
+    table |= {name: _numbers(x) for name, x in (numbers | {"ice_raw": result.about(raw, rows)[1]}).items()}
+    return pd.DataFrame(table)[list(COLUMNS)]
+
+
+def _arrow_writer(folder: Path, stem: str) -> Callable[[pd.DataFrame | None], None] | None:
+    """Returns what appends a table to a CSV and a Parquet file, and closes both when called with None."""
+    try:
+        import pyarrow
+        from pyarrow import csv, parquet
+    except ImportError:
+        return None
+    files: list[Any] = []
+
+    def write(table: pd.DataFrame | None) -> None:
+        if table is None:
+            for file in files:
+                file.close()
+            return
+        rows = pyarrow.Table.from_pandas(table, preserve_index=False)
+        if not files:
+            # The writer would put the header's names in quotes.
+            (folder / f"{stem}.csv").write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
+            text = (folder / f"{stem}.csv").open("ab")
+            options = csv.WriteOptions(include_header=False, quoting_style="needed")
+            files.append(csv.CSVWriter(text, rows.schema, write_options=options))
+            files.append(parquet.ParquetWriter(folder / f"{stem}.parquet", rows.schema))
+            files.append(text)
+        for file in files[:2]:
+            file.write_table(rows)
+
+    return write

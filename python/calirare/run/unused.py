@@ -1,0 +1,40 @@
+"""Settings that play no part in a run, each with a sentence that says so."""
+
+from __future__ import annotations
+
+from calirare.run.settings import Settings
+
+
+def ignored_settings(settings: Settings) -> list[str]:
+    """Returns a note for each thing asked for that other settings leave out."""
+    return [note for note in (_check(settings), _sharpen(settings)) if note]
+
+
+def _check(settings: Settings) -> str:
+    """Returns a note where cross-validation of the leave-one-out loss is left out."""
+    folds, loo = settings.calibration.folds, settings.loo
+    if settings.method != "jackknife" or not folds:
+        return ""
+    why = [] if settings.plain_alo else [f"loo {loo.name}"]
+    if loo.prints != "corrected":
+        why.append(f"convention {loo.prints}")
+    if loo.damping is not None:
+        why.append(f"damping {loo.damping:g}")
+    if not why:
+        return ""
+    return (
+        f"the leave-one-out loss was not compared with {folds}-fold cross-validation, because of {' and '.join(why)}: "
+        "that check is for loo alo as it is, without a damping"
+    )
+
+
+def _sharpen(settings: Settings) -> str:
+    """Returns a note where the sharpened map is not there or not the chosen one."""
+    if not settings.calibration.sharpen:
+        return ""
+    if settings.method != "jackknife":
+        return f"sharpen changed nothing: it belongs to the balanced map of method jackknife, not to {settings.method}"
+    if settings.calibration.target != "balanced":
+        target = settings.calibration.target
+        return f"sharpen changed the balanced map alone, and the predictions are for the target {target}"
+    return ""

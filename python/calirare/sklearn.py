@@ -1,0 +1,218 @@
+"""A scikit-learn classifier of a graph's nodes or a table's rows, for cross-validation, grid searches, pipelines."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.calibration import JackknifeCalibrator, Target
+from calirare.graph.arrays import as_features
+from calirare.graph.edges import Array
+from calirare.graph.graph import Graph
+from calirare.graph.splits import Split
+from calirare.leave_one_out import LeaveOneOutMethod
+from calirare.pipeline import train
+from calirare.run.settings import Settings
+from calirare_ext import Csr
+
+
+class GraphClassifier(ClassifierMixin, BaseEstimator):
+    """A graph convolutional network with probabilities calibrated on leave-one-out logits (`calirare.train`).
+
+    **With a graph** X holds node numbers, [n] or [n, 1], and y their labels; labels the graph itself has are never
+    read. It is transductive: features and edges of all nodes are seen in every fit, also those of nodes held out by a
+    cross-validation, whose labels are not. Scores so measured hold for further nodes of this graph. A prediction at a
+    node of `fit` has seen its label: judge by held-out nodes (`cross_val_predict`). A node can be given only once.
+
+    **Without a graph** X is a table of features, dense or sparse, [n, d], and every row a node without edges: the
+    network is a multilayer perceptron, with the same calibration, and predicts rows it has never seen. Features are
+    taken as they are: scale them in a pipeline.
+
+    All labels of `fit` train and calibrate; they are taken for a random sample of the population. Where they are none
+    (as many of each class), only the target "balanced" means what it says.
+
+    Args:
+        graph: with features; None: X is a table.
+        target: what `predict_proba` is calibrated for: "population" (each node alike, what log loss, Brier score and
+            scikit-learn's users mean; `calirare.train` has "balanced") or "balanced" (classes equally common).
+        epochs: gradient steps, or "auto": by leave-one-out loss.
+        hidden: width of the hidden layers.
+        n_layers: number of layers.
+        dropout: of the hidden units, in [0, 1).
+        learning_rate: of Adam.
+        weight_decay: penalty mu / 2 |theta|^2, or "auto": by leave-one-out loss.
+        hops: how often features are propagated before the first weights, or "auto": by leave-one-out loss.
+        loo: how labels are left out: a method such as `ALO(steps=5)`, or its name.
+        folds: of the cross-validation inside `fit` that checks and damps the leave-one-out logits, as many trainings
+            more. 0: none; the order of two classes' probabilities is the same, their calibration can be far worse.
+        sharpen: of the target "balanced", see `calirare.run.settings.Calibration`.
+        device: "auto", "cpu" or "cuda".
+        random_state: an int is `calirare.train`'s seed; else as everywhere in scikit-learn.
+
+    Attributes:
+        classes_: the labels, sorted.
+        outcome_: the run: notes, intervals, errors; of two classes its class 1 is the rarer one.
+        n_features_in_: columns of X.
+        feature_names_in_: their names, where X is a DataFrame.
+
+    Example:
+        >>> import numpy as np
+        >>> from sklearn.model_selection import cross_val_score
+        >>> from calirare import load_dataset
+        >>> graph = load_dataset("digits")
+        >>> nodes = np.arange(0, graph.n_nodes, 6)
+        >>> classifier = GraphClassifier(graph, epochs=50, folds=0)
+        >>> scores = cross_val_score(classifier, nodes, graph.y[nodes].numpy(), cv=3, scoring="average_precision")
+        >>> bool(scores.mean() > 0.8)
+        True
+    """
+
+    def __init__(
+        self,
+        graph: Graph | None = None,
+        *,
+        target: Target = "population",
+        epochs: int | Literal["auto"] = "auto",
+        hidden: int = 16,
+        n_layers: int = 2,
+        dropout: float = 0.5,
+        learning_rate: float = 0.01,
+        weight_decay: float | Literal["auto"] = 5e-4,
+        hops: int | Literal["auto"] = 1,
+        loo: LeaveOneOutMethod | str = "alo",
+        folds: int = 5,
+        sharpen: bool = False,
+        device: str = "auto",
+        random_state: int | np.random.RandomState | None = 0,
+    ) -> None:
+        self.graph = graph
+        self.target = target
+        self.epochs = epochs
+        self.hidden = hidden
+        self.n_layers = n_layers
+        self.dropout = dropout
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.hops = hops
+        self.loo = loo
+        self.folds = folds
+        self.sharpen = sharpen
+        self.device = device
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Trains and calibrates.
+
+        Args:
+            X: node numbers [n] or [n, 1], no two alike; without a graph features [n, d], float, int or sparse.
+            y: labels of any kind, [n], two classes or more.
+
+        Returns:
+            The classifier itself.
+
+        Raises:
+            InputError: X or y cannot be used, or a setting is out of range.
+        """
+        X, y = self._checked(X, y=y, reset=True)
+        check_classification_targets(y)
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise InputError(f"GraphClassifier: y must have two classes or more, got 1 class, {classes[0]!r}")
+        counts = np.bincount(codes)
+        backwards = len(counts) == 2 and counts[0] < counts[1]
+        order = np.array([1, 0]) if backwards else np.arange(len(counts))
+        graph, nodes = self._nodes_of(X)
+        if len(np.unique(nodes)) < len(nodes):
+            raise InputError("GraphClassifier: X must name a node once, got one twice: resample without replacement")
+        labels = torch.full((graph.n_nodes,), -1)
+        labels[nodes] = torch.from_numpy(order[codes])
+        none = nodes[:0]
+        graph = Graph(
+            graph.adjacency,
+            graph.x,
+            labels,
+            split=Split(nodes, none, none, "fit"),
+            class_names=tuple(str(label) for label in classes[order]),
+            name=graph.name,
+            feature_normalisation=graph.feature_normalisation,
+            node_names=graph.node_names,
+            feature_names=graph.feature_names,
+            trusted=True,
+        )
+        self.outcome_ = train(graph, self._settings())
+        self.classes_, self._order = classes, order
+        return self
+
+    def predict_proba(self, X: Any) -> Array:
+        """Returns calibrated probabilities for the target, float64 [n, k], columns as `classes_`; X as in `fit`."""
+        return torch.softmax(self._logits(X), 1).numpy()
+
+    def predict(self, X: Any) -> Array:
+        """Returns the most probable class of each node or row, [n]; X as in `fit`."""
+        best = self._logits(X).argmax(1).numpy()
+        return self.classes_[best]
+
+    def decision_function(self, X: Any) -> Array:
+        """Returns calibrated log-odds of `classes_[1]`, float64 [n], or with more classes logits [n, k]."""
+        logits = self._logits(X).numpy()
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.graph is None
+        return tags
+
+    def _logits(self, X: Any) -> Tensor:
+        """Returns calibrated logits, float64 [n, k] on the CPU, columns as `classes_`."""
+        check_is_fitted(self, "outcome_")
+        outcome = self.outcome_
+        graph, nodes = self._nodes_of(self._checked(X, reset=False))
+        if self.graph is None:  # in float64, where a row's prediction does not depend on the rows beside it
+            logits = copy.deepcopy(outcome.model).double().logits(graph.to(outcome.graph.device))
+        else:
+            logits = outcome.logits[nodes.to(outcome.graph.device)].double()
+        assert isinstance(outcome.calibrator, JackknifeCalibrator)
+        return outcome.calibrator.calibrated_logits(logits.cpu())[:, self._order]
+
+    def _checked(self, X: Any, **options: Any) -> Any:
+        """Returns X as an array [n, d], and y where it is given; options as of `validate_data`."""
+        if self.graph is not None and (flat := np.asarray(X)).ndim == 1:
+            X = flat[:, None]
+        return validate_data(self, X, accept_sparse="csr" if self.graph is None else False, **options)
+
+    def _nodes_of(self, X: Any) -> tuple[Graph, Tensor]:
+        """Returns the graph and the nodes, int64 [n], that checked X means."""
+        if self.graph is None:
+            n = X.shape[0]
+            empty = torch.zeros(0, dtype=torch.int64)
+            edgeless = Csr.from_coo(empty, empty, None, (n, n))
+            return Graph(edgeless, as_features(X, "GraphClassifier"), name="table"), torch.arange(n)
+        n = self.graph.n_nodes
+        if X.shape[1] != 1 or X.dtype.kind not in "iuf":
+            raise InputError(
+                f"GraphClassifier: X must hold one node number per row, got {X.dtype} of shape {X.shape}: of a mask "
+                "take np.flatnonzero; features belong to the graph (with graph=None X is a table of features)"
+            )
+        wrong = (X < 0) | (n <= X) | (np.floor(X) != X)
+        if wrong.any():
+            raise InputError(f"GraphClassifier: X must hold node numbers from 0 to {n - 1}, got {X[wrong][0]}")
+        return self.graph, torch.from_numpy(X[:, 0].astype(np.int64))
+
+    def _settings(self) -> Settings:
+        """Returns what `calirare.train` takes; numpy's numbers, as a grid holds them, become Python's."""
+        given = self.get_params(deep=False)
+        del given["graph"], given["random_state"]
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = check_random_state(seed).randint(2**31)
+        return Settings.of(**plain, seed=int(seed))

@@ -1,0 +1,131 @@
+"""What training ends with, whatever was trained: the one face that leave-one-out, intervals and checks work with."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+
+from calirare.curvature import Linearisation
+from calirare.graph import Graph
+
+
+class Fitted(abc.ABC):
+    """A trained network with the labels it was trained on.
+
+    Attributes:
+        model: the network, in evaluation mode.
+        nodes: the labelled nodes, int64 [m].
+        targets: classes of the labelled nodes, int64 [m].
+        sample_weights: weight of each one's loss, [m].
+        weight_decay: mu of the penalty mu / 2 |theta|^2 on all parameters that require a gradient.
+    """
+
+    model: nn.Module
+    nodes: Tensor
+    targets: Tensor
+    sample_weights: Tensor
+    weight_decay: float
+
+    @property
+    def needs_graph(self) -> bool:
+        """Whether a graph must be given to evaluate it; else it knows its inputs."""
+        return True
+
+    @abc.abstractmethod
+    def linearise(self) -> Linearisation:
+        """Returns the network linearised at its present parameters, made anew."""
+
+    @property
+    def linearisation(self) -> Linearisation:
+        """The same, made once and kept until a parameter changes."""
+        versions = [(p.data_ptr(), p._version) for p in self.model.parameters()]
+        kept = self.__dict__.get("_linearised")
+        if kept is None or kept[0] != versions:
+            kept = (versions, self.linearise())
+            self.__dict__["_linearised"] = kept
+        return kept[1]
+
+    @abc.abstractmethod
+    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Any:
+        """Returns where the network is to be evaluated: at some nodes of a graph, int64 [n], or at all."""
+
+    @abc.abstractmethod
+    def logits_at(self, field: Any) -> Tensor:
+        """Returns the logits of an evaluation field's nodes, [n_v, k], without gradient."""
+
+    @abc.abstractmethod
+    def logits_at_labels(self) -> Tensor:
+        """Returns the logits of the labelled nodes, [m, k], without gradient."""
+
+    def logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> Tensor:
+        """Returns the logits of some nodes of a graph, or of all, [n, k], without gradient."""
+        return self.logits_at(self.evaluation_field(graph, nodes))
+
+    @property
+    @abc.abstractmethod
+    def theta(self) -> Tensor:
+        """The parameters that take part, as one vector [p]."""
+
+    @abc.abstractmethod
+    def move_to(self, theta: Tensor) -> None:
+        """Writes parameters [p] into the model."""
+
+    @abc.abstractmethod
+    def objective(self, theta: Tensor) -> tuple[float, Tensor]:
+        """Returns sum_i w_i l_i / m + mu / 2 |theta|^2 and its gradient [p]; may write theta into the model."""
+
+    @abc.abstractmethod
+    def linearised_at(self, theta: Tensor) -> Linearisation:
+        """Returns the network linearised at other parameters [p]; may write them into the model."""
+
+    @abc.abstractmethod
+    def gradient_norm(self) -> float:
+        """Returns |grad| of the penalised loss without dropout; 0 at a stationary point."""
+
+    @abc.abstractmethod
+    def copy(self, *, sample_weights: Tensor | None = None) -> Self:
+        """Returns a copy with a model of its own, and other weights where they are given."""
+
+    @abc.abstractmethod
+    def as_dtype(self, graph: Graph | None, dtype: torch.dtype) -> Self:
+        """Returns a copy in another floating-point type, on the same labelled nodes of the graph."""
+
+    @abc.abstractmethod
+    def inputs_read(self) -> tuple[Any, ...]:
+        """Returns what the network reads beside its parameters, for a checksum."""
+
+
+class Detector(Protocol):
+    """How a kind of network is trained: its settings, and `fit`."""
+
+    @property
+    def seed(self) -> int:
+        """Of everything random in it."""
+        ...
+
+    def fit(self, graph: Graph, nodes: Tensor, *, sample_weights: Tensor | None = None) -> Fitted:
+        """Trains on labelled nodes of a graph, int64 [m]; `sample_weights` [m], None: by class share."""
+        ...
+
+
+@contextmanager
+def evaluating(model: object) -> Iterator[None]:
+    """Keeps a module in evaluation mode, and gives every part its own mode back; anything else is left alone."""
+    modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
+    for part in modes:
+        part.training = False
+    try:
+        yield
+    finally:
+        for part, training in modes.items():
+            part.training = training
+
+
+def flat(tensors: Iterable[Tensor]) -> Tensor:
+    """Returns tensors as one vector."""
+    return torch.cat([tensor.flatten() for tensor in tensors])

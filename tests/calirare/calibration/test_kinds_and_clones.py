@@ -1,0 +1,98 @@
+"""Calibrators take numpy and torch, columns and one difference, and scikit-learn clones them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+
+from calirare.calibration import (
+    CALIBRATORS,
+    AffineCalibrator,
+    HistogramCalibrator,
+    JackknifeCalibrator,
+    LinearCalibrator,
+    make_calibrator,
+)
+from tests.helpers.logits import problem
+
+NAMES = list(CALIBRATORS)
+# Maps of the difference alone: the two columns of [0, z_1 - z_0] are as good as any other two.
+OF_DIFFERENCE = ("temperature", "platt", "isotonic", "histogram", "beta", "ets", "jackknife")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_numpy_and_torch_give_the_same_numbers(name, k, dtype):
+    z, y = problem(k=k)
+    logits = z.numpy().astype(dtype)
+    expected = make_calibrator(name).fit(torch.from_numpy(logits), y).transform(torch.from_numpy(logits))
+    fitted = make_calibrator(name).fit(logits, y.numpy().astype(np.int32))
+    found = fitted.transform(logits)
+    assert isinstance(found, np.ndarray)
+    assert found.dtype == dtype
+    assert np.array_equal(found, expected.numpy())
+    assert np.array_equal(fitted.transform(logits[::-1]), found[::-1])
+    assert torch.equal(fitted.transform(torch.from_numpy(logits)), expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_difference_gives_the_probability_of_class_one(name):
+    z, y = problem()
+    difference = z[:, 1] - z[:, 0]
+    columns = torch.stack([torch.zeros_like(difference), difference], 1)
+    fitted, of_columns = make_calibrator(name).fit(difference, y), make_calibrator(name).fit(columns, y)
+    found = fitted.transform(difference)
+    assert found.shape == difference.shape
+    assert torch.equal(found, of_columns.transform(columns)[:, 1])
+    assert torch.equal(fitted.predict_proba(difference), of_columns.transform(columns))
+    as_array = make_calibrator(name).fit(difference.numpy(), y.numpy() == 1).transform(difference.numpy())
+    assert np.array_equal(as_array, found.numpy())
+    if name in OF_DIFFERENCE:
+        of_both = make_calibrator(name).fit(z, y).transform(z)[:, 1]
+        assert float((found - of_both).abs().max()) < 1e-9
+    with pytest.raises(ValueError, match="as many classes as those fitted, 3, got 2"):
+        make_calibrator(name).fit(*problem(k=3)).transform(difference)
+
+
+@pytest.mark.parametrize("made", [*(lambda n=n: make_calibrator(n, 0.25) for n in NAMES)])
+def test_a_clone_has_the_settings_and_nothing_fitted(made):
+    z, y = problem()
+    fitted = made().fit(z, y)
+    copy = clone(fitted)
+    assert type(copy) is type(fitted)
+    assert copy.get_params() == fitted.get_params() == made().get_params()
+    assert copy.n_classes is None
+    with pytest.raises(RuntimeError, match="call fit before transform"):
+        copy.transform(z)
+    assert torch.equal(copy.fit(z, y).transform(z), fitted.transform(z))
+    settings = set(fitted.get_params())
+    assert settings <= set(vars(made()))
+    assert all(attribute in settings for attribute in vars(made())), "set by the constructor"
+    assert all(attribute.endswith("_") for attribute in set(vars(fitted)) - settings), "set by fit"
+
+
+def test_settings_may_be_set_and_are_checked_again():
+    fitted = JackknifeCalibrator().set_params(min_rare=5, sharpen=True)
+    assert (fitted.min_rare, fitted.sharpen, fitted.target) == (5, True, "balanced")
+    with pytest.raises(ValueError, match=r"JackknifeCalibrator: parameters must be among target, .*, got seed"):
+        fitted.set_params(seed=1)
+    for calibrator, wrong in (
+        (AffineCalibrator(with_bias=True), {"prior": -1.0}),
+        (LinearCalibrator(diagonal=True), {"prior": -1.0}),
+        (HistogramCalibrator(), {"n_bins": 0}),
+    ):
+        with pytest.raises(ValueError, match="must be at least"):
+            calibrator.set_params(**wrong)
+        with pytest.raises(ValueError, match="must be at least"):
+            calibrator.fit(*problem())
+
+
+def test_scikit_learn_is_not_loaded_for_it():
+    code = "import sys, calirare.calibration; sys.exit('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

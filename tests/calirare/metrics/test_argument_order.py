@@ -1,0 +1,96 @@
+"""Every measure takes (y_true, p), as scikit-learn's do, and says so to whoever does otherwise."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import make_scorer
+
+from calirare import metrics, multilabel, plots
+
+# Measures of labels and probabilities.
+PAIRS = {
+    name
+    for name in metrics.__all__
+    if name[0].islower() and list(inspect.signature(getattr(metrics, name)).parameters)[:2] == ["y_true", "p"]
+}
+MULTILABEL = (
+    "accuracy_measures",
+    "canonical_calibration_error",
+    "conditional_expectation",
+    "kde_calibration_error",
+    "marginal_ece",
+    "multilabel_report",
+)
+Y, P = np.array([0, 1, 1, 0]), np.array([0.2, 0.7, 0.4, 0.1])
+
+
+def test_no_measure_is_left_out():
+    others = {"accuracy", "recall", "precision", "macro_f1", "bootstrap_interval", "coverage"}  # y_true, but not p next
+    truth_not_needed = {"eice", "gather", "kde_bandwidth", "noise_floor", "sharpness"}
+    functions = {name for name in metrics.__all__ if name[0].islower()}
+    assert functions == PAIRS | others | truth_not_needed
+    for name in others:
+        parameters = list(inspect.signature(getattr(metrics, name)).parameters)
+        assert parameters[parameters.index("y_true") - 1] in ("metric", parameters[-1])
+    for name in MULTILABEL:
+        assert list(inspect.signature(getattr(multilabel, name)).parameters)[:2] == ["y_true", "p"]
+    assert list(inspect.signature(plots.confidence_panel).parameters)[:3] == ["title", "y_true", "p"]
+    assert list(inspect.signature(plots.interval_diagram).parameters)[:4] == ["y_true", "p", "lower", "upper"]
+
+
+@pytest.mark.parametrize("alias", ["probabilities", "y_pred", "y_prob", "y_score", "scores"])
+@pytest.mark.parametrize("name", sorted(PAIRS))
+def test_another_librarys_keyword_is_one_sentence(name, alias):
+    sentence = f"^{name}: {alias} is not an argument, use y_true for the true labels, p for the probabilities"
+    with pytest.raises(TypeError, match=sentence):
+        getattr(metrics, name)(Y, **{alias: P})
+
+
+def test_keywords_of_the_others_too():
+    for call, sentence in (
+        (lambda: metrics.recall(labels=Y, predictions=Y, cls=1), "recall: labels is not .* y_pred for the predicted"),
+        (lambda: metrics.coverage(P, P, target=Y), "coverage: target is not an argument, use y_true .* lower, upper"),
+        (lambda: metrics.noise_floor(metrics.ece, probabilities=P), "noise_floor: probabilities is not"),
+        (lambda: metrics.bootstrap_interval(metrics.ece, labels=Y, p=P), "bootstrap_interval: labels is not"),
+        (lambda: metrics.ece(Y, P, bins=10), "ece: bins is not an argument, use .*, n_bins, norm, weights, min_count"),
+        (lambda: multilabel.marginal_ece(Y[:, None], scores=P[:, None]), "marginal_ece: scores is not"),
+        (lambda: plots.confidence_panel("t", probabilities=P, labels=Y), "confidence_panel: probabilities is not"),
+    ):
+        with pytest.raises(TypeError, match=sentence):
+            call()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, lambda a: a.tolist()])
+@pytest.mark.parametrize("name", sorted(PAIRS))
+def test_the_two_in_each_others_place_are_told(name, kind):
+    columns, more = np.stack((1 - P, P), 1), (1,) if name.startswith("class_ace") else ()
+    measure = getattr(metrics, name)
+    for swapped in ((P, Y), (columns, Y), (np.round(P), Y)):
+        with pytest.raises((TypeError, ValueError), match=rf"^{name}: .*the order is \(y_true, p\), labels before"):
+            measure(*(kind(array) for array in swapped), *more)
+
+
+def test_the_order_is_told_of_intervals_panels_and_several_labels():
+    for call in (
+        lambda: metrics.bootstrap_interval(metrics.ece, P, Y),
+        lambda: multilabel.canonical_calibration_error(np.stack((P, P), 1), np.stack((Y, Y), 1)),
+        lambda: metrics.ece(np.stack((P, P), 1), np.stack((Y, Y), 1)),
+        lambda: plots.confidence_panel("t", P, Y),
+        lambda: plots.class_panels(P, Y),
+    ):
+        with pytest.raises(TypeError, match=r"the order is \(y_true, p\)"):
+            call()
+
+
+def test_scikit_learn_makes_scorers_of_them():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2))
+    y = (rng.random(200) < 1 / (1 + np.exp(-x[:, 0]))).astype(int)
+    model = LogisticRegression().fit(x, y)
+    scorer = make_scorer(metrics.ece, response_method="predict_proba", greater_is_better=False, n_bins=10)
+    assert scorer(model, x, y) == -metrics.ece(y, model.predict_proba(x)[:, 1], n_bins=10)
