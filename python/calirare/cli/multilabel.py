@@ -52,9 +52,9 @@ def train(
     told = dict(locals())
     _check("train", floors, seed)
     from calirare._util.console import Reporter
-    from calirare.multilabel.data import PUBLISHED, load_multilabel
+    from calirare.multilabel import TrainOptions, load_multilabel
+    from calirare.multilabel.data import PUBLISHED
     from calirare.multilabel.run import Calibration, train_and_measure, write_run
-    from calirare.multilabel.training import TrainOptions
 
     given = {field.name: told[field.name] for field in dataclasses.fields(TrainOptions) if field.name in told}
     options = TrainOptions(**given | {"beta": 1.0 if beta == "auto" else _number(beta), "max_epochs": epochs})

@@ -15,10 +15,17 @@ from torch import Tensor
 
 from calirare._util.processes import workers
 from calirare._util.store import Store, key_of, read_json, write_json
-from calirare.multilabel import multilabel_report, noise_floor
-from calirare.multilabel.data import PUBLISHED, load_multilabel
+from calirare.multilabel import (
+    TrainOptions,
+    choose_beta,
+    load_multilabel,
+    multilabel_report,
+    noise_floor,
+    train_network,
+)
+from calirare.multilabel.data import PUBLISHED
 from calirare.multilabel.evaluate import calibration_measures
-from calirare.multilabel.training import BETAS, TrainOptions, best_beta, choose_beta, fit_temperature, train_network
+from calirare.multilabel.training import BETAS, best_beta, fit_temperature
 
 SEEDS = tuple(range(10))
 METHODS = ("bce", "bce_temperature", "focal", "cmlcc", "cmlcc_per_seed")

@@ -36,7 +36,8 @@ def profile(
 ) -> None:
     """Train under a profiler: Chrome trace, table of time, bytes and share of peak, timeline picture."""
     told = {k: v for k, v in locals().items() if v is not None and v is not False}
-    from calirare.run.settings import DATA, Settings
+    from calirare.run import Settings
+    from calirare.run.settings import DATA
     from calirare_lab.profile.command import run_profile
 
     given = {name: told[name] for name in DATA if name in told}

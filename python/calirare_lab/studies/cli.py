@@ -123,7 +123,7 @@ def graph(
     """Write a simulated graph whose nodes have several rare labels, for `calirare multilabel train`."""
     _at_least("graph", "seed", seed, 0)
     paths = _new("graph", out.parent, overwrite, out.name)
-    from calirare.multilabel.data import save_multilabel
+    from calirare.multilabel import save_multilabel
     from calirare_lab.multilabel.graphs import simulated_graph
 
     save_multilabel(simulated_graph(nodes, n_labels=labels, seed=seed), paths[0])
@@ -144,7 +144,7 @@ def images(
     _at_least("images", "seed", seed, 0)
     _at_least("images", "size", size, 1)
     paths = _new("images", out.parent, overwrite, out.name)
-    from calirare.multilabel.data import save_multilabel
+    from calirare.multilabel import save_multilabel
     from calirare_lab.multilabel.images import load_images
 
     save_multilabel(load_images(folder, labels, features=features, size=size, seed=seed), paths[0])
