@@ -18,7 +18,7 @@ from torch import Tensor
 import calirare
 from calirare.calibration import JackknifeCalibrator
 from calirare.eice import EiceSettings, train_calirare
-from calirare.graph import propagation as propagation_module
+from calirare.graph import convolution as propagation_module
 from calirare.graph.graph import Graph
 from calirare.intervals import JackknifeResult, Streaming, jackknife
 from calirare.intervals import streaming as stream

@@ -8,7 +8,7 @@ import os
 import pickle
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare_ext import Csr, ReceptiveField
 
 KEY = "key.txt"
 DAMAGE = (OSError, ValueError, TypeError, LookupError, EOFError, zipfile.BadZipFile)
@@ -31,14 +30,12 @@ def key_of(*parts: object) -> str:
     return digest.hexdigest()
 
 
-def _bytes_of(part: Any) -> Iterator[bytes]:
-    if isinstance(part, ReceptiveField):
-        part = (*part.rows, part.inputs, *part.blocks)
-    if isinstance(part, Csr):
-        part = (part.indptr, part.indices, part.values, part.n_cols)
+def _bytes_of(part: Any) -> Iterator[bytes | memoryview]:
+    if is_dataclass(part):  # what a `_name` holds is made of the rest
+        part = tuple(getattr(part, f.name) for f in fields(part) if not f.name.startswith("_"))
     if isinstance(part, Tensor) and part.layout == torch.strided:
         yield f"{part.dtype}{list(part.shape)}".encode()
-        yield part.detach().cpu().contiguous().numpy().tobytes()
+        yield part.detach().cpu().reshape(-1).numpy().data  # without a copy
     elif isinstance(part, Tensor):
         coo = part.detach().to_sparse_coo().coalesce()
         yield from _bytes_of((coo.indices(), coo.values(), str(part.shape)))

@@ -16,14 +16,14 @@ RULES: tuple[CdfRule, ...] = ("printed", "midrank")
 
 
 def family_readings(
-    scores: np.ndarray, labels: np.ndarray, *, p: float = 1, vine: bool = False, floors: int = 0, seed: int = 0
+    y_true: np.ndarray, p: np.ndarray, *, norm: float = 1, vine: bool = False, floors: int = 0, seed: int = 0
 ) -> dict[str, dict[str, float]]:
     """Returns what each family reads, with ties taken as printed and by their mean ranks.
 
     Args:
-        scores: f, [n, K], in [0, 1].
-        labels: y, [n, K], each 0 or 1.
-        p: order of the norm.
+        y_true: labels y, [n, K], each 0 or 1.
+        p: probabilities f, [n, K], in [0, 1].
+        norm: order of the norm.
         vine: regular vines too; they need pyvinecopulib.
         floors: draws for the noise floor of each reading, as "<family>_floor"; 0: none.
         seed: of those draws.
@@ -42,10 +42,10 @@ def family_readings(
         for name, family in families.items():
             options = CopulaOptions(family, cdf=rule)
 
-            def reading(f: Any, y: Any, options: CopulaOptions = options) -> float:
-                return canonical_calibration_error(f, y, p=p, options=options).mean
+            def reading(y: Any, f: Any, options: CopulaOptions = options) -> float:
+                return canonical_calibration_error(y, f, norm=norm, options=options).mean
 
-            found[rule][name] = reading(scores, labels)
+            found[rule][name] = reading(y_true, p)
             if floors:
-                found[rule][f"{name}_floor"], _ = noise_floor(reading, scores, repeats=floors, seed=seed)
+                found[rule][f"{name}_floor"], _ = noise_floor(reading, p, repeats=floors, seed=seed)
     return found

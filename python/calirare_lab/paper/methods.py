@@ -11,9 +11,9 @@ from torch import Tensor
 
 from calirare.calibration import Target, make_calibrator
 from calirare.eice import train_calirare
-from calirare.models import PygSettings, fit_pyg
-from calirare.models.gcn_fit import Loss
+from calirare.models import PygTraining
 from calirare.models.pyg import Kind
+from calirare.training import Loss
 from calirare_lab.baselines import (
     GATS,
     OFFICIAL_TRAINING,
@@ -148,14 +148,14 @@ def _official_settings(context: Context) -> OfficialSettings:
 
 
 def _pyg(context: Context, *, kind: Kind, nodes: str) -> Outcome:
-    settings = PygSettings(kind, seed=context.place.seed)
-    return _softmax(fit_pyg(context.graph, _labels(context, nodes), settings).logits(), context)
+    settings = PygTraining(kind, seed=context.place.seed)
+    return _softmax(settings.fit(context.graph, _labels(context, nodes)).logits(), context)
 
 
 def _narrow_gat(context: Context) -> Outcome:
     """GAT as wide as the GCN: one head of as many units, trained with its learning rate and dropout."""
     like = PAPER_TRAINING
-    settings = PygSettings(
+    settings = PygTraining(
         "gat",
         hidden=like.hidden,
         heads=1,
@@ -163,18 +163,18 @@ def _narrow_gat(context: Context) -> Outcome:
         dropout=like.dropout,
         seed=context.place.seed,
     )
-    return _softmax(fit_pyg(context.graph, context.split.train, settings).logits(), context)
+    return _softmax(settings.fit(context.graph, context.split.train).logits(), context)
 
 
 def _gin_with_batch_norm(context: Context) -> Outcome:
     """GIN as wide as the GCN, with batch normalisation as in its authors' code."""
-    settings = PygSettings("gin", hidden=PAPER_TRAINING.hidden, batch_norm=True, seed=context.place.seed)
-    return _softmax(fit_pyg(context.graph, context.split.train, settings).logits(), context)
+    settings = PygTraining("gin", hidden=PAPER_TRAINING.hidden, batch_norm=True, seed=context.place.seed)
+    return _softmax(settings.fit(context.graph, context.split.train).logits(), context)
 
 
 def _gin_as_their_code(context: Context) -> Outcome:
     """The same network trained and read as the paper's code does the GCN; it normalises by the graph at hand."""
-    settings = PygSettings(
+    settings = PygTraining(
         "gin",
         epochs=OFFICIAL_TRAINING.epochs,
         learning_rate=OFFICIAL_TRAINING.learning_rate,
@@ -182,14 +182,14 @@ def _gin_as_their_code(context: Context) -> Outcome:
         batch_norm=True,
         seed=context.place.seed,
     )
-    trained = fit_pyg(context.graph, context.split.train, settings, _official_settings(context).loss)
+    trained = settings.fit(context.graph, context.split.train, loss=_official_settings(context).loss)
     return dropout_probabilities_of_module(trained, settings.seed)[context.split.test].double(), {}
 
 
 def _gat_with_dropout(context: Context) -> Outcome:
     """The network of "gat", read with dropout on."""
-    settings = PygSettings("gat", seed=context.place.seed)
-    p = dropout_probabilities_of_module(fit_pyg(context.graph, context.split.train, settings), settings.seed)
+    settings = PygTraining("gat", seed=context.place.seed)
+    p = dropout_probabilities_of_module(settings.fit(context.graph, context.split.train), settings.seed)
     return p[context.split.test].double(), {}
 
 

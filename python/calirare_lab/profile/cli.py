@@ -36,15 +36,12 @@ def profile(
 ) -> None:
     """Train under a profiler: Chrome trace, table of time, bytes and share of peak, timeline picture."""
     told = {k: v for k, v in locals().items() if v is not None and v is not False}
-    from calirare.run import Settings
-    from calirare.run.settings import DATA
+    from calirare.run import Data, Settings
     from calirare_lab.profile.command import run_profile
 
-    given = {name: told[name] for name in DATA if name in told}
-    foreign = sorted({*given, *(name for name in ("epochs", "device") if name in told)})
-    if run is not None and dataset is None and foreign:
-        words = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
+    given = {name: told[name] for name in (*Data.__dataclass_fields__, "epochs", "device") if name in told}
+    if run is not None and dataset is None and given:
+        words = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given))
         raise InputError(f"profile: {words} must be left out with --run, which trains a run as it was")
-    settings = Settings(epochs=50 if epochs is None else epochs, device=device or "auto")
-    data = None if dataset is None else {"root": None, **given}
-    run_profile(run, data, None if dataset is None else settings, out, overwrite=overwrite)
+    settings = None if dataset is None else Settings.of(**{"epochs": 50} | given)
+    run_profile(run, settings, out, overwrite=overwrite)

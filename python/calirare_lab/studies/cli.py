@@ -91,7 +91,7 @@ def families(
 
     scores, labels, names = read_table(table, part)
     try:
-        readings = family_readings(scores, labels, p=p, vine=vine, floors=floors, seed=seed)
+        readings = family_readings(labels, scores, norm=p, vine=vine, floors=floors, seed=seed)
     except (ValueError, ImportError) as error:
         raise InputError(f"{table}: {error}") from error
     print_reports(f"{table}, {len(scores):,} rows, {len(names)} labels", readings)

@@ -11,7 +11,7 @@ import calirare
 from calirare._util.blocks import BlockFiles
 from calirare._util.errors import InputError
 from calirare.graph import LazyPropagation, propagation
-from calirare.graph import propagation as propagation_module
+from calirare.graph import convolution as propagation_module
 from calirare.graph.graph import Graph
 from calirare.intervals import Streaming, jackknife
 from calirare.intervals import streaming as stream
