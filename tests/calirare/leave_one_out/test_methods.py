@@ -331,7 +331,7 @@ def test_a_gcn_that_is_none_is_refused() -> None:
 
 
 def test_directions_of_sparse_features_that_stay_in_factors_need_no_room() -> None:
-    fit, graph = trained()
+    fit, _ = trained()
     tape, wide = fit.linearisation, 10**7
     dense = tape.field.inputs
     assert isinstance(dense, Tensor)
