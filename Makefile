@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 PY_DIRS := python calirare_ext tests benchmarks setup.py
 
-.PHONY: setup demo test lint format bench gpu clean
+.PHONY: setup demo test lint format options bench gpu clean
 
 # Dependencies: again only when the pins or the project's own list change.
 $(VENV)/.dependencies: pyproject.toml $(PINS) $(PEERS)
@@ -33,6 +33,10 @@ demo: setup
 # One worker per core, one thread each: a file's tests stay together.
 test: setup lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile
+
+# The options of `calirare train`, from the fields of the settings; a test says when it is due.
+options: setup
+	$(BIN)/python -m calirare.cli.generate
 
 lint: setup
 	$(BIN)/ruff format --check $(PY_DIRS)

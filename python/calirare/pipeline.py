@@ -71,7 +71,7 @@ def train(
     if settings is not None and not isinstance(settings, Settings):
         raise TypeError(f"train: settings must be Settings, got {type(settings).__name__}: or give them by name")
     settings = (settings or Settings()).but("train", **changes)
-    if graph is None:
+    if graph is None and settings.data.dataset is not None:
         graph = settings.data.load(settings.seed)
     if not isinstance(graph, Graph):
         got = type(graph).__name__

@@ -15,13 +15,12 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare.calibration import JackknifeCalibrator, Target
+from calirare.graph import Graph, Split
 from calirare.graph.arrays import as_features
-from calirare.graph.edges import Array
-from calirare.graph.graph import Graph
-from calirare.graph.splits import Split
+from calirare.graph.edges import NumpyArray as Array
 from calirare.leave_one_out import LeaveOneOutMethod
 from calirare.pipeline import train
-from calirare.run.settings import Settings
+from calirare.run import Settings
 from calirare_ext import Csr
 
 

@@ -154,7 +154,7 @@ def test_algorithm_2(make, n_classes, device):
 
 @pytest.mark.parametrize("method", ["jackknife", "calirare", "ts"])
 def test_the_pipeline(method, device):
-    changes = {"method": method, "epochs": 60, "dropout": 0.0, "damping": 0.02, "folds": 2}
+    changes = {"method": method, "epochs": 60, "dropout": 0.0, "loo": ALO(damping=0.02), "folds": 2}
     here = calirare.train(rare_task(), **changes, device="cpu")
     there = calirare.train(rare_task(), **changes, device=str(device))
     assert there.logits.device.type == device.type
@@ -170,7 +170,7 @@ def test_the_pipeline(method, device):
 
 def test_a_run_on_disk_and_predictions_from_it(device, tmp_path):
     rare_task().to_npz(tmp_path / "task.npz")
-    options = ("--epochs", 40, "--folds", 2, "--dropout", 0, "--damping", 0.02)
+    options = ("--epochs", 40, "--folds", 2, "--dropout", 0, "--loo-damping", 0.02)
     said = call("train", "--dataset", tmp_path / "task.npz", *options, "--device", device, "--out", tmp_path / "run")
     assert said.code == 0, said.err
     said = call("train", "--dataset", tmp_path / "task.npz", *options, "--device", "cpu", "--out", tmp_path / "cpu")

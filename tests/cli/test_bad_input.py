@@ -223,15 +223,24 @@ def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeyp
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("epochs: [1, 2]", "epochs must be a whole number or auto, got [1, 2]"),
-        ("epochs: 2.5", "epochs must be a whole number or auto, got 2.5"),
-        ("dropout: yes", "dropout must be like 0.5, got True"),
-        ("hiden: 3", "unknown setting 'hiden'"),
-        ("label_rate: many", "label_rate must be a whole number, got 'many'"),
-        ("label_rate: true", "label_rate must be a whole number, got True"),
-        ("dataset: 5", "dataset must be text, got 5"),
-        ("minority: [1]", "minority must be a whole number or text, got [1]"),
-        ("symmetrize: 1", "symmetrize must be true or false, got 1"),
+        ("training: {epochs: [1, 2]}", "training.epochs must be a whole number or auto, got [1, 2]"),
+        ("training: {epochs: 2.5}", "training.epochs must be a whole number or auto, got 2.5"),
+        ("training: {dropout: yes}", "training.dropout must be a number, got True"),
+        ("training: {hiden: 3}", "unknown setting 'training.hiden'; did you mean 'training.hidden'?"),
+        ("training: 5", "training must hold names and values, got 5"),
+        ("trainig: {epochs: 3}", "unknown setting 'trainig'; did you mean 'training'?"),
+        ("epochs: 12", "unknown setting 'epochs': it stands under training, as training.epochs"),
+        ("label_rate: 15", "unknown setting 'label_rate': it stands under data, as data.label_rate"),
+        ("damping: 0.01", "unknown setting 'damping': it stands under loo, as loo.damping"),
+        ("convention: paper", "unknown setting 'convention': it stands under loo, as loo.convention"),
+        ("eice_weight: 0.2", "unknown setting 'eice_weight': it stands under eice, as eice.weight"),
+        ("loo: newtn", "loo.method must be one of alo, influence, newton"),
+        ("loo: {method: influence, steps: 3}", "loo.steps is an option of alo, not of influence"),
+        ("data: {label_rate: many}", "data.label_rate must be a whole number or none, got 'many'"),
+        ("data: {label_rate: true}", "data.label_rate must be a whole number or none, got True"),
+        ("data: {dataset: 5}", "data.dataset must be text, got 5"),
+        ("data: {minority: [1]}", "data.minority must be a whole number, text or none, got [1]"),
+        ("data: {symmetrize: 1}", "data.symmetrize must be true or false, got 1"),
         ("- epochs", "must hold names and values"),
         ("epochs: [", "is not YAML"),
         ("!!python/object/apply:os.system ['false']", "is not YAML"),
@@ -241,8 +250,7 @@ def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeyp
 def test_a_bad_config_file(content, message, graph_file, tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text(content)
-    options = () if content.startswith("dataset") else ("--dataset", graph_file)
-    said = call("train", *options, "--config", config, "--out", tmp_path / "run")
+    said = call("train", "--dataset", graph_file, "--config", config, "--out", tmp_path / "run")
     assert message in assert_one_sentence(said)
     assert list(tmp_path.iterdir()) == [config]
 

@@ -8,8 +8,7 @@ import shutil
 import pytest
 
 from calirare._util.errors import InputError
-from calirare.cli.app import loo_check
-from calirare.cli.loo_check import run_loo_check
+from calirare.cli import loo_check
 from tests.helpers.command import assert_one_sentence, call
 
 
@@ -21,7 +20,7 @@ def test_table_picture_and_numbers(finished, tmp_path, capsys, monkeypatch):
 
     folder = tmp_path / "run"
     shutil.copytree(finished[0], folder)
-    run_loo_check(folder, 4, resume=tmp_path / "kept")
+    loo_check.run(folder, nodes=4, resume=tmp_path / "kept")
     out = capsys.readouterr().out
     assert (folder / "loo_check.png").stat().st_size > 10_000
     numbers = json.loads((folder / "loo_check.json").read_text())
@@ -34,7 +33,7 @@ def test_table_picture_and_numbers(finished, tmp_path, capsys, monkeypatch):
         line = next(line for line in out.splitlines() if line.startswith(f"{name:<20}"))
         assert f"{row['correlation']:.3f}" in line
     with pytest.raises(InputError, match="give --overwrite"):
-        run_loo_check(folder, 4)
+        loo_check.run(folder, nodes=4)
     assert call("loo-check", "--run", folder, "--nodes", 4, "--resume", tmp_path / "kept", "--overwrite").code == 0
     assert json.loads((folder / "loo_check.json").read_text()) == numbers
 
@@ -46,6 +45,6 @@ def test_the_command_is_there(finished):
 
 def test_numbers_out_of_range(finished):
     with pytest.raises(InputError, match="--nodes must be at least 3"):
-        run_loo_check(finished[0], 2)
+        loo_check.run(finished[0], nodes=2)
     with pytest.raises(InputError, match="--jobs must be at least 1"):
-        run_loo_check(finished[0], jobs=0)
+        loo_check.run(finished[0], jobs=0)

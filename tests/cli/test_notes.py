@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from pathlib import Path
 
 import pandas as pd
 import torch
 
-from calirare.leave_one_out.retrain import retrain
 from tests.helpers.command import QUICK, call
 from tests.helpers.tasks import rare_task
 
@@ -33,7 +31,17 @@ def test_a_stored_split_takes_the_label_rate_that_was_asked_for(tmp_path):
 
 
 def test_the_papers_convention_runs_through(graph_file, tmp_path):
-    options = ("--dataset", graph_file, *QUICK, "--convention", "paper", "--out", tmp_path / "run")
+    options = (
+        "--dataset",
+        graph_file,
+        *QUICK,
+        "--loo",
+        "influence",
+        "--loo-convention",
+        "paper",
+        "--out",
+        tmp_path / "run",
+    )
     said = call("train", *options, pictures=True)
     assert said.code == 0, said.err
     assert "of the intervals are upside down at coverage 0.9" in said.out
@@ -42,10 +50,9 @@ def test_the_papers_convention_runs_through(graph_file, tmp_path):
     assert (table["lower"] > table["upper"]).any(), "as printed"
 
 
-def test_retraining_says_how_much_there_is_and_how_far_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr("calirare.leave_one_out.methods.retrain", functools.partial(retrain, max_steps=1))
+def test_retraining_says_how_much_there_is_and_how_far_it_is(tmp_path):
     rare_task(90).to_npz(tmp_path / "g.npz")
-    options = ("--dataset", tmp_path / "g.npz", *QUICK, "--loo", "retrain", "--method", "ts")
+    options = ("--dataset", tmp_path / "g.npz", *QUICK, "--loo", "retrain", "--loo-max-steps", 1, "--method", "ts")
     said = call("train", *options, "--out", tmp_path / "run")
     assert said.code == 0, said.err
     lines = said.err.splitlines()
@@ -59,3 +66,26 @@ def test_a_leave_one_out_not_to_be_trusted_is_called_so(graph_file, tmp_path):
     said = call("train", "--dataset", graph_file, *QUICK, "--loo", "influence", "--out", tmp_path / "run")
     assert "note: do not trust the leave-one-out models (influence): " in said.out
     assert any("do not trust" in note for note in metrics_of(tmp_path / "run")["notes"])
+
+
+def test_spellings_of_before_go_on_working_and_are_named(graph_file, tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    for options, out in (
+        (("--convention", "paper", "--damping", "0.01"), old),
+        (("--loo", "influence", "--loo-convention", "paper", "--loo-damping", "0.01"), new),
+    ):
+        said = call("train", "--dataset", graph_file, *QUICK, *options, "--out", out)
+        assert said.code == 0, said.err
+        told = [line for line in said.err.splitlines() if " now" in line]
+        if out == old:
+            assert told == [
+                "note: --convention is --loo-convention now, with --loo influence",
+                "note: --damping is --loo-damping now",
+            ]
+        else:
+            assert told == []
+    for name in ("config.yaml", "metrics.json", "predictions.csv"):
+        assert (old / name).read_bytes() == (new / name).read_bytes()
+    said = call("train", "--config", old / "config.yaml", "--damping", "auto", "--out", tmp_path / "auto")
+    assert said.code == 0, said.err
+    assert "damping: null" in (tmp_path / "auto" / "config.yaml").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -16,10 +17,13 @@ def other(tmp_path, monkeypatch):
     info = tmp_path / "greeter-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greeter\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[{plugins.GROUP}]\ngreet = greeter:app\ndatasets = greeter:app\n")
+    (info / "entry_points.txt").write_text(
+        f"[{plugins.GROUP}]\ngreet = greeter:app\nwave = greeter:wave\ndatasets = greeter:app\n"
+    )
     (tmp_path / "greeter.py").write_text(
         "import typer\napp = typer.Typer(add_completion=False)\nPRELOAD = 'greeter_heavy'\n\n"
-        "@app.command()\ndef greet(name: str):\n    'Say hello.'\n    print('hello', name)\n"
+        "@app.command()\ndef greet(name: str):\n    'Say hello.'\n    print('hello', name)\n\n"
+        "def wave(words):\n    print('waves', *words)\n    return len(words)\n"
     )
     (tmp_path / "greeter_heavy.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
@@ -31,8 +35,15 @@ def other(tmp_path, monkeypatch):
 def test_a_command_of_another_package_is_listed_and_runs(other):
     assert call("greet", "you") == (0, "hello you\n", "")
     assert "greeter_heavy" in sys.modules
-    assert "Say hello." in call("--help").out
+    assert re.search(r"^  greet +Of the package greeter\.$", call("--help").out, re.MULTILINE)
     assert "Usage: calirare greet" in call("greet", "--help").out
+    assert call("wave", "a", "b") == (2, "waves a b\n", "")
+    assert "calirare greet --help" in assert_one_sentence(call("greet", "you", "--twice"))
+
+
+def test_help_imports_no_other_package(other):
+    assert "greet" in call("--help").out
+    assert "greeter" not in sys.modules
 
 
 def test_our_own_commands_are_not_replaced(other):
@@ -41,13 +52,13 @@ def test_our_own_commands_are_not_replaced(other):
 
 
 def test_our_own_commands_ask_for_no_other(monkeypatch):
-    monkeypatch.setattr(plugins, "installed", lambda: pytest.fail("looked up"))
+    monkeypatch.setattr(plugins, "commands", lambda: pytest.fail("looked up"))
     assert call("datasets", "--help").code == 0
 
 
 @pytest.mark.parametrize("command", plugins.LAB)
 def test_where_the_lab_is_missing_its_commands_say_how_to_install_it(command, monkeypatch):
-    monkeypatch.setattr(plugins, "installed", dict)
+    monkeypatch.setattr(plugins, "commands", dict)
     said = assert_one_sentence(call(command, "--help"))
     assert f"{command} is a command of calirare-lab, which is not installed: `pip install calirare[lab]`" in said
     assert command not in call("--help").out

@@ -1,4 +1,4 @@
-"""The command as the shell runs it: a process of its own, few of them because each imports torch."""
+"""Signals, limits and start-up of the command; few tests start a process, because each imports torch."""
 
 from __future__ import annotations
 
@@ -7,31 +7,17 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from calirare._util import startup
-from tests.helpers.command import QUICK
+from tests.helpers.command import QUICK, call
 
 COMMAND = (sys.executable, "-m", "calirare")
 SILENT = {**os.environ, "OMP_NUM_THREADS": "1", "MPLBACKEND": "agg", "CUDA_VISIBLE_DEVICES": ""}
-
-
-def run(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, env=SILENT, timeout=120, **options
-    )
-
-
-@pytest.mark.slow
-def test_bad_input_is_code_2_and_one_sentence(tmp_path):
-    done = run("train", "--dataset", "none.npz", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
-    assert done.stderr.startswith("calirare: none.npz")
-    assert list(tmp_path.iterdir()) == []
 
 
 def stopped(process, number):
@@ -44,11 +30,33 @@ def stopped(process, number):
         return process.communicate(timeout=40)
 
 
+LIGHT = """
+import resource, sys
+from calirare.cli.app import main
+for words in (["--help"], ["--version"], ["train", "--help"], ["trian"], ["train", "--epoch", "3"], ["eice"]):
+    sys.argv = ["calirare", *words]
+    try:
+        main()
+    except SystemExit:
+        pass
+used = resource.getrusage(resource.RUSAGE_SELF)
+heavy = {"torch", "numpy", "scipy", "pandas", "matplotlib", "rich", "typer", "yaml", "calirare_ext"} & set(sys.modules)
+print(used.ru_utime + used.ru_stime, *sorted(heavy))
+"""
+
+
+def test_help_and_usage_errors_are_told_at_once():
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, env=SILENT, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "did you mean train?" in done.stderr
+    seconds, *heavy = done.stdout.splitlines()[-1].split()
+    assert heavy == []
+    assert float(seconds) <= 0.4, "of processor time, for all of them in one process"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=["ctrl-c", "terminated", "hung up"]
-)
-def test_a_stopped_run_leaves_nothing(number, graph_file, tmp_path):
+def test_a_run_stopped_by_ctrl_c_leaves_nothing(graph_file, tmp_path):
+    number = signal.SIGINT
     options = ("--epochs", "100000", "--out", tmp_path / "runs" / "a")
     process = subprocess.Popen(
         [*COMMAND, "train", "--dataset", str(graph_file), *map(str, options)],
@@ -71,8 +79,37 @@ def test_a_stopped_run_leaves_nothing(number, graph_file, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [COMMAND, (str(Path(sys.executable).with_name("calirare")),)], ids=["-m", "script"])
-@pytest.mark.parametrize("seconds", [0.3, 1.0])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "hung up"])
+def test_a_run_stopped_otherwise_leaves_nothing(number, graph_file, tmp_path):
+    begun = []
+
+    def stop():
+        until = time.monotonic() + 100
+        while not begun and time.monotonic() < until:
+            time.sleep(0.02)
+            begun.extend(tmp_path.glob("runs/.a.*.partial"))
+        time.sleep(0.2)
+        os.kill(os.getpid(), number)
+
+    before = signal.signal(number, signal.SIG_DFL)  # a job in the background ignores some
+    thread = threading.Thread(target=stop)
+    thread.start()
+    try:
+        said = call("train", "--dataset", graph_file, "--epochs", "100000", "--out", tmp_path / "runs" / "a")
+    finally:
+        thread.join()
+        signal.signal(number, before)
+    assert begun, "the run has begun"
+    assert (said.code, said.out) == (128 + number, "")
+    assert "Traceback" not in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+SCRIPT = (str(Path(sys.executable).with_name("calirare")),)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "seconds"), [(COMMAND, 0.3), (SCRIPT, 1.0)], ids=["-m", "script"])
 def test_ctrl_c_during_the_imports_is_quiet(seconds, command, tmp_path):
     if not Path(command[0]).exists():
         pytest.skip("the script is not installed")
@@ -118,18 +155,18 @@ def test_only_the_command_has_its_signals_handled(words, ours, monkeypatch):
     assert startup.is_command() == ours
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("limit", [2_000, 20_000])
 def test_a_write_that_really_fails_leaves_nothing(limit, graph_file, tmp_path):
     # The system refuses to let any file grow beyond the limit, as it would on a full disk.
-    done = run(
-        *("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "runs" / "a"),
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-        cwd=tmp_path,
-    )
-    assert (done.returncode, done.stdout) == (2, ""), done.stderr
-    assert "nothing was kept" in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "runs" / "a")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (said.code, said.out) == (2, ""), said.err
+    assert "nothing was kept" in said.err.splitlines()[-1]
+    assert "Traceback" not in said.err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -17,8 +17,8 @@ import torch
 import yaml
 from safetensors import safe_open
 
-from calirare.cli import train as train_module
 from calirare.graph.graph import Graph
+from calirare.run import outcome as outcome_module
 from tests.helpers.command import QUICK, assert_one_sentence, call
 
 FILES = {
@@ -161,20 +161,25 @@ def test_the_log_has_times_and_versions(finished):
 
 def test_the_config_is_resolved(finished, graph_file):
     config = yaml.safe_load((finished[0] / "config.yaml").read_text())
-    assert config["dataset"] == str(graph_file)
-    assert (config["epochs"], config["label_rate"], config["split"], config["minority"]) == (100, None, "public", "1")
-    assert (config["device"], config["seed"], config["folds"], config["method"]) == ("cpu", 0, 2, "jackknife")
+    data, training = config["data"], config["training"]
+    assert data["dataset"] == str(graph_file)
+    assert (data["label_rate"], data["split"], data["minority"]) == (None, "public", "1")
+    assert (training["epochs"], config["calibration"]["folds"], config["loo"]["method"]) == (100, 2, "alo")
+    assert (config["device"], config["seed"], config["method"]) == ("cpu", 0, "jackknife")
 
 
 def test_the_model_is_plain_tensors(finished, graph_file):
     graph = Graph.from_npz(graph_file)
     with safe_open(str(finished[0] / "model.safetensors"), "pt") as file:
-        assert set(file.keys()) == {
+        of_field = {name for name in file.keys() if name.startswith("field.")}  # noqa: SIM118 (not a mapping)
+        assert set(file.keys()) - of_field == {
             *("weights.0", "weights.1", "biases.0", "biases.1"),
-            *("split.train", "split.val", "split.test", "labelled"),
+            *("split.train", "split.val", "split.test", "targets", "sample_weights", "calibration_nodes"),
         }
         assert file.get_tensor("weights.0").shape == (graph.n_features, 16)
-        assert torch.equal(file.get_tensor("labelled"), torch.cat([graph.split.train, graph.split.val]))
+        labelled = torch.cat([graph.split.train, graph.split.val])
+        assert torch.equal(file.get_tensor("field.rows.1"), labelled)
+        assert torch.equal(file.get_tensor("targets"), graph.y[labelled])
 
 
 SAME = ("config.yaml", "metrics.json", "predictions.csv", "predictions.parquet", "model.safetensors")
@@ -220,7 +225,7 @@ def test_an_option_wins_over_the_config(quick_run, tmp_path):
     said = call("train", "--config", quick_run / "config.yaml", "--seed", "9", "--out", tmp_path / "b")
     assert said.code == 0, said.err
     config = yaml.safe_load((tmp_path / "b" / "config.yaml").read_text())
-    assert (config["seed"], config["epochs"]) == (9, 12)
+    assert (config["seed"], config["training"]["epochs"]) == (9, 12)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -264,7 +269,7 @@ def test_overwrite_spares_what_no_run_wrote(quick_run, graph_file):
 def test_a_failed_overwrite_keeps_the_old_run(quick_run, graph_file, monkeypatch):
     before = contents(quick_run.parent)
     options = ("--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run, "--overwrite")
-    monkeypatch.setattr("calirare.cli.train.save_model", no_space)
+    monkeypatch.setattr("calirare.run.outcome.save_model", no_space)
     assert "No space left" in call("train", *options).err.splitlines()[-1]
     assert contents(quick_run.parent) == before
     monkeypatch.undo()
@@ -282,14 +287,14 @@ def test_a_failed_overwrite_keeps_the_old_run(quick_run, graph_file, monkeypatch
 
 
 def test_of_two_runs_with_one_out_the_later_is_kept_elsewhere(graph_file, tmp_path, monkeypatch):
-    out, real = tmp_path / "run", train_module.save_model
+    out, real = tmp_path / "run", outcome_module.save_model
 
     def meanwhile(*arguments):
         out.mkdir()
         (out / "config.yaml").write_text("theirs")
         real(*arguments)
 
-    monkeypatch.setattr(train_module, "save_model", meanwhile)
+    monkeypatch.setattr(outcome_module, "save_model", meanwhile)
     said = call("train", "--dataset", graph_file, *QUICK, "--out", out)
     assert said.code == 2
     assert contents(out) == {"config.yaml": b"theirs"}
@@ -321,10 +326,10 @@ def no_space(*_: object, **__: object) -> None:
 
 @pytest.mark.parametrize(
     "writer",
-    ["write_config", "write_json", "write_table", "save_model", "draw", "judge"],
+    ["write_config", "write_json", "write_table", "save_model", "draw", "report"],
 )
 def test_a_full_disk_leaves_nothing(writer, graph_file, tmp_path, monkeypatch):
-    monkeypatch.setattr(f"calirare.cli.train.{writer}", no_space)
+    monkeypatch.setattr(f"calirare.run.outcome.{writer}", no_space)
     said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "runs" / "a", pictures=writer == "draw")
     assert (said.code, said.out) == (2, "")
     assert "nothing was kept: No space left on device" in said.err.splitlines()[-1]

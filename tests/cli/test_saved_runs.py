@@ -16,6 +16,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from calirare.graph.graph import Graph
+from calirare.run.folder import FORMAT
 from calirare_ext import Csr
 from tests.cli.test_tables import write_tables
 from tests.helpers.command import QUICK, assert_one_sentence, call
@@ -58,7 +59,7 @@ OTHERS = [
     ("--loo", "influence"),
     ("--loo", "newton"),
     ("--loo", "grouped"),
-    ("--loo", "newton", "--damping", "0.02"),
+    ("--loo", "newton", "--loo-damping", "0.02"),
     ("--method", "ts"),
     ("--method", "uncalibrated"),
     ("--method", "calirare"),
@@ -243,19 +244,52 @@ def test_predict_standardizes_with_the_runs_statistics(own_tables, tmp_path):
     assert few["p_raw"].std() > 0.01
 
 
-def test_predict_without_the_runs_graph_leaves_the_intervals_empty(tmp_path):
-    graph = tmp_path / "task.npz"
-    rare_task().to_npz(graph)
-    run = tmp_path / "run"
-    assert call("train", "--dataset", graph, *QUICK, "--out", run).code == 0
-    graph.rename(tmp_path / "moved.npz")
-    said = call("predict", "--run", run, "--graph", tmp_path / "moved.npz")
-    assert said.code == 0
-    assert said.err.startswith("note: intervals are left empty")
+@pytest.fixture
+def moved(tmp_path):
+    """A run and its graph, both in other places than they were when it was trained."""
+    rare_task().to_npz(tmp_path / "task.npz")
+    assert call("train", "--dataset", tmp_path / "task.npz", *QUICK, "--out", tmp_path / "run").code == 0
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").rename(tmp_path / "elsewhere" / "run")
+    (tmp_path / "task.npz").rename(tmp_path / "elsewhere" / "moved.npz")
+    return tmp_path / "elsewhere" / "run", tmp_path / "elsewhere" / "moved.npz"
+
+
+def test_a_run_that_has_moved_predicts_with_intervals_without_its_graph(moved, monkeypatch):
+    run, graph = moved
+    monkeypatch.chdir(run.parent)
+    said = call("predict", "--run", "run", "--graph", "moved.npz")
+    assert (said.code, said.err) == (0, "")
     table, own = pd.read_csv(run / "predictions_moved.csv"), pd.read_csv(run / "predictions.csv")
-    assert table[["lower", "upper", "uncertainty", "ice", "ice_raw"]].isna().all().all()
-    assert table["p_calibrated"].tolist() == own["p_calibrated"].tolist()
+    same_numbers(table, own)
+    assert table[NUMBERS].notna().all().all()
+    graph.rename(graph.with_name("gone.npz"))
+    rare_task(100).to_npz(run.parent / "other.npz")
+    said = call("predict", "--run", run, "--graph", run.parent / "other.npz")
+    assert (said.code, said.err) == (0, "")
+
+
+def test_a_run_whose_graph_has_moved_is_told_where_it_is(moved):
+    run, graph = moved
     assert "task.npz" in assert_one_sentence(call("eice", "--run", run))
+    said = call("eice", "--run", run, "--graph", graph, "--nodes", "all")
+    assert (said.code, said.err) == (0, "")
+    ice = pd.read_parquet(run / "predictions.parquet")["ice"].astype(np.float64)
+    assert shown(said.out, "EICE").startswith(f"{ice.mean():.6f} ")
+    rare_task(seed=1).to_npz(graph)
+    said = assert_one_sentence(call("eice", "--run", run, "--graph", graph))
+    assert "moved.npz is not the graph the run was trained on any more" in said
+
+
+def test_a_node_table_that_has_moved_lies_beside_its_edges(tmp_path):
+    edges = write_tables(tmp_path)
+    options = ("--features", tmp_path / "nodes.csv", "--minority", "fraud", "--symmetrize", *QUICK)
+    assert call("train", "--dataset", edges, *options, "--out", tmp_path / "run").code == 0
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("edges.csv", "nodes.csv"):
+        (tmp_path / name).rename(tmp_path / "elsewhere" / name)
+    said = call("eice", "--run", tmp_path / "run", "--graph", tmp_path / "elsewhere" / "edges.csv")
+    assert (said.code, said.err) == (0, "")
 
 
 def test_predict_overwrites_only_when_asked(quick_run, graph_file, tmp_path):
@@ -280,7 +314,7 @@ def test_predict_that_fails_leaves_nothing(quick_run, graph_file, tmp_path, monk
         (folder / f"{stem}.csv").write_text("half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("calirare.cli.saved.write_predictions", half)
+    monkeypatch.setattr("calirare.cli.predict.write_predictions", half)
     out = tmp_path / "deep" / "folder" / "p.csv"
     said = call("predict", "--run", quick_run, "--graph", graph_file, "--out", out)
     assert f"{out} cannot be written: No space left on device" in assert_one_sentence(said)
@@ -309,12 +343,8 @@ def without_metadata(path: Path) -> None:
     save_file(load_file(path), path)
 
 
-def with_other_facts(path: Path) -> None:
-    save_file(load_file(path), path, {"calirare": json.dumps({"format": "calirare run 99"})})
-
-
 def with_odd_facts(path: Path) -> None:
-    save_file(load_file(path), path, {"calirare": json.dumps({"format": "calirare run 2", "calibrators": [1]})})
+    save_file(load_file(path), path, {"calirare": json.dumps({"format": FORMAT, "calibrators": [1]})})
 
 
 def without_a_tensor(path: Path) -> None:
@@ -326,24 +356,32 @@ def without_a_tensor(path: Path) -> None:
     save_file({k: v for k, v in load_file(path).items() if k != "weights.1"}, path, metadata)
 
 
-@pytest.mark.parametrize(
-    "spoil", [cut, overwritten, without_metadata, with_other_facts, with_odd_facts, without_a_tensor]
-)
+@pytest.mark.parametrize("spoil", [cut, overwritten, without_metadata, with_odd_facts, without_a_tensor])
 def test_a_damaged_model_is_one_sentence(spoil, quick_run, graph_file):
     spoil(quick_run / "model.safetensors")
     sentence = assert_one_sentence(call("predict", "--run", quick_run, "--graph", graph_file))
     assert "model.safetensors is damaged or was written by another version" in sentence
 
 
+@pytest.mark.parametrize("found", ["calirare run 2", "calirare run 99"])
+@pytest.mark.parametrize("command", [("eice",), ("predict", "--graph", "g.npz"), ("loo-check",)], ids=lambda c: c[0])
+def test_a_run_of_another_version_says_how_to_train_it_again(command, found, quick_run):
+    path = quick_run / "model.safetensors"
+    save_file(load_file(path), path, {"calirare": json.dumps({"format": found})})
+    sentence = assert_one_sentence(call(*command, "--run", quick_run))
+    assert f"it was written by another version of calirare ({found!r}, {FORMAT!r} is known): train it again" in sentence
+    assert "`calirare train --help`" in sentence
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"hidden": 7}, "model.safetensors is damaged"),
+        ({"training": {"hidden": 7}}, "model.safetensors is damaged"),
         ({"method": "magic"}, "method must be one of"),
-        ({"dataset": 3}, "dataset must be text"),
-        ({"label_rate": "many"}, "label_rate must be a whole number"),
-        ({"dataset": None}, "dataset"),
-        ({"dataset": "none.npz"}, "none.npz"),
+        ({"data": {"dataset": 3}}, "data.dataset must be text"),
+        ({"data": {"dataset": "digits", "label_rate": "many"}}, "data.label_rate must be a whole number"),
+        ({"data": {"dataset": None}}, "data.dataset"),
+        ({"data": {"dataset": "none.npz"}}, "none.npz"),
     ],
 )
 def test_a_damaged_config_is_one_sentence(change, message, quick_run):

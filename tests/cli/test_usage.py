@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from pathlib import Path
 from unittest import mock
 
 import pytest
-import typer.main
 
-from calirare.cli.app import app
+from calirare.cli import plugins
+from calirare.cli.app import APPS, HELP, version
+from calirare.cli.parser import COMMANDS, parser_of
+from calirare_ext import __version__
 from tests.helpers.command import QUICK, assert_one_sentence, call
 
-GROUP = typer.main.get_group(app)
-COMMANDS = GROUP.list_commands(None)
+LAB = plugins.commands().keys() & set(plugins.LAB)
 
 
 def test_the_commands_of_the_product_are_there():
-    assert {"train", "eice", "predict", "datasets", "doctor"} <= set(COMMANDS)
+    assert {"train", "eice", "predict", "loo-check", "datasets", "doctor", "metrics", "multilabel"} == set(HELP)
+    assert set(HELP) == set(COMMANDS) | set(APPS)
 
 
 def test_every_command_of_the_readme_is_there():
@@ -25,66 +28,85 @@ def test_every_command_of_the_readme_is_there():
     rows = re.findall(r"`calirare ([a-z-]+)(?: ([a-z0-9, -]+))?[^`]*`", readme)
     assert {"train", "loo-check", "paper"} <= {command for command, _ in rows}
     for command, rest in rows:
-        found = GROUP.get_command(None, command)
-        assert found is not None, f"calirare {command}"
-        for word in re.findall(r"[a-z]\w*", rest) if command in ("multilabel", "paper", "study") else ():
-            assert word in found.commands, f"calirare {command} {word}"
+        assert command in {*HELP, *plugins.LAB}, f"calirare {command}"
+        entry = APPS.get(command) or (plugins.commands().get(command) if command in LAB else None)
+        if entry is not None and rest:
+            words = {info.name or info.callback.__name__ for info in entry.load().registered_commands}
+            assert set(re.findall(r"[a-z]\w*", rest)) <= words, f"calirare {command} {rest}"
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ()], ids=["help", "nothing"])
 def test_help_lists_every_command(arguments):
     said = call(*arguments)
     assert (said.code, said.err) == (0, "")
-    for command in COMMANDS:
+    for command in HELP:
         assert re.search(rf"^  {command} +[A-Z]", said.out, re.MULTILINE), command
     assert "--debug" in said.out
+
+
+def test_the_version_is_that_of_the_package():
+    assert call("--version") == (0, f"calirare {__version__}\n", "")
+    assert version() == __version__
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_of_every_command_is_explained(command):
     said = call(command, "--help")
     assert (said.code, said.err) == (0, "")
-    text = " ".join(said.out.split())
-    for parameter in GROUP.get_command(None, command).params:
-        assert parameter.help, f"{command} {parameter.name} says nothing"
-        assert " ".join(parameter.help.split()) in text
-        assert parameter.param_type_name == "argument" or parameter.opts[0] in text
+    # Long lines are broken at hyphens too.
+    text = "".join(said.out.split())
+    assert "".join(COMMANDS[command].help.split()) in text
+    for action in parser_of(command)._actions:
+        if action.help == argparse.SUPPRESS:
+            continue
+        assert action.help, f"{command} {action.dest} says nothing"
+        assert "".join((action.help % {}).split()) in text
+        assert all(spelling in said.out for spelling in action.option_strings)
+
+
+@pytest.mark.parametrize("words", [(), ("train",), ("evaluate",)], ids=" ".join)
+def test_the_commands_of_several_labels_have_help(words):
+    said = call("multilabel", *words, "--help")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.strip().startswith("Usage: calirare multilabel")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["trian"], "No such command 'trian'"),
-        (["train", "--epoch", "3"], "No such option: --epoch"),
+        (["trian"], "no such command trian; did you mean train?"),
+        (["loo_check"], "no such command loo_check; did you mean loo-check?"),
+        (["nothing"], "no such command nothing (see"),
+        (["--versoin"], "no such option --versoin; did you mean --version?"),
+        (["train", "--epoch", "3"], "no such option --epoch; did you mean --epochs?"),
+        (["train", "--epoch=3"], "no such option --epoch; did you mean --epochs?"),
+        (["train", "--loo-step", "3"], "no such option --loo-step; did you mean --loo-steps?"),
+        (["predict", "--run", "r", "--graph", "g", "--epochs", "3"], "no such option --epochs (see"),
         (["train", "--label-rate", "many"], "--label-rate"),
         (["train", "--seed", "1.5"], "--seed"),
-        (["train", "extra"], "extra"),
-        (["eice"], "Missing option '--run'"),
-        (["predict", "--run", "r"], "Missing option '--graph'"),
+        (["train", "extra"], "unexpected word 'extra'"),
+        (["train", "--epochs"], "--epochs expected one argument"),
+        (["train", "--sharpen=yes"], "--sharpen ignored explicit argument 'yes'"),
+        (["eice"], "missing --run"),
+        (["predict", "--run", "r"], "missing --graph"),
         (["train", "--epochs", "many"], "--epochs must be a whole number or auto, got 'many'"),
         (["train", "--hops", "1.5"], "--hops must be a whole number or auto, got '1.5'"),
-        (["train", "--dataset", "digits", "--hops", "0"], "setting hops must be at least 1, got 0"),
+        (
+            ["train", "--dataset", "digits", "--hops", "0"],
+            "setting hops must be auto or a whole number of at least 1, got 0",
+        ),
         (
             ["train", "--dataset", "digits", "--hops", "auto", "--method", "calirare"],
             "setting hops must be a number with method calirare, got 'auto'",
         ),
-        (["train", "--damping", "low"], "--damping must be a number or auto, got 'low'"),
-        (["paper", "table2", "--datasets", ""], "--datasets must name at least one, got ''"),
-        (["paper", "table2", "--label-rates", ""], "--label-rates must name at least one, got ''"),
-        (["paper", "figure1", "--jobs", "0"], "--jobs must be at least 1, got 0"),
-        (["paper", "figure2", "--jobs", "-3"], "--jobs must be at least 1, got -3"),
-        (["paper", "search", "--out", __file__], "--out must be a folder"),
-        (["paper", "search", "--datasets", ","], "--datasets must name at least one, got ','"),
-        (
-            ["multilabel", "train", "--dataset", "x.npz", "--floors", "1"],
-            "--floors must be 0 (none) or at least 2, got 1",
-        ),
-        (
-            ["multilabel", "train", "--dataset", "x.npz", "--floors", "-1"],
-            "--floors must be 0 (none) or at least 2, got -1",
-        ),
-        (["multilabel", "train", "--dataset", "x.npz", "--seed", str(10**20)], "--seed must be from 0 to 2^63 - 1"),
-        (["study", "copula", "--seed", "-1"], "--seed must be from 0 to 2^63 - 1, got -1"),
+        (["train", "--loo-damping", "low"], "--loo-damping must be a number or none, got 'low'"),
+        (["train", "--damping", "low"], "--damping must be a number or none, got 'low'"),
+        (["train", "--target", "both"], "--target must be balanced, population or a number, got 'both'"),
+        (["eice", "--run", "r", "--coverage", "much"], "--coverage must be in (0, 1), got much"),
+        (["loo-check", "--run", "r", "--nodes", "1.5"], "--nodes must be a whole number, got '1.5'"),
+        (["multilabel", "train", "--dataset", "x", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
+        (["multilabel", "train", "--dataset", "x", "--floors", "-1"], "--floors must be 0 (none) or at least 2, got -1"),
+        (["multilabel", "train", "--dataset", "x", "--seed", str(10**20)], "--seed must be from 0 to 2^63 - 1"),
         (["multilabel", "evaluate", "none.csv", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
     ],
 )
@@ -94,11 +116,29 @@ def test_bad_usage_is_one_sentence(arguments, message, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif("paper" not in LAB, reason="calirare-lab is not installed")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["paper", "table2", "--datasets", ""], "--datasets must name at least one, got ''"),
+        (["paper", "table2", "--label-rates", ""], "--label-rates must name at least one, got ''"),
+        (["paper", "figure1", "--jobs", "0"], "--jobs must be at least 1, got 0"),
+        (["paper", "figure2", "--jobs", "-3"], "--jobs must be at least 1, got -3"),
+        (["paper", "search", "--out", __file__], "--out must be a folder"),
+        (["paper", "search", "--datasets", ","], "--datasets must name at least one, got ','"),
+    ],
+)
+def test_bad_usage_of_the_lab_is_one_sentence(arguments, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert message in assert_one_sentence(call(*arguments))
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
         ("--method", "magic", "method must be one of jackknife, calirare, ts, uncalibrated"),
-        ("--target", "everyone", "target must be one of balanced, population"),
+        ("--target", "everyone", "target must be balanced, population or a number"),
         ("--device", "tpu", "device must be auto, cpu, cuda or cuda:N"),
         ("--device", "cuda:x", "device must be auto, cpu, cuda or cuda:N"),
         ("--split", "secret", "split must be public or random"),
@@ -106,18 +146,19 @@ def test_bad_usage_is_one_sentence(arguments, message, tmp_path, monkeypatch):
         ("--self-loops", "maybe", "self_loops must be one of error, drop, keep"),
         ("--epochs", "0", "epochs must be auto or a whole number of at least 1"),
         ("--epochs", "-5", "epochs must be auto or a whole number of at least 1"),
-        ("--hidden", "0", "hidden must be at least 1"),
-        ("--n-layers", "0", "n_layers must be at least 1"),
+        ("--hidden", "0", "hidden must be a whole number of at least 1"),
+        ("--n-layers", "0", "n_layers must be a whole number of at least 1"),
         ("--dropout", "1.0", "dropout must be in [0, 1)"),
         ("--dropout", "nan", "dropout must be in [0, 1)"),
-        ("--learning-rate", "0", "learning_rate must be positive"),
-        ("--learning-rate", "inf", "learning_rate must be finite"),
-        ("--weight-decay", "0", "weight_decay must be positive"),
-        ("--weight-decay", "nan", "weight_decay must be finite"),
+        ("--learning-rate", "0", "learning_rate must be a positive number"),
+        ("--learning-rate", "inf", "learning_rate must be a positive number"),
+        ("--weight-decay", "0", "weight_decay must be auto or a positive number"),
+        ("--weight-decay", "nan", "weight_decay must be auto or a positive number"),
         ("--coverage", "1", "coverage must be in (0, 1)"),
         ("--coverage", "nan", "coverage must be in (0, 1)"),
-        ("--damping", "0", "damping must be auto or a positive number"),
-        ("--damping", "inf", "damping must be finite"),
+        ("--loo-damping", "0", "damping must be positive and finite"),
+        ("--loo-damping", "inf", "damping must be positive and finite"),
+        ("--eice-weight", "1.5", "weight must be"),
         ("--folds", "1", "folds must be 0 (no check) or at least 2"),
         ("--seed", "-1", "seed must be from 0"),
         ("--seed", str(2**63), "seed must be from 0"),
@@ -141,7 +182,7 @@ def test_debug_shows_the_traceback_and_keeps_the_code(tmp_path):
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_failure_of_ours_is_code_1_and_leaves_nothing(debug, graph_file, tmp_path):
     arguments = ["train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "deep" / "run"]
-    with mock.patch("calirare.cli.train.judge", side_effect=ZeroDivisionError("by\nzero")):
+    with mock.patch("calirare.run.outcome.report", side_effect=ZeroDivisionError("by\nzero")):
         said = call(*arguments, *(["--debug"] if debug else []))
     assert (said.code, said.out) == (1, "")
     last = said.err.splitlines()[-1]
@@ -154,7 +195,7 @@ def test_a_failure_of_ours_is_code_1_and_leaves_nothing(debug, graph_file, tmp_p
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(143)], ids=["ctrl-c", "terminated"])
-@pytest.mark.parametrize("where", ["calirare.cli.train.train", "calirare.cli.train.save_model"])
+@pytest.mark.parametrize("where", ["calirare.cli.train.train", "calirare.run.outcome.save_model"])
 def test_an_interrupted_run_leaves_nothing(where, stop, graph_file, tmp_path):
     with mock.patch(where, side_effect=stop):
         said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "run")

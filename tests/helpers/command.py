@@ -35,7 +35,7 @@ def call(*arguments: object, pictures: bool = False) -> Said:
         stack.enter_context(redirect_stdout(out))
         stack.enter_context(redirect_stderr(err))
         if not pictures:
-            stack.enter_context(mock.patch("calirare.cli.train.draw", _no_pictures))
+            stack.enter_context(mock.patch("calirare.run.outcome.draw", _no_pictures))
             stack.enter_context(mock.patch("calirare.run.report.calibration_report", _rough_report))
         try:
             main()

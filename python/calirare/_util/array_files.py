@@ -15,7 +15,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 
-Array = np.ndarray[Any, Any]
+NumpyArray = np.ndarray[Any, Any]
 
 CHECKED = 1 << 24  # numbers in one step of a checksum
 # The arrays behind mapped tensors by address: `release` must never touch memory that no file stands behind. numpy makes
@@ -24,7 +24,7 @@ _MAPPED: WeakValueDictionary[int, np.memmap] = WeakValueDictionary()
 _HAS_ADVICE = hasattr(mmap, "MADV_DONTNEED")  # not on Windows
 
 
-def open_arrays(path: Path) -> dict[str, Array]:
+def open_arrays(path: Path) -> dict[str, NumpyArray]:
     """Returns every array of an `.npz` archive by name.
 
     Args:
@@ -52,7 +52,7 @@ def open_arrays(path: Path) -> dict[str, Array]:
         raise InputError(f"{path}: the file is damaged or cut off ({error}): get it again") from error
 
 
-def require(arrays: dict[str, Array], keys: tuple[str, ...], path: Path) -> None:
+def require(arrays: dict[str, NumpyArray], keys: tuple[str, ...], path: Path) -> None:
     """Checks that the archive of a file holds the named arrays.
 
     Raises:
@@ -66,7 +66,7 @@ def require(arrays: dict[str, Array], keys: tuple[str, ...], path: Path) -> None
         )
 
 
-def integers(array: Array, what: str, path: Path) -> Array:
+def integers(array: NumpyArray, what: str, path: Path) -> NumpyArray:
     """Returns a vector of whole numbers as int64, not copied where it is that already.
 
     Args:
@@ -87,7 +87,7 @@ def integers(array: Array, what: str, path: Path) -> Array:
     return array.astype(np.int64, copy=False)
 
 
-def map_array(path: Path) -> Array:
+def map_array(path: Path) -> NumpyArray:
     """Returns the array of an `.npy` file without reading it; what is written to it stays in memory.
 
     Args:
@@ -125,7 +125,7 @@ def release(tensor: Tensor) -> bool:
     return array is not None and release_array(array)
 
 
-def release_array(array: Array) -> bool:
+def release_array(array: NumpyArray) -> bool:
     """Gives the memory of a mapped array back, as `release`; what was written to a file's array stays in the file."""
     mapping = getattr(array, "_mmap", None)
     if mapping is None or not _HAS_ADVICE:

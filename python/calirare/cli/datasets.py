@@ -8,7 +8,7 @@ from rich.table import Table
 from calirare.datasets import dataset_table
 
 
-def run_datasets(root: str | None) -> None:
+def run(root: str | None = None) -> None:
     """Prints every known data set."""
     rows = dataset_table(root)
     table = Table()

@@ -15,8 +15,8 @@ from calirare_ext.self_check import CHECKS
 PACKAGES = ("numpy", "scipy", "scikit-learn", "torch_geometric", "safetensors", "pyarrow", "torch_sparse")
 
 
-def run_doctor() -> bool:
-    """Prints the report; returns whether every check passed."""
+def run() -> int:
+    """Prints the report; returns 0 where every check passed, else 1."""
     build = build_info()
     print(f"calirare {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}")
     print(f"torch {torch.__version__} (module built for {build.torch})")
@@ -35,7 +35,7 @@ def run_doctor() -> bool:
             seconds = time.perf_counter() - started
             print(f"{device} {name}: {'agrees with its reference' if fault is None else fault} ({seconds:.2f} s)")
     print("everything agrees" if passed else "something is wrong: rebuild with `pip install --no-build-isolation -e .`")
-    return passed
+    return 0 if passed else 1
 
 
 def _version(name: str) -> str:

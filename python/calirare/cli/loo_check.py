@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import sys
 from pathlib import Path
 
 import torch
 
+from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
 from calirare.leave_one_out import Comparison, compare
-from calirare.models.convergence import converge
-from calirare.run import write_json
-from calirare.run.folder import load_run
+from calirare.run import load, write_json
+from calirare.training import converge
 
 N_ELSEWHERE = 1000  # nodes away from the left-out one that the change is judged at
 TOLERANCE, MAX_STEPS = 1e-5, 400
@@ -21,9 +20,10 @@ RETRAIN_STEPS = 120  # per label; from the full fit a few dozen are enough unles
 STEM = "loo_check"
 
 
-def run_loo_check(
+def run(
     folder: Path,
-    n_nodes: int = 30,
+    graph: str | None = None,
+    nodes: int = 30,
     *,
     jobs: int = 1,
     seed: int = 0,
@@ -37,7 +37,8 @@ def run_loo_check(
 
     Args:
         folder: the run's folder.
-        n_nodes: labels to retrain without, drawn at random.
+        graph: where the run's graph is now; None: where it was.
+        nodes: labels to retrain without, drawn at random.
         jobs: processes.
         seed: of the draw.
         resume: folder that keeps finished retrainings; None: none is kept.
@@ -46,34 +47,35 @@ def run_loo_check(
     Raises:
         InputError: the folder is not a run, the graph is gone, or a number is out of range.
     """
-    if n_nodes < 3:
-        raise InputError(f"loo-check: --nodes must be at least 3, got {n_nodes}")
+    if nodes < 3:
+        raise InputError(f"loo-check: --nodes must be at least 3, got {nodes}")
     if jobs < 1:
         raise InputError(f"loo-check: --jobs must be at least 1, got {jobs}")
-    run = load_run(folder)
+    saved = load(folder)
     picture, numbers = folder / f"{STEM}.png", folder / f"{STEM}.json"
     there = [path.name for path in (picture, numbers) if path.exists()]
     if there and not overwrite:
         raise InputError(f"loo-check: {folder} holds {there[0]} already; give --overwrite to replace it")
-    graph = run.graph()
-    trained, end = converge(run.fit(graph), graph, tolerance=TOLERANCE, max_steps=MAX_STEPS)
+    own = saved.graph(graph)
+    trained, end = converge(saved.fit, own, tolerance=TOLERANCE, max_steps=MAX_STEPS)
     generator = torch.Generator().manual_seed(seed)
     m = trained.nodes.numel()
-    chosen = torch.randperm(m, generator=generator)[:n_nodes].sort().values
-    elsewhere = torch.randperm(graph.n_nodes, generator=generator)[:N_ELSEWHERE].sort().values
+    chosen = torch.randperm(m, generator=generator)[:nodes].sort().values
+    elsewhere = torch.randperm(own.n_nodes, generator=generator)[:N_ELSEWHERE].sort().values
     ended = f"loss {end.loss:.6f}, |gradient| {end.gradient_norm:.1e}"
     print(f"network      {end.steps} further steps without dropout, {ended}")
     print(f"retraining   {chosen.numel()} of {m} labels, each left out once", flush=True)
-
-    def progress(done: int) -> None:
-        if sys.stderr.isatty():
-            print(f"\rretrained    {done} of {chosen.numel()}", end="", file=sys.stderr, flush=True)
-
-    found = compare(
-        trained, graph, chosen, elsewhere, jobs=jobs, folder=resume, max_steps=RETRAIN_STEPS, progress=progress
-    )
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+    with Reporter() as reporter:
+        found = compare(
+            trained,
+            own,
+            chosen,
+            elsewhere,
+            jobs=jobs,
+            folder=resume,
+            max_steps=RETRAIN_STEPS,
+            progress=lambda done: reporter("retrained", done, chosen.numel()),
+        )
     for line in table(found):
         print(line)
     if found.unconverged:

@@ -15,6 +15,7 @@ from calirare._util.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
+PRELOAD = "calirare.multilabel.run"
 MANY_TIES = 0.1  # share of rows that share their score with another
 TIES_MATTER = 0.02  # relative change of a reading by what ties are given for a rank
 
@@ -193,7 +194,7 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
     Raises:
         InputError: the file is missing or does not fit.
     """
-    from calirare.cli.tables.columns import is_value, read_frame
+    from calirare.cli.tables import is_value, read_frame
 
     if not path.is_file():
         raise InputError(f"{path}: there is no such table of predictions: check the path")

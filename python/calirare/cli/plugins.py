@@ -1,60 +1,72 @@
 """Commands of other installed packages, above all of calirare-lab, looked up when a name is not one of ours.
 
-A package registers a command in the entry-point group `calirare.commands`: name -> "module:app", a `typer.Typer` whose
-module is light to import; what the command imports later, the module may name in `PRELOAD`.
+A package registers a command in the entry-point group `calirare.commands`: name -> "module:object", where the object
+is a function that takes the words after the name and returns an exit code, or a `typer.Typer`. The module should be
+light to import; what the command imports later, the module may name in `PRELOAD`.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-import typer.main
-from typer.core import TyperGroup
-
 from calirare._util.errors import InputError
+from calirare.cli.options import UsageError
 
 GROUP = "calirare.commands"
 LAB = ("paper", "profile", "study")  # commands of calirare-lab
 
 
-def installed() -> dict[str, EntryPoint]:
+def commands() -> dict[str, EntryPoint]:
     """Returns the entry points of other packages' commands by name."""
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-def preload(command: str) -> None:
-    """Imports what a command of another package needs, where it says so; a name that nobody has is left alone."""
-    entry = installed().get(command)
-    module = None if entry is None else getattr(import_module(entry.module), "PRELOAD", None)
-    if module is not None:
-        import_module(module)
+def find(name: str) -> EntryPoint | None:
+    """Returns a command's entry point, None where nobody has it.
+
+    Raises:
+        InputError: it belongs to calirare-lab, which is not installed.
+    """
+    entry = commands().get(name)
+    if entry is None and name in LAB:
+        raise InputError(
+            f"{name} is a command of calirare-lab, which is not installed: `pip install calirare[lab]`, or in a "
+            "checkout `pip install --no-deps ./python/calirare_lab`"
+        )
+    return entry
 
 
-class CommandGroup(TyperGroup):
-    """Our commands, and behind them those of other installed packages."""
+def run(entry: EntryPoint, words: list[str], ready: Callable[[], None]) -> int | None:
+    """Runs a command of another package and returns its exit code.
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Returns all names, ours first."""
-        own = super().list_commands(ctx)
-        return [*own, *sorted(installed().keys() - set(own))]
+    Args:
+        entry: of the command.
+        words: what was typed after its name.
+        ready: called when everything is imported.
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Returns a command by its name, None where nobody has it.
-
-        Raises:
-            InputError: it belongs to calirare-lab, which is not installed.
-        """
-        command = super().get_command(ctx, cmd_name)
-        if command is not None:
-            return command
-        entry = installed().get(cmd_name)
-        if entry is not None:
-            return typer.main.get_command(entry.load())
-        if cmd_name in LAB:
-            raise InputError(
-                f"{cmd_name} is a command of calirare-lab, which is not installed: `pip install calirare[lab]`, or in "
-                "a checkout `pip install --no-deps ./python/calirare_lab`"
-            )
-        return None
+    Raises:
+        UsageError: a word is not known to a typer app.
+    """
+    command = entry.load()
+    needed = getattr(import_module(entry.module), "PRELOAD", None)
+    if needed is not None and "--help" not in words:
+        import_module(needed)
+    ready()
+    typer: Any = sys.modules.get("typer")
+    if typer is None or not isinstance(command, typer.Typer):
+        return command(words)
+    # typer keeps its copy of click under a private name: what it exports leads to the class of every usage error.
+    usage_error = typer.BadParameter.__mro__[1]
+    try:
+        return command(args=words or None, prog_name=f"calirare {entry.name}", standalone_mode=False)
+    except usage_error as error:
+        message = error.format_message().rstrip(".").replace(". ", "; ")
+        context = getattr(error, "ctx", None)
+        path = f"calirare {entry.name}" if context is None else context.command_path
+        raise UsageError(f"{message} (see `{path} --help`)") from error
+    except typer.Abort:
+        raise KeyboardInterrupt from None

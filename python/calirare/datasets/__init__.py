@@ -1,11 +1,13 @@
 """Data sets: loaders for published graphs and for the user's own, the embedded digits, and simulated graphs."""
 
+from calirare.datasets.catalogue import CATALOGUE
 from calirare.datasets.embedded import digits
 from calirare.datasets.loading import load_dataset, read_graph
 from calirare.datasets.places import data_root, dataset_table
 from calirare.datasets.synthetic import synthetic_folder, synthetic_rare
 
 __all__ = [
+    "CATALOGUE",
     "data_root",
     "dataset_table",
     "digits",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from calirare._util.array_files import Array
+from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph import Graph
 
@@ -42,7 +42,7 @@ def digits(k: int = NEIGHBOURS) -> Graph:
     return Graph.from_edges(edges, x, labels, name="digits", symmetrize=True)
 
 
-def nearest_neighbours(points: Array, k: int) -> Array:
+def nearest_neighbours(points: NumpyArray, k: int) -> NumpyArray:
     """Returns the edges from each point to its k nearest other points in Euclidean distance, ties to the lower number.
 
     Args:

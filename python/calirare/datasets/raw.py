@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calirare._util.array_files import Array
+from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.datasets.pickles import open_pickled_arrays, read_pickle
 from calirare.graph import N_VAL, EdgeOptions, Graph, Split
@@ -75,7 +75,7 @@ def _check_kinds(part: dict[str, Any], folder: Path, prefix: str) -> None:
             raise InputError(f"{path}: the file must hold {wanted}, got {type(thing).__name__}: get it again")
 
 
-def _read_index(path: Path) -> Array:
+def _read_index(path: Path) -> NumpyArray:
     """Returns the test nodes in the order of the test rows."""
     try:
         return np.array([int(line) for line in path.read_text(encoding="ascii").split()], dtype=np.int64)
@@ -83,7 +83,7 @@ def _read_index(path: Path) -> Array:
         raise InputError(f"{path}: the file must hold one node number per line ({error}): get it again") from error
 
 
-def _assemble(part: dict[str, Any], test: Array, prefix: str, folder: Path) -> Graph:
+def _assemble(part: dict[str, Any], test: NumpyArray, prefix: str, folder: Path) -> Graph:
     """Returns the graph made of the files' contents."""
     import scipy.sparse as sp
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import numpy as np
 import torch
 
-from calirare._util.array_files import Array, release_array
+from calirare._util.array_files import NumpyArray, release_array
 from calirare._util.errors import InputError
 from calirare.graph import Graph, Split, csr_of_scipy, random_split
 from calirare_ext import Csr
@@ -176,7 +176,7 @@ def synthetic_folder(
         features.unlink(missing_ok=True)
 
 
-def _draw_edges(block: Array, rules: BlockModel, rng: np.random.Generator) -> Csr:
+def _draw_edges(block: NumpyArray, rules: BlockModel, rng: np.random.Generator) -> Csr:
     """Returns the adjacency of a degree-corrected block model."""
     n = len(block)
     n_pairs = round(rules.mean_degree * n / 2)
@@ -210,7 +210,7 @@ def _draw_edges(block: Array, rules: BlockModel, rng: np.random.Generator) -> Cs
     return csr_of_scipy(a)
 
 
-def _upper_triangle(key: Array, n: int) -> Any:
+def _upper_triangle(key: NumpyArray, n: int) -> Any:
     """Returns the scipy CSR matrix with ones where sorted keys row * n + column say, a part of the keys at a time."""
     import scipy.sparse as sp
 
@@ -226,14 +226,14 @@ def _upper_triangle(key: Array, n: int) -> Any:
 
 
 def _draw_features(
-    block: Array, rules: BlockModel, rng: np.random.Generator, path: str | Path | None
-) -> tuple[Array, Array]:
+    block: NumpyArray, rules: BlockModel, rng: np.random.Generator, path: str | Path | None
+) -> tuple[NumpyArray, NumpyArray]:
     """Returns the features, float32 [n, d], and u^T x, float64 [n]."""
     n, d = len(block), rules.n_features
     direction = rng.standard_normal(d)
     direction /= np.linalg.norm(direction)
     if path is None:
-        x: Array = np.empty((n, d), dtype=np.float32)
+        x: NumpyArray = np.empty((n, d), dtype=np.float32)
     else:
         try:
             x = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(n, d))
@@ -252,8 +252,8 @@ def _draw_features(
 
 
 def _draw_labels(
-    block: Array, adjacency: Csr, score: Array, rules: BlockModel, rng: np.random.Generator
-) -> tuple[Array, Array]:
+    block: NumpyArray, adjacency: Csr, score: NumpyArray, rules: BlockModel, rng: np.random.Generator
+) -> tuple[NumpyArray, NumpyArray]:
     """Returns the labels, int64 [n], and their probabilities, float64 [n]."""
     if rules.labels == "block":
         # The log-likelihood ratio of N(s/2 u, I) to N(-s/2 u, I) at x is s u^T x.
@@ -266,7 +266,7 @@ def _draw_labels(
     return y, posterior
 
 
-def _neighbourhood_posterior(adjacency: Csr, score: Array, share: float) -> Array:
+def _neighbourhood_posterior(adjacency: Csr, score: NumpyArray, share: float) -> NumpyArray:
     """Returns p with log-odds linear in the mean score over a node and its neighbours, and mean `share`."""
     counts = np.diff(adjacency.indptr.numpy())
     rows = np.repeat(np.arange(len(score)), counts)
@@ -280,6 +280,6 @@ def _neighbourhood_posterior(adjacency: Csr, score: Array, share: float) -> Arra
     return _sigmoid(z + (low + high) / 2)
 
 
-def _sigmoid(z: Array) -> Array:
+def _sigmoid(z: NumpyArray) -> NumpyArray:
     """Returns 1 / (1 + exp(-z)) without overflow."""
     return np.exp(-np.logaddexp(0, -z))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import Array
+from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare_ext import Csr
 
@@ -65,7 +65,7 @@ def scipy_of_csr(matrix: Csr) -> Any:
     return sp.csr_array(parts, shape=matrix.shape)
 
 
-def _writable(array: Array, dtype: type[np.generic]) -> Tensor:
+def _writable(array: NumpyArray, dtype: type[np.generic]) -> Tensor:
     """Returns an array as a tensor; what must not be written to, such as a column of pandas, is copied."""
     return torch.from_numpy(np.require(array, dtype, ["C_CONTIGUOUS", "WRITEABLE"]))
 
@@ -84,7 +84,7 @@ def as_labels(y: Any, where: str) -> Tensor:
     return _writable(array, np.int64)
 
 
-def as_array(values: Any, what: str, where: str) -> Array:
+def as_array(values: Any, what: str, where: str) -> NumpyArray:
     """Returns numbers of any kind (dense tensor on any device, array, pandas column, list) as an array.
 
     Floats narrower than float32 become float32; an array is not copied. A message calls the numbers `what`.

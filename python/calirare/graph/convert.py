@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import Array
+from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels
 from calirare.graph.edges import EdgeOptions, EdgeRules, build_adjacency
@@ -70,7 +70,7 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     return parts | {"x": features.to("cpu"), "split": split, "name": name}
 
 
-def _edges_of_data(data: Data, n_nodes: int, where: str) -> tuple[Array, Array | None]:
+def _edges_of_data(data: Data, n_nodes: int, where: str) -> tuple[NumpyArray, NumpyArray | None]:
     """Returns the edges [m, 2] of a `Data` and their weights."""
     index, adj_t = getattr(data, "edge_index", None), getattr(data, "adj_t", None)
     if adj_t is None and index is not None and _is_adjacency(index):
@@ -105,7 +105,7 @@ def _is_adjacency(edges: Any) -> bool:
     return edges.layout != torch.strided if isinstance(edges, Tensor) else hasattr(edges, "coo")
 
 
-def _edges_of_adjacency(adjacency: Any, n_nodes: int, where: str) -> tuple[Array, Array | None]:
+def _edges_of_adjacency(adjacency: Any, n_nodes: int, where: str) -> tuple[NumpyArray, NumpyArray | None]:
     """Returns the edges [m, 2], from row to column, of a matrix [n, n] that `_is_adjacency` knows, and their weights.
 
     An entry stored twice is an edge listed twice; weights are None where the matrix holds no values.
@@ -195,7 +195,7 @@ def parts_of_networkx(
     }
 
 
-def _feature_columns(graph: NetworkxGraph, attributes: Sequence[str], where: str) -> Array:
+def _feature_columns(graph: NetworkxGraph, attributes: Sequence[str], where: str) -> NumpyArray:
     """Returns attributes of the nodes side by side, [n, d]."""
     if not attributes:
         raise InputError(f"{where}: features must name at least one attribute of the nodes, got an empty list")
@@ -212,7 +212,7 @@ def _feature_columns(graph: NetworkxGraph, attributes: Sequence[str], where: str
     return np.concatenate(columns, axis=1)
 
 
-def _attribute(graph: NetworkxGraph, node: Any, attribute: str, where: str) -> Array:
+def _attribute(graph: NetworkxGraph, node: Any, attribute: str, where: str) -> NumpyArray:
     """Returns an attribute of a node as a vector."""
     if attribute not in graph.nodes[node]:
         raise InputError(f"{where}: every node must have the attribute {attribute!r}, but node {node!r} has none")

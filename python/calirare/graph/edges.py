@@ -8,7 +8,7 @@ from typing import Literal, TypedDict
 import numpy as np
 import torch
 
-from calirare._util.array_files import Array
+from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare_ext import Csr
 
@@ -50,7 +50,7 @@ class EdgeRules:
                 raise InputError(f"edges: {name} must be one of {', '.join(words)}, got {value!r}")
 
 
-def build_adjacency(edges: Array, weights: Array | None, n_nodes: int, rules: EdgeRules, where: str) -> Csr:
+def build_adjacency(edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules: EdgeRules, where: str) -> Csr:
     """Returns the adjacency of an edge list; its symmetry is checked when the graph is built.
 
     Args:
@@ -87,7 +87,7 @@ def build_adjacency(edges: Array, weights: Array | None, n_nodes: int, rules: Ed
     return _csr_of_keys(key, weights, n_nodes)
 
 
-def _check_edges(edges: Array, n_nodes: int, where: str) -> Array:
+def _check_edges(edges: NumpyArray, n_nodes: int, where: str) -> NumpyArray:
     """Returns the edges as int64 [m, 2], each end in range."""
     if edges.ndim != 2 or edges.shape[1] != 2:
         turned = ": transpose it" if edges.ndim == 2 and edges.shape[0] == 2 else ""
@@ -107,7 +107,7 @@ def _check_edges(edges: Array, n_nodes: int, where: str) -> Array:
     return edges.astype(np.int64, copy=False)
 
 
-def _check_weights(weights: Array, edges: Array, where: str) -> Array:
+def _check_weights(weights: NumpyArray, edges: NumpyArray, where: str) -> NumpyArray:
     """Returns the weights as float32 [m], finite and positive."""
     if weights.shape != (len(edges),):
         raise InputError(
@@ -128,8 +128,8 @@ def _check_weights(weights: Array, edges: Array, where: str) -> Array:
 
 
 def _unite_duplicates(
-    key: Array, weights: Array | None, n_nodes: int, rules: EdgeRules, where: str
-) -> tuple[Array, Array | None]:
+    key: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules: EdgeRules, where: str
+) -> tuple[NumpyArray, NumpyArray | None]:
     """Returns the keys in rising order without repetition, and their weights."""
     if bool((key[1:] > key[:-1]).all()):
         return key, weights
@@ -154,7 +154,7 @@ def _unite_duplicates(
     return key[starts], weights
 
 
-def _symmetrize(key: Array, weights: Array | None, n_nodes: int) -> tuple[Array, Array | None]:
+def _symmetrize(key: NumpyArray, weights: NumpyArray | None, n_nodes: int) -> tuple[NumpyArray, NumpyArray | None]:
     """Returns keys and weights with every opposite direction; where both were there, their mean weight."""
     rows, cols = np.divmod(key, n_nodes)
     opposite = cols * n_nodes + rows
@@ -165,7 +165,7 @@ def _symmetrize(key: Array, weights: Array | None, n_nodes: int) -> tuple[Array,
     return united, np.bincount(inverse, both) / np.bincount(inverse)
 
 
-def _csr_of_keys(key: Array, weights: Array | None, n_nodes: int) -> Csr:
+def _csr_of_keys(key: NumpyArray, weights: NumpyArray | None, n_nodes: int) -> Csr:
     """Returns the matrix whose entries have the given keys (row * n_nodes + column, rising)."""
     rows = key // max(n_nodes, 1)
     indptr = np.zeros(n_nodes + 1, dtype=np.int64)

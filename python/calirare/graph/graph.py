@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import Array
+from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, parts_of_networkx
 from calirare.graph.edges import EdgeOptions, EdgeRules
@@ -85,7 +85,7 @@ class Graph:
     name: str = "graph"
     feature_normalisation: Normalisation = "none"
     posterior: Tensor | None = None
-    node_names: Array | None = None
+    node_names: NumpyArray | None = None
     feature_names: tuple[str, ...] = ()
     where: InitVar[str] = ""
     trusted: InitVar[bool] = False

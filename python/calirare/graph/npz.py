@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from calirare._util.array_files import Array, integers, open_arrays, require
+from calirare._util.array_files import NumpyArray, integers, open_arrays, require
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_features, as_labels
 from calirare.graph.edges import EdgeRules, build_adjacency
@@ -66,7 +66,7 @@ def read_npz(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
     return parts, stored_minority(stored.item() if stored.size == 1 else stored.tolist(), parts, path)
 
 
-def _own_layout(arrays: dict[str, Array], rules: EdgeRules, path: Path) -> Parts:
+def _own_layout(arrays: dict[str, NumpyArray], rules: EdgeRules, path: Path) -> Parts:
     """Returns the parts of a graph in our own layout."""
     if "known_rows" in arrays and "x" not in arrays:
         raise InputError(
@@ -91,7 +91,7 @@ def _own_layout(arrays: dict[str, Array], rules: EdgeRules, path: Path) -> Parts
     }
 
 
-def _word(arrays: dict[str, Array], key: str, path: Path) -> str | None:
+def _word(arrays: dict[str, NumpyArray], key: str, path: Path) -> str | None:
     """Returns the one word stored under a key, if it is there."""
     if key not in arrays:
         return None
@@ -100,7 +100,7 @@ def _word(arrays: dict[str, Array], key: str, path: Path) -> str | None:
     return str(arrays[key].item())
 
 
-def _labels(arrays: dict[str, Array], path: Path) -> torch.Tensor | None:
+def _labels(arrays: dict[str, NumpyArray], path: Path) -> torch.Tensor | None:
     """Returns the stored labels, -1 where they stand for nothing."""
     if "y" not in arrays:
         return None
@@ -113,7 +113,7 @@ def _labels(arrays: dict[str, Array], path: Path) -> torch.Tensor | None:
     return y
 
 
-def _names(arrays: dict[str, Array], key: str, path: Path) -> tuple[str, ...]:
+def _names(arrays: dict[str, NumpyArray], key: str, path: Path) -> tuple[str, ...]:
     """Returns the stored names of the classes or features, none where there are none."""
     names = arrays.get(key, np.empty(0, dtype=str))
     if names.ndim != 1:
@@ -121,7 +121,7 @@ def _names(arrays: dict[str, Array], key: str, path: Path) -> tuple[str, ...]:
     return tuple(str(name) for name in names)
 
 
-def _edges_of_csr(indptr: Array, indices: Array, path: Path, name: str = "indptr") -> Array:
+def _edges_of_csr(indptr: NumpyArray, indices: NumpyArray, path: Path, name: str = "indptr") -> NumpyArray:
     """Returns the edges [m, 2] of a CSR structure."""
     indptr, indices = integers(indptr, name, path), integers(indices, name.replace("indptr", "indices"), path)
     check_indptr(indptr, len(indices), name, path)
@@ -129,7 +129,7 @@ def _edges_of_csr(indptr: Array, indices: Array, path: Path, name: str = "indptr
     return np.stack([rows, indices], axis=1)
 
 
-def _features(arrays: dict[str, Array], prefix: str, path: Path) -> torch.Tensor | Csr:
+def _features(arrays: dict[str, NumpyArray], prefix: str, path: Path) -> torch.Tensor | Csr:
     """Returns the dense features `prefix`, or the sparse ones `prefix_indptr`, `prefix_indices` and so on."""
     if prefix in arrays:
         return as_features(arrays[prefix], str(path))
@@ -150,7 +150,7 @@ def _features(arrays: dict[str, Array], prefix: str, path: Path) -> torch.Tensor
             raise InputError(f"features do not fit together ({error})") from error
 
 
-def _citation_full(arrays: dict[str, Array], rules: EdgeRules, path: Path) -> Parts:
+def _citation_full(arrays: dict[str, NumpyArray], rules: EdgeRules, path: Path) -> Parts:
     """Returns the graph of PyTorch Geometric's CitationFull file; every non-zero feature becomes 1, as there."""
     require(arrays, ("adj_indptr", "adj_indices", "labels"), path)
     edges = _edges_of_csr(arrays["adj_indptr"], arrays["adj_indices"], path, "adj_indptr")
@@ -163,7 +163,7 @@ def _citation_full(arrays: dict[str, Array], rules: EdgeRules, path: Path) -> Pa
     }
 
 
-def _page_page(arrays: dict[str, Array], rules: EdgeRules, path: Path) -> Parts:
+def _page_page(arrays: dict[str, NumpyArray], rules: EdgeRules, path: Path) -> Parts:
     """Returns the graph of PyTorch Geometric's FacebookPagePage file."""
     require(arrays, ("edges", "features", "target"), path)
     x = as_features(arrays["features"], str(path))

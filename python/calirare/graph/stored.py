@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import Array, integers
+from calirare._util.array_files import NumpyArray, integers
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts
 from calirare.graph.edges import EdgeRules
@@ -31,7 +31,7 @@ def keeping_stored_loops(rules: EdgeRules, stored: object, path: Path) -> EdgeRu
     return dataclasses.replace(rules, self_loops="keep")
 
 
-def check_indptr(indptr: Array, n_entries: int, name: str, path: Path) -> None:
+def check_indptr(indptr: NumpyArray, n_entries: int, name: str, path: Path) -> None:
     """Checks that the row pointers of a CSR structure rise from 0 to the number of its entries."""
     if len(indptr) == 0 or indptr[0] != 0 or indptr[-1] != n_entries or (indptr[1:] < indptr[:-1]).any():
         ends = f"{indptr[0]} to {indptr[-1]}" if len(indptr) else "nothing"
@@ -51,7 +51,7 @@ def stored_minority(stored: object, parts: Parts, path: Path) -> int | None:
     raise InputError(f"{path}: minority must be one class from 0 to {n_classes - 1}, got {stored!r}: write it again")
 
 
-def stored_split(arrays: Mapping[str, Array], name: object, path: Path, suffix: str = "") -> Split | None:
+def stored_split(arrays: Mapping[str, NumpyArray], name: object, path: Path, suffix: str = "") -> Split | None:
     """Returns the split among stored arrays, if there is one; `suffix` is what a message adds to the arrays' names."""
     missing = [f"{key}{suffix}" for key in SPLIT_KEYS if key not in arrays]
     if len(missing) == len(SPLIT_KEYS):
@@ -66,20 +66,20 @@ def stored_split(arrays: Mapping[str, Array], name: object, path: Path, suffix: 
         return Split(train, val, test, "public" if name is None else str(name))
 
 
-def as_posterior(values: Array, path: Path) -> Tensor:
+def as_posterior(values: NumpyArray, path: Path) -> Tensor:
     """Returns a stored posterior, of any real dtype, as float64, not copied where it is that already."""
     if values.dtype.kind not in "iuf":
         raise InputError(f"{path}: posterior must hold real numbers, got {values.dtype}: write it as float64")
     return torch.from_numpy(values.astype(np.float64, copy=False))
 
 
-def arrays_of(graph: Parts) -> tuple[dict[str, Array], dict[str, Any]]:
+def arrays_of(graph: Parts) -> tuple[dict[str, NumpyArray], dict[str, Any]]:
     """Returns the arrays and the facts (numbers, words, names) to store of a graph's attributes.
 
     A rare-class task keeps its classes before merging and the number of the rare one.
     """
     a, x = graph["adjacency"].to("cpu"), graph["x"].to("cpu")
-    arrays: dict[str, Array] = {"indptr": a.indptr.numpy(), "indices": a.indices.numpy()}
+    arrays: dict[str, NumpyArray] = {"indptr": a.indptr.numpy(), "indices": a.indices.numpy()}
     facts: dict[str, Any] = {}
     if bool((a.values != 1).any()):
         arrays["weights"] = a.values.numpy()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from calirare._util.array_files import Array
+from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
 from calirare.graph.arrays import Parts, as_features
@@ -154,7 +154,7 @@ def _place(row: int, path: Path) -> str:
     return f"line {row + FIRST_LINE}" if is_text(path) else f"row {row}"
 
 
-def _numbers(table: Any, columns: list[str], path: Path, ids: str | None) -> Array:
+def _numbers(table: Any, columns: list[str], path: Path, ids: str | None) -> NumpyArray:
     """Returns columns of numbers as float32 [n, d]."""
     if not columns:
         raise InputError(f"{path}: the node table must have at least one feature column: add one")
@@ -189,7 +189,7 @@ def _no_number(column: Any, path: Path) -> str:
     return f"holds {str(column.iloc[wrong[0]])!r} in {_place(int(wrong[0]), path)}"
 
 
-def _as_float(column: Any) -> Array:
+def _as_float(column: Any) -> NumpyArray:
     """Returns a column as float64, NaN for what is no number."""
     import pandas as pd
 
@@ -281,7 +281,7 @@ def _is_number(name: object) -> bool:
     return True
 
 
-def _edges(path: Path, weight: str | None, ids: Any, n_nodes: int) -> tuple[Array, Array | None]:
+def _edges(path: Path, weight: str | None, ids: Any, n_nodes: int) -> tuple[NumpyArray, NumpyArray | None]:
     """Returns the edges as node numbers [m, 2] and their weights."""
     table = _read_table(path, lambda names: _ends(names, path))
     columns = _ends(list(table.columns), path)
@@ -304,7 +304,7 @@ def _edges(path: Path, weight: str | None, ids: Any, n_nodes: int) -> tuple[Arra
     return np.stack([_rows_of(table[name], ids, path) for name in columns], axis=1), weights
 
 
-def _row_numbers(column: Any, n_nodes: int, path: Path) -> Array:
+def _row_numbers(column: Any, n_nodes: int, path: Path) -> NumpyArray:
     """Returns the entries of an edge column as rows of a node table without names."""
     numbers = _as_float(column)
     wrong = ~((numbers >= 0) & (numbers < n_nodes) & (numbers == np.floor(numbers)))
@@ -318,7 +318,7 @@ def _row_numbers(column: Any, n_nodes: int, path: Path) -> Array:
     return numbers.astype(np.int64)
 
 
-def _rows_of(column: Any, ids: Any, path: Path) -> Array:
+def _rows_of(column: Any, ids: Any, path: Path) -> NumpyArray:
     """Returns the row of the node table that each entry of an edge column names."""
     import pandas as pd
 

@@ -117,8 +117,9 @@ class ALO(LeaveOneOutMethod):
 
     def left_out_bytes(self, linearised: Linearisation, n_rows: int) -> int:
         """See `LeaveOneOutMethod.left_out_bytes`."""
-        fused = fits(linearised)
-        return left_out_bytes(linearised, self._fused_form, linearised.n_nodes, n_rows) if fused else 0
+        if not fits(linearised):
+            return 0
+        return left_out_bytes(linearised, self._fused_form, linearised.n_nodes, n_rows)
 
     @property
     def _fused_form(self) -> str:

@@ -9,7 +9,7 @@ import torch
 
 from calirare.curvature import Forward, Linearisation, closed_form
 from calirare.leave_one_out.alo import alo_change
-from calirare.leave_one_out.exact import ExactSolver, exact_bytes, solve_with
+from calirare.leave_one_out.exact import ExactSolver, Solver, exact_bytes, solve_with
 from calirare.leave_one_out.method import Convention, LeaveOneOutMethod, Problem, check_one_of
 from calirare.leave_one_out.result import Diagnostics, LooResult
 from calirare.training import Fitted
@@ -49,7 +49,7 @@ class Influence(ExactSolver, LeaveOneOutMethod):
             return OFFICIAL_DAMPING, "the authors' code"
         return super().damping_for(fitted)
 
-    def solver_for(self, linearised: Linearisation) -> str:
+    def solver_for(self, linearised: Linearisation) -> Solver:
         """Returns the solver taken for a network."""
         if self.solver != "auto":
             return self.solver

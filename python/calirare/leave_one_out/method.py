@@ -149,7 +149,7 @@ class LeaveOneOutMethod(abc.ABC):
     def seeded(self, seed: int) -> Self:
         """Returns the method with this seed of random choices where it has one of its own choosing."""
         if getattr(self, "seed", 0) is None:
-            return dataclasses.replace(self, seed=seed)
+            return dataclasses.replace(self, **{"seed": seed})
         return self
 
 

@@ -62,8 +62,9 @@ def alo_steps(
         raise ValueError("leave_one_out: steps must have a positive weight decay, got 0: there need not be a minimum")
     m = fitted.nodes.numel()
     chosen = torch.arange(m, device=fitted.targets.device) if chosen is None else chosen.to(fitted.targets.device)
-    together = _of_gcn if isinstance(fitted, GcnFit) else _one_by_one
-    return together(fitted, field, damping, steps, progress, chosen)
+    if isinstance(fitted, GcnFit):
+        return _of_gcn(fitted, field, damping, steps, progress, chosen)
+    return _one_by_one(fitted, field, damping, steps, progress, chosen)
 
 
 def _of_gcn(

@@ -1,6 +1,6 @@
 """Measures of calibration and of prediction, for numpy and torch; all take the true labels first, then `p`."""
 
-from calirare._util.array_files import Array
+from calirare._util.arrays import Array
 from calirare.metrics.adaptive_error import ace, class_ace, macro_ace
 from calirare.metrics.binned_error import (
     calibration_error,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from calirare._util.array_files import Array
-from calirare._util.arrays import check_count
+from calirare._util.arrays import Array, check_count
 from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import BinStatistics, bin_sums, equal_frequency_bins
 from calirare.metrics.inputs import Scalar, read

@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from calirare._util.array_files import Array
-from calirare._util.arrays import as_weights, check_count, to_tensor
+from calirare._util.arrays import Array, as_weights, check_count, to_tensor
 from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import BinStatistics, equal_width_statistics
 from calirare.metrics.inputs import Scalar, check_norm, read, read_event

@@ -6,8 +6,7 @@ import math
 
 import torch
 
-from calirare._util.array_files import Array
-from calirare._util.arrays import check_count
+from calirare._util.arrays import Array, check_count
 from calirare._util.keywords import known_keywords
 from calirare.metrics.adaptive_error import adaptive_statistics
 from calirare.metrics.binning import equal_width_statistics

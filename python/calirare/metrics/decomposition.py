@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from calirare._util.array_files import Array
-from calirare._util.arrays import check_count, to_tensor
+from calirare._util.arrays import Array, check_count, to_tensor
 from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import bin_sums, equal_width_bins
 from calirare.metrics.inputs import Scalar, read

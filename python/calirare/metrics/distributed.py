@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from calirare._util.array_files import Array
-from calirare._util.arrays import to_tensor
+from calirare._util.arrays import Array, to_tensor
 
 
 def gather(*arrays: Array, group: torch.distributed.ProcessGroup | None = None) -> tuple[torch.Tensor, ...]:

@@ -11,8 +11,7 @@ from typing import TypeAlias
 
 import torch
 
-from calirare._util.array_files import Array
-from calirare._util.arrays import as_integers, as_scores, as_weights, check_order, to_tensor
+from calirare._util.arrays import Array, as_integers, as_scores, as_weights, check_order, to_tensor
 from calirare.metrics.predictions import ROW_SUM_SLACK, Kind, Predictions
 
 Scalar: TypeAlias = float | torch.Tensor

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from calirare._util.array_files import Array
-from calirare._util.arrays import as_scores, as_weights, to_tensor
+from calirare._util.arrays import Array, as_scores, as_weights, to_tensor
 from calirare._util.keywords import known_keywords
 from calirare.metrics.inputs import Scalar
 

@@ -8,8 +8,7 @@ from typing import Literal
 
 import torch
 
-from calirare._util.array_files import Array
-from calirare._util.arrays import as_scores, check_count
+from calirare._util.arrays import Array, as_scores, check_count
 from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import power_mean
 from calirare.metrics.inputs import Scalar, check_norm, check_rows, read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from calirare._util.array_files import Array
+from calirare._util.arrays import Array
 from calirare._util.keywords import known_keywords
 from calirare.metrics.adaptive_error import class_ace, macro_ace
 from calirare.metrics.binned_error import classwise_ece, ece, mce

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from calirare._util.array_files import Array
-from calirare._util.arrays import as_scores, as_weights, check_count, check_order, to_tensor
+from calirare._util.arrays import Array, as_scores, as_weights, check_count, check_order, to_tensor
 from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import equal_frequency_bins
 from calirare.metrics.inputs import Metric, check_rows, read

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from calirare._util.array_files import Array
+from calirare._util.arrays import Array
 from calirare._util.errors import NotConvergedError
 from calirare._util.keywords import known_keywords
 from calirare.metrics.inputs import read, read_event

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from calirare._util.array_files import Array
+from calirare._util.arrays import Array
 from calirare._util.keywords import known_keywords
 from calirare.metrics.inputs import Scalar, read, read_event
 from calirare.metrics.predictions import confidence_and_correct

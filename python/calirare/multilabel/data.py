@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import Array, integers, open_arrays, require
+from calirare._util.array_files import NumpyArray, integers, open_arrays, require
 from calirare._util.errors import InputError
 from calirare.datasets import data_root
 from calirare.graph import PARTS, Split, check_adjacency
@@ -137,7 +137,7 @@ def load_multilabel(name: str | Path, *, root: str | Path | None = None, seed: i
     return _from_arrays(open_arrays(path), path, seed)
 
 
-def _from_arrays(arrays: dict[str, Array], path: Path, seed: int) -> MultilabelData:
+def _from_arrays(arrays: dict[str, NumpyArray], path: Path, seed: int) -> MultilabelData:
     arrays = {{"X": "x", "Y": "y"}.get(key, key): value for key, value in arrays.items()}
     require(arrays, ("x", "y", "train_idx", "test_idx"), path)
     x, y = arrays["x"], arrays["y"]
@@ -170,7 +170,7 @@ def _from_arrays(arrays: dict[str, Array], path: Path, seed: int) -> MultilabelD
     )
 
 
-def _adjacency(arrays: dict[str, Array], path: Path) -> Csr | None:
+def _adjacency(arrays: dict[str, NumpyArray], path: Path) -> Csr | None:
     if "indptr" not in arrays:
         return None
     require(arrays, ("indptr", "indices"), path)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import Array
+from calirare._util.arrays import Array
 from calirare._util.keywords import known_keywords
 from calirare.multilabel.families import Conditional, CopulaOptions, fit_conditional
 from calirare.multilabel.inputs import check_norm, read

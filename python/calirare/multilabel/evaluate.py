@@ -8,8 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import Array
-from calirare._util.arrays import check_count
+from calirare._util.arrays import Array, check_count
 from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import bin_sums, equal_width_bins
 from calirare.multilabel.estimator import canonical_calibration_error

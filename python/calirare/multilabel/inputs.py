@@ -7,8 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import Array
-from calirare._util.arrays import check_order, to_tensor
+from calirare._util.arrays import Array, check_order, to_tensor
 
 
 def as_matrix(function: str, name: str, values: Array) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import Array
+from calirare._util.arrays import Array
 from calirare._util.keywords import known_keywords
 from calirare.multilabel.inputs import check_norm, read
 

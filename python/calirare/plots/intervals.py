@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from calirare._util.array_files import Array
-from calirare._util.arrays import as_integers, as_scores, check_count, check_order, to_tensor
+from calirare._util.arrays import Array, as_integers, as_scores, check_count, check_order, to_tensor
 from calirare._util.keywords import known_keywords
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GREY, LIGHT

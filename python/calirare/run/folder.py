@@ -22,19 +22,25 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.calibration import KINDS, Target
+from calirare.calibration import AffineCalibrator, Calibrator, JackknifeCalibrator, Target
+from calirare.datasets import CATALOGUE
 from calirare.graph import LABEL_RATE, PARTS, Graph, Normalisation, Split, fingerprint, random_split
+from calirare.leave_one_out import Retrain
 from calirare.models import GCN, GcnFit
 from calirare.run.result import RunResult
-from calirare.run.scoring import Say, Scorer
-from calirare.run.settings import Settings, read_yaml
-from calirare.run.summary import summary_of
+from calirare.run.scoring import Report, Say, Scorer, to_stderr
+from calirare.run.settings import Data, Settings, read_yaml
+from calirare.run.summary import WIDTH, summary_of
 from calirare.run.tables import read_predictions
 from calirare_ext import Csr, ReceptiveField
 
 METADATA, FORMAT = "calirare", "calirare run 3"
 CONFIG, MODEL = "config.yaml", "model.safetensors"
 SCALING = ("features.mean", "features.spread")
+_CALIBRATORS: dict[str, type[Calibrator]] = {
+    "AffineCalibrator": AffineCalibrator,
+    "JackknifeCalibrator": JackknifeCalibrator,
+}
 
 
 def write_json(values: dict[str, Any], path: Path) -> None:
@@ -57,11 +63,12 @@ def write_config(outcome: RunResult, path: Path) -> None:
     graph, settings = outcome.graph, outcome.settings
     kind = _split_kind(graph, settings)
     rate = LABEL_RATE if kind == "random" else None  # None: a stored split as it is
-    dataset = settings.data.dataset
+    named = settings.data.dataset
     data = dataclasses.replace(
         settings.data,
-        dataset=str(Path(dataset).resolve()) if Path(dataset).exists() else dataset,
-        features=None if settings.data.features is None else str(Path(settings.data.features).resolve()),
+        dataset=named if named is None or named in CATALOGUE else str(Path(named).resolve()),
+        root=_absolute(settings.data.root),
+        features=_absolute(settings.data.features),
         label_rate=settings.data.label_rate or rate,
         split=settings.data.split or kind,
         minority=graph.class_names[1],
@@ -69,8 +76,15 @@ def write_config(outcome: RunResult, path: Path) -> None:
     training = dataclasses.replace(
         settings.training, epochs=outcome.epochs, weight_decay=outcome.fit.weight_decay, hops=outcome.model.hops
     )
-    resolved = dataclasses.replace(settings, data=data, training=training, device=graph.device.type)
+    loo = settings.loo
+    if isinstance(loo, Retrain) and loo.folder is not None:
+        loo = dataclasses.replace(loo, folder=Path(loo.folder).resolve())
+    resolved = dataclasses.replace(settings, data=data, training=training, loo=loo, device=graph.device.type)
     path.write_text(yaml.safe_dump(resolved.to_mapping(), sort_keys=False), encoding="utf-8")
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).resolve())
 
 
 def _split_kind(graph: Graph, settings: Settings) -> str:
@@ -137,8 +151,8 @@ def _tensors_of(name: str, matrix: Tensor | Csr) -> dict[str, Tensor]:
 def _matrix_of(tensors: dict[str, Tensor], name: str) -> Tensor | Csr:
     if name in tensors:
         return tensors[name]
-    parts = (tensors[f"{name}.{part}"] for part in ("indptr", "indices", "values"))
-    return Csr(*parts, int(tensors[f"{name}.n_cols"]))
+    indptr, indices, values = (tensors[f"{name}.{part}"] for part in ("indptr", "indices", "values"))
+    return Csr(indptr, indices, values, int(tensors[f"{name}.n_cols"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,22 +191,30 @@ class SavedRun:
             InputError: it is not there any more, or is another graph.
         """
         settings = self.settings
-        if isinstance(data, Graph):
-            graph = data
-        else:
-            where = settings.data.dataset if data is None else str(data)
-            # The run's own split takes the place of a stored one.
-            kept = {"label_rate": None} if settings.data.split == "public" else {}
-            graph = dataclasses.replace(settings.data, dataset=where, download=False, **kept).load(settings.seed)
+        graph = data if isinstance(data, Graph) else self._data(data).load(settings.seed)
         if fingerprint(graph) != self.fingerprint:
             raise InputError(
                 f"run {self.folder}: {data or settings.data.dataset} is not the graph the run was trained on any more"
             )
         return graph.with_split(self.split)
 
-    def predict(self, graph: Graph, say: Say = print) -> pd.DataFrame:
+    def _data(self, now: str | Path | None) -> Data:
+        """Returns the graph's settings for where it is now; a node table that has gone lies beside the edge table."""
+        data = dataclasses.replace(self.settings.data, download=False)
+        if data.split == "public":  # the run's own split takes the place of a stored one
+            data = dataclasses.replace(data, label_rate=None)
+        if now is None and data.dataset is None:
+            raise InputError(f"run {self.folder}: its graph was given in Python: say where it is now (--graph)")
+        if now is None:
+            return data
+        features = data.features
+        if features is not None and not Path(features).exists():
+            features = str(Path(now).with_name(Path(features).name))
+        return dataclasses.replace(data, dataset=str(now), features=features)
+
+    def predict(self, graph: Graph, say: Say = to_stderr, report: Report | None = None) -> pd.DataFrame:
         """Returns one row per node of a graph, see `Scorer.predict`."""
-        return self.scorer.predict(graph, say)
+        return self.scorer.predict(graph, say, report)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the run's predictions of its own graph, one row per node.
@@ -202,15 +224,18 @@ class SavedRun:
         """
         return read_predictions(self.folder)
 
-    def summary(self) -> str:
+    def summary(self, width: int = WIDTH) -> str:
         """Returns what the run said of itself: measures before and after calibration, coverage, notes.
+
+        Args:
+            width: of the terminal, in characters.
 
         Raises:
             InputError: metrics.json is missing or damaged.
         """
         try:
             metrics = json.loads((self.folder / "metrics.json").read_text(encoding="utf-8"))
-            return summary_of(metrics)
+            return summary_of(metrics, width)
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise InputError(f"run {self.folder}: metrics.json is missing or damaged: {error}") from error
 
@@ -236,7 +261,8 @@ def load(folder: str | Path) -> SavedRun:
     tensors, facts = _read_model(folder)
     settings = Settings.from_mapping(read_yaml(folder / CONFIG), f"config {folder / CONFIG}")
     try:
-        split = Split(*(tensors[f"split.{part}"] for part in PARTS), str(settings.data.split or ""))
+        train, val, test = (tensors[f"split.{part}"] for part in PARTS)
+        split = Split(train, val, test, str(settings.data.split or ""))
         return SavedRun(folder, _scorer(tensors, facts, settings), split, str(facts["graph"]))
     except (LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         raise _damaged(folder, error) from error
@@ -284,7 +310,7 @@ def _scorer(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Setting
     return Scorer(
         fit,
         settings,
-        {cast(Target, t): KINDS[c["kind"]].from_state(c["state"]) for t, c in facts["calibrators"].items()},
+        {cast(Target, t): _CALIBRATORS[c["kind"]].from_state(c["state"]) for t, c in facts["calibrators"].items()},
         float(facts["damping"]),
         tensors.get("calibration_nodes"),
         tuple(facts["class_names"]),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,13 +16,9 @@ from calirare.run.folder import CONFIG, MODEL, save_model, write_config, write_j
 from calirare.run.pictures import draw
 from calirare.run.report import report
 from calirare.run.result import RunResult
-from calirare.run.scoring import Scorer
-from calirare.run.summary import summary_of
+from calirare.run.scoring import Say, Scorer, to_stderr
+from calirare.run.summary import WIDTH, summary_of
 from calirare.run.tables import predictions, write_review, write_table
-
-
-def _to_stderr(note: str) -> None:
-    print(f"note: {note}", file=sys.stderr)
 
 
 @dataclass(eq=False)
@@ -43,16 +37,16 @@ class Outcome(RunResult):
         """Everything `metrics.json` holds: plain numbers and strings."""
         return report(self)
 
-    def summary(self) -> str:
-        """Returns measures before and after calibration, coverage, the verdict and notes, as text."""
-        return summary_of(self.metrics)
+    def summary(self, width: int = WIDTH) -> str:
+        """Returns measures before and after calibration, coverage, the verdict and notes, as text of some width."""
+        return summary_of(self.metrics, width)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns one row per node: probabilities, interval, uncertainty, ICE (the columns of `predictions.csv`)."""
         chosen = self.probabilities(self.settings.calibration.target)
         return predictions(self.graph, self.probabilities()[:, 1], chosen, self.jackknife, self.graph.split)
 
-    def predict(self, graph: Graph, say: Callable[[str], None] = _to_stderr) -> pd.DataFrame:
+    def predict(self, graph: Graph, say: Say = to_stderr) -> pd.DataFrame:
         """Returns the same of another graph with the same features, see `run.Scorer.predict`."""
         return Scorer.of(self).predict(graph, say)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from calirare._util.errors import InputError
 from calirare.leave_one_out import METHODS, LeaveOneOutMethod
@@ -54,7 +54,7 @@ def options_of(cls: type, path: tuple[str, ...] = ()) -> Iterator[Option]:
         if LeaveOneOutMethod in kinds:
             yield Option((*where, METHOD), tuple(METHODS), _default(field).name, helps[field.name])
         elif dataclasses.is_dataclass(kinds[0]):
-            yield from options_of(kinds[0], where)
+            yield from options_of(cast(type, kinds[0]), where)
         else:
             yield Option(where, kinds, _default(field), helps[field.name])
 
@@ -123,7 +123,7 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str, path: tupl
     """
     if not isinstance(values, Mapping):
         raise InputError(f"{where}: {_dotted(path)} must hold names and values, got {values!r}")
-    known = kinds_of(cls)
+    known = kinds_of(cast(type, cls))
     taken = {}
     for name, value in values.items():
         if name not in known:
@@ -169,6 +169,12 @@ def _method(value: Any, where: str, path: tuple[str, ...]) -> LeaveOneOutMethod:
         close = get_close_matches(str(name), METHODS, 1)
         more = f"; did you mean {close[0]!r}?" if close else ""
         raise InputError(f"{where}: {_dotted((*path, METHOD))} must be one of {', '.join(METHODS)}, got {name!r}{more}")
+    for key in values:
+        having = [other for other, method in METHODS.items() if key in kinds_of(method)]
+        if having and name not in having:
+            raise InputError(
+                f"{where}: {_dotted((*path, str(key)))} is an option of {', '.join(having)}, not of {name}"
+            )
     return from_mapping(METHODS[name], values, f"{where}: with {name}", path)
 
 
@@ -193,15 +199,23 @@ def words_for(kinds: tuple[Any, ...]) -> str:
 
 
 def unknown(cls: type, name: object, where: str, path: tuple[str, ...] = ()) -> InputError:
-    """Returns what says that there is no such setting, and what it may have meant."""
+    """Returns what says that there is no such key, where it stands now, or what it may have meant."""
     known = [field.name for field in dataclasses.fields(cls)]
-    below = {option.name: option.path for option in options_of(cls)}
+    below = {} if path else {key: option.path for key, option in _below(cls).items()}
     said = f"{where}: unknown setting {_dotted((*path, str(name)))!r}"
-    if not path and name in below:
-        return InputError(f"{said}: it stands under {_dotted(below[str(name)][:-1])}, as {_dotted(below[str(name)])}")
+    if name in below:
+        now = below[str(name)]
+        return InputError(f"{said}: it stands under {_dotted(now[:-1])}, as {_dotted(now)}")
     close = get_close_matches(str(name), [*known, *below], 1)
     hint = "" if not close else f"; did you mean {_dotted(below.get(close[0], (*path, close[0])))!r}?"
     return InputError(f"{said}{hint}; there are {', '.join(known)}")
+
+
+def _below(cls: type) -> dict[str, Option]:
+    """Returns every setting below the top, those of every method too, by its last key and by its short name."""
+    every = [*(option for options in method_options().values() for option in options), *options_of(cls)]
+    nested = [option for option in every if len(option.path) > 1]
+    return {option.path[-1]: option for option in reversed(nested)} | {option.name: option for option in nested}
 
 
 def changed(settings: T, changes: Mapping[str, Any], where: str) -> T:
@@ -209,27 +223,43 @@ def changed(settings: T, changes: Mapping[str, Any], where: str) -> T:
 
     Args:
         settings: nested dataclasses.
-        changes: such as `epochs=200`, `target="population"`, `loo=ALO(steps=10)`, `training={"hidden": 32}`.
+        changes: such as `epochs=200`, `target="population"`, `loo=ALO(steps=10)`, `training={"hidden": 32}`. A method
+            by its name, as in `loo="newton"`, has its defaults, or the options it has already where it is the same one;
+            `loo_steps=3` counts after it.
         where: what the changes are called in a message.
 
     Raises:
         InputError: a name is unknown, or a value has a wrong type or range.
     """
-    cls = type(settings)
+    cls: Any = type(settings)
     paths = {option.name: option.path for option in options_of(cls)}
     values = to_mapping(settings)
-    for name, value in changes.items():
+    for name, value in sorted(changes.items(), key=lambda item: item[0] != "loo"):
         path = (name,) if name in kinds_of(cls) else paths.get(name)
         if path is None and name.startswith("loo_") and name != "loo_method":
             path = ("loo", name.removeprefix("loo_"))
         if path is None:
-            raise unknown(cls, name, where)
+            below = _below(cls)
+            close = [below[name].name] if name in below else get_close_matches(name, [*kinds_of(cls), *below], 1)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(paths))}"
+            raise InputError(f"{where}: unknown setting {name!r}; {hint}")
         at = values
         for key in path[:-1]:
             at = at[key]
-        nested = isinstance(value, Mapping) and METHOD not in value and isinstance(at.get(path[-1]), dict)
-        at[path[-1]] = at[path[-1]] | dict(value) if nested else value
-    return from_mapping(cls, values, where)
+        at[path[-1]] = _merged(at.get(path[-1]), value)
+    out: T = from_mapping(cls, values, where)
+    return out
+
+
+def _merged(now: Any, value: Any) -> Any:
+    """Returns what a key holds after a change: of a mapping the rest stays, of another method nothing."""
+    if isinstance(value, LeaveOneOutMethod):
+        return to_mapping(value)
+    if not isinstance(now, dict):
+        return value
+    if METHOD in now and not isinstance(value, Mapping):
+        return now if value == now[METHOD] else {METHOD: value}
+    return now | dict(value) if isinstance(value, Mapping) and METHOD not in value else value
 
 
 def _dotted(path: tuple[str, ...]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
@@ -22,6 +23,12 @@ from calirare.run.settings import Settings
 from calirare.run.tables import predictions
 
 Say = Callable[[str], None]
+Report = Callable[[str, int, int], None]  # stage, done, of how many
+
+
+def to_stderr(note: str) -> None:
+    """Prints a note where it is not taken for a result."""
+    print(f"note: {note}", file=sys.stderr)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,18 +81,19 @@ class Scorer:
         """The map of the run's target, or None."""
         return self.calibrators.get(self.settings.calibration.target)
 
-    def predict(self, graph: Graph, say: Say = print) -> pd.DataFrame:
+    def predict(self, graph: Graph, say: Say = to_stderr, report: Report | None = None) -> pd.DataFrame:
         """Returns one row per node of a graph with the columns of `predictions.csv`.
 
         Args:
             graph: with the run's features, in any order where they have names; labels are not needed.
             say: takes notes, such as features or labels that are left out.
+            report: see `intervals`.
 
         Raises:
             InputError: the features are others.
         """
         graph = self.prepared(graph, say)
-        result = self.intervals(graph)
+        result = self.intervals(graph, report=report)
         raw, probabilities = self.probabilities(graph)
         return predictions(graph, raw, probabilities, result, None)
 
@@ -95,9 +103,7 @@ class Scorer:
         raw = torch.softmax(logits, 1)
         return raw[:, 1], raw if self.calibrator is None else self.calibrator.transform(logits)
 
-    def intervals(
-        self, graph: Graph, coverage: float | None = None, report: Callable[[str, int, int], None] | None = None
-    ) -> JackknifeResult:
+    def intervals(self, graph: Graph, coverage: float | None = None, report: Report | None = None) -> JackknifeResult:
         """Returns Algorithm 1 for the nodes of a prepared graph, leaving out the run's labels.
 
         Args:
@@ -123,7 +129,7 @@ class Scorer:
             calibration_nodes=self.calibration_nodes,
         )
 
-    def prepared(self, graph: Graph, say: Say = print) -> Graph:
+    def prepared(self, graph: Graph, say: Say = to_stderr) -> Graph:
         """Returns a graph with labels merged, features chosen and scaled as of the run's graph.
 
         Raises:

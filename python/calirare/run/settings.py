@@ -148,7 +148,8 @@ class Data:
     """Which graph is trained on, as `calirare.load_dataset` takes it.
 
     Attributes:
-        dataset: name (see `calirare datasets`), .npz file, folder, or edge table (CSV, Parquet).
+        dataset: name (see `calirare datasets`), .npz file, folder, or edge table (CSV, Parquet); none: digits on the
+            command line, in Python the graph that is given.
         root: folder to look for named data sets in; none: `CALIRARE_DATA` and the user's cache.
         minority: name or number of the rare class.
         label_rate: training labels per class; none: 20 in a random split, a stored one stays as it is.
@@ -163,7 +164,7 @@ class Data:
         download: fetch a named data set that is not there.
     """
 
-    dataset: str = "digits"
+    dataset: str | None = None
     root: str | None = None
     minority: int | str | None = None
     label_rate: int | None = None
@@ -183,7 +184,9 @@ class Data:
         return {name: value for name, value in values.items() if value is not None and value is not False}
 
     def load(self, seed: int) -> Graph:
-        """Returns the graph; see `load_dataset`."""
+        """Returns the graph; see `load_dataset`. Without a data set an InputError."""
+        if self.dataset is None:
+            raise InputError("setting dataset must name the data to load, got none")
         return load_dataset(self.dataset, self.root, seed=seed, **self.options())
 
 

@@ -18,10 +18,11 @@ ROWS = (
     ("nll", "NLL"),
     ("brier", "Brier score"),
 )
+WIDTH = 120  # characters, where there is no terminal
 FLOORS = {"ace_minority", "macro_ace", "ece"}
 
 
-def summary_of(metrics: dict[str, Any], width: int = 120) -> str:
+def summary_of(metrics: dict[str, Any], width: int = WIDTH) -> str:
     """Returns the summary of a run's metrics (`run.report`) for a terminal of some width."""
     out = io.StringIO()
     console = Console(file=out, width=width, markup=False, emoji=False)

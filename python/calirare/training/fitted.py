@@ -50,6 +50,10 @@ class Fitted(abc.ABC):
             self.__dict__["_linearised"] = kept
         return kept[1]
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves what can be made anew out of copies and files."""
+        return {name: value for name, value in self.__dict__.items() if name != "_linearised"}
+
     @abc.abstractmethod
     def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Any:
         """Returns where the network is to be evaluated: at some nodes of a graph, int64 [n], or at all."""

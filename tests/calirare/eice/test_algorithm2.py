@@ -63,9 +63,9 @@ def test_first_layers_that_are_known_change_nothing(n_classes: int) -> None:
     plain, shared = (EiceRegulariser(both, trained, EiceSettings()) for _ in range(2))
     plain.refresh()
     shared.refresh(known)
-    assert plain.change is not None
-    assert shared.change is not None
-    assert torch.equal(plain.change.change, shared.change.change)
+    assert plain.result is not None
+    assert shared.result is not None
+    assert torch.equal(plain.result.change, shared.result.change)
     values = list(trained.model.parameters())
     wanted = torch.autograd.grad(plain(), values)
     found = torch.autograd.grad(shared(known), values)

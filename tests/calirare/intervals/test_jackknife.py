@@ -156,12 +156,12 @@ def test_what_does_not_fit_is_refused() -> None:
     judges = torch.arange(m) < m // 2
     assert jackknife(fit, graph, calibration_nodes=judges).eice != jackknife(fit, graph).eice
     for wrong in (judges.long(), judges[:-1], judges.tolist()):
-        with pytest.raises(ValueError, match=rf"judges must be a bool tensor \[{m}\]"):
+        with pytest.raises(ValueError, match=rf"calibration_nodes must be a bool tensor \[{m}\]"):
             jackknife(fit, graph, calibration_nodes=wrong)  # type: ignore[arg-type]
     some = leave_one_out(fit, graph, nodes=every[:5])
     assert jackknife(fit, graph, nodes=every[:5], result=some).lower.shape == (5,)
     for nodes in (None, every[5:10]):
-        with pytest.raises(ValueError, match="change must be of the nodes to evaluate"):
+        with pytest.raises(ValueError, match="result must be of the nodes to evaluate"):
             jackknife(fit, graph, nodes=nodes, result=some)
     with pytest.raises(TypeError, match="trained must be a GcnFit, a ModuleFit or a torch module, got NoneType"):
         jackknife(None, graph)  # type: ignore[arg-type]

@@ -18,9 +18,9 @@ PROGRAM = """
 import sys
 import calirare.graph.convolution
 calirare.graph.convolution.LARGE = 1
-from calirare.cli import train as command
+from calirare.run import outcome as module
 from calirare.intervals.streaming import Streaming
-command.draw = lambda outcome, folder: None
+module.draw = lambda outcome, folder: None
 {death}
 from calirare.cli.app import main
 main()

@@ -206,7 +206,7 @@ def test_blocks_of_another_graph_are_not_taken(whole, small_is_large, monkeypatc
 
 def test_messages_that_do_not_fit_are_refused_where_there_is_no_folder(whole, small_is_large, monkeypatch, tmp_path):
     graph, trained, _, _ = whole
-    for module in ("calirare.leave_one_out.memory", "calirare.intervals.streaming"):
+    for module in ("calirare._util.memory", "calirare.intervals.streaming"):
         monkeypatch.setattr(f"{module}.free_bytes", lambda device: 1000)
     settings = ALO(memory_limit=10**9)  # room for the models, not for their messages to every node
     with pytest.raises(calirare._util.errors.InputError, match="give Streaming a folder"):

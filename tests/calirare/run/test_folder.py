@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -12,8 +13,11 @@ import torch
 import calirare
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files, fresh_folder
-from calirare.graph.checksum import fingerprint
-from calirare.run.folder import load_run, run_probabilities, save_model, write_config, write_json
+from calirare.graph import fingerprint
+from calirare.leave_one_out import ALO, Retrain
+from calirare.metrics import calibration_report
+from calirare.run import COLUMNS, Settings, read_yaml
+from calirare.run.folder import save_model, write_config, write_json
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
@@ -23,34 +27,104 @@ def outcome():
     return calirare.train(rare_task(), epochs=12, folds=0)
 
 
-def saved(outcome, folder, dataset):
-    outcome.graph.to_npz(dataset)
-    write_config(outcome, {"dataset": str(dataset), "root": None, "seed": 0}, folder / "config.yaml")
+def saved(outcome, folder):
+    outcome.graph.to_npz(folder / "g.npz")
+    outcome.settings = outcome.settings.but(dataset=str(folder / "g.npz"))
+    write_config(outcome, folder / "config.yaml")
     save_model(outcome, folder / "model.safetensors")
-    return load_run(folder)
+    return calirare.load(folder)
 
 
-@pytest.mark.parametrize("options", [{}, {"method": "ts"}, {"n_layers": 1}, {"n_layers": 3, "hidden": 4}, {"hops": 2}])
+OPTIONS = [{}, {"method": "ts"}, {"n_layers": 1}, {"n_layers": 3, "hidden": 4}, {"hops": 2}, {"loo": ALO(steps=2)}]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_what_is_saved_is_read_again(options, tmp_path):
     outcome = calirare.train(rare_task(), epochs=5, folds=0, **options)
-    run = saved(outcome, tmp_path, tmp_path / "g.npz")
-    for one, other in zip(run.model.parameters(), outcome.model.parameters(), strict=True):
+    run = saved(outcome, tmp_path)
+    scorer, fit = run.scorer, run.fit
+    for one, other in zip(fit.model.parameters(), outcome.model.parameters(), strict=True):
         assert_identical(one.detach(), other.detach())
-    assert run.settings == dataclasses.replace(outcome.settings, epochs=5, device="cpu")
-    assert torch.equal(run.labelled, outcome.fit.nodes)
+    assert run.settings == outcome.settings.but(device="cpu", split="public", minority="1")
+    assert torch.equal(fit.nodes, outcome.fit.nodes)
     for part in ("train", "val", "test"):
         assert torch.equal(getattr(run.split, part), getattr(outcome.graph.split, part))
-    assert {t: c.state() for t, c in run.calibrators.items()} == {t: c.state() for t, c in outcome.calibrators.items()}
-    assert run.damping == outcome.jackknife.diagnostics["damping"]
-    assert_identical(run.model.logits(outcome.graph), outcome.logits)
-    assert run.class_names == outcome.graph.class_names
-    assert not run.model.training
-    raw, probabilities = run_probabilities(run, outcome.logits)
+    states = {t: c.state() for t, c in outcome.calibrators.items()}
+    assert {t: c.state() for t, c in scorer.calibrators.items()} == states
+    assert scorer.damping == outcome.jackknife.facts.damping
+    assert_identical(fit.model.logits(outcome.graph), outcome.logits)
+    assert scorer.class_names == outcome.graph.class_names
+    assert not fit.model.training
+    raw, probabilities = scorer.probabilities(outcome.graph)
     assert_identical(raw, outcome.probabilities()[:, 1])
     assert_identical(probabilities, outcome.probabilities("balanced"))
-    again = run.fit(run.graph())
-    assert_identical(again.sample_weights, outcome.fit.sample_weights)
-    assert_identical(again.tape().logits, outcome.fit.tape().logits)
+    assert_identical(fit.sample_weights, outcome.fit.sample_weights)
+    assert_identical(fit.linearisation.logits, outcome.fit.linearisation.logits)
+    assert fit.weight_decay == outcome.fit.weight_decay
+    graph = run.graph()
+    assert fingerprint(graph) == run.fingerprint == fingerprint(outcome.graph)
+    assert torch.equal(graph.split.test, outcome.graph.split.test)
+
+
+def same_tables(one, other):
+    assert list(one.columns) == list(other.columns) == list(COLUMNS)
+    for name in COLUMNS[2:]:
+        assert one[name].tolist() == other[name].tolist(), name
+
+
+def test_save_load_predict_and_the_tables_are_one(outcome, tmp_path, monkeypatch):
+    monkeypatch.setattr("calirare.run.report.calibration_report", partial(calibration_report, n_draws=3))
+    outcome.save(tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    run = calirare.load(tmp_path / "moved")
+    notes = []
+    table = outcome.to_frame()
+    same_tables(table, outcome.predict(outcome.graph, notes.append))
+    same_tables(table, run.predict(outcome.graph, notes.append))
+    same_tables(calirare.load(str(tmp_path / "moved")).predict(outcome.graph), table)
+    assert notes == []
+    read = run.to_frame()
+    assert list(read.columns) == list(COLUMNS)
+    assert read["split"].tolist() == table["split"].tolist()
+    for name in COLUMNS[2:]:  # seven digits of a CSV
+        assert (read[name] - table[name]).abs().max() <= 1e-6 * max(1, table[name].abs().max()), name
+    assert run.summary() == outcome.summary()
+    assert "macro-F1" in run.summary()
+    assert max(map(len, run.summary(80).splitlines()[:12])) <= 80
+    with pytest.raises(InputError, match="exists already"):
+        outcome.save(tmp_path / "moved")
+    outcome.save(tmp_path / "moved", overwrite=True)
+    assert run.graph(outcome.graph).split.train.tolist() == outcome.graph.split.train.tolist()
+    with pytest.raises(InputError, match="is not the graph the run was trained on any more"):
+        run.graph(rare_task(seed=1))
+
+
+def test_a_damaged_folder_says_what_is_damaged(outcome, tmp_path, monkeypatch):
+    monkeypatch.setattr("calirare.run.report.calibration_report", partial(calibration_report, n_draws=3))
+    outcome.save(tmp_path / "run")
+    run = calirare.load(tmp_path / "run")
+    (tmp_path / "run" / "metrics.json").write_text("{}")
+    with pytest.raises(InputError, match=r"metrics\.json is missing or damaged"):
+        run.summary()
+    (tmp_path / "run" / "predictions.csv").unlink()
+    with pytest.raises(InputError, match="the predictions cannot be read"):
+        run.to_frame()
+    with pytest.raises(InputError, match="there is no such folder"):
+        calirare.load(tmp_path / "none")
+
+
+def test_paths_in_a_run_are_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome = calirare.train(rare_task(), epochs=2, folds=0)
+    (tmp_path / "cora").mkdir()  # a folder here, but "cora" is the name of a data set
+    loo = Retrain(folder="kept")
+    for dataset, resolved in (("g.npz", str(tmp_path / "g.npz")), ("cora", "cora")):
+        outcome.settings = Settings.of(dataset=dataset, root="data", features="nodes.csv", loo=loo)
+        write_config(outcome, tmp_path / "config.yaml")
+        written = Settings.from_mapping(read_yaml(tmp_path / "config.yaml"))
+        assert written.data.dataset == resolved
+        assert (written.data.root, written.data.features) == (str(tmp_path / "data"), str(tmp_path / "nodes.csv"))
+        assert written.loo.folder == str(tmp_path / "kept")
 
 
 def test_json_is_the_same_for_the_same_values(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import calirare
-from calirare import Settings
+from calirare import ALO, Grouped, Influence, Settings
 from calirare.run import ignored_settings as ignored
 from tests.helpers.tasks import rare_task
 
@@ -17,9 +17,10 @@ from tests.helpers.tasks import rare_task
     ("settings", "why"),
     [
         ({"loo": "newton"}, "because of loo newton"),
-        ({"damping": 0.01}, "because of damping 0.01"),
-        ({"loo": "grouped", "damping": 0.01}, "because of loo grouped and damping 0.01"),
-        ({"convention": "official"}, "because of convention official"),
+        ({"loo": ALO(damping=0.01)}, "because of damping 0.01"),
+        ({"loo": Grouped(damping=0.01)}, "because of loo grouped and damping 0.01"),
+        ({"loo": Influence(convention="official")}, "because of loo influence and convention official"),
+        ({"loo": ALO(steps=2)}, "because of loo alo"),
         ({"sharpen": True, "method": "ts"}, "sharpen changed nothing: it belongs to the balanced map"),
         ({"sharpen": True, "target": "population", "folds": 0}, "sharpen changed the balanced map alone"),
     ],
@@ -28,7 +29,9 @@ def test_what_plays_no_part_is_noted(settings, why):
     outcome = calirare.train(rare_task(), epochs=5, **settings)
     assert len(outcome.notes) == 1
     assert why in outcome.notes[0]
-    assert ignored(Settings()) == ignored(Settings(sharpen=True)) == ignored(Settings(loo="newton", folds=0)) == []
+    assert (
+        ignored(Settings()) == ignored(Settings.of(sharpen=True)) == ignored(Settings.of(loo="newton", folds=0)) == []
+    )
 
 
 def test_sharpening_that_falls_back_is_noted():

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 import calirare
-from calirare.run import COLUMNS, predictions, write_predictions
-from calirare.run.tables import write_large_predictions, write_review
+from calirare.run.tables import COLUMNS, predictions, write_large_predictions, write_predictions, write_review
 from tests.helpers.tasks import rare_task
 
 
@@ -43,9 +42,9 @@ def test_without_pyarrow_there_is_only_csv(outcome, tmp_path, monkeypatch):
 def test_a_table_written_in_blocks_is_the_table(outcome, tmp_path, monkeypatch, with_arrow):
     graph, chosen = outcome.graph, outcome.probabilities("balanced")
     table = predictions(graph, outcome.probabilities()[:, 1], chosen, outcome.jackknife, graph.split)
-    monkeypatch.setattr("calirare.run.predictions.ROWS", 100)
+    monkeypatch.setattr("calirare.run.tables.ROWS", 100)
     if not with_arrow:
-        monkeypatch.setattr("calirare.run.predictions._arrow_writer", lambda folder, stem: None)
+        monkeypatch.setattr("calirare.run.tables._arrow_writer", lambda folder, stem: None)
     arguments = (graph, outcome.probabilities()[:, 1], chosen, outcome.jackknife, graph.split)
     paths = write_large_predictions(*arguments, tmp_path)
     assert [path.name for path in paths] == ["predictions.csv", "predictions.parquet"][: 1 + with_arrow]

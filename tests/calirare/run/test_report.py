@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import calirare
+from calirare import Influence
 from calirare import metrics as measures
-from calirare.run.report import judge, judged_logits, judged_nodes
+from calirare.run.report import evaluated_logits, evaluated_nodes, report
 from tests.helpers.tasks import rare_task
 
 # Two hundred draws of the noise floors take a second; how many there are changes nothing here.
@@ -30,8 +31,8 @@ def outcome():
     return calirare.train(rare_task(), epochs=30, folds=2)
 
 
-def test_the_test_nodes_judge(outcome):
-    metrics = judge(outcome)
+def test_the_test_nodes_report(outcome):
+    metrics = report(outcome)
     test = outcome.graph.split.test
     y = outcome.graph.y[test]
     assert (metrics["judged_on"], metrics["n_judged"], metrics["n_judged_rare"]) == ("test", 100, int((y == 1).sum()))
@@ -47,7 +48,7 @@ def test_the_test_nodes_judge(outcome):
 
 
 def test_coverage_counts_labels_within_the_intervals(outcome):
-    told = judge(outcome)["interval_coverage"]
+    told = report(outcome)["interval_coverage"]
     test = outcome.graph.split.test
     y, low, high = (x[test].numpy() for x in (outcome.graph.y, outcome.jackknife.lower, outcome.jackknife.upper))
     held = (low <= y) & (y <= high)
@@ -57,8 +58,8 @@ def test_coverage_counts_labels_within_the_intervals(outcome):
 
 
 def test_it_is_plain_and_says_no_time(outcome):
-    text = json.dumps(judge(outcome), sort_keys=True)
-    assert json.loads(text) == judge(outcome)
+    text = json.dumps(report(outcome), sort_keys=True)
+    assert json.loads(text) == report(outcome)
     assert "second" not in text
 
 
@@ -68,12 +69,12 @@ def test_without_rare_test_nodes_the_labels_judge_by_leave_one_out(kept):
     test = graph.split.test
     test = NONE if kept == "none" else test[graph.y[test] == 0]
     outcome = calirare.train(graph.with_split(dataclasses.replace(graph.split, test=test)), epochs=12, folds=0)
-    judged_on, nodes = judged_nodes(outcome)
+    judged_on, nodes = evaluated_nodes(outcome)
     assert judged_on == "leave-one-out"
     assert torch.equal(nodes, outcome.fit.nodes)
-    logits = judged_logits(outcome, judged_on, nodes)
+    logits = evaluated_logits(outcome, judged_on, nodes)
     assert torch.equal(logits, outcome.jackknife.own_loo_logits)
-    metrics = judge(outcome)
+    metrics = report(outcome)
     assert metrics["n_judged"] == 150
     assert metrics["report"]["raw"] == calibration_report(graph.y[nodes], torch.softmax(logits, 1))
     told = [note for note in metrics["notes"] if "judged on its labelled nodes" in note]
@@ -82,10 +83,10 @@ def test_without_rare_test_nodes_the_labels_judge_by_leave_one_out(kept):
 
 
 def test_intervals_upside_down_count_in_order():
-    outcome = calirare.train(rare_task(), convention="paper", epochs=12, folds=0)
+    outcome = calirare.train(rare_task(), loo=Influence(convention="paper"), epochs=12, folds=0)
     low, high = outcome.jackknife.lower, outcome.jackknife.upper
     assert bool((low > high).any())
-    metrics = judge(outcome)
+    metrics = report(outcome)
     test = outcome.graph.split.test
     y = outcome.graph.y[test]
     held = ((torch.minimum(low, high)[test] <= y) & (y <= torch.maximum(low, high)[test])).double()
@@ -93,20 +94,20 @@ def test_intervals_upside_down_count_in_order():
     assert any("upside down at coverage 0.9" in note for note in metrics["notes"])
 
 
-def test_unlabelled_test_nodes_do_not_judge():
+def test_unlabelled_test_nodes_do_not_report():
     graph = rare_task()
     y = graph.y.clone()
     y[graph.split.test[:30]] = -1
     # A split may not hold unlabelled nodes, so they leave it.
     split = dataclasses.replace(graph.split, test=graph.split.test[30:])
     other = calirare.Graph(graph.adjacency, graph.x, y, split=split)
-    assert judge(calirare.train(other, epochs=5, folds=0))["n_judged"] == 70
+    assert report(calirare.train(other, epochs=5, folds=0))["n_judged"] == 70
 
 
 def test_more_than_two_classes_are_judged_by_the_predicted_one():
     graph = rare_task(n_classes=3)
     outcome = calirare.train(graph, epochs=12, folds=0)
-    metrics = judge(outcome)
+    metrics = report(outcome)
     test = graph.split.test
     right = (outcome.probabilities("balanced")[test].argmax(1) == graph.y[test]).double()
     low, high = outcome.jackknife.lower[test], outcome.jackknife.upper[test]
@@ -117,7 +118,7 @@ def test_more_than_two_classes_are_judged_by_the_predicted_one():
 
 @pytest.mark.parametrize(("method", "sides"), [("ts", {"raw", "balanced", "population"}), ("uncalibrated", {"raw"})])
 def test_every_method_is_judged(method, sides):
-    metrics = judge(calirare.train(rare_task(), method=method, epochs=5))
+    metrics = report(calirare.train(rare_task(), method=method, epochs=5))
     assert set(metrics["report"]) == sides
     assert set(metrics["calibrators"]) == sides - {"raw"}
     assert metrics["agreement"] is None
@@ -127,10 +128,11 @@ def test_every_method_is_judged(method, sides):
 def test_a_newton_step_to_a_saddle_is_not_trusted():
     outcome = calirare.train(rare_task(), epochs=30, loo="newton")
     result = outcome.jackknife
-    lowest, damping = result.diagnostics["lowest_curvature"], result.diagnostics["damping"]
+    lowest, damping = result.facts.lowest_curvature, result.facts.damping
     assert lowest <= 0
     for share, saddle in ((-1.0, False), (-1.5, True)):
-        bent = dataclasses.replace(result, diagnostics=result.diagnostics | {"lowest_curvature": share * damping})
-        said = judge(dataclasses.replace(outcome, jackknife=bent))["quality"]
+        facts = dataclasses.replace(result.facts, lowest_curvature=share * damping)
+        bent = dataclasses.replace(result, facts=facts)
+        said = report(dataclasses.replace(outcome, jackknife=bent))["quality"]
         assert ("saddle" in said["reason"]) == saddle
         assert (said["verdict"] == "do not trust") >= saddle

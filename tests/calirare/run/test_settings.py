@@ -3,43 +3,63 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 import yaml
 
 from calirare._util.errors import InputError
-from calirare.run.settings import DATA, Settings, check_data, read_yaml
+from calirare.eice import EiceSettings
+from calirare.leave_one_out import ALO, METHODS, Grouped, Influence, Newton, Retrain
+from calirare.run import Calibration, Data, Settings, Training, read_yaml
+from calirare.run.schema import method_options, options_of, words_for
+
+GROUPS = {"training": Training, "calibration": Calibration, "eice": EiceSettings, "data": Data}
 
 
 def test_the_defaults_are_the_papers():
     settings = Settings()
-    assert (settings.hidden, settings.n_layers, settings.dropout) == (16, 2, 0.5)
-    assert (settings.learning_rate, settings.weight_decay) == (0.01, 5e-4)
-    assert (settings.coverage, settings.eice_weight) == (0.9, 0.1)
+    assert (settings.training.hidden, settings.training.n_layers, settings.training.dropout) == (16, 2, 0.5)
+    assert (settings.training.learning_rate, settings.training.weight_decay) == (0.01, 5e-4)
+    assert (settings.intervals.coverage, settings.eice.weight) == (0.9, 0.1)
+    assert settings.loo == ALO()
 
 
-def test_settings_go_through_yaml_unchanged(tmp_path):
-    settings = Settings(method="ts", epochs=7, damping=0.003, seed=2**40, coverage=0.85, device="cpu")
+@pytest.mark.parametrize("method", METHODS)
+def test_settings_go_through_yaml_unchanged(method, tmp_path):
+    settings = Settings.of(
+        method="ts", epochs=7, loo=METHODS[method](damping=0.003), seed=2**40, coverage=0.85, device="cpu", minority=3
+    )
     path = tmp_path / "c.yaml"
     path.write_text(yaml.safe_dump(settings.to_mapping()))
     assert Settings.from_mapping(read_yaml(path)) == settings
     assert Settings.from_mapping({}) == Settings()
-    assert set(settings.to_mapping()) == {field.name for field in dataclasses.fields(Settings)}
+    assert list(settings.to_mapping()) == [field.name for field in dataclasses.fields(Settings)]
+    assert next(iter(settings.to_mapping()["loo"])) == "method"
 
 
 def test_flags_are_true_or_false():
-    assert Settings.from_mapping({"sharpen": True}).sharpen
-    assert not Settings.from_mapping({"sharpen": False}).sharpen
+    assert Settings.from_mapping({"calibration": {"sharpen": True}}).calibration.sharpen
+    assert not Settings.from_mapping({"calibration": {"sharpen": False}}).calibration.sharpen
 
 
 def test_whole_numbers_may_stand_for_real_ones():
-    assert Settings.from_mapping({"dropout": 0, "damping": 1}).dropout == 0
-    assert Settings.from_mapping({"epochs": "auto", "damping": "auto"}) == Settings()
-    assert Settings.from_mapping({"weight_decay": "auto"}).weight_decay == "auto"
+    settings = Settings.from_mapping({"training": {"dropout": 0}, "loo": {"damping": 1}})
+    assert (settings.training.dropout, settings.loo.damping) == (0, 1)
+    assert Settings.from_mapping({"training": {"epochs": "auto"}, "loo": {"damping": None}}) == Settings()
+    assert Settings.of(weight_decay="auto").training.weight_decay == "auto"
     with pytest.raises(InputError, match="weight_decay must be auto or a positive number, got 'much'"):
-        Settings(weight_decay="much")  # type: ignore[arg-type]
+        Training(weight_decay="much")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="weight_decay must be a number with method calirare"):
-        Settings(weight_decay="auto", method="calirare")
+        Settings.of(weight_decay="auto", method="calirare")
+
+
+def nested(name, value):
+    """Returns a setting by its short name as the mapping of a YAML file."""
+    path = next(option.path for option in options_of(Settings) if option.name == name)
+    for key in reversed(path):
+        value = {key: value}
+    return value
 
 
 @pytest.mark.parametrize(
@@ -53,33 +73,41 @@ def test_whole_numbers_may_stand_for_real_ones():
         ("hidden", "16"),
         ("dropout", "auto"),
         ("dropout", False),
-        ("damping", "low"),
         ("method", 3),
         ("seed", 1.0),
         ("device", None),
         ("sharpen", 1),
         ("sharpen", "yes"),
+        ("loo", 3),
     ],
 )
 def test_a_wrong_type_is_refused(name, value):
-    with pytest.raises(InputError, match=f"^my file: {name} must be "):
-        Settings.from_mapping({name: value}, "my file")
+    dotted = ".".join(next(option.path for option in options_of(Settings) if option.name == name))
+    for make in (
+        lambda: Settings.from_mapping(nested(name, value), "my file"),
+        lambda: Settings().but("my file", **{name: value}),
+    ):
+        with pytest.raises(InputError, match=f"^my file: {dotted} must be "):
+            make()
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("values", "message"),
     [
-        ("epochs", 50.5, "epochs must be a whole number or auto, got 50.5"),
-        ("weight_decay", "abc", "weight_decay must be a number or auto, got 'abc'"),
-        ("damping", [1], r"damping must be a number or auto, got \[1\]"),
-        ("hops", 1.5, "hops must be a whole number or auto, got 1.5"),
-        ("hidden", "abc", "hidden must be like 16, got 'abc'"),
-        ("dropout", "auto", "dropout must be like 0.5, got 'auto'"),
+        ({"training": {"epochs": 50.5}}, "training.epochs must be a whole number or auto, got 50.5"),
+        ({"training": {"weight_decay": "abc"}}, "training.weight_decay must be a number or auto, got 'abc'"),
+        ({"loo": {"damping": [1]}}, r"with alo: loo.damping must be a number or none, got \[1\]"),
+        ({"training": {"hops": 1.5}}, "training.hops must be a whole number or auto, got 1.5"),
+        ({"training": {"hidden": "abc"}}, "training.hidden must be a whole number, got 'abc'"),
+        ({"training": {"dropout": "auto"}}, "training.dropout must be a number, got 'auto'"),
+        ({"training": 3}, "training must hold names and values, got 3"),
+        ({"eice": {"nodes": "some"}}, "eice.nodes must be one of train, val, all, got 'some'"),
+        ({"data": {"dataset": None}}, "data.dataset must be text, got None"),
     ],
 )
-def test_a_refused_type_is_told_every_kind_that_is_taken(name, value, message):
+def test_a_refused_type_is_told_every_kind_that_is_taken(values, message):
     with pytest.raises(InputError, match=f"^f: {message}$"):
-        Settings.from_mapping({name: value}, "f")
+        Settings.from_mapping(values, "f")
 
 
 @pytest.mark.parametrize(
@@ -102,54 +130,132 @@ def test_a_refused_type_is_told_every_kind_that_is_taken(name, value, message):
         {"seed": 2**63},
         {"coverage": 0.0},
         {"coverage": float("nan")},
-        {"damping": 0.0},
-        {"damping": float("inf")},
+        {"loo_damping": 0.0},
+        {"loo_damping": float("inf")},
         {"folds": 1},
         {"folds": -2},
-        {"eice_weight": 1.0},
+        {"eice_weight": 1.5},
+        {"uncertainty": "none"},
     ],
 )
 def test_a_value_out_of_range_is_refused(wrong):
-    with pytest.raises(InputError, match=f"^setting {next(iter(wrong))} must be ") as error:
-        Settings.from_mapping(wrong)
+    name = next(iter(wrong))
+    with pytest.raises(InputError, match=rf"\b{name.removeprefix('loo_').removeprefix('eice_')} must be ") as error:
+        Settings.of(**wrong)
     assert ". " not in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_settings_become_those_of_a_training():
-    training = Settings(hidden=3, dropout=0.1, seed=8).training(9)
-    assert (training.epochs, training.hidden, training.dropout, training.seed) == (9, 3, 0.1, 8)
+    detector = Training(hidden=3, dropout=0.1).detector(8, 9)
+    assert (detector.epochs, detector.hidden, detector.dropout, detector.seed) == (9, 3, 0.1, 8)
 
 
-def test_every_option_of_the_data_has_its_types():
-    good = {"dataset": "cora", "minority": 3, "label_rate": 30, "symmetrize": True, "root": None}
-    check_data(good, "f")
-    check_data({"minority": "fraud"}, "f")
-    for name, kinds in DATA.items():
-        for value in (1, "a", True, 2.5, [1]):
-            fits = type(value) in kinds
-            if fits:
-                check_data({name: value}, "f")
-            else:
-                with pytest.raises(InputError, match=f"^f: {name} must be "):
-                    check_data({name: value}, "f")
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("value", [1, "a", True, 2.5, [1], None], ids=repr)
+def test_every_setting_has_its_types(group, value):
+    for option in options_of(GROUPS[group], (group,)):
+        kinds = option.kinds
+        fits = (
+            (type(value) in kinds)
+            or (value is None and None in kinds)
+            or (type(value) is int and float in kinds)
+            or (type(value) is list and tuple in kinds)
+        )
+        refused = rf"^f: {group}\.{option.path[-1]} must be {words_for(kinds)}, got "
+        try:
+            Settings.from_mapping({group: {option.path[-1]: value}}, "f")
+            assert fits
+        except InputError as error:  # out of range is told by another sentence
+            assert bool(re.match(refused, str(error))) is not fits  # noqa: PT017
 
 
 @pytest.mark.parametrize("number", ["5e-4", "5E-4", ".5e-3", "0.5e-3", "5.e-4", "+5e-4"])
-@pytest.mark.parametrize("name", ["weight_decay", "learning_rate", "damping"])
-def test_numbers_with_an_exponent_are_numbers(name, number, tmp_path):
+@pytest.mark.parametrize(
+    ("group", "name"), [("training", "weight_decay"), ("training", "learning_rate"), ("loo", "damping")]
+)
+def test_numbers_with_an_exponent_are_numbers(group, name, number, tmp_path):
     path = tmp_path / "c.yaml"
-    path.write_text(f"{name}: {number}\n")
-    assert getattr(Settings.from_mapping(read_yaml(path)), name) == 5e-4
+    path.write_text(f"{group}: {{{name}: {number}}}\n")
+    assert getattr(getattr(Settings.from_mapping(read_yaml(path)), group), name) == 5e-4
 
 
-@pytest.mark.parametrize("check", [Settings.from_mapping, check_data])
-def test_an_unknown_name_lists_all_there_are(check):
+def test_an_unknown_name_lists_all_there_are():
     with pytest.raises(
-        InputError, match=r"^f: unknown setting 'bogus'; the settings are method, .*, device; of the data"
+        InputError, match=r"^f: unknown setting 'bogus'; there are method, seed, device, training, loo, .*, data$"
     ):
-        check({"bogus": 1}, "f")
-    with pytest.raises(InputError, match="dataset, root, minority, label_rate, split, features"):
-        check({"bogus": 1}, "f")
+        Settings.from_mapping({"bogus": 1}, "f")
+    with pytest.raises(
+        InputError, match=r"'data.bogus'; there are dataset, root, minority, label_rate, split, features"
+    ):
+        Settings.from_mapping({"data": {"bogus": 1}}, "f")
+    with pytest.raises(
+        InputError, match=r"^f: unknown setting 'bogus'; there are coverage, dataset, .*, weight_decay$"
+    ):
+        Settings().but("f", bogus=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("epoch", "epochs"),
+        ("wieght_decay", "weight_decay"),
+        ("damping", "loo_damping"),
+        ("convention", "loo_convention"),
+        ("steps", "loo_steps"),
+        ("patience", "eice_patience"),
+        ("lo", "loo"),
+        ("loo_stesp", "loo.steps"),
+    ],
+)
+def test_an_unknown_name_suggests_the_nearest(name, meant):
+    with pytest.raises(InputError, match=rf"unknown setting '.*'; did you mean '?{meant}'?\?"):
+        Settings.of(**{name: 1})
+
+
+@pytest.mark.parametrize(
+    ("old", "now"),
+    [(option.name, option.path) for option in options_of(Settings) if len(option.path) > 1 and option.name != "loo"]
+    + [("damping", ("loo", "damping")), ("convention", ("loo", "convention")), ("loo_steps", ("loo", "steps"))],
+)
+def test_a_flat_file_is_told_where_each_key_stands_now(old, now):
+    said = f"^config c: unknown setting '{old}': it stands under {now[0]}, as {now[0]}.{now[1]}$"
+    with pytest.raises(InputError, match=said):
+        Settings.from_mapping({old: 1}, "config c")
+
+
+def test_a_nested_key_suggests_the_nearest():
+    for values, hint in (
+        ({"traning": {}}, "did you mean 'training'"),
+        ({"training": {"epoch": 1}}, "did you mean 'training.epochs'"),
+        ({"loo": {"method": "retrain", "job": 2}}, "with retrain: unknown setting 'loo.job'; did you mean 'loo.jobs'"),
+        ({"loo": "retran"}, "did you mean 'retrain'"),
+    ):
+        with pytest.raises(InputError, match=hint):
+            Settings.from_mapping(values)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_option_of_another_method_names_the_methods_that_have_it(method):
+    own = {option.path[-1] for option in method_options()[method]}
+    for other, options in method_options().items():
+        for name in {option.path[-1] for option in options} - own:
+            with pytest.raises(InputError, match=rf"loo\.{name} is an option of .*\b{other}\b.*, not of {method}"):
+                Settings.from_mapping({"loo": {"method": method, name: 1}})
+            with pytest.raises(InputError, match=rf"not of {method}"):
+                Settings.of(loo=method, **{f"loo_{name}": 1})
+
+
+def test_a_method_is_given_by_name_by_itself_or_by_its_options():
+    assert Settings.of(loo="newton").loo == Newton()
+    assert Settings.of(loo=Retrain(jobs=2), loo_seed=3).loo == Retrain(jobs=2, seed=3)
+    assert Settings.of(loo_steps=3).loo == ALO(steps=3)
+    assert Settings.of(loo_n_groups=3, loo="grouped").loo == Grouped(n_groups=3)
+    assert Settings.of(loo={"method": "influence", "solver": "ggn"}).loo == Influence(solver="ggn")
+    assert Settings.of(loo=ALO(steps=3)).but(loo={"form": "gram"}).loo == ALO(steps=3, form="gram")
+    assert Settings.of(loo=ALO(steps=3)).but(loo="alo").loo == ALO(steps=3), "its options stay"
+    assert Settings.of(loo=ALO(steps=3)).but(loo="newton").but(loo="alo").loo == ALO()
+    assert Settings.of(training={"hidden": 3}, epochs=5).training == Training(hidden=3, epochs=5)
 
 
 @pytest.mark.parametrize("content", ["[", "a: b: c", "\tx", "!!python/name:os.system ''"])
@@ -177,4 +283,4 @@ def test_an_empty_file_holds_nothing_and_a_list_is_refused(tmp_path):
 @pytest.mark.parametrize("name", ["hops", "weight_decay"])
 def test_a_word_other_than_auto_is_refused_without_a_file_too(name):
     with pytest.raises(InputError, match=f"^setting {name} must be auto or a (whole|positive) number.*, got 'all'$"):
-        Settings(**{name: "all"})
+        Training(**{name: "all"})

@@ -10,7 +10,7 @@ import torch
 import calirare
 from calirare import metrics
 from calirare._util.errors import InputError
-from calirare.cli.metrics import run_metrics
+from calirare.cli.metrics import run as run_metrics
 from calirare.cli.tables import TableColumns, evaluate_table, load_table
 from calirare.run import predictions, write_predictions
 from tests.helpers.tasks import rare_task
@@ -35,12 +35,12 @@ def test_the_programs_own_table_counts_known_labels_alone(tmp_path, capsys):
     for path in write_predictions(table, tmp_path):
         report = evaluate_table(path, TableColumns(probabilities=("p_calibrated",)), n_draws=2)
         assert report.values["ece"] == pytest.approx(
-            metrics.ece(table.loc[known, "y"].to_numpy(), table.loc[known, "p_calibrated"].to_numpy().astype(float)),
+            metrics.ece(table.loc[known, "p_calibrated"].to_numpy().astype(float), table.loc[known, "y"].to_numpy()),
             rel=1e-6,  # digits of the table
             abs=0,
         )
         assert report.notes[0] == NOTE.format(int((~known).sum())) == NOTE.format(173)
-    run_metrics(tmp_path / "predictions.csv", TableColumns(probabilities=("p_calibrated",)), None, 15)
+    run_metrics(tmp_path / "predictions.csv", p=["p_calibrated"])
     assert f"note: {NOTE.format(173)}" in capsys.readouterr().out
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
 import torch
 from torch.nn import functional as F
 
+import calirare
 from calirare._util.errors import NotConvergedError
 from calirare.datasets import synthetic_rare
 from calirare.graph.convolution import propagation
@@ -16,6 +18,8 @@ from calirare.models import GcnTraining, fit
 from calirare_lab.baselines import GATS, CaGCN
 from calirare_lab.baselines.node_temperature import NodeTemperature
 from tests.helpers.graphs import small_graph
+from tests.helpers.tasks import rare_task
+from tests.helpers.tolerance import assert_identical
 
 
 @pytest.fixture(scope="module")
@@ -178,3 +182,13 @@ def test_gats_of_three_hundred_classes_does_not_overflow() -> None:
     labels = torch.randint(0, k, (nodes.numel(),), generator=draw)
     p = GATS(nodes[:5], epochs=2).fit(graph, logits, nodes, labels).transform(logits)
     assert bool(torch.isfinite(p).all())
+
+
+def test_what_was_trained_can_be_copied_and_saved(tmp_path):
+    graph = rare_task()
+    outcome = calirare.train(graph, epochs=5, folds=0)
+    val = graph.split.val
+    cagcn = CaGCN(epochs=1).fit(graph, outcome.logits, val, graph.y[val])
+    torch.save(cagcn, tmp_path / "trained.pt")
+    for other in (torch.load(tmp_path / "trained.pt", weights_only=False), copy.deepcopy(cagcn)):
+        assert_identical(other.transform(outcome.logits), cagcn.transform(outcome.logits))

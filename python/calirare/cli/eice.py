@@ -1,0 +1,52 @@
+"""`calirare eice`: uncertainty, ICE and EICE of a saved run, computed again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from calirare._util.console import Reporter
+from calirare._util.errors import InputError
+from calirare.run import load
+
+PARTS = ("train", "val", "test", "all")
+
+
+def run(folder: Path, graph: str | None = None, nodes: str = "val", coverage: float | None = None) -> None:
+    """Recomputes intervals, uncertainty, ICE and EICE of a saved run and prints EICE.
+
+    Args:
+        folder: the run's folder.
+        graph: where the run's graph is now; None: where it was.
+        nodes: "train", "val", "test" or "all".
+        coverage: of the intervals, in (0, 1); None: the run's.
+
+    Raises:
+        InputError: the folder is not a run, the graph is gone, or the part is empty.
+    """
+    if nodes not in PARTS:
+        raise InputError(f"eice: --nodes must be one of {', '.join(PARTS)}, got {nodes!r}")
+    saved = load(folder)
+    own = saved.graph(graph)
+    chosen = torch.arange(own.n_nodes) if nodes == "all" else getattr(saved.split, nodes)
+    if chosen.numel() == 0:
+        raise InputError(f"eice: the run has no {nodes} nodes; take another --nodes")
+    with Reporter() as reporter:
+        result = saved.scorer.intervals(own, coverage, reporter)
+    raw, probabilities = saved.scorer.probabilities(own)
+    right, ice = result.about(probabilities[chosen], chosen)
+    ice_raw = result.about(torch.stack([1 - raw, raw], 1)[chosen], chosen)[1]
+    what = "calibrated" if saved.scorer.calibrator is not None else "the network's own, there is no map"
+    print(f"nodes        {nodes}, {chosen.numel():,}")
+    print(f"EICE         {_mean(ice)} of the probabilities in predictions.csv ({what}): mean of `ice`")
+    print(f"EICE, raw    {_mean(ice_raw)} of the network's own probabilities: mean of `ice_raw`")
+    print(f"uncertainty  {_mean(right)} on average")
+    print(f"confidence   {_mean(probabilities[chosen].max(1).values)} on average")
+    width = (result.upper - result.lower)[chosen].abs()
+    print(f"width        {float(width.mean()):.6f} on average, {result.coverage:.0%}")
+    print(f"damping      {result.facts.damping:.3g}, mean leverage {result.diagnostics['mean_leverage']:.3f}")
+
+
+def _mean(values: torch.Tensor) -> str:
+    return f"{float(values.double().mean()):.6f}"

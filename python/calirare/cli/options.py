@@ -1,0 +1,136 @@
+"""The options generated from the settings, and how what is typed becomes a value. Light: it imports no settings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Collection
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from calirare._util.errors import InputError
+
+TABLE = Path(__file__).with_name("options.json")  # written by `calirare.cli.generate`
+PLACEHOLDERS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH", "tuple": "A,B"}
+RENAMED = {"damping": "loo_damping", "convention": "loo_convention"}  # spellings of before, and what they are now
+
+
+class UsageError(InputError):
+    """What was typed is no command, or not one of its options."""
+
+
+@cache
+def table() -> list[dict[str, Any]]:
+    """Returns the options of `calirare train`, see `calirare.cli.generate`."""
+    return json.loads(TABLE.read_text(encoding="utf-8"))
+
+
+def spelled(name: str) -> str:
+    """Returns how a setting is typed."""
+    return "--" + name.replace("_", "-")
+
+
+def add_settings(parser: argparse.ArgumentParser, names: Collection[str] | None = None) -> None:
+    """Adds generated options to a command's, which puts what is given into `settings`, by name.
+
+    Args:
+        parser: of the command.
+        names: which; None: all.
+    """
+    parser.set_defaults(settings={}, renamed=[])
+    groups: dict[str, Any] = {}
+    for option in table():
+        if names is not None and option["name"] not in names:
+            continue
+        title = option["group"]
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        spellings = [spelled(option["name"])]
+        flag = option["types"] == ["bool"]
+        if flag:
+            spellings.append(spelled(f"no_{option['name']}"))
+        how: dict[str, Any] = {"nargs": 0} if flag else {"metavar": _placeholder(option)}
+        help_text = _sentence(option["help"]).replace("%", "%%")
+        groups[title].add_argument(*spellings, action=_Set, option=option, help=help_text, **how)
+    if names is None:
+        for old, new in RENAMED.items():
+            option = next(option for option in table() if option["name"] == new)
+            parser.add_argument(spelled(old), action=_Set, option=option, help=argparse.SUPPRESS)
+
+
+def _placeholder(option: dict[str, Any]) -> str:
+    return "|".join([*option["words"], *dict.fromkeys(PLACEHOLDERS[kind] for kind in option["types"])])
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+class _Set(argparse.Action):
+    """Puts the value of a generated option into `settings`."""
+
+    def __init__(self, option: dict[str, Any], **how: Any) -> None:
+        super().__init__(**how | {"dest": argparse.SUPPRESS, "default": argparse.SUPPRESS})
+        self.option = option
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, text: Any, spelling: str | None = None
+    ) -> None:
+        """Takes what was typed."""
+        name, typed = self.option["name"], str(spelling).removeprefix("--").replace("-", "_")
+        if typed in RENAMED:
+            more = ""
+            if typed == "damping" and text == "auto":
+                text = "none"
+            elif typed == "convention":
+                namespace.settings.setdefault("loo", "influence")  # which alone has it, as it did then
+                more = ", with --loo influence"
+            namespace.renamed.append(f"{spelled(typed)} is {spelled(name)} now{more}")
+        namespace.settings[name] = typed == name if self.nargs == 0 else value_of(self.option, text, str(spelling))
+
+
+def value_of(option: dict[str, Any], text: str, spelling: str) -> Any:
+    """Returns the value of what was typed; its range is checked with the settings.
+
+    Args:
+        option: of `table`.
+        text: what was typed.
+        spelling: of the option, for a message.
+
+    Raises:
+        UsageError: it is of another type.
+    """
+    types = option["types"]
+    if text in option["words"] or "str" in types:
+        return text
+    if text == "none" and option["optional"]:
+        return None
+    if "tuple" in types:
+        return tuple(word for word in text.split(",") if word)
+    for kind in (kind for kind in (int, float) if kind.__name__ in types):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise UsageError(f"{spelling} must be {option['takes']}, got {text!r}")
+
+
+def whole(text: str) -> int:
+    """Returns a whole number; the `type` of an option."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}") from None
+
+
+def share(text: str) -> float:
+    """Returns a number in (0, 1); the `type` of an option."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"must be in (0, 1), got {text}")
+    return value

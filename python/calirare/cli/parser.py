@@ -1,0 +1,178 @@
+"""What can be typed: every command of ours with its options. Light: a command's module is imported when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NoReturn
+
+from calirare.cli.options import UsageError, add_settings, share, whole
+
+SCORED = ("root", "features", "label", "weight", "duplicates", "self_loops", "symmetrize", "download")
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command; `run` of the module of its name does it.
+
+    Attributes:
+        help: what it does, one line.
+        more: further sentences of its own help.
+        declare: adds its options to a parser.
+    """
+
+    help: str
+    more: str
+    declare: Callable[[argparse.ArgumentParser], None]
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, with what may have been meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises a usage error.
+
+        Raises:
+            UsageError: always.
+        """
+        message = re.sub(r"^the following arguments are required: (.*)", r"missing \1", message)
+        message = re.sub(r"^argument (\S+?)(?:/\S+)?: ", r"\1 ", message)
+        raise UsageError(f"{message} (see `{self.prog} --help`)")
+
+    def values(self, words: list[str]) -> dict[str, Any]:
+        """Returns the value of every option by its name.
+
+        Raises:
+            UsageError: a word is not known, or a value is of a wrong type.
+        """
+        values, extra = self.parse_known_args(words)
+        if extra:
+            self.error(unknown("option", extra[0].partition("=")[0], self._option_string_actions))
+        return vars(values)
+
+
+def unknown(what: str, word: str, known: Collection[str]) -> str:
+    """Returns what says that there is no such command or option, and what may have been meant."""
+    close = get_close_matches(word, known, 1)
+    if what == "option" and not word.startswith("-"):
+        return f"unexpected word {word!r}"
+    return f"no such {what} {word}" + (f"; did you mean {close[0]}?" if close else "")
+
+
+def parser_of(name: str) -> Parser:
+    """Returns the parser of a command."""
+    command = COMMANDS[name]
+    parser = Parser(
+        prog=f"calirare {name}",
+        description=" ".join([command.help, command.more]),
+        allow_abbrev=False,
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=28),
+        usage=f"calirare {name} [OPTIONS]" + (" TABLE" if name == "metrics" else ""),
+    )
+    command.declare(parser)
+    return parser
+
+
+def _overwrite(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--overwrite", action="store_true", help="Replace what is there.")
+
+
+def _run(parser: argparse.ArgumentParser) -> None:
+    help_text = "Folder written by `calirare train`."
+    parser.add_argument("--run", type=Path, required=True, metavar="FOLDER", dest="folder", help=help_text)
+
+
+def _moved(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--graph", metavar="PATH", help="Where the run's own graph is now, if it has moved.")
+
+
+def _train(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", default=Path("runs/run"), help="Folder of the run. [default: runs/run]"
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="YAML file with any of the settings, nested as config.yaml is."
+    )
+    _overwrite(parser)
+    add_settings(parser)
+
+
+def _predict(parser: argparse.ArgumentParser) -> None:
+    _run(parser)
+    parser.add_argument(
+        "--graph", required=True, metavar="PATH", help="Graph to score: all that `calirare train --dataset` takes."
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="CSV to write. [default: in the run's folder]")
+    _overwrite(parser)
+    add_settings(parser, SCORED)
+
+
+def _eice(parser: argparse.ArgumentParser) -> None:
+    _run(parser)
+    _moved(parser)
+    parser.add_argument("--nodes", metavar="PART", default="val", help="train, val, test or all. [default: val]")
+    parser.add_argument("--coverage", type=share, metavar="X", help="Of the intervals. [default: the run's]")
+
+
+def _loo_check(parser: argparse.ArgumentParser) -> None:
+    _run(parser)
+    _moved(parser)
+    for name, default, words in (
+        ("nodes", 30, "Labels to retrain without, drawn at random."),
+        ("jobs", 1, "Processes."),
+        ("seed", 0, "Of the draw."),
+    ):
+        words = f"{words} [default: {default}]"
+        parser.add_argument(f"--{name}", type=whole, metavar="N", default=default, help=words)
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="Folder that keeps finished retrainings.")
+    _overwrite(parser)
+
+
+def _datasets(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--root", metavar="FOLDER", help="Folder to look in.")
+
+
+def _doctor(parser: argparse.ArgumentParser) -> None:
+    """Takes no options."""
+
+
+def _metrics(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("table", type=Path, metavar="TABLE", help="Table of predictions: CSV, TSV or Parquet, one row per sample.")
+    for name, words in (
+        ("y", "Label column; several for multi-label. [default: y]"),
+        ("p", "Probability column: of the rare class, or one per class. [default: p]"),
+        ("before", "The same columns of an earlier model."),
+    ):
+        add(f"--{name}", action="append", metavar="COLUMN", help=words)
+    add("--weights", metavar="COLUMN", help="Column of sample weights.")
+    add("--where", metavar="COLUMN=VALUE", help="Only these rows, such as split=test.")
+    words = "The rare class, as it stands in the label column. [default: 1]"
+    add("--minority", metavar="CLASS", default="1", help=words)
+    add("--bins", type=whole, metavar="N", default=15, help="Bins of ECE and of the pictures. [default: 15]")
+    add("--out", type=Path, metavar="FOLDER", help="Folder for metrics.json and the pictures.")
+    _overwrite(parser)
+
+
+COMMANDS = {
+    "train": Command(
+        "Train, calibrate and explain a network on a graph; write a run's folder.",
+        "The folder holds config.yaml, metrics.json, predictions.csv, review.csv (what a human should look at first), "
+        "model.safetensors, reliability.png, intervals.png and log.txt. Options given here win over --config.",
+        _train,
+    ),
+    "predict": Command("Score a graph with a saved run.", "It needs the run's folder alone.", _predict),
+    "eice": Command("Recompute uncertainty, ICE and EICE of a saved run.", "It needs the run's own graph.", _eice),
+    "loo-check": Command(
+        "Hold every leave-one-out method of a saved run beside true retraining.",
+        "It needs the run's own graph.",
+        _loo_check,
+    ),
+    "datasets": Command("List the data sets, where they are looked for and how to get them.", "", _datasets),
+    "doctor": Command("Print what was built, and check every kernel against its reference.", "", _doctor),
+    "metrics": Command("Measure and draw the calibration of a table of predictions.", "", _metrics),
+}
