@@ -20,8 +20,9 @@ $(VENV)/.dependencies: pyproject.toml $(PINS) $(PEERS)
 	touch $@
 
 # The extension: again only when a source changes.
-$(VENV)/.built: $(VENV)/.dependencies setup.py CMakeLists.txt $(SOURCES)
+$(VENV)/.built: $(VENV)/.dependencies setup.py CMakeLists.txt python/calirare_lab/pyproject.toml $(SOURCES)
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install -q --no-build-isolation --no-deps -e .
+	$(BIN)/python -m pip install -q --no-build-isolation --no-deps -e python/calirare_lab
 	touch $@
 
 setup: $(VENV)/.built
@@ -41,7 +42,7 @@ lint: setup
 	$(BIN)/ruff format --check $(PY_DIRS)
 	$(BIN)/ruff check $(PY_DIRS)
 	$(BIN)/clang-format --dry-run --Werror $(SOURCES)
-	$(BIN)/mypy -p calirare -p calirare_ext
+	$(BIN)/mypy -p calirare -p calirare_ext -p calirare_lab
 
 format: setup
 	$(BIN)/ruff format $(PY_DIRS)

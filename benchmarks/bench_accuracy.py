@@ -16,7 +16,6 @@ numbers.
 from __future__ import annotations
 
 import argparse
-import copy
 import dataclasses
 import json
 import statistics
@@ -28,23 +27,14 @@ from typing import Any
 import record
 import torch
 
-from calirare.curvature.directions import change_along
 from calirare.datasets import load_dataset
 from calirare.graph.graph import Graph
-from calirare.leave_one_out.agreement import choose_damping
+from calirare.leave_one_out import ALO, LooResult, OwnLogits, choose_damping, compare
+from calirare.leave_one_out.comparison import DEFAULT_METHODS, MODULE_METHODS, agreement_of
 from calirare.leave_one_out.formula import primal_directions
-from calirare.leave_one_out.comparison import DEFAULT_METHODS, MODULE_METHODS, agreement_of, compare
-from calirare.leave_one_out.methods import LooSettings, field_at
-from calirare.leave_one_out.own_logits import OwnLogits
-from calirare.leave_one_out.result import LooChange
 from calirare.leave_one_out.retrain import MAX_STEPS, TOLERANCE
-from calirare.models import PygSettings, fit_pyg
-from calirare.models.convergence import converge_module, fit_to_convergence, minimise
-from calirare.models.crossfit import cross_fitted_logits
-from calirare.models.gcn_fit import Fit, TrainingSettings
-from calirare.models import fit
-from calirare.models.module_fit import ModuleFit
-from calirare_ext import reference
+from calirare.models import GcnFit, GcnTraining, ModuleFit, PygTraining, fit
+from calirare.training import converge, cross_fitted_logits, minimise
 
 HIDDEN = {"gat": 8, "gin": 16, "sage": 16}  # as wide as the GCN
 
@@ -57,8 +47,8 @@ def converged(name: str, seed: int, n_nodes: int, keep: Path | None) -> dict[str
     graph = load(name, seed)
     assert graph.split is not None
     started = time.perf_counter()
-    settings = TrainingSettings(seed=seed, dropout=0.0)
-    trained, end = fit_to_convergence(graph, graph.split.train, settings, tolerance=1e-6, max_steps=1500)
+    settings = GcnTraining(seed=seed, dropout=0.0)
+    trained, end = settings.fit_to_convergence(graph, graph.split.train, tolerance=1e-6, max_steps=1500)
     seconds = time.perf_counter() - started
     chosen = drawn(trained, seed, n_nodes)
     folder = None if keep is None else keep / f"{name}_{seed}"
@@ -78,8 +68,8 @@ def network(name: str, kind: str, seed: int, n_nodes: int, keep: Path | None) ->
     graph = load(name, seed)
     assert graph.split is not None
     started = time.perf_counter()
-    start = fit_pyg(graph, graph.split.train, PygSettings(kind, dropout=0.0, hidden=HIDDEN[kind], seed=seed))
-    trained, end = converge_module(start, tolerance=1e-6, max_steps=600)
+    start = PygTraining(kind, dropout=0.0, hidden=HIDDEN[kind], seed=seed).fit(graph, graph.split.train)
+    trained, end = converge(start, tolerance=1e-6, max_steps=600)
     seconds = time.perf_counter() - started
     chosen = drawn(trained, seed, n_nodes)
     folder = None if keep is None else keep / f"{name}_{kind}_{seed}"
@@ -87,7 +77,7 @@ def network(name: str, kind: str, seed: int, n_nodes: int, keep: Path | None) ->
     found = compare(trained, None, chosen, graph.split.test, methods, folder=folder)
     return {
         "seed": seed,
-        "parameters": trained.tape().n_parameters,
+        "parameters": trained.linearisation.n_parameters,
         "loss": end.loss,
         "gradient_norm": end.gradient_norm,
         "steps": end.steps,
@@ -100,48 +90,48 @@ def network(name: str, kind: str, seed: int, n_nodes: int, keep: Path | None) ->
 def ceiling(name: str, seed: int, n_nodes: int) -> dict[str, Any]:
     graph = load(name, seed)
     assert graph.split is not None
-    settings = TrainingSettings(seed=seed, dropout=0.0)
-    trained, end = fit_to_convergence(graph, graph.split.train, settings, tolerance=1e-6, max_steps=1500)
-    chosen, tape = drawn(trained, seed, n_nodes), trained.tape()
-    there = field_at(trained, graph, graph.split.test)
-    retrained = torch.stack([without(trained, i) for i in chosen.tolist()]) - reference.flatten(tape.layers)
+    settings = GcnTraining(seed=seed, dropout=0.0)
+    trained, end = settings.fit_to_convergence(graph, graph.split.train, tolerance=1e-6, max_steps=1500)
+    chosen, tape = drawn(trained, seed, n_nodes), trained.linearisation
+    there = trained.evaluation_field(graph, graph.split.test)
+    retrained = torch.stack([without(trained, i) for i in chosen.tolist()]) - trained.theta
     step = primal_directions(tape, trained.weight_decay)[0][chosen]
-    everywhere, own = (change_along(tape, field, retrained, "full") for field in (there, trained.field))
+    everywhere, own = (tape.change_along(field, retrained, "full") for field in (there, trained.field))
     rows = {}
     for title, directions, forward in (
         ("linearised, retrained parameters", retrained, "linearised"),
         ("linearised, alo's parameters", step, "linearised"),
         ("full forward, alo's parameters", step, "full"),
     ):
-        at_own = change_along(tape, trained.field, directions, forward)[chosen].diagonal(dim1=0, dim2=2)
+        at_own = tape.change_along(trained.field, directions, forward)[chosen].diagonal(dim1=0, dim2=2)
         here = agreement_of(at_own, own[chosen].diagonal(dim1=0, dim2=2))
-        away = agreement_of(change_along(tape, there, directions, forward), everywhere)
+        away = agreement_of(tape.change_along(there, directions, forward), everywhere)
         names = ("correlation", "slope", "relative_error", "elsewhere_correlation", "elsewhere_error")
         rows[title] = dict(zip(names, (*here, away[0], away[2]), strict=True))
     same = agreement_of(step, retrained)[0]
     return {"seed": seed, "gradient_norm": end.gradient_norm, "correlation_of_parameters": same, "methods": rows}
 
 
-def without(trained: Fit, left_out: int) -> torch.Tensor:
+def without(trained: GcnFit, left_out: int) -> torch.Tensor:
     """Returns the parameters [p] after retraining without one label."""
-    model, weights = copy.deepcopy(trained.model), trained.sample_weights.clone()
+    weights = trained.sample_weights.clone()
     weights[left_out] = 0.0
-    fixed = (trained.field, trained.targets, weights, trained.weight_decay)
-    minimise(model, *fixed, tolerance=TOLERANCE, max_steps=MAX_STEPS, warm=True)
-    return reference.flatten([(weight.detach(), bias.detach()) for weight, bias in model.layers()])
+    retrained = trained.copy(sample_weights=weights)
+    minimise(retrained, tolerance=TOLERANCE, max_steps=MAX_STEPS, warm=True)
+    return retrained.theta
 
 
-def drawn(trained: Fit | ModuleFit, seed: int, n_nodes: int) -> torch.Tensor:
+def drawn(trained: GcnFit | ModuleFit, seed: int, n_nodes: int) -> torch.Tensor:
     return torch.randperm(trained.nodes.numel(), generator=torch.Generator().manual_seed(seed))[:n_nodes].sort().values
 
 
 def early(name: str, seed: int, n_nodes: int) -> dict[str, Any]:
     graph = load(name, seed)
     assert graph.split is not None
-    settings = TrainingSettings(seed=seed)
+    settings = GcnTraining(seed=seed)
     nodes = graph.split.train
     trained = fit(graph, nodes, settings)
-    tape = trained.tape()
+    tape = trained.linearisation
     held = cross_fitted_logits(graph, nodes, settings)
     judges = torch.ones(nodes.numel(), dtype=torch.bool)
     agreed = choose_damping(OwnLogits(tape), settings.weight_decay, held, judges, trained.sample_weights)
@@ -149,9 +139,9 @@ def early(name: str, seed: int, n_nodes: int) -> dict[str, Any]:
     truth = retrained_early(graph, trained, settings, chosen)
     mu = settings.weight_decay
     methods = {
-        "alo, mu": LooSettings(),
-        "alo, 2 mu": LooSettings(damping=2 * mu),
-        "alo, agreed damping": LooSettings(damping=agreed.damping),
+        "alo, mu": ALO(),
+        "alo, 2 mu": ALO(damping=2 * mu),
+        "alo, agreed damping": ALO(damping=agreed.damping),
         "influence, ggn": DEFAULT_METHODS["influence, ggn"],
         "official": DEFAULT_METHODS["official"],
         "paper": DEFAULT_METHODS["paper"],
@@ -161,7 +151,7 @@ def early(name: str, seed: int, n_nodes: int) -> dict[str, Any]:
     return {"seed": seed, "agreement": dataclasses.asdict(agreed), "methods": rows}
 
 
-def retrained_early(graph: Graph, trained: Fit, settings: TrainingSettings, chosen: torch.Tensor) -> LooChange:
+def retrained_early(graph: Graph, trained: GcnFit, settings: GcnTraining, chosen: torch.Tensor) -> LooResult:
     """The same 200 epochs with the same seed and dropout, one label's weight at 0."""
     assert graph.split is not None
     with torch.no_grad():
@@ -171,11 +161,11 @@ def retrained_early(graph: Graph, trained: Fit, settings: TrainingSettings, chos
     for i in chosen.tolist():
         weights = trained.sample_weights.clone()
         weights[i] = 0.0
-        without = fit(graph, trained.nodes, settings, sample_weights=weights)
+        without = settings.fit(graph, trained.nodes, sample_weights=weights)
         with torch.no_grad():
             change.append(differences(without.model(graph, graph.split.test)) - before)
             own[i] = differences(without.model(trained.field))[i] - own_before[i]
-    return LooChange(torch.stack(change, 2), own, torch.zeros(0), settings.weight_decay)
+    return LooResult(torch.stack(change, 2), own, torch.zeros(0), settings.weight_decay)
 
 
 def differences(z: torch.Tensor) -> torch.Tensor:

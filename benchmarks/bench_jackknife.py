@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +26,19 @@ import torch
 from baselines.torch_func_jackknife import Baseline, TwoLayers
 
 from calirare._util.threads import threads_for
-from calirare.curvature.ggn import jacobian
-from calirare.curvature.spectrum import safe_damping, spectrum_ends
+from calirare.curvature import of_tape, safe_damping, spectrum_ends
 from calirare.datasets import load_dataset
-from calirare.eice.algorithm2 import EiceRegulariser, EiceSettings, GradientSteps
+from calirare.eice import EiceRegulariser, EiceSettings, GradientSteps
 from calirare.eice.together import together
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.intervals.algorithm1 import jackknife
-from calirare.leave_one_out.alo import alo
-from calirare.leave_one_out.influence import SolverSettings, influence
-from calirare.leave_one_out.exact import range_of, solve_exact
-from calirare.leave_one_out import change_of_logits, left_out, pre_activation
-from calirare.leave_one_out.left_out import intervals
-from calirare.leave_one_out.methods import field_at
-from calirare.models.gcn_fit import Fit, TrainingSettings, cross_entropy
-from calirare.models import fit
+from calirare.intervals import jackknife
+from calirare.intervals.fused import intervals
+from calirare.leave_one_out import alo_change, change_of_logits, left_out, pre_activation
+from calirare.leave_one_out.exact import ExactSolver, range_of, solve_exact
+from calirare.leave_one_out.influence import influence
+from calirare.models import GcnFit, GcnTraining, fit
+from calirare.training import cross_entropy
 from calirare_ext import Csr, hessian_product, loo_messages, propagate
 
 TOLERANCE = 1e-4  # of conjugate gradients, ours and the baseline's
@@ -65,13 +63,13 @@ def in_turns(works: dict[str, tuple[Callable[[], Any], int]]) -> dict[str, dict[
     return {name: {"median_s": statistics.median(t), "min_s": min(t), "repeats": len(t)} for name, t in times.items()}
 
 
-def prepare(name: str) -> tuple[Graph, Fit]:
+def prepare(name: str) -> tuple[Graph, GcnFit]:
     graph = load_dataset(name, split="random" if name == "facebook" else None)
     assert graph.split is not None
-    return graph, fit(graph, graph.split.train, TrainingSettings())
+    return graph, fit(graph, graph.split.train, GcnTraining())
 
 
-def baseline_of(trained: Fit, damping: float) -> Baseline:
+def baseline_of(trained: GcnFit, damping: float) -> Baseline:
     (w1, b1), (w2, b2) = trained.model.layers()
     model = TwoLayers(w1.shape[0], w1.shape[1], w2.shape[1])
     with torch.no_grad():
@@ -91,17 +89,17 @@ def torch_csr(a: Csr) -> torch.Tensor:
 def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
     graph, trained = prepare(name)
     assert graph.split is not None
-    tape, mu = trained.tape(), trained.weight_decay
+    tape, mu = trained.linearisation, trained.weight_decay
     lowest, _ = spectrum_ends(lambda v: hessian_product(tape, v), tape.n_parameters, tape.logits)
     damping, reason = safe_damping(lowest, mu)
     baseline = baseline_of(trained, damping)
     there = propagation(graph).field(graph.split.test, 2)
     s = there.inputs.to_dense() if isinstance(there.inputs, Csr) else there.inputs
     aggregate = torch_csr(there.blocks[0])
-    settings = SolverSettings("cg", tolerance=TOLERANCE, automatic_damping=False)
+    settings = ExactSolver(solver="cg", tolerance=TOLERANCE, automatic_damping=False)
 
     def ours() -> torch.Tensor:
-        change = change_of_logits(trained.tape(), propagation(graph).field(graph.split.test, 2), mu).change
+        change = change_of_logits(trained.linearise(), propagation(graph).field(graph.split.test, 2), mu).change
         with torch.no_grad():
             z = trained.model(there)
         return torch.sigmoid((z[:, 1] - z[:, 0])[:, None] + change[:, 0])
@@ -111,14 +109,14 @@ def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
         return baseline.changed_scores(directions, s, lambda h: aggregate @ h)
 
     def our_cg() -> Any:
-        rows = jacobian(tape)
+        rows = tape.jacobian
         error = tape.loss_gradient_at_logits()[:, 1:] / tape.n_nodes
         return solve_exact(tape, rows * error, error[:, 0].diag(), damping, settings, range_of(tape))
 
     def their_cg() -> Any:
         return baseline.solve(baseline.gradients(), TOLERANCE)
 
-    plain = alo(trained.tape(), there, mu, form="gram").change
+    plain = alo_change(tape, there, mu, form="gram").change
     off = float((change_of_logits(tape, there, mu).change - plain).abs().max() / plain.abs().max())
     assert off < 1e-4, f"the messages' change is {off} from the Gram form's"
     exact = influence(tape, there, damping, settings, forward="full")
@@ -154,7 +152,7 @@ def compare_speed(name: str, repeats: int, slow: int) -> dict[str, Any]:
 def whole_jackknife(name: str, repeats: int) -> dict[str, Any]:
     """All nodes: directions, changes, intervals, uncertainty; beside the products the algebra needs."""
     graph, trained = prepare(name)
-    everywhere, tape = field_at(trained, graph, None), trained.tape()
+    everywhere, tape = trained.evaluation_field(graph), trained.linearisation
     check_fused(trained, graph)
     inputs, seen = everywhere.inputs, tape.field.inputs
     products: dict[str, tuple[Callable[[], Any], int]] = {}
@@ -169,7 +167,10 @@ def whole_jackknife(name: str, repeats: int) -> dict[str, Any]:
     else:
         matrix = torch.randn(inputs.shape[1], tape.n_nodes * trained.model.hidden)
         products["gemm [n, d] x [d, m h]"] = (lambda: inputs @ matrix, repeats)
-    times = in_turns({"jackknife": (lambda: jackknife(trained, graph, uncertainty="midpoint"), repeats)} | products)
+    # A new fit each time: nothing is kept of it yet.
+    times = in_turns(
+        {"jackknife": (lambda: jackknife(replace(trained), graph, uncertainty="midpoint"), repeats)} | products
+    )
     cheapest = min(products, key=lambda key: times[key]["median_s"])
     return {
         "times": times,
@@ -180,18 +181,19 @@ def whole_jackknife(name: str, repeats: int) -> dict[str, Any]:
     }
 
 
-def check_fused(trained: Fit, graph: Graph) -> None:
+def check_fused(trained: GcnFit, graph: Graph) -> None:
     """Asserts that the fused intervals are those of every leave-one-out logit."""
-    plain = jackknife(trained, graph, change=alo(trained.tape(), field_at(trained, graph, None), trained.weight_decay))
+    every = trained.evaluation_field(graph)
+    plain = jackknife(trained, graph, result=alo_change(trained.linearisation, every, trained.weight_decay))
     fused = jackknife(trained, graph)
     for ends in ("lower", "upper"):
         off = float((getattr(plain, ends) - getattr(fused, ends)).abs().max())
         assert off < 1e-3, f"the fused {ends} ends are {off} from the unfused ones"
 
 
-def stages(trained: Fit, graph: Graph, repeats: int) -> dict[str, dict[str, float]]:
+def stages(trained: GcnFit, graph: Graph, repeats: int) -> dict[str, dict[str, float]]:
     """Times of the parts of the fused evaluation."""
-    everywhere, tape = field_at(trained, graph, None), trained.tape()
+    everywhere, tape = trained.evaluation_field(graph), trained.linearisation
     a, rows = everywhere.blocks[0], everywhere.rows[0].numel()
     with torch.no_grad():
         left = left_out(tape, trained.weight_decay, n_rows=rows)
@@ -199,8 +201,8 @@ def stages(trained: Fit, graph: Graph, repeats: int) -> dict[str, dict[str, floa
         sent = loo_messages(everywhere.inputs, z, left.directions)
         logits, residuals = torch.zeros(a.n_rows), torch.rand(tape.n_nodes)
         parts = {
-            "tape": trained.tape,
-            "left-out models": lambda: left_out(tape, trained.weight_decay, n_rows=rows),
+            "tape": trained.linearise,
+            "left-out models": lambda: left_out(of_tape(tape), trained.weight_decay, n_rows=rows),
             "hidden states": lambda: pre_activation(tape.layers, everywhere.inputs),
             "messages": lambda: loo_messages(everywhere.inputs, z, left.directions, out=sent),
             "intervals": lambda: intervals(left, a, sent, logits, residuals, (0.05, 0.95)),
@@ -208,9 +210,9 @@ def stages(trained: Fit, graph: Graph, repeats: int) -> dict[str, dict[str, floa
         return in_turns({key: (part, repeats) for key, part in parts.items()})
 
 
-def work(trained: Fit, graph: Graph) -> dict[str, float]:
+def work(trained: GcnFit, graph: Graph) -> dict[str, float]:
     """Sizes and multiply-adds of the algebra: all hidden units one by one, and by patterns of active units."""
-    everywhere, tape = field_at(trained, graph, None), trained.tape()
+    everywhere, tape = trained.evaluation_field(graph), trained.linearisation
     inputs, m, h = everywhere.inputs, tape.n_nodes, trained.model.hidden
     entries = inputs.nnz if isinstance(inputs, Csr) else inputs.numel()
     active = pre_activation(tape.layers, inputs) > 0
@@ -243,7 +245,7 @@ def epochs(name: str, repeats: int) -> dict[str, Any]:
     assert graph.y is not None
     both = together(propagation(graph), trained.field, graph.split.val)
     regulariser = EiceRegulariser(both, trained, EiceSettings(refresh=1))
-    step = GradientSteps(trained, regulariser, TrainingSettings())
+    step = GradientSteps(trained, regulariser, GcnTraining())
 
     def ours() -> None:
         with threads_for(step.work):  # as in train_calirare

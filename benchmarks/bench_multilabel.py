@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import statistics
 import time
@@ -112,7 +111,6 @@ def study(cells: Path, jobs: int, repeats: int) -> None:
     from calirare_lab.multilabel.simulate import worlds
     from calirare_lab.multilabel.study import SIZES, Cell, verdicts
 
-    cells.mkdir(parents=True, exist_ok=True)
     keys = [(world.name, n) for n in SIZES for world in worlds()]
     with ProcessPoolExecutor(jobs) as pool:
         work = {pool.submit(study_cell, cells, name, n, repeats): (name, n) for name, n in keys}
@@ -133,6 +131,7 @@ def study(cells: Path, jobs: int, repeats: int) -> None:
 def study_cell(cells: Path, name: str, n: int, repeats: int) -> float:
     import torch
 
+    from calirare._util.store import write_json
     from calirare_lab.multilabel.simulate import worlds
     from calirare_lab.multilabel.study import run_cell
 
@@ -140,9 +139,7 @@ def study_cell(cells: Path, name: str, n: int, repeats: int) -> float:
     path, start = cells / f"{name}_{n}.json", time.perf_counter()
     if not path.is_file():
         world = next(world for world in worlds() if world.name == name)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps([asdict(cell) for cell in run_cell(world, n, repeats=repeats)]))
-        os.replace(partial, path)
+        write_json(path, [asdict(cell) for cell in run_cell(world, n, repeats=repeats)])
     return time.perf_counter() - start
 
 

@@ -24,9 +24,8 @@ from torch import Tensor
 from calirare.datasets import load_dataset
 from calirare.graph.features import normalize_features
 from calirare.graph.graph import Graph
-from calirare.models.gcn import GCN
-from calirare.models.gcn_fit import TrainingSettings, class_weights, cross_entropy
-from calirare.models import fit
+from calirare.models import GCN, GcnTraining, fit
+from calirare.training import class_weights, cross_entropy
 from calirare_ext import Csr
 
 RATE = {"lr": 0.01, "weight_decay": 5e-4}
@@ -46,7 +45,7 @@ def adjacencies(graph: Graph) -> dict[str, Any]:
     return found
 
 
-def full_graph(graph: Graph, nodes: Tensor, adjacency: Any, settings: TrainingSettings) -> Callable[[], list[float]]:
+def full_graph(graph: Graph, nodes: Tensor, adjacency: Any, settings: GcnTraining) -> Callable[[], list[float]]:
     """Returns a training on the whole graph with PyG's layers; it returns the losses."""
     from torch_geometric.nn import GCNConv
 
@@ -83,7 +82,7 @@ def timed(work: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
-def compare(name: str, repeats: int, settings: TrainingSettings) -> dict[str, Any]:
+def compare(name: str, repeats: int, settings: GcnTraining) -> dict[str, Any]:
     graph = load_dataset(name, split="random" if name == "facebook" else None)
     assert graph.split is not None
     nodes = graph.split.train
@@ -130,7 +129,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     found = {}
     for name in arguments.datasets:
-        found[name] = compare(name, arguments.repeats, TrainingSettings(epochs=arguments.epochs, dropout=0.0))
+        found[name] = compare(name, arguments.repeats, GcnTraining(epochs=arguments.epochs, dropout=0.0))
         times = {form: round(t["median_s"], 3) for form, t in found[name]["times"].items()}
         print(f"{name}: {found[name]['speedup']:.1f}x {found[name]['fastest_rival']}, seconds {times}", flush=True)
     print(record.write("training_speed", found))

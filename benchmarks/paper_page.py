@@ -1,10 +1,10 @@
-"""Writes the results of docs/reproduction.md from a run of `calirare paper`, so that no number there is typed by hand.
+"""Writes the tables of docs/reproduction.md and docs/reproduction/ from a run of `calirare paper`.
 
 python benchmarks/paper_page.py --run paper     # reads the run's cells into benchmarks/results/paper.json, then writes
 python benchmarks/paper_page.py --run paper --keep       # what the run does not hold stays as the file has it
 python benchmarks/paper_page.py --time          # times Table 2 at two seeds of Cora and CiteSeer into paper_time.json
-python benchmarks/paper_page.py                 # rewrites the page between its markers
-python benchmarks/paper_page.py --check         # exits 1 when the page is not what the file says
+python benchmarks/paper_page.py                 # rewrites the pages between their markers
+python benchmarks/paper_page.py --check         # exits 1 when a page is not what the file says
 """
 
 from __future__ import annotations
@@ -35,6 +35,26 @@ from calirare_lab.paper.statistics import JUDGED, by_key, compare_with_paper, su
 from calirare_lab.paper.table3 import TABLE3_METHODS, table3_table
 
 PAGE = record.ROOT / "docs" / "reproduction.md"
+TABLES = PAGE.with_suffix("")  # the folder of the pages beside it
+HEADLINE = (  # rows of the table of equal labels that the page itself shows
+    "ours",
+    "ours_one",
+    "ours_once",
+    "ours_unsharpened",
+    "ours_uncalibrated",
+    "crossfit_ours",
+    "crossfit_balanced",
+    "crossfit_temperature",
+    "jackknife_balanced",
+    "jackknife_temperature",
+    "uncalibrated_all",
+    "official",
+    "calirare_all",
+    "temperature",
+    "platt_balanced",
+    "cagcn",
+    "gats",
+)
 OURS = ("ours", "ours_one", "ours_unsharpened")
 VARIANTS = (*OURS[1:], "ours_once")  # the default before is a rival as well
 SHOWN = ("official", "ours")  # beside the rows the paper has
@@ -274,10 +294,16 @@ def search(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def page(text: str, found: dict[str, Any]) -> str:
+def headline(found: dict[str, Any]) -> list[str]:
+    """Returns the rows of the table of equal labels that the page itself shows."""
+    equal = found["tables"]["equal_labels"]
+    titles = {METHODS[name].title for name in HEADLINE}
+    return table(equal | {"rows": [row for row in equal["rows"] if row[0] in titles]})
+
+
+def parts(found: dict[str, Any]) -> dict[str, list[str]]:
+    """Returns the lines that stand between each pair of markers."""
     results = found["results"]
-    for name, columns in results["tables"].items():
-        text = between(text, name, table(columns))
     source = (
         f"[paper.json](../benchmarks/results/paper.json): commit {found['commit']}, torch {found['versions']['torch']}"
     )
@@ -285,8 +311,25 @@ def page(text: str, found: dict[str, Any]) -> str:
     for name, stamp in results.get("rows", {}).items():
         at.setdefault(stamp["commit"], []).append(f"`{name}`")
     later = "".join(f"; {', '.join(names)} at {commit}" for commit, names in at.items())
-    text = between(text, "bars", [*verdicts(results), "", f"{source}, {found['machine']['processor']}{later}."])
-    return between(text, "search", search(results))
+    return {name: table(columns) for name, columns in results["tables"].items()} | {
+        "bars": [*verdicts(results), "", f"{source}, {found['machine']['processor']}{later}."],
+        "headline": headline(results),
+        "search": search(results),
+    }
+
+
+def pages() -> dict[Path, str]:
+    """Returns the text of the page and of those beside it."""
+    return {path: path.read_text(encoding="utf-8") for path in (PAGE, *sorted(TABLES.glob("*.md")))}
+
+
+def filled(texts: dict[Path, str], found: dict[str, Any]) -> dict[Path, str]:
+    """Returns the texts with every part between its markers; each part must have its place on one page."""
+    texts = dict(texts)
+    for name, lines in parts(found).items():
+        (path,) = (path for path, text in texts.items() if f"<!-- {name}:begin -->" in text)
+        texts[path] = between(texts[path], name, lines)
+    return texts
 
 
 def _finite(value: Any) -> Any:
@@ -309,11 +352,12 @@ def main() -> None:
         record.write("paper_time", timed())
     if options.run is not None:
         record.write("paper", _finite(collect(options.run, load("paper") if options.keep else None)))
-    text = PAGE.read_text(encoding="utf-8")
-    new = page(text, load("paper"))
+    texts = pages()
+    new = filled(texts, load("paper"))
     if options.check:
-        sys.exit(new != text)
-    PAGE.write_text(new, encoding="utf-8")
+        sys.exit(new != texts)
+    for path, text in new.items():
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

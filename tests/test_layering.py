@@ -84,6 +84,41 @@ def reached_from(module: str, modules: dict[str, str]) -> set[str]:
     return reached
 
 
+# The floors of calirare_lab: a folder imports from lower ones alone. Its own __init__ imports nothing.
+LAB_FLOORS = {"baselines": 1, "multilabel": 1, "profile": 1, "paper": 2, "studies": 2}
+
+
+def lab_arrows() -> dict[str, set[str]]:
+    """Returns which modules of calirare_lab each one imports, lazily too; a folder stands for its __init__."""
+    base = ROOT / "python"
+    paths = {
+        ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sorted((base / "calirare_lab").rglob("*.py"))
+        if "build" not in path.parts
+    }
+    arrows: dict[str, set[str]] = {}
+    for module, path in paths.items():
+        package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+        names = imported(path.read_text(), package)
+        reached = {name if name in paths else name.rpartition(".")[0] for name in names}
+        arrows[module] = {name for name in reached if name.startswith("calirare_lab")}
+    return arrows
+
+
+def lab_faults(arrows: dict[str, set[str]]) -> list[str]:
+    """Returns imports of calirare_lab that climb or stay on a floor, or that close a cycle of files."""
+    faults = []
+    for module, targets in arrows.items():
+        for target in targets:
+            folders = [name.split(".")[1] if "." in name else "" for name in (module, target)]
+            own, other = (LAB_FLOORS[folder] if folder else 0 for folder in folders)
+            faults += [f"{module} -> {target}"] if folders[0] != folders[1] and other >= own else []
+    left = dict(arrows)
+    while leaves := [module for module, targets in left.items() if not targets & left.keys() - {module}]:
+        left = {module: targets for module, targets in left.items() if module not in leaves}
+    return [*faults, *(f"in a cycle: {module}" for module in left)]
+
+
 def include_faults(folder: str, includes: list[str]) -> list[str]:
     """Returns the headers, written as the sources write them, that a file of `folder` must not include."""
     faults = []
@@ -124,6 +159,31 @@ def test_python_imports_never_turn_back():
     modules = python_modules()
     assert len(modules) > 20
     assert {name: f for name, source in modules.items() if (f := python_faults(name, source))} == {}
+
+
+def test_the_lab_has_floors_and_no_cycle_of_files():
+    arrows = lab_arrows()
+    assert {module.split(".")[1] for module in arrows if "." in module} == set(LAB_FLOORS)
+    assert "calirare_lab.baselines" in set().union(*arrows.values())
+    assert lab_faults(arrows) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "target"),
+    [
+        ("calirare_lab.baselines.gats", "calirare_lab.paper.context"),  # climbs
+        ("calirare_lab.multilabel.study", "calirare_lab.profile.cost"),  # stays on its floor
+        ("calirare_lab.paper.published", "calirare_lab.paper.cells"),  # closes a cycle
+    ],
+)
+def test_a_wrong_arrow_of_the_lab_is_found(module, target):
+    arrows = lab_arrows()
+    assert lab_faults(arrows | {module: arrows[module] | {target}}) != []
+
+
+def test_the_library_never_imports_the_lab():
+    names = {name.split(".")[0] for module, source in python_modules().items() for name in imported(source, module)}
+    assert "calirare_lab" not in names
 
 
 def test_the_reference_stands_on_torch_alone():

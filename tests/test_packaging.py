@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 import re
@@ -10,13 +11,16 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 from pathlib import Path
 
 import pytest
 import setuptools
+import typer
 
 import calirare
 import calirare_ext
+from calirare.cli import plugins
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE_SUFFIXES = {".py", ".pyi", ".typed"}
@@ -60,20 +64,38 @@ class TestImport:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory) -> list[Path]:
-    """The files setuptools would put into a wheel, beside data files it must leave out; nothing is compiled."""
-    source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+def source(tmp_path_factory) -> Path:
+    """The sources of both packages, beside data files that no wheel may hold."""
+    source = tmp_path_factory.mktemp("source")
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
     keep = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info")
     for name in ("calirare_ext", "python"):
         shutil.copytree(ROOT / name, source / name, ignore=keep)
-    for folder in ("calirare_ext", "python/calirare"):
+    for folder in ("calirare_ext", "python/calirare", "python/calirare_lab"):
         for suffix in sorted(DATA_SUFFIXES):
             (source / folder / f"dataset{suffix}").write_bytes(b"data")
-    found = run([sys.executable, "setup.py", "-q", "build_py", "--build-lib", out], cwd=source)
+    return source
+
+
+def files_of_wheel(source: Path, out: Path) -> list[Path]:
+    """Returns what setuptools would put into the wheel of the project in `source`; nothing is compiled."""
+    script = ["setup.py"] if (source / "setup.py").is_file() else ["-c", "import setuptools; setuptools.setup()"]
+    found = run([sys.executable, *script, "-q", "build_py", "--build-lib", out], cwd=source)
     assert found.returncode == 0, found.stderr
     return sorted(path.relative_to(out) for path in out.rglob("*") if path.is_file())
+
+
+@pytest.fixture(scope="module")
+def built(source, tmp_path_factory) -> list[Path]:
+    """The files of our wheel."""
+    return files_of_wheel(source, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def built_lab(source, tmp_path_factory) -> list[Path]:
+    """The files of the wheel of calirare-lab."""
+    return files_of_wheel(source / "python" / "calirare_lab", tmp_path_factory.mktemp("lab"))
 
 
 class TestWheel:
@@ -91,6 +113,29 @@ class TestWheel:
         expected |= {path.relative_to(ROOT / "python") for path in (ROOT / "python" / "calirare").rglob("*.py")}
         assert {path for path in built if path.suffix == ".py"} == expected
         assert {path.parts[0] for path in built} == {"calirare", "calirare_ext"}
+
+    def test_the_lab_is_a_wheel_of_its_own_with_all_its_modules_and_nothing_else(self, built, built_lab):
+        assert not [path for path in built if "calirare_lab" in path.parts]
+        modules = (ROOT / "python" / "calirare_lab").rglob("*.py")
+        expected = {path.relative_to(ROOT / "python") for path in modules if "build" not in path.parts}
+        assert set(built_lab) == expected
+        assert len(expected) > 40
+
+    def test_the_lab_has_our_version_and_commands_that_are_there(self, source):
+        ask = "import setuptools; d = setuptools.setup(); print(d.get_version()); print(d.entry_points)"
+        found = run([sys.executable, "-c", ask, "-q", "--version"], cwd=source / "python" / "calirare_lab")
+        assert found.returncode == 0, found.stderr
+        assert found.stdout.splitlines()[0] == calirare_ext.__version__
+        text = (ROOT / "python" / "calirare_lab" / "pyproject.toml").read_text()
+        commands = tomllib.loads(text)["project"]["entry-points"][plugins.GROUP]
+        assert set(commands) == set(plugins.LAB)
+        for name, place in commands.items():
+            module, _, attribute = place.partition(":")
+            assert isinstance(getattr(importlib.import_module(module), attribute), typer.Typer), name
+
+    def test_the_extra_names_the_lab(self):
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        assert extras["lab"] == ["calirare-lab"]
 
     def test_torch_is_no_build_requirement(self):
         """An isolated build would fetch the newest torch, gigabytes of it, and build for the wrong one."""

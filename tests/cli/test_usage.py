@@ -104,10 +104,12 @@ def test_the_commands_of_several_labels_have_help(words):
         (["train", "--target", "both"], "--target must be balanced, population or a number, got 'both'"),
         (["eice", "--run", "r", "--coverage", "much"], "--coverage must be in (0, 1), got much"),
         (["loo-check", "--run", "r", "--nodes", "1.5"], "--nodes must be a whole number, got '1.5'"),
-        (["multilabel", "train", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
-        (["multilabel", "train", "--floors", "-1"], "--floors must be 0 (none) or at least 2, got -1"),
-        (["multilabel", "train", "--seed", str(10**20)], "--seed must be from 0 to 2^63 - 1"),
-        (["multilabel", "simulate", "--seed", "-1"], "--seed must be from 0 to 2^63 - 1, got -1"),
+        (["multilabel", "train", "--dataset", "x", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
+        (
+            ["multilabel", "train", "--dataset", "x", "--floors", "-1"],
+            "--floors must be 0 (none) or at least 2, got -1",
+        ),
+        (["multilabel", "train", "--dataset", "x", "--seed", str(10**20)], "--seed must be from 0 to 2^63 - 1"),
         (["multilabel", "evaluate", "none.csv", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
     ],
 )
@@ -123,6 +125,7 @@ def test_bad_usage_is_one_sentence(arguments, message, tmp_path, monkeypatch):
     [
         (["paper", "table2", "--datasets", ""], "--datasets must name at least one, got ''"),
         (["paper", "table2", "--label-rates", ""], "--label-rates must name at least one, got ''"),
+        (["study", "copula", "--seed", "-1"], "--seed must be from 0 to 2^63 - 1, got -1"),
         (["paper", "figure1", "--jobs", "0"], "--jobs must be at least 1, got 0"),
         (["paper", "figure2", "--jobs", "-3"], "--jobs must be at least 1, got -3"),
         (["paper", "search", "--out", __file__], "--out must be a folder"),

@@ -7,18 +7,15 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from calirare.leave_one_out.methods import LooSettings
-from calirare.models.convergence import as_dtype, fit_to_convergence
-from calirare.models.crossfit import cross_fitted_logits
 from torch import Tensor
 
-from calirare.eice.algorithm2 import EiceSettings, train_calirare
+from calirare.eice import EiceSettings, train_calirare
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.intervals.algorithm1 import jackknife
-from calirare.leave_one_out import leave_one_out
-from calirare.models import fit, fit_of
-from calirare.models.gcn_fit import TrainingSettings
+from calirare.intervals import jackknife
+from calirare.leave_one_out import ALO, Influence, LeaveOneOutMethod, leave_one_out
+from calirare.models import GcnTraining, fit, fit_of
+from calirare.training import cross_fitted_logits
 from calirare_lab.baselines import (
     OfficialSettings,
     label_smoothing_loss,
@@ -31,61 +28,61 @@ from calirare_lab.baselines import (
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
-Work = Callable[[Graph, TrainingSettings], Tensor]
+Work = Callable[[Graph, GcnTraining], Tensor]
 
 
-def _fit(graph: Graph, settings: TrainingSettings) -> Tensor:
+def _fit(graph: Graph, settings: GcnTraining) -> Tensor:
     return fit(graph, graph.split.train, settings).model.logits(graph)
 
 
-def _fit_of(graph: Graph, settings: TrainingSettings) -> Tensor:
+def _fit_of(graph: Graph, settings: GcnTraining) -> Tensor:
     model = fit(graph, graph.split.train, settings).model
-    return fit_of(model, graph, graph.split.val).tape().logits
+    return fit_of(model, graph, graph.split.val).linearisation.logits
 
 
-def _precise(graph: Graph, settings: TrainingSettings) -> Tensor:
-    return as_dtype(fit(graph, graph.split.train, settings), graph, torch.float64).tape().logits
+def _precise(graph: Graph, settings: GcnTraining) -> Tensor:
+    return fit(graph, graph.split.train, settings).as_dtype(graph, torch.float64).linearisation.logits
 
 
-def _converged(graph: Graph, settings: TrainingSettings) -> Tensor:
-    return fit_to_convergence(graph, graph.split.train, settings, max_steps=5)[0].tape().logits
+def _converged(graph: Graph, settings: GcnTraining) -> Tensor:
+    return settings.fit_to_convergence(graph, graph.split.train, max_steps=5)[0].linearisation.logits
 
 
-def _cross_fitted(graph: Graph, settings: TrainingSettings) -> Tensor:
+def _cross_fitted(graph: Graph, settings: GcnTraining) -> Tensor:
     return cross_fitted_logits(graph, graph.split.val, settings, n_folds=3)
 
 
-def _intervals(graph: Graph, settings: TrainingSettings) -> Tensor:
+def _intervals(graph: Graph, settings: GcnTraining) -> Tensor:
     return jackknife(fit(graph, graph.split.train, settings), graph).upper
 
 
-def _left_out(method: str) -> Work:
-    def work(graph: Graph, settings: TrainingSettings) -> Tensor:
+def _left_out(method: LeaveOneOutMethod) -> Work:
+    def work(graph: Graph, settings: GcnTraining) -> Tensor:
         trained = fit(graph, graph.split.train, settings)
-        return leave_one_out(trained, graph, settings=LooSettings(method)).change
+        return leave_one_out(trained, graph, method).change
 
     return work
 
 
-def _algorithm_2(graph: Graph, settings: TrainingSettings) -> Tensor:
+def _algorithm_2(graph: Graph, settings: GcnTraining) -> Tensor:
     return train_calirare(graph, settings, EiceSettings(start=2)).model.logits(graph)
 
 
-def _official(graph: Graph, settings: TrainingSettings) -> Tensor:
+def _official(graph: Graph, settings: GcnTraining) -> Tensor:
     how = OfficialSettings(epochs=3)
     model = train_official(graph, graph.split.train, settings, how)
     return official_probabilities(model, graph, graph.split.val, settings, how)
 
 
-def _smoothed(graph: Graph, settings: TrainingSettings) -> Tensor:
+def _smoothed(graph: Graph, settings: GcnTraining) -> Tensor:
     return train_with_loss(graph, graph.split.train, settings, label_smoothing_loss).logits(graph)
 
 
-def _mixup(graph: Graph, settings: TrainingSettings) -> Tensor:
+def _mixup(graph: Graph, settings: GcnTraining) -> Tensor:
     return train_mixup(graph, graph.split.train, settings).logits(graph)
 
 
-def _cagcn_base(graph: Graph, settings: TrainingSettings) -> Tensor:
+def _cagcn_base(graph: Graph, settings: GcnTraining) -> Tensor:
     return train_cagcn_base(graph, graph.split.train, graph.split.val, settings).logits(graph)
 
 
@@ -96,8 +93,8 @@ WORKS = {
     "convergence": _converged,
     "crossfit": _cross_fitted,
     "jackknife": _intervals,
-    "alo": _left_out("alo"),
-    "influence": _left_out("influence"),
+    "alo": _left_out(ALO()),
+    "influence": _left_out(Influence()),
     "algorithm 2": _algorithm_2,
     "official": _official,
     "label smoothing": _smoothed,
@@ -108,7 +105,7 @@ WORKS = {
 
 @pytest.mark.parametrize("work", WORKS.values(), ids=list(WORKS))
 def test_two_hops_are_one_on_features_propagated_once(work: Work) -> None:
-    graph, settings = rare_task(), TrainingSettings(epochs=8, hidden=4)
+    graph, settings = rare_task(), GcnTraining(epochs=8, hidden=4)
     further = dataclasses.replace(graph, x=propagation(graph).inputs)
     two = work(graph, dataclasses.replace(settings, hops=2))
     assert_identical(two, work(further, settings))

@@ -5,26 +5,16 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from torch import Tensor
 
-from calirare._util.array_files import checksum, map_tensor
+from calirare._util.array_files import map_tensor
 from calirare._util.errors import InputError
 
 KEY = "job.json"
-
-
-def job_key(tensors: Iterable[Tensor], facts: Iterable[object]) -> str:
-    """Returns a checksum of everything the blocks of a job depend on."""
-    value = zlib.crc32(repr(list(facts)).encode())
-    for tensor in tensors:
-        value = checksum(tensor, value)
-    return f"{value:08x}"
 
 
 @dataclass(frozen=True)
@@ -41,7 +31,7 @@ class BlockFiles:
         """Prepares the folder for a job; blocks of another job are removed.
 
         Args:
-            key: of the job, from `job_key`.
+            key: of the job, from `store.key_of`.
 
         Returns:
             Whether blocks of the same job are there already.

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from calirare._util.array_files import release
-from calirare._util.blocks import BlockFiles, job_key
+from calirare._util.blocks import BlockFiles
 from calirare._util.memory import check_memory, free_bytes
 from calirare._util.ranks import Ranks
+from calirare._util.store import key_of
 from calirare._util.tracing import named
 from calirare.graph import Graph, LazyPropagation, fingerprint, propagation
 from calirare.intervals.fused import intervals
@@ -148,7 +149,7 @@ class Streaming:
         layers = tuple((weight.detach(), bias.detach()) for weight, bias in model.layers())
         job = Job(layers, left, residuals, levels, scale, bias, model.hops)
         if self.files is not None:
-            key = job_key(job.tensors(), (fingerprint(self.graph), self.block, levels, scale, bias, model.hops))
+            key = key_of(*job.tensors(), fingerprint(self.graph), self.block, levels, scale, bias, model.hops)
             self.resumed = self.files.start(key)
         if self.ranks.size > 1:
             assert self.files is not None

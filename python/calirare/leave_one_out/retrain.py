@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import pickle
-import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import as_completed
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 import torch
@@ -18,11 +16,11 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare._util.memory import BLOCK_BYTES
 from calirare._util.processes import workers
-from calirare.curvature import NodeField, logit_differences
+from calirare._util.store import Store, key_of
+from calirare.curvature import logit_differences
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, chosen_places
 from calirare.leave_one_out.result import Diagnostics, LooResult, models_of
 from calirare.training import Fitted, minimise
-from calirare_ext import Csr, ReceptiveField
 
 TOLERANCE, MAX_STEPS = 1e-6, 400
 NONE_LEFT_OUT = -1
@@ -131,16 +129,17 @@ def retrain(
         raise ValueError(f"retrain: jobs must be at least 1, got {jobs}")
     if fitted.weight_decay == 0:
         raise ValueError("retrain: weight decay must be positive, got 0: without it there need not be a minimum")
-    store = _Store(folder, fitted, field, (tolerance, max_steps))
+    store = None if folder is None else _store(Path(folder), fitted, field, (tolerance, max_steps))
     places = [NONE_LEFT_OUT, *chosen.tolist()]
-    found = {i: store.read(i) for i in places if store.has(i)}
+    found = {} if store is None else {i: store.read(_file(i), _load) for i in places if store.has(_file(i))}
     todo = [i for i in places if i not in found]
     task = _Task(fitted, field, tolerance, max_steps)
     done = len(found.keys() - {NONE_LEFT_OUT})
     if progress is not None and done:
         progress(done)
     for i, one in _run(task, todo, jobs):
-        store.write(i, one)
+        if store is not None:
+            store.write(_file(i), partial(np.savez, logits=one.logits, gradient_norm=one.gradient_norm))
         found[i] = one
         if i == NONE_LEFT_OUT:
             continue
@@ -222,66 +221,20 @@ def _left_out(weights: Tensor, place: int) -> tuple[Tensor, slice]:
     return without, slice(place, place + 1)
 
 
-def _bytes_of(part: Any) -> Iterator[bytes]:
-    """Yields what tells a part of the problem from another: numbers of tensors, whatever holds them."""
-    if isinstance(part, ReceptiveField):
-        part = (*part.rows, part.inputs, *part.blocks)
-    elif isinstance(part, NodeField):
-        part = part.nodes
-    if isinstance(part, Csr):
-        part = (part.indptr, part.indices, part.values, part.n_cols)
-    if isinstance(part, Tensor) and part.layout == torch.strided:
-        yield f"{part.dtype}{list(part.shape)}".encode()
-        yield part.detach().cpu().contiguous().numpy().tobytes()
-    elif isinstance(part, Tensor):
-        coo = part.detach().to_sparse_coo().coalesce()
-        yield from _bytes_of((coo.indices(), coo.values(), str(part.shape)))
-    elif isinstance(part, tuple):
-        for inner in part:
-            yield from _bytes_of(inner)
-    else:
-        yield pickle.dumps(part)
+def _store(folder: Path, fitted: Fitted, field: Any, how: tuple[float, int]) -> Store:
+    """Returns where finished labels are kept, for this network and graph alone."""
+    if (folder / "network.sha256").exists():
+        raise InputError(f"{folder}: the folder holds retrainings of an earlier version: give another folder")
+    network = (*fitted.model.parameters(), *fitted.model.buffers())
+    labels = (fitted.nodes, fitted.targets, fitted.sample_weights, fitted.weight_decay)
+    key = key_of(network, labels, fitted.inputs_read(), field, how)
+    return Store(folder, key, "a retraining", "network, graph or weight decay")
 
 
-class _Store:
-    """One file per finished node in a folder that remembers which problem it is about."""
+def _file(i: int) -> str:
+    return "with_all.npz" if i == NONE_LEFT_OUT else f"without_{i}.npz"
 
-    def __init__(self, folder: str | Path | None, fitted: Fitted, field: Any, how: tuple[float, int]) -> None:
-        self.folder = None if folder is None else Path(folder)
-        if self.folder is None:
-            return
-        labels = (fitted.nodes, fitted.targets, fitted.sample_weights, fitted.weight_decay)
-        digest = hashlib.sha256()
-        network = (*fitted.model.parameters(), *fitted.model.buffers())
-        for part in _bytes_of((*network, labels, fitted.inputs_read(), field, how)):
-            digest.update(part)
-        name = self.folder / "network.sha256"
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if not name.exists():
-            name.write_text(digest.hexdigest() + "\n")
-        elif name.read_text().strip() != digest.hexdigest():
-            raise InputError(
-                f"{self.folder}: the folder holds retrainings of another network, graph or weight decay: give another"
-            )
 
-    def _file(self, i: int) -> Path:
-        assert self.folder is not None
-        return self.folder / ("with_all.npz" if i == NONE_LEFT_OUT else f"without_{i}.npz")
-
-    def has(self, i: int) -> bool:
-        return self.folder is not None and self._file(i).is_file()
-
-    def read(self, i: int) -> Retrained:
-        try:
-            with np.load(self._file(i), allow_pickle=False) as stored:
-                return Retrained(stored["logits"], float(stored["gradient_norm"]))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise InputError(f"{self._file(i)}: the file is damaged ({error}): delete it and run again") from error
-
-    def write(self, i: int, one: Retrained) -> None:
-        if self.folder is None:
-            return
-        part = self._file(i).with_suffix(".part")
-        with part.open("wb") as file:
-            np.savez(file, logits=one.logits, gradient_norm=one.gradient_norm)
-        part.replace(self._file(i))  # a file that is there is whole
+def _load(file: BinaryIO) -> Retrained:
+    with np.load(file, allow_pickle=False) as stored:
+        return Retrained(stored["logits"], float(stored["gradient_norm"]))

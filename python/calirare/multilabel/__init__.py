@@ -1,5 +1,6 @@
 """Canonical calibration of multi-label models: copula estimator, CMLCC loss, training and comparators."""
 
+from calirare.multilabel.data import MultilabelData, load_multilabel, save_multilabel
 from calirare.multilabel.estimator import (
     CanonicalError,
     CopulaDiagnostics,
@@ -10,6 +11,7 @@ from calirare.multilabel.evaluate import accuracy_measures, marginal_ece, multil
 from calirare.multilabel.families import CopulaOptions
 from calirare.multilabel.kde import KernelError, kde_calibration_error
 from calirare.multilabel.loss import CMLCCLoss, focal_loss, smooth_canonical_error
+from calirare.multilabel.training import TrainedModel, TrainOptions, choose_beta, train_network
 
 __all__ = [
     "CMLCCLoss",
@@ -17,13 +19,20 @@ __all__ = [
     "CopulaDiagnostics",
     "CopulaOptions",
     "KernelError",
+    "MultilabelData",
+    "TrainOptions",
+    "TrainedModel",
     "accuracy_measures",
     "canonical_calibration_error",
+    "choose_beta",
     "conditional_expectation",
     "focal_loss",
     "kde_calibration_error",
+    "load_multilabel",
     "marginal_ece",
     "multilabel_report",
     "noise_floor",
+    "save_multilabel",
     "smooth_canonical_error",
+    "train_network",
 ]

@@ -49,14 +49,7 @@ class GaussianFit:
     label_model: LabelModel
 
     def conditional_mean(self, z: Tensor) -> Tensor:
-        """Returns E[y_j | f] at rows of normal scores.
-
-        Args:
-            z: normal scores, float64 [m, k].
-
-        Returns:
-            float64 [m, K], in [0, 1].
-        """
+        """Returns E[y_j | f], float64 [m, K] in [0, 1], at rows of normal scores z, float64 [m, k]."""
         weights, offset = self._linear()
         argument = torch.addmm(offset, z, weights)
         inside = argument.sigmoid() if self.label_model == "density" else torch.special.ndtr(argument)
@@ -81,7 +74,6 @@ def fit_gaussian(
     *,
     shrinkage: Shrinkage = "auto",
     label_model: LabelModel = "density",
-    positive_rate: Tensor | None = None,
 ) -> GaussianFit:
     """Fits the copula by maximum pseudo-likelihood, the scores' correlation first and then each label's.
 
@@ -96,7 +88,6 @@ def fit_gaussian(
         labels: multi-hot, bool [n, K].
         shrinkage: see `normal_score_dependence`; the correlations with the labels are not shrunk.
         label_model: "density" or "threshold".
-        positive_rate: p_j(1), float64 [K], where it is known better than from these rows; None counts.
 
     Returns:
         The fit, differentiable in `z`.
@@ -114,18 +105,13 @@ def fit_gaussian(
     y = labels.to(z.dtype)
     count = y.sum(0)
     dependence = normal_score_dependence(z, shrinkage)
-    observed = count / n
-    if positive_rate is not None and positive_rate.shape != observed.shape:
-        raise ValueError(
-            f"fit_gaussian: positive_rate must have shape {list(observed.shape)}, got {list(positive_rate.shape)}"
-        )
-    rate = observed if positive_rate is None else positive_rate.to(observed)
-    degenerate = (count == 0) | (count == n) | (rate <= 0) | (rate >= 1)
+    rate = count / n
+    degenerate = (count == 0) | (count == n)
     safe = torch.where(degenerate, 0.5, rate)
     covariance = dependence.standardised.T @ y / n  # the scores are centred: so is this
     low, high = label_scores(safe)
     if label_model == "density":
-        second_moment = (1 - observed) * low.square() + observed * high.square()
+        second_moment = (1 - rate) * low.square() + rate * high.square()
         scale = high - low
     else:
         second_moment = torch.ones_like(rate)

@@ -20,10 +20,9 @@ class Dependence:
     Attributes:
         correlation: (1 - shrinkage) R + (shrinkage + jitter) I, float64 [k, k].
         factor: its lower Cholesky factor, float64 [k, k].
-        standardised: normal scores with mean 0 and variance 1 per column (0 in a constant column), [n, k].
+        standardised: normal scores with mean 0 and variance 1 per column (0 in a column without spread), [n, k].
         shrinkage: weight of the identity, in [0, 1], scalar tensor.
         jitter: what had to be added to the diagonal for the Cholesky factorisation to succeed; 0 mostly.
-        constant: which columns have no spread and are taken as independent of everything, bool [k].
     """
 
     correlation: Tensor
@@ -31,7 +30,6 @@ class Dependence:
     standardised: Tensor
     shrinkage: Tensor
     jitter: float
-    constant: Tensor
 
 
 def normal_score_dependence(z: Tensor, shrinkage: Shrinkage = "auto") -> Dependence:
@@ -70,9 +68,8 @@ def normal_score_dependence(z: Tensor, shrinkage: Shrinkage = "auto") -> Depende
         weight = torch.as_tensor(float(shrinkage), dtype=z.dtype, device=z.device)
     else:
         raise ValueError(f'normal_score_dependence: shrinkage must be "auto" or lie in [0, 1], got {shrinkage!r}')
-    correlation = (1 - weight) * off + eye
-    correlation, factor, jitter = _factor(correlation)
-    return Dependence(correlation, factor, standardised, weight, jitter, constant)
+    correlation, factor, jitter = _factor((1 - weight) * off + eye)
+    return Dependence(correlation, factor, standardised, weight, jitter)
 
 
 def _factor(matrix: Tensor) -> tuple[Tensor, Tensor, float]:

@@ -92,7 +92,6 @@ def canonical_calibration_error(
     Raises:
         TypeError: they do not hold real numbers.
         ValueError: shapes or ranges are wrong, or options do not go together.
-        ImportError: a vine was asked for and pyvinecopulib is not installed.
 
     Precision: everything after the ranks in float64, weights in log space.
     Cost: O(n K log n + n K^2) time and O(n K) memory for the Gaussian family.
@@ -116,20 +115,19 @@ def canonical_calibration_error(
 
 @known_keywords
 def conditional_expectation(y_true: Array, p: Array, *, options: CopulaOptions | None = None) -> Tensor:
-    """Estimates E[y | f(x)] at every row, the first half of `canonical_calibration_error`.
+    """Estimates E[y | f(x)] at every row, the first half of `canonical_calibration_error` with the same arguments.
 
     Args:
         y_true: labels y, [n, K], each 0 or 1.
         p: predicted probabilities f(x), [n, K], in [0, 1], n >= 2.
-        options: the copula family and how it is fitted; None is the document's choice.
+        options: None is the document's choice.
 
     Returns:
         float64 [n, K], in [0, 1], on the device of `p`.
 
     Raises:
         TypeError: they do not hold real numbers.
-        ValueError: shapes or ranges are wrong, or options do not go together.
-        ImportError: a vine was asked for and pyvinecopulib is not installed.
+        ValueError: shapes or ranges are wrong.
     """
     hot, f = read("conditional_expectation", y_true, p)
     conditional, _ = _fit("conditional_expectation", f, hot, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from calirare.multilabel.kde import kde_calibration_error
 
 Measure = Callable[[Tensor, Tensor], float]
 SMALLEST_PROBABILITY = 1e-12
-# The kernel estimators are quadratic in the rows: above these they, or their noise floors, are left out.
+# Above so many rows the kernel estimators, or their noise floors, are left out.
 KDE_ROWS, KDE_FLOOR_ROWS = 5_000, 1_000
 
 
@@ -82,13 +83,13 @@ def calibration_measures(n_rows: int, *, norm: float = 1, max_kde_rows: int = KD
     """Returns the calibration errors of a report, each a function of y_true and p, all per label.
 
     Args:
-        n_rows: rows they will be asked for; the kernel estimators are left out above `max_kde_rows`.
+        n_rows: rows they will be asked for.
         norm: order of the norm of the canonical errors.
-        max_kde_rows: see there.
+        max_kde_rows: above, the kernel estimators, which are quadratic in the rows, are left out.
 
     Returns:
-        "copula" (the document's), "copula_threshold" (its repaired form), "marginal_ece", and "kde" and
-        "kde_residual" (canonical, product Beta kernels).
+        "copula" (the document's), "copula_threshold" (its repaired form), "marginal_ece", and with product Beta kernels
+        "kde", "kde_residual" and "kde_marginal".
     """
     threshold = CopulaOptions(label_model="threshold")
     measures: dict[str, Measure] = {
@@ -97,14 +98,11 @@ def calibration_measures(n_rows: int, *, norm: float = 1, max_kde_rows: int = KD
         "marginal_ece": marginal_ece,
     }
     if n_rows <= max_kde_rows:
+        residual = partial(kde_calibration_error, norm=norm, target="residuals", bandwidth="regression")
         measures |= {
             "kde": lambda y, f: kde_calibration_error(y, f, norm=norm).mean,
-            "kde_residual": lambda y, f: (
-                kde_calibration_error(y, f, norm=norm, target="residuals", bandwidth="regression").mean
-            ),
-            "kde_marginal": lambda y, f: (
-                kde_calibration_error(y, f, norm=norm, mode="marginal", target="residuals", bandwidth="regression").mean
-            ),
+            "kde_residual": lambda y, f: residual(y, f, mode="canonical").mean,
+            "kde_marginal": lambda y, f: residual(y, f, mode="marginal").mean,
         }
     return measures
 
@@ -143,19 +141,16 @@ def noise_floor(measure: Measure, p: Array, *, repeats: int = 20, seed: int = 0)
 def multilabel_report(
     y_true: Array, p: Array, *, norm: float = 1, floors: int = 0, seed: int = 0, max_kde_rows: int = KDE_ROWS
 ) -> dict[str, float]:
-    """Returns every measure of this module for one set of predictions.
+    """Returns every measure of this module for one set of predictions, by name.
 
     Args:
         y_true: labels y, [n, K], each 0 or 1.
         p: probabilities f, [n, K], in [0, 1].
         norm: order of the norm of the canonical errors.
-        floors: draws for the noise floor of each calibration error, reported as "<measure>_floor"; 0 leaves them out,
-            and above `KDE_FLOOR_ROWS` rows those of the kernel estimators are left out.
+        floors: draws for the noise floor of each calibration error, "<measure>_floor"; 0 leaves them out, and above
+            `KDE_FLOOR_ROWS` rows those of the kernel estimators are left out.
         seed: of those draws.
         max_kde_rows: above, the kernel estimators are left out.
-
-    Returns:
-        Measure name -> value.
 
     Raises:
         TypeError: they do not hold real numbers.

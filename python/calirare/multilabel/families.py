@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -13,53 +13,6 @@ from torch import Tensor
 from calirare.multilabel.copula import LABEL_MODELS, LabelModel, fit_gaussian
 from calirare.multilabel.dependence import Shrinkage
 from calirare.multilabel.margins import CDF_RULES, CdfRule
-
-Family = Literal["gaussian", "student", "vine"]
-FAMILIES: tuple[Family, ...] = ("gaussian", "student", "vine")
-
-
-@dataclass(frozen=True)
-class CopulaOptions:
-    """Which copula, and how it is fitted.
-
-    Attributes:
-        family: "gaussian" (the document's), "student" (t copula) or "vine" (regular vine of pair copulas; needs
-            pyvinecopulib).
-        cdf: "printed", "empirical" or "midrank"; they differ only where scores are tied, except that the printed,
-            mirrored rule also changes what an asymmetric family such as a vine sees.
-        label_model: "density" (the document's) or "threshold" (labels as thresholded latent normals: consistent where
-            such a Gaussian copula holds); "threshold" needs the Gaussian family.
-        shrinkage: weight of the identity in the correlation of the scores, "auto" or in [0, 1].
-        degrees_of_freedom: of the t copula, > 0 and finite; None chooses them by pseudo-likelihood.
-
-    Raises:
-        ValueError: an option is unknown, or two do not go together.
-    """
-
-    family: Family = "gaussian"
-    cdf: CdfRule = "printed"
-    label_model: LabelModel = "density"
-    shrinkage: Shrinkage = "auto"
-    degrees_of_freedom: float | None = None
-
-    def __post_init__(self) -> None:
-        """Checks the options."""
-        for name, value, known in (
-            ("family", self.family, FAMILIES),
-            ("cdf", self.cdf, CDF_RULES),
-            ("label_model", self.label_model, LABEL_MODELS),
-        ):
-            if value not in known:
-                raise ValueError(f"CopulaOptions: {name} must be one of {', '.join(known)}, got {value!r}")
-        if self.label_model == "threshold" and self.family != "gaussian":
-            raise ValueError(
-                f'CopulaOptions: label_model must be "density" for family {self.family!r}, got "threshold"'
-            )
-        if self.degrees_of_freedom is not None and not 0 < self.degrees_of_freedom < math.inf:
-            raise ValueError(
-                "CopulaOptions: degrees_of_freedom must be positive and finite, got "
-                f'{self.degrees_of_freedom}: for infinitely many take family "gaussian"'
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +34,48 @@ class Conditional:
     degrees_of_freedom: float | None = None
 
 
+class Family(Protocol):
+    """Another copula family than the document's Gaussian one, such as those of calirare-lab."""
+
+    def fit(self, u: Tensor, labels: Tensor, shrinkage: Shrinkage) -> Conditional:
+        """Fits the copula to pseudo-observations, float64 [n, k] in (0, 1), with spread, and labels, bool [n, K]."""
+
+
+@dataclass(frozen=True)
+class CopulaOptions:
+    """Which copula, and how it is fitted.
+
+    Attributes:
+        family: None is the document's Gaussian one.
+        cdf: "printed", "empirical" or "midrank"; they differ only where scores are tied, except that the printed,
+            mirrored rule also changes what an asymmetric family such as a vine sees.
+        label_model: "density" (the document's) or "threshold" (labels as thresholded latent normals: consistent where
+            such a Gaussian copula holds); "threshold" needs the Gaussian family.
+        shrinkage: weight of the identity in the correlation of the scores, "auto" or in [0, 1].
+
+    Raises:
+        TypeError: the family is none.
+        ValueError: an option is unknown, or two do not go together.
+    """
+
+    family: Family | None = None
+    cdf: CdfRule = "printed"
+    label_model: LabelModel = "density"
+    shrinkage: Shrinkage = "auto"
+
+    def __post_init__(self) -> None:
+        """Checks the options."""
+        for name, value, known in (("cdf", self.cdf, CDF_RULES), ("label_model", self.label_model, LABEL_MODELS)):
+            if value not in known:
+                raise ValueError(f"CopulaOptions: {name} must be one of {', '.join(known)}, got {value!r}")
+        if self.family is None:
+            return
+        if not hasattr(self.family, "fit"):
+            raise TypeError(f"CopulaOptions: family must be None (Gaussian) or have a fit, got {self.family!r}")
+        if self.label_model == "threshold":
+            raise ValueError(f'CopulaOptions: label_model must be "density" for {self.family}, got "threshold"')
+
+
 def fit_conditional(u: Tensor, labels: Tensor, options: CopulaOptions) -> Conditional:
     """Fits a copula to pseudo-observations and labels.
 
@@ -94,9 +89,6 @@ def fit_conditional(u: Tensor, labels: Tensor, options: CopulaOptions) -> Condit
 
     Returns:
         The conditional expectation.
-
-    Raises:
-        ImportError: a vine was asked for and pyvinecopulib is not installed.
     """
     low, high = torch.aminmax(u, dim=0)
     constant = tuple((low == high).nonzero().flatten().tolist())
@@ -105,24 +97,9 @@ def fit_conditional(u: Tensor, labels: Tensor, options: CopulaOptions) -> Condit
             rates = labels.double().mean(0).expand(labels.shape)
             return Conditional(lambda rows: rates[rows].clone(), constant_scores=constant)
         u = u.T[low != high].T  # stored column by column as before
-    if options.family == "vine":
-        from calirare.multilabel.vine import fit_vine
-
-        vine = fit_vine(u, labels)
-        return Conditional(lambda rows: vine[rows].clone(), constant_scores=constant)
-    if options.family == "student":
-        from calirare.multilabel.student import fit_student
-
-        student = fit_student(u, labels, degrees_of_freedom=options.degrees_of_freedom, shrinkage=options.shrinkage)
-        part = student.dependence
-        at = student.at
-        dof: float | None = student.degrees_of_freedom
-    else:
-        z = torch.special.ndtri(u, out=u)
-        gaussian = fit_gaussian(z, labels, shrinkage=options.shrinkage, label_model=options.label_model)
-        part, dof = gaussian.dependence, None
-
-        def at(rows: slice) -> Tensor:
-            return gaussian.conditional_mean(z[rows])
-
-    return Conditional(at, float(part.shrinkage), part.jitter, constant, dof)
+    if options.family is not None:
+        return dataclasses.replace(options.family.fit(u, labels, options.shrinkage), constant_scores=constant)
+    z = torch.special.ndtri(u, out=u)
+    fit = fit_gaussian(z, labels, shrinkage=options.shrinkage, label_model=options.label_model)
+    part = fit.dependence
+    return Conditional(lambda rows: fit.conditional_mean(z[rows]), float(part.shrinkage), part.jitter, constant)

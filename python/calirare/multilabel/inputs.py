@@ -11,7 +11,7 @@ from calirare._util.arrays import Array, check_order, to_tensor
 
 
 def as_matrix(function: str, name: str, values: Array) -> Tensor:
-    """Returns numbers of any kind as a floating-point matrix.
+    """Returns numbers of any kind as a floating-point matrix, sharing memory where it can.
 
     Args:
         function: who asks, for the message.
@@ -19,7 +19,7 @@ def as_matrix(function: str, name: str, values: Array) -> Tensor:
         values: tensor, array or nested list [n, k].
 
     Returns:
-        float32, float64 or bool [n, k] on the device of `values`, detached, sharing memory where it can.
+        float32, float64 or bool [n, k] on the device of `values`, detached.
 
     Raises:
         TypeError: the values are not real numbers.
@@ -69,19 +69,7 @@ def read(function: str, y_true: Array, p: Array) -> tuple[Tensor, Tensor]:
 
 
 def as_hot(function: str, labels: Tensor, name: str = "y_true") -> Tensor:
-    """Returns labels as bool.
-
-    Args:
-        function: who asks, for the message.
-        labels: each 0 or 1, of any dtype.
-        name: the argument, for the message.
-
-    Returns:
-        bool, the shape of `labels`.
-
-    Raises:
-        ValueError: a label is neither 0 nor 1.
-    """
+    """Returns labels, each 0 or 1 of any dtype, as bool; a ValueError that calls them `name` where one is neither."""
     if labels.dtype == torch.bool:
         return labels
     hot = labels == 1
@@ -92,15 +80,6 @@ def as_hot(function: str, labels: Tensor, name: str = "y_true") -> Tensor:
 
 
 def check_norm(function: str, norm: float, name: str = "norm") -> None:
-    """Checks the order of the norm.
-
-    Args:
-        function: who asks, for the message.
-        norm: order of the norm.
-        name: the argument, for the message.
-
-    Raises:
-        ValueError: it is below 1 or not finite.
-    """
+    """Raises a ValueError where the order of the norm, the argument `name`, is below 1 or not finite."""
     if not (math.isfinite(norm) and norm >= 1):
         raise ValueError(f"{function}: {name} must be a finite number >= 1, got {norm}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -96,27 +96,9 @@ def kernel_gap(
     target: Target = "labels",
     bandwidth: float | Rule = "likelihood",
 ) -> tuple[Tensor, tuple[float, ...]]:
-    """Estimates E[y|f] - f at every row, what `kde_calibration_error` averages and explains.
-
-    Args:
-        y_true: labels y, [n, K], each 0 or 1.
-        p: probabilities f, [n, K], in [0, 1], n >= 2.
-        mode: one kernel over all labels, or each label by itself.
-        target: what the kernel averages.
-        bandwidth: h > 0, "likelihood" or "regression".
-
-    Returns:
-        The gap, float64 [n, K], and the bandwidths used, one or K.
-
-    Raises:
-        TypeError: they do not hold real numbers.
-        ValueError: shapes, ranges or options are wrong.
-    """
+    """Returns E[y|f] - f at every row, float64 [n, K], and the bandwidths used, one or K (`kde_calibration_error`)."""
     name = "kde_calibration_error"
-    for what, given, known in (
-        ("mode", mode, ("canonical", "marginal")),
-        ("target", target, ("labels", "residuals")),
-    ):
+    for what, given, known in (("mode", mode, get_args(Mode)), ("target", target, get_args(Target))):
         if given not in known:
             raise ValueError(f"{name}: {what} must be one of {', '.join(known)}, got {given!r}")
     hot, f = read(name, y_true, p)

@@ -68,11 +68,7 @@ def smooth_canonical_error(
 
 
 def check_rows(function: str, logits: Tensor) -> None:
-    """Checks that a batch [n, K] has rows enough to rank.
-
-    Raises:
-        ValueError: there are fewer than two.
-    """
+    """Raises a ValueError where a batch [n, K] has fewer than two rows to rank."""
     if len(logits) < 2:
         raise ValueError(
             f"{function}: logits must have at least 2 rows, a calibration error is a property of several, got "
@@ -81,15 +77,12 @@ def check_rows(function: str, logits: Tensor) -> None:
 
 
 def focal_loss(logits: Tensor, labels: Tensor, gamma: float = 2.0) -> Tensor:
-    """Returns the focal loss per label decision, mean of -(1 - p_t)^gamma log p_t (Lin et al. 2017).
+    """Returns the focal loss per label decision, mean of -(1 - p_t)^gamma log p_t (Lin et al. 2017), a scalar.
 
     Args:
         logits: float [n, K].
         labels: multi-hot [n, K], dtype of `logits`.
         gamma: >= 0; 0 is cross-entropy.
-
-    Returns:
-        Scalar.
 
     Raises:
         ValueError: gamma is negative.
@@ -132,18 +125,7 @@ class CMLCCLoss(nn.Module):
         self.beta, self.p, self.bandwidth = beta, p, bandwidth
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Returns the loss of a minibatch.
-
-        Args:
-            logits: float [n, K], n >= 2.
-            labels: multi-hot [n, K], each 0 or 1.
-
-        Returns:
-            Scalar.
-
-        Raises:
-            ValueError: a label is neither 0 nor 1, shapes differ, or there is one row only.
-        """
+        """Returns the loss of a minibatch, a scalar, of logits float [n, K], n >= 2, and 0/1 labels [n, K]."""
         labels = as_hot("CMLCCLoss", labels, "labels")
         risk = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
         if self.beta == 0:

@@ -167,32 +167,10 @@ class _PairwiseNormalCdf(torch.autograd.Function):
         return g * kernel.sum(2) - (kernel @ g[:, :, None]).squeeze(2)
 
 
-def extended_label_cdf(values: Tensor, positive_rate: Tensor) -> Tensor:
-    """Returns the CDF of a label made continuous by spreading each value over an interval of width 1.
-
-    The document's piecewise linear F: 0 below -1/2, p(0) (y + 1/2) up to 1/2, p(0) + p(1) (y - 1/2) up to 3/2, 1 above:
-    a kernel estimate with a uniform kernel. Only y = 0 and y = 1 enter the estimator, where it is p(0)/2 and
-    p(0) + p(1)/2.
-
-    Args:
-        values: y, float [...].
-        positive_rate: p(1), in [0, 1], broadcast against `values`.
-
-    Returns:
-        F(y), the broadcast shape.
-    """
-    zero_rate = 1 - positive_rate
-    lower = zero_rate * (values + 0.5).clamp(0, 1)
-    return lower + positive_rate * (values - 0.5).clamp(0, 1)
-
-
 def label_scores(positive_rate: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the normal scores of the two label values, Phi^-1(p(0)/2) and Phi^-1(p(0) + p(1)/2).
+    """Returns the normal scores of the two label values, y = 0 and y = 1, float [k], from p(1), float [k], in (0, 1).
 
-    Args:
-        positive_rate: p(1), float [k], in (0, 1).
-
-    Returns:
-        The score of y = 0 and of y = 1, float [k]; the second is computed as -Phi^-1(p(1)/2), exact for rare labels.
+    The document spreads each label over an interval of width 1, which puts them at Phi^-1(p(0)/2) and
+    Phi^-1(p(0) + p(1)/2); the second is computed as -Phi^-1(p(1)/2), exact for rare labels.
     """
     return torch.special.ndtri((1 - positive_rate) / 2), -torch.special.ndtri(positive_rate / 2)

@@ -8,19 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calirare.multilabel.dataset import MultilabelData
+from calirare.multilabel.data import MultilabelData
 from calirare_ext import Csr, gcn_norm, propagate
 
 
 class Perceptron(nn.Module):
-    """One hidden layer with ReLU on a table of features.
-
-    Args:
-        n_features: width d.
-        n_labels: number of labels K.
-        hidden: width of the hidden layer.
-        dropout: probability of dropping a hidden unit while training.
-    """
+    """One hidden layer with ReLU on a table of d features; K labels; arguments as in `build_network`."""
 
     def __init__(self, n_features: int, n_labels: int, *, hidden: int = 64, dropout: float = 0.0) -> None:
         super().__init__()
@@ -34,15 +27,7 @@ class Perceptron(nn.Module):
 
 
 class GraphConvolution(nn.Module):
-    """Two graph convolutions with ReLU between them on all nodes of a graph (Kipf & Welling 2017).
-
-    Args:
-        adjacency: of the graph, [n, n].
-        n_features: width d.
-        n_labels: number of labels K.
-        hidden: width of the hidden layer.
-        dropout: probability of dropping a hidden unit while training.
-    """
+    """Two graph convolutions with ReLU between them on all nodes of a graph [n, n] (Kipf & Welling 2017)."""
 
     def __init__(
         self, adjacency: Csr, n_features: int, n_labels: int, *, hidden: int = 64, dropout: float = 0.0
@@ -64,14 +49,7 @@ class GraphConvolution(nn.Module):
 
 
 class SmallConvolution(nn.Module):
-    """Three convolutions with pooling on images, for sets too small to be worth a pretrained network.
-
-    Args:
-        n_channels: channels of the images.
-        n_labels: number of labels K.
-        hidden: channels of the last convolution.
-        dropout: probability of dropping one of them while training.
-    """
+    """Three convolutions with pooling on images, for sets too small to be worth a pretrained network."""
 
     def __init__(self, n_channels: int, n_labels: int, *, hidden: int = 64, dropout: float = 0.0) -> None:
         super().__init__()
@@ -91,16 +69,13 @@ class SmallConvolution(nn.Module):
 
 
 def build_network(data: MultilabelData, *, hidden: int = 64, dropout: float = 0.0, seed: int = 0) -> nn.Module:
-    """Returns the network that fits the data: images, a graph or a table.
+    """Returns the network that fits the data, images, a graph or a table: a module that maps (x, rows) to logits.
 
     Args:
         data: what will be learned.
-        hidden: width of the hidden layer.
-        dropout: while training.
+        hidden: width of the hidden layer; of images, channels of the last convolution.
+        dropout: probability of dropping a hidden unit while training.
         seed: of the initial weights; torch's global generator is left as it was.
-
-    Returns:
-        A module that maps (x, rows) to logits.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

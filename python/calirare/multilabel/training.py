@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare._util.errors import InputError
-from calirare.multilabel.dataset import MultilabelData
+from calirare.multilabel.data import MultilabelData
 from calirare.multilabel.estimator import canonical_calibration_error
 from calirare.multilabel.loss import LOSS_NAMES, CMLCCLoss, LossName, focal_loss
 from calirare.multilabel.networks import build_network
@@ -64,20 +64,12 @@ class TrainOptions:
         """Checks the ranges."""
         if self.loss not in LOSS_NAMES:
             raise InputError(f"multilabel training: loss must be one of {', '.join(LOSS_NAMES)}, got {self.loss!r}")
-        for name, least in (
-            ("beta", 0),
-            ("gamma", 0),
-            ("weight_decay", 0),
-            ("p", 1),
-            ("hidden", 1),
-            ("max_epochs", 1),
-            ("patience", 1),
-            ("batch_size", SMALLEST_BATCH),
-        ):
-            if not least <= getattr(self, name) < math.inf:
-                raise InputError(
-                    f"multilabel training: {name} must be at least {least} and finite, got {getattr(self, name)}"
-                )
+        at_least = dict.fromkeys(("beta", "gamma", "weight_decay"), 0)
+        at_least |= dict.fromkeys(("p", "hidden", "max_epochs", "patience"), 1) | {"batch_size": SMALLEST_BATCH}
+        for name, least in at_least.items():
+            value = getattr(self, name)
+            if not least <= value < math.inf:
+                raise InputError(f"multilabel training: {name} must be at least {least} and finite, got {value}")
         positive = 0 < self.learning_rate < math.inf and 0 < self.bandwidth < math.inf
         if not (positive and 0 <= self.dropout < 1):
             raise InputError(
@@ -124,10 +116,9 @@ def make_loss(options: TrainOptions) -> Callable[[Tensor, Tensor], Tensor]:
 def train_network(
     data: MultilabelData, options: TrainOptions, *, progress: Callable[[int, float], None] | None = None
 ) -> TrainedModel:
-    """Trains a network on the training rows and keeps the epoch that is best on the validation rows.
+    """Trains a network on the training rows and keeps the epoch that is best on the validation rows, by the same loss.
 
-    Both are judged by the same loss: what is minimised also stops the training. Test rows are never read. The features
-    are expected at an even scale (`MultilabelData.standardised`).
+    Test rows are never read. Features are expected at an even scale (`MultilabelData.standardised`).
 
     Args:
         data: features, labels and split; a graph is propagated over, images are convolved.
@@ -216,10 +207,10 @@ def choose_beta(
     baseline: TrainedModel | None = None,
     slack: float = HAMMING_SLACK,
 ) -> BetaChoice:
-    """Trains CMLCC with each beta and keeps the best one by the validation rows.
+    """Trains CMLCC with each beta and keeps the best one by the validation rows; test rows are never read.
 
     The best is the smallest canonical error (document's estimator) among the betas whose Hamming loss is at most
-    (1 + slack) times that of plain cross-entropy, both on validation rows. Test rows are never read.
+    (1 + slack) times that of plain cross-entropy.
 
     Args:
         data: features, labels and split.
@@ -248,14 +239,14 @@ def choose_beta(
 
 
 def best_beta(table: BetaTable, slack: float = HAMMING_SLACK) -> tuple[float, bool]:
-    """Returns the beta with the smallest error among those that keep the Hamming loss.
+    """Returns the beta with the smallest error among those that keep the Hamming loss, and whether any does.
 
     Args:
         table: beta -> canonical error and Hamming loss on validation rows, with the entry 0 for cross-entropy.
         slack: a beta may worsen the Hamming loss by this share of that of cross-entropy.
 
     Returns:
-        The beta, and whether any keeps the Hamming loss; if none does, the smallest.
+        The beta, the smallest if none keeps the Hamming loss; and whether any does.
     """
     limit = (1 + slack) * table[0.0][1]
     betas = [beta for beta in table if beta > 0]
@@ -269,14 +260,14 @@ def _judge(scores: Tensor, labels: Tensor, p: float) -> tuple[float, float]:
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
-    """Returns the temperature T that minimises the cross-entropy of sigmoid(logits / T): the post-hoc comparator.
+    """Returns the T in [0.05, 20] that minimises the cross-entropy of sigmoid(logits / T): the post-hoc comparator.
 
     Args:
         logits: float64 [m, K], of validation rows.
         labels: bool [m, K].
 
     Returns:
-        T, in [0.05, 20].
+        T.
     """
     from scipy.optimize import minimize_scalar
 

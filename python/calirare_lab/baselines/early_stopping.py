@@ -9,15 +9,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare.graph import Graph, propagation
-from calirare.models import GCN, fit
-from calirare.models.gcn_fit import Fit, TrainingSettings
+from calirare.models import GCN, GcnFit, GcnTraining
 
 PATIENCE = 100
 MAX_EPOCHS = 2000
 HIDDEN = 64
 
 
-def train_cagcn_base(graph: Graph, nodes: Tensor, validation: Tensor, settings: TrainingSettings) -> GCN:
+def train_cagcn_base(graph: Graph, nodes: Tensor, validation: Tensor, settings: GcnTraining) -> GCN:
     """Trains the network that CaGCN's published code calibrates: wide, without class weights, stopped early.
 
     Each node's loss counts the same whatever its class. Of up to 2,000 epochs the one with the lowest validation
@@ -43,7 +42,7 @@ def train_cagcn_base(graph: Graph, nodes: Tensor, validation: Tensor, settings: 
     best: dict[str, Tensor] = {}
 
     @torch.no_grad()
-    def stop(epoch: int, trained: Fit) -> bool:
+    def stop(epoch: int, trained: GcnFit) -> bool:
         nonlocal best_loss, best_epoch, best
         loss = float(F.cross_entropy(trained.model(field), targets))
         if loss < best_loss:
@@ -53,6 +52,6 @@ def train_cagcn_base(graph: Graph, nodes: Tensor, validation: Tensor, settings: 
 
     settings = replace(settings, hidden=HIDDEN, epochs=MAX_EPOCHS)
     equal = torch.ones(nodes.numel())
-    model = fit(graph, nodes, settings, sample_weights=equal, every=1, at_checkpoint=stop).model
+    model = settings.fit(graph, nodes, sample_weights=equal, every=1, at_checkpoint=stop).model
     model.load_state_dict(best)
     return model

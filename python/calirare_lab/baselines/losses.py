@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.graph import Graph, propagation
-from calirare.models import GCN
-from calirare.models.gcn_fit import Loss, TrainingSettings, class_weights
+from calirare.graph import Graph
+from calirare.models import GCN, GcnTraining
+from calirare.training import Loss
 
 SMOOTHING = 0.1  # Szegedy et al. 2016
 WEIGHTED_SMOOTHING = 0.05  # the paper gives no strength; chosen for the control row to come near its recalls
@@ -78,8 +78,8 @@ def focal_loss(logits: Tensor, targets: Tensor, weights: Tensor, gamma: float = 
     return (weights * miss**gamma * losses).mean()
 
 
-def train_with_loss(graph: Graph, nodes: Tensor, settings: TrainingSettings, loss: Loss) -> GCN:
-    """Trains the graph convolution with another loss; otherwise as `calirare.models.gcn_fit.fit` does.
+def train_with_loss(graph: Graph, nodes: Tensor, settings: GcnTraining, loss: Loss) -> GCN:
+    """Trains the graph convolution with another loss; otherwise as `GcnTraining.fit` does.
 
     Args:
         graph: the graph with labels.
@@ -89,43 +89,15 @@ def train_with_loss(graph: Graph, nodes: Tensor, settings: TrainingSettings, los
 
     Returns:
         The network in evaluation mode.
-    """
-    targets, weights, model = prepare(graph, nodes, settings)
-    field = propagation(graph, settings.hops).field(nodes, settings.n_layers)
-    return optimise(model, settings, lambda: loss(model(field), targets, weights))
-
-
-def prepare(graph: Graph, nodes: Tensor, settings: TrainingSettings) -> tuple[Tensor, Tensor, GCN]:
-    """Returns targets [m], class weights [m] and the untrained network, the same one that `fit` starts from.
-
-    Args:
-        graph: the graph with labels.
-        nodes: labelled nodes, int64 [m].
-        settings: how to train.
-
-    Returns:
-        The three.
 
     Raises:
         ValueError: a node has no label.
     """
-    if graph.y is None or bool((graph.y[nodes] < 0).any()):
-        raise ValueError(f"baselines: nodes must be labelled, but one of graph {graph.name!r} has no label")
-    targets = graph.y[nodes]
-    model = GCN(
-        graph.n_features,
-        graph.n_classes,
-        hidden=settings.hidden,
-        n_layers=settings.n_layers,
-        dropout=settings.dropout,
-        hops=settings.hops,
-    )
-    model.reset_parameters(torch.Generator().manual_seed(settings.seed))
-    model.to(graph.device)
-    return targets, class_weights(targets, graph.n_classes)[targets].to(model.weights[0]), model
+    start = settings.start(graph, nodes)
+    return optimise(start.model, settings, lambda: loss(start.model(start.field), start.targets, start.sample_weights))
 
 
-def optimise(model: GCN, settings: TrainingSettings, loss: Callable[[], Tensor]) -> GCN:
+def optimise(model: GCN, settings: GcnTraining, loss: Callable[[], Tensor]) -> GCN:
     """Runs Adam on a loss of the network's parameters.
 
     Args:

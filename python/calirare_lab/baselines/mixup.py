@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.graph import Graph, propagated_features, propagation
-from calirare.models import GCN
-from calirare.models.gcn_fit import TrainingSettings, cross_entropy
+from calirare.graph import Graph, propagated_features
+from calirare.models import GCN, GcnTraining
+from calirare.training import cross_entropy
 from calirare_ext import Csr, ReceptiveField, propagate
-from calirare_lab.baselines.losses import optimise, prepare
+from calirare_lab.baselines.losses import optimise
 
 ALPHA = 4.0  # both parameters of the Beta distribution, as Wang et al. set it for citation graphs
 
 
-def train_mixup(graph: Graph, nodes: Tensor, settings: TrainingSettings, *, alpha: float = ALPHA) -> GCN:
+def train_mixup(graph: Graph, nodes: Tensor, settings: GcnTraining, *, alpha: float = ALPHA) -> GCN:
     """Trains the graph convolution on pairs of labelled nodes, mixed before every layer.
 
     Each epoch pairs the labelled nodes at random and draws one share ~ Beta(alpha, alpha); the loss is mixed alike.
@@ -36,19 +36,19 @@ def train_mixup(graph: Graph, nodes: Tensor, settings: TrainingSettings, *, alph
     """
     if not alpha > 0:
         raise ValueError(f"train_mixup: alpha must be positive, got {alpha}")
-    targets, weights, model = prepare(graph, nodes, settings)
-    field = propagation(graph, settings.hops).field(nodes, settings.n_layers)
+    start = settings.start(graph, nodes)
+    targets, weights = start.targets, start.sample_weights
     centres = _rows(propagated_features(graph, settings.hops), nodes)
     generator = np.random.default_rng(settings.seed)
 
     def loss() -> Tensor:
         partner = torch.from_numpy(generator.permutation(nodes.numel())).to(nodes.device)
         share = float(generator.beta(alpha, alpha))
-        logits = mixed_logits(model, field, centres, partner, share)
+        logits = mixed_logits(start.model, start.field, centres, partner, share)
         own = cross_entropy(logits, targets, weights)
         return share * own + (1 - share) * cross_entropy(logits, targets[partner], weights[partner])
 
-    return optimise(model, settings, loss)
+    return optimise(start.model, settings, loss)
 
 
 def mixed_logits(model: GCN, field: ReceptiveField, centres: Tensor | Csr, partner: Tensor, share: float) -> Tensor:

@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from calirare.graph import Graph, propagation
-from calirare.models import GCN
-from calirare.models.gcn_fit import TrainingSettings, class_weights
+from calirare.graph import Graph
+from calirare.models import GCN, GcnTraining, of_network
 from calirare_lab.baselines.losses import label_smoothing_loss, optimise, train_with_loss
 
 # What their program trains with; width, dropout and weight decay are those of the paper.
-OFFICIAL_TRAINING = TrainingSettings(epochs=2000, learning_rate=1e-3)
+OFFICIAL_TRAINING = GcnTraining(epochs=2000, learning_rate=1e-3)
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class OfficialSettings:
 def train_official(
     graph: Graph,
     nodes: Tensor,
-    training: TrainingSettings = OFFICIAL_TRAINING,
+    training: GcnTraining = OFFICIAL_TRAINING,
     settings: OfficialSettings | None = None,
 ) -> GCN:
     """Trains the network that the recipe starts from.
@@ -91,7 +90,7 @@ def official_probabilities(
     model: GCN,
     graph: Graph,
     val: Tensor,
-    training: TrainingSettings = OFFICIAL_TRAINING,
+    training: GcnTraining = OFFICIAL_TRAINING,
     settings: OfficialSettings | None = None,
 ) -> Tensor:
     """Fine-tunes a copy of the network on `val` and returns every node's probabilities.
@@ -133,7 +132,7 @@ def read_official(model: GCN, graph: Graph, seed: int, *, dropout: bool = True) 
             model.eval()
 
 
-def fine_tune(model: GCN, graph: Graph, nodes: Tensor, training: TrainingSettings, settings: OfficialSettings) -> None:
+def fine_tune(model: GCN, graph: Graph, nodes: Tensor, training: GcnTraining, settings: OfficialSettings) -> None:
     """Fine-tunes the network in place on labelled nodes.
 
     Args:
@@ -143,9 +142,6 @@ def fine_tune(model: GCN, graph: Graph, nodes: Tensor, training: TrainingSetting
         training: learning rate, weight decay and seed.
         settings: the recipe.
     """
-    assert graph.y is not None
-    targets = graph.y[nodes]
-    weights = class_weights(targets, graph.n_classes)[targets].to(model.weights[0])
-    field = propagation(graph, model.hops).field(nodes, model.n_layers)
+    at = of_network(model, graph, nodes, training.weight_decay)
     share, run = 1 - settings.eice_weight, replace(training, epochs=settings.epochs, seed=training.seed + 1)
-    optimise(model, run, lambda: share * settings.loss(model(field), targets, weights))
+    optimise(model, run, lambda: share * settings.loss(model(at.field), at.targets, at.sample_weights))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.multilabel import multilabel_report, noise_floor
-from calirare.multilabel.data import PUBLISHED, load_multilabel
+from calirare._util.processes import workers
+from calirare._util.store import Store, key_of, read_json, write_json
+from calirare.multilabel import (
+    TrainOptions,
+    choose_beta,
+    load_multilabel,
+    multilabel_report,
+    noise_floor,
+    train_network,
+)
+from calirare.multilabel.data import PUBLISHED
 from calirare.multilabel.evaluate import calibration_measures
-from calirare.multilabel.training import BETAS, TrainOptions, best_beta, choose_beta, fit_temperature, train_network
+from calirare.multilabel.training import BETAS, best_beta, fit_temperature
 
 SEEDS = tuple(range(10))
 METHODS = ("bce", "bce_temperature", "focal", "cmlcc", "cmlcc_per_seed")
@@ -100,36 +107,36 @@ def run_experiments(
 
     Returns:
         All cells, sets in the order given.
+
+    Raises:
+        InputError: the folder holds cells of another training, or a damaged one.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    chosen = options or TrainOptions()
+    store = Store(Path(folder), key_of(str(chosen)), "a cell of the experiments", "training")
     wanted = [(name, seed) for seed in seeds for name in sets]
-    missing = [key for key in wanted if not _path(folder, *key).is_file()]
+    missing = [key for key in wanted if not store.has(_file(*key))]
     tell = progress or (lambda line: None)
     if jobs == 1:
         for name, seed in missing:
-            _run_and_save(folder, name, seed, root, options)
+            _run_and_save(store, name, seed, root, chosen)
             tell(f"{name}, seed {seed}: done")
     else:
-        with ProcessPoolExecutor(jobs) as pool:
-            work = {pool.submit(_run_and_save, folder, *key, root, options): key for key in missing}
+        with workers(jobs) as pool:
+            work = {pool.submit(_run_and_save, store, *key, root, chosen): key for key in missing}
             for done in as_completed(work):
                 done.result()
                 tell("{}, seed {}: done".format(*work[done]))
-    cells = [json.loads(_path(folder, *key).read_text(encoding="utf-8")) for key in wanted]
+    cells = [read_json(store.path(_file(*key)), ("data", "seed", "test"), store.wrote) for key in wanted]
     return sorted(cells, key=lambda cell: (list(sets).index(cell["data"]), cell["seed"]))
 
 
-def _path(folder: Path, name: str, seed: int) -> Path:
-    return folder / f"{name}_{seed}.json"
+def _file(name: str, seed: int) -> str:
+    return f"{name}_{seed}.json"
 
 
-def _run_and_save(folder: Path, name: str, seed: int, root: str | Path | None, options: TrainOptions | None) -> None:
+def _run_and_save(store: Store, name: str, seed: int, root: str | Path | None, options: TrainOptions) -> None:
     torch.set_num_threads(1)
-    path = _path(folder, name, seed)
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(run_cell(name, seed, root=root, options=options), indent=1, sort_keys=True) + "\n")
-    os.replace(partial, path)
+    write_json(store.path(_file(name, seed)), run_cell(name, seed, root=root, options=options))
 
 
 def summarise(cells: list[Cell]) -> dict[str, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import as_completed
@@ -12,7 +10,7 @@ from typing import Any
 
 import torch
 
-from calirare._util.errors import InputError
+from calirare._util import store
 from calirare._util.processes import workers
 from calirare.metrics import bootstrap_interval, calibration_report, class_ace, ece, macro_ace
 from calirare_ext import __version__
@@ -99,23 +97,12 @@ def read_cell(path: Path, keys: Iterable[str]) -> Cell:
     Raises:
         InputError: the file is damaged.
     """
-    try:
-        cell = json.loads(path.read_text(encoding="utf-8"))
-        absent = [key for key in keys if key not in cell]
-        reason = f"there is no {absent[0]!r}" if absent else ""
-    except (ValueError, TypeError) as error:
-        reason = str(error)
-    if reason:
-        raise InputError(f"{path} must be a cell that `calirare paper` wrote, but is damaged ({reason}): delete it")
-    return cell
+    return store.read_json(path, keys, "a cell that `calirare paper` wrote")
 
 
 def write_cell(path: Path, cell: Cell) -> None:
     """Writes a cell at once or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(cell) + "\n", encoding="utf-8")
-    part.replace(path)
+    store.write_json(path, cell)
 
 
 def missing(out: Path, place: Place, methods: Iterable[str]) -> list[str]:

@@ -31,7 +31,10 @@ class ListCommand(TyperCommand):
         return super().parse_args(ctx, joined)
 
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="The paper's tables and figures.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, rich_markup_mode=None, help="The paper's tables and figures."
+)
+PRELOAD = "calirare_lab.paper.cells"
 
 Datasets = Annotated[str, typer.Option(help="Data sets, separated by commas or spaces.")]
 Rates = Annotated[str, typer.Option(help="Training nodes per class.")]

@@ -6,20 +6,17 @@ import dataclasses
 from functools import cached_property
 
 import torch
-from calirare.models.crossfit import cross_fitted_logits
 from torch import Tensor
 
-from calirare.curvature import gram
 from calirare.graph import Graph, Split
 from calirare.leave_one_out import OwnLogits
-from calirare.models import GCN, fit
-from calirare.models.gcn_fit import Fit, TrainingSettings
-from calirare.training import choose_hops, choose_weight_decay, loo_loss
+from calirare.models import GCN, GcnFit, GcnTraining, fit
+from calirare.training import choose_hops, choose_weight_decay, cross_fitted_logits, loo_loss
 from calirare_lab.baselines import OfficialSettings, train_official
 from calirare_lab.paper.protocol import Place
 
 # The paper's base network: Kipf & Welling's settings.
-PAPER_TRAINING = TrainingSettings()
+PAPER_TRAINING = GcnTraining()
 
 
 class Context:
@@ -37,11 +34,11 @@ class Context:
     def __init__(self, place: Place, graph: Graph | None = None) -> None:
         self.place = place
         self.graph = place.load() if graph is None else graph
-        self._fits: dict[tuple[str, TrainingSettings], Fit] = {}
-        self._cross: dict[TrainingSettings, Tensor] = {}
-        self._loo: dict[TrainingSettings, Tensor] = {}
-        self._official: dict[tuple[TrainingSettings, OfficialSettings], GCN] = {}
-        self._decays: dict[tuple[TrainingSettings, tuple[float, ...]], float] = {}
+        self._fits: dict[tuple[str, GcnTraining], GcnFit] = {}
+        self._cross: dict[GcnTraining, Tensor] = {}
+        self._loo: dict[GcnTraining, Tensor] = {}
+        self._official: dict[tuple[GcnTraining, OfficialSettings], GCN] = {}
+        self._decays: dict[tuple[GcnTraining, tuple[float, ...]], float] = {}
 
     @property
     def split(self) -> Split:
@@ -65,44 +62,44 @@ class Context:
         """Where the validation nodes stand in `both`."""
         return slice(self.split.train.numel(), None)
 
-    def settings(self, base: TrainingSettings, network: int = 0) -> TrainingSettings:
+    def settings(self, base: GcnTraining, network: int = 0) -> GcnTraining:
         """Returns settings with this place's seed; `network` tells the networks of an ensemble apart."""
         return dataclasses.replace(base, seed=self.place.seed + 1000 * network)
 
-    def fit(self, nodes: str, training: TrainingSettings) -> Fit:
+    def fit(self, nodes: str, training: GcnTraining) -> GcnFit:
         """Returns the cost-sensitive GCN trained on "train" or on "both"."""
         key = (nodes, training)
         if key not in self._fits:
             self._fits[key] = fit(self.graph, self.both if nodes == "both" else self.split.train, training)
         return self._fits[key]
 
-    def logits(self, nodes: str, training: TrainingSettings, at: Tensor) -> Tensor:
+    def logits(self, nodes: str, training: GcnTraining, at: Tensor) -> Tensor:
         """Returns the logits of the network of `fit` at the given nodes, [m, k]."""
         model = self.fit(nodes, training).model
         with torch.no_grad():
             return model(self.graph, at)
 
-    def cross_fitted(self, training: TrainingSettings) -> Tensor:
+    def cross_fitted(self, training: GcnTraining) -> Tensor:
         """Returns 5-fold cross-fitted logits of `both`, [m, k]."""
         if training not in self._cross:
             self._cross[training] = cross_fitted_logits(self.graph, self.both, training)
         return self._cross[training]
 
-    def leave_one_out(self, training: TrainingSettings) -> Tensor:
+    def leave_one_out(self, training: GcnTraining) -> Tensor:
         """Returns each labelled node's logits without itself, damped by the weight decay, as `both`, float64 [m, k]."""
         if training not in self._loo:
-            trained = self.fit("both", training)
-            self._loo[training] = OwnLogits(trained.tape(), _kernel(trained))(training.weight_decay)
+            linearised = self.fit("both", training).linearisation
+            self._loo[training] = OwnLogits(linearised, linearised.kernel)(training.weight_decay)
         return self._loo[training]
 
-    def official(self, training: TrainingSettings, settings: OfficialSettings) -> GCN:
+    def official(self, training: GcnTraining, settings: OfficialSettings) -> GCN:
         """Returns the network trained on "train" as by the authors' code."""
         key = (training, settings)
         if key not in self._official:
             self._official[key] = train_official(self.graph, self.split.train, training, settings)
         return self._official[key]
 
-    def weight_decay(self, training: TrainingSettings, candidates: tuple[float, ...]) -> float:
+    def weight_decay(self, training: GcnTraining, candidates: tuple[float, ...]) -> float:
         """Returns the candidate with the lowest leave-one-out loss on the validation nodes (`choose_weight_decay`)."""
         key = (training, candidates)
         if key not in self._decays:
@@ -111,15 +108,10 @@ class Context:
             )
         return self._decays[key]
 
-    def hops(self, training: TrainingSettings, candidates: tuple[int, ...]) -> int:
+    def hops(self, training: GcnTraining, candidates: tuple[int, ...]) -> int:
         """Returns the number of hops with the lowest leave-one-out loss on the validation nodes (`choose_hops`)."""
         return choose_hops(lambda hops: self._loss(dataclasses.replace(training, hops=hops)), candidates)
 
-    def _loss(self, training: TrainingSettings) -> float:
+    def _loss(self, training: GcnTraining) -> float:
         """Returns the leave-one-out loss on the validation nodes of the first network."""
         return loo_loss(self.leave_one_out(self.settings(training))[self.val_rows], self.y[self.split.val])
-
-
-def _kernel(trained: Fit) -> Tensor:
-    size = trained.nodes.numel() * (trained.model.n_classes - 1)
-    return gram(trained.tape(), trained.field).reshape(size, size)

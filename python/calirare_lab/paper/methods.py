@@ -11,9 +11,9 @@ from torch import Tensor
 
 from calirare.calibration import Target, make_calibrator
 from calirare.eice import train_calirare
-from calirare.models import PygSettings, fit_pyg
-from calirare.models.gcn_fit import Loss
+from calirare.models import PygTraining
 from calirare.models.pyg import Kind
+from calirare.training import Loss
 from calirare_lab.baselines import (
     GATS,
     OFFICIAL_TRAINING,
@@ -148,14 +148,14 @@ def _official_settings(context: Context) -> OfficialSettings:
 
 
 def _pyg(context: Context, *, kind: Kind, nodes: str) -> Outcome:
-    settings = PygSettings(kind, seed=context.place.seed)
-    return _softmax(fit_pyg(context.graph, _labels(context, nodes), settings).logits(), context)
+    settings = PygTraining(kind, seed=context.place.seed)
+    return _softmax(settings.fit(context.graph, _labels(context, nodes)).logits(), context)
 
 
 def _narrow_gat(context: Context) -> Outcome:
     """GAT as wide as the GCN: one head of as many units, trained with its learning rate and dropout."""
     like = PAPER_TRAINING
-    settings = PygSettings(
+    settings = PygTraining(
         "gat",
         hidden=like.hidden,
         heads=1,
@@ -163,18 +163,18 @@ def _narrow_gat(context: Context) -> Outcome:
         dropout=like.dropout,
         seed=context.place.seed,
     )
-    return _softmax(fit_pyg(context.graph, context.split.train, settings).logits(), context)
+    return _softmax(settings.fit(context.graph, context.split.train).logits(), context)
 
 
 def _gin_with_batch_norm(context: Context) -> Outcome:
     """GIN as wide as the GCN, with batch normalisation as in its authors' code."""
-    settings = PygSettings("gin", hidden=PAPER_TRAINING.hidden, batch_norm=True, seed=context.place.seed)
-    return _softmax(fit_pyg(context.graph, context.split.train, settings).logits(), context)
+    settings = PygTraining("gin", hidden=PAPER_TRAINING.hidden, batch_norm=True, seed=context.place.seed)
+    return _softmax(settings.fit(context.graph, context.split.train).logits(), context)
 
 
 def _gin_as_their_code(context: Context) -> Outcome:
     """The same network trained and read as the paper's code does the GCN; it normalises by the graph at hand."""
-    settings = PygSettings(
+    settings = PygTraining(
         "gin",
         epochs=OFFICIAL_TRAINING.epochs,
         learning_rate=OFFICIAL_TRAINING.learning_rate,
@@ -182,14 +182,14 @@ def _gin_as_their_code(context: Context) -> Outcome:
         batch_norm=True,
         seed=context.place.seed,
     )
-    trained = fit_pyg(context.graph, context.split.train, settings, _official_settings(context).loss)
+    trained = settings.fit(context.graph, context.split.train, loss=_official_settings(context).loss)
     return dropout_probabilities_of_module(trained, settings.seed)[context.split.test].double(), {}
 
 
 def _gat_with_dropout(context: Context) -> Outcome:
     """The network of "gat", read with dropout on."""
-    settings = PygSettings("gat", seed=context.place.seed)
-    p = dropout_probabilities_of_module(fit_pyg(context.graph, context.split.train, settings), settings.seed)
+    settings = PygTraining("gat", seed=context.place.seed)
+    p = dropout_probabilities_of_module(settings.fit(context.graph, context.split.train), settings.seed)
     return p[context.split.test].double(), {}
 
 
@@ -208,14 +208,16 @@ def _softmax(logits: Tensor, context: Context) -> Outcome:
     return torch.softmax(logits[context.split.test].double(), 1), {}
 
 
-def _all_methods() -> list[Method]:
-    both, val, train = "train + val", "val", "train"
-    code = "trained and read as by the authors' code (control)"
-    one, plain = Recipe(n_networks=1), Recipe(n_networks=1, sharpen=False)
+BOTH, VAL, TRAIN = "train + val", "val", "train"
+CODE = "trained and read as by the authors' code (control)"
+
+
+def _methods_of_others() -> list[Method]:
+    """Returns the paper's rows and further maps and losses; the last two groups at both amounts of labels."""
     rows = [
-        Method("uncalibrated", "Uncalibrated GCN-CS", train, "-", partial(_plain, nodes="train"), "uncalibrated"),
-        Method("dropout", "Uncalibrated, read with dropout on (control)", train, "-", _with_dropout, "uncalibrated"),
-        Method("uncalibrated_code", f"Uncalibrated, {code}", train, "-", _as_their_code, "uncalibrated"),
+        Method("uncalibrated", "Uncalibrated GCN-CS", TRAIN, "-", partial(_plain, nodes="train"), "uncalibrated"),
+        Method("dropout", "Uncalibrated, read with dropout on (control)", TRAIN, "-", _with_dropout, "uncalibrated"),
+        Method("uncalibrated_code", f"Uncalibrated, {CODE}", TRAIN, "-", _as_their_code, "uncalibrated"),
     ]
     for name, title, published in (
         ("temperature", "Temperature scaling", "temperature"),
@@ -228,16 +230,16 @@ def _all_methods() -> list[Method]:
         ("ets", "Ensemble temperature scaling", ""),
     ):
         run = partial(_post_hoc, name=name, target="population")
-        rows.append(Method(name, title, train, val, run, published))
+        rows.append(Method(name, title, TRAIN, VAL, run, published))
         run = partial(_post_hoc, name=name, target="balanced")
-        rows.append(Method(f"{name}_balanced", f"{title}, class-balanced", train, val, run))
+        rows.append(Method(f"{name}_balanced", f"{title}, class-balanced", TRAIN, VAL, run))
     rows += [
-        Method("cagcn", "CaGCN", train, val, partial(_node_temperature, kind="cagcn"), "cagcn"),
-        Method("cagcn_base", "CaGCN on its authors' base network (control)", train, val, _cagcn_on_its_base, "cagcn"),
-        Method("gats", "GATS", train, val, partial(_node_temperature, kind="gats")),
-        Method("official", "The authors' recipe (`official`)", both, "-", _official, "ours"),
+        Method("cagcn", "CaGCN", TRAIN, VAL, partial(_node_temperature, kind="cagcn"), "cagcn"),
+        Method("cagcn_base", "CaGCN on its authors' base network (control)", TRAIN, VAL, _cagcn_on_its_base, "cagcn"),
+        Method("gats", "GATS", TRAIN, VAL, partial(_node_temperature, kind="gats")),
+        Method("official", "The authors' recipe (`official`)", BOTH, "-", _official, "ours"),
     ]
-    for nodes, labels, suffix, note in (("train", train, "", ""), ("both", both, "_all", ", all labels")):
+    for nodes, labels, suffix, note in (("train", TRAIN, "", ""), ("both", BOTH, "_all", ", all labels")):
         known = nodes == "train"
         smooth = partial(_with_loss, nodes=nodes, loss=label_smoothing_loss)
         focal = partial(_with_loss, nodes=nodes, loss=focal_loss)
@@ -250,31 +252,40 @@ def _all_methods() -> list[Method]:
             row(f"gat{suffix}", f"GAT-CS{note}", run=partial(_pyg, kind="gat", nodes=nodes), published="gat" * known),
             row(f"gin{suffix}", f"GIN-CS{note}", run=partial(_pyg, kind="gin", nodes=nodes), published="gin" * known),
         ]
+    return rows
+
+
+def _controls() -> list[Method]:
+    """Returns what may explain the paper's rows, and networks without a map."""
     weighted = partial(_with_loss, nodes="train", loss=class_weighted_smoothing_loss)
     title = "Label smoothing, class weights on the smoothed targets (control)"
     scaled, smoothed = partial(_as_their_code, temperature=True), partial(_as_their_code, smoothing=SMOOTHING)
-    rows += [
-        Method("temperature_code", f"Temperature scaling, {code}", train, val, scaled, "temperature"),
-        Method("label_smoothing_code", f"Label smoothing, {code}", train, "-", smoothed, "label_smoothing"),
-        Method("gin_batch_norm", "GIN-CS, batch norm, 16 units (control)", train, "-", _gin_with_batch_norm, "gin"),
-        Method("gin_code", f"GIN-CS, batch norm, 16 units, {code}", train, "-", _gin_as_their_code, "gin"),
-        Method("gat_narrow", "GAT-CS, one head of 16 units (control)", train, "-", _narrow_gat, "gat"),
-        Method("gat_dropout", "GAT-CS, read with dropout on (control)", train, "-", _gat_with_dropout, "gat"),
-        Method("label_smoothing_weighted", title, train, "-", weighted, "label_smoothing"),
-        Method("uncalibrated_all", "Uncalibrated GCN-CS, all labels", both, "-", partial(_plain, nodes="both")),
-        Method("ours_uncalibrated_one", "Our network, no map", both, "-", partial(_uncalibrated_recipe, n_networks=1)),
+    return [
+        Method("temperature_code", f"Temperature scaling, {CODE}", TRAIN, VAL, scaled, "temperature"),
+        Method("label_smoothing_code", f"Label smoothing, {CODE}", TRAIN, "-", smoothed, "label_smoothing"),
+        Method("gin_batch_norm", "GIN-CS, batch norm, 16 units (control)", TRAIN, "-", _gin_with_batch_norm, "gin"),
+        Method("gin_code", f"GIN-CS, batch norm, 16 units, {CODE}", TRAIN, "-", _gin_as_their_code, "gin"),
+        Method("gat_narrow", "GAT-CS, one head of 16 units (control)", TRAIN, "-", _narrow_gat, "gat"),
+        Method("gat_dropout", "GAT-CS, read with dropout on (control)", TRAIN, "-", _gat_with_dropout, "gat"),
+        Method("label_smoothing_weighted", title, TRAIN, "-", weighted, "label_smoothing"),
+        Method("uncalibrated_all", "Uncalibrated GCN-CS, all labels", BOTH, "-", partial(_plain, nodes="both")),
+        Method("ours_uncalibrated_one", "Our network, no map", BOTH, "-", partial(_uncalibrated_recipe, n_networks=1)),
         Method(
             "ours_uncalibrated",
             "Our networks, no map",
-            both,
+            BOTH,
             "-",
             partial(_uncalibrated_recipe, n_networks=Recipe().n_networks),
         ),
     ]
-    crossed = f"{val}, cross-fitted"
-    left = f"{val}, leave-one-out"
+
+
+def _ours() -> list[Method]:
+    """Returns our default, its variants and the maps it competes with on the same labels."""
+    one, plain = Recipe(n_networks=1), Recipe(n_networks=1, sharpen=False)
+    crossed, left = f"{VAL}, cross-fitted", f"{VAL}, leave-one-out"
     recipes = (
-        ("insample", "Same map on in-sample logits (control)", f"{val}, in-sample", replace(plain, source="in-sample")),
+        ("insample", "Same map on in-sample logits (control)", f"{VAL}, in-sample", replace(plain, source="in-sample")),
         ("crossfit_temperature", "Temperature, cross-fitted", crossed, _temperature(plain, "cross-fit")),
         ("crossfit_platt", "Platt, cross-fitted", crossed, replace(plain, source="cross-fit", target="population")),
         ("crossfit_balanced", "Balanced Platt, cross-fitted", crossed, replace(plain, source="cross-fit", target=1.0)),
@@ -288,12 +299,11 @@ def _all_methods() -> list[Method]:
         ("ours_unsharpened", "Ours without the step of sharpness", left, Recipe(sharpen=False)),
         ("ours", "Ours (default, balanced target)", left, Recipe()),
     )
-    rows += [Method(n, title, both, on, partial(_recipe, recipe=recipe)) for n, title, on, recipe in recipes]
-    return rows
+    return [Method(n, title, BOTH, on, partial(_recipe, recipe=recipe)) for n, title, on, recipe in recipes]
 
 
 def _temperature(recipe: Recipe, source: str) -> Recipe:
     return replace(recipe, with_bias=False, target="population", source=source)
 
 
-METHODS: dict[str, Method] = {method.name: method for method in _all_methods()}
+METHODS: dict[str, Method] = {method.name: method for method in _methods_of_others() + _controls() + _ours()}

@@ -13,11 +13,11 @@ from torch import Tensor
 from calirare.calibration import AffineCalibrator, Target, sharpened
 from calirare.calibration.affine import SCALE_PRIOR
 from calirare.calibration.leave_one_out import FALLBACK_PRIOR, MIN_RARE
-from calirare.models.gcn_fit import TrainingSettings
+from calirare.models import GcnTraining
 from calirare.training import HOPS, WEIGHT_DECAYS
 from calirare_lab.paper.context import Context
 
-TRAINING = TrainingSettings(learning_rate=0.03, epochs=400)
+TRAINING = GcnTraining(learning_rate=0.03, epochs=400)
 N_NETWORKS = 3
 BIAS_PRIOR = 1e-3  # as the search had it; for classes of a tenth or more it moves the mean probability by a few percent
 BALANCE = 0.85  # t of `target_weights`: at 1 the decision moves so far that macro-F1 suffers (docs/reproduction.md)
@@ -39,7 +39,7 @@ class Recipe:
         sharpen: give the map the sharpness that suits each true class; the decision stays.
     """
 
-    training: TrainingSettings = TRAINING
+    training: GcnTraining = TRAINING
     weight_decays: tuple[float, ...] = WEIGHT_DECAYS
     hops: tuple[int, ...] = HOPS
     n_networks: int = N_NETWORKS
@@ -81,7 +81,7 @@ def calibrated(context: Context, recipe: Recipe) -> tuple[Tensor, dict[str, floa
     return calibrator.transform(logits), numbers
 
 
-def networks(context: Context, recipe: Recipe) -> list[TrainingSettings]:
+def networks(context: Context, recipe: Recipe) -> list[GcnTraining]:
     """Returns the settings of each of the recipe's networks at a place; only validation labels choose between them."""
     training = recipe.training
     if recipe.weight_decays:
@@ -91,7 +91,7 @@ def networks(context: Context, recipe: Recipe) -> list[TrainingSettings]:
     return [context.settings(training, network) for network in range(recipe.n_networks)]
 
 
-def _calibration_logits(context: Context, recipe: Recipe, run: TrainingSettings) -> Tensor:
+def _calibration_logits(context: Context, recipe: Recipe, run: GcnTraining) -> Tensor:
     if recipe.source == "jackknife":
         return _centred(context.leave_one_out(run))
     if recipe.source == "cross-fit":

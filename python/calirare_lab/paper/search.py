@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from calirare.models.crossfit import fold_of
 from torch import Tensor
 
 from calirare.calibration import target_weights
 from calirare.graph import Graph
 from calirare.metrics import class_ace, ece, macro_ace, macro_f1, nll, recall
-from calirare.training import WEIGHT_DECAYS
+from calirare.training import WEIGHT_DECAYS, fold_of
 from calirare_lab.paper.cells import read_cell, write_cell
 from calirare_lab.paper.context import Context
 from calirare_lab.paper.ours import TRAINING, Recipe, calibrated, networks

@@ -19,11 +19,9 @@ from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
 from calirare._util.tracing import PREFIX
-from calirare.datasets import load_dataset
 from calirare.graph import Graph
 from calirare.pipeline import train
-from calirare.run import Outcome, Settings, write_json
-from calirare.run.folder import load_run
+from calirare.run import Outcome, Settings, load, write_json
 from calirare_ext import Csr
 from calirare_lab.profile.cost import Sizes, stage_costs
 
@@ -50,22 +48,19 @@ class Event:
     is_stage: bool
 
 
-def run_profile(
-    run: Path | None, data: dict[str, Any] | None, settings: Settings | None, out: Path, *, overwrite: bool
-) -> None:
+def run_profile(run: Path | None, settings: Settings | None, out: Path, *, overwrite: bool) -> None:
     """Trains under torch's profiler and writes trace, table and timeline.
 
     Args:
         run: folder of a run to train again; or None.
-        data: keywords of `load_dataset`; or None.
-        settings: how to train on `data`; None with a run.
+        settings: how to train on which data; or None.
         out: folder to write into.
         overwrite: replace what is there.
 
     Raises:
-        InputError: not just one of run and data is given, or something cannot be read or written.
+        InputError: not just one of run and settings is given, or something cannot be read or written.
     """
-    if (run is None) == (data is None):
+    if (run is None) == (settings is None):
         raise InputError("profile: give either --run or --dataset")
     there = [name for name in FILES if (out / name).exists()]
     if there and not overwrite:
@@ -73,13 +68,11 @@ def run_profile(
     if out.exists() and not out.is_dir():
         raise InputError(f"profile: {out} is a file, a folder is wanted: take another --out")
     if run is not None:
-        saved = load_run(run)
+        saved = load(run)
         graph, settings = saved.graph(), saved.settings
     else:
-        assert data is not None
-        options = {name: value for name, value in data.items() if name not in ("dataset", "root")}
-        graph = load_dataset(data["dataset"], data["root"], **options)
-    assert settings is not None
+        assert settings is not None
+        graph = settings.data.load(settings.seed)
     device = choose_device(settings.device)
     peaks = measure_peaks(device)
     with fresh_files(out, f"profile: {out}") as folder:

@@ -4,12 +4,11 @@ On simulated graphs with labels drawn from a known posterior, a node's true indi
 |P(predicted class is right | v) - conf(v)|. Each definition of uncer(v) gives an ICE(v) = |uncer(v) - conf(v)| to hold
 against it, overall and for the nodes of the rare class.
 
-    python -m calirare_lab.studies.uncertainty --json results.json --picture picture.png
+    calirare study uncertainty --out folder
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import statistics
@@ -18,16 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from calirare.models.crossfit import cross_fitted_logits
 from torch import Tensor
 
 from calirare.calibration import AffineCalibrator
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph
 from calirare.intervals import jackknife
-from calirare.leave_one_out import OwnLogits, choose_damping
-from calirare.models import fit
-from calirare.models.gcn_fit import Fit, TrainingSettings
+from calirare.leave_one_out import ALO, OwnLogits, choose_damping
+from calirare.models import GcnFit, GcnTraining, fit
+from calirare.training import cross_fitted_logits
 
 MODEL: dict[str, Any] = {"share": 0.15, "mean_degree": 8.0, "labels": "posterior"}
 # Few features, which a network cannot overfit, and more features than labels, as in citation graphs.
@@ -36,12 +34,12 @@ REGIMES: dict[str, dict[str, Any]] = {
     "600 features": {"n_features": 600, "separation": 4.0},
 }
 N_NODES, N_LABELS, SEEDS = 2000, 400, 10
-TRAINING = TrainingSettings(epochs=200, hidden=16, weight_decay=2e-3)
+TRAINING = GcnTraining(epochs=200, hidden=16, weight_decay=2e-3)
 PLAIN = ("midpoint, rare class (paper)", "midpoint, predicted class", "mean of leave-one-out scores")
 MAPS = ("map on leave-one-out logits", "map on cross-fitted logits", "map on in-sample logits")
 
 
-def uncertainties(trained: Fit, graph: Graph, settings: TrainingSettings) -> dict[str, Tensor]:
+def uncertainties(trained: GcnFit, graph: Graph, settings: GcnTraining) -> dict[str, Tensor]:
     """Returns uncer(v), an estimate of P(predicted class is right), of every node by every definition.
 
     The maps are Platt's, fitted for the population as it is, the one P(y | v) is about. Leave-one-out is that of the
@@ -56,16 +54,16 @@ def uncertainties(trained: Fit, graph: Graph, settings: TrainingSettings) -> dic
         Uncertainties [n] by definition.
     """
     crossed = cross_fitted_logits(graph, trained.nodes, settings, n_folds=5)
-    tape = trained.tape()
+    tape = trained.linearisation
     every = torch.ones(tape.n_nodes, dtype=torch.bool)
     agreed = choose_damping(OwnLogits(tape), trained.weight_decay, crossed, every, trained.sample_weights)
-    paper = jackknife(trained, graph, damping=agreed.damping, keep_logits=True)
-    assert paper.loo_logits is not None
+    paper = jackknife(trained, graph, ALO(damping=agreed.damping), keep_differences=True)
+    assert paper.loo_differences is not None
     predicted = trained.model.logits(graph).argmax(1)
-    mean = torch.sigmoid(paper.loo_logits[:, 0]).mean(1)
+    mean = torch.sigmoid(paper.loo_differences[:, 0]).mean(1)
     out = {
         PLAIN[0]: paper.uncertainty,
-        PLAIN[1]: jackknife(trained, graph, damping=agreed.damping, score="predicted").uncertainty,
+        PLAIN[1]: jackknife(trained, graph, ALO(damping=agreed.damping), score="predicted").uncertainty,
         PLAIN[2]: torch.where(predicted == 1, mean, 1 - mean),
     }
     sources = (
@@ -116,7 +114,7 @@ def one_seed(seed: int, regime: str, n_nodes: int = N_NODES, n_labels: int = N_L
     assert graph.posterior is not None
     assert graph.y is not None
     nodes = torch.randperm(n_nodes, generator=torch.Generator().manual_seed(seed))[:n_labels].sort().values
-    settings = TrainingSettings(**{**vars(TRAINING), "seed": seed})
+    settings = GcnTraining(**{**vars(TRAINING), "seed": seed})
     trained = fit(graph, nodes, settings)
     confidence, predicted = torch.softmax(trained.model.logits(graph), 1).max(1)
     right = torch.where(predicted == 1, graph.posterior, 1 - graph.posterior)
@@ -179,25 +177,16 @@ def draw(results: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=100, metadata={"Software": None})
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Runs the study and writes its numbers and its picture."""
-    parser = argparse.ArgumentParser(description="Judges definitions of the uncertainty on simulated graphs.")
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--json", type=Path, required=True)
-    parser.add_argument("--picture", type=Path, required=True)
-    arguments = parser.parse_args(words)
-    results = run(range(arguments.seeds))
-    draw(results, arguments.picture)
+def write(seeds: int, numbers: Path, picture: Path) -> None:
+    """Runs the study on seeds 0 .. seeds-1, writes its numbers and its picture, and prints the means."""
+    results = run(range(seeds))
+    draw(results, picture)
     for found in results["regimes"].values():
         del found["points"]
     results |= {"nodes": N_NODES, "labels": N_LABELS, "model": MODEL, "options": REGIMES, "training": vars(TRAINING)}
-    arguments.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    numbers.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     for regime, found in results["regimes"].items():
         for name, row in found["definitions"].items():
             shown = "  ".join(f"{key} {value['mean']:+.3f}" for key, value in row.items())
             print(f"{regime:<14}{name:<30}  {shown}")
     print(f"winner: {results['winner']}")
-
-
-if __name__ == "__main__":
-    main()

@@ -162,7 +162,10 @@ def test_retraining_knows_another_weight_decay_and_another_graph(tmp_path: Path)
     with pytest.raises(InputError, match="another network"):
         retrain(fit, field, chosen, folder=tmp_path, max_steps=5)
     (tmp_path / "without_3.npz").write_bytes(b"PK no longer")
-    with pytest.raises(InputError, match=r"without_3\.npz: the file is damaged .*: delete it"):
+    with pytest.raises(InputError, match=r"without_3\.npz must be a retraining, but is damaged .*: delete it"):
+        retrain(fit, field, chosen, folder=tmp_path)
+    (tmp_path / "network.sha256").write_text("of old\n")
+    with pytest.raises(InputError, match="retrainings of an earlier version"):
         retrain(fit, field, chosen, folder=tmp_path)
 
 

@@ -6,7 +6,8 @@ import torch
 from scipy.stats import norm, rankdata
 
 from calirare.multilabel import margins
-from calirare.multilabel.margins import _sorted, extended_label_cdf, label_scores, pseudo_observations, smooth_cdf
+from calirare.multilabel.margins import _sorted, label_scores, pseudo_observations, smooth_cdf
+from calirare_lab.multilabel.vine import extended_label_cdf
 
 EPS = np.finfo(float).eps
 

@@ -12,11 +12,11 @@ from scipy.special import expit
 
 from calirare._util.errors import InputError
 from calirare.multilabel import accuracy_measures, canonical_calibration_error
-from calirare.multilabel.graphs import simulated_graph
-from calirare.multilabel.images import load_images
 from calirare.multilabel.networks import GraphConvolution, build_network
 from calirare.multilabel.training import TrainOptions, _batches, choose_beta, fit_temperature, make_loss, train_network
 from calirare_ext import gcn_norm
+from calirare_lab.multilabel.graphs import simulated_graph
+from calirare_lab.multilabel.images import load_images
 from tests.helpers.multilabel import small_data, write_images
 
 QUICK = TrainOptions(hidden=8, learning_rate=0.02, max_epochs=12, patience=4, batch_size=48)

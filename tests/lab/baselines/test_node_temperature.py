@@ -14,8 +14,7 @@ from calirare._util.errors import NotConvergedError
 from calirare.datasets import synthetic_rare
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
-from calirare.models import fit
-from calirare.models.gcn_fit import TrainingSettings
+from calirare.models import GcnTraining, fit
 from calirare_lab.baselines import GATS, CaGCN
 from calirare_lab.baselines.node_temperature import NodeTemperature
 from tests.helpers.graphs import small_graph
@@ -26,7 +25,7 @@ from tests.helpers.tolerance import assert_identical
 @pytest.fixture(scope="module")
 def fitted_logits() -> tuple[Graph, torch.Tensor]:
     graph = synthetic_rare(500, seed=2, share=0.2, n_features=6, separation=0.5, homophily=0.4)
-    return graph, 10 * fit(graph, torch.arange(60), TrainingSettings(epochs=60, hidden=4)).model.logits(graph)
+    return graph, 10 * fit(graph, torch.arange(60), GcnTraining(epochs=60, hidden=4)).model.logits(graph)
 
 
 @pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])

@@ -11,9 +11,8 @@ from torch import nn
 
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph, normalize_features, propagation
-from calirare.models import PygSettings, fit, fit_pyg
-from calirare.models.gcn import GCN
-from calirare.models.gcn_fit import Fit, TrainingSettings, class_weights, cross_entropy
+from calirare.models import GCN, GcnFit, GcnTraining, PygTraining, fit
+from calirare.training import class_weights, cross_entropy
 from calirare_ext import Csr
 from calirare_lab.baselines import (
     OfficialSettings,
@@ -33,7 +32,7 @@ from calirare_lab.baselines import (
 from calirare_lab.baselines.mixup import mixed_logits
 from tests.helpers.graphs import small_graph
 
-QUICK = TrainingSettings(epochs=15, hidden=4)
+QUICK = GcnTraining(epochs=15, hidden=4)
 
 
 @pytest.fixture(scope="module")
@@ -99,14 +98,14 @@ def test_cagcn_base_keeps_the_best_epoch_before_patience_ends(graph: Graph, monk
     assert graph.y is not None
     losses, weights = [], []
 
-    def watch(epoch: int, trained: Fit) -> None:
+    def watch(epoch: int, trained: GcnFit) -> None:
         logits = trained.model.logits(graph)[validation]
         losses.append(float(torch.nn.functional.cross_entropy(logits, graph.y[validation])))
         weights.append(trained.model.weights[0].detach().clone())
 
     fast = dataclasses.replace(QUICK, learning_rate=0.1)
     long = dataclasses.replace(fast, hidden=5, epochs=150)
-    fit(graph, nodes, long, sample_weights=torch.ones(60), every=1, at_checkpoint=watch)
+    long.fit(graph, nodes, sample_weights=torch.ones(60), every=1, at_checkpoint=watch)
     end = next(e for e in range(150) if e - losses.index(min(losses[: e + 1])) >= 4)
     assert end < 149, "patience must have ended the training"
     kept = train_cagcn_base(graph, nodes, validation, fast)
@@ -269,7 +268,7 @@ def test_what_dropout_leaves_is_scaled_up(graph: Graph) -> None:
 
 
 def test_a_module_read_with_dropout_is_a_draw_and_stays_what_it_is(graph: Graph) -> None:
-    trained = fit_pyg(graph, torch.arange(200), PygSettings("gat", epochs=5, hidden=4, heads=2))
+    trained = PygTraining("gat", epochs=5, hidden=4, heads=2).fit(graph, torch.arange(200))
     plain = trained.logits()
     state = torch.get_rng_state()
     one, again, other = (dropout_probabilities_of_module(trained, seed) for seed in (1, 1, 2))

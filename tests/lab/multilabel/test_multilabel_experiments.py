@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from calirare.multilabel.graphs import save_multilabel
+from calirare.multilabel.data import save_multilabel
 from calirare.multilabel.training import BETAS, TrainOptions
 from calirare_lab.multilabel import experiments
 from calirare_lab.multilabel.experiments import METHODS, run_cell, run_experiments, summarise
@@ -50,7 +50,7 @@ def test_cells_that_are_there_are_not_run_again(tmp_path, monkeypatch):
     (tmp_path / "a_1.json").unlink()
     assert run_experiments(tmp_path, sets=("b", "a"), seeds=(0, 1)) == found
     assert calls[4:] == [("a", 1)]
-    assert not list(tmp_path.glob("*.partial"))
+    assert not list(tmp_path.glob("*.part"))
 
 
 def test_summary_by_hand():

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from calirare.graph.graph import Graph
-from calirare.models.gcn_fit import TrainingSettings
+from calirare.models import GcnTraining
 from calirare_lab.paper import figure3 as figure3_module
 from calirare_lab.paper import figures, search
 from calirare_lab.paper.cells import write_cell
@@ -56,7 +56,7 @@ def test_figure_3_shows_the_means_of_the_grid(tmp_path: Path, monkeypatch: pytes
 def test_the_search_reads_no_test_label(small: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     import dataclasses
 
-    quick = TrainingSettings(epochs=10, hidden=4)
+    quick = GcnTraining(epochs=10, hidden=4)
     trainings = {"fixed": Recipe(quick, (), ()), search.CHOSEN: Recipe(quick, (5e-4, 5e-2), (1, 2))}
     monkeypatch.setattr(search, "TRAININGS", trainings)
     monkeypatch.setattr(search, "BALANCES", (0.8,))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calirare.graph.graph import Graph
-from calirare.models.gcn_fit import TrainingSettings
+from calirare.models import GcnTraining
 from calirare.training.selection import loo_loss
 from calirare_lab.baselines import early_stopping
 from calirare_lab.paper import methods as module
@@ -18,7 +18,7 @@ from calirare_lab.paper.methods import METHODS, Method
 from calirare_lab.paper.protocol import Place
 
 PLACE = Place("cora", 20, 0)
-QUICK = TrainingSettings(epochs=10, hidden=4)
+QUICK = GcnTraining(epochs=10, hidden=4)
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Context, "settings", _quick_settings)
 
 
-def _quick_settings(self: Context, base: TrainingSettings, network: int = 0) -> TrainingSettings:
+def _quick_settings(self: Context, base: GcnTraining, network: int = 0) -> GcnTraining:
     return dataclasses.replace(base, seed=self.place.seed + 1000 * network, epochs=10, hidden=4)
 
 

@@ -1,9 +1,10 @@
-"""The page on the reproduction says what the committed results say."""
+"""The pages on the reproduction say what the committed results say."""
 
 from __future__ import annotations
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,9 +21,37 @@ NEW = ("citeseer", 30, "matrix")
 
 
 @pytest.mark.slow
-def test_the_page_is_what_the_file_says() -> None:
+def test_the_pages_are_what_the_file_says() -> None:
     done = subprocess.run([sys.executable, "benchmarks/paper_page.py", "--check"], cwd=ROOT, check=False)
     assert done.returncode == 0, "run python benchmarks/paper_page.py"
+
+
+def test_the_page_is_short_and_links_every_page_of_tables(page: Any) -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    assert len(text.split()) <= 5000
+    linked = set(re.findall(r"\(reproduction/(\w+\.md)\)", text))
+    assert linked == {path.name for path in page.TABLES.glob("*.md")}
+    for path in page.pages():
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
+            assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_every_table_of_the_file_stands_on_one_page(page: Any) -> None:
+    found = committed()
+    texts = page.pages()
+    assert page.filled(texts, found) == texts
+    begun = [name for text in texts.values() for name in re.findall(r"<!-- (\w+):begin -->", text)]
+    assert sorted(begun) == sorted(page.parts(found))
+    with pytest.raises(ValueError, match="not enough values"):
+        page.filled({path: text.replace("table2:begin", "") for path, text in texts.items()}, found)
+
+
+def test_the_headline_shows_rows_of_the_table_of_equal_labels(page: Any) -> None:
+    results = committed()["results"]
+    rows = page.headline(results)[2:]
+    assert len(rows) == len(page.HEADLINE)
+    whole = page.table(results["tables"]["equal_labels"])
+    assert rows == [line for line in whole if line in rows]
 
 
 def test_verdicts_follow_from_the_cells() -> None:

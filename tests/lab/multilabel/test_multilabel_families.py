@@ -8,7 +8,10 @@ import torch
 from scipy.stats import multivariate_t, norm, t
 
 from calirare.multilabel import CopulaOptions, canonical_calibration_error, conditional_expectation
-from calirare.multilabel.student import fit_student
+from calirare_lab.multilabel.student import StudentCopula, fit_student
+from calirare_lab.multilabel.vine import VineCopula
+
+FAMILIES = {"gaussian": None, "student": StudentCopula(), "vine": VineCopula()}
 
 
 def sample(n: int = 300, k: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -19,7 +22,7 @@ def sample(n: int = 300, k: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndar
 
 def test_student_with_many_degrees_of_freedom_is_gaussian():
     f, y = sample(3000)
-    student = conditional_expectation(y, f, options=CopulaOptions("student", degrees_of_freedom=1e7))
+    student = conditional_expectation(y, f, options=CopulaOptions(StudentCopula(1e7)))
     gaussian = conditional_expectation(y, f)
     # Normal scores of n rows have variance just below 1, which only one of the two fits normalises away.
     assert float((student - gaussian).abs().max()) < 0.01
@@ -57,7 +60,7 @@ def test_student_is_the_ratio_of_joint_densities():
 
 
 def _slopes(fit, u, y, nu, j) -> np.ndarray:
-    from calirare.multilabel.student import _fit_slopes, _quantile
+    from calirare_lab.multilabel.student import _fit_slopes, _quantile
 
     x = _quantile(u, nu)
     distance = (torch.linalg.solve_triangular(fit.dependence.factor, x.T, upper=False) ** 2).sum(0)
@@ -74,7 +77,7 @@ def test_degrees_of_freedom_are_found_from_the_scores():
     heavy = normal / np.sqrt(rng.chisquare(3, size=(3000, 1)) / 3)
     y = rng.integers(0, 2, size=(3000, 3))
     found = [
-        canonical_calibration_error(y, u, options=CopulaOptions("student")).diagnostics.degrees_of_freedom
+        canonical_calibration_error(y, u, options=CopulaOptions(StudentCopula())).diagnostics.degrees_of_freedom
         for u in (t.cdf(heavy, 3), norm.cdf(normal))
     ]
     assert found[0] == 3
@@ -83,7 +86,7 @@ def test_degrees_of_freedom_are_found_from_the_scores():
 
 def test_one_score_leaves_the_tails_open_and_the_copula_gaussian():
     f, y = sample(2000, k=1)
-    student = canonical_calibration_error(y, f, options=CopulaOptions("student"))
+    student = canonical_calibration_error(y, f, options=CopulaOptions(StudentCopula()))
     assert student.diagnostics.degrees_of_freedom == 50
     assert student.mean == pytest.approx(canonical_calibration_error(y, f).mean, abs=0.005)
 
@@ -95,7 +98,7 @@ def test_degenerate_labels_and_columns_are_safe(family):
     f, y = sample(50, 3)
     y[:, 0], y[:, 1] = 0, 1
     f[:, 2] = np.round(f[:, 2])
-    expectation = conditional_expectation(y, f, options=CopulaOptions(family))
+    expectation = conditional_expectation(y, f, options=CopulaOptions(FAMILIES[family]))
     assert expectation[:, 0].tolist() == [0.0] * 50
     assert expectation[:, 1].tolist() == [1.0] * 50
     assert bool(torch.isfinite(expectation).all())
@@ -111,7 +114,7 @@ def test_vine_finds_what_no_elliptical_copula_can():
     y = (rng.random((800, 2)) < chance).astype(int)
     gaps = {
         family: float(
-            (conditional_expectation(y, f, options=CopulaOptions(family)) - torch.from_numpy(chance))[:, 0]
+            (conditional_expectation(y, f, options=CopulaOptions(FAMILIES[family])) - torch.from_numpy(chance))[:, 0]
             .square()
             .mean()
         )
@@ -130,7 +133,7 @@ def test_a_missing_vine_library_is_named(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(ImportError, match="pip install pyvinecopulib"):
-        conditional_expectation(*sample(20)[::-1], options=CopulaOptions("vine"))
+        conditional_expectation(*sample(20)[::-1], options=CopulaOptions(VineCopula()))
 
 
 @pytest.mark.parametrize("family", ["gaussian", "student", pytest.param("vine", marks=pytest.mark.slow)])
@@ -140,7 +143,7 @@ def test_constant_scores_are_independent_of_everything(family, constant):
         pytest.importorskip("pyvinecopulib")
     f, y = sample(200, 3)
     f[:, constant] = 0.5
-    options = CopulaOptions(family)
+    options = CopulaOptions(FAMILIES[family])
     error, expectation = (
         canonical_calibration_error(y, f, options=options),
         conditional_expectation(y, f, options=options),
@@ -156,5 +159,5 @@ def test_constant_scores_are_independent_of_everything(family, constant):
 
 @pytest.mark.parametrize("wrong", [np.inf, np.nan, -1.0])
 def test_degrees_of_freedom_without_a_t_copula_are_refused(wrong):
-    with pytest.raises(ValueError, match=r'must be positive and finite, got .*: .* take family "gaussian"'):
-        CopulaOptions("student", degrees_of_freedom=wrong)
+    with pytest.raises(ValueError, match=r"must be positive and finite, got .*: .* take the Gaussian family"):
+        StudentCopula(wrong)

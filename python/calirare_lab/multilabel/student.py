@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,9 +10,38 @@ import torch
 from torch import Tensor
 
 from calirare.multilabel.dependence import Dependence, Shrinkage, normal_score_dependence
+from calirare.multilabel.families import Conditional
 
 DEGREES_OF_FREEDOM = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 50.0)
 TIE = 1e-9  # differences of the mean log-likelihood that are rounding: one score alone has the same for every nu
+
+
+@dataclass(frozen=True)
+class StudentCopula:
+    """The t copula as a family of `CopulaOptions`.
+
+    Attributes:
+        degrees_of_freedom: > 0 and finite; None chooses them by pseudo-likelihood.
+
+    Raises:
+        ValueError: there is no such t copula.
+    """
+
+    degrees_of_freedom: float | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the degrees of freedom."""
+        if self.degrees_of_freedom is not None and not 0 < self.degrees_of_freedom < math.inf:
+            raise ValueError(
+                f"StudentCopula: degrees_of_freedom must be positive and finite, got {self.degrees_of_freedom}: for "
+                "infinitely many take the Gaussian family"
+            )
+
+    def fit(self, u: Tensor, labels: Tensor, shrinkage: Shrinkage) -> Conditional:
+        """Returns the conditional expectation (`fit_student`)."""
+        fit = fit_student(u, labels, degrees_of_freedom=self.degrees_of_freedom, shrinkage=shrinkage)
+        part = fit.dependence
+        return Conditional(fit.at, float(part.shrinkage), part.jitter, degrees_of_freedom=fit.degrees_of_freedom)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,15 +1,13 @@
-"""Graphs whose nodes have several rare labels: a simulated one, and writing any as an `.npz`."""
+"""A simulated graph whose nodes have several rare labels."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import torch
 
 from calirare._util.errors import InputError
 from calirare.graph import EdgeRules, Split, build_adjacency
-from calirare.multilabel.dataset import MultilabelData
+from calirare.multilabel import MultilabelData
 
 HOMOPHILY = 0.7  # share of the edges drawn inside a label that the first end has
 MEAN_DEGREE = 8
@@ -76,21 +74,3 @@ def _edges(y: np.ndarray, random: np.random.Generator) -> np.ndarray:
         chosen, members = inside & (label == j), np.flatnonzero(y[:, j])
         end[chosen] = members[random.integers(0, len(members), int(chosen.sum()))]
     return np.column_stack([start, end])
-
-
-def save_multilabel(data: MultilabelData, path: str | Path) -> None:
-    """Writes data as the `.npz` that `load_multilabel` reads, with the graph if there is one.
-
-    Args:
-        data: with a table of features.
-        path: file to write.
-    """
-    arrays = {
-        "x": data.x.numpy(),
-        "y": data.y.numpy().astype(np.uint8),
-        "label_names": np.array(data.label_names),
-        **{f"{part}_idx": getattr(data.split, part).numpy() for part in ("train", "val", "test")},
-    }
-    if data.adjacency is not None:
-        arrays |= {"indptr": data.adjacency.indptr.numpy(), "indices": data.adjacency.indices.numpy()}
-    np.savez_compressed(path, **arrays)

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from calirare.multilabel.margins import extended_label_cdf
+from calirare.multilabel.dependence import Shrinkage
+from calirare.multilabel.families import Conditional
 
 SMALLEST_DENSITY = 1e-300
+
+
+@dataclass(frozen=True)
+class VineCopula:
+    """A regular vine of pair copulas as a family of `CopulaOptions`; has no correlation that could be shrunk."""
+
+    def fit(self, u: Tensor, labels: Tensor, shrinkage: Shrinkage) -> Conditional:
+        """Returns the conditional expectation (`fit_vine`)."""
+        expectation = fit_vine(u, labels)
+        return Conditional(lambda rows: expectation[rows].clone())
 
 
 def fit_vine(u: Tensor, labels: Tensor) -> Tensor:
@@ -53,3 +66,22 @@ def fit_vine(u: Tensor, labels: Tensor) -> Tensor:
         odds = np.log(p) - np.log1p(-p) + log_density[1] - log_density[0]
         out[:, j] = torch.sigmoid(torch.from_numpy(odds)).numpy()
     return torch.from_numpy(out).to(u.device)
+
+
+def extended_label_cdf(values: Tensor, positive_rate: Tensor) -> Tensor:
+    """Returns the CDF of a label made continuous by spreading each value over an interval of width 1.
+
+    The document's piecewise linear F: 0 below -1/2, p(0) (y + 1/2) up to 1/2, p(0) + p(1) (y - 1/2) up to 3/2, 1 above:
+    a kernel estimate with a uniform kernel. Only y = 0 and y = 1 enter the estimator, where it is p(0)/2 and
+    p(0) + p(1)/2.
+
+    Args:
+        values: y, float [...].
+        positive_rate: p(1), in [0, 1], broadcast against `values`.
+
+    Returns:
+        F(y), the broadcast shape.
+    """
+    zero_rate = 1 - positive_rate
+    lower = zero_rate * (values + 0.5).clamp(0, 1)
+    return lower + positive_rate * (values - 0.5).clamp(0, 1)

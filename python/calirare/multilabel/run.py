@@ -1,7 +1,8 @@
-"""A multi-label run: train, calibrate, measure, and write a folder a person can use; measure any table."""
+"""A multi-label run: train, calibrate, measure, and write a folder a person can use."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import platform
@@ -18,8 +19,9 @@ from torch import Tensor
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
-from calirare.multilabel import multilabel_report
-from calirare.multilabel.dataset import MultilabelData
+from calirare.graph import PARTS
+from calirare.multilabel.data import MultilabelData
+from calirare.multilabel.evaluate import multilabel_report
 from calirare.multilabel.training import (
     BetaChoice,
     TrainedModel,
@@ -32,22 +34,10 @@ from calirare.plots import Panel, reliability_diagram
 from calirare_ext import __version__
 
 Calibration = Literal["none", "temperature"]
-SHOWN = (
-    "copula",
-    "copula_threshold",
-    "kde_residual",
-    "marginal_ece",
-    "hamming_loss",
-    "subset_accuracy",
-    "macro_f1",
-    "micro_f1",
-    "nll",
-    "brier",
-)
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class MultilabelOutcome:
     """What a training gave.
 
     Attributes:
@@ -73,7 +63,7 @@ def train_and_measure(
     calibration: Calibration = "none",
     floors: int = 0,
     reporter: Reporter | None = None,
-) -> Outcome:
+) -> MultilabelOutcome:
     """Standardises, trains, calibrates and measures.
 
     Args:
@@ -114,10 +104,12 @@ def train_and_measure(
             side: multilabel_report(labels, z.sigmoid(), norm=options.p, floors=draws, seed=options.seed)
             for side, z in sides.items()
         }
-    return Outcome(data, model, choice, temperature, reports)
+    return MultilabelOutcome(data, model, choice, temperature, reports)
 
 
-def write_run(outcome: Outcome, told: dict[str, Any], out: Path, *, overwrite: bool, reporter: Reporter) -> list[Path]:
+def write_run(
+    outcome: MultilabelOutcome, told: dict[str, Any], out: Path, *, overwrite: bool, reporter: Reporter
+) -> list[Path]:
     """Writes config.yaml, metrics.json, predictions.csv, model.safetensors, reliability.png and log.txt.
 
     Args:
@@ -139,14 +131,15 @@ def write_run(outcome: Outcome, told: dict[str, Any], out: Path, *, overwrite: b
     with fresh_folder(out, overwrite=overwrite) as folder:
         config = {**told, **dataclasses.asdict(model.options), "temperature": outcome.temperature}
         (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=True), encoding="utf-8")
-        _write_json(_metrics(outcome), folder / "metrics.json")
+        metrics = json.dumps(_metrics(outcome), indent=2, sort_keys=True) + "\n"
+        (folder / "metrics.json").write_text(metrics, encoding="utf-8")
         _write_predictions(data, scores, folder / "predictions.csv")
         tensors = {name: value.contiguous() for name, value in model.network.state_dict().items()}
         save_file(tensors, str(folder / "model.safetensors"), {"labels": json.dumps(data.label_names)})
         (folder / "model.safetensors").chmod(0o644)  # safetensors leaves it to its owner alone
         part = "test" if "test" in outcome.reports else "val"
         rows, labels = data.part(part)
-        draw_reliability(
+        _draw_reliability(
             scores[rows], labels, data.label_names, folder / "reliability.png", f"{data.name}, {part} rows"
         )
         reporter.log(f"calirare {__version__}, torch {torch.__version__}, Python {platform.python_version()}")
@@ -156,40 +149,33 @@ def write_run(outcome: Outcome, told: dict[str, Any], out: Path, *, overwrite: b
     return [out / name for name in names]
 
 
-def _metrics(outcome: Outcome) -> dict[str, Any]:
-    data, choice = outcome.data, outcome.choice
+def _metrics(outcome: MultilabelOutcome) -> dict[str, Any]:
+    data, choice, options = outcome.data, outcome.choice, outcome.model.options
+    chosen = None
+    if choice is not None:
+        table = {str(beta): {"copula": error, "hamming_loss": loss} for beta, (error, loss) in choice.table.items()}
+        chosen = {"validation": table, "within_slack": choice.within_slack}
     return {
         "data": {
             "name": data.name,
-            "rows": {part: len(data.part(part)[0]) for part in ("train", "val", "test")},
+            "rows": {part: len(data.part(part)[0]) for part in PARTS},
             "labels": data.n_labels,
             "label_names": list(data.label_names),
             "graph_edges": None if data.adjacency is None else data.adjacency.nnz,
         },
-        "loss": outcome.model.options.loss,
-        "beta": outcome.model.options.beta if outcome.model.options.loss == "cmlcc" else None,
-        "beta_choice": None
-        if choice is None
-        else {
-            "validation": {str(b): {"copula": e, "hamming_loss": h} for b, (e, h) in choice.table.items()},
-            "within_slack": choice.within_slack,
-        },
+        "loss": options.loss,
+        "beta": options.beta if options.loss == "cmlcc" else None,
+        "beta_choice": chosen,
         "best_epoch": outcome.model.best_epoch,
         "temperature": outcome.temperature,
         "report": outcome.reports,
     }
 
 
-def _write_json(values: dict[str, Any], path: Path) -> None:
-    path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
 def _write_predictions(data: MultilabelData, scores: Tensor, path: Path) -> None:
     """Writes row, split, y_<label> and p_<label> for each label."""
-    import csv
-
     part = np.full(len(data.x), "unused", dtype=object)
-    for name in ("train", "val", "test"):
+    for name in PARTS:
         part[getattr(data.split, name).numpy()] = name
     header = ["row", "split", *(f"{kind}_{label}" for kind in "yp" for label in data.label_names)]
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -199,16 +185,8 @@ def _write_predictions(data: MultilabelData, scores: Tensor, path: Path) -> None
             writer.writerow([row, part[row], *y, *(f"{value:.9g}" for value in p)])
 
 
-def draw_reliability(scores: Tensor, labels: Tensor, names: tuple[str, ...], path: Path, title: str) -> None:
-    """Draws the reliability of all label decisions together and of the three commonest and rarest labels.
-
-    Args:
-        scores: float [n, K].
-        labels: bool [n, K].
-        names: of the labels.
-        path: where to write.
-        title: the line above.
-    """
+def _draw_reliability(scores: Tensor, labels: Tensor, names: tuple[str, ...], path: Path, title: str) -> None:
+    """Draws the reliability of all label decisions together and of the three commonest and two rarest labels."""
     order = labels.double().mean(0).argsort(descending=True).tolist()
     chosen = order if len(order) <= 5 else order[:3] + order[-2:]
     panels = [Panel("all labels", labels.flatten().long(), scores.flatten())]
@@ -217,48 +195,3 @@ def draw_reliability(scores: Tensor, labels: Tensor, names: tuple[str, ...], pat
         for j in chosen
     ]
     reliability_diagram(panels, path, title=title, n_columns=3, x_label="probability", y_label="share with the label")
-
-
-def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Reads scores and labels from a table with columns y_<label> and p_<label>.
-
-    Args:
-        path: a CSV as written by a run, or any table that `calirare metrics` reads.
-        part: only rows whose column `split` holds this (1, 1.0 and true are the same); None takes all.
-
-    Returns:
-        Scores [n, K], labels [n, K] and the labels' names.
-
-    Raises:
-        InputError: the file is missing or does not fit.
-    """
-    from calirare.cli.tables import is_value, read_frame
-
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such table of predictions: check the path")
-    table = read_frame(path)
-    names = tuple(str(column)[2:] for column in table.columns if str(column).startswith("y_"))
-    missing = [name for name in names if f"p_{name}" not in table.columns]
-    if not names or missing:
-        raise InputError(
-            f"{path}: the table must have a column y_<label> and a column p_<label> for each label, got "
-            f"{', '.join(map(str, table.columns))}"
-        )
-    if part is not None:
-        if "split" not in table.columns:
-            raise InputError(f"{path}: the table has no column `split` to choose {part!r} rows from: leave --part out")
-        sizes = table["split"].value_counts()
-        table = table[is_value(table["split"], part)]
-        if len(table) < 2:
-            parts = ", ".join(f"{name} ({size:,} rows)" for name, size in sizes.items())
-            raise InputError(
-                f"{path}: at least 2 rows of {part!r} are needed, got {len(table)}: choose with --part among {parts}"
-            )
-    if len(table) < 2:
-        raise InputError(f"{path}: at least 2 rows are needed, got {len(table)}")
-    columns = [[f"{kind}_{name}" for name in names] for kind in "py"]
-    try:
-        scores, labels = (table[chosen].to_numpy(dtype=np.float64) for chosen in columns)
-    except ValueError as error:
-        raise InputError(f"{path}: probabilities and labels must be numbers: {error}") from error
-    return scores, labels, names

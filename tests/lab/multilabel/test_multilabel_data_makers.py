@@ -1,0 +1,116 @@
+"""Data that the lab makes for `calirare multilabel train`: simulated graphs and folders of images."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+
+from calirare._util.errors import InputError
+from calirare.multilabel.data import load_multilabel, save_multilabel
+from calirare_lab.multilabel.graphs import simulated_graph
+from calirare_lab.multilabel.images import load_images
+from tests.helpers.multilabel import write_images
+
+
+def test_simulated_graph_is_what_it_says_and_survives_the_file(tmp_path):
+    data = simulated_graph(600, n_labels=4, share=0.1, seed=2)
+    np.testing.assert_allclose(data.y.double().mean(0).numpy(), [0.05, 0.1, 0.15, 0.2], rtol=0, atol=1 / 600)
+    assert bool((data.y.sum(1) > 1).any())
+    # nodes that share a label are neighbours far more often than others
+    rows, cols = data.adjacency.rows(), data.adjacency.indices.long()
+    both = (data.y[:, None] & data.y[None]).any(2)
+    linked = torch.zeros(600, 600, dtype=torch.bool)
+    linked[rows, cols] = True
+    assert float(linked[both].double().mean()) > 3 * float(linked[~both].double().mean())
+    save_multilabel(data, tmp_path / "graph.npz")
+    again = load_multilabel(tmp_path / "graph.npz")
+    assert torch.equal(again.x, data.x)
+    assert torch.equal(again.y, data.y)
+    assert torch.equal(again.adjacency.indices, data.adjacency.indices)
+    assert torch.equal(again.split.val, data.split.val)
+    assert again.label_names == data.label_names
+    same = simulated_graph(600, n_labels=4, share=0.1, seed=2)
+    assert torch.equal(same.x, data.x)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_nodes": 10}, "n_nodes must be at least 50"),
+        ({"n_labels": 0}, "n_labels must be at least 1"),
+        ({"share": 0.9}, "shares must lie in"),
+    ],
+)
+def test_bad_simulated_graphs_are_named(options, message):
+    with pytest.raises(InputError, match=message):
+        simulated_graph(**options)
+
+
+def test_images_are_read_with_their_table(tmp_path):
+    table = write_images(tmp_path / "images", split=True)
+    data = load_images(tmp_path / "images", table, size=16)
+    assert data.x.shape == (60, 3, 16, 16)
+    assert 0 <= float(data.x.min()) < float(data.x.max()) <= 1
+    assert data.label_names == ("red", "blue")
+    assert [len(part) for part in (data.split.train, data.split.val, data.split.test)] == [20, 20, 20]
+    blue = data.y[:, 1]
+    assert float(data.x[blue, 2, :, 13].mean()) > 0.7 > float(data.x[~blue, 2, :, 13].mean())
+    scaled = data.standardised().x[data.split.train]
+    assert float(scaled.mean((0, 2, 3)).abs().max()) < 1e-5
+
+
+def test_images_without_split_are_split_by_the_seed(tmp_path):
+    table = write_images(tmp_path / "images")
+    parts = [load_images(tmp_path / "images", table, size=8, seed=seed).split for seed in (0, 0, 1)]
+    assert [len(parts[0].test), len(parts[0].val), len(parts[0].train)] == [12, 10, 38]
+    assert torch.equal(parts[0].test, parts[1].test)
+    assert not torch.equal(parts[0].test, parts[2].test)
+
+
+def test_precomputed_features_replace_the_pixels(tmp_path):
+    table = write_images(tmp_path / "images")
+    with table.open() as file:
+        files = [row["file"] for row in csv.DictReader(file)]
+    features = np.random.default_rng(0).normal(size=(60, 7))
+    np.savez(tmp_path / "f.npz", files=np.array(files[::-1]), features=features[::-1])
+    data = load_images(tmp_path / "images", table, features=tmp_path / "f.npz")
+    np.testing.assert_array_equal(data.x.numpy(), features.astype(np.float32))
+    np.savez(tmp_path / "f.npz", files=np.array(files[1:]), features=features[1:])
+    with pytest.raises(InputError, match=r"0\.jpg is missing"):
+        load_images(tmp_path / "images", table, features=tmp_path / "f.npz")
+    np.savez(tmp_path / "f.npz", files=np.array(files), features=features[1:])
+    with pytest.raises(InputError, match="one row per entry of files"):
+        load_images(tmp_path / "images", table, features=tmp_path / "f.npz")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "got the columns none and 0 rows"),
+        ("name,a\n1.png,0\n", "must have a column `file`"),
+        ("file\n1.png\n", "a column of 0/1 per label"),
+        ("file,a\n1.png,2\n", "row 2 must have a file and 0 or 1 for each label, got '2' for 'a'"),
+        ("file,a\n1.png\n", "row 2 must have a file and 0 or 1"),
+        ("file,a\n1.png,0,1\n", "no more cells than columns"),
+        ("file,split,a\n0.jpg,fit,0\n", "split must be train, val or test, got 'fit'"),
+        ("file,a\nnone.png,0\n", "none.png: the image is missing or cannot be read"),
+        ("file,a\nlabels.csv,0\n", "the image is missing or cannot be read"),
+    ],
+)
+def test_bad_tables_are_named(tmp_path, text, message):
+    write_images(tmp_path / "images", n=2)
+    table = tmp_path / "bad.csv"
+    table.write_text(text)
+    (tmp_path / "images" / "labels.csv").write_text("no image")
+    with pytest.raises(InputError, match=message):
+        load_images(tmp_path / "images", table, size=8)
+
+
+def test_missing_folder_and_table_are_named(tmp_path):
+    with pytest.raises(InputError, match="no such folder of images"):
+        load_images(tmp_path / "none", tmp_path / "none.csv")
+    with pytest.raises(InputError, match="no such table of labels"):
+        load_images(tmp_path, tmp_path / "none.csv")
