@@ -33,7 +33,7 @@ from calirare.leave_one_out import ALO, LooResult, OwnLogits, choose_damping, co
 from calirare.leave_one_out.comparison import DEFAULT_METHODS, MODULE_METHODS, agreement_of
 from calirare.leave_one_out.formula import primal_directions
 from calirare.leave_one_out.retrain import MAX_STEPS, TOLERANCE
-from calirare.models import GcnFit, GcnTraining, ModuleFit, PygTraining, fit
+from calirare.models import DETECTORS, GcnFit, GcnTraining, ModuleFit, fit
 from calirare.training import converge, cross_fitted_logits, minimise
 
 HIDDEN = {"gat": 8, "gin": 16, "sage": 16}  # as wide as the GCN
@@ -68,7 +68,7 @@ def network(name: str, kind: str, seed: int, n_nodes: int, keep: Path | None) ->
     graph = load(name, seed)
     assert graph.split is not None
     started = time.perf_counter()
-    start = PygTraining(kind, dropout=0.0, hidden=HIDDEN[kind], seed=seed).fit(graph, graph.split.train)
+    start = DETECTORS[kind](dropout=0.0, hidden=HIDDEN[kind], seed=seed).fit(graph, graph.split.train)
     trained, end = converge(start, tolerance=1e-6, max_steps=600)
     seconds = time.perf_counter() - started
     chosen = drawn(trained, seed, n_nodes)

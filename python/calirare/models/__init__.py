@@ -4,17 +4,21 @@ from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
 from calirare.models.gcn_training import GcnTraining, fit
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
-from calirare.models.pyg import PygTraining, network
+from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining
+from calirare.models.registry import DETECTORS
 
 __all__ = [
+    "DETECTORS",
     "GCN",
+    "GatTraining",
     "GcnFit",
     "GcnTraining",
+    "GinTraining",
     "ModuleFit",
     "PygTraining",
+    "SageTraining",
     "fit",
     "fit_of",
-    "network",
     "of_network",
     "pyg_inputs",
     "step_work",

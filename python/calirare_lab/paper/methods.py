@@ -11,8 +11,7 @@ from torch import Tensor
 
 from calirare.calibration import Target, make_calibrator
 from calirare.eice import train_calirare
-from calirare.models import PygTraining
-from calirare.models.pyg import Kind
+from calirare.models import DETECTORS, GatTraining, GinTraining
 from calirare.training import Loss
 from calirare_lab.baselines import (
     GATS,
@@ -147,16 +146,15 @@ def _official_settings(context: Context) -> OfficialSettings:
     return OfficialSettings(rare_weight=(N_TEST - rare) / rare)
 
 
-def _pyg(context: Context, *, kind: Kind, nodes: str) -> Outcome:
-    settings = PygTraining(kind, seed=context.place.seed)
-    return _softmax(settings.fit(context.graph, _labels(context, nodes)).logits(), context)
+def _pyg(context: Context, *, kind: str, nodes: str) -> Outcome:
+    settings = DETECTORS[kind](seed=context.place.seed)
+    return _softmax(settings.fit(context.graph, _labels(context, nodes)).logits_of(None), context)
 
 
 def _narrow_gat(context: Context) -> Outcome:
     """GAT as wide as the GCN: one head of as many units, trained with its learning rate and dropout."""
     like = PAPER_TRAINING
-    settings = PygTraining(
-        "gat",
+    settings = GatTraining(
         hidden=like.hidden,
         heads=1,
         learning_rate=like.learning_rate,
@@ -168,14 +166,13 @@ def _narrow_gat(context: Context) -> Outcome:
 
 def _gin_with_batch_norm(context: Context) -> Outcome:
     """GIN as wide as the GCN, with batch normalisation as in its authors' code."""
-    settings = PygTraining("gin", hidden=PAPER_TRAINING.hidden, batch_norm=True, seed=context.place.seed)
+    settings = GinTraining(hidden=PAPER_TRAINING.hidden, batch_norm=True, seed=context.place.seed)
     return _softmax(settings.fit(context.graph, context.split.train).logits(), context)
 
 
 def _gin_as_their_code(context: Context) -> Outcome:
     """The same network trained and read as the paper's code does the GCN; it normalises by the graph at hand."""
-    settings = PygTraining(
-        "gin",
+    settings = GinTraining(
         epochs=OFFICIAL_TRAINING.epochs,
         learning_rate=OFFICIAL_TRAINING.learning_rate,
         hidden=PAPER_TRAINING.hidden,
@@ -188,7 +185,7 @@ def _gin_as_their_code(context: Context) -> Outcome:
 
 def _gat_with_dropout(context: Context) -> Outcome:
     """The network of "gat", read with dropout on."""
-    settings = PygTraining("gat", seed=context.place.seed)
+    settings = GatTraining(seed=context.place.seed)
     p = dropout_probabilities_of_module(settings.fit(context.graph, context.split.train), settings.seed)
     return p[context.split.test].double(), {}
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from calirare.datasets import synthetic_rare
 from calirare.leave_one_out import ALO, Influence, Retrain, compare, leave_one_out
-from calirare.models import ModuleFit, PygTraining
+from calirare.models import DETECTORS, ModuleFit
 from calirare.training import converge
 from tests.calirare.leave_one_out.cases import agreement, words_graph
 
@@ -88,7 +88,8 @@ def test_pyg_layers_agree_with_retraining(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["gat", "gin", "sage"])
 def test_two_layers_agree_with_retraining_in_direction(kind: str) -> None:
     graph = synthetic_rare(240, seed=0, share=0.25, n_features=6, separation=2.0)
-    settings = PygTraining(kind, epochs=300, hidden=4, heads=2, dropout=0.0, weight_decay=0.02)  # type: ignore[arg-type]
+    options = {"heads": 2} if kind == "gat" else {}
+    settings = DETECTORS[kind](epochs=300, hidden=4, dropout=0.0, weight_decay=0.02, **options)
     start = settings.fit(graph, torch.arange(0, 240, 6))
     module, end = converge(start, max_steps=300)
     assert end.loss <= start.penalised_loss()[0] + 1e-6

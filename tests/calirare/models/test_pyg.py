@@ -10,7 +10,7 @@ import torch
 from calirare.datasets import synthetic_rare
 from calirare.graph.graph import Graph
 from calirare.metrics import recall
-from calirare.models import PygTraining, network, pyg, pyg_inputs
+from calirare.models import DETECTORS, GatTraining, GinTraining, PygTraining, SageTraining, pyg_inputs, pyg_networks
 from calirare.training import cross_entropy
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
@@ -33,7 +33,7 @@ def test_inputs_are_scaled_features_and_both_directions_of_each_edge() -> None:
 @pytest.mark.parametrize("kind", ["gat", "gin", "sage"])
 def test_learns_and_sees_only_the_given_labels(graph: Graph, kind: str) -> None:
     nodes = torch.arange(0, 200)
-    settings = PygTraining(kind, epochs=40, learning_rate=0.02)  # type: ignore[arg-type]
+    settings = DETECTORS[kind](epochs=40, learning_rate=0.02)
     logits = settings.fit(graph, nodes).logits()
     assert graph.y is not None
     predicted = logits.argmax(1)[200:].numpy()
@@ -49,9 +49,9 @@ def test_learns_and_sees_only_the_given_labels(graph: Graph, kind: str) -> None:
 
 @torch.no_grad()
 def test_gin_adds_up_the_neighbours() -> None:
-    settings = PygTraining("gin", hidden=4)
+    settings = GinTraining(hidden=4)
     torch.manual_seed(0)
-    model = network(settings, 3, 2).eval()
+    model = settings.network(3, 2).eval()
     x, edges = pyg_inputs(small_graph())
     adjacency = torch.zeros(5, 5)
     adjacency[edges[1], edges[0]] = 1
@@ -62,9 +62,9 @@ def test_gin_adds_up_the_neighbours() -> None:
 
 @torch.no_grad()
 def test_sage_takes_the_mean_of_the_neighbours() -> None:
-    settings = PygTraining("sage", hidden=4)
+    settings = SageTraining(hidden=4)
     torch.manual_seed(0)
-    model = network(settings, 3, 2).eval()
+    model = settings.network(3, 2).eval()
     x, edges = pyg_inputs(small_graph())
     adjacency = torch.zeros(5, 5)
     adjacency[edges[1], edges[0]] = 1
@@ -75,21 +75,21 @@ def test_sage_takes_the_mean_of_the_neighbours() -> None:
 
 
 def test_gat_has_eight_heads_of_eight() -> None:
-    model = network(PygTraining("gat"), 3, 2)
+    model = GatTraining().network(3, 2)
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
     assert shapes["first.lin.weight"] == (64, 3)
     assert shapes["second.lin.weight"] == (2, 64)
 
 
 def test_settings_and_labels_are_checked() -> None:
-    with pytest.raises(ValueError, match="kind must be one of gat, gin, sage, got 'gcn'"):
-        PygTraining("gcn")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="epochs must be at least 1"):
-        PygTraining("gat", epochs=0)
+    with pytest.raises(TypeError):
+        PygTraining()  # type: ignore[abstract]
+    with pytest.raises(ValueError, match="GatTraining: epochs must be at least 1"):
+        GatTraining(epochs=0)
     with pytest.raises(ValueError, match="dropout must be in"):
-        PygTraining("gin", dropout=1.0)
+        GinTraining(dropout=1.0)
     with pytest.raises(ValueError, match="one of graph 'small' has no label"):
-        PygTraining("gin", epochs=1).fit(small_graph(), torch.tensor([4]))
+        GinTraining(epochs=1).fit(small_graph(), torch.tensor([4]))
 
 
 @pytest.mark.parametrize("kind", ["gat", "gin", "sage"])
@@ -101,10 +101,10 @@ def test_training_on_what_reaches_the_labels_is_training_on_the_whole_graph(
     x = torch.rand(graph.n_nodes, 40, generator=g) * (torch.rand(graph.n_nodes, 40, generator=g) < share)
     graph = dataclasses.replace(graph, x=x)
     nodes = torch.tensor([3, 50, 7, 200, 11])
-    settings = PygTraining(kind, epochs=5, dropout=0.0)  # type: ignore[arg-type]
+    settings = DETECTORS[kind](epochs=5, dropout=0.0)
     ours = settings.fit(graph, nodes).logits()
     everything = torch.arange(graph.n_nodes)
-    monkeypatch.setattr(pyg, "SPARSE_BELOW", -1.0)
+    monkeypatch.setattr(pyg_networks, "SPARSE_BELOW", -1.0)
     monkeypatch.setattr(
         "torch_geometric.utils.k_hop_subgraph", lambda nodes, hops, edges, **_: (everything, edges, nodes, None)
     )
@@ -116,12 +116,12 @@ def test_training_on_what_reaches_the_labels_is_training_on_the_whole_graph(
 def test_dropout_of_sparse_features_drops_entries_and_scales_the_rest() -> None:
     x = (torch.rand(200, 300, generator=torch.Generator().manual_seed(0)) < 0.1).float()
     torch.manual_seed(0)
-    dropped = pyg._dropped(pyg._torch_sparse(x), 0.6, True).to_dense()
-    assert pyg._torch_sparse(x).layout == torch.sparse_csr
+    dropped = pyg_networks._dropped(pyg_networks._torch_sparse(x), 0.6, True).to_dense()
+    assert pyg_networks._torch_sparse(x).layout == torch.sparse_csr
     assert set(dropped.unique().tolist()) == {0.0, 2.5}
     assert bool((dropped[x == 0] == 0).all())
     assert float((dropped > 0).float().sum() / x.sum()) == pytest.approx(0.4, abs=0.03)
-    assert torch.equal(pyg._dropped(pyg._torch_sparse(x), 0.6, False).to_dense(), x)
+    assert torch.equal(pyg_networks._dropped(pyg_networks._torch_sparse(x), 0.6, False).to_dense(), x)
 
 
 @pytest.mark.parametrize("kind", ["gin", "sage"])
@@ -129,10 +129,10 @@ def test_sparse_features_give_the_logits_and_gradients_of_dense_ones(kind: str, 
     draw = torch.Generator().manual_seed(0)
     x = (torch.rand(60, 80, generator=draw) < 0.03).double() * torch.rand(60, 80, generator=draw)
     edges = torch.randint(0, 60, (2, 150), generator=draw)
-    model = network(PygTraining(kind, hidden=5), 80, 3).double().eval()
+    model = DETECTORS[kind](hidden=5).network(80, 3).double().eval()
     found = {}
-    for share in (pyg.SPARSE_BELOW, -1.0):
-        monkeypatch.setattr(pyg, "SPARSE_BELOW", share)
+    for share in (pyg_networks.SPARSE_BELOW, -1.0):
+        monkeypatch.setattr(pyg_networks, "SPARSE_BELOW", share)
         inputs = model.prepared(x, edges)
         assert isinstance(inputs, Csr if share > 0 else torch.Tensor)
         logits = model.from_prepared(inputs, edges, edges)
@@ -144,7 +144,7 @@ def test_sparse_features_give_the_logits_and_gradients_of_dense_ones(kind: str, 
 
 def test_another_loss_trains_another_network(graph: Graph) -> None:
     assert graph.y is not None
-    settings, seen = PygTraining("gin", epochs=3, hidden=4), []
+    settings, seen = GinTraining(epochs=3, hidden=4), []
 
     def loss(logits: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         seen.append((targets, weights))

@@ -11,7 +11,7 @@ from torch import nn
 
 from calirare.datasets import synthetic_rare
 from calirare.graph import Graph, normalize_features, propagation
-from calirare.models import GCN, GcnFit, GcnTraining, PygTraining, fit
+from calirare.models import GCN, GatTraining, GcnFit, GcnTraining, fit
 from calirare.training import class_weights, cross_entropy
 from calirare_ext import Csr
 from calirare_lab.baselines import (
@@ -268,7 +268,7 @@ def test_what_dropout_leaves_is_scaled_up(graph: Graph) -> None:
 
 
 def test_a_module_read_with_dropout_is_a_draw_and_stays_what_it_is(graph: Graph) -> None:
-    trained = PygTraining("gat", epochs=5, hidden=4, heads=2).fit(graph, torch.arange(200))
+    trained = GatTraining(epochs=5, hidden=4, heads=2).fit(graph, torch.arange(200))
     plain = trained.logits()
     state = torch.get_rng_state()
     one, again, other = (dropout_probabilities_of_module(trained, seed) for seed in (1, 1, 2))
