@@ -148,19 +148,19 @@ class GradientSteps:
         trained, weight = self.trained, self.regulariser.settings.weight
         layers = trained.model.layers()
         # Before dropout acts, and the same in every pass of the step.
-        both, everywhere = self.regulariser.both, None
+        both, of_all = self.regulariser.both, None
         if counts or refresh:
-            everywhere = pre_activation(layers, both.field.inputs)
-            first = everywhere.index_select(0, both.rows)
+            of_all = pre_activation(layers, both.field.inputs)
+            first = of_all.index_select(0, both.rows)
         else:
             first = pre_activation(layers, trained.field.inputs)
         if refresh:
-            self.regulariser.refresh(everywhere)
+            self.regulariser.refresh(of_all)
         logits = gcn_forward(trained.field, layers, trained.model.dropping(self.generator), first=first)
         loss = plain = cross_entropy(logits, trained.targets, trained.sample_weights)
         term = None
         if counts:
-            term = self.regulariser(everywhere)
+            term = self.regulariser(of_all)
             loss = (1 - weight) * plain + weight * term
         self.optimiser.step(torch.autograd.grad(loss, self.parameters))
         return loss.detach(), plain.detach(), None if term is None else term.detach()

@@ -1,10 +1,11 @@
 """Algorithm 1 of the paper: jackknife intervals, uncertainty and individual calibration error."""
 
-from calirare.intervals.algorithm1 import UNCERTAINTIES, Uncertainty, jackknife
+from calirare.intervals.algorithm1 import jackknife
 from calirare.intervals.conformal import class_sets, jackknife_plus
 from calirare.intervals.ends import Evaluator, LogitMap
 from calirare.intervals.result import JackknifeResult
 from calirare.intervals.streaming import Streaming, streams
+from calirare.intervals.uncertainty import UNCERTAINTIES, Uncertainty, UncertaintyName
 
 __all__ = [
     "UNCERTAINTIES",
@@ -13,6 +14,7 @@ __all__ = [
     "LogitMap",
     "Streaming",
     "Uncertainty",
+    "UncertaintyName",
     "class_sets",
     "jackknife",
     "jackknife_plus",

@@ -10,17 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare._util.threads import threads_for
-from calirare.calibration import JackknifeCalibrator
 from calirare.graph import Graph
 from calirare.intervals.ends import Evaluator, IntervalEnds, IntervalRequest, LogitMap, interval_ends
 from calirare.intervals.result import JackknifeResult
+from calirare.intervals.uncertainty import UncertaintyName, uncertainty_named
 from calirare.leave_one_out import ALO, LeaveOneOutMethod, LooResult, gradient_ratio
 from calirare.models import fit_of
 from calirare.training import Fitted, evaluating
 
 Score = Literal["auto", "rare", "predicted"]
-Uncertainty = Literal["auto", "map", "midpoint"]
-UNCERTAINTIES: tuple[Uncertainty, ...] = ("auto", "map", "midpoint")
 
 
 def jackknife(
@@ -33,7 +31,7 @@ def jackknife(
     nodes: Tensor | None = None,
     result: LooResult | None = None,
     score: Score = "auto",
-    uncertainty: Uncertainty = "auto",
+    uncertainty: UncertaintyName = "auto",
     calibration_nodes: Tensor | None = None,
     keep_differences: bool = False,
     evaluator: Evaluator | None = None,
@@ -78,7 +76,7 @@ def jackknife(
         ValueError: the coverage or the damping is out of range, a word is unknown, or the score does not fit.
     """
     started = time.perf_counter()
-    _check_request(fitted, graph, method, coverage, nodes, uncertainty)
+    _check_request(fitted, graph, method, coverage, nodes)
     with evaluating(fitted if isinstance(fitted, nn.Module) else fitted.model):
         bare = isinstance(fitted, nn.Module)
         if isinstance(fitted, nn.Module):
@@ -89,7 +87,7 @@ def jackknife(
         method, note_of_models = method or ALO(), ""
         if result is None:
             method, note_of_models = method.for_labels(fitted.nodes.numel())
-        mapped = uncertainty == "map" or (uncertainty == "auto" and method.prints == "corrected")
+        definition = uncertainty_named(uncertainty, printed=method.prints != "corrected")
         request = IntervalRequest(method, _levels(coverage, method), calibrator, rare, keep_differences)
         ends = interval_ends(fitted, graph, nodes, request, result, evaluator)
         if not bool(torch.isfinite(ends.own).all(1).any()):
@@ -97,10 +95,8 @@ def jackknife(
                 f"jackknife: no leave-one-out logit is finite with damping {ends.facts.damping:g}: raise it"
             )
         with threads_for(16 * ends.nodes.numel()), torch.no_grad():
-            estimate, note = _estimate(ends, fitted.targets, calibration_nodes) if mapped else (None, "")
-            confidence, predicted = torch.softmax(ends.logits if mapped else request.mapped(ends.logits), 1).max(1)
-            right = _chance_of_being_right(ends, estimate, predicted, rare)
-            ice = (right - confidence).abs()
+            said = definition.assess(ends, fitted.targets, calibration_nodes, request)
+            ice = (said.uncertainty - said.confidence).abs()
             diagnostics = _diagnostics(fitted, ends)
         doubt = _doubt(fitted, diagnostics["gradient_norm"]) if bare else ""
     diagnostics["seconds"] = time.perf_counter() - started
@@ -108,8 +104,8 @@ def jackknife(
         nodes=ends.nodes,
         lower=ends.lower,
         upper=ends.upper,
-        uncertainty=right,
-        confidence=confidence,
+        uncertainty=said.uncertainty,
+        confidence=said.confidence,
         ice=ice,
         eice=float(ice.double().mean()),
         residuals=ends.residuals,
@@ -117,8 +113,8 @@ def jackknife(
         own_loo_logits=ends.own,
         coverage=coverage,
         diagnostics=diagnostics,
-        estimate=estimate,
-        note="; ".join(part for part in (note, note_of_models, doubt) if part),
+        estimate=said.estimate,
+        note="; ".join(part for part in (said.note, note_of_models, doubt) if part),
         leverage=ends.leverage,
         facts=ends.facts,
     )
@@ -130,7 +126,6 @@ def _check_request(
     method: LeaveOneOutMethod | None,
     coverage: float,
     nodes: Tensor | None,
-    uncertainty: str,
 ) -> None:
     """Refuses what needs no derivative to be refused."""
     if not 0 < coverage < 1:
@@ -143,8 +138,6 @@ def _check_request(
         raise ValueError("jackknife: graph must be given, got None: only a ModuleFit knows its inputs without")
     if method is not None and not isinstance(method, LeaveOneOutMethod):
         raise TypeError(f"jackknife: method must be one such as ALO() or Retrain(), got {method!r}")
-    if uncertainty not in UNCERTAINTIES:
-        raise ValueError(f"jackknife: uncertainty must be auto, map or midpoint, got {uncertainty!r}")
 
 
 def _check_linearised(fitted: Fitted, calibration_nodes: Tensor | None) -> None:
@@ -170,22 +163,6 @@ def _levels(coverage: float, method: LeaveOneOutMethod) -> tuple[float, float]:
     if method.prints == "paper":
         return coverage, 1 - coverage
     return (1 - coverage) / 2, 1 - (1 - coverage) / 2
-
-
-def _estimate(ends: IntervalEnds, targets: Tensor, calibration_nodes: Tensor | None) -> tuple[Tensor, str]:
-    """Returns P(y | v) of the nodes [n, k] under the population's map on leave-one-out logits, and its note."""
-    known = torch.isfinite(ends.own).all(1)
-    chosen = known if calibration_nodes is None else known & calibration_nodes.to(known.device)
-    fitted = JackknifeCalibrator(target="population").fit(ends.own[chosen], targets[chosen])
-    return fitted.transform(ends.logits), fitted.note_
-
-
-def _chance_of_being_right(ends: IntervalEnds, estimate: Tensor | None, predicted: Tensor, rare: bool) -> Tensor:
-    """Returns uncer(v) [n]: by the estimate where there is one, else the interval's midpoint (paper, Eq. 8)."""
-    if estimate is not None:
-        return estimate.gather(1, predicted[:, None]).squeeze(1)
-    midpoint = (ends.lower + ends.upper) / 2
-    return torch.where(predicted == 0, 1 - midpoint, midpoint) if rare else midpoint
 
 
 def _diagnostics(fitted: Fitted, ends: IntervalEnds) -> dict[str, float]:

@@ -17,7 +17,7 @@ from calirare.calibration import TARGETS, Target
 from calirare.datasets import load_dataset
 from calirare.eice import EiceSettings
 from calirare.graph import Graph
-from calirare.intervals import UNCERTAINTIES, Uncertainty
+from calirare.intervals import UNCERTAINTIES, UncertaintyName
 from calirare.leave_one_out import ALO, LeaveOneOutMethod
 from calirare.models import GcnTraining
 from calirare.run.schema import changed, from_mapping, to_mapping
@@ -128,7 +128,7 @@ class Intervals:
     """
 
     coverage: float = 0.9
-    uncertainty: Uncertainty = "auto"
+    uncertainty: UncertaintyName = "auto"
 
     def __post_init__(self) -> None:
         """Checks words and ranges.
@@ -138,8 +138,9 @@ class Intervals:
         """
         if not 0 < self.coverage < 1:
             raise InputError(f"setting coverage must be in (0, 1), got {self.coverage}")
-        if self.uncertainty not in UNCERTAINTIES:
-            words = ", ".join(UNCERTAINTIES)
+        known = ("auto", *UNCERTAINTIES)
+        if self.uncertainty not in known:
+            words = ", ".join(known)
             raise InputError(f"setting uncertainty must be one of {words}, got {self.uncertainty!r}")
 
 

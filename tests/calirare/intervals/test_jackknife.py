@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_refused() -> None:
     for nodes in (None, every[5:10]):
         with pytest.raises(ValueError, match="result must be of the nodes to evaluate"):
             jackknife(fit, graph, nodes=nodes, result=some)
-    with pytest.raises(TypeError, match="trained must be a GcnFit, a ModuleFit or a torch module, got NoneType"):
+    with pytest.raises(TypeError, match="fitted must be a fitted network or a torch module, got NoneType"):
         jackknife(None, graph)  # type: ignore[arg-type]
     start = GCN(rare_task().n_features, 2)
     with pytest.raises(ValueError, match="no leave-one-out logit is finite with damping 1e-300: raise it"):
