@@ -14,14 +14,12 @@ from calirare_ext.inverse_hvp import (
     solve_inverse_hvp,
 )
 from calirare_ext.jackknife_interval import JackknifeInterval, jackknife_interval
-from calirare_ext.layouts import Layout, prepare
 from calirare_ext.loo_messages import LooDirections, loo_messages
 from calirare_ext.masked_gram import in_panels, masked_gram
 from calirare_ext.message_interval import message_interval
 from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
 from calirare_ext.propagate import propagate
 from calirare_ext.receptive_field import ReceptiveField, receptive_field
-from calirare_ext.row_order import RowOrder, row_order
 from calirare_ext.row_sums import row_sums
 from calirare_ext.tape import GcnTape, gcn_forward, record
 
@@ -35,11 +33,9 @@ __all__ = [
     "GradientPath",
     "JackknifeInterval",
     "LayerFactors",
-    "Layout",
     "LooDirections",
     "NodeGradients",
     "ReceptiveField",
-    "RowOrder",
     "SolverResult",
     "SolverStatus",
     "__version__",
@@ -57,11 +53,9 @@ __all__ = [
     "message_interval",
     "move_logits",
     "node_gradients",
-    "prepare",
     "propagate",
     "receptive_field",
     "record",
-    "row_order",
     "row_sums",
     "solve_inverse_hvp",
 ]

@@ -9,11 +9,18 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from calirare_ext._backend import _C
 from calirare_ext._checks import check_like, check_shape
 from calirare_ext.csr import Csr
-from calirare_ext.layouts import compiled, product
 
 __all__ = ["compiled", "propagate"]
+
+
+def compiled(a: Csr) -> _C.CsrTensors:
+    """Returns the compiled face of a CSR matrix, made once and kept."""
+    if "compiled" not in a._cache:
+        a._cache["compiled"] = _C.CsrTensors(a.indptr, a.indices, a.values, a.n_cols)
+    return a._cache["compiled"]
 
 
 def propagate(a: Csr, x: Tensor) -> Tensor:
@@ -23,7 +30,7 @@ def propagate(a: Csr, x: Tensor) -> Tensor:
     taken with respect to X, to any order, in reverse and forward mode, and `torch.func.vmap` batches over X.
 
     Args:
-        a: [n, m], float32 or float64; with `Csr.with_row_order` its rows are computed in that order on the CPU.
+        a: [n, m], float32 or float64.
         x: [m, d], dtype and device of `a`; any strides.
 
     Returns:
@@ -34,8 +41,7 @@ def propagate(a: Csr, x: Tensor) -> Tensor:
         ValueError: shapes or devices do not fit.
 
     Precision: sums over a row in the dtype of `x`, in a fixed order; two runs agree bit for bit.
-    Cost: nnz * d multiply-adds; no scratch. A matrix that multiplies again and again gets a copy in the layout that
-    serves it best on the CPU (see `prepare`; CALIRARE_LAYOUTS=off in the environment forbids it): same bits.
+    Cost: nnz * d multiply-adds; no scratch.
 
     Example:
         >>> import torch
@@ -66,7 +72,7 @@ class _Propagate(torch.autograd.Function):
         rows_are_contiguous = x.shape[1] <= 1 or x.stride(1) == 1
         x = x if rows_are_contiguous else x.contiguous()
         out = x.new_empty(a.n_rows, x.shape[1])
-        product(a, x, out)
+        _C.propagate_out(compiled(a), x, out)
         return out
 
     @staticmethod

@@ -1,7 +1,11 @@
+// Vectors are passed between functions that are always inlined: how they would be passed otherwise does not matter.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 #include "../ops/propagate.h"
 
 #include <algorithm>
 
+#include "../core/propagate_element.h"
 #include "balance.h"
 #include "clones.h"
 #include "vector.h"
@@ -13,9 +17,8 @@ namespace {
 template <typename T>
 struct Target {
   MatrixView<T> view;
-  const int64_t* places;  // null: in order
-  bool far;               // rows of `view` are not in cache when their turn comes
-  T* row(int64_t r) const { return view.data + (places ? places[r] : r) * view.stride; }
+  bool far;  // rows of `view` are not in cache when their turn comes
+  T* row(int64_t r) const { return view.data + r * view.stride; }
 };
 
 constexpr int kMostVectors = 8;           // of one row of `out` at a time
@@ -48,7 +51,9 @@ CALIRARE_INLINE void row_tile(CsrView<T> a, int64_t row, int64_t last, MatrixVie
     const T* from = x.data + int64_t(a.indices[e]) * x.stride + column;
     const T weight = a.values[e];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) sum[v] += weight * *reinterpret_cast<const V*>(from + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) {
+      sum[v] = propagate_term(sum[v], weight, *reinterpret_cast<const V*>(from + v * kLanes));
+    }
   }
   T* to = out.row(row) + column;
 #pragma GCC unroll 8
@@ -85,7 +90,7 @@ CALIRARE_INLINE void stream_batch(const int32_t* indices, const T* values, Matri
   for (int64_t c = 0; c < vectors * kLanes; c += kLanes) {
     V sum = first ? V{} : *reinterpret_cast<const V*>(to + c);
 #pragma GCC unroll 8
-    for (int k = 0; k < kCount; ++k) sum += weight[k] * *reinterpret_cast<const V*>(from[k] + c);
+    for (int k = 0; k < kCount; ++k) sum = propagate_term(sum, weight[k], *reinterpret_cast<const V*>(from[k] + c));
     *reinterpret_cast<V*>(to + c) = sum;
   }
 }
@@ -234,20 +239,18 @@ void spread(const Parallel& parallel, CsrView<T> a, MatrixView<const T> x, Targe
 }
 
 template <typename T>
-Target<T> target_of(MatrixView<T> out, const int64_t* places) {
-  return {out, places, out.n_rows * out.n_cols * int64_t(sizeof(T)) > kFarBytes};
+Target<T> target_of(MatrixView<T> out) {
+  return {out, out.n_rows * out.n_cols * int64_t(sizeof(T)) > kFarBytes};
 }
 
 }  // namespace
 
-void propagate_cpu(const Parallel& parallel, CsrView<float> a, MatrixView<const float> x, MatrixView<float> out,
-                   const int64_t* places) {
-  spread(parallel, a, x, target_of(out, places), rows_f32);
+void propagate_cpu(const Parallel& parallel, CsrView<float> a, MatrixView<const float> x, MatrixView<float> out) {
+  spread(parallel, a, x, target_of(out), rows_f32);
 }
 
-void propagate_cpu(const Parallel& parallel, CsrView<double> a, MatrixView<const double> x, MatrixView<double> out,
-                   const int64_t* places) {
-  spread(parallel, a, x, target_of(out, places), rows_f64);
+void propagate_cpu(const Parallel& parallel, CsrView<double> a, MatrixView<const double> x, MatrixView<double> out) {
+  spread(parallel, a, x, target_of(out), rows_f64);
 }
 
 }  // namespace calirare
