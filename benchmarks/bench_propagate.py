@@ -4,9 +4,11 @@
 
 Every answer is checked before it is timed. All contenders read the same aligned buffers, write into buffers made once
 (torch-sparse has no such call and allocates its answer), and take turns, so that a busy moment meets all of them. A
-sample runs a contender often enough to last a millisecond; medians. `copy` reads X once and writes Y once, on the same
-threads in the same run; the floor is that time, longer by the bytes of A. A finished cell is kept in
-results/propagate.json: stopped by --seconds, the next run goes on. Cells and contenders that are left out say why.
+sample runs a contender often enough to last a millisecond; medians. `ours` is what propagate does once a matrix has
+multiplied often enough for a layout of its own (`layout`, made in `prepare_s` seconds, which `pays_after` so many
+products); `ours, first products` is A as it came. `copy` reads X once and writes Y once, on the same threads in the
+same run; the floor is that time, longer by the bytes of A. A finished cell is kept in results/propagate.json:
+stopped by --seconds, the next run goes on. Cells and contenders that are left out say why.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from scipy.sparse import _sparsetools
 from torch import Tensor
 
 from calirare.datasets import load_dataset
-from calirare_ext import Csr, gcn_norm
+from calirare_ext import Csr, Layout, gcn_norm, prepare
 from calirare_ext._backend import _C
-from calirare_ext.propagate import compiled
+from calirare_ext.layouts import compiled, write
 
 GRAPHS = ("cora", "facebook", "dblp", "power_law_1m")
 WIDTHS = (1, 16, 64, 160, 1280)
@@ -40,7 +42,8 @@ LONG = 2.0  # seconds: calls above are repeated five times, not twenty
 COLD = 0.05  # seconds: operands of longer calls do not stay in cache
 HOPELESS = 3.0  # times the fastest: such a contender is timed three times where a call takes a tenth of a second
 
-RATIOS = ("ratio", "times_the_floor")
+FIRST = "ours, first products"
+RATIOS = ("ratio", "ratio_first_products", "times_the_floor")
 
 Work = Callable[[], Any]
 
@@ -106,12 +109,19 @@ def torch_sparse(a: Csr, x: Tensor) -> Iterator[tuple[str, Work, Tensor]]:
     yield "torch_sparse", work, out
 
 
-def contenders(a: Csr, x: Tensor, left_out: dict[str, str]) -> dict[str, Work]:
+def contenders(a: Csr, x: Tensor, layout: Layout, left_out: dict[str, str]) -> dict[str, Work]:
     """Returns ours, the rivals and the copy, each checked against ours, which is checked against float64."""
     face, out = compiled(a), torch.empty(a.n_rows, x.shape[1], dtype=x.dtype)
-    works: dict[str, Work] = {"ours": lambda: _C.propagate_out(face, x, out)}
-    works["ours"]()
+    prepared = torch.empty_like(out)
+    works: dict[str, Work] = {
+        "ours": lambda: write(a, layout, x, prepared),
+        FIRST: lambda: _C.propagate_out(face, x, out),
+    }
+    for work in works.values():
+        work()
     _check(a, x, out)
+    if not torch.equal(prepared, out):
+        raise SystemExit(f"the layout {layout} changes the product")
     for make in (mkl, scipy, scatter, torch_sparse):
         size = a.nnz * x.shape[1] * x.element_size() if make is scatter else out.numel() * x.element_size()
         if size > MEMORY:
@@ -123,6 +133,8 @@ def contenders(a: Csr, x: Tensor, left_out: dict[str, str]) -> dict[str, Work]:
             if not error < 1e-5:
                 raise SystemExit(f"{name} differs by {error:.1g} of the largest number")
             works[name] = work
+    if "torch_sparse" not in works:
+        left_out.setdefault("torch_sparse", "not installed")
     target = torch.empty_like(x)
     works["copy"] = lambda: target.copy_(x)
     return works
@@ -194,22 +206,30 @@ def cell(name: str, a: Csr, width: int, threads: int, dtype: torch.dtype, repeat
     if a.n_rows * width * torch.finfo(dtype).bits // 8 > MEMORY:
         return about | {"skipped": f"X and Y would take {2 * a.n_rows * width * torch.finfo(dtype).bits / 8e9:.0f} GB"}
     x = torch.randn(a.n_cols, width, dtype=dtype, generator=torch.Generator().manual_seed(width))
-    a = a.to(dtype)
+    a = Csr(a.indptr, a.indices, a.values.to(dtype), a.n_cols)  # without the layouts of other cells
+    begin = time.perf_counter()
+    layout = prepare(a, width)
+    prepare_s = time.perf_counter() - begin
     before = other_load()
-    times = in_turns(contenders(a, x, left_out), repeats)
-    rivals = [name for name in times if name not in {"ours", "copy"}]
+    times = in_turns(contenders(a, x, layout, left_out), repeats)
+    rivals = [name for name in times if name not in {"ours", FIRST, "copy"}]
     ms = {name: time["median_ms"] for name, time in times.items()}
     best = min(rivals, key=lambda name: ms[name])
     operands = 2 * x.numel() * x.element_size()
     floor = ms["copy"] * (1 + (a.nnz * (4 + x.element_size()) + 8 * (a.n_rows + 1)) / operands)
+    saved = ms[FIRST] - ms["ours"]
     return about | {
         "times": times,
         "best": best,
         "ratio": ms[best] / ms["ours"],
+        "ratio_first_products": ms[best] / ms[FIRST],
         "times_the_copy": ms["ours"] / ms["copy"],
         "floor_ms": floor,
         "times_the_floor": ms["ours"] / floor,
         "best_rival_times_the_floor": ms[best] / floor,
+        "layout": layout,
+        "prepare_s": prepare_s,
+        "pays_after": math.ceil(prepare_s * 1e3 / saved) if layout != "plain" and saved > 0 else None,
         "left_out": left_out,
         "other_load": before or other_load(),  # such a cell is measured again by the next run
         "commit": record.environment()["commit"],
@@ -224,6 +244,7 @@ def summary(cells: list[dict[str, Any]]) -> dict[str, Any]:
         "cells": len(timed),
         "cells_beside_other_load": sum(c["other_load"] for c in timed),
         "geometric_mean_ratio": mean["ratio"],
+        "geometric_mean_ratio_first_products": mean["ratio_first_products"],
         "geometric_mean_times_the_floor": mean["times_the_floor"],
         "worst_ratio": worst["ratio"],
         "worst_cell": [worst[key] for key in ("graph", "width", "threads", "dtype")],
@@ -240,8 +261,8 @@ def show(c: dict[str, Any]) -> None:
         return
     times = " ".join(f"{name} {t['median_ms']:.3f}" for name, t in c["times"].items())
     where += " (other load)" if c["other_load"] else ""
-    floors = (c["times_the_floor"], c["best_rival_times_the_floor"])
-    told = f"{c['ratio']:.2f}x {c['best']}, {c['times_the_copy']:.1f} copies"
+    first, floors = c["ratio_first_products"], (c["times_the_floor"], c["best_rival_times_the_floor"])
+    told = f"{c['ratio']:.2f}x {c['best']} with {c['layout']} ({first:.2f}x at first), {c['times_the_copy']:.1f} copies"
     print(f"{where}  {told}, {floors[0]:.1f} floors, rival {floors[1]:.1f}  [ms: {times}]", flush=True)
 
 

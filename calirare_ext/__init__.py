@@ -14,6 +14,7 @@ from calirare_ext.inverse_hvp import (
     solve_inverse_hvp,
 )
 from calirare_ext.jackknife_interval import JackknifeInterval, jackknife_interval
+from calirare_ext.layouts import Layout, prepare
 from calirare_ext.loo_messages import LooDirections, loo_messages
 from calirare_ext.masked_gram import in_panels, masked_gram
 from calirare_ext.message_interval import message_interval
@@ -33,6 +34,7 @@ __all__ = [
     "GradientPath",
     "JackknifeInterval",
     "LayerFactors",
+    "Layout",
     "LooDirections",
     "NodeGradients",
     "ReceptiveField",
@@ -53,6 +55,7 @@ __all__ = [
     "message_interval",
     "move_logits",
     "node_gradients",
+    "prepare",
     "propagate",
     "receptive_field",
     "record",

@@ -9,18 +9,11 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from calirare_ext._backend import _C
 from calirare_ext._checks import check_like, check_shape
 from calirare_ext.csr import Csr
+from calirare_ext.layouts import compiled, product
 
 __all__ = ["compiled", "propagate"]
-
-
-def compiled(a: Csr) -> _C.CsrTensors:
-    """Returns the compiled face of a CSR matrix, made once and kept."""
-    if "compiled" not in a._cache:
-        a._cache["compiled"] = _C.CsrTensors(a.indptr, a.indices, a.values, a.n_cols)
-    return a._cache["compiled"]
 
 
 def propagate(a: Csr, x: Tensor) -> Tensor:
@@ -41,7 +34,8 @@ def propagate(a: Csr, x: Tensor) -> Tensor:
         ValueError: shapes or devices do not fit.
 
     Precision: sums over a row in the dtype of `x`, in a fixed order; two runs agree bit for bit.
-    Cost: nnz * d multiply-adds; no scratch.
+    Cost: nnz * d multiply-adds; no scratch. A matrix that multiplies again and again gets a copy in the layout that
+    serves it best on the CPU (see `prepare`; CALIRARE_LAYOUTS=off in the environment forbids it): same bits.
 
     Example:
         >>> import torch
@@ -72,7 +66,7 @@ class _Propagate(torch.autograd.Function):
         rows_are_contiguous = x.shape[1] <= 1 or x.stride(1) == 1
         x = x if rows_are_contiguous else x.contiguous()
         out = x.new_empty(a.n_rows, x.shape[1])
-        _C.propagate_out(compiled(a), x, out)
+        product(a, x, out)
         return out
 
     @staticmethod

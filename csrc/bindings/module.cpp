@@ -10,6 +10,7 @@
 #include "../solvers/launch.h"
 #include "../solvers/loo_messages.h"
 #include "../solvers/masked_gram.h"
+#include "../solvers/propagate_layouts.h"
 
 namespace py = pybind11;
 
@@ -161,6 +162,16 @@ void bind_measures(py::module_& m) {
         py::arg("edges"), py::arg("slack"));
 }
 
+void bind_layouts(py::module_& m) {
+  py::class_<TileTensors>(m, "TileTensors", "A CSR matrix in tiles of rows, each sorted by column.");
+  m.def("propagate_to", &propagate_to, no_gil, py::arg("a"), py::arg("x"), py::arg("places"), py::arg("out"));
+  m.def("propagate_slices_to", &propagate_slices_to, no_gil, py::arg("slices"), py::arg("x"), py::arg("places"),
+        py::arg("out"));
+  m.def("propagate_tiles_out", &propagate_tiles_out, no_gil, py::arg("a"), py::arg("x"), py::arg("out"));
+  m.def("cut_tiles", &cut_tiles, no_gil, py::arg("a"), py::arg("tile_rows"));
+  m.def("community_order", &community_order, no_gil, py::arg("a"), py::arg("most_visits"));
+}
+
 void bind_build(py::module_& m) {
   m.def("cuda_status", [] {
     std::string reason;
@@ -183,4 +194,5 @@ PYBIND11_MODULE(_C, m) {
   calirare::bind_fused(m);
   calirare::bind_solvers(m);
   calirare::bind_measures(m);
+  calirare::bind_layouts(m);
 }

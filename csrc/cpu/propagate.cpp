@@ -17,8 +17,9 @@ namespace {
 template <typename T>
 struct Target {
   MatrixView<T> view;
-  bool far;  // rows of `view` are not in cache when their turn comes
-  T* row(int64_t r) const { return view.data + r * view.stride; }
+  const int64_t* places;  // null: in order
+  bool far;               // rows of `view` are not in cache when their turn comes
+  T* row(int64_t r) const { return view.data + (places ? places[r] : r) * view.stride; }
 };
 
 constexpr int kMostVectors = 8;           // of one row of `out` at a time
@@ -239,18 +240,20 @@ void spread(const Parallel& parallel, CsrView<T> a, MatrixView<const T> x, Targe
 }
 
 template <typename T>
-Target<T> target_of(MatrixView<T> out) {
-  return {out, out.n_rows * out.n_cols * int64_t(sizeof(T)) > kFarBytes};
+Target<T> target_of(MatrixView<T> out, const int64_t* places) {
+  return {out, places, out.n_rows * out.n_cols * int64_t(sizeof(T)) > kFarBytes};
 }
 
 }  // namespace
 
-void propagate_cpu(const Parallel& parallel, CsrView<float> a, MatrixView<const float> x, MatrixView<float> out) {
-  spread(parallel, a, x, target_of(out), rows_f32);
+void propagate_cpu(const Parallel& parallel, CsrView<float> a, MatrixView<const float> x, MatrixView<float> out,
+                   const int64_t* places) {
+  spread(parallel, a, x, target_of(out, places), rows_f32);
 }
 
-void propagate_cpu(const Parallel& parallel, CsrView<double> a, MatrixView<const double> x, MatrixView<double> out) {
-  spread(parallel, a, x, target_of(out), rows_f64);
+void propagate_cpu(const Parallel& parallel, CsrView<double> a, MatrixView<const double> x, MatrixView<double> out,
+                   const int64_t* places) {
+  spread(parallel, a, x, target_of(out, places), rows_f64);
 }
 
 }  // namespace calirare
