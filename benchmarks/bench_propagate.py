@@ -7,8 +7,8 @@ Every answer is checked before it is timed. All contenders read the same aligned
 sample runs a contender often enough to last a millisecond; medians. `ours` is what propagate does once a matrix has
 multiplied often enough for a layout of its own (`layout`, made in `prepare_s` seconds, which `pays_after` so many
 products); `ours, first products` is A as it came. `copy` reads X once and writes Y once, on the same threads in the
-same run; the floor is that time, longer by the bytes of A. A finished cell is kept in results/propagate.json:
-stopped by --seconds, the next run goes on. Cells and contenders that are left out say why.
+same run; the floor is that time, longer by the bytes of A. A finished cell is kept in results/propagate.json
+while its layout exists: stopped by --seconds, the next run goes on. Cells and contenders that are left out say why.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import record
@@ -133,6 +133,8 @@ def contenders(a: Csr, x: Tensor, layout: Layout, left_out: dict[str, str]) -> d
             if not error < 1e-5:
                 raise SystemExit(f"{name} differs by {error:.1g} of the largest number")
             works[name] = work
+    if "torch_sparse" not in works:
+        left_out.setdefault("torch_sparse", "not installed")
     target = torch.empty_like(x)
     works["copy"] = lambda: target.copy_(x)
     return works
@@ -280,7 +282,7 @@ def main() -> None:
     path, begin = record.RESULTS / f"{stem}.json", time.perf_counter()
     kept = path.exists() and not arguments.fresh and not arguments.quick
     cells = json.loads(path.read_text(encoding="utf-8"))["results"]["cells"] if kept else []
-    cells = [c for c in cells if not c.get("other_load", False)]
+    cells = [c for c in cells if not c.get("other_load", False) and c.get("layout", "plain") in get_args(Layout)]
     done = {(c["graph"], c["width"], c["threads"], c["dtype"]) for c in cells}
     for name in arguments.graphs or (QUICK["graphs"] if arguments.quick else GRAPHS):
         a = None

@@ -102,6 +102,7 @@ def propagate_lines(found: dict[str, Any]) -> list[str]:
         f"Geometric mean of {total['cells']} cells: {total['geometric_mean_ratio']:.2f} times the fastest of MKL,",
         f"SciPy, index_add and torch-sparse, lowest {total['worst_ratio']:.2f}, {total['cells_below_1.2']} below 1.2.",
         "*At the floor*: the ratio of a kernel that takes no longer than copying X to Y and reading A.",
+        *([f"Note: {found['results']['note']}."] if "note" in found["results"] else []),
         "",
         source("propagate", found | {"command": "python benchmarks/bench_propagate.py --fresh"}, commits),
     ]

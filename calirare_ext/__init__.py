@@ -21,7 +21,6 @@ from calirare_ext.message_interval import message_interval
 from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
 from calirare_ext.propagate import propagate
 from calirare_ext.receptive_field import ReceptiveField, receptive_field
-from calirare_ext.row_order import RowOrder, row_order
 from calirare_ext.row_sums import row_sums
 from calirare_ext.tape import GcnTape, gcn_forward, record
 
@@ -39,7 +38,6 @@ __all__ = [
     "LooDirections",
     "NodeGradients",
     "ReceptiveField",
-    "RowOrder",
     "SolverResult",
     "SolverStatus",
     "__version__",
@@ -61,7 +59,6 @@ __all__ = [
     "propagate",
     "receptive_field",
     "record",
-    "row_order",
     "row_sums",
     "solve_inverse_hvp",
 ]

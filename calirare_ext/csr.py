@@ -68,9 +68,8 @@ class Csr:
             raise ValueError(f"Csr: n_cols must be in [0, {MAX_COLUMNS}], got {self.n_cols}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leaves out, in copies and files, what was computed from the matrix; a given row order stays."""
-        given = {key: self._cache[key] for key in ("row_order",) if key in self._cache}
-        return {**self.__dict__, "_cache": given}
+        """Leaves out, in copies and files, what was computed from the matrix."""
+        return {**self.__dict__, "_cache": {}}
 
     @classmethod
     def from_coo(
@@ -174,50 +173,19 @@ class Csr:
         if "transpose" not in self._cache:
             with torch._C._DisableFuncTorch():  # inside torch.func.grad a kept tensor would belong to that call alone
                 turned = Csr.from_coo(self.indices, self.rows(), self.values, (self.n_cols, self.n_rows))
-                if self.n_rows == self.n_cols:
-                    turned = self._with_same_order(turned)
             turned._cache["transpose"] = self
             self._cache["transpose"] = turned
         return self._cache["transpose"]
-
-    def with_row_order(self, order: Tensor) -> Csr:
-        """Returns the matrix with an order in which `propagate` computes its rows on the CPU.
-
-        The product is the same to the last bit, in the rows' own order; only the time differs, because consecutive
-        rows then share columns (see `row_order`). A square matrix hands its order on to its transpose.
-
-        Args:
-            order: a permutation of the rows, integer [n_rows]: first the row to be computed first.
-
-        Returns:
-            The matrix; its tensors are shared, and one sorted copy is made.
-
-        Raises:
-            ValueError: `order` is not a permutation of the rows.
-        """
-        order = order.to(self.device, torch.int64).contiguous()
-        if order.shape != (self.n_rows,) or not bool(
-            (order.sort().values == torch.arange(self.n_rows, device=self.device)).all()
-        ):
-            raise ValueError(f"Csr.with_row_order: order must be a permutation of {self.n_rows} rows")
-        ordered = Csr(self.indptr, self.indices, self.values, self.n_cols)
-        ordered._cache["row_order"] = order
-        return ordered
 
     def to(self, target: torch.device | str | torch.dtype) -> Csr:
         """Returns the matrix on another device, or with its values in another dtype."""
         if isinstance(target, torch.dtype):
             if target == self.dtype:
                 return self
-            moved = Csr(self.indptr, self.indices, self.values.to(target), self.n_cols)
-            return self._with_same_order(moved)
+            return Csr(self.indptr, self.indices, self.values.to(target), self.n_cols)
         if torch.device(target) == self.device:
             return self
-        moved = Csr(self.indptr.to(target), self.indices.to(target), self.values.to(target), self.n_cols)
-        return self._with_same_order(moved)
-
-    def _with_same_order(self, other: Csr) -> Csr:
-        return other.with_row_order(self._cache["row_order"]) if "row_order" in self._cache else other
+        return Csr(self.indptr.to(target), self.indices.to(target), self.values.to(target), self.n_cols)
 
     def select_rows(self, rows: Tensor) -> Csr:
         """Returns the matrix made of the given rows, in the order given (integer [k], each in [0, n_rows))."""

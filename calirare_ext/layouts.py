@@ -1,8 +1,8 @@
 """Copies of a sparse matrix that suit narrow, wide or large operands on the CPU; each product is the same to the bit.
 
 A matrix that multiplies again and again is worth a copy: rows of equal length side by side for a vector, neighbours
-side by side for wide operands, entries by column where the operand is larger than the caches. Which copy pays depends
-on the graph and the processor, so it is timed, once for each class of widths.
+one after the other for wider operands, entries by column where the operand is larger than the caches. Which copy pays
+depends on the graph and the processor, so it is timed, once for each class of widths.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor
 from calirare_ext._backend import _C
 from calirare_ext.csr import Csr
 
-Layout = Literal["plain", "given", "sorted", "community", "slices", "tiles"]
+Layout = Literal["plain", "sorted", "slices", "tiles"]
 
-PATIENCE = 256.0  # nanoseconds per entry: about what the copies cost is first spent on products with the matrix itself
+PATIENCE = 1024.0  # nanoseconds per entry on products with A itself: a few times what a copy costs and saves
 MOST_ENTRIES = 2**25  # a copy of a larger matrix is never made unasked
 LARGE = 2**22  # entries above which neither communities nor lengths pay
 TILE_ROWS = 2**16  # rows of the product that are written together: they and nothing else should stay in cache
-SLICE, WINDOW = 16, 64  # rows of a slice (csrc/ops/propagate.h); rows that are sorted by length together
+SLICE, WINDOW = 16, 64  # rows of a slice (csrc/ops/propagate_slices.h); rows that are sorted by length together
 WIDEST_TILE = 512  # bytes of a row of X; wider rows are read fast in any order
 CLEARLY = 1.03  # a copy must be faster by as much
 VISITS = 8  # looks at an edge for a community order: what a graph with communities needs is below 2
@@ -54,8 +54,8 @@ def prepare(a: Csr, width: int) -> Layout:
         width: columns of the operand.
 
     Returns:
-        The name of the layout: "plain" is A itself, "given" the order of `Csr.with_row_order`, "sorted" and "community"
-        rows in another order, "slices" 16 rows side by side, "tiles" entries by column in stretches of 65,536 rows.
+        The name of the layout: "plain" is A itself, "sorted" neighbours one after the other, by length within 64 rows,
+        "slices" 16 rows side by side, "tiles" entries by column in stretches of 65,536 rows.
 
     Raises:
         ValueError: `width` is negative.
@@ -70,18 +70,14 @@ def prepare(a: Csr, width: int) -> Layout:
 def candidates(a: Csr, width: int) -> list[Layout]:
     """Returns the layouts that may serve operands of this width, A itself first."""
     row_bytes = width * a.values.element_size()
-    if "row_order" in a._cache:
-        return ["given"]
     kinds: list[Layout] = ["plain"]
     if a.nnz > MOST_ENTRIES or not row_bytes or not a.nnz:
         return kinds
     if a.nnz <= LARGE:
         if width == 1:
             kinds.append("slices")
-        if row_bytes <= 64:
+        if row_bytes <= 64 or a.n_rows == a.n_cols:  # lengths alone pay for narrow rows
             kinds.append("sorted")
-        elif a.n_rows == a.n_cols:
-            kinds.append("community")
     elif a.n_rows >= 2 * TILE_ROWS and row_bytes <= WIDEST_TILE and _columns_ascend(a):
         kinds.append("tiles")
     return kinds
@@ -103,8 +99,6 @@ def write(a: Csr, kind: Layout, x: Tensor, out: Tensor) -> None:
 
 def _kept_choice(a: Csr, x: Tensor) -> Layout:
     """Returns the layout of this width: the one chosen before, or A itself until a choice pays."""
-    if "row_order" in a._cache:
-        return "given"
     known = a._cache.get("layouts", {}).get(_width_class(a, x.shape[1]))
     if known is not None or not _ON:
         return known or "plain"
@@ -150,28 +144,25 @@ def _make(a: Csr, kind: Layout) -> Any:
     if kind == "slices":
         order = torch.argsort(a.indptr.diff(), descending=True, stable=True)
         return compiled(_in_slices(a.select_rows(order))), order
-    order = _order(a, kind)
+    order = _order(a)
     return compiled(a.select_rows(order)), order
 
 
-def _order(a: Csr, kind: Layout) -> Tensor:
-    if kind == "given":
-        return a._cache["row_order"]
+def _order(a: Csr) -> Tensor:
+    """Returns the rows by community and, within 64 of them, by length: the processor predicts where rows end."""
     if "community order" not in a._cache:
         square = a.n_rows == a.n_cols
         a._cache["community order"] = (
             _C.community_order(compiled(a), VISITS * a.nnz) if square else torch.arange(a.n_rows, dtype=torch.int64)
         )
     order = a._cache["community order"]
-    if kind == "community":
-        return order
     lengths = a.indptr.diff()[order]
     window = torch.arange(a.n_rows) // WINDOW
     return order[torch.argsort(window * (a.nnz + 1) - lengths, stable=True)]
 
 
 def _in_slices(a: Csr) -> Csr:
-    """Returns rows that fall in length with the entries of each 16 rows stored as ops/propagate.h says."""
+    """Returns rows that fall in length with the entries of each 16 rows stored as ops/propagate_slices.h says."""
     row = torch.arange(a.n_rows)
     first = row // SLICE * SLICE
     last = first + SLICE - 1

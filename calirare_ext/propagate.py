@@ -23,7 +23,7 @@ def propagate(a: Csr, x: Tensor) -> Tensor:
     taken with respect to X, to any order, in reverse and forward mode, and `torch.func.vmap` batches over X.
 
     Args:
-        a: [n, m], float32 or float64; with `Csr.with_row_order` its rows are computed in that order on the CPU.
+        a: [n, m], float32 or float64.
         x: [m, d], dtype and device of `a`; any strides.
 
     Returns:

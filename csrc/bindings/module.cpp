@@ -2,7 +2,7 @@
 #include <pybind11/functional.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "../cuda/cuda_status.h"
+#include "../ops/device.h"
 #include "../solvers/block_cg.h"
 #include "../solvers/confidence_bins.h"
 #include "../solvers/eice_term.h"
@@ -30,8 +30,6 @@ void bind_csr(py::module_& m) {
 }
 
 void bind_operators(py::module_& m) {
-  m.def("propagate", &propagate, no_gil, py::arg("a"), py::arg("x"));
-  m.def("propagate_to", &propagate_to, no_gil, py::arg("a"), py::arg("x"), py::arg("places"), py::arg("out"));
   m.def("propagate_out", &propagate_out, no_gil, py::arg("a"), py::arg("x"), py::arg("out"));
   m.def("node_gradients_out",
         py::overload_cast<const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, at::Tensor&>(
@@ -166,10 +164,11 @@ void bind_measures(py::module_& m) {
 
 void bind_layouts(py::module_& m) {
   py::class_<TileTensors>(m, "TileTensors", "A CSR matrix in tiles of rows, each sorted by column.");
-  m.def("cut_tiles", &cut_tiles, no_gil, py::arg("a"), py::arg("tile_rows"));
-  m.def("propagate_tiles_out", &propagate_tiles_out, no_gil, py::arg("a"), py::arg("x"), py::arg("out"));
+  m.def("propagate_to", &propagate_to, no_gil, py::arg("a"), py::arg("x"), py::arg("places"), py::arg("out"));
   m.def("propagate_slices_to", &propagate_slices_to, no_gil, py::arg("slices"), py::arg("x"), py::arg("places"),
         py::arg("out"));
+  m.def("propagate_tiles_out", &propagate_tiles_out, no_gil, py::arg("a"), py::arg("x"), py::arg("out"));
+  m.def("cut_tiles", &cut_tiles, no_gil, py::arg("a"), py::arg("tile_rows"));
   m.def("community_order", &community_order, no_gil, py::arg("a"), py::arg("most_visits"));
 }
 

@@ -43,6 +43,12 @@ CALIRARE_HD double cg_step_length(CgColumn& column, double p_dot_ap) {
   return alpha;
 }
 
+// One number of x, r or p after a step along a direction.
+template <typename T>
+CALIRARE_HD T cg_along(T start, double step, T direction) {
+  return T(double(start) + step * double(direction));
+}
+
 // After x and r moved: done, lost, or going on.
 CALIRARE_HD void cg_check_residual(CgColumn& column, double r_dot_r) {
   if (!cg_finite(r_dot_r)) {

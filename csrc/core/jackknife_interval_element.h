@@ -81,9 +81,10 @@ CALIRARE_HD T interpolate(T low, T high, double fraction, bool has_nan) {
   return T(fraction >= 0.5 ? b - rounded_product(step, 1.0 - fraction) : a + rounded_product(step, fraction));
 }
 
-// The two samples of the jackknife at node v: f(v; theta_-i) - r_i below, f(v; theta_-i) + r_i above.
-template <typename T>
-CALIRARE_HD T interval_sample(T score, T residual, int side) {
+// The two samples of the jackknife at node v: f(v; theta_-i) - r_i below, f(v; theta_-i) + r_i above. N is T, or on the
+// CPU a vector of T: neighbouring nodes.
+template <typename N, typename T>
+CALIRARE_INLINED N interval_sample(N score, T residual, int side) {
   return side == 0 ? score - residual : score + residual;
 }
 

@@ -37,18 +37,11 @@ struct ExponentialParts<double> {
   static constexpr double kLn2High = 6.93145751953125e-1, kLn2Low = 1.42860682030941723212e-6;
 };
 
-// Inlined wherever it stands: on the CPU a number is also a vector of them, whose instructions depend on the caller.
-#if defined(__CUDACC__)
-#define CALIRARE_LINK CALIRARE_HD
-#else
-#define CALIRARE_LINK inline __attribute__((always_inline))
-#endif
-
 // e^x for |x| <= kLimit, to about one unit in the last place; beyond it the value at the limit. NaN gives NaN.
 // x = k ln 2 + r, |r| <= ln 2 / 2, and e^r by its Taylor polynomial, whose remainder is below a tenth of a unit.
 // N is T, or a vector of T; B the unsigned integers of its size.
 template <typename T, typename N = T, typename B = typename ExponentialParts<T>::Bits>
-CALIRARE_LINK N exponential(N x) {
+CALIRARE_INLINED N exponential(N x) {
   using Parts = ExponentialParts<T>;
   using Bits = typename Parts::Bits;
   const N most = N{} + Parts::kLimit, least = N{} - Parts::kLimit, magic = N{} + Parts::kMagic;
@@ -74,13 +67,13 @@ CALIRARE_LINK N exponential(N x) {
 
 // sigma(x) = 1 / (1 + e^-x); below -kLimit it stays at its value there, less than 2e-38 or 4e-308.
 template <typename T, typename N = T, typename B = typename ExponentialParts<T>::Bits>
-CALIRARE_LINK N logistic(N x) {
+CALIRARE_INLINED N logistic(N x) {
   return T(1) / (T(1) + exponential<T, N, B>(-x));
 }
 
 // One score from the propagated change of its logit.
 template <typename T, typename N = T, typename B = typename ExponentialParts<T>::Bits>
-CALIRARE_LINK N message_score(N moved, T shift, N logit, T scale, T bias) {
+CALIRARE_INLINED N message_score(N moved, T shift, N logit, T scale, T bias) {
   return logistic<T, N, B>(scale * ((moved + shift) + logit) + bias);
 }
 

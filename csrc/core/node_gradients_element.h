@@ -14,4 +14,12 @@ struct OuterSum {
   CALIRARE_HD T finish() const { return sum; }
 };
 
+// The same where the sum lives in memory between the entries of a node.
+template <typename T>
+CALIRARE_HD void add_outer_term(T input, T delta, T* element) {
+  OuterSum<T> sum{*element};
+  sum.add(input, delta);
+  *element = sum.finish();
+}
+
 }  // namespace calirare

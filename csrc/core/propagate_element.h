@@ -4,10 +4,16 @@
 
 namespace calirare {
 
+// One entry more. N is T, or on the CPU a vector of T: neighbouring columns of a row.
+template <typename T, typename N>
+CALIRARE_INLINED N propagate_term(N sum, T weight, N x) {
+  return sum + weight * x;
+}
+
 template <typename T>
 struct PropagateSum {
   T sum = T(0);
-  CALIRARE_HD void add(T weight, T x) { sum += weight * x; }
+  CALIRARE_HD void add(T weight, T x) { sum = propagate_term(sum, weight, x); }
   CALIRARE_HD void merge(PropagateSum other) { sum += other.sum; }  // two stretches of one row
   CALIRARE_HD T finish() const { return sum; }
 };

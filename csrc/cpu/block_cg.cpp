@@ -23,8 +23,8 @@ void descend(const Parallel& parallel, CgColumns columns, const T* p, const T* a
       double r_dot_r = 0.0;
 #pragma omp simd reduction(+ : r_dot_r)
       for (int64_t i = start; i < start + columns.p; ++i) {
-        x[i] = T(double(x[i]) + alpha * double(p[i]));
-        r[i] = T(double(r[i]) - alpha * double(ap[i]));
+        x[i] = cg_along(x[i], alpha, p[i]);
+        r[i] = cg_along(r[i], -alpha, ap[i]);
         r_dot_r += double(r[i]) * double(r[i]);
       }
       cg_check_residual(column, r_dot_r);
@@ -42,7 +42,7 @@ void redirect(const Parallel& parallel, CgColumns columns, const T* r, const T* 
       const double beta = cg_direction_weight(column, dot(r + start, z + start, columns.p));
       if (column.status != kCgRunning) continue;
 #pragma omp simd
-      for (int64_t i = start; i < start + columns.p; ++i) p[i] = T(double(z[i]) + beta * double(p[i]));
+      for (int64_t i = start; i < start + columns.p; ++i) p[i] = cg_along(z[i], beta, p[i]);
     }
   });
 }

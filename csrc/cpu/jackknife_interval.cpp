@@ -52,7 +52,7 @@ CALIRARE_INLINE void tile_end(const T* scores, const T* residuals, int64_t m, in
   for (int64_t i = 0; i < m; ++i) {
     Pack sample;
     memcpy(&sample, scores + i * kLanes<T>, sizeof sample);
-    sample = side == 0 ? sample - residuals[i] : sample + residuals[i];  // interval_sample
+    sample = interval_sample(sample, residuals[i], side);
     has_nan |= Bits(sample != sample);
     Bits key = tile_keys<T>(sample) ^ flip;
     for (int64_t j = 0; j < kept.count; ++j) {
@@ -71,7 +71,7 @@ CALIRARE_INLINE void tile_end(const T* scores, const T* residuals, int64_t m, in
     const int64_t i = kept.from_top ? m - 1 - k : k;
     Pack sample;
     memcpy(&sample, scores + i * kLanes<T>, sizeof sample);
-    sample = side == 0 ? sample - residuals[i] : sample + residuals[i];
+    sample = interval_sample(sample, residuals[i], side);
     const Bits key = tile_keys<T>(sample) ^ flip, place = Bits{} + uint32_t(i);
     const Bits is_low = Bits(key == low), is_high = Bits(key == high);
     low_place |= is_low & Bits(low_seen == low_wanted) & place;

@@ -45,7 +45,7 @@ CALIRARE_INLINE void keep_best(const T* scores, const T* residuals, int64_t m, i
   for (int64_t i = 0; i < m; ++i) {
     Pack sample;
     memcpy(&sample, scores + i * kLanes<T>, sizeof sample);
-    sample = side == 0 ? sample - residuals[i] : sample + residuals[i];  // interval_sample
+    sample = interval_sample(sample, residuals[i], side);
     nan = sample != sample ? Pack{} + T(1) : nan;
     sample = kept.from_top ? -sample : sample;
     for (int64_t j = 0; j < kept.count; ++j) {

@@ -10,7 +10,7 @@ namespace {
 template <typename T>
 void add_scaled(T scale, const T* x, int64_t size, T* out) {
 #pragma omp simd
-  for (int64_t b = 0; b < size; ++b) out[b] += scale * x[b];
+  for (int64_t b = 0; b < size; ++b) add_outer_term(scale, x[b], out + b);
 }
 
 // Adds inputs[node, :]^T delta to out [d, h], one row of the inputs dense or sparse.

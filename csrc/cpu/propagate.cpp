@@ -1,7 +1,11 @@
+// Vectors are passed between functions that are always inlined: how they would be passed otherwise does not matter.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 #include "../ops/propagate.h"
 
 #include <algorithm>
 
+#include "../core/propagate_element.h"
 #include "balance.h"
 #include "clones.h"
 #include "vector.h"
@@ -48,7 +52,9 @@ CALIRARE_INLINE void row_tile(CsrView<T> a, int64_t row, int64_t last, MatrixVie
     const T* from = x.data + int64_t(a.indices[e]) * x.stride + column;
     const T weight = a.values[e];
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) sum[v] += weight * *reinterpret_cast<const V*>(from + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) {
+      sum[v] = propagate_term(sum[v], weight, *reinterpret_cast<const V*>(from + v * kLanes));
+    }
   }
   T* to = out.row(row) + column;
 #pragma GCC unroll 8
@@ -85,7 +91,7 @@ CALIRARE_INLINE void stream_batch(const int32_t* indices, const T* values, Matri
   for (int64_t c = 0; c < vectors * kLanes; c += kLanes) {
     V sum = first ? V{} : *reinterpret_cast<const V*>(to + c);
 #pragma GCC unroll 8
-    for (int k = 0; k < kCount; ++k) sum += weight[k] * *reinterpret_cast<const V*>(from[k] + c);
+    for (int k = 0; k < kCount; ++k) sum = propagate_term(sum, weight[k], *reinterpret_cast<const V*>(from[k] + c));
     *reinterpret_cast<V*>(to + c) = sum;
   }
 }

@@ -1,6 +1,8 @@
+#include "../ops/propagate_slices.h"
+
 #include <algorithm>
 
-#include "../ops/propagate.h"
+#include "../core/propagate_element.h"
 #include "balance.h"
 #include "clones.h"
 
@@ -18,7 +20,9 @@ CALIRARE_INLINE void common_steps(const int32_t* indices, const T* values, int64
   for (int64_t e = 0; e < steps * kSliceRows; e += kSliceRows) {
     asm volatile("");
 #pragma GCC unroll 8
-    for (int l = 0; l < kChains; ++l) sum[l] += values[e + l] * x[int64_t(indices[e + l]) * (kUnit ? 1 : stride)];
+    for (int l = 0; l < kChains; ++l) {
+      sum[l] = propagate_term(sum[l], values[e + l], x[int64_t(indices[e + l]) * (kUnit ? 1 : stride)]);
+    }
   }
 #pragma GCC unroll 8
   for (int l = 0; l < kChains; ++l) sums[l] = sum[l];
@@ -41,7 +45,7 @@ CALIRARE_INLINE void slices(CsrView<T> a, MatrixView<const T> x, MatrixView<T> o
       T sum = sums[l];
       for (const int64_t end = e + a.indptr[r + l + 1] - a.indptr[r + l] - steps; e < end; ++e) {
         asm volatile("");  // as in propagate.cpp: no gathers that are then added in order
-        sum += a.values[e] * x.data[int64_t(a.indices[e]) * x.stride];
+        sum = propagate_term(sum, a.values[e], x.data[int64_t(a.indices[e]) * x.stride]);
       }
       out.data[places[r + l] * out.stride] = sum;
     }

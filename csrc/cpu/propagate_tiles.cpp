@@ -1,8 +1,12 @@
+// Vectors are passed between functions that are always inlined: how they would be passed otherwise does not matter.
+#pragma GCC diagnostic ignored "-Wpsabi"
+
 #include "../ops/propagate_tiles.h"
 
 #include <algorithm>
 #include <vector>
 
+#include "../core/propagate_element.h"
 #include "clones.h"
 #include "vector.h"
 
@@ -36,7 +40,8 @@ CALIRARE_INLINE void add_entries(TilesView<T> a, int64_t tile, MatrixView<const 
     const T weight = a.values[e];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      *reinterpret_cast<V*>(to + v * kLanes) += weight * *reinterpret_cast<const V*>(from + v * kLanes);
+      V& sum = *reinterpret_cast<V*>(to + v * kLanes);
+      sum = propagate_term(sum, weight, *reinterpret_cast<const V*>(from + v * kLanes));
     }
   }
 }

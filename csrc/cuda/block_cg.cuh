@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(kCgThreads)
       double r_dot_r = 0.0;
 #pragma unroll 4
       for (int64_t i = start + threadIdx.x; i < start + columns.p; i += blockDim.x) {
-        const T residual = T(double(r[i]) - alpha * double(ap[i]));
-        x[i] = T(double(x[i]) + alpha * double(p[i]));
+        const T residual = cg_along(r[i], -alpha, ap[i]);
+        x[i] = cg_along(x[i], alpha, p[i]);
         r[i] = residual;
         r_dot_r += double(residual) * double(residual);
       }
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kCgThreads) cg_redirect_kernel(CgColumns colum
     if (column.status == kCgRunning) {
 #pragma unroll 4
       for (int64_t i = start + threadIdx.x; i < start + columns.p; i += blockDim.x) {
-        p[i] = T(double(z[i]) + beta * double(p[i]));
+        p[i] = cg_along(z[i], beta, p[i]);
       }
     }
     if (threadIdx.x == 0) columns.state[j] = column;

@@ -1,4 +1,4 @@
-#include "cuda_status.h"
+#include "../ops/device.h"
 #include "launch.cuh"
 
 namespace calirare {

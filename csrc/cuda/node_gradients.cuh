@@ -36,13 +36,6 @@ __global__ void __launch_bounds__(kGradientThreads)
   }
 }
 
-template <typename T>
-__device__ void add_term(T input, T delta, T* out) {
-  OuterSum<T> sum{*out};
-  sum.add(input, delta);
-  *out = sum.finish();
-}
-
 // A block takes a node: zeroes its row, then adds its entries one after another. Within an entry no two threads touch
 // the same element, because a row of `inputs` names each column once; the barrier keeps entries apart. Threads lie
 // along (b, non-zero).
@@ -59,9 +52,9 @@ __global__ void __launch_bounds__(kGradientThreads)
       const int64_t node = f.nodes[e];
       for (int64_t k = inputs.indptr[node] + threadIdx.y; k < inputs.indptr[node + 1]; k += blockDim.y) {
         T* weights = row + int64_t(inputs.indices[k]) * f.h;
-        for (int64_t b = threadIdx.x; b < f.h; b += blockDim.x) add_term(inputs.values[k], delta[b], weights + b);
+        for (int64_t b = threadIdx.x; b < f.h; b += blockDim.x) add_outer_term(inputs.values[k], delta[b], weights + b);
       }
-      for (int64_t b = thread; b < f.h; b += kGradientThreads) add_term(T(1), delta[b], row + n_weights + b);
+      for (int64_t b = thread; b < f.h; b += kGradientThreads) add_outer_term(T(1), delta[b], row + n_weights + b);
       __syncthreads();
     }
   }

@@ -2,12 +2,12 @@
 #include <stdexcept>
 
 #include "../ops/block_cg.h"
+#include "../ops/device.h"
 #include "../ops/jackknife_interval.h"
 #include "../ops/masked_sum.h"
 #include "../ops/message_interval.h"
 #include "../ops/node_gradients.h"
 #include "../ops/propagate.h"
-#include "cuda_status.h"
 
 namespace calirare {
 namespace {

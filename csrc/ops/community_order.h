@@ -10,6 +10,7 @@ namespace calirare {
 // correct.
 //   indptr   [n + 1], indices [nnz] in [0, n) (not checked)
 //   most_visits  stop joining after so many looks at an edge: a graph without communities costs no more than that
+// Takes some 60 bytes per node and up to 16 per look at an edge of its own.
 void community_order(const int64_t* indptr, const int32_t* indices, int64_t n, int64_t most_visits, int64_t* order);
 
 }  // namespace calirare

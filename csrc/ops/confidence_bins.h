@@ -18,7 +18,8 @@ namespace calirare {
 //   refused        rows that are no distribution (NaN and entries outside [0, 1] among them) or whose label is not in
 //                  0..k-1; such rows enter no sum
 // The confidence is the largest probability of the row, the prediction the first class that has it. Sums are made in
-// double, chunk by chunk of fixed size and then over chunks in order: the number of threads changes no bit.
+// double, chunk by chunk of fixed size and then over chunks in order: the number of threads changes no bit. What is
+// written must not overlap what is read.
 // There is no CUDA twin: tensors on a GPU take torch's own operators (calirare.metrics.binning).
 template <typename T>
 struct ConfidenceBinsTask {

@@ -14,8 +14,9 @@ namespace calirare {
 //   scores     [n, m] row-major, rows `stride` apart, m >= 1
 //   residuals  [m]
 //   q          two numbers in [0, 1]
-//   ends       [n, 2], places [n, 2, 2] int32, written in full
-// Sums and quantiles are exact up to one rounding of the sample and one of the interpolation.
+//   ends       [n, 2], places [n, 2, 2] int32, written in full; must not overlap scores or residuals
+// Sums and quantiles are exact up to one rounding of the sample and one of the interpolation. The CPU twin allocates,
+// for each thread, m numbers per row of a vector.
 void jackknife_interval_cpu(const Parallel& parallel, MatrixView<const float> scores, const float* residuals,
                             const double q[2], float* ends, int32_t* places);
 void jackknife_interval_cpu(const Parallel& parallel, MatrixView<const double> scores, const double* residuals,

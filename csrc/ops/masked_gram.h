@@ -13,8 +13,8 @@ namespace calirare {
 //   mask      [r_R, h], 1 for an active unit and 0 else, rows `stride` apart
 //   scaled    [r, h], rows `stride` apart
 //   out       [r, m], rows `stride` apart; must not overlap the others
-// Sums over j and over entries run in order, in T. Scratch: (m + h) numbers for each row u of a panel. CPU only: a GPU
-// does better with a product, a multiplication and a propagation.
+// Sums over j and over entries run in order, in T. The twin allocates, for each thread, (m + h) numbers for each row u
+// of a panel. CPU only: a GPU does better with a product, a multiplication and a propagation.
 constexpr int64_t kPanelBytes = 256;  // of a row of a panel
 
 template <typename T>

@@ -14,9 +14,10 @@ namespace calirare {
 // A row with a NaN score gives NaN ends.
 //   residuals  [m], m >= 1 as the columns of scores.messages
 //   q          two numbers in [0, 1]
-//   ends       [n, 2], written in full
+//   ends       [n, 2], written in full; must not overlap what is read
 // Sums over entries run in T as stored; f is right to a few units in the last place of the sum; quantiles are exact up
-// to one rounding of the sample and one of the interpolation. Scores exist for a few nodes at a time.
+// to one rounding of the sample and one of the interpolation. Scores exist for a few nodes at a time: the CPU twin
+// allocates, for each thread, twice m numbers per row of a vector.
 void message_interval_cpu(const Parallel& parallel, const MessageScores<float>& scores, const float* residuals,
                           const double q[2], float* ends);
 void message_interval_cpu(const Parallel& parallel, const MessageScores<double>& scores, const double* residuals,

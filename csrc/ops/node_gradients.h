@@ -20,7 +20,8 @@ struct GradientFactors {
 // out[i, a * h + b]  = sum over entries e of node i of inputs[nodes[e], a] * delta[e, b]     (weights, d * h numbers)
 // out[i, d * h + b]  = sum over entries e of node i of delta[e, b]                           (bias, h numbers)
 //   inputs  [r, d] dense row-major, or CSR with d columns, each named once in a row
-//   out     [m, d * h + h], rows `stride` apart (a slice of the [m, p] gradient matrix); every element is written
+//   out     [m, d * h + h], rows `stride` apart (a slice of the [m, p] gradient matrix); every element is written; must
+//           not overlap what is read
 // Sums run in T in entry order, so two runs agree bit for bit. No scratch.
 void node_gradients_cpu(const Parallel& parallel, GradientFactors<float> f, MatrixView<const float> inputs,
                         MatrixView<float> out);

@@ -20,17 +20,7 @@ void propagate_cpu(const Parallel& parallel, CsrView<float> a, MatrixView<const 
 void propagate_cpu(const Parallel& parallel, CsrView<double> a, MatrixView<const double> x, MatrixView<double> out,
                    const int64_t* places = nullptr);
 
-// One column: x [n_cols_of_a, 1] and out [n_rows, 1], rows `stride` apart. The rows of a come in slices of kSliceRows,
-// the longest of a slice first, and the entries of a slice in another order: while all its rows last, their first
-// entries, then their second ones and so on; after that what is left of each row, row by row. Rows at the end that fill
-// no slice are stored as ever. The sums are those of propagate_cpu, to the last bit.
-constexpr int64_t kSliceRows = 16;
-void propagate_slices_cpu(const Parallel& parallel, CsrView<float> a, MatrixView<const float> x, MatrixView<float> out,
-                          const int64_t* places);
-void propagate_slices_cpu(const Parallel& parallel, CsrView<double> a, MatrixView<const double> x,
-                          MatrixView<double> out, const int64_t* places);
-
-// propagate_cpu without places on `device`, asynchronous on `stream` (a cudaStream_t). Throws std::runtime_error on a
+// The same, without places, on `device`, asynchronous on `stream` (a cudaStream_t). Throws std::runtime_error on a
 // launch failure.
 void propagate_cuda(int device, void* stream, CsrView<float> a, MatrixView<const float> x, MatrixView<float> out);
 void propagate_cuda(int device, void* stream, CsrView<double> a, MatrixView<const double> x, MatrixView<double> out);

@@ -18,6 +18,7 @@ struct TilesView {
 };
 
 // Writes the entries of `a`, in tiles, into rows, columns and values [nnz]; starts [ceil(n_rows / tile_rows) + 1].
+// Takes n_cols + 1 numbers of its own.
 template <typename T>
 struct TilesOut {
   int64_t* starts;
@@ -30,7 +31,7 @@ void cut_tiles(CsrView<double> a, int64_t n_cols, int64_t tile_rows, TilesOut<do
 
 // The product of propagate_cpu, to the last bit where the columns of a row ascend. Within a tile X is read from its
 // first row to its last, so that the processor finds its pages and lines; the rows of `out` of one tile should fit in
-// cache. out must not overlap x; every element is written. No scratch.
+// cache. out must not overlap what is read; every element is written. No scratch.
 void propagate_tiles_cpu(const Parallel& parallel, TilesView<float> a, MatrixView<const float> x,
                          MatrixView<float> out);
 void propagate_tiles_cpu(const Parallel& parallel, TilesView<double> a, MatrixView<const double> x,

@@ -62,9 +62,7 @@ void check_csr(const CsrTensors& a, const char* op) {
                     ": the CSR tensors must be on one device");
 }
 
-namespace {
-
-void check_propagate(const CsrTensors& a, const at::Tensor& x, const at::Tensor& out) {
+void propagate_out(const CsrTensors& a, const at::Tensor& x, at::Tensor& out) {
   const char* op = "propagate";
   check_csr(a, op);
   check_rows(x, op, "x");
@@ -74,13 +72,6 @@ void check_propagate(const CsrTensors& a, const at::Tensor& x, const at::Tensor&
   TORCH_CHECK_VALUE(x.size(0) == a.n_cols, op, ": x must have ", a.n_cols, " rows, got ", x.size(0));
   TORCH_CHECK_VALUE(out.size(0) == a.n_rows() && out.size(1) == x.size(1), op, ": out must be [", a.n_rows(), ", ",
                     x.size(1), "], got ", out.sizes());
-}
-
-}  // namespace
-
-void propagate_out(const CsrTensors& a, const at::Tensor& x, at::Tensor& out) {
-  const char* op = "propagate";
-  check_propagate(a, x, out);
   by_dtype(x, op, [&](auto zero) {
     using T = decltype(zero);
     by_device(
@@ -96,19 +87,6 @@ at::Tensor propagate(const CsrTensors& a, const at::Tensor& x) {
   at::Tensor out = at::empty({a.n_rows(), x.size(1)}, x.options());
   propagate_out(a, rows, out);
   return out;
-}
-
-void propagate_to(const CsrTensors& a, const at::Tensor& x, const at::Tensor& places, at::Tensor& out) {
-  const char* op = "propagate";
-  check_propagate(a, x, out);
-  TORCH_CHECK_VALUE(x.is_cpu() && places.is_cpu(), op, ": places are for the CPU");
-  TORCH_CHECK_TYPE(places.scalar_type() == at::kLong, op, ": places must be int64, got ", places.scalar_type());
-  TORCH_CHECK_VALUE(places.is_contiguous() && places.numel() == a.n_rows(), op,
-                    ": places must be contiguous with one entry per row");
-  by_dtype(x, op, [&](auto zero) {
-    using T = decltype(zero);
-    propagate_cpu(torch_pool(), view<T>(a), view<T>(x), view_out<T>(out), places.const_data_ptr<int64_t>());
-  });
 }
 
 void node_gradients_out(const at::Tensor& entry_ptr, const at::Tensor& nodes, const at::Tensor& delta,

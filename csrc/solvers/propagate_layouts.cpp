@@ -6,6 +6,7 @@
 
 #include "../ops/community_order.h"
 #include "../ops/propagate.h"
+#include "../ops/propagate_slices.h"
 #include "../ops/propagate_tiles.h"
 #include "dispatch.h"
 
@@ -35,6 +36,15 @@ void check_product(const at::Tensor& values, int64_t n_rows, int64_t n_cols, con
                     "], got ", out.sizes());
 }
 
+void check_rows_at(const CsrTensors& a, const at::Tensor& x, const at::Tensor& places, const at::Tensor& out) {
+  const char* op = "propagate";
+  check_csr(a, op);
+  check_product(a.values, a.n_rows(), a.n_cols, x, out);
+  TORCH_CHECK_TYPE(places.scalar_type() == at::kLong, op, ": places must be int64, got ", places.scalar_type());
+  TORCH_CHECK_VALUE(places.is_cpu() && places.is_contiguous() && places.numel() == a.n_rows(), op,
+                    ": places must be contiguous with one entry per row");
+}
+
 }  // namespace
 
 at::Tensor community_order(const CsrTensors& a, int64_t most_visits) {
@@ -47,15 +57,18 @@ at::Tensor community_order(const CsrTensors& a, int64_t most_visits) {
   return order;
 }
 
+void propagate_to(const CsrTensors& a, const at::Tensor& x, const at::Tensor& places, at::Tensor& out) {
+  check_rows_at(a, x, places, out);
+  by_dtype(x, "propagate", [&](auto zero) {
+    using T = decltype(zero);
+    propagate_cpu(torch_pool(), view<T>(a), view<T>(x), view_out<T>(out), places.const_data_ptr<int64_t>());
+  });
+}
+
 void propagate_slices_to(const CsrTensors& slices, const at::Tensor& x, const at::Tensor& places, at::Tensor& out) {
-  const char* op = "propagate";
-  check_csr(slices, op);
-  check_product(slices.values, slices.n_rows(), slices.n_cols, x, out);
-  TORCH_CHECK_VALUE(x.size(1) == 1, op, ": slices are for one column, got ", x.size(1));
-  TORCH_CHECK_TYPE(places.scalar_type() == at::kLong, op, ": places must be int64, got ", places.scalar_type());
-  TORCH_CHECK_VALUE(places.is_cpu() && places.is_contiguous() && places.numel() == slices.n_rows(), op,
-                    ": places must be contiguous with one entry per row");
-  by_dtype(x, op, [&](auto zero) {
+  check_rows_at(slices, x, places, out);
+  TORCH_CHECK_VALUE(x.size(1) == 1, "propagate: slices are for one column, got ", x.size(1));
+  by_dtype(x, "propagate", [&](auto zero) {
     using T = decltype(zero);
     propagate_slices_cpu(torch_pool(), view<T>(slices), view<T>(x), view_out<T>(out), places.const_data_ptr<int64_t>());
   });

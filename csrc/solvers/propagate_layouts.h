@@ -7,7 +7,10 @@ namespace calirare {
 // An order of the nodes in which neighbours stand near each other, int64 [n]; `a` square, on the CPU.
 at::Tensor community_order(const CsrTensors& a, int64_t most_visits);
 
-// One column; `slices` holds rows in another order as ops/propagate.h describes, row r of it goes to row places[r].
+// Row r of a X to row places[r] of `out`; `places` int64 [n_rows], a permutation.
+void propagate_to(const CsrTensors& a, const at::Tensor& x, const at::Tensor& places, at::Tensor& out);
+
+// The same for one column; `slices` holds its rows as ops/propagate_slices.h says.
 void propagate_slices_to(const CsrTensors& slices, const at::Tensor& x, const at::Tensor& places, at::Tensor& out);
 
 // The entries of A in tiles of rows; see ops/propagate_tiles.h.

@@ -12,7 +12,7 @@ from tests.helpers.problems import MATRICES, matrix, normal, random_matrix
 from tests.helpers.tolerance import assert_identical
 
 CPU = torch.device("cpu")
-ALL = ("sorted", "community", "slices", "tiles")
+ALL = ("sorted", "slices", "tiles")
 
 
 def plain(a: Csr, x: torch.Tensor) -> torch.Tensor:
@@ -61,6 +61,19 @@ def test_threads_strides_and_rows_of_every_length(kind, dtype, threads, monkeypa
         assert bool((buffer[:, [0, -1]] == 9.0).all())
 
 
+@pytest.mark.parametrize("width", [3, 400, 2048])
+def test_rows_of_a_rectangle_in_any_order(width, dtype, threads):
+    draw = torch.Generator().manual_seed(0)
+    dense = torch.randn(50, 31, generator=draw, dtype=dtype) * (torch.rand(50, 31, generator=draw) < 0.1)
+    dense[7] = 0
+    a, x = Csr.from_dense(dense), normal(31, width, seed=1).to(dtype)
+    order, out = torch.randperm(50, generator=draw), torch.full((50, width), 7.0, dtype=dtype)
+    for count in (1, 2, 3):
+        with threads(count):
+            _C.propagate_to(compiled(a.select_rows(order)), x, order, out)
+        assert_identical(out, plain(a, x), f"{count} threads")
+
+
 def test_nan_and_infinity_reach_only_their_rows():
     """No layout fills up with entries of weight 0, which would spread a NaN in row 0 of X."""
     a = random_matrix(90, 90, 400, seed=5).to(torch.float32)
@@ -77,7 +90,7 @@ def test_slices_are_not_rows():
     order = torch.argsort(a.indptr.diff(), descending=True, stable=True)
     out, x = torch.empty(64, 1), normal(64, 1, seed=1).float()
     _C.propagate_slices_to(compiled(a.select_rows(order)), x, order, out)
-    assert not torch.allclose(out, plain(a, x), rtol=1e-3, atol=0)
+    assert float((out - plain(a, x)).abs().max()) > 0.1
 
 
 def test_the_choice_comes_with_use_and_changes_no_bit():
@@ -85,7 +98,7 @@ def test_the_choice_comes_with_use_and_changes_no_bit():
     x = normal(400, 16, seed=1).float()
     first = propagate(a, x)
     assert "layouts" not in a._cache
-    for _ in range(30):  # 2 + 16 * 4 / 8 nanoseconds per entry each
+    for _ in range(110):  # 2 + 16 * 4 / 8 nanoseconds per entry each
         assert_identical(propagate(a, x), first, "later product")
     assert set(a._cache["layouts"].values()) <= {"plain", "sorted"}
     kept = [key for key in a._cache if key in ALL]
@@ -123,9 +136,9 @@ def test_candidates_by_width_size_and_order(monkeypatch):
     a = random_matrix(400, 400, 4000, seed=9).to(torch.float32)
     assert layouts.candidates(a, 1) == ["plain", "slices", "sorted"]
     assert layouts.candidates(a, 16) == ["plain", "sorted"]
-    assert layouts.candidates(a, 17) == ["plain", "community"]
+    assert layouts.candidates(a, 17) == ["plain", "sorted"]
     assert layouts.candidates(random_matrix(400, 9, 800, seed=9), 64) == ["plain"]
-    assert layouts.candidates(a.with_row_order(torch.arange(400)), 64) == ["given"]
+    assert layouts.candidates(random_matrix(400, 9, 800, seed=9), 2) == ["plain", "sorted"]
     monkeypatch.setattr(layouts, "LARGE", 1000)
     monkeypatch.setattr(layouts, "TILE_ROWS", 200)
     assert layouts.candidates(a, 128) == ["plain", "tiles"]
@@ -180,6 +193,16 @@ def test_communities_stand_together():
     assert int((found[1:] != found[:-1]).sum()) <= 30  # 11 at best, 549 in a random order
 
 
+def test_neighbours_of_a_ring_come_near_each_other():
+    name = torch.randperm(400, generator=torch.Generator().manual_seed(0))
+    ends = torch.cat([name, name.roll(1)]), torch.cat([name.roll(1), name])
+    a = Csr.from_coo(*ends, torch.ones(800), (400, 400))
+    place = torch.empty(400, dtype=torch.int64)
+    place[_C.community_order(compiled(a), 8 * a.nnz)] = torch.arange(400)
+    assert int((place[a.rows()] - place[a.indices.long()]).abs().median()) <= 2
+    assert int((a.rows() - a.indices).abs().median()) > 50
+
+
 def test_the_bindings_guard_memory():
     a, x, places = compiled(Csr.from_dense(torch.eye(3))), torch.ones(3, 1), torch.arange(3)
     tiles = _C.cut_tiles(a, 2)
@@ -188,6 +211,8 @@ def test_the_bindings_guard_memory():
         (lambda: _C.propagate_tiles_out(tiles, x, torch.ones(2, 1)), r"out must be \[3, 1\]"),
         (lambda: _C.propagate_slices_to(a, torch.ones(3, 2), places, torch.ones(3, 2)), "slices are for one column"),
         (lambda: _C.propagate_slices_to(a, x, places[:2], torch.ones(3, 1)), "one entry per row"),
+        (lambda: _C.propagate_to(a, x[:2], places, x), "x must have 3 rows, got 2"),
+        (lambda: _C.propagate_to(a, x, places[:2], torch.ones(3, 1)), "one entry per row"),
         (lambda: _C.cut_tiles(a, 0), "tile_rows in"),
         (lambda: _C.community_order(compiled(Csr.from_dense(torch.ones(2, 3))), 1), "a must be square"),
     ):

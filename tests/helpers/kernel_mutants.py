@@ -66,10 +66,8 @@ MUTANTS = [
     Mutant("node_gradients", "no barrier after the zero fill", "row[c] = T(0); «__syncthreads();»", ";"),
     Mutant("node_gradients", "no barrier between entries", "row + n_weights + b); «__syncthreads();»", ";"),
     Mutant("node_gradients", "non-zeros of a row lost", "«k += blockDim.y»", "k += inputs.indptr[node + 1]"),
-    Mutant(
-        "block_cg", "sign of alpha", "T(«double(r[i]) - alpha * double(ap[i])»)", "double(r[i]) + alpha * double(ap[i])"
-    ),
-    Mutant("block_cg", "old direction dropped", "«beta * double(p[i])»", "0.0 * double(p[i])"),
+    Mutant("block_cg", "sign of alpha", "cg_along(r[i], «-alpha», ap[i])", "alpha"),
+    Mutant("block_cg", "old direction dropped", "cg_along(z[i], «beta», p[i])", "0.0"),
     Mutant("block_cg", "sums read before they are written", "= value; «__syncthreads();»", ";"),
     Mutant("block_cg", "sums overwritten while read", "«__syncthreads();» // the sums of the call before", ";"),
     Mutant(

@@ -1,9 +1,9 @@
 """Known wrong versions of the operators that have a table here; the tests reject each of them.
 
 test_mutants.py, test_influence.py and test_masked_gram.py hold them against the comparison helpers. Other operators
-have their faults elsewhere: eice_term in tests/calirare/test_eice.py; loo_messages, message_interval, confidence_bins
-and the layouts of propagate in tests/calirare/test_self_check.py; bugs in copies of the CUDA sources in
-kernel_mutants.py. row_order, row_sums and move_logits have none.
+have their faults elsewhere: eice_term in tests/calirare/test_eice.py; loo_messages, message_interval,
+confidence_bins and the layouts of propagate in tests/ext/test_self_check.py; bugs in copies of the CUDA sources in
+kernel_mutants.py. row_sums and move_logits have none.
 """
 
 from __future__ import annotations
