@@ -1,6 +1,6 @@
 """`python -m calirare` is the command line."""
 
-from calirare.cli.app import main
+from calirare.cli import main
 
 if __name__ == "__main__":
     main()

@@ -13,11 +13,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
+from calirare._util.array_files import NumpyArray as Array
 from calirare._util.errors import InputError
 from calirare.calibration import JackknifeCalibrator, Target
-from calirare.graph import Graph, Split
-from calirare.graph.arrays import as_features
-from calirare.graph.edges import NumpyArray as Array
+from calirare.graph import Graph, Split, as_features
 from calirare.leave_one_out import LeaveOneOutMethod
 from calirare.pipeline import train
 from calirare.run import Settings

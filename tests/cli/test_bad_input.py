@@ -238,7 +238,7 @@ def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeyp
         ("loo: {method: influence, steps: 3}", "loo.steps is an option of alo, not of influence"),
         ("data: {label_rate: many}", "data.label_rate must be a whole number or none, got 'many'"),
         ("data: {label_rate: true}", "data.label_rate must be a whole number or none, got True"),
-        ("data: {dataset: 5}", "data.dataset must be text, got 5"),
+        ("data: {dataset: 5}", "data.dataset must be text or none, got 5"),
         ("data: {minority: [1]}", "data.minority must be a whole number, text or none, got [1]"),
         ("data: {symmetrize: 1}", "data.symmetrize must be true or false, got 1"),
         ("- epochs", "must hold names and values"),

@@ -10,8 +10,7 @@ import yaml
 from calirare.cli import generate, options
 from calirare.cli.parser import parser_of
 from calirare.leave_one_out import METHODS
-from calirare.run import Settings
-from calirare.run.schema import method_options, options_of
+from calirare.run import Settings, method_options, options_of
 from tests.helpers.command import QUICK, assert_one_sentence, call
 
 # A value other than the default for what a kind alone does not tell.

@@ -17,7 +17,7 @@ import torch
 import yaml
 from safetensors import safe_open
 
-from calirare.graph.graph import Graph
+from calirare.graph import Graph
 from calirare.run import outcome as outcome_module
 from tests.helpers.command import QUICK, assert_one_sentence, call
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-from calirare.cli.app import main
+from calirare.cli import main
 from calirare.metrics import calibration_report
 
 # A training of a fraction of a second.

@@ -9,8 +9,7 @@ import json
 from typing import Any
 
 from calirare.cli.options import TABLE
-from calirare.run import Settings
-from calirare.run.schema import Option, method_options, options_of, words_for
+from calirare.run import Option, Settings, method_options, options_of, words_for
 
 TITLES = {
     "training": "network and training",

@@ -6,11 +6,14 @@ import math
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
+from calirare.graph import Graph
 from calirare.leave_one_out import Comparison, compare
+from calirare.models import GcnFit
 from calirare.run import load, write_json
 from calirare.training import converge
 
@@ -56,26 +59,7 @@ def run(
     there = [path.name for path in (picture, numbers) if path.exists()]
     if there and not overwrite:
         raise InputError(f"loo-check: {folder} holds {there[0]} already; give --overwrite to replace it")
-    own = saved.graph(graph)
-    trained, end = converge(saved.fit, own, tolerance=TOLERANCE, max_steps=MAX_STEPS)
-    generator = torch.Generator().manual_seed(seed)
-    m = trained.nodes.numel()
-    chosen = torch.randperm(m, generator=generator)[:nodes].sort().values
-    elsewhere = torch.randperm(own.n_nodes, generator=generator)[:N_ELSEWHERE].sort().values
-    ended = f"loss {end.loss:.6f}, |gradient| {end.gradient_norm:.1e}"
-    print(f"network      {end.steps} further steps without dropout, {ended}")
-    print(f"retraining   {chosen.numel()} of {m} labels, each left out once", flush=True)
-    with Reporter() as reporter:
-        found = compare(
-            trained,
-            own,
-            chosen,
-            elsewhere,
-            jobs=jobs,
-            folder=resume,
-            max_steps=RETRAIN_STEPS,
-            progress=lambda done: reporter("retrained", done, chosen.numel()),
-        )
+    chosen, found = _compare(saved.fit, saved.graph(graph), nodes, seed, jobs=jobs, kept=resume)
     for line in table(found):
         print(line)
     if found.unconverged:
@@ -92,6 +76,32 @@ def run(
         }
         write_json(values, partial / numbers.name)
     print(f"wrote        {picture}, {numbers}")
+
+
+def _compare(
+    fitted: GcnFit, graph: Graph, n: int, seed: int, *, jobs: int, kept: Path | None
+) -> tuple[Tensor, Comparison]:
+    """Returns the places of n labels, int64 [n], and what every method says of them beside retraining."""
+    trained, end = converge(fitted, graph, tolerance=TOLERANCE, max_steps=MAX_STEPS)
+    generator = torch.Generator().manual_seed(seed)
+    m = trained.nodes.numel()
+    chosen = torch.randperm(m, generator=generator)[:n].sort().values
+    elsewhere = torch.randperm(graph.n_nodes, generator=generator)[:N_ELSEWHERE].sort().values
+    ended = f"loss {end.loss:.6f}, |gradient| {end.gradient_norm:.1e}"
+    print(f"network      {end.steps} further steps without dropout, {ended}")
+    print(f"retraining   {chosen.numel()} of {m} labels, each left out once", flush=True)
+    with Reporter() as reporter:
+        found = compare(
+            trained,
+            graph,
+            chosen,
+            elsewhere,
+            jobs=jobs,
+            folder=kept,
+            max_steps=RETRAIN_STEPS,
+            progress=lambda done: reporter("retrained", done, chosen.numel()),
+        )
+    return chosen, found
 
 
 def table(found: Comparison) -> list[str]:

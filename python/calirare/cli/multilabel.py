@@ -53,9 +53,14 @@ def train(
     told = dict(locals())
     _check("train", floors, seed)
     from calirare._util.console import Reporter
-    from calirare.multilabel import TrainOptions, load_multilabel
-    from calirare.multilabel.data import PUBLISHED
-    from calirare.multilabel.run import Calibration, train_and_measure, write_run
+    from calirare.multilabel import (
+        PUBLISHED,
+        Calibration,
+        TrainOptions,
+        load_multilabel,
+        train_and_measure,
+        write_run,
+    )
 
     given = {field.name: told[field.name] for field in dataclasses.fields(TrainOptions) if field.name in told}
     options = TrainOptions(**given | {"beta": 1.0 if beta == "auto" else _number(beta), "max_epochs": epochs})
@@ -147,7 +152,7 @@ def _tell_of_ties(scores: Any, labels: Any, p: float, report: dict[str, float], 
 
 
 def _check(command: str, floors: int, seed: int) -> None:
-    from calirare.run.settings import MAX_SEED
+    from calirare.run import MAX_SEED
 
     if floors < 0 or floors == 1:
         raise InputError(f"multilabel {command}: --floors must be 0 (none) or at least 2, got {floors}")

@@ -1,6 +1,6 @@
 """The validated graph and what is read of it: edges, splits, features, propagation."""
 
-from calirare.graph.arrays import csr_of_scipy
+from calirare.graph.arrays import as_features, csr_of_scipy
 from calirare.graph.checksum import fingerprint
 from calirare.graph.convolution import LARGE, LazyPropagation, Propagation, propagated_features, propagation
 from calirare.graph.edges import EdgeOptions, EdgeRules, build_adjacency
@@ -25,6 +25,7 @@ __all__ = [
     "Propagation",
     "Split",
     "answered",
+    "as_features",
     "build_adjacency",
     "check_adjacency",
     "check_nodes",

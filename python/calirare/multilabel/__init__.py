@@ -1,6 +1,6 @@
 """Canonical calibration of multi-label models: copula estimator, CMLCC loss, training and comparators."""
 
-from calirare.multilabel.data import MultilabelData, load_multilabel, save_multilabel
+from calirare.multilabel.data import PUBLISHED, MultilabelData, load_multilabel, save_multilabel
 from calirare.multilabel.estimator import (
     CanonicalError,
     CopulaDiagnostics,
@@ -11,10 +11,13 @@ from calirare.multilabel.evaluate import accuracy_measures, marginal_ece, multil
 from calirare.multilabel.families import CopulaOptions
 from calirare.multilabel.kde import KernelError, kde_calibration_error
 from calirare.multilabel.loss import CMLCCLoss, focal_loss, smooth_canonical_error
+from calirare.multilabel.run import Calibration, train_and_measure, write_run
 from calirare.multilabel.training import TrainedModel, TrainOptions, choose_beta, train_network
 
 __all__ = [
+    "PUBLISHED",
     "CMLCCLoss",
+    "Calibration",
     "CanonicalError",
     "CopulaDiagnostics",
     "CopulaOptions",
@@ -34,5 +37,7 @@ __all__ = [
     "noise_floor",
     "save_multilabel",
     "smooth_canonical_error",
+    "train_and_measure",
     "train_network",
+    "write_run",
 ]

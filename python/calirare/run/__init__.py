@@ -2,16 +2,19 @@
 
 from calirare.run.folder import SavedRun, load, write_json
 from calirare.run.outcome import Outcome
+from calirare.run.schema import Option, method_options, options_of, words_for
 from calirare.run.scoring import Scorer
-from calirare.run.settings import Calibration, Data, Intervals, Settings, Training, read_yaml
+from calirare.run.settings import MAX_SEED, Calibration, Data, Intervals, Settings, Training, read_yaml
 from calirare.run.tables import COLUMNS, predictions, write_predictions
 from calirare.run.unused import ignored_settings
 
 __all__ = [
     "COLUMNS",
+    "MAX_SEED",
     "Calibration",
     "Data",
     "Intervals",
+    "Option",
     "Outcome",
     "SavedRun",
     "Scorer",
@@ -19,8 +22,11 @@ __all__ = [
     "Training",
     "ignored_settings",
     "load",
+    "method_options",
+    "options_of",
     "predictions",
     "read_yaml",
+    "words_for",
     "write_json",
     "write_predictions",
 ]

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.calibration import AffineCalibrator, Calibrator, JackknifeCalibrator, Target
+from calirare.calibration import KINDS, Target
 from calirare.datasets import CATALOGUE
 from calirare.graph import LABEL_RATE, PARTS, Graph, Normalisation, Split, fingerprint, random_split
 from calirare.leave_one_out import Retrain
@@ -37,10 +37,6 @@ from calirare_ext import Csr, ReceptiveField
 METADATA, FORMAT = "calirare", "calirare run 3"
 CONFIG, MODEL = "config.yaml", "model.safetensors"
 SCALING = ("features.mean", "features.spread")
-_CALIBRATORS: dict[str, type[Calibrator]] = {
-    "AffineCalibrator": AffineCalibrator,
-    "JackknifeCalibrator": JackknifeCalibrator,
-}
 
 
 def write_json(values: dict[str, Any], path: Path) -> None:
@@ -310,7 +306,7 @@ def _scorer(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Setting
     return Scorer(
         fit,
         settings,
-        {cast(Target, t): _CALIBRATORS[c["kind"]].from_state(c["state"]) for t, c in facts["calibrators"].items()},
+        {cast(Target, t): KINDS[c["kind"]].from_state(c["state"]) for t, c in facts["calibrators"].items()},
         float(facts["damping"]),
         tensors.get("calibration_nodes"),
         tuple(facts["class_names"]),

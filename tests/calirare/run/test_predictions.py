@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import calirare
-from calirare.run.tables import COLUMNS, predictions, write_large_predictions, write_predictions, write_review
+from calirare.run import COLUMNS, predictions, write_predictions
+from calirare.run.tables import write_large_predictions, write_review
 from tests.helpers.tasks import rare_task
 
 

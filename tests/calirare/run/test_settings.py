@@ -102,7 +102,7 @@ def test_a_wrong_type_is_refused(name, value):
         ({"training": {"dropout": "auto"}}, "training.dropout must be a number, got 'auto'"),
         ({"training": 3}, "training must hold names and values, got 3"),
         ({"eice": {"nodes": "some"}}, "eice.nodes must be one of train, val, all, got 'some'"),
-        ({"data": {"dataset": None}}, "data.dataset must be text, got None"),
+        ({"data": {"dataset": 5}}, "data.dataset must be text or none, got 5"),
     ],
 )
 def test_a_refused_type_is_told_every_kind_that_is_taken(values, message):

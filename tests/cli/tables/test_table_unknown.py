@@ -35,7 +35,7 @@ def test_the_programs_own_table_counts_known_labels_alone(tmp_path, capsys):
     for path in write_predictions(table, tmp_path):
         report = evaluate_table(path, TableColumns(probabilities=("p_calibrated",)), n_draws=2)
         assert report.values["ece"] == pytest.approx(
-            metrics.ece(table.loc[known, "p_calibrated"].to_numpy().astype(float), table.loc[known, "y"].to_numpy()),
+            metrics.ece(table.loc[known, "y"].to_numpy(), table.loc[known, "p_calibrated"].to_numpy().astype(float)),
             rel=1e-6,  # digits of the table
             abs=0,
         )
