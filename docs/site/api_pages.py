@@ -84,7 +84,9 @@ def entry(package_name: str, name: str) -> str:
     if not inspect.isclass(value):
         return f".. autofunction:: {package_name}.{name}\n\n"
     kind = "autoexception" if issubclass(value, BaseException) else "autoclass"
-    return f".. {kind}:: {package_name}.{name}\n   :members:\n   :inherited-members: {outsiders(value)}\n\n"
+    text = f".. {kind}:: {package_name}.{name}\n   :members:\n   :inherited-members: {outsiders(value)}\n"
+    requests = [n for n in dir(value) if re.fullmatch(r"[sg]et_\w*(request|routing)", n)]  # scikit-learn's own
+    return text + (f"   :exclude-members: {', '.join(requests)}\n\n" if requests else "\n")
 
 
 def outsiders(value: type) -> str:

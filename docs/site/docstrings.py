@@ -6,10 +6,26 @@ from sphinx.util.nodes import make_refnode
 
 ASIDE = re.compile(r"(`+[^`]+`+|\*\*[^*\s][^*]*\*\*(?!\w))")  # code, and what is set bold
 FIELD = re.compile(r"\s+\*{0,2}\w+:")  # a name of Args or Attributes, which napoleon reads
-RETURNED = re.compile(r"^\s+(?=.*: )")
+NOTE = re.compile(r"(Precision|Cost): ")  # a paragraph of its own, which has no section
 
 
 def escape(app, what, name, obj, options, lines):
+    """Makes a docstring readable for Sphinx, in place."""
+    lines[:] = paragraphs(lines)
+    mask(lines)
+
+
+def paragraphs(lines):
+    """Returns the lines with each note of precision or cost as a paragraph."""
+    out, inside = [], False
+    for line in lines:
+        note = NOTE.match(line)
+        inside = bool(note) or (inside and line.startswith(" "))
+        out += ["", NOTE.sub(r"**\1**: ", line, count=1)] if note else [line.lstrip() if inside else line]
+    return out
+
+
+def mask(lines):
     """Puts a backslash before what Sphinx would take for markup, except in code and examples."""
     example = False
     for i, line in enumerate(lines):
