@@ -16,7 +16,7 @@ import docstrings  # noqa: E402
 
 project, author, copyright = "CaliRare", "the CaliRare authors", "the CaliRare authors, MIT licence"
 version = release = calirare.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_gallery.gen_gallery"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
 root_doc = "index"
 exclude_patterns = ["site", "examples", "**/GALLERY_HEADER.rst", "gallery/**/*.ipynb", "gallery/**/*.py"]
 suppress_warnings = ["config.cache"]  # of callables in the gallery's settings
