@@ -5,6 +5,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from sphinx.domains.python import PyObject
+
 import calirare
 
 HERE = Path(__file__).parent
@@ -73,6 +75,7 @@ html_theme_options = {
 
 def setup(app):
     """Writes the reference's pages before they are read, and makes docstrings readable."""
+    next(field for field in PyObject.doc_field_types if field.name == "variable").label = "Attributes"
     app.connect("builder-inited", lambda app: api_pages.write(DOCS / "api"), priority=1)
     app.connect("autodoc-process-docstring", docstrings.escape, priority=1)
     app.connect("missing-reference", docstrings.resolve)
