@@ -28,10 +28,8 @@ def write(folder: Path) -> None:
     """Writes a page for the front door, one for each package, and their list."""
     folder.mkdir(exist_ok=True)
     pages = {"calirare": front_door()} | {name: package(name, title) for name, title in TITLES.items()}
-    listed = "\n   ".join(pages)
-    pages["index"] = (
-        f"{heading('Reference')}Every public name, from its docstring.\n\n.. toctree::\n   :maxdepth: 1\n\n   {listed}\n"
-    )
+    listed = ".. toctree::\n   :maxdepth: 1\n\n   " + "\n   ".join(pages)
+    pages["index"] = f"{heading('Reference')}Every public name, from its docstring.\n\n{listed}\n"
     for name, text in pages.items():
         path = folder / f"{name}.rst"
         if not path.exists() or path.read_text() != text:  # an unchanged page is not read again
