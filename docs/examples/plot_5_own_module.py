@@ -11,8 +11,6 @@ from torch.nn import functional as F
 from torch_geometric.nn import SAGEConv
 
 import calirare
-from calirare.graph import random_split
-from calirare.models import pyg_inputs
 
 
 class Net(torch.nn.Module):
@@ -26,8 +24,8 @@ class Net(torch.nn.Module):
 
 torch.manual_seed(0)
 graph = calirare.datasets.synthetic_rare(500, n_features=16, share=0.2)
-graph = graph.with_split(random_split(graph.y, label_rate=20, n_val=100, n_test=200, seed=0))
-train, (x, edge_index) = graph.split.train, pyg_inputs(graph)
+graph = graph.with_split(calirare.graph.random_split(graph.y, label_rate=20, n_val=100, n_test=200, seed=0))
+train, (x, edge_index) = graph.split.train, calirare.models.pyg_inputs(graph)
 model = Net(16, 2)
 adam = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
 for _ in range(100):
@@ -37,3 +35,5 @@ for _ in range(100):
 
 result = calirare.jackknife(calirare.fit_of(model, graph, train), nodes=graph.split.test)
 print(f"EICE {result.eice:.3f}; least certain: node {int(result.nodes[result.uncertainty.argmin()])}")
+p = torch.softmax(model(x, edge_index), 1)[result.nodes, 1].detach()
+calirare.plots.interval_diagram(graph.y[result.nodes], p, result.lower, result.upper, "intervals.png")

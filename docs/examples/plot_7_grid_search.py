@@ -8,8 +8,7 @@ PR-AUC judges, does not depend on the calibration's check: ``folds=0`` saves its
 
 import matplotlib.pyplot as plt
 import numpy as np
-from sklearn.calibration import CalibrationDisplay
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import PrecisionRecallDisplay
 from sklearn.model_selection import GridSearchCV, train_test_split
 
 import calirare
@@ -29,6 +28,5 @@ print(search.best_params_, f"PR-AUC {search.best_score_:.3f}")
 
 best = search.best_estimator_.set_params(folds=5).fit(labelled, y[labelled])
 p = best.predict_proba(rest)[:, 1]
-print(f"PR-AUC on held-out nodes {average_precision_score(y[rest], p):.3f}")
-CalibrationDisplay.from_predictions(y[rest], p, n_bins=5, strategy="quantile")
+PrecisionRecallDisplay.from_predictions(y[rest], p, name="held-out nodes")
 plt.show()

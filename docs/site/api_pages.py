@@ -28,8 +28,8 @@ def write(folder: Path) -> None:
     """Writes a page for the front door, one for each package, and their list."""
     folder.mkdir(exist_ok=True)
     pages = {"calirare": front_door()} | {name: package(name, title) for name, title in TITLES.items()}
-    listed = "\n   ".join(pages)
-    pages["index"] = f"{heading('Reference')}Every public name, from its docstring.\n\n.. toctree::\n   :maxdepth: 1\n\n   {listed}\n"
+    listed = ".. toctree::\n   :maxdepth: 1\n\n   " + "\n   ".join(pages)
+    pages["index"] = f"{heading('Reference')}Every public name, from its docstring.\n\n{listed}\n"
     for name, text in pages.items():
         path = folder / f"{name}.rst"
         if not path.exists() or path.read_text() != text:  # an unchanged page is not read again
@@ -49,8 +49,8 @@ def front_door() -> str:
     own = [name for name, home in homes.items() if home is None]
     text = heading("calirare") + "The front door: what most programs need is imported from here.\n\n"
     rows = [(name, home) for name, home in homes.items() if home and not inspect.ismodule(getattr(calirare, name))]
-    text += ".. list-table::\n   :widths: 25 75\n\n"
-    for name, home in [(name, "calirare") for name in own] + rows:
+    text += ".. list-table::\n   :widths: 30 70\n   :class: names\n\n"
+    for name, home in sorted([(name, "calirare") for name in own] + rows, key=lambda row: row[0].lower()):
         text += f"   * - :py:obj:`{name} <{home}.{name}>`\n     - {first_line(getattr(calirare, name))}\n"
     return text + "\n" + "".join(entry("calirare", name) for name in own)
 
@@ -91,7 +91,9 @@ def entry(package_name: str, name: str) -> str:
 
 def outsiders(value: type) -> str:
     """Returns the ancestors of a class whose members are not shown."""
-    return ", ".join(c.__name__ for c in value.__mro__ if c.__module__.split(".")[0] not in ("calirare", "calirare_ext"))
+    return ", ".join(
+        c.__name__ for c in value.__mro__ if c.__module__.split(".")[0] not in ("calirare", "calirare_ext")
+    )
 
 
 def constant(module: object, name: str) -> str:

@@ -31,7 +31,11 @@ class Page(HTMLParser):
 
 def faults(root):
     """Returns a sentence for every link that leads nowhere, and how many were looked at, within and outside."""
-    pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(root.rglob("*.html")) if "_static" not in path.parts}
+    pages = {
+        path: Page(path.read_text(encoding="utf-8"))
+        for path in sorted(root.rglob("*.html"))
+        if "_static" not in path.parts
+    }
     found, inside, outside = [], 0, set()
     for path, page in pages.items():
         for link in page.links:

@@ -5,6 +5,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from sphinx.domains.python import PyObject
+
 import calirare
 
 HERE = Path(__file__).parent
@@ -16,7 +18,7 @@ import docstrings  # noqa: E402
 
 project, author, copyright = "CaliRare", "the CaliRare authors", "the CaliRare authors, MIT licence"
 version = release = calirare.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_gallery.gen_gallery"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
 root_doc = "index"
 exclude_patterns = ["site", "examples", "**/GALLERY_HEADER.rst", "gallery/**/*.ipynb", "gallery/**/*.py"]
 suppress_warnings = ["config.cache"]  # of callables in the gallery's settings
@@ -73,6 +75,7 @@ html_theme_options = {
 
 def setup(app):
     """Writes the reference's pages before they are read, and makes docstrings readable."""
+    next(field for field in PyObject.doc_field_types if field.name == "variable").label = "Attributes"
     app.connect("builder-inited", lambda app: api_pages.write(DOCS / "api"), priority=1)
     app.connect("autodoc-process-docstring", docstrings.escape, priority=1)
     app.connect("missing-reference", docstrings.resolve)

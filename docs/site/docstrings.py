@@ -47,12 +47,19 @@ def resolve(app, env, node, contnode):
     """Returns a link to a name of the reference given in short, such as `ALO` or `calirare.jackknife`."""
     if node.get("refdomain") != "py":
         return None
-    domain, name = env.get_domain("py"), node["reftarget"].split("(")[0]
-    found = {}
-    for full, entry in domain.objects.items():
-        if full == name or full.endswith("." + name.removeprefix("calirare.")):
-            found.setdefault((entry.docname, entry.node_id), full)
+    named = by_last_name(env.get_domain("py"))
+    name = "." + node["reftarget"].split("(")[0].removeprefix("calirare.")
+    found = {place: full for full, place in named.get(name.rpartition(".")[2], ()) if f".{full}".endswith(name)}
     if len(found) != 1:
         return None
     (page, anchor), full = next(iter(found.items()))
     return make_refnode(app.builder, node["refdoc"], page, anchor, contnode, full)
+
+
+def by_last_name(domain):
+    """Returns every name of the reference with its place, by what follows the last dot."""
+    if not hasattr(domain, "by_last_name"):
+        domain.by_last_name = {}
+        for full, entry in domain.objects.items():
+            domain.by_last_name.setdefault(full.rpartition(".")[2], []).append((full, (entry.docname, entry.node_id)))
+    return domain.by_last_name
