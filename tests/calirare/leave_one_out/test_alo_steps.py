@@ -13,10 +13,9 @@ import calirare
 from calirare.leave_one_out import ALO, alo_change, leave_one_out, steps
 from calirare.leave_one_out.many_gcns import ManyGcns
 from calirare.leave_one_out.quasi_newton import take_steps
-from calirare.leave_one_out.retrain import retrain
 from calirare.models import GcnTraining, ModuleFit
 from calirare_ext.reference import flatten, gcn, unflatten
-from tests.calirare.leave_one_out.cases import agreement, linearised_network, trained, words_graph
+from tests.calirare.leave_one_out.cases import SOME, agreement, linearised_network, retrained, trained, words_graph
 
 NAMES = ["two layers", "three classes", "three layers, four classes", "one layer"]
 
@@ -122,13 +121,11 @@ def test_no_step_goes_up() -> None:
 @pytest.mark.parametrize(("n_classes", "n_layers"), [(2, 2), (3, 2), (2, 3), (2, 1)])
 def test_steps_come_nearer_to_retraining(n_classes: int, n_layers: int) -> None:
     fit, graph = trained(n_classes, n_layers)
-    field = fit.evaluation_field(graph, None)
-    chosen = torch.tensor([0, 5, 11, 17, 26, 33])
-    truth = retrain(fit, field, chosen)
+    truth = retrained(n_classes, n_layers)
     plain = leave_one_out(fit, graph)
-    found = leave_one_out(fit, graph, ALO(steps=30))
-    own, start = (agreement(x.own[chosen], truth.own[chosen]) for x in (found, plain))
-    away, start_away = (agreement(x.change[:, :, chosen], truth.change) for x in (found, plain))
+    found = leave_one_out(fit, graph, ALO(steps=30), chosen=SOME)
+    own, start = (agreement(x.own[SOME], truth.own[SOME]) for x in (found, plain))
+    away, start_away = (agreement(x, truth.change) for x in (found.change, plain.change[:, :, SOME]))
     assert own[0] > 0.999
     assert away[0] > 0.98
     assert own[1] < min(0.05, max(start[1], 1e-3))
@@ -196,13 +193,12 @@ def test_steps_of_another_module_are_those_of_the_gcn() -> None:
     module = ModuleFit(fit.model, (graph,), fit.nodes, fit.targets, fit.sample_weights, fit.weight_decay)
     nodes = torch.arange(0, 150, 11)
     told: list[int] = []
-    chosen = torch.tensor([0, 9, 21])
-    truth = retrain(fit, fit.evaluation_field(graph, nodes), chosen)
-    found = leave_one_out(module, method=ALO(steps=8), nodes=nodes, progress=told.append)
+    truth = retrained()
+    found = leave_one_out(module, method=ALO(steps=8), nodes=nodes, chosen=SOME, progress=told.append)
     start = alo_change(fit.linearisation, fit.evaluation_field(graph, nodes), fit.weight_decay)
-    assert told == list(range(1, 41))
-    assert agreement(found.own[chosen], truth.own[chosen])[1] < 0.05
-    nearer, before = (agreement(x.change[:, :, chosen], truth.change)[1] for x in (found, start))
+    assert told == list(range(1, 8))
+    assert agreement(found.own[SOME], truth.own[SOME])[1] < 0.05
+    nearer, before = (agreement(x, truth.change[nodes])[1] for x in (found.change, start.change[:, :, SOME]))
     assert nearer < before
 
 
