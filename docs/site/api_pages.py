@@ -27,9 +27,10 @@ TITLES = {
 def write(folder: Path) -> None:
     """Writes a page for the front door, one for each package, and their list."""
     folder.mkdir(exist_ok=True)
-    pages = {"calirare": front_door()} | {name: package(name, title) for name, title in TITLES.items()}
-    listed = ".. toctree::\n   :maxdepth: 1\n\n   " + "\n   ".join(pages)
-    pages["index"] = f"{heading('Reference')}Every public name, from its docstring.\n\n{listed}\n"
+    pages = {"calirare": front_door()} | {name: package(name) for name in TITLES}
+    titles = {"calirare": "calirare: the front door"} | {name: f"{name}: {title}" for name, title in TITLES.items()}
+    listed = ".. toctree::\n   :maxdepth: 1\n\n" + "".join(f"   {titles[name]} <{name}>\n" for name in pages)
+    pages["index"] = f"{heading('Reference')}Every public name, from its docstring.\n\n{listed}"
     for name, text in pages.items():
         path = folder / f"{name}.rst"
         if not path.exists() or path.read_text() != text:  # an unchanged page is not read again
@@ -64,7 +65,7 @@ def home_of(value: object) -> str | None:
     return "" if inspect.ismodule(value) else None
 
 
-def package(name: str, title: str) -> str:
+def package(name: str) -> str:
     """Returns the page of a package: functions and classes in the order of its `__all__`, then constants."""
     module = importlib.import_module(name)
     if hasattr(module, "__all__"):
@@ -72,7 +73,7 @@ def package(name: str, title: str) -> str:
     else:
         public = [n for n, v in vars(module).items() if inspect.isclass(v) and v.__module__ == name]
     documented = [n for n in public if inspect.isclass(getattr(module, n)) or inspect.isroutine(getattr(module, n))]
-    text = heading(f"{name}: {title}") + rst(inspect.getdoc(module) or "") + "\n\n"
+    text = heading(name) + rst(inspect.getdoc(module) or "") + "\n\n"
     text += f".. py:module:: {name}\n\n"
     text += "".join(entry(name, n) for n in sorted(documented, key=str.lower))
     return text + "".join(constant(module, n) for n in public if n not in documented)

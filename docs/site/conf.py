@@ -33,6 +33,7 @@ default_role = "py:obj"
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+strip_signature_backslash = True  # names of what is fitted end in an underscore
 python_use_unqualified_type_names = True
 maximum_signature_line_length = 88
 napoleon_use_ivar = True
@@ -51,6 +52,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
+    "capture_repr": ("_repr_html_",),
     "abort_on_example_error": True,
     "plot_gallery": True,
     "min_reported_time": 1e9,
