@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 PY_DIRS := python calirare_ext tests benchmarks docs/examples docs/site setup.py
 
-.PHONY: setup demo test lint format docs options bench gpu clean
+.PHONY: setup demo check test lint format docs options bench gpu clean
 
 # Dependencies: again only when the pins or the project's own list change.
 $(VENV)/.dependencies: pyproject.toml $(PINS) $(PEERS)
@@ -30,9 +30,15 @@ setup: $(VENV)/.built
 demo: setup
 	$(BIN)/calirare train --dataset digits --out runs/demo --overwrite
 
-# One worker per core, one thread each: a file's tests stay together.
+# One worker per core, one thread each. Worksteal: neighbours share what they trained, and no core waits for a long file.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
+
+# While working: style, types and what is fast; at most 90 seconds on two cores.
+check: setup lint
+	$(PYTEST) -m "not slow"
+
 test: setup lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist loadfile
+	$(PYTEST)
 
 # The options of `calirare train`, from the fields of the settings; a test says when it is due.
 options: setup

@@ -11,6 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from calirare.graph import convolution
+from tests.helpers.command import QUICK, call
 from tests.helpers.tasks import rare_task
 
 # Every graph counts as large; {death} may end a process at a given point, as a machine that fails would.
@@ -36,17 +38,20 @@ Streaming._intervals = dying
 """
 
 
+def arguments_of(folder: Path, out: str) -> list[str]:
+    return ["train", "--dataset", str(folder / "g.npz"), *QUICK, "--device", "cpu", "--out", str(folder / out)]
+
+
 def start(folder: Path, out: str, ranks: int, death: str = "") -> list[subprocess.CompletedProcess[str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    arguments = ["train", "--dataset", str(folder / "g.npz"), "--epochs", "12", "--folds", "0", "--device", "cpu"]
     running = []
     for rank in range(ranks):
         place = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
         environment = os.environ | {name: str(value) for name, value in place.items()}
         environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-        command = [sys.executable, "-c", PROGRAM.format(death=death), *arguments, "--out", str(folder / out)]
+        command = [sys.executable, "-c", PROGRAM.format(death=death), *arguments_of(folder, out)]
         running.append(
             subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         )
@@ -62,10 +67,11 @@ def table(folder: Path, out: str) -> pd.DataFrame:
 
 
 @pytest.mark.slow
-def test_two_processes_agree_with_one_and_survive_a_death(tmp_path):
+def test_two_processes_agree_with_one_and_survive_a_death(tmp_path, monkeypatch):
     rare_task().to_npz(tmp_path / "g.npz")
-    (alone,) = start(tmp_path, "one", 1)
-    assert alone.returncode == 0, alone.stderr
+    monkeypatch.setattr(convolution, "LARGE", 1)
+    alone = call(*arguments_of(tmp_path, "one"))
+    assert alone.code == 0, alone.err
     expected = table(tmp_path, "one")
 
     first, second = start(tmp_path, "two", 2, DEATH)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ import torch
 from calirare.graph.graph import Graph
 from calirare.models import GcnTraining
 from calirare.training.selection import loo_loss
-from calirare_lab.baselines import early_stopping
+from calirare_lab.baselines import early_stopping, node_temperature
 from calirare_lab.paper import methods as module
 from calirare_lab.paper import ours
 from calirare_lab.paper.context import Context
@@ -21,13 +23,20 @@ PLACE = Place("cora", 20, 0)
 QUICK = GcnTraining(epochs=10, hidden=4)
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def quick() -> Iterator[None]:
     """Short trainings; what is tested does not depend on their length."""
-    monkeypatch.setattr(module, "PAPER_TRAINING", QUICK)
-    monkeypatch.setattr(module, "OFFICIAL_TRAINING", QUICK)
-    monkeypatch.setattr(early_stopping, "MAX_EPOCHS", 10)
-    monkeypatch.setattr(Context, "settings", _quick_settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "PAPER_TRAINING", QUICK)
+        patch.setattr(module, "OFFICIAL_TRAINING", QUICK)
+        patch.setattr(module, "DETECTORS", {name: partial(one, epochs=10) for name, one in module.DETECTORS.items()})
+        for name in ("GatTraining", "GinTraining", "OfficialSettings"):
+            patch.setattr(module, name, partial(getattr(module, name), epochs=10))
+        descend = node_temperature._descend
+        patch.setattr(node_temperature, "_descend", lambda model, epochs, *rest: descend(model, 10, *rest))
+        patch.setattr(early_stopping, "MAX_EPOCHS", 10)
+        patch.setattr(Context, "settings", _quick_settings)
+        yield
 
 
 def _quick_settings(self: Context, base: GcnTraining, network: int = 0) -> GcnTraining:
@@ -41,41 +50,33 @@ def flipped(graph: Graph, nodes: torch.Tensor) -> Graph:
     return dataclasses.replace(graph, y=y)
 
 
-def run(method: Method, graph: Graph) -> torch.Tensor:
-    probabilities, numbers = method.run(Context(PLACE, graph))
+@pytest.fixture(scope="module")
+def contexts(small: Graph, quick: None) -> dict[str, Context]:
+    """The graph as it is, and with labels of one part of its split flipped; what one method trains, others find."""
+    split = small.split
+    assert split is not None
+    changed = {"test": split.test, "val": split.val[:60], "train": split.train[:15]}
+    graphs = {"": small} | {part: flipped(small, nodes) for part, nodes in changed.items()}
+    return {part: Context(PLACE, graph) for part, graph in graphs.items()}
+
+
+def run(method: Method, context: Context) -> torch.Tensor:
+    probabilities, numbers = method.run(context)
     assert all(isinstance(value, float) for value in numbers.values())
     return probabilities
 
 
-SLOW = (
-    "gat",
-    "gat_narrow",
-    "gin",
-    "official",
-    "calirare",
-    "gats",
-    "cagcn",
-    "cagcn_base",
-    "gin_batch_norm",
-    "gin_code",
-    "gat_all",
-    "gin_all",
-    "calirare_all",
-)
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in METHODS])
-def test_uses_exactly_the_labels_it_declares(name: str, small: Graph, quick: None) -> None:
-    method, split = METHODS[name], small.split
-    assert split is not None
-    p = run(method, small)
+@pytest.mark.parametrize("name", METHODS)
+def test_uses_exactly_the_labels_it_declares(name: str, contexts: dict[str, Context]) -> None:
+    method = METHODS[name]
+    p = run(method, contexts[""])
     assert p.dtype == torch.float64
-    assert p.shape == (split.test.numel(), 2)
+    assert p.shape == (contexts[""].split.test.numel(), 2)
     assert float((p.sum(1) - 1).abs().max()) < 1e-6
-    assert torch.equal(run(method, flipped(small, split.test)), p)
-    uses_val = not torch.equal(run(method, flipped(small, split.val[:60])), p)
+    assert torch.equal(run(method, contexts["test"]), p)
+    uses_val = not torch.equal(run(method, contexts["val"]), p)
     assert uses_val == method.all_labels
-    assert not torch.equal(run(method, flipped(small, split.train[:15])), p)
+    assert not torch.equal(run(method, contexts["train"]), p)
 
 
 def test_ensembles_average_logits_and_hold_out_by_leave_one_out(small: Graph, quick: None) -> None:
