@@ -24,7 +24,7 @@ from calirare_ext.receptive_field import ReceptiveField, receptive_field
 from calirare_ext.row_sums import row_sums
 from calirare_ext.tape import GcnTape, gcn_forward, record
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "PATHS",
