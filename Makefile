@@ -6,9 +6,9 @@ PINS := .ci/constraints.txt
 PEERS := .ci/peers.txt
 BIN := $(VENV)/bin
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
-PY_DIRS := python calirare_ext tests benchmarks setup.py
+PY_DIRS := python calirare_ext tests benchmarks docs/examples docs/site setup.py
 
-.PHONY: setup demo check test lint format options bench gpu clean
+.PHONY: setup demo check test lint format docs options bench gpu clean
 
 # Dependencies: again only when the pins or the project's own list change.
 $(VENV)/.dependencies: pyproject.toml $(PINS) $(PEERS)
@@ -55,6 +55,15 @@ format: setup
 	$(BIN)/ruff check --fix $(PY_DIRS)
 	$(BIN)/clang-format -i $(SOURCES)
 
+# The pages, in build/docs/html: no warning, every example run, every link followed; nothing is fetched but the tools.
+$(VENV)/.docs: $(VENV)/.dependencies
+	$(BIN)/python .ci/requirements.py docs | $(BIN)/python -m pip install -q -c $(PINS) -r /dev/stdin
+	touch $@
+
+docs: setup $(VENV)/.docs
+	MPLBACKEND=Agg $(BIN)/python -m sphinx -q -E -a -W --keep-going -c docs/site docs build/docs/html
+	$(BIN)/python docs/site/check_links.py build/docs/html
+
 # Every CPU benchmark at quick settings, at most 15 minutes; writes benchmarks/results.
 bench: setup
 	$(BIN)/python benchmarks/run.py
@@ -64,4 +73,4 @@ gpu:
 	benchmarks/gpu.sh
 
 clean:
-	rm -rf build $(VENV)/.built calirare_ext/_C*.so
+	rm -rf build docs/api docs/gallery $(VENV)/.built calirare_ext/_C*.so

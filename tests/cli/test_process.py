@@ -72,7 +72,7 @@ def test_a_run_stopped_by_ctrl_c_leaves_nothing(graph_file, tmp_path):
     assert list(tmp_path.glob("runs/.a.*.partial")), "the run has begun"
     time.sleep(0.5)
     out, err = stopped(process, number)
-    assert process.returncode == 128 + number
+    assert process.returncode == 128 + number, err
     assert out == ""
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []

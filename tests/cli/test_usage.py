@@ -32,7 +32,7 @@ def test_every_command_of_the_readme_is_there():
         entry = APPS.get(command) or (plugins.commands().get(command) if command in LAB else None)
         if entry is not None and rest:
             words = {info.name or info.callback.__name__ for info in entry.load().registered_commands}
-            assert set(re.findall(r"[a-z]\w*", rest)) <= words, f"calirare {command} {rest}"
+            assert len(words) == 1 or set(re.findall(r"[a-z]\w*", rest)) <= words, f"calirare {command} {rest}"
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ()], ids=["help", "nothing"])

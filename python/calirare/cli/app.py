@@ -43,6 +43,7 @@ def main() -> None:
             print(f"calirare: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         code = INTERRUPTED
+        exec("")  # else CPython ends with the signal where it came within an exec, as imports of SciPy have one
         print("calirare: interrupted", file=sys.stderr)
     except BrokenPipeError:  # the reader has gone, as `head` does: what is left has nowhere to go
         code = 1

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.brief import brief
 from calirare._util.errors import InputError
 from calirare.graph.arrays import as_array, dtype_of
 
@@ -37,6 +38,8 @@ class Split:
     val: Tensor
     test: Tensor
     name: str = "given"
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         """Sorts the parts and checks that they are disjoint."""

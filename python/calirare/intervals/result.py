@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from calirare._util.brief import brief
 from calirare.leave_one_out import Diagnostics
 
 
@@ -54,6 +55,8 @@ class JackknifeResult:
     note: str
     leverage: Tensor
     facts: Diagnostics
+
+    __repr__ = brief
 
     @property
     def method(self) -> str:

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.brief import brief
+
 
 @dataclass(frozen=True)
 class SolverReport:
@@ -104,6 +106,8 @@ class LooResult:
     model_of: Tensor | None = field(default=None)
     diagnostics: Diagnostics | None = field(default=None)
     nodes: Tensor | None = field(default=None)
+
+    __repr__ = brief
 
     def samples(self) -> tuple[Tensor, Tensor]:
         """Returns the labelled nodes that have a model (int64 [s], places) and the model of each (int64 [s])."""

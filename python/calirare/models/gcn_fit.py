@@ -11,6 +11,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from calirare._util.brief import brief
 from calirare._util.threads import threads_for
 from calirare.curvature import GcnLinearisation, linearise
 from calirare.graph import Graph, check_nodes, check_training_labels, propagation
@@ -40,6 +41,8 @@ class GcnFit(Fitted):
     sample_weights: Tensor
     weight_decay: float
     losses: tuple[float, ...] = ()
+
+    __repr__ = brief
 
     @property
     def nodes(self) -> Tensor:  # type: ignore[override]  # the field's own

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import vector_to_parameters
 
+from calirare._util.brief import brief
 from calirare.curvature import ModuleLinearisation, NodeField
 from calirare.graph import Graph, check_nodes, check_training_labels, normalize_features
 from calirare.models.gcn import GCN
@@ -43,6 +44,8 @@ class ModuleFit(Fitted):
     targets: Tensor
     sample_weights: Tensor
     weight_decay: float
+
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         """Checks that the module can be differentiated at its labels."""

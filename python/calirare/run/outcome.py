@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from calirare._util.brief import brief
 from calirare._util.output import fresh_folder
 from calirare.graph import Graph
 from calirare.run.folder import CONFIG, MODEL, save_model, write_config, write_json
@@ -31,6 +32,8 @@ class Outcome(RunResult):
         >>> outcome.to_frame().columns.tolist()[:5]
         ['node', 'split', 'y', 'p_raw', 'p_calibrated']
     """
+
+    __repr__ = brief
 
     @cached_property
     def metrics(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from calirare._util.brief import brief
 from calirare.calibration import TARGETS, Calibrator, Target
 from calirare.graph import Graph, answered
 from calirare.intervals import JackknifeResult
@@ -40,6 +41,8 @@ class RunResult:
     agreement: Agreement | None
     notes: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+
+    __repr__ = brief
 
     @property
     def model(self) -> GCN:

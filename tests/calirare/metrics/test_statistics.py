@@ -56,7 +56,7 @@ def _process(rank: int, path: str, p: np.ndarray, y: np.ndarray, results) -> Non
     try:
         mine = slice(0, 300) if rank == 0 else slice(300, None)
         local = metrics.confidence_statistics(torch.from_numpy(y[mine]), torch.from_numpy(p[mine]))
-        results[rank] = (float(local.error()[0]), local.all_reduce().sums.numpy())
+        both = float(local.error()[0]), local.all_reduce().sums.numpy()
         gathered = metrics.gather(p[mine], torch.from_numpy(y[mine]), y[mine] == 0)
         empty = metrics.gather(y[:0] if rank == 0 else y[:3])[0]
         messages = []
@@ -64,7 +64,7 @@ def _process(rank: int, path: str, p: np.ndarray, y: np.ndarray, results) -> Non
             with pytest.raises(ValueError, match="gather: arrays must") as caught:
                 metrics.gather(*arrays)
             messages.append(str(caught.value))
-        results[f"gathered {rank}"] = [part.numpy() for part in (*gathered, empty)], messages
+        results.put((rank, both, [part.numpy() for part in (*gathered, empty)], messages))
     finally:
         torch.distributed.destroy_process_group()
 

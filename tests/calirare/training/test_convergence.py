@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -42,14 +44,17 @@ def test_a_converged_network_is_left_alone() -> None:
 def test_weight_zero_is_leaving_the_node_out() -> None:
     fitted, graph = trained(n_layers=1)
     kept = torch.arange(1, fitted.nodes.numel())
-    one, other = fitted.as_dtype(graph, torch.float64), fitted.as_dtype(graph, torch.float64)
     weights = fitted.sample_weights.clone()
     weights[0] = 0.0
-    minimise(one.model, one.field, one.targets, weights, one.weight_decay, tolerance=1e-9)
+    one = fitted.copy(sample_weights=weights)
+    minimise(one, tolerance=1e-9)
     cut, _ = GcnTraining(n_layers=1).fit_to_convergence(graph, fitted.nodes[kept], tolerance=1.0, max_steps=1)
-    cut.model.load_state_dict(other.model.state_dict())
+    cut.model.load_state_dict(fitted.model.state_dict())
     shrink = (fitted.nodes.numel() - 1) / fitted.nodes.numel()  # the mean is over m, not m - 1
-    minimise(cut.model, cut.field, cut.targets, fitted.sample_weights[kept] * shrink, one.weight_decay, tolerance=1e-9)
+    cut = dataclasses.replace(
+        cut, sample_weights=fitted.sample_weights[kept] * shrink, weight_decay=fitted.weight_decay
+    )
+    minimise(cut, tolerance=1e-9)
     gap = torch.stack(
         [(a - b).abs().max() for a, b in zip(one.model.parameters(), cut.model.parameters(), strict=True)]
     )

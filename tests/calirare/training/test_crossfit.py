@@ -49,7 +49,7 @@ def test_a_label_has_no_say_in_its_own_logits(monkeypatch):
     y = graph.y.clone()
     y[nodes[a]], y[nodes[b]] = 1, 0
     other = type(graph)(graph.adjacency, graph.x, y)
-    monkeypatch.setattr("calirare.models.crossfit.fold_of", lambda targets, n_folds, seed: fold)
+    monkeypatch.setattr("calirare.training.crossfit.fold_of", lambda targets, n_folds, seed: fold)
     before = cross_fitted_logits(graph, nodes, SETTINGS, n_folds=4)
     after = cross_fitted_logits(other, nodes, SETTINGS, n_folds=4)
     assert_identical(before[fold == 1], after[fold == 1])

@@ -1,0 +1,135 @@
+"""The reference's pages: one per package, from its `__all__`; written at every build, never by hand."""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+TITLES = {
+    "calirare.graph": "graphs, splits, features",
+    "calirare.datasets": "data sets and simulation",
+    "calirare.models": "networks",
+    "calirare.training": "training",
+    "calirare.curvature": "linearisation and curvature",
+    "calirare.leave_one_out": "leaving labels out",
+    "calirare.intervals": "jackknife intervals",
+    "calirare.eice": "Algorithm 2",
+    "calirare.calibration": "calibrators",
+    "calirare.metrics": "measures",
+    "calirare.plots": "pictures",
+    "calirare.multilabel": "several labels",
+    "calirare.run": "runs and their settings",
+    "calirare.sklearn": "scikit-learn",
+    "calirare_ext": "compiled operators",
+}
+
+
+def write(folder: Path) -> None:
+    """Writes a page for the front door, one for each package, and their list."""
+    folder.mkdir(exist_ok=True)
+    pages = {"calirare": front_door()} | {name: package(name) for name in TITLES}
+    titles = {"calirare": "calirare: the front door"} | {name: f"{name}: {title}" for name, title in TITLES.items()}
+    listed = ".. toctree::\n   :maxdepth: 1\n\n" + "".join(f"   {titles[name]} <{name}>\n" for name in pages)
+    pages["index"] = f"{heading('Reference')}Every public name, from its docstring.\n\n{listed}"
+    for name, text in pages.items():
+        path = folder / f"{name}.rst"
+        if not path.exists() or path.read_text() != text:  # an unchanged page is not read again
+            path.write_text(text)
+
+
+def heading(text: str, line: str = "=") -> str:
+    """Returns a heading."""
+    return f"{text}\n{line * len(text)}\n\n"
+
+
+def front_door() -> str:
+    """Returns the page of `calirare`: what has no other home in full, the rest as a table."""
+    import calirare
+
+    homes = {name: home_of(getattr(calirare, name)) for name in calirare.__all__ if not name.startswith("__")}
+    own = [name for name, home in homes.items() if home is None]
+    text = heading("calirare") + "The front door: what most programs need is imported from here.\n\n"
+    rows = [(name, home) for name, home in homes.items() if home and not inspect.ismodule(getattr(calirare, name))]
+    text += ".. list-table::\n   :widths: 30 70\n   :class: names\n\n"
+    for name, home in sorted([(name, "calirare") for name in own] + rows, key=lambda row: row[0].lower()):
+        text += f"   * - :py:obj:`{name} <{home}.{name}>`\n     - {first_line(getattr(calirare, name))}\n"
+    return text + "\n" + "".join(entry("calirare", name) for name in own)
+
+
+def home_of(value: object) -> str | None:
+    """Returns the public package that documents a value, None where it is the front door alone."""
+    for package_name in TITLES:
+        module = importlib.import_module(package_name)
+        if any(value is getattr(module, name, None) for name in getattr(module, "__all__", ())):
+            return package_name
+    return "" if inspect.ismodule(value) else None
+
+
+def package(name: str) -> str:
+    """Returns the page of a package: functions and classes in the order of its `__all__`, then constants."""
+    module = importlib.import_module(name)
+    if hasattr(module, "__all__"):
+        public = [n for n in module.__all__ if not n.startswith("__")]
+    else:
+        public = [n for n, v in vars(module).items() if inspect.isclass(v) and v.__module__ == name]
+    documented = [n for n in public if inspect.isclass(getattr(module, n)) or inspect.isroutine(getattr(module, n))]
+    text = heading(name) + rst(inspect.getdoc(module) or "") + "\n\n"
+    text += f".. py:module:: {name}\n\n"
+    text += "".join(entry(name, n) for n in sorted(documented, key=str.lower))
+    return text + "".join(constant(module, n) for n in public if n not in documented)
+
+
+def entry(package_name: str, name: str) -> str:
+    """Returns the directive that documents a function or class."""
+    value = getattr(importlib.import_module(package_name), name)
+    if not inspect.isclass(value):
+        return f".. autofunction:: {package_name}.{name}\n\n"
+    kind = "autoexception" if issubclass(value, BaseException) else "autoclass"
+    text = f".. {kind}:: {package_name}.{name}\n   :members:\n   :inherited-members: {outsiders(value)}\n"
+    requests = [n for n in dir(value) if re.fullmatch(r"[sg]et_\w*(request|routing)", n)]  # scikit-learn's own
+    return text + (f"   :exclude-members: {', '.join(requests)}\n\n" if requests else "\n")
+
+
+def outsiders(value: type) -> str:
+    """Returns the ancestors of a class whose members are not shown."""
+    return ", ".join(
+        c.__name__ for c in value.__mro__ if c.__module__.split(".")[0] not in ("calirare", "calirare_ext")
+    )
+
+
+def constant(module: object, name: str) -> str:
+    """Returns the entry of a constant or a type: its value where it is short, and the comment at its definition."""
+    value = repr(getattr(module, name))
+    text = f".. py:data:: {module.__name__}.{name}\n"
+    if len(value) <= 88 and " object at " not in value:
+        text += f"   :value: {value}\n"
+    return text + "\n   " + rst(comment_at(module, name)) + "\n\n"
+
+
+def comment_at(module: object, name: str) -> str:
+    """Returns the comment above or behind the line that defines a name, in whichever file of the package."""
+    for path in sorted(Path(module.__file__).parent.glob("*.py")):
+        lines = path.read_text().splitlines()
+        for i, line in enumerate(lines):
+            if not re.match(rf"(?:\w+, )*{name}\b(?:, \w+)*(?::[^=]+)? = ", line):
+                continue
+            behind = line.partition("  # ")[2]
+            above = []
+            while i and lines[i - 1].startswith("# "):
+                i -= 1
+                above.insert(0, lines[i][2:])
+            return behind or " ".join(above)
+    return ""
+
+
+def first_line(value: object) -> str:
+    """Returns the first line of a docstring."""
+    return rst((inspect.getdoc(value) or "").partition("\n")[0])
+
+
+def rst(text: str) -> str:
+    """Returns plain text with backticks."""
+    import docstrings
+
+    parts = docstrings.ASIDE.split(" ".join(text.split()))
+    return "".join(part if k % 2 else docstrings.plain(part) for k, part in enumerate(parts))

@@ -1,0 +1,131 @@
+"""The pages say what is so: examples run, tables agree with the code, links are checked."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+import yaml
+
+import calirare
+from calirare.leave_one_out import METHODS, leave_one_out
+from tests.calirare.leave_one_out.cases import trained
+from tests.helpers.command import call
+from tests.test_layering import FLOORS
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+EXAMPLES = sorted((DOCS / "examples").glob("plot_*.py"))
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def fences(page: Path) -> list[tuple[str, str]]:
+    """Returns language and text of each block of code."""
+    return FENCE.findall(page.read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch) -> Path:
+    """A folder of its own to work in, and no window for pictures."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_of_the_gallery_runs(example: Path, elsewhere: Path) -> None:
+    assert len(example.read_text(encoding="utf-8").splitlines()) <= 40
+    runpy.run_path(str(example))
+
+
+@pytest.mark.slow
+def test_the_guide_can_be_followed_to_the_letter(elsewhere: Path) -> None:
+    names: dict = {}
+    for language, text in fences(DOCS / "guide.md"):
+        if language == "python":
+            exec(compile(text, "guide.md", "exec"), names)
+        elif language == "console":
+            for line in text.splitlines():
+                program, *words = shlex.split(line.removeprefix("$ "))
+                assert program == "calirare"
+                said = call(*words)
+                assert said.code == 0, said.err
+        elif language == "yaml":
+            assert calirare.Settings.from_mapping(yaml.safe_load(text)) == names["settings"]
+    assert len(names["later"]) == names["graph"].n_nodes
+
+
+class TestContributing:
+    PAGE = ROOT / "CONTRIBUTING.md"
+
+    def test_the_leave_one_out_method_it_shows_works(self, monkeypatch) -> None:
+        """It moves every label's own logit the way the Gauss-Newton step does, and is known once it is registered."""
+        names: dict = {}
+        (example,) = (text for language, text in fences(self.PAGE) if language == "python")
+        exec(compile(example, "CONTRIBUTING.md", "exec", dont_inherit=True), names)
+        method = names["GradientStep"]
+        fitted, graph = trained()
+        found, alo = leave_one_out(fitted, graph, method(rate=2.0)), leave_one_out(fitted, graph)
+        assert found.change.shape == alo.change.shape
+        assert bool((torch.sign(found.own) == torch.sign(alo.own)).all())
+        monkeypatch.setitem(METHODS, method.name, method)
+        settings = calirare.Settings.from_mapping({"loo": {"method": "gradient", "rate": 2.0}})
+        assert settings.loo == method(rate=2.0)
+
+    def test_its_table_of_floors_is_the_one_that_is_tested(self) -> None:
+        rows = re.findall(r"^\| (\d+) \| (.*) \|$", self.PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+        floors = FLOORS["calirare"]
+        assert [int(number) for number, _ in rows] == list(range(len(floors), 0, -1))
+        for number, text in rows:
+            said = {name.removesuffix(".py").replace("__init__", "") for name in re.findall(r"`(\w+(?:\.py)?)`", text)}
+            assert said == floors[int(number) - 1]
+
+
+class TestSite:
+    @pytest.fixture(autouse=True)
+    def machinery(self, monkeypatch) -> None:
+        monkeypatch.syspath_prepend(DOCS / "site")
+
+    def test_the_reference_has_every_package_of_the_front_door(self) -> None:
+        from api_pages import TITLES
+
+        packages = {f"calirare.{name}" for name in calirare._PACKAGES}
+        assert packages | {"calirare.sklearn", "calirare_ext"} == set(TITLES)
+
+    @pytest.mark.parametrize(
+        ("link", "fault"),
+        [
+            ("other.html#here", None),
+            ("https://example.org/page", None),
+            ("missing.html", "no such file"),
+            ("other.html#there", "no such place in the page"),
+            ("../outside.html", "no such file"),
+            ("http://example.org", "must begin with https, got http"),
+            ("https://example", "has no host"),
+        ],
+    )
+    def test_a_link_that_leads_nowhere_is_found(self, link: str, fault: str | None, tmp_path: Path) -> None:
+        from check_links import faults
+
+        (tmp_path / "outside.html").touch()
+        site = tmp_path / "site"
+        site.mkdir()
+        (site / "index.html").write_text(f'<a href="{link}">it</a>')
+        (site / "other.html").write_text('<p id="here">')
+        found, _, _ = faults(site)
+        assert found == ([] if fault is None else [f"index.html: {link}: {fault}"])
+
+    def test_docstrings_lose_their_markup_but_not_their_code(self) -> None:
+        pytest.importorskip("sphinx", reason="make docs installs it")
+        from docstrings import escape
+
+        lines = ["|a| of `x_` and b_ or 2 * c", "    >>> x_ | y", "", "Precision: sums of", "    many terms."]
+        escape(None, "function", "f", None, None, lines)
+        wanted = [r"\|a\| of `x_` and b\_ or 2 \* c", "    >>> x_ | y", "", "", "**Precision**: sums of", "many terms."]
+        assert lines == wanted
