@@ -106,7 +106,7 @@ def test_unfused_jackknife(make, n_classes, method, device):
     assert_agree(got, wanted, device)
 
 
-@pytest.mark.parametrize("settings", [Grouped(), Replicates(n_models=9), Retrain(n_models=2)])
+@pytest.mark.parametrize("settings", [Grouped(), Replicates(n_models=9), Retrain(n_models=2, max_steps=20)])
 def test_other_methods_run_on_a_device(settings, device):
     graph = rare_task()
     trained = fit(graph, graph.split.train, without_dropout())

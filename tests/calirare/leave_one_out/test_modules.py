@@ -74,7 +74,7 @@ SETTINGS = {
     "newton, cg, full": Newton(solver="cg", tolerance=1e-10, forward="full"),
     "grouped": Grouped(n_groups=4),
     "replicates": Replicates(n_models=5),
-    "retrain": Retrain(n_models=2),
+    "retrain": Retrain(n_models=2, max_steps=20),
     "paper": Influence(convention="paper", solver="dense"),
     "official": Influence(convention="official", solver="dense"),
 }

@@ -56,7 +56,7 @@ def _process(rank: int, path: str, p: np.ndarray, y: np.ndarray, results) -> Non
     try:
         mine = slice(0, 300) if rank == 0 else slice(300, None)
         local = metrics.confidence_statistics(torch.from_numpy(y[mine]), torch.from_numpy(p[mine]))
-        results[rank] = (float(local.error()[0]), local.all_reduce().sums.numpy())
+        both = float(local.error()[0]), local.all_reduce().sums.numpy()
         gathered = metrics.gather(p[mine], torch.from_numpy(y[mine]), y[mine] == 0)
         empty = metrics.gather(y[:0] if rank == 0 else y[:3])[0]
         messages = []
@@ -64,7 +64,7 @@ def _process(rank: int, path: str, p: np.ndarray, y: np.ndarray, results) -> Non
             with pytest.raises(ValueError, match="gather: arrays must") as caught:
                 metrics.gather(*arrays)
             messages.append(str(caught.value))
-        results[f"gathered {rank}"] = [part.numpy() for part in (*gathered, empty)], messages
+        results.put((rank, both, [part.numpy() for part in (*gathered, empty)], messages))
     finally:
         torch.distributed.destroy_process_group()
 
@@ -75,26 +75,25 @@ def test_two_processes_get_the_whole(tmp_path, within_rounding):
     rng = np.random.default_rng(0)
     p, y = rng.dirichlet([1, 1, 1], 503), rng.integers(0, 3, 503)
     context = mp.get_context("spawn")
-    with context.Manager() as manager:
-        results = manager.dict()
-        path = os.fspath(tmp_path / "store")
-        workers = [context.Process(target=_process, args=(rank, path, p, y, results)) for rank in range(2)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join(120)
-        assert [worker.exitcode for worker in workers] == [0, 0]
-        (local_0, sums_0), (local_1, sums_1) = results[0], results[1]
-        for rank in range(2):
-            parts, messages = results[f"gathered {rank}"]
-            assert [part.dtype for part in parts] == [np.float64, np.int64, np.bool_, np.int64]
-            for part, whole in zip(parts, (p, y, y == 0, y[:3]), strict=True):
-                assert np.array_equal(part, whole)
-            # Rows in order of rank: measures whose parts do not add up are those of the whole, to the bit.
-            for measure in (metrics.macro_ace, metrics.ace, metrics.smooth_ece, metrics.nll):
-                assert measure(parts[1], parts[0]) == measure(y, p)
-            assert "alike on every process" in messages[0]
-            assert "got [2, 3] on process 1" in messages[1]
+    results, path = context.Queue(), os.fspath(tmp_path / "store")
+    workers = [context.Process(target=_process, args=(rank, path, p, y, results)) for rank in range(2)]
+    for worker in workers:
+        worker.start()
+    found = {rank: rest for rank, *rest in (results.get(timeout=120) for _ in workers)}
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    for rank in range(2):
+        _, parts, messages = found[rank]
+        assert [part.dtype for part in parts] == [np.float64, np.int64, np.bool_, np.int64]
+        for part, whole in zip(parts, (p, y, y == 0, y[:3]), strict=True):
+            assert np.array_equal(part, whole)
+        # Rows in order of rank: measures whose parts do not add up are those of the whole, to the bit.
+        for measure in (metrics.macro_ace, metrics.ace, metrics.smooth_ece, metrics.nll):
+            assert measure(parts[1], parts[0]) == measure(y, p)
+        assert "alike on every process" in messages[0]
+        assert "got [2, 3] on process 1" in messages[1]
+    (local_0, sums_0), (local_1, sums_1) = found[0][0], found[1][0]
     assert np.array_equal(sums_0, sums_1)
     whole = metrics.confidence_statistics(y, p)
     within_rounding(sums_0, whole.sums.numpy(), terms=len(y))

@@ -53,7 +53,7 @@ def test_two_threads_give_the_same_bits_again_and_again(kind, fitted_logits: tup
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        many = [kind(epochs=30).fit(graph, logits, torch.arange(60, 260), graph.y[60:260]) for _ in range(4)]
+        many = [kind(epochs=10).fit(graph, logits, torch.arange(60, 260), graph.y[60:260]) for _ in range(4)]
         first, *others = [calibrator.transform(logits) for calibrator in many]
     finally:
         torch.set_num_threads(before)
