@@ -211,6 +211,7 @@ def test_random_state_is_the_seed_a_generator_or_none():
         assert not np.array_equal(first, fitted(random_state=state).predict_proba(HELD_OUT))
 
 
+@pytest.mark.slow
 def test_a_table_dense_or_sparse_is_learned_and_new_rows_are_predicted():
     X, y = make_classification(600, 12, n_informative=6, weights=[0.85], class_sep=1.5, random_state=0)
     classifier = GraphClassifier(epochs=100, folds=0).fit(X[:400], y[:400])

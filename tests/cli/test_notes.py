@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pandas as pd
+import pytest
 import torch
 
 from tests.helpers.command import QUICK, call
@@ -30,6 +31,7 @@ def test_a_stored_split_takes_the_label_rate_that_was_asked_for(tmp_path):
         assert (again / "metrics.json").read_bytes() == (tmp_path / name / "metrics.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_papers_convention_runs_through(graph_file, tmp_path):
     options = (
         "--dataset",

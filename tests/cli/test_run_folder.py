@@ -185,6 +185,7 @@ def test_the_model_is_plain_tensors(finished, graph_file):
 SAME = ("config.yaml", "metrics.json", "predictions.csv", "predictions.parquet", "model.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
 def test_the_same_command_gives_the_same_bytes(count, graph_file, tmp_path, threads):
     for name in ("a", "b"):

@@ -29,6 +29,7 @@ def write_tables(folder, suffix=".csv", **columns):
     return folder / f"edges{suffix}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".parquet"])
 def test_tables_train_and_give_the_users_names_back(suffix, tmp_path, graph_file):
     edges = write_tables(tmp_path, suffix)

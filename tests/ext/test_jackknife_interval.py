@@ -40,6 +40,7 @@ EIGHTHS = st.integers(1, 20).map(lambda k: k / 8)
 FINITE = st.floats(-1e6, 1e6, width=32, allow_subnormal=False).filter(lambda x: x != 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("elements", [EIGHTHS, FINITE], ids=["with ties", "any"])
 @given(data=st.data())
 def test_exactly_numpy_on_random_samples(elements, data):

@@ -220,6 +220,7 @@ def test_the_bindings_guard_memory():
             call()
 
 
+@pytest.mark.slow
 def test_a_product_of_no_columns_follows_no_layout_of_one_column() -> None:
     a = random_matrix(4000, 4000, 40_000, seed=1).to(torch.float32)
     assert prepare(a, 0) == "plain"

@@ -72,6 +72,7 @@ def test_an_output_too_large_for_the_cache(dtype, device):
     propagate_matches(propagate(a, x), a, x)
 
 
+@pytest.mark.slow
 def test_an_input_too_large_for_the_cache(dtype, device):
     """Above 8 MB rows are fetched ahead, beyond the ends of rows and never beyond the last entry."""
     a = random_matrix(300, 40_000, 2_000, seed=11).to(dtype).to(device)

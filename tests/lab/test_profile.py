@@ -24,6 +24,7 @@ def profiled(graph_file, tmp_path_factory):
     return folder, said
 
 
+@pytest.mark.slow
 def test_every_stage_is_in_trace_table_and_json(profiled):
     folder, said = profiled
     facts = json.loads((folder / "profile.json").read_text())
@@ -50,6 +51,7 @@ def test_the_picture_has_the_stages_colours(profiled):
     assert (folder / "timeline.svg").read_text().startswith("<?xml")
 
 
+@pytest.mark.slow
 def test_a_run_is_profiled_as_it_was_trained(quick_run, tmp_path):
     said = call("profile", "--run", quick_run, "--out", tmp_path / "p")
     assert said.code == 0, said.err
@@ -58,6 +60,7 @@ def test_a_run_is_profiled_as_it_was_trained(quick_run, tmp_path):
     assert facts["sizes"]["n"] == 260
 
 
+@pytest.mark.slow
 def test_it_takes_the_data_options_of_train(tmp_path):
     rare_task(n_classes=3).to_npz(tmp_path / "g.npz")
     options = ("--epochs", 5, "--minority", 2, "--label-rate", 15, "--split", "random", "--symmetrize")

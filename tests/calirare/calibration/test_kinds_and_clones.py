@@ -93,6 +93,7 @@ def test_settings_may_be_set_and_are_checked_again():
             calibrator.fit(*problem())
 
 
+@pytest.mark.slow
 def test_scikit_learn_is_not_loaded_for_it():
     code = "import sys, calirare.calibration; sys.exit('sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,6 +9,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "data.md"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.S | re.M)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_runs(example):
     pytest.importorskip("torch_geometric.data")

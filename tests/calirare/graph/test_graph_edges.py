@@ -31,6 +31,7 @@ def dense(edges, weights, n, rules):
     return a
 
 
+@pytest.mark.slow
 @given(
     edges=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=25),
     weighted=st.booleans(),

@@ -22,6 +22,7 @@ from calirare.training import class_weights, cross_fitted_logits, fold_of
 from tests.calirare.leave_one_out.cases import trained, words_graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_own_logits_are_those_of_alo(n_classes: int) -> None:
     fitted, _ = trained(n_classes)

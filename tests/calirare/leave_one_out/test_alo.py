@@ -36,6 +36,7 @@ def test_gram_is_the_product_of_the_jacobians(name: str) -> None:
     assert close(gram(tape, problem.field), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 3, 4])
 @pytest.mark.parametrize("n_layers", [1, 2])
 def test_gram_between_other_nodes_and_the_labelled_ones(n_classes: int, n_layers: int) -> None:
@@ -97,6 +98,7 @@ def test_every_form_solves_the_same_systems(name: str, form: str, corrected: boo
     assert bool((found.leverage < 1).all())
 
 
+@pytest.mark.slow
 def test_full_forward_evaluates_the_network_at_every_left_out_model() -> None:
     fit, _ = trained(3)
     tape = fit.linearisation
@@ -163,6 +165,7 @@ def test_alo_agrees_with_exact_retraining(n_classes: int, n_layers: int) -> None
     assert agreement(plain, exact)[1] > 0.15  # leverage left out
 
 
+@pytest.mark.slow
 def test_wrong_versions_fail_the_check() -> None:
     fit, _ = trained()
     tape = fit.linearisation

@@ -118,6 +118,7 @@ def test_no_step_goes_up() -> None:
     assert float(found[1].norm()) < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_classes", "n_layers"), [(2, 2), (3, 2), (2, 3), (2, 1)])
 def test_steps_come_nearer_to_retraining(n_classes: int, n_layers: int) -> None:
     fit, graph = trained(n_classes, n_layers)
@@ -151,6 +152,7 @@ def test_neither_the_basis_nor_the_blocks_change_anything(monkeypatch: pytest.Mo
     assert torch.allclose(parts.own, whole.own, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [False, True])
 def test_steps_of_some_labels_are_some_columns(module: bool) -> None:
     fit, graph = trained()
@@ -187,6 +189,7 @@ def test_the_basis_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.allclose(reduced.change, plain.change, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_steps_of_another_module_are_those_of_the_gcn() -> None:
     fit, graph = trained()
     assert graph.y is not None

@@ -10,6 +10,7 @@ def ridge(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.linalg.solve(x.T @ x + 0.1 * torch.eye(x.shape[1], dtype=x.dtype), x.T @ y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coverage", [0.8, 0.9])
 def test_coverage_of_jackknife_plus_with_exact_leave_one_out(coverage: float) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -122,6 +122,7 @@ def test_intervals_rest_on_as_many_models_as_a_quantile_needs(n_classes: int, mo
     assert fewer.residuals.numel() == 20
 
 
+@pytest.mark.slow
 def test_the_main_job_says_that_it_drew_models(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_at_most(monkeypatch, 50)
     outcome = calirare.train(calirare.load_dataset("digits"), epochs=20, folds=2)

@@ -99,6 +99,7 @@ def test_quantile_error_holds_in_simulation() -> None:
     assert quantile_error(m, m) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["two layers", "three classes", "three layers, four classes"])
 def test_sampled_leave_one_out_nears_the_dense_one(name: str) -> None:
     problem = linearised_network(name)

@@ -80,6 +80,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize(("n_classes", "n_layers"), [(2, 2), (3, 2), (3, 1)])
 def test_every_method_gives_a_module_what_it_gives_the_gcn(name: str, n_classes: int, n_layers: int) -> None:
@@ -149,6 +150,7 @@ def rare() -> Graph:
     return synthetic_rare(240, seed=0, share=0.25, n_features=6, separation=2.0)
 
 
+@pytest.mark.slow
 def test_a_users_module_needs_no_more_than_the_graph(rare: Graph) -> None:
     from torch_geometric.nn import SAGEConv
 

@@ -34,6 +34,7 @@ class TestDebiased:
         assert value == pytest.approx(-1 / 16, rel=1e-12, abs=0)
         assert metrics.debiased_ece([1, 1, 1, 0], p, 1) == 0
 
+    @pytest.mark.slow
     def test_squared_error_is_unbiased(self):
         # Confidence .7 throughout, accuracy .8: the true squared error is .01. Plain ECE^2 is .01 + .16/n.
         n, draws = 20, 800
@@ -154,6 +155,7 @@ class TestSmooth:
         assert abs(binned[0] - binned[1]) > 0.4
         assert abs(smooth[0] - smooth[1]) < 1 / 4096
 
+    @pytest.mark.slow
     def test_against_the_authors_implementation(self):
         oracle = pytest.importorskip("relplot", reason="relplot is not installed: the authors' smECE is not compared")
         for seed in range(3):

@@ -9,6 +9,7 @@ import torch
 from calirare import metrics
 
 
+@pytest.mark.slow
 def test_noise_floor_of_one_bin_has_a_known_mean():
     # With one bin and p = .5 the error is |mean of n coins - .5|: mean sqrt(2/pi) * .5/sqrt(n) for large n.
     n, draws = 400, 2000

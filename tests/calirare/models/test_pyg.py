@@ -30,6 +30,7 @@ def test_inputs_are_scaled_features_and_both_directions_of_each_edge() -> None:
     assert torch.equal(pyg_inputs(sparse)[0], x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gat", "gin", "sage"])
 def test_learns_and_sees_only_the_given_labels(graph: Graph, kind: str) -> None:
     nodes = torch.arange(0, 200)

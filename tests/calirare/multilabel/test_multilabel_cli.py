@@ -35,6 +35,7 @@ def table(tmp_path):
     return tmp_path / "small.npz"
 
 
+@pytest.mark.slow
 def test_train_writes_a_run_and_evaluate_reads_it(table, tmp_path):
     out = tmp_path / "run"
     text = call("train", "--dataset", table, "--out", out, "--calibrate", "temperature", "--beta", "0.5", *QUICK)
@@ -193,6 +194,7 @@ def test_bad_input_is_one_sentence(table, tmp_path, arguments, message):
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_a_run_is_not_replaced_unasked(table, tmp_path):
     call("train", "--dataset", table, "--out", tmp_path / "run", "--loss", "bce", *QUICK)
     with pytest.raises(InputError, match="exists already"):
@@ -200,6 +202,7 @@ def test_a_run_is_not_replaced_unasked(table, tmp_path):
     call("train", "--dataset", table, "--out", tmp_path / "run", "--loss", "bce", "--overwrite", *QUICK)
 
 
+@pytest.mark.slow
 def test_help_and_import_need_no_heavy_library():
     import subprocess
 

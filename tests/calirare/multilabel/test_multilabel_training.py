@@ -72,6 +72,7 @@ def test_batches_are_nearly_equal_and_cover_every_row():
     assert [len(part) for part in _batches(5, 128, torch.Generator())] == [5]
 
 
+@pytest.mark.slow
 def test_beta_is_the_best_within_the_slack():
     data = small_data()
     rows, labels = data.part("val")

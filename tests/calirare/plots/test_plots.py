@@ -20,6 +20,7 @@ def panel(title, p, y):
     return title, (p > 0.5) == y, np.maximum(p, 1 - p)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
 def test_reliability_diagram_is_written_and_repeats_to_the_byte(data, tmp_path, suffix):
     p, y = data
@@ -71,6 +72,7 @@ def test_weights_move_the_bars_and_widen_the_band(monkeypatch, tmp_path):
         plots.reliability_diagram([("t", y, p, weights[1:])], tmp_path / "a.png")
 
 
+@pytest.mark.slow
 def test_panels_stand_side_by_side(data, monkeypatch, tmp_path):
     figures = drawn(monkeypatch)
     p, y = data
@@ -126,6 +128,7 @@ def test_interval_diagram_says_how_many_nodes_it_left_out(data, monkeypatch, tmp
     assert "all 400 nodes" in figures[2].axes[0].get_xlabel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [r"5%$ # 6%$", r"c$\frac$", r"$\x$"])
 def test_a_name_with_dollars_is_no_formula(name, tmp_path):
     path = tmp_path / "p.png"

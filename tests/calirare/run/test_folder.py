@@ -72,6 +72,7 @@ def same_tables(one, other):
         assert one[name].tolist() == other[name].tolist(), name
 
 
+@pytest.mark.slow
 def test_save_load_predict_and_the_tables_are_one(outcome, tmp_path, monkeypatch):
     monkeypatch.setattr("calirare.run.report.calibration_report", partial(calibration_report, n_draws=3))
     outcome.save(tmp_path / "run")
@@ -99,6 +100,7 @@ def test_save_load_predict_and_the_tables_are_one(outcome, tmp_path, monkeypatch
         run.graph(rare_task(seed=1))
 
 
+@pytest.mark.slow
 def test_a_damaged_folder_says_what_is_damaged(outcome, tmp_path, monkeypatch):
     monkeypatch.setattr("calirare.run.report.calibration_report", partial(calibration_report, n_draws=3))
     outcome.save(tmp_path / "run")

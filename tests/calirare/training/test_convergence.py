@@ -12,6 +12,7 @@ from tests.calirare.leave_one_out.cases import penalised_loss, trained
 from tests.helpers.graphs import random_graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_one_layer_is_convex_and_ends_where_adam_goes(n_classes: int) -> None:
     fitted, graph = trained(n_classes, 1)
@@ -22,6 +23,7 @@ def test_one_layer_is_convex_and_ends_where_adam_goes(n_classes: int) -> None:
     assert float(gap) < 1e-3
 
 
+@pytest.mark.slow
 def test_two_layers_end_below_adam() -> None:
     fitted, graph = trained()
     settings = GcnTraining(epochs=600, weight_decay=5e-3, hidden=4, dropout=0.0)

@@ -48,6 +48,7 @@ def test_same_numbers_as_the_library(frame, tmp_path, suffix):
     assert report.files == []
 
 
+@pytest.mark.slow
 def test_writes_numbers_and_pictures(frame, tmp_path):
     path = tmp_path / "preds.csv"
     frame.to_csv(path, index=False)
@@ -281,6 +282,7 @@ def test_bins_out_of_range(frame, tmp_path, n_bins):
         evaluate_table(path, n_bins=n_bins)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["metrics.json", "classes.png"])
 def test_files_are_not_replaced_unless_asked(frame, tmp_path, name):
     path = tmp_path / "preds.csv"

@@ -49,6 +49,7 @@ def test_each_binned_error_is_printed_with_its_floor_behind_it(tmp_path, columns
         assert report.before["mce_noise_floor"] != report.values["mce_noise_floor"]
 
 
+@pytest.mark.slow
 def test_chance_alone_reads_near_the_floor(tmp_path):
     rng = np.random.default_rng(2)
     p = rng.beta(0.5, 1.5, 4000)

@@ -28,6 +28,7 @@ def fitted_logits() -> tuple[Graph, torch.Tensor]:
     return graph, 10 * fit(graph, torch.arange(60), GcnTraining(epochs=60, hidden=4)).model.logits(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
 def test_keeps_decisions_and_mends_overconfidence(kind, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
     graph, logits = fitted_logits
@@ -45,6 +46,7 @@ def test_keeps_decisions_and_mends_overconfidence(kind, fitted_logits: tuple[Gra
     assert float((balanced - p).abs().max()) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
 def test_two_threads_give_the_same_bits_again_and_again(kind, fitted_logits: tuple[Graph, torch.Tensor]) -> None:
     """The slope of x[rows] adds from several threads at once where rows repeat; that of index_select does not."""
@@ -136,6 +138,7 @@ def test_cagcn_takes_logits_whose_exponential_overflows(fitted_logits: tuple[Gra
 KINDS = pytest.mark.parametrize("kind", [CaGCN, lambda **how: GATS(torch.arange(60), **how)], ids=["cagcn", "gats"])
 
 
+@pytest.mark.slow
 @KINDS
 @pytest.mark.parametrize("factor", [1e-30, 1e30])
 def test_tiny_and_huge_logits_are_calibrated(kind, factor: float, fitted_logits: tuple[Graph, torch.Tensor]) -> None:

@@ -258,6 +258,7 @@ def test_reading_with_dropout_drops_features_and_hidden_units(graph: Graph, monk
         assert float((dropout_probabilities(model, g, 1) - plain).abs().max()) < 1e-5
 
 
+@pytest.mark.slow
 def test_what_dropout_leaves_is_scaled_up(graph: Graph) -> None:
     """Of one layer the logits are linear in the features: their mean over draws is the network's."""
     model = fit(graph, torch.arange(200), dataclasses.replace(QUICK, n_layers=1, epochs=100)).model

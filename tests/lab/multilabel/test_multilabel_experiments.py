@@ -22,6 +22,7 @@ def cell(seed: int, copula: dict[str, float], hamming: dict[str, float], validat
     return {"data": "one", "seed": seed, "test": test, "validation": validation}
 
 
+@pytest.mark.slow
 def test_a_cell_measures_every_model_and_is_reproducible(tmp_path):
     save_multilabel(small_data(150), tmp_path / "small.npz")
     found = run_cell(str(tmp_path / "small.npz"), 1, options=QUICK)

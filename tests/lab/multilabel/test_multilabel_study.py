@@ -131,6 +131,7 @@ def test_one_size_has_no_verdict():
     assert verdicts([Cell("w", "copula", 100, 1.0, 100, 0.05, 0.05, 0.02, None)]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sizes", "labels"),
     [

@@ -89,6 +89,7 @@ def test_a_run_without_cells_changes_no_result(page: Any, tmp_path: Path) -> Non
     assert found["search"] == file["results"]["search"]
 
 
+@pytest.mark.slow
 def test_a_run_of_one_method_replaces_its_row_and_says_of_which_commit_the_others_are(
     page: Any, tmp_path: Path
 ) -> None:

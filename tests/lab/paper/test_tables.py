@@ -44,6 +44,7 @@ def quick_cells(everywhere_small: Graph, monkeypatch: pytest.MonkeyPatch) -> Gra
     return everywhere_small
 
 
+@pytest.mark.slow
 def test_cells_are_run_once_and_only_what_is_missing_again(quick_cells: Graph, tmp_path: Path) -> None:
     where = [Place("cora", 20, 0)]
     run_cells(tmp_path, where, NAMES, 1, quiet)
@@ -166,6 +167,7 @@ def test_places_are_checked() -> None:
         Place("cora", 25, 0)
 
 
+@pytest.mark.slow
 def test_the_command_takes_words_after_one_option(quick_cells: Graph, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(protocol, "why_not_run", lambda name: "its file is missing" if name == "pubmed" else "")
     words = ["table2", "--datasets", "cora", "pubmed", "--label-rates", "20", "30", "--seeds", "1"]
@@ -181,6 +183,7 @@ def cora(tmp_path: Path, *more: str) -> list[str]:
     return [*words, "--methods", "uncalibrated,temperature", *more]
 
 
+@pytest.mark.slow
 def test_tables_are_made_of_the_cells_that_are_there_when_the_data_are_not(
     quick_cells: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +202,7 @@ def test_tables_are_made_of_the_cells_that_are_there_when_the_data_are_not(
     assert {path: path.read_bytes() for path in tmp_path.glob("table2*")} == before
 
 
+@pytest.mark.slow
 def test_cells_of_another_version_are_told_of(quick_cells: Graph, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(protocol, "why_not_run", lambda name: "")
     assert "note" not in CliRunner().invoke(cli.app, cora(tmp_path)).stderr
@@ -209,6 +213,7 @@ def test_cells_of_another_version_are_told_of(quick_cells: Graph, tmp_path: Path
         assert f"note: 1 of 2 cells were made by {told}" in CliRunner().invoke(cli.app, cora(tmp_path)).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"method": "tempe'])
 def test_a_damaged_cell_is_named(text: str, quick_cells: Graph, tmp_path: Path) -> None:
     where = [Place("cora", 20, 0)]
@@ -270,6 +275,7 @@ def test_eice_of_a_cell_is_read_off_the_jackknife_of_its_place(quick_cells: Grap
     assert [row[:4] for row in table.rows] == [["cora", "20", "train", "1"]]
 
 
+@pytest.mark.slow
 def test_a_place_without_its_jackknife_is_measured_without_a_new_training(quick_cells: Graph, tmp_path: Path) -> None:
     where = [Place("cora", 20, 0)]
     run_cells(tmp_path, where, NAMES, 1, quiet)
