@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 from typing import Any
 
@@ -96,4 +97,5 @@ class LinearisedNetwork(Network):
 
 
 def linearised_network(name: str, **options: Any) -> LinearisedNetwork:
-    return LinearisedNetwork(**vars(network(name, **options)))
+    shared = network(name, **options)  # its cached tape, too, is among its vars
+    return LinearisedNetwork(**{field.name: getattr(shared, field.name) for field in dataclasses.fields(shared)})
