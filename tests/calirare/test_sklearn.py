@@ -57,6 +57,7 @@ def fitted(graph=GRAPH, y=Y, nodes=SEEN, **settings):
     return GraphClassifier(graph, **(QUICK | settings)).fit(nodes, y[nodes])
 
 
+@pytest.mark.slow
 @parametrize_with_checks([GraphClassifier(epochs=20, learning_rate=0.03, folds=0)])
 def test_without_a_graph_every_check_of_scikit_learn_passes(estimator, check):
     check(estimator)

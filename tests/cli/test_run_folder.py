@@ -202,6 +202,7 @@ def test_another_seed_gives_another_run(quick_run, graph_file, tmp_path):
     assert (other / "predictions.csv").read_bytes() != (quick_run / "predictions.csv").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -67,6 +67,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OTHERS, ids=" ".join)
 def test_a_run_read_again_gives_its_own_numbers(options, graph_file, tmp_path):
     run = tmp_path / "run"

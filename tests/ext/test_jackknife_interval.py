@@ -192,6 +192,7 @@ class TestDerivatives:
     def samples(self, device):
         return normal(4, 7, seed=1).to(device).requires_grad_(), normal(7, seed=2).abs().to(device).requires_grad_()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("q_lower", "q_upper"), [(0.05, 0.95), (0.0, 1.0), (0.5, 0.5), (0.31, 0.77)])
     def test_finite_differences(self, samples, q_lower, q_upper):
         def ends(scores, residuals):

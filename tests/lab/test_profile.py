@@ -43,6 +43,7 @@ def test_every_stage_is_in_trace_table_and_json(profiled):
     assert "share of peak are empty where they are not known" in said.out
 
 
+@pytest.mark.slow
 def test_the_picture_has_the_stages_colours(profiled):
     folder, _ = profiled
     with Image.open(folder / "timeline.png") as picture:

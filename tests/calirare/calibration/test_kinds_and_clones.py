@@ -25,6 +25,7 @@ NAMES = list(CALIBRATORS)
 OF_DIFFERENCE = ("temperature", "platt", "isotonic", "histogram", "beta", "ets", "jackknife")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("k", [2, 3])
 @pytest.mark.parametrize("name", NAMES)

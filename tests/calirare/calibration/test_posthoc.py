@@ -340,6 +340,7 @@ def test_both_minimisers_find_the_same_map(diagonal: bool, k: int, target: str, 
     assert float((few - many).abs().max()) < CLOSE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("diagonal", "k"), [(True, 200), (False, 40)])
 def test_many_classes_are_fitted_without_a_hessian(diagonal: bool, k: int, monkeypatch) -> None:
     def refused(*_: object) -> None:

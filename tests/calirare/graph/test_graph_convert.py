@@ -32,6 +32,7 @@ def plain(data_class, **changes):
     return data_class(**(parts | changes))
 
 
+@pytest.mark.slow
 def test_data_in_and_out_is_the_same_graph(data_class):
     weights = [2.0, 2.0, 3.0, 3.0, 0.5, 0.5, 1.0, 1.0]
     graph = small_graph(adjacency=small_adjacency(weights)).rare(1)

@@ -65,6 +65,7 @@ def directions_of(problem, damping: float, *, newton_step: bool) -> Tensor:
 DAMPING = 2.0  # above the lowest curvature of every network here
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(NETWORKS))
 @pytest.mark.parametrize("solver", ["cg", "dense", "lowrank"])
 @pytest.mark.parametrize("method", [influence, newton])

@@ -86,6 +86,7 @@ def test_torch_and_devices_give_the_same_number(name, kind, device):
         assert float(found) == pytest.approx(float(measure(y, p, **given)), rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEASURES)
 def test_intervals_and_floors(name, kind):
     measure, (p, y) = MEASURES[name], example(kind)

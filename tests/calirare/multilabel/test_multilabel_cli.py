@@ -71,6 +71,7 @@ def test_the_same_command_twice_gives_the_same_bytes(table, tmp_path):
     assert list(choice["validation"]) == ["0.0", "0.1", "0.3", "1.0", "3.0"]
 
 
+@pytest.mark.slow
 def test_a_graph_is_trained_calibrated_and_judged_with_the_same_commands(tmp_path):
     save_multilabel(simulated_graph(200, n_labels=3, share=0.2), tmp_path / "graph.npz")
     run = tmp_path / "run"

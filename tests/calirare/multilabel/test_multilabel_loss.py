@@ -17,6 +17,7 @@ def batch(n: int = 24, k: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.T
     return logits, torch.rand(n, k, dtype=torch.float64, generator=random) < logits.sigmoid()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", [1, 2, 2.5])
 @pytest.mark.parametrize("label_model", ["density", "threshold"])
 @pytest.mark.parametrize("shrinkage", ["auto", 0.05])

@@ -63,6 +63,7 @@ def test_writes_numbers_and_pictures(frame, tmp_path):
     assert any("minority class" in note for note in report.notes)
 
 
+@pytest.mark.slow
 def test_several_classes(frame, tmp_path):
     path = tmp_path / "preds.csv"
     frame.to_csv(path, index=False)

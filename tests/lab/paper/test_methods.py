@@ -66,6 +66,7 @@ def run(method: Method, context: Context) -> torch.Tensor:
     return probabilities
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_uses_exactly_the_labels_it_declares(name: str, contexts: dict[str, Context]) -> None:
     method = METHODS[name]
