@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -20,6 +19,7 @@ from calirare.graph import Graph, Split, as_features
 from calirare.leave_one_out import LeaveOneOutMethod
 from calirare.pipeline import train
 from calirare.run import Settings
+from calirare.training import FittedNetwork
 from calirare_ext import Csr
 
 
@@ -175,7 +175,10 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         outcome = self.outcome_
         graph, nodes = self._nodes_of(self._checked(X, reset=False))
         if self.graph is None:  # in float64, where a row's prediction does not depend on the rows beside it
-            logits = copy.deepcopy(outcome.model).double().logits(graph.to(outcome.graph.device))
+            graph, fitted = graph.to(outcome.graph.device), outcome.fit
+            if isinstance(fitted, FittedNetwork):
+                fitted = fitted.as_dtype(outcome.graph, torch.float64)
+            logits = fitted.logits_of(graph).double()
         else:
             logits = outcome.logits[nodes.to(outcome.graph.device)].double()
         assert isinstance(outcome.calibrator, JackknifeCalibrator)

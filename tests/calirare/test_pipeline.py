@@ -256,8 +256,8 @@ def test_the_least_that_can_be_trained_on():
 
 
 def test_automatic_epochs_keep_the_best_checkpoint(monkeypatch):
-    monkeypatch.setattr("calirare.pipeline.MAX_EPOCHS", 40)
-    monkeypatch.setattr("calirare.pipeline.CHECKPOINT_EVERY", 10)
+    monkeypatch.setattr("calirare.pipeline.networks.MAX_EPOCHS", 40)
+    monkeypatch.setattr("calirare.pipeline.networks.CHECKPOINT_EVERY", 10)
     graph, done = rare_task(), []
     best = calirare.train(graph, folds=0, report=lambda stage, k, total: done.append((stage, k, total)))
     assert best.epochs in (10, 20, 30, 40)
@@ -293,7 +293,7 @@ def test_the_check_compares_with_cross_validation():
 
 
 def test_a_check_that_fails_takes_the_cross_validated_logits_and_says_so(monkeypatch):
-    import calirare.pipeline as module
+    import calirare.pipeline.left_out as module
 
     real = module.choose_damping
     monkeypatch.setattr(

@@ -55,6 +55,11 @@ def run(
     if jobs < 1:
         raise InputError(f"loo-check: --jobs must be at least 1, got {jobs}")
     saved = load(folder)
+    if not isinstance(saved.fit, GcnFit):
+        raise InputError(
+            f"loo-check: run {folder} must hold one network with closed-form leave-one-out, got a "
+            f"{type(saved.fit).__name__}: train with --model gcn or hops"
+        )
     picture, numbers = folder / f"{STEM}.png", folder / f"{STEM}.json"
     there = [path.name for path in (picture, numbers) if path.exists()]
     if there and not overwrite:

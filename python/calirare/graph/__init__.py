@@ -7,6 +7,7 @@ from calirare.graph.edges import EdgeOptions, EdgeRules, build_adjacency
 from calirare.graph.features import column_statistics, normalize_features, scale_note, standardized
 from calirare.graph.graph import Graph, Normalisation
 from calirare.graph.labelled import answered, check_nodes, check_trainable, check_training_labels
+from calirare.graph.matrices import matrix_named, named_tensors
 from calirare.graph.splits import LABEL_RATE, N_VAL, PARTS, Split, raise_label_rate, random_split
 from calirare.graph.tables import TABLE_SUFFIXES
 from calirare.graph.validation import check_adjacency
@@ -34,6 +35,8 @@ __all__ = [
     "column_statistics",
     "csr_of_scipy",
     "fingerprint",
+    "matrix_named",
+    "named_tensors",
     "normalize_features",
     "propagated_features",
     "propagation",

@@ -102,14 +102,17 @@ def propagation(graph: Graph, hops: int = 1) -> Propagation:
     Args:
         graph: the graph.
         hops: how often the features are propagated: the inputs are A_hat^hops X. 1 is Kipf & Welling's GCN; more is
-            the idea of SGC (Wu et al., 2019) with a network behind it, which sees further at the same cost.
+            the idea of SGC (Wu et al., 2019) with a network behind it, which sees further at the same cost. 0 is no
+            propagation at all: the inputs are X, and A_hat is the identity.
 
     Raises:
-        ValueError: `hops` is not positive.
+        ValueError: `hops` is negative.
     """
-    if hops < 1:
-        raise ValueError(f"propagation: hops must be at least 1, got {hops}")
+    if hops < 0:
+        raise ValueError(f"propagation: hops must be at least 0, got {hops}")
     kept = _KEPT.setdefault(graph, {})
+    if hops == 0 and 0 not in kept:
+        kept[0] = Propagation(_identity(graph), normalize_features(graph).x)
     if hops not in kept:
         x = propagated_features(graph, hops)
         a_hat = gcn_norm(graph.adjacency) if hops == 1 else kept[hops - 1].a_hat
@@ -120,6 +123,14 @@ def propagation(graph: Graph, hops: int = 1) -> Propagation:
         else:
             kept[hops] = Propagation(a_hat, propagate(a_hat, x))
     return kept[hops]
+
+
+def _identity(graph: Graph) -> Csr:
+    """Returns the identity [n, n]."""
+    every = torch.arange(graph.n_nodes + 1, device=graph.device)
+    a = graph.adjacency
+    ones = torch.ones(graph.n_nodes, dtype=a.values.dtype, device=graph.device)
+    return Csr(every.to(a.indptr.dtype), every[:-1].to(a.indices.dtype), ones, graph.n_nodes)
 
 
 def propagated_features(graph: Graph, hops: int = 1) -> Tensor | Csr:

@@ -16,7 +16,7 @@ from calirare.intervals.result import JackknifeResult
 from calirare.intervals.uncertainty import UncertaintyName, uncertainty_named
 from calirare.leave_one_out import ALO, LeaveOneOutMethod, LooResult, gradient_ratio
 from calirare.models import fit_of
-from calirare.training import Fitted, evaluating
+from calirare.training import Fitted, FittedNetwork, evaluating
 
 Score = Literal["auto", "rare", "predicted"]
 
@@ -45,10 +45,10 @@ def jackknife(
     (`Replicates`); uncertainty and ICE rest on all labels.
 
     Args:
-        fitted: the network with the labels it was trained on (`calirare.fit`, `fit_of`, or `Outcome.fit`); a bare
+        fitted: the detector with the labels it was trained on (`calirare.fit`, `fit_of`, or `Outcome.fit`); a bare
             network, our `GCN` or any torch module with model(x, edge_index) -> logits, stands for one trained on the
             split's training nodes with the default weight decay. What is not a GCN goes through reverse-mode
-            derivatives: the same answers, slower.
+            derivatives: the same answers, slower; what was trained on folds (`FoldFitted`) answers by their models.
         graph: the graph it was trained on; None is enough for a `ModuleFit`.
         method: of the leave-one-out; None: `ALO()`. With `Influence(convention="paper")` the quantiles are taken as
             printed too, Q_alpha below and Q_(1 - alpha) above, alpha the coverage: intervals are far too narrow.
@@ -77,13 +77,13 @@ def jackknife(
     """
     started = time.perf_counter()
     _check_request(fitted, graph, method, coverage, nodes)
-    with evaluating(fitted if isinstance(fitted, nn.Module) else fitted.model):
+    with evaluating(fitted if isinstance(fitted, nn.Module) else getattr(fitted, "model", None)):
         bare = isinstance(fitted, nn.Module)
         if isinstance(fitted, nn.Module):
             assert graph is not None
             fitted = fit_of(fitted, graph)
-        rare = _watches_rare(score, fitted.linearisation.n_classes)
-        _check_linearised(fitted, calibration_nodes)
+        rare = _watches_rare(score, fitted.n_classes)
+        _check_labels(fitted, calibration_nodes)
         method, note_of_models = method or ALO(), ""
         if result is None:
             method, note_of_models = method.for_labels(fitted.nodes.numel())
@@ -98,7 +98,7 @@ def jackknife(
             said = definition.assess(ends, fitted.targets, calibration_nodes, request)
             ice = (said.uncertainty - said.confidence).abs()
             diagnostics = _diagnostics(fitted, ends)
-        doubt = _doubt(fitted, diagnostics["gradient_norm"]) if bare else ""
+        doubt = _doubt(fitted, diagnostics["gradient_norm"]) if bare and isinstance(fitted, FittedNetwork) else ""
     diagnostics["seconds"] = time.perf_counter() - started
     return JackknifeResult(
         nodes=ends.nodes,
@@ -140,9 +140,9 @@ def _check_request(
         raise TypeError(f"jackknife: method must be one such as ALO() or Retrain(), got {method!r}")
 
 
-def _check_linearised(fitted: Fitted, calibration_nodes: Tensor | None) -> None:
+def _check_labels(fitted: Fitted, calibration_nodes: Tensor | None) -> None:
     """Refuses a network that diverged, and calibration nodes that are not one word per labelled node."""
-    if not bool(torch.isfinite(fitted.linearisation.logits).all()):
+    if not bool(torch.isfinite(fitted.label_logits).all()):
         raise ValueError("jackknife: the network's logits at its labelled nodes must be finite: did training diverge?")
     m, given = fitted.nodes.numel(), calibration_nodes
     fits = given is None or (isinstance(given, Tensor) and given.dtype == torch.bool and given.shape == (m,))
@@ -167,7 +167,7 @@ def _levels(coverage: float, method: LeaveOneOutMethod) -> tuple[float, float]:
 
 def _diagnostics(fitted: Fitted, ends: IntervalEnds) -> dict[str, float]:
     known = torch.isfinite(ends.own).all(1)  # labels that have a model
-    in_sample = fitted.linearisation.logits
+    in_sample = fitted.label_logits
     losses = [float(F.cross_entropy(z[known], fitted.targets[known])) for z in (in_sample, ends.own)]
     found = {
         "damping": ends.facts.damping,
@@ -175,13 +175,14 @@ def _diagnostics(fitted: Fitted, ends: IntervalEnds) -> dict[str, float]:
         "max_leverage": float(ends.leverage.max()),
         "in_sample_nll": losses[0],
         "loo_nll": losses[1],
-        "gradient_norm": fitted.gradient_norm(),
     }
+    if isinstance(fitted, FittedNetwork):
+        found["gradient_norm"] = fitted.gradient_norm()
     lowest = ends.facts.lowest_curvature
     return found if lowest is None else found | {"lowest_curvature": lowest}
 
 
-def _doubt(fitted: Fitted, gradient_norm: float) -> str:
+def _doubt(fitted: FittedNetwork, gradient_norm: float) -> str:
     """Returns a sentence where a bare network was hardly trained as is assumed of it, else nothing."""
     ratio = gradient_ratio(fitted, gradient_norm)
     if ratio <= 1:

@@ -14,9 +14,17 @@ from calirare.curvature import GcnLinearisation, logit_differences, with_class_z
 from calirare.graph import Graph
 from calirare.intervals.fused import evaluate
 from calirare.intervals.streaming import Streaming, streams
-from calirare.leave_one_out import Diagnostics, LeaveOneOutMethod, LeftOut, LooResult, fits, leave_one_out
+from calirare.leave_one_out import (
+    Diagnostics,
+    LeaveOneOutMethod,
+    LeftOut,
+    LooResult,
+    fits,
+    from_folds,
+    leave_one_out,
+)
 from calirare.models import GCN, GcnFit
-from calirare.training import Fitted
+from calirare.training import Fitted, FittedNetwork, FoldFitted
 from calirare_ext import ReceptiveField, jackknife_interval
 
 BLOCK_NUMBERS = 16_000_000  # leave-one-out scores held at once
@@ -102,7 +110,7 @@ def interval_ends(
     """Returns the ends of the nodes' intervals, fused where that computes what is asked.
 
     Args:
-        fitted: the network with its labels.
+        fitted: the detector with its labels.
         graph: the graph; None only where the network knows its inputs.
         nodes: nodes to evaluate, int64 [n]; None: all.
         request: what is asked.
@@ -196,20 +204,29 @@ def _unfused(
     """Returns the ends from every leave-one-out logit."""
     field: Any = fitted.evaluation_field(graph, nodes)
     if result is None:
-        result = leave_one_out(fitted, graph, request.method, nodes=nodes)
+        result = _left_out(fitted, graph, nodes, request.method, field)
     elif result.change.shape[0] != field.nodes.numel() or not _same(result.nodes, field.nodes):
         raise ValueError("jackknife: result must be of the nodes to evaluate, got one of others: give the same")
-    logits, linearised = fitted.logits_at(field), fitted.linearisation
-    own = with_class_zero(linearised.differences + result.own)
+    logits, labels = fitted.logits_at(field), fitted.label_logits
+    own = with_class_zero(logit_differences(labels) + result.own)
     places, models = result.samples()
     if places.numel() == 0:
         raise ValueError("jackknife: result must hold at least one leave-one-out model, got none: take another method")
-    residuals = _residuals(own[places], linearised.logits[places], fitted.targets[places], request)
+    residuals = _residuals(own[places], labels[places], fitted.targets[places], request)
     start = logit_differences(logits)
     lower, upper = _quantiles(start, result.change, models, logits, residuals, request)
     kept = start[:, :, None] + result.change if request.keep_differences else None
     facts = result.diagnostics or Diagnostics(request.method.name, "", result.damping)
     return IntervalEnds(field.nodes, logits, lower, upper, own, residuals, result.leverage, facts, kept)
+
+
+def _left_out(
+    fitted: Fitted, graph: Graph | None, nodes: Tensor | None, method: LeaveOneOutMethod, field: Any
+) -> LooResult:
+    if isinstance(fitted, FoldFitted):
+        return from_folds(fitted, field)
+    assert isinstance(fitted, FittedNetwork)
+    return leave_one_out(fitted, graph, method, nodes=nodes)
 
 
 def _same(known: Tensor | None, nodes: Tensor) -> bool:

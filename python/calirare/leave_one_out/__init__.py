@@ -5,6 +5,7 @@ from calirare.leave_one_out.alo import ALO, alo_change
 from calirare.leave_one_out.comparison import Comparison, compare
 from calirare.leave_one_out.compute import leave_one_out
 from calirare.leave_one_out.directions import LeftOut, change_of_logits, fits, left_out, messages, pre_activation
+from calirare.leave_one_out.folds import from_folds
 from calirare.leave_one_out.formula import loo_coefficients, own_change
 from calirare.leave_one_out.grouped import Grouped
 from calirare.leave_one_out.influence import Influence
@@ -42,6 +43,7 @@ __all__ = [
     "choose_damping",
     "compare",
     "fits",
+    "from_folds",
     "gradient_ratio",
     "leave_one_out",
     "left_out",

@@ -21,7 +21,7 @@ from calirare.leave_one_out.method import LeaveOneOutMethod
 from calirare.leave_one_out.newton import Newton
 from calirare.leave_one_out.result import LooResult
 from calirare.leave_one_out.retrain import MAX_STEPS, retrain
-from calirare.training import Fitted
+from calirare.training import FittedNetwork
 
 DEFAULT_METHODS: dict[str, LeaveOneOutMethod] = {
     "alo": ALO(),
@@ -82,7 +82,7 @@ class Comparison:
 
 
 def compare(
-    fitted: Fitted,
+    fitted: FittedNetwork,
     graph: Graph | None,
     chosen: Tensor,
     elsewhere: Tensor,

@@ -12,11 +12,11 @@ from calirare.graph import Graph
 from calirare.leave_one_out.alo import ALO
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, Progress, check_fits
 from calirare.leave_one_out.result import Diagnostics, LooResult
-from calirare.training import Fitted
+from calirare.training import FittedNetwork
 
 
 def leave_one_out(
-    fitted: Fitted,
+    fitted: FittedNetwork,
     graph: Graph | None = None,
     method: LeaveOneOutMethod | None = None,
     *,

@@ -12,7 +12,7 @@ from calirare.leave_one_out.alo import alo_change
 from calirare.leave_one_out.exact import ExactSolver, Solver, exact_bytes, solve_with
 from calirare.leave_one_out.method import Convention, LeaveOneOutMethod, Problem, check_one_of
 from calirare.leave_one_out.result import Diagnostics, LooResult
-from calirare.training import Fitted
+from calirare.training import FittedNetwork
 
 CONVENTIONS: tuple[Convention, ...] = ("corrected", "paper", "official")
 OFFICIAL_DAMPING = 1e-2  # of the authors' code, in place of the weight decay
@@ -43,7 +43,7 @@ class Influence(ExactSolver, LeaveOneOutMethod):
         """The convention."""
         return self.convention
 
-    def damping_for(self, fitted: Fitted) -> tuple[float, str]:
+    def damping_for(self, fitted: FittedNetwork) -> tuple[float, str]:
         """See `LeaveOneOutMethod.damping_for`; of the authors' code .01."""
         if self.convention == "official" and self.damping is None:
             return OFFICIAL_DAMPING, "the authors' code"

@@ -18,7 +18,7 @@ from calirare.graph import check_nodes
 from calirare.leave_one_out.directions import LeftOut
 from calirare.leave_one_out.result import LooResult
 from calirare.leave_one_out.size import Size
-from calirare.training import Fitted
+from calirare.training import FittedNetwork
 from calirare_ext import ReceptiveField
 
 Progress = Callable[[int], None] | None
@@ -32,13 +32,13 @@ class Problem:
 
     Attributes:
         fitted: the network and its labels.
-        field: the evaluation field, see `Fitted.evaluation_field`.
+        field: the evaluation field, see `FittedNetwork.evaluation_field`.
         damping: mu > 0, added to the curvature.
         progress: called with the number of labels done, by methods that leave out one after the other.
         chosen: distinct places of the labels to leave out, int64 [s]; None: as many as the method says.
     """
 
-    fitted: Fitted
+    fitted: FittedNetwork
     field: Any
     damping: float
     progress: Progress = None
@@ -105,7 +105,7 @@ class LeaveOneOutMethod(abc.ABC):
         """Returns what needs less memory and still answers the question, as an imperative."""
         return "evaluate fewer nodes at a time, or leave fewer labels out with method replicates"
 
-    def damping_for(self, fitted: Fitted) -> tuple[float, str]:
+    def damping_for(self, fitted: FittedNetwork) -> tuple[float, str]:
         """Returns the damping mu and why: as asked for, else the weight decay.
 
         Raises:

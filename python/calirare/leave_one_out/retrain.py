@@ -20,7 +20,7 @@ from calirare._util.store import Store, key_of
 from calirare.curvature import logit_differences
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, chosen_places
 from calirare.leave_one_out.result import Diagnostics, LooResult, models_of
-from calirare.training import Fitted, minimise
+from calirare.training import FittedNetwork, minimise
 
 TOLERANCE, MAX_STEPS = 1e-6, 400
 NONE_LEFT_OUT = -1
@@ -92,7 +92,7 @@ class Retrained:
 
 
 def retrain(
-    fitted: Fitted,
+    fitted: FittedNetwork,
     field: Any,
     chosen: Tensor,
     *,
@@ -152,7 +152,7 @@ def retrain(
 
 
 def _assemble(
-    fitted: Fitted, chosen: Tensor, kept: Retrained, found: dict[int, Retrained], unconverged: float
+    fitted: FittedNetwork, chosen: Tensor, kept: Retrained, found: dict[int, Retrained], unconverged: float
 ) -> LooResult:
     """Returns the changes from the logits of each model and of the one with all labels."""
     m = fitted.nodes.numel()
@@ -175,7 +175,7 @@ def _assemble(
 class _Task:
     """Retrains a network without one label."""
 
-    fitted: Fitted
+    fitted: FittedNetwork
     field: Any
     tolerance: float
     max_steps: int
@@ -221,7 +221,7 @@ def _left_out(weights: Tensor, place: int) -> tuple[Tensor, slice]:
     return without, slice(place, place + 1)
 
 
-def _store(folder: Path, fitted: Fitted, field: Any, how: tuple[float, int]) -> Store:
+def _store(folder: Path, fitted: FittedNetwork, field: Any, how: tuple[float, int]) -> Store:
     """Returns where finished labels are kept, for this network and graph alone."""
     if (folder / "network.sha256").exists():
         raise InputError(f"{folder}: the folder holds retrainings of an earlier version: give another folder")

@@ -17,7 +17,7 @@ from calirare.leave_one_out.quasi_newton import Objective, take_steps
 from calirare.leave_one_out.result import Diagnostics, LooResult, models_of
 from calirare.leave_one_out.retrain import TOLERANCE
 from calirare.models import GcnFit, unflatten
-from calirare.training import Fitted, minimise
+from calirare.training import FittedNetwork, minimise
 from calirare_ext import Csr, ReceptiveField, reference
 
 BLOCK_BYTES = 256_000_000  # of the models that move, or are evaluated, together
@@ -28,7 +28,7 @@ Progress = Callable[[int], None] | None
 
 
 def alo_steps(
-    fitted: Fitted,
+    fitted: FittedNetwork,
     field: Any,
     damping: float,
     steps: int,
@@ -96,7 +96,7 @@ def _of_gcn(
 
 
 def _one_by_one(
-    fitted: Fitted, field: Any, damping: float, steps: int, progress: Progress, chosen: Tensor
+    fitted: FittedNetwork, field: Any, damping: float, steps: int, progress: Progress, chosen: Tensor
 ) -> LooResult:
     linearised = fitted.linearisation
     rows = linearised.jacobian

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare.curvature import with_class_zero
+from calirare.leave_one_out.folds import NAME as CROSS_FITTING
 from calirare.leave_one_out.result import Diagnostics, LooResult
-from calirare.training import Fitted
+from calirare.training import Fitted, FittedNetwork
 
 ROUNDING = 1e-6  # of leverages
 # A two-layer network's scale is free between its layers: the Hessian with its weight decay is exactly flat there, and
@@ -59,7 +60,7 @@ class _Facts:
     curvature: float  # smallest eigenvalue of the exact Hessian with damping, in units of the damping; 1 where unknown
 
 
-def quality(fitted: Fitted, result: LooResult, held_out_logits: Tensor | None = None) -> Quality:
+def quality(fitted: FittedNetwork, result: LooResult, held_out_logits: Tensor | None = None) -> Quality:
     """Returns how far a leave-one-out result can be trusted.
 
     Args:
@@ -88,7 +89,7 @@ def quality_of(
     """Returns the same account where no `LooResult` was kept.
 
     Args:
-        fitted: the network and its labels.
+        fitted: the detector and its labels.
         own_logits: each label's logits without itself, class 0 at 0, [m, k]; NaN where there is no model.
         leverage: h_i [m], NaN where unknown.
         facts: how it was computed.
@@ -98,19 +99,18 @@ def quality_of(
     Returns:
         The account.
     """
-    linearised = fitted.linearisation
     has_model = torch.isfinite(own_logits).all(1)
     # All three over the same labels: those that have a model may be a few drawn at random.
-    targets = linearised.targets[has_model]
+    targets = fitted.targets[has_model]
     held = None if held_out_logits is None else float(F.cross_entropy(held_out_logits[has_model].double(), targets))
-    in_sample, loo = (float(F.cross_entropy(z[has_model].double(), targets)) for z in (linearised.logits, own_logits))
+    in_sample, loo = (float(F.cross_entropy(z[has_model].double(), targets)) for z in (fitted.label_logits, own_logits))
     known = leverage[torch.isfinite(leverage)]
     spread = None
     if known.numel():
         levels = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0], dtype=known.dtype, device=known.device)
         spread = tuple(torch.quantile(known, levels).tolist())
     above = float((known > HIGH_LEVERAGE).double().mean()) if known.numel() else 0.0
-    stationarity = gradient_ratio(fitted, fitted.gradient_norm())
+    stationarity = gradient_ratio(fitted, fitted.gradient_norm()) if isinstance(fitted, FittedNetwork) else 0.0
     losses = (in_sample, loo, held)
     ends = (0.0, 0.0) if spread is None else (spread[0], spread[-1])
     lowest = facts.lowest_curvature
@@ -120,7 +120,7 @@ def quality_of(
     return Quality(verdict, reason, stationarity, *losses, spread, above)
 
 
-def gradient_ratio(fitted: Fitted, gradient_norm: float) -> float:
+def gradient_ratio(fitted: FittedNetwork, gradient_norm: float) -> float:
     """Returns |grad| of the penalised loss beside mu |theta|; 0 at a stationary point, inf without weight decay."""
     size = torch.stack([p.detach().norm() for p in fitted.model.parameters()]).norm()
     pull = fitted.weight_decay * float(size)
@@ -161,6 +161,8 @@ def _verdict(facts: _Facts, in_sample: float, loo: float, held: float | None) ->
         )
     if facts.method == "replicates" and facts.sampling_error > 0.1:
         return "caution", f"a quantile's level may be off by {facts.sampling_error:.2f}: leave more labels out"
+    if facts.method == CROSS_FITTING:
+        return "trust", "every label is judged by a model that was trained without its fold"
     return "trust", f"gradient {facts.stationarity:.2f} of the weight decay's, leverages below {HIGH_LEVERAGE}"
 
 

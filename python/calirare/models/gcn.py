@@ -24,7 +24,8 @@ class GCN(nn.Module):
         hidden: width of the hidden layers.
         n_layers: number of layers L, >= 1.
         dropout: probability of dropping a hidden unit while training, in [0, 1).
-        hops: how often features are propagated before the first weights, >= 1, see `propagation`.
+        hops: how often features are propagated before the first weights, see `propagation`; 0: nothing is ever propagated,
+            the network is a perceptron.
         generator: of the weights; None: torch's own.
 
     Raises:
@@ -44,8 +45,8 @@ class GCN(nn.Module):
     ) -> None:
         super().__init__()
         for name, size in (("n_features", n_features), ("hidden", hidden), ("n_layers", n_layers), ("hops", hops)):
-            if size < 1:
-                raise ValueError(f"GCN: {name} must be at least 1, got {size}")
+            if size < (name != "hops"):
+                raise ValueError(f"GCN: {name} must be at least {int(name != 'hops')}, got {size}")
         if n_classes < 2:
             raise ValueError(f"GCN: n_classes must be at least 2, got {n_classes}")
         if not 0 <= dropout < 1:

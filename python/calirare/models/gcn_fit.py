@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor
@@ -14,16 +14,16 @@ from torch import Tensor
 from calirare._util.brief import brief
 from calirare._util.threads import threads_for
 from calirare.curvature import GcnLinearisation, linearise
-from calirare.graph import Graph, check_nodes, check_training_labels, propagation
+from calirare.graph import Graph, check_nodes, check_training_labels, matrix_named, named_tensors, propagation
 from calirare.models.gcn import GCN
-from calirare.training import Fitted, class_weights, cross_entropy, flat
+from calirare.training import FittedNetwork, State, class_weights, cross_entropy, flat
 from calirare_ext import Csr, ReceptiveField
 
 Shapes = Sequence[tuple[Sequence[int], Sequence[int]]]  # of weight [d, h] and bias [h] of each layer
 
 
 @dataclass(frozen=True, eq=False)
-class GcnFit(Fitted):
+class GcnFit(FittedNetwork):
     """A trained graph convolutional network with the labels it was trained on.
 
     Attributes:
@@ -59,7 +59,7 @@ class GcnFit(Fitted):
             return linearise(self.field, self.model.layers(), self.targets, self.sample_weights, first=first)
 
     def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> ReceptiveField:
-        """See `Fitted.evaluation_field`; of all nodes without a copy of anything. In the network's dtype."""
+        """See `FittedNetwork.evaluation_field`; of all nodes without a copy of anything. In the network's dtype."""
         if graph is None:
             raise ValueError("graph must be given with a GCN, got None")
         kept = propagation(graph, self.model.hops).to(self.model.weights[0].dtype)
@@ -70,12 +70,12 @@ class GcnFit(Fitted):
         return ReceptiveField((every,) * self.model.n_layers, kept.inputs, (kept.a_hat,) * (self.model.n_layers - 1))
 
     def logits_at(self, field: ReceptiveField) -> Tensor:
-        """See `Fitted.logits_at`."""
+        """See `FittedNetwork.logits_at`."""
         with torch.no_grad():
             return self.model(field)
 
     def logits_at_labels(self) -> Tensor:
-        """See `Fitted.logits_at_labels`."""
+        """See `FittedNetwork.logits_at_labels`."""
         return self.logits_at(self.field)
 
     @property
@@ -84,7 +84,7 @@ class GcnFit(Fitted):
         return flat(part.detach() for layer in self.model.layers() for part in layer)
 
     def move_to(self, theta: Tensor) -> None:
-        """See `Fitted.move_to`."""
+        """See `FittedNetwork.move_to`."""
         with torch.no_grad():
             for layer, (weight, bias) in zip(self.model.layers(), unflatten(theta, self.shapes), strict=True):
                 layer[0].copy_(weight)
@@ -97,30 +97,30 @@ class GcnFit(Fitted):
 
     @torch.no_grad()
     def objective(self, theta: Tensor) -> tuple[float, Tensor]:
-        """See `Fitted.objective`; without automatic differentiation, the model stays as it is."""
+        """See `FittedNetwork.objective`; without automatic differentiation, the model stays as it is."""
         here = self.linearised_at(theta)
         loss = cross_entropy(here.logits, self.targets, self.sample_weights)
         loss = loss + self.weight_decay / 2 * theta.square().sum()
         return loss.item(), here.loss_gradient().add_(theta, alpha=self.weight_decay)
 
     def linearised_at(self, theta: Tensor) -> GcnLinearisation:
-        """See `Fitted.linearised_at`; the model stays as it is."""
+        """See `FittedNetwork.linearised_at`; the model stays as it is."""
         return linearise(self.field, unflatten(theta, self.shapes), self.targets, self.sample_weights)
 
     def gradient_norm(self) -> float:
-        """See `Fitted.gradient_norm`; without automatic differentiation."""
+        """See `FittedNetwork.gradient_norm`; without automatic differentiation."""
         linearised = self.linearisation
         assert isinstance(linearised, GcnLinearisation)
         parameters = flat(part for layer in linearised.layers for part in layer)
         return float((linearised.loss_gradient() + self.weight_decay * parameters).norm())
 
     def copy(self, *, sample_weights: Tensor | None = None) -> Self:
-        """See `Fitted.copy`."""
+        """See `FittedNetwork.copy`."""
         weights = self.sample_weights if sample_weights is None else sample_weights
         return replace(self, model=copy.deepcopy(self.model), sample_weights=weights)
 
     def as_dtype(self, graph: Graph | None, dtype: torch.dtype) -> Self:
-        """See `Fitted.as_dtype`."""
+        """See `FittedNetwork.as_dtype`."""
         if graph is None:
             raise ValueError("as_dtype: graph must be given with a GCN, got None")
         model = copy.deepcopy(self.model).to(dtype)
@@ -128,8 +128,47 @@ class GcnFit(Fitted):
         return replace(self, model=model, field=field, sample_weights=self.sample_weights.to(dtype))
 
     def inputs_read(self) -> tuple[Any, ...]:
-        """See `Fitted.inputs_read`."""
+        """See `FittedNetwork.inputs_read`."""
         return (self.field,)
+
+    def state(self) -> State:
+        """See `Fitted.state`."""
+        tensors = {name: value.detach() for name, value in self.model.state_dict().items()}
+        tensors |= {"targets": self.targets, "sample_weights": self.sample_weights}
+        tensors |= {f"rows.{i}": rows for i, rows in enumerate(self.field.rows)}
+        for name, matrix in (
+            ("inputs", self.field.inputs),
+            *((f"blocks.{i}", b) for i, b in enumerate(self.field.blocks)),
+        ):
+            tensors |= named_tensors(name, matrix)
+        model = self.model
+        facts = {"n_layers": model.n_layers, "dropout": model.dropout, "hops": model.hops}
+        return tensors, facts | {"weight_decay": self.weight_decay, "losses": list(self.losses)}
+
+    @classmethod
+    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
+        """Returns what `state` told.
+
+        Raises:
+            LookupError, ValueError, TypeError, RuntimeError: something is missing or does not fit.
+        """
+        n_layers = int(facts["n_layers"])
+        first, last = tensors["weights.0"], tensors[f"weights.{n_layers - 1}"]
+        model = GCN(
+            first.shape[0],
+            last.shape[1],
+            hidden=first.shape[1],
+            n_layers=n_layers,
+            dropout=float(facts["dropout"]),
+            hops=int(facts["hops"]),
+            generator=torch.Generator(),  # not the caller's: what is drawn is overwritten
+        ).to(first.dtype)
+        model.load_state_dict({k: v for k, v in tensors.items() if k.startswith(("weights.", "biases."))})
+        rows = tuple(tensors[f"rows.{i}"] for i in range(n_layers))
+        blocks = tuple(cast(Csr, matrix_named(tensors, f"blocks.{i}")) for i in range(n_layers - 1))
+        field = ReceptiveField(rows, matrix_named(tensors, "inputs"), blocks)
+        decay, losses = float(facts["weight_decay"]), tuple(facts["losses"])
+        return cls(model.eval(), field, tensors["targets"], tensors["sample_weights"], decay, losses)
 
 
 def of_network(

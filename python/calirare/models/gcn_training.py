@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -44,9 +45,11 @@ class GcnTraining:
     dropout: float = 0.5
     seed: int = 0
 
+    low_hops: ClassVar[int] = 1
+
     def __post_init__(self) -> None:
         """Checks ranges."""
-        for name, low in (("epochs", 1), ("hidden", 1), ("n_layers", 1), ("hops", 1)):
+        for name, low in (("epochs", 1), ("hidden", 1), ("n_layers", 1), ("hops", self.low_hops)):
             if getattr(self, name) < low:
                 raise ValueError(f"GcnTraining: {name} must be at least {low}, got {getattr(self, name)}")
         if not self.learning_rate > 0:
@@ -58,13 +61,16 @@ class GcnTraining:
 
     def network(self, n_features: int, n_classes: int) -> GCN:
         """Returns the network before its first step, on the CPU."""
+        return self._network(n_features, n_classes, hops=self.hops)
+
+    def _network(self, n_features: int, n_classes: int, *, hops: int) -> GCN:
         return GCN(
             n_features,
             n_classes,
             hidden=self.hidden,
             n_layers=self.n_layers,
             dropout=self.dropout,
-            hops=self.hops,
+            hops=hops,
             generator=torch.Generator().manual_seed(self.seed),
         )
 

@@ -16,12 +16,12 @@ from calirare.curvature import ModuleLinearisation, NodeField
 from calirare.graph import Graph, check_nodes, check_training_labels, normalize_features
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network
-from calirare.training import Fitted, class_weights, flat
+from calirare.training import FittedNetwork, class_weights, flat
 from calirare_ext import Csr
 
 
 @dataclass(frozen=True, eq=False)
-class ModuleFit(Fitted):
+class ModuleFit(FittedNetwork):
     """A trained module of any shape with its labels; `fit_of` makes one.
 
     Attributes:
@@ -99,7 +99,7 @@ class ModuleFit(Fitted):
         return ModuleLinearisation(self.model, self.inputs, self.nodes, self.targets, self.sample_weights)
 
     def evaluation_field(self, graph: Graph | None = None, nodes: Tensor | None = None) -> NodeField:
-        """See `Fitted.evaluation_field`; the module's own nodes, whatever the graph."""
+        """See `FittedNetwork.evaluation_field`; the module's own nodes, whatever the graph."""
         n = self.logits().shape[0]
         if nodes is None:
             return NodeField(torch.arange(n, device=self.nodes.device))
@@ -107,11 +107,11 @@ class ModuleFit(Fitted):
         return NodeField(nodes)
 
     def logits_at(self, field: NodeField) -> Tensor:
-        """See `Fitted.logits_at`."""
+        """See `FittedNetwork.logits_at`."""
         return self.logits(field.nodes)
 
     def logits_at_labels(self) -> Tensor:
-        """See `Fitted.logits_at_labels`."""
+        """See `FittedNetwork.logits_at_labels`."""
         return self.logits(self.nodes)
 
     def parameters(self) -> list[nn.Parameter]:
@@ -124,17 +124,17 @@ class ModuleFit(Fitted):
         return flat(p.detach() for p in self.parameters())
 
     def move_to(self, theta: Tensor) -> None:
-        """See `Fitted.move_to`."""
+        """See `FittedNetwork.move_to`."""
         with torch.no_grad():
             vector_to_parameters(theta, self.parameters())
 
     def objective(self, theta: Tensor) -> tuple[float, Tensor]:
-        """See `Fitted.objective`; writes theta into the module."""
+        """See `FittedNetwork.objective`; writes theta into the module."""
         self.move_to(theta)
         return self.penalised_loss()
 
     def linearised_at(self, theta: Tensor) -> ModuleLinearisation:
-        """See `Fitted.linearised_at`; writes theta into the module."""
+        """See `FittedNetwork.linearised_at`; writes theta into the module."""
         self.move_to(theta)
         return self.linearise()
 
@@ -148,16 +148,16 @@ class ModuleFit(Fitted):
         return loss.item(), flat(torch.autograd.grad(loss, parameters))
 
     def gradient_norm(self) -> float:
-        """See `Fitted.gradient_norm`."""
+        """See `FittedNetwork.gradient_norm`."""
         return float(self.penalised_loss()[1].norm())
 
     def copy(self, *, sample_weights: Tensor | None = None) -> Self:
-        """See `Fitted.copy`."""
+        """See `FittedNetwork.copy`."""
         weights = self.sample_weights if sample_weights is None else sample_weights
         return replace(self, model=copy.deepcopy(self.model), sample_weights=weights)
 
     def as_dtype(self, graph: Graph | None = None, dtype: torch.dtype = torch.float64) -> Self:
-        """See `Fitted.as_dtype`; floating-point inputs become of that type too."""
+        """See `FittedNetwork.as_dtype`; floating-point inputs become of that type too."""
 
         def cast(x: Any) -> Any:
             return x.to(dtype) if isinstance(x, Csr) or (isinstance(x, Tensor) and x.is_floating_point()) else x
@@ -167,7 +167,7 @@ class ModuleFit(Fitted):
         return replace(self, model=model, inputs=inputs, sample_weights=self.sample_weights.to(dtype))
 
     def inputs_read(self) -> tuple[Any, ...]:
-        """See `Fitted.inputs_read`."""
+        """See `FittedNetwork.inputs_read`."""
         return self.inputs
 
 

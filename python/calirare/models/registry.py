@@ -1,12 +1,16 @@
-"""Every detector by its name: the one place where a new one is entered."""
+"""Every detector by its name, and every trained one by its kind: the one place where a new one is entered."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, Protocol
 
+from torch import Tensor
+
+from calirare.models.gcn_fit import GcnFit
 from calirare.models.gcn_training import GcnTraining
 from calirare.models.pyg import GatTraining, GinTraining, SageTraining
-from calirare.training import Detector
+from calirare.training import Detector, Fitted
 
 DETECTORS: dict[str, Callable[..., Detector]] = {
     "gcn": GcnTraining,
@@ -14,3 +18,14 @@ DETECTORS: dict[str, Callable[..., Detector]] = {
     "gin": GinTraining,
     "sage": SageTraining,
 }
+
+
+class Stored(Protocol):
+    """A kind of trained detector that a file can hold."""
+
+    def from_state(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Fitted:
+        """Returns what `Fitted.state` told."""
+        ...
+
+
+FITS: dict[str, Stored] = {"GcnFit": GcnFit}

@@ -26,16 +26,17 @@ from calirare.calibration import KINDS, Target
 from calirare.datasets import CATALOGUE
 from calirare.graph import LABEL_RATE, PARTS, Graph, Normalisation, Split, fingerprint, random_split
 from calirare.leave_one_out import Retrain
-from calirare.models import GCN, GcnFit
+from calirare.models import FITS
 from calirare.run.result import RunResult
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
 from calirare.run.settings import Data, Settings, read_yaml
 from calirare.run.summary import WIDTH, summary_of
 from calirare.run.tables import read_predictions
-from calirare_ext import Csr, ReceptiveField
+from calirare.training import Fitted
 
-METADATA, FORMAT = "calirare", "calirare run 3"
+METADATA, FORMAT = "calirare", "calirare run 4"
 CONFIG, MODEL = "config.yaml", "model.safetensors"
+FIT = "fit."  # before the names of the detector's own tensors
 SCALING = ("features.mean", "features.spread")
 
 
@@ -69,9 +70,7 @@ def write_config(outcome: RunResult, path: Path) -> None:
         split=settings.data.split or kind,
         minority=graph.class_names[1],
     )
-    training = dataclasses.replace(
-        settings.training, epochs=outcome.epochs, weight_decay=outcome.fit.weight_decay, hops=outcome.model.hops
-    )
+    training = dataclasses.replace(settings.training, **outcome.chosen)
     loo = settings.loo
     if isinstance(loo, Retrain) and loo.folder is not None:
         loo = dataclasses.replace(loo, folder=Path(loo.folder).resolve())
@@ -94,16 +93,12 @@ def _split_kind(graph: Graph, settings: Settings) -> str:
 
 
 def save_model(outcome: RunResult, path: Path) -> None:
-    """Writes weights, labels with their receptive field, split and calibrators: all that scores another graph."""
+    """Writes the detector with its labels, split and calibrators: all that scores another graph."""
     split, scorer = outcome.graph.split, Scorer.of(outcome)
     assert split is not None
-    fit = scorer.fit
-    tensors = {name: value.detach() for name, value in outcome.model.state_dict().items()}
+    own, state = scorer.fit.state()
+    tensors = {FIT + name: value for name, value in own.items()}
     tensors |= {f"split.{name}": getattr(split, name) for name in PARTS}
-    tensors |= {"targets": fit.targets, "sample_weights": fit.sample_weights}
-    tensors |= {f"field.rows.{i}": rows for i, rows in enumerate(fit.field.rows)}
-    for name, matrix in (("inputs", fit.field.inputs), *((f"blocks.{i}", b) for i, b in enumerate(fit.field.blocks))):
-        tensors |= _tensors_of(f"field.{name}", matrix)
     if scorer.calibration_nodes is not None:
         tensors["calibration_nodes"] = scorer.calibration_nodes
     if scorer.scaling is not None:  # of the run's nodes: another graph is scaled in the same way
@@ -112,14 +107,12 @@ def save_model(outcome: RunResult, path: Path) -> None:
         "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in outcome.calibrators.items()},
         "class_names": list(scorer.class_names),
         "damping": scorer.damping,
-        "dropout": fit.model.dropout,
-        "epochs": outcome.epochs,
         "feature_names": list(scorer.feature_names),
         "feature_normalisation": scorer.normalisation,
+        "fit": {"kind": type(scorer.fit).__name__, "state": state},
         "graph": fingerprint(outcome.graph),
         "format": FORMAT,
-        "hops": fit.model.hops,
-        "weight_decay": fit.weight_decay,
+        "n_features": scorer.n_features,
     }
     # Copies: safetensors refuses tensors that share memory.
     owned = {name: value.cpu().contiguous().clone() for name, value in tensors.items()}
@@ -129,26 +122,6 @@ def save_model(outcome: RunResult, path: Path) -> None:
         path.chmod(0o644)  # safetensors leaves it to its owner alone
     except SafetensorError as error:
         raise OSError(str(error)) from error
-
-
-def _tensors_of(name: str, matrix: Tensor | Csr) -> dict[str, Tensor]:
-    """Returns a matrix as tensors with names."""
-    if isinstance(matrix, Tensor):
-        return {name: matrix}
-    width = torch.tensor(matrix.n_cols)
-    return {
-        f"{name}.indptr": matrix.indptr,
-        f"{name}.indices": matrix.indices,
-        f"{name}.values": matrix.values,
-        f"{name}.n_cols": width,
-    }
-
-
-def _matrix_of(tensors: dict[str, Tensor], name: str) -> Tensor | Csr:
-    if name in tensors:
-        return tensors[name]
-    indptr, indices, values = (tensors[f"{name}.{part}"] for part in ("indptr", "indices", "values"))
-    return Csr(indptr, indices, values, int(tensors[f"{name}.n_cols"]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +146,8 @@ class SavedRun:
         return self.scorer.settings
 
     @property
-    def fit(self) -> GcnFit:
-        """The network with its labels."""
+    def fit(self) -> Fitted:
+        """The detector with its labels."""
         return self.scorer.fit
 
     def graph(self, data: str | Path | Graph | None = None) -> Graph:
@@ -286,31 +259,17 @@ def _read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _scorer(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Settings) -> Scorer:
-    n_layers = settings.training.n_layers
-    weights = {name: value for name, value in tensors.items() if name.startswith(("weights.", "biases."))}
-    model = GCN(
-        weights["weights.0"].shape[0],
-        weights[f"weights.{n_layers - 1}"].shape[1],
-        hidden=settings.training.hidden,
-        n_layers=n_layers,
-        dropout=float(facts["dropout"]),
-        hops=int(facts["hops"]),
-        generator=torch.Generator(),  # not the caller's: what is drawn is overwritten
-    )
-    model.load_state_dict(weights)
-    rows = tuple(tensors[f"field.rows.{i}"] for i in range(n_layers))
-    blocks = tuple(cast(Csr, _matrix_of(tensors, f"field.blocks.{i}")) for i in range(n_layers - 1))
-    field = ReceptiveField(rows, _matrix_of(tensors, "field.inputs"), blocks)
-    fit = GcnFit(model.eval(), field, tensors["targets"], tensors["sample_weights"], float(facts["weight_decay"]))
+    own = {name.removeprefix(FIT): value for name, value in tensors.items() if name.startswith(FIT)}
     how = cast(Normalisation, facts["feature_normalisation"])
     return Scorer(
-        fit,
+        FITS[facts["fit"]["kind"]].from_state(own, facts["fit"]["state"]),
         settings,
         {cast(Target, t): KINDS[c["kind"]].from_state(c["state"]) for t, c in facts["calibrators"].items()},
         float(facts["damping"]),
         tensors.get("calibration_nodes"),
         tuple(facts["class_names"]),
         tuple(facts["feature_names"]),
+        int(facts["n_features"]),
         how,
         (tensors[SCALING[0]], tensors[SCALING[1]]) if how == "standardize" else None,
     )

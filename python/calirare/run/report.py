@@ -13,6 +13,7 @@ from calirare.curvature import spectrum_ends
 from calirare.leave_one_out import Quality, quality_of
 from calirare.metrics import calibration_report, coverage
 from calirare.run.result import RunResult
+from calirare.training import FittedNetwork
 
 
 def evaluated_nodes(outcome: RunResult) -> tuple[str, Tensor]:
@@ -100,8 +101,10 @@ def eice_of(outcome: RunResult) -> dict[str, float]:
     return {name: float(result.about(p)[1].double().mean()) for name, p in sides.items()}
 
 
-def _spectrum(outcome: RunResult) -> dict[str, float]:
-    """Returns estimates of the ends of the exact Hessian's spectrum, without damping."""
+def _spectrum(outcome: RunResult) -> dict[str, float] | None:
+    """Returns estimates of the ends of the exact Hessian's spectrum, without damping; None without a network."""
+    if not isinstance(outcome.fit, FittedNetwork):
+        return None
     linearised = outcome.fit.linearisation
     lowest, highest = spectrum_ends(linearised.hvp, linearised.n_parameters, linearised.logits)
     return {"lowest": float(lowest), "highest": float(highest)}

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from calirare._util.brief import brief
 from calirare.calibration import TARGETS, Calibrator, Target
 from calirare.graph import Graph, answered
 from calirare.intervals import JackknifeResult
 from calirare.leave_one_out import Agreement
-from calirare.models import GCN, GcnFit
+from calirare.models import GcnFit
 from calirare.run.settings import Settings
+from calirare.training import Fitted, FittedNetwork
 
 
 @dataclass(eq=False)
@@ -23,7 +25,7 @@ class RunResult:
     Attributes:
         graph: the graph, with labels and split.
         settings: how it was made, as asked for.
-        fit: the network and the labels it was trained on.
+        fit: the detector and the labels it was trained on.
         logits: of every node [n, k].
         calibrators: the fitted map of each target; empty without calibration.
         jackknife: intervals and errors of every node, under the chosen target's map.
@@ -34,7 +36,7 @@ class RunResult:
 
     graph: Graph
     settings: Settings
-    fit: GcnFit
+    fit: Fitted
     logits: Tensor
     calibrators: dict[Target, Calibrator]
     jackknife: JackknifeResult
@@ -45,14 +47,27 @@ class RunResult:
     __repr__ = brief
 
     @property
-    def model(self) -> GCN:
-        """The trained network."""
+    def model(self) -> nn.Module:
+        """The trained network.
+
+        Raises:
+            AttributeError: the detector is not a network.
+        """
+        if not isinstance(self.fit, FittedNetwork):
+            raise AttributeError(f"model: a {type(self.fit).__name__} is not one network, take `fit`")
         return self.fit.model
 
     @property
     def epochs(self) -> int:
-        """Epochs trained."""
-        return len(self.fit.losses)
+        """Epochs trained; 0 where the detector has none."""
+        return len(self.fit.losses) if isinstance(self.fit, GcnFit) else 0
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """The settings of training that were chosen where they were left open, by name."""
+        if not isinstance(self.fit, GcnFit):
+            return {}
+        return {"epochs": self.epochs, "weight_decay": self.fit.weight_decay, "hops": self.fit.model.hops}
 
     @property
     def calibrator(self) -> Calibrator | None:

@@ -16,11 +16,11 @@ from calirare._util.errors import InputError
 from calirare.calibration import Calibrator, Target
 from calirare.graph import Graph, Normalisation, column_statistics, standardized
 from calirare.intervals import JackknifeResult, LogitMap, jackknife
-from calirare.leave_one_out import leave_one_out
-from calirare.models import GcnFit
+from calirare.leave_one_out import ALO, leave_one_out
 from calirare.run.result import RunResult
 from calirare.run.settings import Settings
 from calirare.run.tables import predictions
+from calirare.training import Fitted, FittedNetwork
 
 Say = Callable[[str], None]
 Report = Callable[[str, int, int], None]  # stage, done, of how many
@@ -36,24 +36,26 @@ class Scorer:
     """What another graph is scored with; it holds no graph.
 
     Attributes:
-        fit: the network, its labels and their receptive field.
+        fit: the detector with its labels.
         settings: of the run.
         calibrators: the fitted map of each target.
         damping: of the leave-one-out step.
         calibration_nodes: labels that represent the population, bool [m], or None for all.
         class_names: names of the task's classes.
         feature_names: names of the run's features, or none.
+        n_features: how many they are.
         normalisation: how the features are scaled before use.
         scaling: mean and standard deviation of each feature of the run's graph, [d], where they are standardized.
     """
 
-    fit: GcnFit
+    fit: Fitted
     settings: Settings
     calibrators: dict[Target, Calibrator]
     damping: float
     calibration_nodes: Tensor | None
     class_names: tuple[str, ...]
     feature_names: tuple[str, ...]
+    n_features: int
     normalisation: Normalisation
     scaling: tuple[Tensor, Tensor] | None
 
@@ -72,6 +74,7 @@ class Scorer:
             in_val if bool(in_val.any()) else None,
             graph.class_names,
             graph.feature_names,
+            graph.n_features,
             graph.feature_normalisation,
             column_statistics(graph) if standardize else None,
         )
@@ -99,7 +102,7 @@ class Scorer:
 
     def probabilities(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """Returns raw P(class 1) [n] and probabilities under the run's map [n, k] of a prepared graph."""
-        logits = self.fit.model.logits(graph)
+        logits = self.fit.logits_of(graph)
         raw = torch.softmax(logits, 1)
         return raw[:, 1], raw if self.calibrator is None else self.calibrator.transform(logits)
 
@@ -112,7 +115,9 @@ class Scorer:
             report: called as labels are left out one by one.
         """
         settings, result, method = self.settings, None, self.settings.leave_one_out
-        if settings.plain_alo:
+        if not isinstance(self.fit, FittedNetwork):
+            method = ALO()  # not asked: the folds' models answer
+        elif settings.plain_alo:
             method = dataclasses.replace(method, damping=self.damping)
         else:  # damping as the training asked for it: what such a method raised by itself would be raised again
             m = self.fit.nodes.numel()
@@ -164,9 +169,9 @@ class Scorer:
             assert isinstance(graph.x, Tensor)
             x = graph.x[:, [given.index(feature) for feature in wanted]]
             return dataclasses.replace(graph, x=x, feature_names=wanted, trusted=True)
-        if graph.n_features != self.fit.model.n_features:
+        if graph.n_features != self.n_features:
             raise InputError(
-                f"predict: graph {graph.name!r} must have the {self.fit.model.n_features} features the run was trained "
+                f"predict: graph {graph.name!r} must have the {self.n_features} features the run was trained "
                 f"on, got {graph.n_features}"
             )
         return graph

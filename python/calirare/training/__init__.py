@@ -3,7 +3,17 @@
 from calirare.training.adam import Adam
 from calirare.training.convergence import converge, minimise
 from calirare.training.crossfit import cross_fitted_logits, fold_of
-from calirare.training.fitted import Detector, Fitted, evaluating, flat
+from calirare.training.fitted import (
+    Detector,
+    Fitted,
+    FittedNetwork,
+    FoldFitted,
+    State,
+    evaluating,
+    flat,
+    prefixed,
+    unprefixed,
+)
 from calirare.training.lbfgs import ARMIJO, CURVATURE, Convergence
 from calirare.training.losses import Loss, class_weights, cross_entropy
 from calirare.training.selection import HOPS, WEIGHT_DECAYS, choose_hops, choose_weight_decay, loo_loss
@@ -17,7 +27,10 @@ __all__ = [
     "Convergence",
     "Detector",
     "Fitted",
+    "FittedNetwork",
+    "FoldFitted",
     "Loss",
+    "State",
     "choose_hops",
     "choose_weight_decay",
     "class_weights",
@@ -29,4 +42,6 @@ __all__ = [
     "fold_of",
     "loo_loss",
     "minimise",
+    "prefixed",
+    "unprefixed",
 ]

@@ -9,14 +9,16 @@ from torch import Tensor
 
 from calirare.curvature import GgnInverse
 from calirare.graph import Graph
-from calirare.training.fitted import Fitted
+from calirare.training.fitted import FittedNetwork
 from calirare.training.lbfgs import Convergence, Product, lbfgs
 
 FIRST_REFRESH, WARM_REFRESH = 15, 150  # steps until a new Gauss-Newton matrix
-FittedT = TypeVar("FittedT", bound=Fitted)
+FittedT = TypeVar("FittedT", bound=FittedNetwork)
 
 
-def minimise(fitted: Fitted, *, tolerance: float = 1e-6, max_steps: int = 3000, warm: bool = False) -> Convergence:
+def minimise(
+    fitted: FittedNetwork, *, tolerance: float = 1e-6, max_steps: int = 3000, warm: bool = False
+) -> Convergence:
     """Moves a network's parameters, in place, to a stationary point of loss + weight_decay / 2 |theta|^2.
 
     L-BFGS with a weak Wolfe line search and the inverse Gauss-Newton matrix as its first guess, without dropout. The

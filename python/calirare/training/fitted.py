@@ -1,4 +1,4 @@
-"""What training ends with, whatever was trained: the one face that leave-one-out, intervals and checks work with."""
+"""What training ends with: any trained detector, and a trained network with the derivatives leave-one-out needs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,82 @@ from torch import Tensor, nn
 from calirare.curvature import Linearisation
 from calirare.graph import Graph
 
+State = tuple[dict[str, Tensor], dict[str, Any]]  # tensors by name, facts as JSON holds them
+
 
 class Fitted(abc.ABC):
+    """A trained detector with the labels it was trained on: what calibration, intervals and reports ask of any.
+
+    Attributes:
+        nodes: the labelled nodes, int64 [m].
+        targets: classes of the labelled nodes, int64 [m].
+        sample_weights: weight of each one's loss, [m].
+    """
+
+    nodes: Tensor
+    targets: Tensor
+    sample_weights: Tensor
+
+    @property
+    def needs_graph(self) -> bool:
+        """Whether a graph must be given to evaluate it; else it knows its inputs."""
+        return True
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, k."""
+        return self.label_logits.shape[1]
+
+    @property
+    def label_logits(self) -> Tensor:
+        """The logits of the labelled nodes, [m, k], made once."""
+        return self.logits_at_labels()
+
+    @abc.abstractmethod
+    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Any:
+        """Returns where it is to be evaluated: at some nodes of a graph, int64 [n], or at all."""
+
+    @abc.abstractmethod
+    def logits_at(self, field: Any) -> Tensor:
+        """Returns the logits of an evaluation field's nodes, [n_v, k], without gradient."""
+
+    @abc.abstractmethod
+    def logits_at_labels(self) -> Tensor:
+        """Returns the logits of the labelled nodes, [m, k], without gradient."""
+
+    def logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> Tensor:
+        """Returns the logits of some nodes of a graph, or of all, [n, k], without gradient."""
+        return self.logits_at(self.evaluation_field(graph, nodes))
+
+    def state(self) -> State:
+        """Returns all that `from_state` makes it of again: tensors by name, and facts as JSON holds them.
+
+        Raises:
+            NotImplementedError: it cannot be told in tensors, as a module of the user's own.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot be written to a file")
+
+
+class FoldFitted(Fitted):
+    """A detector with one more model per fold of its labels, each trained without that fold (CV+).
+
+    Every label has an honest prediction, by the model that has not seen it, and every node one score per fold: what
+    closed-form leave-one-out gives of a network, for anything that can be trained.
+
+    Attributes:
+        fold: of each label, int64 [m], 0 to K - 1, each used.
+        own_logits: of each label by the model without its fold, float64 [m, k].
+    """
+
+    fold: Tensor
+    own_logits: Tensor
+
+    @abc.abstractmethod
+    def logits_without_folds(self, field: Any) -> Tensor:
+        """Returns the logits of an evaluation field's nodes by each fold's model, [K, n_v, k]."""
+
+
+class FittedNetwork(Fitted):
     """A trained network with the labels it was trained on.
 
     Attributes:
@@ -26,15 +100,12 @@ class Fitted(abc.ABC):
     """
 
     model: nn.Module
-    nodes: Tensor
-    targets: Tensor
-    sample_weights: Tensor
     weight_decay: float
 
     @property
-    def needs_graph(self) -> bool:
-        """Whether a graph must be given to evaluate it; else it knows its inputs."""
-        return True
+    def label_logits(self) -> Tensor:
+        """The logits of the labelled nodes, [m, k], made once."""
+        return self.linearisation.logits
 
     @abc.abstractmethod
     def linearise(self) -> Linearisation:
@@ -53,22 +124,6 @@ class Fitted(abc.ABC):
     def __getstate__(self) -> dict[str, Any]:
         """Leaves what can be made anew out of copies and files."""
         return {name: value for name, value in self.__dict__.items() if name != "_linearised"}
-
-    @abc.abstractmethod
-    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Any:
-        """Returns where the network is to be evaluated: at some nodes of a graph, int64 [n], or at all."""
-
-    @abc.abstractmethod
-    def logits_at(self, field: Any) -> Tensor:
-        """Returns the logits of an evaluation field's nodes, [n_v, k], without gradient."""
-
-    @abc.abstractmethod
-    def logits_at_labels(self) -> Tensor:
-        """Returns the logits of the labelled nodes, [m, k], without gradient."""
-
-    def logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> Tensor:
-        """Returns the logits of some nodes of a graph, or of all, [n, k], without gradient."""
-        return self.logits_at(self.evaluation_field(graph, nodes))
 
     @property
     @abc.abstractmethod
@@ -105,7 +160,7 @@ class Fitted(abc.ABC):
 
 
 class Detector(Protocol):
-    """How a kind of network is trained: its settings, and `fit`."""
+    """How a kind of detector is trained: its settings, and `fit`."""
 
     @property
     def seed(self) -> int:
@@ -128,6 +183,16 @@ def evaluating(model: object) -> Iterator[None]:
     finally:
         for part, training in modes.items():
             part.training = training
+
+
+def prefixed(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns tensors under names that begin with `name` and a dot."""
+    return {f"{name}.{key}": value for key, value in tensors.items()}
+
+
+def unprefixed(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the tensors whose names begin so, without it."""
+    return {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}
 
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:

@@ -1,0 +1,6 @@
+"""The main job: train, leave every label out, calibrate, make intervals. Stages are functions of values."""
+
+from calirare.pipeline.job import Report
+from calirare.pipeline.stages import StreamingMaker, train
+
+__all__ = ["Report", "StreamingMaker", "train"]

@@ -1,0 +1,81 @@
+"""What the stages of the main job read and hand on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calirare.graph import Graph
+from calirare.leave_one_out import Agreement, LooResult
+from calirare.run import Settings
+from calirare.training import Detector, Fitted
+
+Report = Callable[[str, int, int], None]  # stage, done, of how many
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """What every stage reads.
+
+    Attributes:
+        graph: the graph, on its device.
+        settings: how.
+        nodes: the labels that train, int64 [m].
+        calibration_nodes: which of them represent the population, drawn at random and not so many per class, bool [m].
+        report: called as stages proceed.
+    """
+
+    graph: Graph
+    settings: Settings
+    nodes: Tensor
+    calibration_nodes: Tensor
+    report: Report
+
+    @classmethod
+    def of(cls, graph: Graph, settings: Settings, report: Report) -> Job:
+        """Returns the job of a graph: with method "jackknife" the validation labels train too."""
+        assert graph.split is not None
+        train, val = graph.split.train, graph.split.val
+        nodes = torch.cat([train, val]) if settings.method == "jackknife" else train
+        representative = torch.zeros(nodes.numel(), dtype=torch.bool, device=graph.device)
+        representative[train.numel() :] = True
+        if not bool(representative.any()):
+            representative[:] = True
+        return cls(graph, settings, nodes, representative, report)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What training ends with.
+
+    Attributes:
+        fitted: the detector.
+        detector: what trains one like it on other labels, for cross-fitting; None where the detector has its folds.
+        notes: sentences a user should read.
+    """
+
+    fitted: Fitted
+    detector: Detector | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOutLabels:
+    """Every label's logits without itself, and what was decided on the way.
+
+    Attributes:
+        logits: to calibrate on, [m, k]; NaN where a label has no model.
+        damping: of the leave-one-out step.
+        agreement: how leave-one-out loss and held-out loss compare; None without the check.
+        result: at every node, of methods other than plain `ALO`.
+        notes: sentences a user should read.
+    """
+
+    logits: Tensor
+    damping: float | None
+    agreement: Agreement | None = None
+    result: LooResult | None = None
+    notes: tuple[str, ...] = ()

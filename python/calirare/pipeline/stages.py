@@ -1,0 +1,160 @@
+"""The main job: train, leave every label out, calibrate, make intervals. Stages are functions of values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from calirare._util.device import choose_device
+from calirare._util.errors import InputError
+from calirare._util.tracing import named
+from calirare.calibration import Calibrator, Target
+from calirare.graph import Graph, check_trainable, scale_note
+from calirare.intervals import JackknifeResult, LogitMap, Streaming, jackknife, streams
+from calirare.leave_one_out import ALO
+from calirare.pipeline.job import Job, LeftOutLabels, Report
+from calirare.pipeline.left_out import calibrate, leave_labels_out
+from calirare.pipeline.networks import fit_network
+from calirare.run import Outcome, Settings, ignored_settings
+from calirare.training import Fitted, FittedNetwork
+
+StreamingMaker = Callable[[Graph, Report], Streaming]
+T = TypeVar("T")
+
+
+def train(
+    graph: Graph | None = None,
+    settings: Settings | None = None,
+    *,
+    report: Report | None = None,
+    streaming: StreamingMaker | None = None,
+    **changes: Any,
+) -> Outcome:
+    """Trains, calibrates and explains a network on a graph with a split.
+
+    Args:
+        graph: a graph with labels and a split (`load_dataset`, `Graph.from_data`, ...); None: the settings' data.
+        settings: how; None: the defaults.
+        report: called as stages proceed: name, steps done, steps in all.
+        streaming: makes what evaluates a large graph in blocks, from the graph on its device; None: one without files.
+        **changes: settings by name, over `settings`; for example `epochs=200, target="population", loo=ALO(steps=5)`.
+
+    Returns:
+        The outcome.
+
+    Raises:
+        InputError: the graph cannot be trained on, or a setting does not suit it.
+
+    Example:
+        >>> import calirare
+        >>> outcome = calirare.train(calirare.load_dataset("digits"), epochs=100, folds=0)
+        >>> outcome.probabilities("balanced").shape
+        torch.Size([1797, 2])
+    """
+    if settings is not None and not isinstance(settings, Settings):
+        raise TypeError(f"train: settings must be Settings, got {type(settings).__name__}: or give them by name")
+    settings = (settings or Settings()).but("train", **changes)
+    if graph is None and settings.data.dataset is not None:
+        graph = settings.data.load(settings.seed)
+    if not isinstance(graph, Graph):
+        got = type(graph).__name__
+        raise TypeError(f"train: graph must be a calirare.Graph, got {got}: take Graph.from_data, from_networkx, ...")
+    check_trainable(graph)
+    return _run(graph.to(choose_device(settings.device)), settings, report or _silent, streaming)
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Reports to nobody."""
+
+
+@dataclass
+class _Clock:
+    """Wall time of each stage."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def time(self, stage: str, work: Callable[[], T]) -> T:
+        """Returns what the work returns."""
+        started = time.perf_counter()
+        with named(stage):
+            out = work()
+        self.seconds[stage] = time.perf_counter() - started
+        return out
+
+
+def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingMaker | None) -> Outcome:
+    """Runs every stage."""
+    clock, evaluator = _Clock(), None
+    if clock.time("prepare", lambda: streams(graph, settings.training.n_layers, graph.n_classes)):
+        evaluator = Streaming(graph, report=report) if streaming is None else streaming(graph, report)
+    job = Job.of(graph, settings, report)
+    _check_validation(job)
+    trained = clock.time("train", lambda: fit_network(job))
+    fitted = trained.fitted
+    logits = clock.time("predict", lambda: _first_logits(job, fitted, whole=evaluator is None))
+    _check_finite(graph, logits)
+    left_out = clock.time("check", lambda: leave_labels_out(job, trained))
+    if left_out.result is not None:  # a label without a model calibrates nothing
+        job = replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(left_out.logits).all(1))
+    calibrators, notes = clock.time("calibrate", lambda: calibrate(job, logits, left_out.logits, evaluator is None))
+    result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, calibrators, evaluator))
+    if evaluator is not None:
+        assert evaluator.logits is not None
+        logits = evaluator.logits
+        _check_finite(graph, logits)
+    said = [scale_note(graph), *ignored_settings(settings), *trained.notes, *left_out.notes, *notes]
+    said += [result.note] if settings.method == "jackknife" else []
+    notes = list(dict.fromkeys(note for note in said if note))
+    return Outcome(graph, settings, fitted, logits, calibrators, result, left_out.agreement, notes, clock.seconds)
+
+
+def _check_validation(job: Job) -> None:
+    assert job.graph.split is not None
+    if job.settings.method in ("ts", "calirare") and job.graph.split.val.numel() == 0:
+        raise InputError(
+            f"graph {job.graph.name!r}: method {job.settings.method} needs validation nodes, but the split has "
+            "none: take method jackknife (command line: --method jackknife), which needs none"
+        )
+
+
+def _check_finite(graph: Graph, logits: Tensor) -> None:
+    if not bool(torch.isfinite(logits).all()):
+        raise InputError(
+            f"graph {graph.name!r}: training ran away, the network's outputs are not finite: lower the learning rate "
+            "or scale the features"
+        )
+
+
+def _first_logits(job: Job, fitted: Fitted, *, whole: bool) -> Tensor:
+    """Returns every node's logits; of a large graph, whose come with its intervals, those a map is fitted on."""
+    assert job.graph.split is not None
+    val = job.graph.split.val
+    some = None if whole else val if val.numel() else job.nodes
+    return fitted.logits_of(job.graph, some)
+
+
+def _intervals(
+    job: Job,
+    fitted: Fitted,
+    left_out: LeftOutLabels,
+    calibrators: dict[Target, Calibrator],
+    evaluator: Streaming | None,
+) -> JackknifeResult:
+    settings = job.settings
+    method = replace(settings.leave_one_out, damping=left_out.damping)
+    return jackknife(
+        fitted,
+        job.graph,
+        method if isinstance(fitted, FittedNetwork) else ALO(),  # the folds' models answer by themselves
+        coverage=settings.intervals.coverage,
+        calibrator=cast(LogitMap | None, calibrators.get(settings.calibration.target)),
+        result=left_out.result,
+        uncertainty=settings.intervals.uncertainty,
+        calibration_nodes=job.calibration_nodes,
+        evaluator=evaluator,
+    )
