@@ -63,18 +63,19 @@ class Ensemble:
             out[first : first + BLOCK] = self._boosted(rows) if self.kind == "boosting" else self._voted(rows)
         return out
 
-    def _raw(self, booster: Booster, rows: NumpyArray) -> NumpyArray:
-        return np.asarray(booster.predict(rows, raw_score=True, num_threads=self.threads), dtype=np.float64)
+    def _output(self, booster: Booster, rows: NumpyArray, raw: bool) -> NumpyArray:
+        """Returns the sum of the trees (raw), or of a forest their mean, which LightGBM does not call raw."""
+        return np.asarray(booster.predict(rows, raw_score=raw, num_threads=self.threads), dtype=np.float64)
 
     def _boosted(self, rows: NumpyArray) -> NumpyArray:
-        start, raw = np.log(self.prior), self._raw(self.boosters[0], rows)
+        start, raw = np.log(self.prior), self._output(self.boosters[0], rows, True)
         return start + raw if raw.ndim == 2 else _two_columns(start[1] - start[0] + raw)
 
     def _voted(self, rows: NumpyArray) -> NumpyArray:
         prior = self.prior if len(self.texts) > 1 else self.prior[1:]
-        raw = np.stack([self._raw(booster, rows) for booster in self.boosters], 1)
+        mean = np.stack([self._output(booster, rows, False) for booster in self.boosters], 1)
         least = SHRINKAGE / (self.weight + SHRINKAGE)
-        share = np.clip(prior + raw, least * prior, 1 - least * (1 - prior))
+        share = np.clip(prior + mean, least * prior, 1 - least * (1 - prior))
         return np.log(share) if len(self.texts) > 1 else _two_columns(np.log(share[:, 0]) - np.log1p(-share[:, 0]))
 
 

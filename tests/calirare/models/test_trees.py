@@ -85,6 +85,17 @@ class TestLightGbm:
                 assert count <= inside.sum()
                 within(hits, np.full(inside.sum(), float(round(hits[0]))), np.full(inside.sum(), count + 1.0), 64, True)
 
+    @pytest.mark.parametrize("k", [2, 3])
+    def test_a_forest_is_the_mean_of_its_trees(self, k):
+        x, y = labels(k=k)
+        model = TreesTraining("extra", rounds=9, folds=2, balanced=False).fit_columns(x, y, k)
+        prior = (np.bincount(y) + PSEUDO) / (len(y) + k * PSEUDO)
+        shares = torch.softmax(torch.from_numpy(model.logits(x)), 1).numpy() if k == 2 else np.exp(model.logits(x))
+        for c, text in zip(range(k) if k > 2 else [1], model.all_labels.texts, strict=True):
+            booster = lightgbm.Booster(model_str=text)
+            trees = np.stack([booster.predict(x, start_iteration=i, num_iteration=1) for i in range(9)])
+            within(shares[:, c], prior[c] + trees.mean(0), prior[c] + np.abs(trees).mean(0) + 1, 24)
+
 
 @KINDS
 @pytest.mark.parametrize("k", [2, 3])
