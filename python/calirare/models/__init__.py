@@ -1,4 +1,4 @@
-"""Networks and how each is trained (a `Detector`): the graph convolution, and GAT, GIN, GraphSAGE on PyG's layers."""
+"""Networks and how each is trained (a `Detector`): graph convolution, GAT, GIN, GraphSAGE; and trees on columns."""
 
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
@@ -6,6 +6,7 @@ from calirare.models.gcn_training import GcnTraining, fit
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
 from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining
 from calirare.models.registry import DETECTORS, FITS
+from calirare.models.trees import TreesModel, TreesTraining
 
 __all__ = [
     "DETECTORS",
@@ -18,6 +19,8 @@ __all__ = [
     "ModuleFit",
     "PygTraining",
     "SageTraining",
+    "TreesModel",
+    "TreesTraining",
     "fit",
     "fit_of",
     "of_network",

@@ -1,0 +1,184 @@
+"""Growing ensembles of trees with LightGBM: on all labels, and without each fold of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calirare._util.array_files import NumpyArray
+from calirare.models.tree_ensembles import PSEUDO, SHRINKAGE, Ensemble
+
+if TYPE_CHECKING:
+    from lightgbm import Booster, Dataset
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What trees are grown on.
+
+    Attributes:
+        columns: float32 [m, d].
+        targets: classes, int64 [m].
+        weights: of each label's loss, float64 [m].
+        n_classes: k.
+    """
+
+    columns: NumpyArray
+    targets: NumpyArray
+    weights: NumpyArray
+    n_classes: int
+
+    def prior(self, rows: NumpyArray) -> NumpyArray:
+        """Returns the classes' shares of the weight of some labels, `PSEUDO` labels added to each, float64 [k]."""
+        totals = np.bincount(self.targets[rows], self.weights[rows], self.n_classes) + PSEUDO
+        return totals / totals.sum()
+
+
+@dataclass(frozen=True)
+class Grower:
+    """Grows ensembles on one binning of the columns.
+
+    Attributes:
+        labels: what they are grown on.
+        settings: LightGBM's parameters.
+    """
+
+    labels: Labels
+    settings: dict[str, Any]
+
+    @cached_property
+    def binned(self) -> Dataset:
+        """The columns of all labels, binned once; their classes play no part in it."""
+        from lightgbm import Dataset
+
+        return Dataset(self.labels.columns, np.zeros(self.labels.targets.size), params=self.settings).construct()
+
+    def data(self, rows: NumpyArray, target: NumpyArray, start: NumpyArray | None = None) -> Dataset:
+        """Returns some labels [m'] with what trees are to reach [m'], and the scores they start from, [k] or [1]."""
+        part = self.binned.subset(rows.tolist(), params=self.settings).construct()
+        part.set_label(target).set_weight(self.labels.weights[rows])
+        return part if start is None else part.set_init_score(np.repeat(start, rows.size))
+
+    def ensemble(self, boosters: list[Booster], rows: NumpyArray, rounds: int) -> Ensemble:
+        """Returns the first `rounds` rounds of boosters grown on some labels."""
+        return Ensemble(
+            kind="extra" if self.settings["boosting"] == "rf" else "boosting",
+            texts=tuple(booster.model_to_string(num_iteration=rounds) for booster in boosters),
+            prior=self.labels.prior(rows),
+            weight=float(self.labels.weights[rows].sum()),
+            threads=self.settings["num_threads"],
+        )
+
+
+def extra_trees(grower: Grower, rows: NumpyArray, rounds: int) -> Ensemble:
+    """Returns a forest of `rounds` randomised trees, grown on some labels: indicator of a class less its prior."""
+    import lightgbm
+
+    labels, prior = grower.labels, grower.labels.prior(rows)
+    boosters = []
+    for c in [1] if labels.n_classes == 2 else range(labels.n_classes):
+        data = grower.data(rows, (labels.targets[rows] == c) - prior[c])
+        boosters.append(lightgbm.train(grower.settings, data, rounds))
+    return grower.ensemble(boosters, rows, rounds)
+
+
+class Boosting:
+    """Gradient boosting in progress, on some labels, watched on others.
+
+    Args:
+        grower: of its trees.
+        rows: the labels it learns from, int64 [m'].
+        watched: the labels its loss is taken on, int64; none: it is not watched.
+    """
+
+    def __init__(self, grower: Grower, rows: NumpyArray, watched: NumpyArray) -> None:
+        from lightgbm import Booster
+
+        log_share = np.log(grower.labels.prior(rows))
+        start = log_share if log_share.size > 2 else log_share[1:] - log_share[:1]
+        self.grower, self.rows, self.targets = grower, rows, grower.labels.targets
+        self.booster = Booster(grower.settings, grower.data(rows, self.targets[rows], start))
+        self.weight = float(grower.labels.weights[watched].sum())
+        if watched.size:
+            self.booster.add_valid(grower.data(watched, self.targets[watched], start), "watched")
+
+    def step(self) -> float:
+        """Grows one more round and returns the weighted sum of the watched labels' losses; 0 where there are none."""
+        self.booster.update()
+        return self.weight * self.booster.eval_valid()[0][2] if self.weight > 0 else 0.0
+
+    def ensemble(self, rounds: int) -> Ensemble:
+        """Returns the first `rounds` rounds."""
+        return self.grower.ensemble([self.booster], self.rows, rounds)
+
+
+def boost_side_by_side(boostings: list[Boosting], most: int, patience: int) -> list[float]:
+    """Grows boostings a round at a time while the sum of their watched losses falls.
+
+    Args:
+        boostings: those to grow.
+        most: rounds at most.
+        patience: rounds without a new lowest loss after which it ends; 0: `most` rounds are grown.
+
+    Returns:
+        The mean loss after each round.
+    """
+    losses: list[float] = []
+    total = sum(boosting.weight for boosting in boostings)
+    while len(losses) < most and not (patience and len(losses) - int(np.argmin(losses or [0])) > patience):
+        losses.append(sum(boosting.step() for boosting in boostings) / total)
+    return losses
+
+
+SETTINGS_OF_ALL = {
+    "verbosity": -1,
+    "deterministic": True,
+    "force_col_wise": True,
+    "feature_pre_filter": False,
+    "min_data_in_bin": 1,
+    "boost_from_average": False,
+}
+
+
+def settings_of(kind: str, m: int, n_classes: int, **given: Any) -> dict[str, Any]:
+    """Returns LightGBM's parameters.
+
+    A leaf of a boosted tree holds a hundredth of the labels at least, in [3, 20]: 20 leave nothing to split of 100
+    labels, 3 of 10,000 are noise. A leaf of a forest holds 2 or more: its trees are averaged.
+
+    Args:
+        kind: "boosting" or "extra".
+        m: number of labels.
+        n_classes: k.
+        **given: further ones.
+    """
+    multi = n_classes > 2
+    of_kind = {
+        "boosting": {
+            "boosting": "gbdt",
+            "objective": "multiclass" if multi else "binary",
+            "metric": "multi_logloss" if multi else "binary_logloss",
+            "num_class": n_classes if multi else 1,
+            "min_data_in_leaf": int(np.clip(m // 100, 3, 20)),
+            "min_sum_hessian_in_leaf": 1e-2,
+            "lambda_l2": 1.0,
+            "feature_fraction": 0.5,
+            "max_bin": 127,
+        },
+        "extra": {
+            "boosting": "rf",
+            "objective": "regression",
+            "extra_trees": True,
+            "bagging_freq": 1,
+            "bagging_fraction": 0.8,
+            "min_data_in_leaf": 2,
+            "min_sum_hessian_in_leaf": 0.1,  # of 0 and unequal weights LightGBM makes an empty leaf, an error
+            "lambda_l2": SHRINKAGE,
+            "feature_fraction": 0.5,
+            "max_bin": 63,
+        },
+    }
+    return SETTINGS_OF_ALL | of_kind[kind] | given

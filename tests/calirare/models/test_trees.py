@@ -1,0 +1,264 @@
+"""Trees: what LightGBM itself says of the same labels, honesty of held-out logits, storage, and edge cases."""
+
+from __future__ import annotations
+
+import lightgbm
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import make_classification
+
+from calirare._util.errors import InputError
+from calirare.models.tree_ensembles import PSEUDO, SHRINKAGE
+from calirare.models.trees import TreesModel, TreesTraining
+from calirare.training import class_weights, fold_of
+from tests.helpers.tolerance import assert_within, sum_bound
+
+BOOSTING = TreesTraining("boosting", rounds=12, patience=0, leaves=5, folds=3)
+FOREST = TreesTraining("extra", rounds=15, leaves=31, folds=3)
+EARLY = TreesTraining("boosting", rounds=40, patience=3, leaves=5, folds=3)
+KINDS = pytest.mark.parametrize("training", [BOOSTING, EARLY, FOREST], ids=["boosting", "early", "extra"])
+
+
+def labels(m: int = 120, d: int = 6, k: int = 2, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Returns columns [m, d] that tell the classes apart, though not entirely, and the classes."""
+    shares = [0.75] + [0.25 / (k - 1)] * (k - 1)
+    x, y = make_classification(
+        m, d, n_informative=d - 2, n_redundant=0, n_classes=k, weights=shares, flip_y=0.05, random_state=seed
+    )
+    return x.astype(np.float32), y.astype(np.int64)
+
+
+def all_logits(model: TreesModel, columns: np.ndarray) -> np.ndarray:
+    return np.concatenate([model.logits(columns)[None], model.logits_without(columns)])
+
+
+def within(actual: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, terms: int, single: bool = False) -> None:
+    """Asserts that numbers agree; `single`: where LightGBM had labels and weights in float32."""
+    expected, magnitude = torch.from_numpy(expected), torch.from_numpy(magnitude)
+    sums = torch.float32 if single else torch.float64
+    bound = sum_bound(expected, terms, magnitude, out=torch.float64, accumulate=sums)
+    assert_within(torch.from_numpy(actual), expected, bound)
+
+
+class TestLightGbm:
+    def test_boosted_log_odds_are_the_prior_and_the_trees_of_its_own_prediction(self):
+        x, y = labels()
+        model = BOOSTING.fit_columns(x, y, 2)
+        weights = class_weights(torch.from_numpy(y), 2).numpy()[y]
+        totals = np.bincount(y, weights) + PSEUDO
+        booster = lightgbm.Booster(model_str=model.all_labels.texts[0])
+        start, raw = np.log(totals[1] / totals[0]), booster.predict(x, raw_score=True)
+        expected = np.stack([np.zeros(len(y)), start + raw], 1)
+        within(model.logits(x), expected, np.abs(start) + np.abs(expected) + 1, 8)
+
+    def test_the_logits_are_those_of_its_scikit_learn_interface(self):
+        x, y = labels()
+        weights = class_weights(torch.from_numpy(y), 2).numpy()[y]
+        totals = np.bincount(y, weights) + PSEUDO
+        start = np.log(totals[1] / totals[0])
+        given = {"min_child_samples": 3, "min_child_weight": 1e-2, "reg_lambda": 1.0, "colsample_bytree": 0.5}
+        given |= {"max_bin": 127, "min_data_in_bin": 1, "deterministic": True, "force_col_wise": True, "n_jobs": 1}
+        twin = lightgbm.LGBMClassifier(
+            n_estimators=12, num_leaves=5, learning_rate=0.08, random_state=0, verbosity=-1, **given
+        )
+        twin.fit(x, y, sample_weight=weights, init_score=np.full(len(y), start))
+        logits = BOOSTING.fit_columns(x, y, 2).logits(x)[:, 1]
+        np.testing.assert_array_equal(logits, start + twin.booster_.predict(x, raw_score=True))
+
+    @pytest.mark.parametrize("k", [2, 3])
+    def test_a_leaf_of_a_forest_is_its_share_with_the_prior_as_further_labels(self, k):
+        """So (share (count + a) - a prior) is a whole number of labels, at most those of the class in the leaf."""
+        x, y = labels(k=k)
+        model = TreesTraining("extra", rounds=1, leaves=8, folds=2, balanced=False).fit_columns(x, y, k)
+        prior = (np.bincount(y) + PSEUDO) / (len(y) + k * PSEUDO)
+        z = model.logits(x)
+        shares = torch.softmax(torch.from_numpy(z), 1).numpy() if k == 2 else np.exp(z)
+        for c, text in zip(range(k) if k > 2 else [1], model.all_labels.texts, strict=True):
+            booster = lightgbm.Booster(model_str=text)
+            leaves = booster.trees_to_dataframe().set_index("node_index")
+            for leaf in np.unique(found := booster.predict(x, pred_leaf=True)[:, 0].astype(int)):
+                inside = found == leaf
+                count = int(leaves.loc[f"0-L{leaf}", "count"])
+                hits = shares[inside, c] * (count + SHRINKAGE) - SHRINKAGE * prior[c]
+                assert 0 <= round(hits[0]) <= (y[inside] == c).sum()
+                assert count <= inside.sum()
+                within(hits, np.full(inside.sum(), float(round(hits[0]))), np.full(inside.sum(), count + 1.0), 64, True)
+
+    @pytest.mark.parametrize("k", [2, 3])
+    def test_a_forest_is_the_mean_of_its_trees(self, k):
+        x, y = labels(k=k)
+        model = TreesTraining("extra", rounds=9, folds=2, balanced=False).fit_columns(x, y, k)
+        prior = (np.bincount(y) + PSEUDO) / (len(y) + k * PSEUDO)
+        shares = torch.softmax(torch.from_numpy(model.logits(x)), 1).numpy() if k == 2 else np.exp(model.logits(x))
+        for c, text in zip(range(k) if k > 2 else [1], model.all_labels.texts, strict=True):
+            booster = lightgbm.Booster(model_str=text)
+            trees = np.stack([booster.predict(x, start_iteration=i, num_iteration=1) for i in range(9)])
+            within(shares[:, c], prior[c] + trees.mean(0), prior[c] + np.abs(trees).mean(0) + 1, 24)
+
+
+@KINDS
+@pytest.mark.parametrize("k", [2, 3])
+def test_logits_have_their_shapes_and_tell_the_classes_apart(training, k):
+    x, y = labels(300, k=k)
+    model = training.fit_columns(x, y, k)
+    assert (model.logits(x).shape, model.own_logits.shape) == ((300, k), (300, k))
+    assert model.logits_without(x[:7]).shape == (3, 7, k)
+    assert (k > 2) or not model.own_logits[:, 0].any()
+    share = np.bincount(y, minlength=k).max() / 300
+    balanced = [(model.own_logits.argmax(1) == y)[y == c].mean() for c in range(k)]
+    assert np.mean(balanced) > 1 / k + 0.15, (balanced, share)
+
+
+@KINDS
+def test_own_logits_are_those_of_the_trees_without_the_fold(training):
+    x, y = labels()
+    model = training.fit_columns(x, y, 2)
+    np.testing.assert_array_equal(model.fold, fold_of(torch.from_numpy(y), 3, 0).numpy())
+    np.testing.assert_array_equal(model.own_logits, model.logits_without(x)[model.fold, np.arange(len(y))])
+    assert np.abs(model.own_logits - model.logits(x)).max() > 0.1
+
+
+@pytest.mark.parametrize("training", [BOOSTING, FOREST], ids=["boosting", "extra"])
+def test_a_class_does_not_reach_the_logits_of_its_own_fold(training):
+    x, y = labels()
+    weights, fold = np.ones(len(y)), fold_of(torch.from_numpy(y), 3, 0).numpy()
+    before = training.fit_columns(x, y, 2, sample_weights=weights, fold=fold)
+    flipped = np.where(fold == 1, 1 - y, y)
+    after = training.fit_columns(x, flipped, 2, sample_weights=weights, fold=fold)
+    np.testing.assert_array_equal(before.logits_without(x)[1], after.logits_without(x)[1])
+    np.testing.assert_array_equal(before.own_logits[fold == 1], after.own_logits[fold == 1])
+    for other in (0, 2):  # and those of the others change: the comparison can fail
+        assert (before.own_logits[fold == other] != after.own_logits[fold == other]).any()
+
+
+def test_rounds_are_those_of_the_lowest_held_out_loss():
+    x, y = labels(300)
+    weights = np.random.default_rng(1).uniform(0.5, 2, len(y))
+    model = EARLY.fit_columns(x, y, 2, sample_weights=weights)
+    assert model.rounds == int(np.argmin(model.losses)) + 1 < len(model.losses) <= EARLY.rounds
+    z = model.own_logits[:, 1] * np.where(y == 1, -1, 1)
+    loss = (weights * np.logaddexp(0, z)).sum() / weights.sum()
+    within(np.array(model.losses[model.rounds - 1]), np.array(loss), np.array(loss + 1), 8, single=True)
+
+
+@KINDS
+@pytest.mark.parametrize("k", [2, 3])
+def test_a_stored_model_predicts_to_the_last_bit(training, k):
+    x, y = labels(k=k)
+    model = training.fit_columns(x, y, k)
+    tensors, facts = model.state()
+    again = TreesModel.from_state({name: t.clone() for name, t in tensors.items()}, facts)
+    assert all_logits(model, x).tobytes() == all_logits(again, x).tobytes()
+    assert (model.own_logits.tobytes(), model.fold.tobytes()) == (again.own_logits.tobytes(), again.fold.tobytes())
+    assert (model.rounds, model.losses) == (again.rounds, again.losses)
+    del tensors["trees.1"]
+    with pytest.raises(InputError, match="train again"):
+        TreesModel.from_state(tensors, facts)
+
+
+@pytest.mark.slow  # on a busy machine two threads wait for each other
+@KINDS
+def test_threads_change_nothing_and_the_seed_does(training):
+    x, y = labels(400, 12)
+    one = training.fit_columns(x, y, 2)
+    two = TreesTraining(**vars(training) | {"jobs": 2}).fit_columns(x, y, 2)
+    other = TreesTraining(**vars(training) | {"seed": 1}).fit_columns(x, y, 2)
+    assert all_logits(one, x).tobytes() == all_logits(two, x).tobytes()
+    assert all_logits(one, x).tobytes() != all_logits(other, x).tobytes()
+
+
+@KINDS
+@pytest.mark.parametrize("k", [2, 3])
+def test_six_labels_two_of_them_rare(training, k):
+    x, y = labels(6)[0], np.array([0, 0, 1, 0, 1, 0])
+    model = TreesTraining(**vars(training) | {"folds": 5}).fit_columns(x, y, k)
+    assert model.logits_without(x).shape == (5, 6, k)
+    assert np.isfinite(all_logits(model, x)).all()
+
+
+@KINDS
+def test_a_class_with_one_label_or_none_at_all_has_finite_logits(training):
+    x, y = labels(40, k=2)
+    y = np.where(np.arange(40) == 7, 2, y)  # absent from the trees without label 7; class 3 from all
+    model = training.fit_columns(x, y, 4)
+    logits = all_logits(model, x)
+    assert np.isfinite(logits).all()
+    assert (logits.argmax(2) != 3).all()
+
+
+@KINDS
+def test_one_column_a_constant_one_and_nothing_but_constants(training):
+    x, y = labels()
+    assert np.isfinite(all_logits(training.fit_columns(x[:, :1].copy(), y, 2), x[:, :1].copy())).all()
+    with_constant = np.hstack([x, np.full((len(x), 1), 3, np.float32)])
+    assert np.isfinite(all_logits(training.fit_columns(with_constant, y, 2), with_constant)).all()
+    constants = np.ones_like(x)
+    logits = all_logits(training.fit_columns(constants, y, 2), constants)
+    assert np.isfinite(logits).all()
+    assert (logits == logits[:, :1]).all()
+
+
+def test_separable_classes_have_finite_logits_in_a_forest():
+    y = np.repeat([0, 1], 50)
+    x = (y[:, None] * 10 + np.random.default_rng(0).normal(size=(100, 3))).astype(np.float32)
+    logits = FOREST.fit_columns(x, y, 2).own_logits[:, 1]
+    assert np.isfinite(logits).all()
+    assert logits[y == 1].min() > logits[y == 0].max()
+
+
+def test_weights_are_those_of_the_classes_unless_all_labels_weigh_the_same():
+    x, y = labels()
+    ones = np.ones(len(y))
+    same = TreesTraining(**vars(BOOSTING) | {"balanced": False}).fit_columns(x, y, 2)
+    np.testing.assert_array_equal(same.own_logits, BOOSTING.fit_columns(x, y, 2, sample_weights=ones).own_logits)
+    assert same.own_logits[:, 1].mean() < BOOSTING.fit_columns(x, y, 2).own_logits[:, 1].mean()
+
+
+class TestRefused:
+    @pytest.mark.parametrize("value", [np.nan, np.inf])
+    def test_numbers_that_are_not_finite(self, value):
+        x, y = labels()
+        model = BOOSTING.fit_columns(x, y, 2)
+        x[3, 2] = value
+        for call in (lambda: BOOSTING.fit_columns(x, y, 2), lambda: model.logits(x), lambda: model.logits_without(x)):
+            with pytest.raises(InputError, match=r"row 3 of column 2 is (nan|inf): fill missing values"):
+                call()
+
+    @pytest.mark.parametrize(
+        ("change", "error", "message"),
+        [
+            ({"columns": np.zeros((6, 2))}, TypeError, "columns must be a float32 array, got float64"),
+            ({"columns": np.zeros(6, np.float32)}, ValueError, "columns must have shape"),
+            ({"columns": np.zeros((6, 0), np.float32)}, ValueError, "columns must have shape"),
+            ({"targets": np.zeros(6)}, TypeError, "targets must be an int64 array, got float64"),
+            ({"targets": np.zeros(5, np.int64)}, ValueError, "one entry per row of columns"),
+            ({"targets": np.full(6, 2)}, ValueError, r"targets must be in \[0, 2\), got 2 to 2"),
+            ({"n_classes": 1}, ValueError, "n_classes must be at least 2, got 1"),
+            ({"sample_weights": np.ones(5)}, ValueError, r"sample_weights must have shape \[6\]"),
+            ({"sample_weights": np.zeros(6)}, ValueError, "sample_weights must be finite and positive"),
+            ({"fold": np.zeros(6, np.int64)}, ValueError, "two or more"),
+            ({"fold": np.array([0, 0, 2, 2, 0, 2])}, ValueError, "each number from 0 up"),
+            ({"fold": np.zeros(4, np.int64)}, ValueError, r"fold must be int64 \[6\]"),
+        ],
+    )
+    def test_arguments(self, change, error, message):
+        given = {"columns": np.zeros((6, 2), np.float32), "targets": np.array([0, 1] * 3), "n_classes": 2} | change
+        with pytest.raises(error, match=message):
+            BOOSTING.fit_columns(**given)
+
+    def test_other_columns_than_those_learned_from(self):
+        x, y = labels()
+        with pytest.raises(ValueError, match=r"columns must have shape \[n, 6\], got \[120, 5\]"):
+            BOOSTING.fit_columns(x, y, 2).logits(x[:, :5].copy())
+
+    @pytest.mark.parametrize(
+        "setting",
+        [
+            *({"rounds": 0}, {"patience": -1}, {"leaves": 1}, {"folds": 1}, {"seed": -1}, {"jobs": 0}),
+            *({"learning_rate": 0.0}, {"learning_rate": 1.5}, {"kind": "bagging"}),
+        ],
+    )
+    def test_settings(self, setting):
+        with pytest.raises(ValueError, match=f"TreesTraining: {next(iter(setting))} must be"):
+            TreesTraining(**setting)
