@@ -90,7 +90,7 @@ FLOORS = {
     "calirare": (
         {"_util"},
         {"graph", "curvature", "metrics", "calibration"},
-        {"datasets", "plots", "training"},
+        {"datasets", "plots", "training", "features"},
         {"models", "multilabel"},
         {"leave_one_out"},
         {"intervals", "eice"},

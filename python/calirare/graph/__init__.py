@@ -2,6 +2,7 @@
 
 from calirare.graph.arrays import as_features, csr_of_scipy
 from calirare.graph.checksum import fingerprint
+from calirare.graph.columns import Column, columns_of_text, columns_to_text, named
 from calirare.graph.convolution import LARGE, LazyPropagation, Propagation, propagated_features, propagation
 from calirare.graph.edges import EdgeOptions, EdgeRules, build_adjacency
 from calirare.graph.features import column_statistics, normalize_features, scale_note, standardized
@@ -18,6 +19,7 @@ __all__ = [
     "N_VAL",
     "PARTS",
     "TABLE_SUFFIXES",
+    "Column",
     "EdgeOptions",
     "EdgeRules",
     "Graph",
@@ -33,9 +35,12 @@ __all__ = [
     "check_trainable",
     "check_training_labels",
     "column_statistics",
+    "columns_of_text",
+    "columns_to_text",
     "csr_of_scipy",
     "fingerprint",
     "matrix_named",
+    "named",
     "named_tensors",
     "normalize_features",
     "propagated_features",

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 from calirare._util.array_files import checksum
+from calirare.graph.columns import columns_to_text
 from calirare.graph.graph import Graph
 from calirare_ext import Csr
 
 
 def fingerprint(graph: Graph) -> str:
-    """Returns a checksum of everything a training reads of a graph: edges, features and labels."""
+    """Returns a checksum of everything a training reads of a graph: edges, features (with what they mean) and labels."""
     matrices = [graph.adjacency] + ([graph.x] if isinstance(graph.x, Csr) else [])
     parts = [part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.values)]
     parts += [] if isinstance(graph.x, Csr) else [graph.x]
     parts += [] if graph.y is None else [graph.y]
-    return "-".join(f"{checksum(part):08x}" for part in parts)
+    sums = [checksum(part) for part in parts]
+    if graph.columns:
+        sums.append(crc32(columns_to_text(graph.columns).encode()))
+    return "-".join(f"{each:08x}" for each in sums)

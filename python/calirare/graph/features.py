@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import get_args
 
 import torch
 
@@ -30,8 +31,9 @@ def normalize_features(graph: Graph, how: Normalisation | None = None) -> Graph:
         The graph with features scaled and `feature_normalisation` "none", so that a second call changes nothing.
 
     Raises:
-        InputError: `how` is unknown or does not suit the features.
+        InputError: `how` is unknown or does not suit the features, or columns of theirs are not mapped to numbers yet.
     """
+    graph.check_mapped("normalize_features")
     how = graph.feature_normalisation if how is None else how
     if how == "row":
         x = _row(graph)
@@ -42,8 +44,9 @@ def normalize_features(graph: Graph, how: Normalisation | None = None) -> Graph:
     elif how == "none":
         x = graph.x
     else:
-        raise InputError(f"normalize_features: how must be row, standardize or none, got {how!r}")
-    return dataclasses.replace(graph, x=x, feature_normalisation="none", trusted=True)
+        fits = "; FeatureMap.fit(graph) of calirare.features fits the others" * (how in get_args(Normalisation))
+        raise InputError(f"normalize_features: how must be row, standardize or none, got {how!r}{fits}")
+    return dataclasses.replace(graph, x=x, feature_normalisation="none", columns=(), trusted=True)
 
 
 def scale_note(graph: Graph) -> str:

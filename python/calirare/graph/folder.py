@@ -3,7 +3,7 @@
 The arrays are those of `calirare.graph.npz`, a file each, of just these types: `indptr` and `x_indptr` int64,
 `indices` (ascending in each row) and `x_indices` int32, `x`, `x_data` and `weights` float32, `y` int64. `graph.json`
 holds `format` and, optionally, `name`, `class_names`, `minority`, `split_name`, `feature_normalisation`,
-`feature_names`, `self_loops` and, with sparse features, `n_features`.
+`feature_names`, `columns` (see there), `self_loops` and, with sparse features, `n_features`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from torch import Tensor
 from calirare._util.array_files import map_array
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts
+from calirare.graph.columns import columns_of_text
 from calirare.graph.edges import EdgeRules, build_adjacency
 from calirare.graph.stored import (
     SPLIT_KEYS,
@@ -75,6 +76,7 @@ def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
         "posterior": as_posterior(arrays["posterior"], path) if "posterior" in arrays else None,
         "node_names": arrays.get("node_names"),
         "feature_names": _names(facts, "feature_names", path),
+        "columns": columns_of_text(facts.get("columns", "[]"), str(path)),
         "where": str(path),
         "trusted": checked,
     }

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
+from calirare.graph.columns import Column, check_columns, unmapped
 from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, parts_of_networkx
 from calirare.graph.edges import EdgeOptions, EdgeRules
 from calirare.graph.folder import read_folder, write_folder
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from networkx import Graph as NetworkxGraph
     from torch_geometric.data import Data
 
-Normalisation = Literal["none", "row", "standardize"]
+Normalisation = Literal["none", "row", "standardize", "rank", "auto", "tfidf", "svd"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +47,7 @@ class Graph:
     Attributes:
         adjacency: [n, n], float32 weights > 0, symmetric in structure and weights, no repeated edge; a self loop is
             there only where it was asked for.
-        x: features, float32 [n, d], dense or sparse, finite.
+        x: features, float32 [n, d], dense or sparse, finite; where `columns` are given NaN stands for a missing value.
         y: labels of the task, int64 [n], 0 to k - 1, -1 for unknown; in a rare-class task 1 is the rare class and 0
             the rest. None where nothing is labelled.
         original_y: labels before the classes were merged into rare class and rest, or None.
@@ -55,10 +56,12 @@ class Graph:
         original_class_names: names of the classes before merging, no two alike.
         minority: the original class that became class 1, or None.
         name: what the graph is called.
-        feature_normalisation: how the features want to be scaled before they are used ("none" once they are).
+        feature_normalisation: how the features want to be mapped before they are used ("none" once they are): a word
+            of `calirare.features.FeatureMap`.
         posterior: P(y = 1 | v), float64 [n], where it is known because the graph was simulated.
         node_names: the user's names of the nodes, str [n], or None where nodes are numbers.
         feature_names: the user's names of the features, d of them, or none where features are numbers.
+        columns: what each raw column of `x` holds, d of them, or none where all are finite numbers.
         where: where the graph came from, put in front of a message instead of the name; not stored.
         trusted: leaves out the checks of adjacency and features, for a graph made of a checked one; not stored.
 
@@ -87,6 +90,7 @@ class Graph:
     posterior: Tensor | None = None
     node_names: NumpyArray | None = None
     feature_names: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
     where: InitVar[str] = ""
     trusted: InitVar[bool] = False
 
@@ -96,7 +100,8 @@ class Graph:
         n = self.adjacency.n_rows
         if not trusted:
             check_adjacency(self.adjacency, where)
-            check_features(self.x, n, where)
+            check_features(self.x, n, where, missing=bool(self.columns))
+        self._check_columns(where, trusted)
         for labels, names in (("y", "class_names"), ("original_y", "original_class_names")):
             y, given = getattr(self, labels), getattr(self, names)
             if y is None:
@@ -107,14 +112,10 @@ class Graph:
                 object.__setattr__(self, names, tuple(str(k) for k in range(int(y.max()) + 1)))
         if self.split is not None:
             check_split(self.split, self.y, n, where)
-        if self.feature_names and len(self.feature_names) != self.n_features:
-            raise InputError(
-                f"{where}: feature_names must have one entry per feature, got {len(self.feature_names)} for "
-                f"{self.n_features} features"
-            )
         if self.feature_normalisation not in get_args(Normalisation):
             raise InputError(
-                f"{where}: feature_normalisation must be standardize, row or none, got {self.feature_normalisation!r}"
+                f"{where}: feature_normalisation must be one of {', '.join(get_args(Normalisation))}, got "
+                f"{self.feature_normalisation!r}"
             )
         for field in ("posterior", "node_names"):
             value = getattr(self, field)
@@ -122,6 +123,21 @@ class Graph:
                 raise InputError(
                     f"{where}: {field} must have one entry per node, got {tuple(value.shape)} for {n} nodes"
                 )
+
+    def _check_columns(self, where: str, trusted: bool) -> None:
+        """Checks names and kinds of the features; columns with kinds name them."""
+        if self.columns:
+            names = tuple(column.name for column in self.columns)
+            if self.feature_names not in ((), names):
+                raise InputError(f"{where}: columns must be named as feature_names says: leave feature_names out")
+            object.__setattr__(self, "feature_names", names)
+            if not trusted:
+                check_columns(self.columns, self.x, where)
+        if self.feature_names and len(self.feature_names) != self.n_features:
+            raise InputError(
+                f"{where}: feature_names must have one entry per feature, got {len(self.feature_names)} for "
+                f"{self.n_features} features"
+            )
 
     def __repr__(self) -> str:
         parts = [f"{self.n_nodes:,} nodes", f"{self.n_edges:,} directed edges", f"{self.n_features:,} features"]
@@ -176,6 +192,26 @@ class Graph:
     def device(self) -> torch.device:
         """Device of every tensor."""
         return self.adjacency.device
+
+    def node_name(self, node: int) -> str:
+        """Returns what the user calls a node; its number where nodes have no names."""
+        return str(node if self.node_names is None else self.node_names[node])
+
+    def check_mapped(self, who: str) -> None:
+        """Checks that the features are finite numbers, which raw columns need not be.
+
+        Args:
+            who: asks, put in front of the message.
+
+        Raises:
+            InputError: columns hold categories or dates, or lack values.
+        """
+        fault = unmapped(self.columns, self.x, self.node_name) if isinstance(self.x, Tensor) and self.columns else ""
+        if fault:
+            raise InputError(
+                f"{who}: the features of graph {self.name!r} must be finite numbers, but {fault}: map them with "
+                "calirare.features.FeatureMap.fit(graph).transform(graph), or encode and fill them in the table"
+            )
 
     def rare(self, minority: int | str) -> Self:
         """Returns the graph with its classes merged: 1 for the rare class, 0 for the rest, -1 stays unknown.
@@ -337,7 +373,11 @@ class Graph:
 
         It has `edge_index`, dense `x`, and where the graph has them `edge_weight` (unless all are 1), `y`, `original_y`
         and the three masks.
+
+        Raises:
+            InputError: columns of `x` are not mapped to numbers yet.
         """
+        self.check_mapped("to_data")
         return as_data(vars(self))
 
     @classmethod

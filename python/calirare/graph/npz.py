@@ -14,6 +14,7 @@ Our layout (every array plain, nothing pickled):
 | `feature_normalisation` | optional, "row" or "standardize": how the features want to be scaled before use |
 | `self_loops` | optional, "keep": the edges hold self loops on purpose |
 | `class_names`, `node_names`, `feature_names` | optional strings; no two classes are called alike |
+| `columns` | optional, JSON: name, kind and categories of each column of `x`, where NaN stands for a missing value |
 | `posterior` | optional float [n], P(y = 1) of simulated nodes |
 """
 
@@ -29,6 +30,7 @@ import torch
 from calirare._util.array_files import NumpyArray, integers, open_arrays, require
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_features, as_labels
+from calirare.graph.columns import columns_of_text
 from calirare.graph.edges import EdgeRules, build_adjacency
 from calirare.graph.stored import (
     arrays_of,
@@ -88,6 +90,7 @@ def _own_layout(arrays: dict[str, NumpyArray], rules: EdgeRules, path: Path) -> 
         "posterior": as_posterior(arrays["posterior"], path) if "posterior" in arrays else None,
         "node_names": arrays.get("node_names"),
         "feature_names": _names(arrays, "feature_names", path),
+        "columns": columns_of_text(_word(arrays, "columns", path) or "[]", str(path)),
     }
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray, integers
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts
+from calirare.graph.columns import columns_to_text
 from calirare.graph.edges import EdgeRules
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.validation import has_self_loop, located
@@ -94,6 +95,8 @@ def arrays_of(graph: Parts) -> tuple[dict[str, NumpyArray], dict[str, Any]]:
         arrays["x"] = x.numpy()
     if graph["feature_names"]:
         facts["feature_names"] = list(graph["feature_names"])
+    if graph["columns"]:
+        facts["columns"] = columns_to_text(graph["columns"])
     before = "" if graph["original_y"] is None else "original_"
     if graph[f"{before}y"] is not None:
         arrays["y"] = graph[f"{before}y"].cpu().numpy()

@@ -99,8 +99,8 @@ def has_self_loop(adjacency: Csr) -> bool:
     return False
 
 
-def check_features(x: Tensor | Csr, n_nodes: int, where: str) -> None:
-    """Checks that there is one row of finite features [n, d], dense or sparse, per node.
+def check_features(x: Tensor | Csr, n_nodes: int, where: str, *, missing: bool = False) -> None:
+    """Checks that there is one row of finite features [n, d], dense or sparse, per node; `missing`: NaN may stand there.
 
     Raises:
         TypeError: the features are not float32.
@@ -122,7 +122,8 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str) -> None:
             ) from error
         return
     for start in range(0, n_nodes, CHUNK):
-        wrong = ~torch.isfinite(x[start : start + CHUNK])
+        part = x[start : start + CHUNK]
+        wrong = torch.isinf(part) if missing else ~torch.isfinite(part)
         if bool(wrong.any()):
             row, column = (int(i) for i in wrong.nonzero()[0])
             raise InputError(

@@ -146,8 +146,8 @@ def test_a_split_that_does_not_fit_is_refused(folder, val, message):
         ({"class_names": ["a", 1]}, "must be a list of names"),
         ({"class_names": ["a", "a"]}, "classes 0 and 1 are both called 'a'"),
         ({"feature_names": [1]}, r"feature_names in graph\.json must be a list of names"),
-        ({"feature_normalisation": "rows"}, "must be standardize, row or none, got 'rows'"),
-        ({"feature_normalisation": ["row"]}, "must be standardize, row or none"),
+        ({"feature_normalisation": "rows"}, "must be one of none, row, standardize, .*, got 'rows'"),
+        ({"feature_normalisation": ["row"]}, "must be one of none, row, standardize"),
         ({"minority": True}, "minority must be one class from 0 to 1, got True"),
     ],
 )

@@ -206,7 +206,7 @@ def test_edge_rules_apply_to_files(save, changes, options, n_edges):
         ({"class_names": np.array("acct")}, r"class_names must be a vector of names, got shape \(\)"),
         ({"feature_names": np.array("a")}, r"feature_names must be a vector of names, got shape \(\)"),
         ({"posterior": np.array(["a"] * 5)}, "posterior must hold real numbers, got <U1: write it as float64"),
-        ({"feature_normalisation": np.array("rows")}, "must be standardize, row or none, got 'rows'"),
+        ({"feature_normalisation": np.array("rows")}, "must be one of none, row, standardize, .*, got 'rows'"),
         ({"feature_normalisation": np.array(["row", "row"])}, "must be one word, got an array of shape"),
         ({"self_loops": np.array("yes")}, "self_loops must be 'keep' or left out, got 'yes'"),
         (

@@ -1,0 +1,134 @@
+"""Names of kinds: a column for each, or the mean label of the nodes that bear it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from calirare._util.array_files import NumpyArray
+from calirare.features.column_map import ColumnMap
+from calirare.features.raw_table import RawTable
+
+FEW = 20  # categories that get a column each
+RARE = 10  # nodes that a category of its own must have in a large graph
+FOLDS = 5  # of the target encoding; scikit-learn's default
+
+
+@dataclass(frozen=True, eq=False)
+class OneHot(ColumnMap):
+    """1 in the column of a node's category, else 0; a category without a column leaves zeros.
+
+    Attributes:
+        place: the column of each category, of one that is unknown and of a missing value, int64 [c + 2]; -1 for none.
+    """
+
+    kind: ClassVar[str] = "one-hot"
+    place: NumpyArray
+
+    def write(self, table: RawTable, out: NumpyArray) -> None:
+        """Fills `out`; see `ColumnMap.write`."""
+        place = self.place[_codes(table, self.inputs[0])]
+        rows = np.flatnonzero(place >= 0)
+        out[:] = 0
+        out[rows, place[rows]] = 1
+
+
+@dataclass(frozen=True, eq=False)
+class TargetEncoded(ColumnMap):
+    """The mean label of the nodes of a category, drawn towards that of all nodes, standardised.
+
+    A labelled node of the map's own graph gets the mean of other labelled nodes, out of fold: its own label is not in
+    its feature.
+
+    Attributes:
+        value: by category, unknown and missing, float64 [c + 2, len(names)].
+        nodes: the labelled nodes of the map's own graph, int64 [m].
+        own: their values, float64 [m, len(names)].
+    """
+
+    kind: ClassVar[str] = "target-encoded"
+    value: NumpyArray
+    nodes: NumpyArray
+    own: NumpyArray
+
+    def write(self, table: RawTable, out: NumpyArray) -> None:
+        """Fills `out`; see `ColumnMap.write`."""
+        out[:] = self.value[_codes(table, self.inputs[0])]
+        if table.own:
+            out[self.nodes] = self.own
+
+
+def fit_one_hot(table: RawTable, i: int, most: int | None = FEW) -> OneHot | None:
+    """Returns the map of a column of categories, None where all nodes are alike.
+
+    Categories of few nodes, and those unknown to the map, share the column "other", if there are any of few nodes;
+    missing values have a column of their own where there are enough. Two columns would say the same: one stays.
+
+    Args:
+        table: the raw columns.
+        i: which of them.
+        most: how many categories, the commonest, get a column each; None: all but rare ones.
+    """
+    column = table.columns[i]
+    counts = np.bincount(_codes(table, i), minlength=len(column.categories) + 2)
+    order = np.argsort(-counts, kind="stable")
+    own = sorted([int(c) for c in order if counts[c] >= rare_below(table.n_nodes)][:most])
+    rest = [c for c in range(len(counts)) if counts[c] and c not in own]
+    labels = [*column.categories, "unknown", "missing"]
+    names = [f"{column.name}={labels[c]}" for c in own] + [f"{column.name}=other"] * bool(rest)
+    if len(names) < 2:
+        return None
+    place = np.full(len(counts), -1, dtype=np.int64)
+    place[own] = np.arange(len(own))
+    place[[*rest, len(column.categories)]] = len(own) if rest else -1
+    if len(names) == 2:  # the first says what the second does not, but "no" and "yes" are told by "yes"
+        place, names = (place, names[:1]) if rest else (place - 1, names[1:])
+        place[place > 0] = -1
+    return OneHot((i,), tuple(names), place)
+
+
+def fit_target(table: RawTable, i: int, nodes: NumpyArray, y: NumpyArray, seed: int) -> TargetEncoded:
+    """Returns the map of a column of many categories by scikit-learn's TargetEncoder.
+
+    Args:
+        table: the raw columns.
+        i: which of them.
+        nodes: labelled nodes, int64 [m].
+        y: their labels, int64 [m]; each class at least twice.
+        seed: of the folds.
+    """
+    from sklearn.preprocessing import TargetEncoder
+
+    name, codes = table.columns[i].name, _codes(table, i)
+    classes = np.unique(y)
+    encoder = TargetEncoder(
+        target_type="binary" if len(classes) == 2 else "multiclass",
+        cv=min(FOLDS, int(np.bincount(y)[classes].min())),
+        random_state=seed,
+    )
+    own = encoder.fit_transform(codes[nodes, None], y)
+    value = encoder.transform(np.arange(len(table.columns[i].categories) + 2)[:, None])
+    everyone = value[codes]
+    everyone[nodes] = own
+    mean, spread = everyone.mean(0), everyone.std(0)
+    spread[spread == 0] = np.inf
+    names = [f"{name} rate" if len(classes) == 2 else f"{name} rate of class {k}" for k in classes[-own.shape[1] :]]
+    return TargetEncoded((i,), tuple(names), (value - mean) / spread, nodes, (own - mean) / spread)
+
+
+def n_common(table: RawTable, i: int) -> int:
+    """Returns how many categories, "missing" among them, are not rare."""
+    return int((np.bincount(_codes(table, i)) >= rare_below(table.n_nodes)).sum())
+
+
+def rare_below(n_nodes: int) -> int:
+    """Returns how many nodes a category must have for a column of its own: 1 in 100, from 2 up to `RARE`."""
+    return min(RARE, max(2, n_nodes // 100))
+
+
+def _codes(table: RawTable, i: int) -> NumpyArray:
+    """Returns the categories of a column, int64 [n]: c for an unknown one, c + 1 for a missing one."""
+    codes = table.column(i)
+    return np.where(np.isnan(codes), len(table.columns[i].categories) + 1, codes).astype(np.int64)

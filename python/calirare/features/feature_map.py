@@ -1,0 +1,285 @@
+"""What the features of a run's graph became, for its own training and for any graph it scores."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.features.categorical import OneHot, TargetEncoded
+from calirare.features.column_map import ColumnMap
+from calirare.features.dates import Cyclic
+from calirare.features.fitting import Impute, Options, fit_columns, with_categories
+from calirare.features.gaps import Missing
+from calirare.features.numeric import Kept, Ranked, Standardized
+from calirare.features.raw_table import RawTable, Say, columns_of, numbered, places_of, read_table
+from calirare.features.whole import AsIs, RowSums, Svd, TfIdf, WholeMap, fit_svd, fit_tfidf, least
+from calirare.graph import Column, Graph, check_nodes, columns_of_text, columns_to_text, fingerprint
+from calirare_ext import Csr
+
+How = Literal["auto", "rank", "standardize", "row", "tfidf", "svd", "none", "stored"]
+COLUMN_MAPS: tuple[type[ColumnMap], ...] = (Kept, Standardized, Ranked, OneHot, TargetEncoded, Cyclic, Missing)
+WHOLE_MAPS: tuple[type[WholeMap], ...] = (AsIs, RowSums, TfIdf, Svd)
+
+
+def _silent(note: str) -> None:
+    """Takes a note nobody asked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureMap:
+    """A map from a graph's raw features to numbers to learn from, fitted on one graph.
+
+    It sees all nodes of the graph and no label, but for the labels of the nodes that it is given for categories of many
+    kinds. Either every column has its map, or the features are mapped as one matrix.
+
+    Attributes:
+        how: what was asked for; "stored" is what the graph said.
+        columns: the raw columns, or none where features are numbers without names.
+        n_inputs: number of raw columns.
+        maps: of the columns.
+        whole: of the matrix, or None.
+        newest: of each date column: the newest day, in days since the start of the year 2000.
+        feature_names: of what is made, or none where features are numbers.
+        log: what became of each column, a line per kind of map.
+        graph: checksum of the graph where labelled nodes of it have values of their own, else empty.
+
+    Example:
+        >>> import torch
+        >>> from calirare_ext import Csr
+        >>> a = Csr.from_coo(torch.tensor([0, 1]), torch.tensor([1, 0]), None, (2, 2))
+        >>> graph = Graph(a, torch.tensor([[0.0, 5.0], [4.0, 5.0]]), feature_names=("amount", "unit"))
+        >>> fitted = FeatureMap.fit(graph)
+        >>> fitted.log
+        ('amount: standardised', 'unit: dropped, constant')
+        >>> fitted.transform(graph).x
+        tensor([[-1.],
+                [ 1.]])
+    """
+
+    how: str
+    columns: tuple[Column, ...]
+    n_inputs: int
+    maps: tuple[ColumnMap, ...]
+    whole: WholeMap | None
+    newest: dict[int, float]
+    feature_names: tuple[str, ...]
+    log: tuple[str, ...]
+    graph: str = ""
+
+    @classmethod
+    def fit(
+        cls,
+        graph: Graph,
+        how: How = "auto",
+        *,
+        impute: Impute = "median",
+        one_hot: Sequence[str] = (),
+        nodes: Tensor | None = None,
+        seed: int = 0,
+    ) -> Self:
+        """Returns the map fitted on a graph.
+
+        Args:
+            graph: the run's own.
+            how: "auto": each column by what it holds: normal scores of the ranks of skewed or heavy-tailed numbers,
+                0 and 1 as they are, others standardised; rows of sparse features >= 0 divided by their sum. "rank" and
+                "standardize": every column so. "row": rows divided by their sum. "tfidf" and "svd": words, weighted,
+                and reduced to 128 directions. "none": numbers as they are. "stored": what the graph says in
+                `feature_normalisation`, and constant columns stay. Categories, dates and missing values become
+                numbers under each.
+            impute: what missing numbers become, beside a column that says where: "median", "zero" or "error".
+            one_hot: names of columns that get a column per category, though they hold numbers or many categories.
+            nodes: labelled nodes, int64 [m], by whose labels columns of more than 20 common categories are encoded, out
+                of fold; None: the 20 commonest get a column each.
+            seed: of the sample quantiles are taken of, of folds and of "svd".
+
+        Raises:
+            InputError: a word is unknown or does not suit the features.
+        """
+        for name, value, words in (("how", how, How), ("impute", impute, Impute)):
+            if value not in get_args(words):
+                raise InputError(f"features: {name} must be one of {', '.join(get_args(words))}, got {value!r}")
+        wanted = graph.feature_normalisation if how == "stored" else how
+        if isinstance(graph.x, Csr) or wanted in ("row", "tfidf", "svd") or (wanted == "none" and not graph.columns):
+            return cls._of_matrix(graph, how, wanted, one_hot, seed)
+        exact = how in ("stored", "none") and wanted in ("none", "standardize")
+        labels = _labels_of(graph, nodes)
+        options = Options(wanted, exact, impute, tuple(one_hot), *labels, seed)
+        columns = with_categories(graph, columns_of(graph), one_hot)
+        table = read_table(graph, columns, {}, _silent)
+        newest = {i: _newest(table, i) for i, column in enumerate(columns) if column.kind == "date"}
+        table = dataclasses.replace(table, newest=newest)
+        maps, log = fit_columns(graph, table, options)
+        own = fingerprint(graph) if any(isinstance(each, TargetEncoded) for each in maps) else ""
+        names = tuple(name for each in maps for name in each.names)
+        if not graph.feature_names and names == numbered(graph.n_features):
+            names = ()
+        return cls(how, columns, len(columns), maps, None, newest, names, log, own)
+
+    @classmethod
+    def _of_matrix(cls, graph: Graph, how: str, wanted: str, one_hot: Sequence[str], seed: int) -> Self:
+        """Returns the map of features as one matrix."""
+        if graph.columns or one_hot:
+            raise InputError(
+                f"features: {wanted} needs features of one kind, but those of graph {graph.name!r} are columns of a "
+                "table: take auto, rank, standardize or none"
+            )
+        whole, said = _whole(graph, wanted, seed)
+        log = (f"{graph.n_features:,} {'sparse ' if isinstance(graph.x, Csr) else ''}features: {said}",)
+        columns = tuple(Column(name) for name in graph.feature_names)
+        return cls(how, columns, graph.n_features, (), whole, {}, whole.names(graph.feature_names), log)
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns it makes."""
+        if isinstance(self.whole, Svd):
+            return len(self.whole.directions)
+        return self.n_inputs if self.whole is not None else sum(len(each.names) for each in self.maps)
+
+    def transform(self, graph: Graph, say: Say = _silent) -> Graph:
+        """Returns a graph with its features mapped.
+
+        Args:
+            graph: any graph with the raw columns of the map's own, in any order where they have names.
+            say: takes notes on columns left out.
+
+        Returns:
+            The graph with features float32 [n, n_features], dense or sparse, finite; `feature_normalisation` "none".
+
+        Raises:
+            InputError: columns are missing or hold something else.
+        """
+        x = self._of_matrix_x(graph, say) if self.whole is not None else self._of_columns(graph, say)
+        return dataclasses.replace(
+            graph, x=x, feature_names=self.feature_names, columns=(), feature_normalisation="none", trusted=True
+        )
+
+    def _of_matrix_x(self, graph: Graph, say: Say) -> Tensor | Csr:
+        """Returns the features of a graph, mapped as one matrix."""
+        assert self.whole is not None
+        graph.check_mapped("features")
+        places = places_of(graph, self._columns, say)
+        if places != tuple(range(graph.n_features)):
+            graph = dataclasses.replace(graph, x=_picked(graph.x, places), feature_names=(), columns=(), trusted=True)
+        return self.whole.of(graph)
+
+    def _of_columns(self, graph: Graph, say: Say) -> Tensor:
+        """Returns the features of a graph, mapped column by column."""
+        if not isinstance(graph.x, Tensor):
+            raise InputError(
+                f"features: graph {graph.name!r} must have dense features, as those of the run's graph, got sparse"
+            )
+        table = read_table(graph, self._columns, self.newest, say)
+        table = dataclasses.replace(table, own=bool(self.graph) and fingerprint(graph) == self.graph)
+        out = np.empty((graph.n_nodes, self.n_features), dtype=np.float32)
+        start = 0
+        for each in self.maps:
+            each.write(table, out[:, start : start + len(each.names)])
+            start += len(each.names)
+        return torch.from_numpy(out).to(graph.device)
+
+    @property
+    def _columns(self) -> tuple[Column, ...]:
+        return self.columns or tuple(Column(name) for name in numbered(self.n_inputs))
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Returns everything as tensors by name and as what JSON holds; `from_state` reads it."""
+        tensors: dict[str, Tensor] = {}
+        states = {str(i): each.state() for i, each in enumerate(self.maps)}
+        if self.whole is not None:
+            states["whole"] = self.whole.state()
+        for name, (arrays, _) in states.items():
+            tensors |= {f"{name}.{key}": value for key, value in arrays.items()}
+        facts = {
+            "how": self.how,
+            "columns": columns_to_text(self.columns),
+            "n_inputs": self.n_inputs,
+            "maps": {name: facts for name, (_, facts) in states.items()},
+            "newest": {str(i): day for i, day in self.newest.items()},
+            "feature_names": list(self.feature_names),
+            "log": list(self.log),
+            "graph": self.graph,
+        }
+        return tensors, facts
+
+    @classmethod
+    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
+        """Returns the map of a `state`.
+
+        Raises:
+            LookupError: it is none.
+        """
+
+        def of(name: str) -> dict[str, Tensor]:
+            return {key.partition(".")[2]: value for key, value in tensors.items() if key.partition(".")[0] == name}
+
+        columns = {kind.kind: kind for kind in COLUMN_MAPS}
+        wholes = {kind.kind: kind for kind in WHOLE_MAPS}
+        stored = dict(facts["maps"])
+        whole = stored.pop("whole", None)
+        return cls(
+            str(facts["how"]),
+            columns_of_text(facts["columns"], "features"),
+            int(facts["n_inputs"]),
+            tuple(columns[stored[str(i)]["kind"]].from_state(of(str(i)), stored[str(i)]) for i in range(len(stored))),
+            None if whole is None else wholes[whole["kind"]].from_state(of("whole")),
+            {int(i): float(day) for i, day in facts["newest"].items()},
+            tuple(facts["feature_names"]),
+            tuple(facts["log"]),
+            str(facts["graph"]),
+        )
+
+
+def _whole(graph: Graph, how: str, seed: int) -> tuple[WholeMap, str]:
+    """Returns the map of features as one matrix, and what it does."""
+    if how in ("rank", "standardize"):
+        raise InputError(
+            f"features: {how} needs dense features, but those of graph {graph.name!r} are sparse and would lose their "
+            "zeros: take auto, row, tfidf, svd or none"
+        )
+    if how == "svd":
+        svd, share = fit_svd(graph, seed)
+        return svd, f"{len(svd.directions)} singular directions, {100 * share:.0f} % of the variance"
+    if how == "tfidf":
+        return fit_tfidf(graph), "tf-idf, each row of length 1"
+    if how == "row" or (how == "auto" and least(graph) >= 0):
+        if least(graph) < 0:
+            raise InputError(
+                f"features: row needs features >= 0, but graph {graph.name!r} has {least(graph):g}: take auto or none"
+            )
+        return RowSums(), "each row divided by its sum"
+    return AsIs(), "as they are"
+
+
+def _labels_of(graph: Graph, nodes: Tensor | None) -> tuple[Any, Any]:
+    """Returns labelled nodes and their labels as arrays, None where there are none."""
+    if nodes is None:
+        return None, None
+    check_nodes("features", nodes, graph.n_nodes)
+    if graph.y is None or bool((graph.y[nodes] < 0).any()):
+        raise InputError(f"features: nodes must have labels, but graph {graph.name!r} lacks some of them")
+    return nodes.cpu().numpy(), graph.y[nodes].cpu().numpy()
+
+
+def _newest(table: RawTable, i: int) -> float:
+    """Returns the newest day of a column, 0 where there is none."""
+    days = table.column(i)
+    return float(np.nanmax(days)) if not np.isnan(days).all() else 0.0
+
+
+def _picked(x: Tensor | Csr, places: tuple[int, ...]) -> Tensor | Csr:
+    """Returns columns of features."""
+    if isinstance(x, Tensor):
+        return x[:, list(places)]
+    order = torch.full((x.n_cols,), -1, dtype=torch.int64, device=x.device)
+    order[list(places)] = torch.arange(len(places), device=x.device)
+    columns = order[x.indices.long()]
+    kept = columns >= 0
+    return Csr.from_coo(x.rows()[kept], columns[kept], x.values[kept], (x.n_rows, len(places)))

@@ -1,0 +1,205 @@
+"""Which map each raw column gets, by what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+
+from calirare._util.array_files import NumpyArray
+from calirare._util.errors import InputError
+from calirare.features.categorical import FEW, fit_one_hot, fit_target, n_common
+from calirare.features.column_map import ColumnMap
+from calirare.features.dates import fit_cyclic
+from calirare.features.gaps import fit_missing
+from calirare.features.looks import Looks
+from calirare.features.numeric import Kept, Ranked, Standardized, fit_quantiles
+from calirare.features.raw_table import RawTable, written
+from calirare.graph import Column, Graph, column_statistics, named
+
+Impute = Literal["median", "zero", "error"]
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """How columns are mapped; see `FeatureMap.fit`.
+
+    Attributes:
+        how: "auto", "rank", "standardize" or "none".
+        exact: constant columns stay, and a missing value in a column that lacks none here is refused later.
+        impute: what fills in for missing numbers.
+        one_hot: names of columns that get a column per category, however many they have.
+        nodes: labelled nodes, int64 [m], or None.
+        y: their labels, int64 [m], or None.
+        seed: of samples and folds.
+    """
+
+    how: str
+    exact: bool
+    impute: Impute
+    one_hot: tuple[str, ...]
+    nodes: NumpyArray | None
+    y: NumpyArray | None
+    seed: int
+
+
+@dataclass
+class Log:
+    """What became of the columns, a line per kind of map."""
+
+    names: dict[str, list[str]]
+
+    def add(self, became: str, names: Sequence[str]) -> None:
+        """Notes that columns became something."""
+        if len(names):
+            self.names.setdefault(became, []).extend(names)
+
+    def lines(self) -> tuple[str, ...]:
+        """Returns the lines."""
+        return tuple(f"{named(names)}: {became}" for became, names in self.names.items())
+
+
+def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[ColumnMap, ...], tuple[str, ...]]:
+    """Returns the maps of raw columns and the lines that say what became of each.
+
+    Args:
+        graph: whose columns they are.
+        table: its raw columns.
+        options: how.
+
+    Raises:
+        InputError: values are missing and must not be, or every column is constant.
+    """
+    log = Log({})
+    numbers = [i for i, column in enumerate(table.columns) if column.kind != "categorical"]
+    looks = Looks.of(table, numbers)
+    _check_missing(table, numbers, looks, options)
+    maps: list[ColumnMap] = [*_numeric(graph, table, numbers, looks, options, log)]
+    for i, column in enumerate(table.columns):
+        if column.kind == "date":
+            cycles = fit_cyclic(table, i)
+            if cycles is not None:
+                maps.append(cycles)
+                log.add(f"{', '.join(cycles.cycles)} as sine and cosine", [column.name])
+        elif column.kind == "categorical":
+            maps += _categorical(table, i, options, log)
+    gone = [i for i, n in zip(numbers, looks.missing, strict=True) if n > 0]
+    if gone:
+        maps.append(gaps := fit_missing(table, gone))
+        filled = "0" if options.impute == "zero" else "the median"
+        groups = f", {len(gaps.names)} columns say where" if len(gaps.names) > 1 else ", a column says where"
+        log.add(f"missing values become {filled}{groups if gaps.names else ''}", [table.columns[i].name for i in gone])
+    maps = [each for each in maps if each.names]
+    if not maps:
+        raise InputError(f"features: graph {graph.name!r} must have a column that varies, but all are constant")
+    return tuple(maps), log.lines()
+
+
+def _check_missing(table: RawTable, numbers: Sequence[int], looks: Looks, options: Options) -> None:
+    """Checks that nothing is missing where nothing may be."""
+    gone = [(i, int(n)) for i, n in zip(numbers, looks.missing, strict=True) if n > 0]
+    if options.impute != "error" or not gone:
+        return
+    shown = named([f"{table.columns[i].name!r} lacks {n:,}" for i, n in gone], 10)
+    raise InputError(f"features: no value may be missing, but {shown}: fill them in, or take impute median or zero")
+
+
+def _numeric(
+    graph: Graph, table: RawTable, numbers: list[int], looks: Looks, options: Options, log: Log
+) -> list[ColumnMap]:
+    """Returns the maps of numbers and ages."""
+    kinds = _kinds(options, looks)
+    fill = np.zeros_like(looks.median) if options.impute == "zero" else looks.median
+    fill = np.where((looks.missing == 0) & options.exact, np.nan, np.nan_to_num(fill))
+    maps: list[ColumnMap] = []
+    for kind, said, arrays in (
+        (Kept, "as they are", lambda at: {}),
+        (Standardized, "standardised", lambda at: _moments(graph, table, looks, at, options)),
+        (Ranked, "rank to normal", lambda at: {"quantiles": fit_quantiles(table, _at(numbers, at), options.seed)}),
+    ):
+        at = np.flatnonzero(kinds == kind.kind)
+        inputs = _at(numbers, at)
+        names = [table.columns[i].name + " age" * (table.columns[i].kind == "date") for i in inputs]
+        log.add(said, names)
+        if len(at):
+            maps.append(kind(inputs=inputs, names=tuple(names), fill=fill[at], **arrays(at)))
+    log.add("dropped, constant", [table.columns[i].name for i in _at(numbers, np.flatnonzero(kinds == ""))])
+    return maps
+
+
+def _at(numbers: Sequence[int], at: NumpyArray) -> tuple[int, ...]:
+    return tuple(numbers[int(j)] for j in at)
+
+
+def _kinds(options: Options, looks: Looks) -> NumpyArray:
+    """Returns the kind of map of each column of numbers, empty where it is dropped."""
+    ranked, standard, kept = Ranked.kind, Standardized.kind, Kept.kind
+    if options.how == "none":
+        kinds = np.full(len(looks.low), kept, dtype=object)
+    elif options.how == "standardize":
+        kinds = np.full(len(looks.low), standard, dtype=object)
+    else:
+        tails = looks.long_tailed if options.how == "auto" else looks.between > 0
+        kinds = np.where(looks.zero_one, kept, np.where(tails, ranked, standard)).astype(object)
+    if not options.exact:
+        kinds[looks.constant] = ""
+    return kinds
+
+
+def _moments(graph: Graph, table: RawTable, looks: Looks, at: NumpyArray, options: Options) -> dict[str, NumpyArray]:
+    """Returns mean and standard deviation of columns; of all of them by the very sums of `normalize_features`."""
+    if options.exact and not graph.columns:
+        mean, spread = (each.cpu().numpy() for each in column_statistics(graph))
+        return {"mean": mean, "spread": spread}
+    spread = np.where(looks.spread[at] > 0, looks.spread[at], np.inf)
+    return {"mean": np.nan_to_num(looks.mean[at]), "spread": spread}
+
+
+def _categorical(table: RawTable, i: int, options: Options, log: Log) -> list[ColumnMap]:
+    """Returns the map of a column of categories."""
+    name = table.columns[i].name
+    many = name not in options.one_hot and n_common(table, i) > FEW
+    if many and options.nodes is not None and options.y is not None:
+        counts = np.bincount(options.y)
+        if len(counts[counts > 0]) > 1 and counts[counts > 0].min() > 1:
+            log.add("mean label of the category, out of fold", [name])
+            return [fit_target(table, i, options.nodes, options.y, options.seed)]
+    one_hot = fit_one_hot(table, i, None if name in options.one_hot else FEW)
+    if one_hot is None:
+        log.add("dropped, constant", [name])
+        return []
+    log.add(f"a column for each of the {FEW} commonest categories" if many else "a column per category", [name])
+    return [one_hot]
+
+
+def with_categories(graph: Graph, columns: tuple[Column, ...], names: Sequence[str]) -> tuple[Column, ...]:
+    """Returns columns of which those named are categories, though the graph has numbers there.
+
+    Args:
+        graph: whose columns they are.
+        columns: as they are.
+        names: of those to change.
+
+    Raises:
+        InputError: there is no such column, or it holds dates.
+    """
+    absent = [name for name in names if name not in [column.name for column in columns if column.kind != "date"]]
+    if absent:
+        raise InputError(
+            f"features: one-hot columns must be numbers or categories of graph {graph.name!r}, {named(absent, 10)} "
+            f"{'is' if len(absent) == 1 else 'are'} not among {named([column.name for column in columns], 20)}"
+        )
+
+    def categories(i: int) -> tuple[str, ...]:
+        values = torch.unique(graph.x[:, i])
+        return tuple(written(float(value)) for value in values[~values.isnan()])
+
+    return tuple(
+        Column(column.name, "categorical", categories(i))
+        if column.name in names and column.kind == "numeric"
+        else column
+        for i, column in enumerate(columns)
+    )

@@ -1,0 +1,178 @@
+"""The raw columns of a graph as a map knows them, whatever their order and numbering in the graph at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.array_files import NumpyArray, release
+from calirare._util.errors import InputError
+from calirare.graph import Column, Graph, named
+
+Say = Callable[[str], None]
+BLOCK = 1 << 23  # float64 numbers looked at together: 64 MiB
+
+
+@dataclass(frozen=True, eq=False)
+class Recoding:
+    """Numbers of categories, `codes`, by the numbers that stand for them in a graph, `values` [u], rising."""
+
+    values: NumpyArray
+    codes: NumpyArray
+
+    def __call__(self, numbers: NumpyArray) -> NumpyArray:
+        """Returns the codes of numbers, each one of `values`."""
+        return self.codes[np.searchsorted(self.values, numbers)]
+
+
+@dataclass(frozen=True, eq=False)
+class RawTable:
+    """The columns of a map in a graph: in the map's order, its numbers of categories, and dates as ages.
+
+    Attributes:
+        x: the graph's features, float32 [n, d of the graph].
+        columns: of the map.
+        places: which column of `x` holds each of `columns`.
+        recoded: of each categorical column whose numbers are others here.
+        newest: of each date column: the newest day of the map's own graph.
+        own: whether this is the map's own graph.
+    """
+
+    x: Tensor
+    columns: tuple[Column, ...]
+    places: tuple[int, ...]
+    recoded: dict[int, Recoding]
+    newest: dict[int, float]
+    own: bool = False
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes."""
+        return self.x.shape[0]
+
+    def blocks(self, inputs: Sequence[int]) -> Iterator[tuple[slice, NumpyArray]]:
+        """Yields columns a few at a time.
+
+        Args:
+            inputs: which of `columns`.
+
+        Yields:
+            Which of `inputs`, and their numbers, float64 [n, b], NaN where missing. A category the map does not know
+            has the number after its last.
+        """
+        width = max(1, BLOCK // max(self.n_nodes, 1))
+        for start in range(0, len(inputs), width):
+            at = slice(start, min(start + width, len(inputs)))
+            yield at, self._read(inputs[at])
+
+    def column(self, i: int) -> NumpyArray:
+        """Returns one column, float64 [n]."""
+        return self._read([i])[:, 0]
+
+    def _read(self, inputs: Sequence[int]) -> NumpyArray:
+        """Returns columns as float64 [n, b]."""
+        picked = self.x[:, [self.places[i] for i in inputs]]
+        values = picked.detach().cpu().numpy().astype(np.float64)
+        release(self.x)
+        for j, i in enumerate(inputs):
+            if i in self.recoded:
+                here = ~np.isnan(values[:, j])
+                values[here, j] = self.recoded[i](values[here, j])
+            elif i in self.newest:
+                values[:, j] = self.newest[i] - values[:, j]
+        return values
+
+
+def columns_of(graph: Graph) -> tuple[Column, ...]:
+    """Returns the raw columns of a graph with dense features; numbers where the graph says nothing."""
+    if graph.columns:
+        return graph.columns
+    return tuple(Column(name) for name in graph.feature_names or numbered(graph.n_features))
+
+
+def numbered(n_features: int) -> tuple[str, ...]:
+    """Returns what features without names are called."""
+    return tuple(f"feature {i}" for i in range(n_features))
+
+
+def read_table(graph: Graph, columns: tuple[Column, ...], newest: dict[int, float], say: Say) -> RawTable:
+    """Returns a graph's raw columns as a map knows them: found by name where both have names, else by place.
+
+    Args:
+        graph: with dense features.
+        columns: of the map.
+        newest: of its date columns.
+        say: takes a note on columns that the map does not know.
+
+    Raises:
+        InputError: columns are missing or hold something else; all of them are named.
+    """
+    here = columns_of(graph)
+    places = places_of(graph, columns, say)
+    faults = [
+        f"{column.name!r} is {here[place].kind} where the run's is {column.kind}"
+        for column, place in zip(columns, places, strict=True)
+        if not _fits(here[place], column) and not bool(graph.x[:, place].isnan().all())
+    ]
+    if faults:
+        raise InputError(
+            f"features: graph {graph.name!r} must have the columns of the run's graph, but {', '.join(faults)}: write "
+            "their cells as in the run's table"
+        )
+    recoded = {
+        i: _recoding(graph, here[place], column, place)
+        for i, (column, place) in enumerate(zip(columns, places, strict=True))
+        if column.kind == "categorical" and here[place] != column
+    }
+    return RawTable(graph.x, columns, places, recoded, newest)
+
+
+def _fits(here: Column, wanted: Column) -> bool:
+    """Returns whether a column can be read as the map's; numbers may be names of categories."""
+    return here.kind == wanted.kind or (here.kind, wanted.kind) == ("numeric", "categorical")
+
+
+def places_of(graph: Graph, columns: tuple[Column, ...], say: Say) -> tuple[int, ...]:
+    """Returns where each wanted column stands among those of a graph; see `read_table`."""
+    given, wanted = list(graph.feature_names), [column.name for column in columns]
+    if not given or wanted == list(numbered(len(wanted))):
+        if graph.n_features != len(wanted):
+            raise InputError(
+                f"features: graph {graph.name!r} must have the {len(wanted)} features the run was trained on, got "
+                f"{graph.n_features}"
+            )
+        return tuple(range(len(wanted)))
+    absent = [name for name in wanted if name not in given]
+    if absent:
+        raise InputError(
+            f"features: graph {graph.name!r} must have the features the run was trained on, but {named(absent, 20)} "
+            f"{'is' if len(absent) == 1 else 'are'} not among its columns {named(given, 20)}: name the columns as the "
+            "run's graph does"
+        )
+    more = [name for name in given if name not in set(wanted)]
+    if more:
+        say(f"left out, as the run has no such feature: {', '.join(more)}")
+    place = {name: i for i, name in enumerate(given)}
+    return tuple(place[name] for name in wanted)
+
+
+def _recoding(graph: Graph, here: Column, wanted: Column, place: int) -> Recoding:
+    """Returns the map's number of each category, the number after its last for one it does not know."""
+    if here.kind == "categorical":
+        values, names = np.arange(len(here.categories)), list(here.categories)
+    else:
+        values = torch.unique(graph.x[:, place]).cpu().numpy()
+        values = values[~np.isnan(values)]
+        names = [written(value) for value in values]
+    number = {name: i for i, name in enumerate(wanted.categories)}
+    codes = [number.get(name, len(wanted.categories)) for name in names]
+    return Recoding(values.astype(np.float64), np.array(codes, dtype=np.float64))
+
+
+def written(value: float) -> str:
+    """Returns a number as the name of a category: whole ones without a point."""
+    return str(int(value)) if value == int(value) else str(np.float32(value))

@@ -1,0 +1,135 @@
+"""What the columns of a table hold before they are numbers to learn from: amounts, names of kinds, days."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, cast, get_args
+
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.graph.arrays import dtype_of
+from calirare_ext import Csr
+
+Kind = Literal["numeric", "categorical", "date"]
+CHUNK = 65536  # rows looked at together
+EPOCH = "2000-01-01"  # days are counted from here, in UTC
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one raw column of a graph's features holds; a missing value is NaN, whatever the kind.
+
+    Attributes:
+        name: the user's.
+        kind: "numeric"; "categorical": the number of a category, 0 to len(categories) - 1; "date": days since the
+            start of the year 2000 (UTC). A float32 holds every day of history exactly, and the time of day to within
+            a minute until 2044; seconds would lose whole days.
+        categories: names of the categories, no two alike.
+    """
+
+    name: str
+    kind: Kind = "numeric"
+    categories: tuple[str, ...] = ()
+
+
+def check_columns(columns: tuple[Column, ...], x: Tensor | Csr, where: str) -> None:
+    """Checks that raw columns describe the features: one each, dense, every number of a category there, none infinite.
+
+    Raises:
+        TypeError: the features are not float32.
+        InputError: anything else does not fit.
+    """
+    if isinstance(x, Csr):
+        raise InputError(f"{where}: columns with kinds need dense features, got sparse ones: leave columns out")
+    if len(columns) != x.shape[1]:
+        raise InputError(f"{where}: columns must be one per feature, got {len(columns)} for {x.shape[1]} features")
+    if x.dtype != torch.float32:
+        raise TypeError(f"{where}: x must be float32, got {dtype_of(x)}")
+    names = [column.name for column in columns]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{where}: every column must have its own name, got {twice!r} twice: rename one")
+    for i, column in enumerate(columns):
+        if column.kind not in get_args(Kind):
+            raise InputError(
+                f"{where}: column {column.name!r} must be {', '.join(get_args(Kind))}, got {column.kind!r}"
+            )
+        _check_values(column, x[:, i], where)
+
+
+def _check_values(column: Column, values: Tensor, where: str) -> None:
+    """Checks the values of one column."""
+    wrong = torch.isinf(values)
+    if column.kind == "categorical":
+        wrong |= (values < 0) | (values >= len(column.categories)) | (values.floor() != values) & ~values.isnan()
+        must = f"hold numbers of its {len(column.categories)} categories"
+    else:
+        must = "be finite or missing, within float32's 3.4e38"
+    if bool(wrong.any()):
+        node = int(wrong.nonzero()[0])
+        raise InputError(f"{where}: column {column.name!r} must {must}, got {float(values[node])} at node {node}")
+
+
+def unmapped(columns: tuple[Column, ...], x: Tensor, node_name: Callable[[int], str]) -> str:
+    """Returns what keeps raw columns from being numbers to compute with; empty where nothing does.
+
+    Args:
+        columns: one per feature.
+        x: the features, float32 [n, d].
+        node_name: what a message calls a node.
+
+    Returns:
+        The columns concerned, in words: a few by name, with the first node that lacks a value.
+    """
+    said = []
+    for kind, holds in (("categorical", "names of categories"), ("date", "dates")):
+        found = [column.name for column in columns if column.kind == kind]
+        said += [f"{named(found)} hold{'s' * (len(found) == 1)} {holds}"] if found else []
+    gaps = missing(x)
+    places = gaps.nonzero().flatten().tolist()
+    if places:
+        node = int(x[:, places[0]].isnan().nonzero()[0])
+        said.append(
+            f"{named([columns[i].name for i in places])} lack{'s' * (len(places) == 1)} {int(gaps.sum()):,} "
+            f"value{'s' * (int(gaps.sum()) > 1)} (the first of node {node_name(node)})"
+        )
+    return ", ".join(said)
+
+
+def missing(x: Tensor) -> Tensor:
+    """Returns how many values each column of dense features lacks, int64 [d]."""
+    gaps = torch.zeros(x.shape[1], dtype=torch.int64, device=x.device)
+    for part in x.split(CHUNK):
+        gaps += part.isnan().sum(0)
+    return gaps
+
+
+def named(names: Sequence[str], most: int = 2) -> str:
+    """Returns names in words: the first ones, and how many more there are."""
+    if len(names) <= most + 1:
+        return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
+
+
+def columns_to_text(columns: tuple[Column, ...]) -> str:
+    """Returns columns as JSON, which `columns_of_text` reads."""
+    return json.dumps([asdict(column) for column in columns], ensure_ascii=False)
+
+
+def columns_of_text(text: Any, where: str) -> tuple[Column, ...]:
+    """Returns stored columns.
+
+    Raises:
+        InputError: they are not what `columns_to_text` writes.
+    """
+    try:
+        return tuple(
+            Column(str(each["name"]), cast(Kind, each["kind"]), tuple(map(str, each["categories"])))
+            for each in json.loads(text)
+        )
+    except (ValueError, LookupError, TypeError) as error:
+        raise InputError(f"{where}: columns must be as Graph.to_npz writes them ({error}): write them again") from error

@@ -1,0 +1,205 @@
+"""Columns of numbers: what each is taken for, worked examples, ranks against scipy's, gaps."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm, rankdata
+
+from calirare import load_dataset
+from calirare._util.errors import InputError
+from calirare.features import FeatureMap, numeric, raw_table
+from calirare.graph import normalize_features
+from tests.helpers.raw_columns import graph_of, plain_graph
+from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
+
+RNG = np.random.default_rng(3)
+TAIL = np.exp(2 * RNG.standard_normal(400))
+BELL = RNG.standard_normal(400) * 7 + 3
+FLAG = (RNG.random(400) < 0.2).astype(float)
+ZEROS = np.where(RNG.random(400) < 0.8, 0.0, TAIL)
+
+
+def made(graph, how="auto", **options) -> dict[str, torch.Tensor]:
+    """Returns the columns that a map makes of its own graph, by name."""
+    fitted = FeatureMap.fit(graph, how, **options)
+    out = fitted.transform(graph)
+    assert out.x.dtype == torch.float32
+    assert bool(torch.isfinite(out.x).all())
+    assert (out.columns, out.feature_normalisation, out.feature_names) == ((), "none", fitted.feature_names)
+    return dict(zip(out.feature_names, out.x.T, strict=True))
+
+
+def assert_scores(got: torch.Tensor, values: np.ndarray) -> None:
+    """Asserts normal scores of mean ranks, as scipy ranks; the slope of the quantile function carries the rounding."""
+    ranks = (rankdata(values) - 0.5) / len(values)
+    want = torch.from_numpy(norm.ppf(ranks))
+    slope = torch.from_numpy(ranks / norm.pdf(norm.ppf(ranks)))
+    assert_within(got, want, sum_bound(want, 8, want.abs() + slope, out=torch.float32), "normal scores")
+
+
+def test_each_column_is_mapped_by_what_it_holds():
+    graph = graph_of({"tail": TAIL, "bell": BELL, "flag": FLAG, "same": np.full(400, 7.0)})
+    assert FeatureMap.fit(graph).log == (
+        "flag: as they are",
+        "bell: standardised",
+        "tail: rank to normal",
+        "same: dropped, constant",
+    )
+    got = made(graph)
+    assert got.keys() == {"tail", "bell", "flag"}
+    assert_identical(got["flag"], graph.x[:, 2])
+    bell = graph.x[:, 1].double()
+    want = (bell - bell.mean()) / bell.std(correction=0)
+    assert_within(got["bell"], want, sum_bound(want, 2, want.abs() + 1, out=torch.float32), "standardised")
+    assert_scores(got["tail"], graph.x[:, 0].numpy())
+
+
+def test_ties_share_their_mean_rank():
+    """A column that is mostly zero keeps its zeros near the middle, where plain scikit-learn sends them to -5.2."""
+    got = made(graph_of({"zeros": ZEROS}), "rank")["zeros"]
+    assert_scores(got, ZEROS.astype(np.float32))
+    share = (ZEROS == 0).mean()
+    assert_within(got.min(), *_near(norm.ppf(share / 2)))
+
+
+def _near(value: float) -> tuple[torch.Tensor, torch.Tensor]:
+    want = torch.tensor(value, dtype=torch.float64)
+    return want, sum_bound(want, 16, want.abs() + 1, out=torch.float32)
+
+
+def test_four_numbers_by_hand():
+    got = made(graph_of({"v": [1.0, 100.0, 1.0, 1000.0, 2.0]}), "rank")["v"]
+    ranks = np.array([1.5, 4, 1.5, 5, 3]) - 0.5
+    want = torch.from_numpy(norm.ppf(ranks / 5))
+    assert_within(got, want, sum_bound(want, 16, want.abs() + 1, out=torch.float32))
+
+
+def test_more_nodes_than_quantiles_stay_in_order():
+    values = np.exp(3 * RNG.standard_normal(4000))
+    got = made(graph_of({"v": values}), "rank")["v"].double()
+    order = torch.from_numpy(np.argsort(values))
+    assert bool((got[order].diff() >= 0).all())
+    exact = torch.from_numpy(norm.ppf((rankdata(values) - 0.5) / len(values)))
+    inner = exact.abs() < 2
+    assert float((got - exact)[inner].abs().max()) < 2 / numeric.N_QUANTILES / norm.pdf(2)
+
+
+def test_what_lies_beyond_the_run_counts_as_its_last():
+    fitted = FeatureMap.fit(graph_of({"v": TAIL}), "rank")
+    low, high, least, most = fitted.transform(graph_of({"v": [-1e30, 3e38, TAIL.min(), TAIL.max()]})).x[:, 0]
+    assert (low, high) == (least, most)
+    assert_within(most, *_near(norm.ppf(399.5 / 400)))
+
+
+def test_missing_numbers_become_the_median_and_a_column_says_where():
+    cells = [1.0, None, 3.0, 10.0, None, 3.5]
+    graph = graph_of({"v": cells, "w": [0, 1, 1, 0, 0, 1]})
+    got = made(graph, "none")
+    assert got["v"].tolist() == [1.0, 3.25, 3.0, 10.0, 3.25, 3.5]
+    assert got["v missing"].tolist() == [0, 1, 0, 0, 1, 0]
+    assert made(graph, "none", impute="zero")["v"].tolist() == [1.0, 0, 3.0, 10.0, 0, 3.5]
+    assert FeatureMap.fit(graph, "none").log == (
+        "v and w: as they are",
+        "v: missing values become the median, a column says where",
+    )
+
+
+def test_columns_missing_together_share_their_indicator():
+    rows = {"a": [1, None, 3, 5], "b": [2, None, 2, 1], "c": [None, 1, 2, 4], "gone": [None] * 4}
+    graph = graph_of(rows)
+    names = FeatureMap.fit(graph).feature_names
+    assert [name for name in names if name.endswith("missing")] == ["a missing", "c missing"]
+    assert "gone: dropped, constant" in FeatureMap.fit(graph).log
+
+
+def test_a_constant_with_gaps_leaves_its_indicator():
+    assert made(graph_of({"v": [5, None, 5, 5]})).keys() == {"v missing"}
+
+
+def test_missing_numbers_are_refused_where_wanted_all_in_one_message():
+    graph = graph_of({"a": [1, None, 3], "b": [None, None, 2], "c": [1, 2, 3]})
+    with pytest.raises(InputError, match="no value may be missing, but 'a' lacks 1 and 'b' lacks 2: fill them in"):
+        FeatureMap.fit(graph, impute="error")
+
+
+def test_a_gap_in_a_new_graph_is_filled_by_the_run():
+    fitted = FeatureMap.fit(graph_of({"v": [1.0, 2, 3, 4]}), "standardize")
+    assert fitted.transform(graph_of({"v": [2.5, None]})).x.tolist() == [[0.0], [0.0]]
+    kept = FeatureMap.fit(plain_graph([[1.0], [2]], feature_normalisation="standardize"), "stored")
+    with pytest.raises(InputError, match="feature 0 must have a value for every node, as in the run's graph: fill"):
+        kept.transform(graph_of({"feature 0": [2.5, None]}))
+
+
+@pytest.mark.parametrize("how", ["none", "row", "standardize"])
+def test_stored_is_what_the_graph_says_bit_for_bit(how):
+    x = torch.rand(50, 5) ** 3 * torch.tensor([1, 1e4, 1e-3, 1, 1]) + torch.tensor([0, 1, 0, 0, 1e3])
+    x[:, 3] = 0.1
+    graph = plain_graph(x, feature_normalisation=how)
+    assert_identical(FeatureMap.fit(graph, "stored").transform(graph).x, normalize_features(graph).x)
+
+
+def test_none_is_the_very_tensor():
+    graph = plain_graph([[1.0, 5.0], [2.0, 5.0]])
+    assert FeatureMap.fit(graph, "none").transform(graph).x is graph.x
+
+
+def test_blocks_of_columns_change_nothing(monkeypatch):
+    graph = graph_of({f"c{i}": np.roll(TAIL if i % 2 else BELL, i) for i in range(7)} | {"gap": [None, *TAIL[1:]]})
+    whole = FeatureMap.fit(graph)
+    monkeypatch.setattr(raw_table, "BLOCK", 401)
+    parts = FeatureMap.fit(graph)
+    assert parts.feature_names == whole.feature_names
+    assert_identical(parts.transform(graph).x, whole.transform(graph).x)
+
+
+def test_columns_are_found_by_name_and_others_left_out():
+    graph = graph_of({"tail": TAIL, "bell": BELL})
+    fitted = FeatureMap.fit(graph)
+    said = []
+    turned = graph_of({"bell": BELL, "more": FLAG, "tail": TAIL})
+    assert_identical(fitted.transform(turned, said.append).x, fitted.transform(graph).x)
+    assert said == ["left out, as the run has no such feature: more"]
+    with pytest.raises(InputError, match="but tail and bell are not among its columns more: name the columns as"):
+        fitted.transform(graph_of({"more": FLAG}))
+
+
+def test_numbers_without_names_are_counted():
+    fitted = FeatureMap.fit(plain_graph(np.stack([TAIL, BELL], 1)))
+    assert fitted.transform(plain_graph(np.stack([TAIL, BELL], 1))).feature_names == ("feature 1", "feature 0")
+    with pytest.raises(InputError, match="must have the 2 features the run was trained on, got 1"):
+        fitted.transform(plain_graph(TAIL[:, None]))
+
+
+def test_a_graph_of_constants_is_refused():
+    with pytest.raises(InputError, match="graph 'plain' must have a column that varies, but all are constant"):
+        FeatureMap.fit(plain_graph(torch.ones(4, 2)))
+
+
+def test_unknown_words_are_refused():
+    with pytest.raises(InputError, match="how must be one of auto, .*, got 'ranks'"):
+        FeatureMap.fit(plain_graph([[1.0], [2]]), "ranks")
+    with pytest.raises(InputError, match="impute must be one of median, zero, error, got 'mean'"):
+        FeatureMap.fit(plain_graph([[1.0], [2]]), impute="mean")
+
+
+def test_digits_are_as_they_were():
+    graph = load_dataset("digits")
+    mapped = FeatureMap.fit(graph, "stored").transform(graph)
+    assert_identical(mapped.x, normalize_features(graph).x)
+    assert mapped.split is graph.split
+
+
+def test_what_is_wrong_with_ranks_is_found():
+    """The comparison with scipy's ranks rejects known wrong versions."""
+    fitted = FeatureMap.fit(graph_of({"zeros": ZEROS}), "rank")
+    (ranked,) = (each for each in fitted.maps if each.names == ("zeros",))
+    reversed_ = dataclasses.replace(ranked, quantiles=-ranked.quantiles[::-1].copy())
+    shifted = dataclasses.replace(ranked, quantiles=np.roll(ranked.quantiles, 1, axis=0))
+    table = raw_table.read_table(graph_of({"zeros": ZEROS}), fitted.columns, {}, print)
+    for wrong in (reversed_, shifted):
+        out = np.empty((400, 1), dtype=np.float32)
+        wrong.write(table, out)
+        with pytest.raises(AssertionError, match="normal scores"):
+            assert_scores(torch.from_numpy(out[:, 0]), ZEROS.astype(np.float32))
