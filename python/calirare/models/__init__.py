@@ -1,30 +1,46 @@
 """Networks and how each is trained (a `Detector`): graph convolution, GAT, GIN, GraphSAGE; and trees on columns."""
 
+from calirare.models.columns import HopColumns
+from calirare.models.folded import FoldedNetwork, fold_network
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
 from calirare.models.gcn_training import GcnTraining, fit
+from calirare.models.hops import HopsFit, HopsTraining
+from calirare.models.mixture import Member, Mixture, mixture_of, stacking_weights
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
 from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining
 from calirare.models.registry import DETECTORS, FITS
+from calirare.models.tree_fit import TreesDetector, TreesFit
 from calirare.models.trees import TreesModel, TreesTraining
 
 __all__ = [
     "DETECTORS",
     "FITS",
     "GCN",
+    "FoldedNetwork",
     "GatTraining",
     "GcnFit",
     "GcnTraining",
     "GinTraining",
+    "HopColumns",
+    "HopsFit",
+    "HopsTraining",
+    "Member",
+    "Mixture",
     "ModuleFit",
     "PygTraining",
     "SageTraining",
+    "TreesDetector",
+    "TreesFit",
     "TreesModel",
     "TreesTraining",
     "fit",
     "fit_of",
+    "fold_network",
+    "mixture_of",
     "of_network",
     "pyg_inputs",
+    "stacking_weights",
     "step_work",
     "unflatten",
 ]

@@ -24,8 +24,8 @@ class GCN(nn.Module):
         hidden: width of the hidden layers.
         n_layers: number of layers L, >= 1.
         dropout: probability of dropping a hidden unit while training, in [0, 1).
-        hops: how often features are propagated before the first weights, see `propagation`; 0: nothing is ever propagated,
-            the network is a perceptron.
+        hops: how often features are propagated before the first weights, see `propagation`; 0: nothing is ever
+            propagated, the network is a perceptron.
         generator: of the weights; None: torch's own.
 
     Raises:

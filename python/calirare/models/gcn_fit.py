@@ -49,6 +49,11 @@ class GcnFit(FittedNetwork):
         """The labelled nodes, int64 [m]."""
         return self.field.nodes
 
+    @property
+    def hops(self) -> int:
+        """How far its inputs reach, in edges."""
+        return self.model.hops
+
     def __post_init__(self) -> None:
         """Checks labels, weights and weight decay."""
         check_training_labels("GcnFit", self.nodes.numel(), self.targets, self.sample_weights, self.weight_decay)

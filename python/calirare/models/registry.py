@@ -7,13 +7,19 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from calirare.models.folded import FoldedNetwork
 from calirare.models.gcn_fit import GcnFit
 from calirare.models.gcn_training import GcnTraining
+from calirare.models.hops import HopsFit, HopsTraining
+from calirare.models.mixture import Mixture
 from calirare.models.pyg import GatTraining, GinTraining, SageTraining
+from calirare.models.tree_fit import TreesDetector, TreesFit
 from calirare.training import Detector, Fitted
 
 DETECTORS: dict[str, Callable[..., Detector]] = {
     "gcn": GcnTraining,
+    "hops": HopsTraining,
+    "trees": TreesDetector,
     "gat": GatTraining,
     "gin": GinTraining,
     "sage": SageTraining,
@@ -28,4 +34,10 @@ class Stored(Protocol):
         ...
 
 
-FITS: dict[str, Stored] = {"GcnFit": GcnFit}
+FITS: dict[str, Stored] = {
+    "GcnFit": GcnFit,
+    "HopsFit": HopsFit,
+    "TreesFit": TreesFit,
+    "FoldedNetwork": FoldedNetwork,
+    "Mixture": Mixture,
+}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calirare.graph import Graph
 from calirare.leave_one_out import Agreement, LooResult
-from calirare.run import Settings
+from calirare.run import Choice, Settings
 from calirare.training import Detector, Fitted
 
 Report = Callable[[str, int, int], None]  # stage, done, of how many
@@ -55,11 +55,13 @@ class Trained:
         fitted: the detector.
         detector: what trains one like it on other labels, for cross-fitting; None where the detector has its folds.
         notes: sentences a user should read.
+        choice: what was chosen among detectors, and why; None where one was asked for.
     """
 
     fitted: Fitted
     detector: Detector | None = None
     notes: tuple[str, ...] = ()
+    choice: Choice | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,7 +31,7 @@ def fit_network(job: Job) -> Trained:
     if training.hops == "auto":
         fitted = _with_chosen_hops(job, fitted)
     epochs = max(len(fitted.losses), 1)
-    detector = training.detector(job.settings.seed, epochs, fitted.weight_decay, fitted.model.hops)
+    detector = training.detector(job.settings.seed, epochs, fitted.weight_decay, fitted.hops)
     return Trained(fitted, detector, tuple(notes))
 
 

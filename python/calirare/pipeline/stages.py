@@ -17,7 +17,9 @@ from calirare.calibration import Calibrator, Target
 from calirare.graph import Graph, check_trainable, scale_note
 from calirare.intervals import JackknifeResult, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import ALO
-from calirare.pipeline.job import Job, LeftOutLabels, Report
+from calirare.models import TreesDetector, TreesTraining
+from calirare.pipeline.auto import TREES, fit_auto
+from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
 from calirare.pipeline.left_out import calibrate, leave_labels_out
 from calirare.pipeline.networks import fit_network
 from calirare.run import Outcome, Settings, ignored_settings
@@ -90,11 +92,12 @@ class _Clock:
 def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingMaker | None) -> Outcome:
     """Runs every stage."""
     clock, evaluator = _Clock(), None
-    if clock.time("prepare", lambda: streams(graph, settings.training.n_layers, graph.n_classes)):
+    plain = settings.training.model == "gcn"
+    if plain and clock.time("prepare", lambda: streams(graph, settings.training.n_layers, graph.n_classes)):
         evaluator = Streaming(graph, report=report) if streaming is None else streaming(graph, report)
     job = Job.of(graph, settings, report)
     _check_validation(job)
-    trained = clock.time("train", lambda: fit_network(job))
+    trained = clock.time("train", lambda: fit(job))
     fitted = trained.fitted
     logits = clock.time("predict", lambda: _first_logits(job, fitted, whole=evaluator is None))
     _check_finite(graph, logits)
@@ -110,7 +113,22 @@ def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingM
     said = [scale_note(graph), *ignored_settings(settings), *trained.notes, *left_out.notes, *notes]
     said += [result.note] if settings.method == "jackknife" else []
     notes = list(dict.fromkeys(note for note in said if note))
-    return Outcome(graph, settings, fitted, logits, calibrators, result, left_out.agreement, notes, clock.seconds)
+    return Outcome(
+        graph, settings, fitted, logits, calibrators, result, left_out.agreement, notes, clock.seconds, trained.choice
+    )
+
+
+def fit(job: Job) -> Trained:
+    """Returns the trained detector of the run's kind."""
+    model = job.settings.training.model
+    if model == "auto":
+        return fit_auto(job)
+    if model in TREES:
+        growing = TreesTraining(kind=TREES[model], seed=job.settings.seed)
+        hops = job.settings.training.hops
+        detector = TreesDetector(growing) if hops == "auto" else TreesDetector(growing, hops)
+        return Trained(detector.fit(job.graph, job.nodes))
+    return fit_network(job)
 
 
 def _check_validation(job: Job) -> None:

@@ -1,5 +1,6 @@
 """A run: its settings, outcome, folder, report and predictions."""
 
+from calirare.run.choice import Choice, Row
 from calirare.run.folder import SavedRun, load, write_json
 from calirare.run.outcome import Outcome
 from calirare.run.schema import Option, method_options, options_of, words_for
@@ -12,10 +13,12 @@ __all__ = [
     "COLUMNS",
     "MAX_SEED",
     "Calibration",
+    "Choice",
     "Data",
     "Intervals",
     "Option",
     "Outcome",
+    "Row",
     "SavedRun",
     "Scorer",
     "Settings",

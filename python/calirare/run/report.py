@@ -62,6 +62,8 @@ def report(outcome: RunResult) -> dict[str, Any]:
         "quality": _plain(asdict(quality)),
         "spectrum": _spectrum(outcome),
         "calibrators": states,
+        "choice": None if outcome.choice is None else outcome.choice.to_mapping(),
+        "model": outcome.settings.training.model,
         "notes": outcome.notes + _notes(outcome, judged_on, quality),
     }
 

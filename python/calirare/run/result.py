@@ -14,6 +14,7 @@ from calirare.graph import Graph, answered
 from calirare.intervals import JackknifeResult
 from calirare.leave_one_out import Agreement
 from calirare.models import GcnFit
+from calirare.run.choice import Choice
 from calirare.run.settings import Settings
 from calirare.training import Fitted, FittedNetwork
 
@@ -31,6 +32,7 @@ class RunResult:
         jackknife: intervals and errors of every node, under the chosen target's map.
         agreement: how leave-one-out loss and held-out loss compare; None without the check.
         notes: sentences a user should read (fallbacks, warnings).
+        choice: what was chosen among detectors, and why; None where one was asked for.
         seconds: wall time of each stage.
     """
 
@@ -43,6 +45,7 @@ class RunResult:
     agreement: Agreement | None
     notes: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    choice: Choice | None = None
 
     __repr__ = brief
 
@@ -67,7 +70,7 @@ class RunResult:
         """The settings of training that were chosen where they were left open, by name."""
         if not isinstance(self.fit, GcnFit):
             return {}
-        return {"epochs": self.epochs, "weight_decay": self.fit.weight_decay, "hops": self.fit.model.hops}
+        return {"epochs": self.epochs, "weight_decay": self.fit.weight_decay, "hops": self.fit.hops}
 
     @property
     def calibrator(self) -> Calibrator | None:

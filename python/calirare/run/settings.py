@@ -19,22 +19,28 @@ from calirare.eice import EiceSettings
 from calirare.graph import Graph
 from calirare.intervals import UNCERTAINTIES, UncertaintyName
 from calirare.leave_one_out import ALO, LeaveOneOutMethod
-from calirare.models import GcnTraining
+from calirare.models import GcnTraining, HopsTraining
 from calirare.run.schema import changed, from_mapping, to_mapping
 from calirare.training import HOPS, WEIGHT_DECAYS
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
 METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")
+Model = Literal["gcn", "auto", "hops", "trees", "forest"]
+MODELS: tuple[Model, ...] = ("gcn", "auto", "hops", "trees", "forest")
+HIDDEN = {"hops": 64}  # width of the hidden layer where none is given; of others 16 (Kipf & Welling 2017)
 MAX_SEED = 2**63
 
 
 @dataclass(frozen=True)
 class Training:
-    """How the network is trained.
+    """How the detector is trained.
 
     Attributes:
+        model: "auto" (trees, forest, linear, hops and gcn, averaged by what each earns without each label), or one of
+            them: "gcn" (the paper's graph convolution), "hops" (a perceptron on a node's own features and its
+            neighbours' means), "trees" (gradient boosting on the same columns), "forest" (extra trees).
         epochs: gradient steps (200 in Kipf & Welling 2017), or "auto": chosen by leave-one-out loss.
-        hidden: width of the hidden layer (16, Kipf & Welling 2017).
+        hidden: width of the hidden layer, or "auto": 16 of a gcn (Kipf & Welling 2017), 64 of hops.
         n_layers: layers (2, paper section 4.2).
         dropout: of the hidden units, in [0, 1) (0.5, Kipf & Welling 2017).
         learning_rate: of Adam (0.01, Kipf & Welling 2017).
@@ -44,8 +50,9 @@ class Training:
             and 3 the one with the lowest leave-one-out loss, after the weight decay; two trainings more.
     """
 
+    model: Model = "gcn"
     epochs: int | Literal["auto"] = "auto"
-    hidden: int = 16
+    hidden: int | Literal["auto"] = "auto"
     n_layers: int = 2
     dropout: float = 0.5
     learning_rate: float = 0.01
@@ -58,10 +65,12 @@ class Training:
         Raises:
             InputError: a setting is out of range.
         """
+        if self.model not in MODELS:
+            raise InputError(f"setting model must be one of {', '.join(MODELS)}, got {self.model!r}")
         for name in ("epochs", "hidden", "n_layers", "hops"):
             value = getattr(self, name)
             if value != "auto" and not (isinstance(value, int) and value >= 1):
-                also = "auto or " if name in ("epochs", "hops") else ""
+                also = "auto or " if name != "n_layers" else ""
                 raise InputError(f"setting {name} must be {also}a whole number of at least 1, got {value!r}")
         for name in ("learning_rate", "weight_decay"):
             value = getattr(self, name)
@@ -86,8 +95,11 @@ class Training:
             weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else self.weight_decay
         if hops is None:
             hops = HOPS[0] if self.hops == "auto" else self.hops
-        fixed = {name: getattr(self, name) for name in ("hidden", "n_layers", "dropout", "learning_rate")}
-        return GcnTraining(epochs=epochs, weight_decay=weight_decay, hops=hops, seed=seed, **fixed)
+            hops = 2 if self.model == "hops" and self.hops == "auto" else hops
+        hidden = HIDDEN.get(self.model, 16) if self.hidden == "auto" else self.hidden
+        fixed = {name: getattr(self, name) for name in ("n_layers", "dropout", "learning_rate")}
+        kind = HopsTraining if self.model == "hops" else GcnTraining
+        return kind(epochs=epochs, weight_decay=weight_decay, hops=hops, hidden=hidden, seed=seed, **fixed)
 
 
 @dataclass(frozen=True)

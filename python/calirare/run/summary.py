@@ -8,6 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from calirare.run.choice import Choice
+
 ROWS = (
     ("recall", "recall of the rare class"),
     ("precision", "precision of the rare class"),
@@ -67,4 +69,6 @@ def _lines(metrics: dict[str, Any]) -> list[str]:
     if metrics["agreement"] is not None:
         verdict = metrics["agreement"]
         lines.append(f"leave-one-out check: {verdict['verdict']} ({verdict['reason']})")
+    if metrics["choice"] is not None:
+        lines += Choice.from_mapping(metrics["choice"]).lines()
     return lines + [f"note: {note}" for note in metrics["notes"]]

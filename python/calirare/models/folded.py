@@ -1,0 +1,118 @@
+"""A network with one more network per fold of its labels, each trained without that fold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from calirare.graph import Graph
+from calirare.models.gcn import GCN
+from calirare.models.gcn_fit import GcnFit
+from calirare.models.gcn_training import GcnTraining
+from calirare.models.hops import HopsFit
+from calirare.training import FoldFitted, State, fold_of, prefixed, unprefixed
+
+KINDS: dict[str, type[GcnFit]] = {"GcnFit": GcnFit, "HopsFit": HopsFit}
+
+
+@dataclass(frozen=True, eq=False)
+class FoldedNetwork(FoldFitted):
+    """A network on all labels, and networks of the same kind without each fold.
+
+    Attributes:
+        network: on all labels.
+        without: the network trained without each fold, K of them; they read what `network` reads.
+        fold: of each label, int64 [m].
+        own_logits: each label's logits without itself, float64 [m, k]: by leave-one-out in closed form, or by the
+            network without its fold.
+    """
+
+    network: GcnFit
+    without: tuple[GCN, ...]
+    fold: Tensor
+    own_logits: Tensor
+
+    @property
+    def nodes(self) -> Tensor:  # type: ignore[override]  # the network's own
+        """The labelled nodes, int64 [m]."""
+        return self.network.nodes
+
+    @property
+    def targets(self) -> Tensor:  # type: ignore[override]
+        """Their classes, int64 [m]."""
+        return self.network.targets
+
+    @property
+    def sample_weights(self) -> Tensor:  # type: ignore[override]
+        """Weight of each one's loss, [m]."""
+        return self.network.sample_weights
+
+    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Any:
+        """See `Fitted.evaluation_field`."""
+        return self.network.evaluation_field(graph, nodes)
+
+    def logits_at(self, field: Any) -> Tensor:
+        """See `Fitted.logits_at`."""
+        return self.network.logits_at(field)
+
+    def logits_at_labels(self) -> Tensor:
+        """See `Fitted.logits_at_labels`."""
+        return self.network.label_logits
+
+    def logits_without_folds(self, field: Any) -> Tensor:
+        """See `FoldFitted.logits_without_folds`."""
+        with torch.no_grad():
+            return torch.stack([model(field) for model in self.without])
+
+    def state(self) -> State:
+        """See `Fitted.state`."""
+        tensors, facts = self.network.state()
+        out = prefixed("network", tensors) | {"fold": self.fold, "own_logits": self.own_logits}
+        for i, model in enumerate(self.without):
+            out |= prefixed(f"without.{i}", {name: value.detach() for name, value in model.state_dict().items()})
+        kind = type(self.network).__name__
+        return out, {"kind": kind, "network": facts, "folds": len(self.without)}
+
+    @classmethod
+    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
+        """Returns what `state` told."""
+        network = KINDS[facts["kind"]].from_state(unprefixed("network", tensors), facts["network"])
+        without = []
+        for i in range(int(facts["folds"])):
+            other = network.copy().model
+            other.load_state_dict(unprefixed(f"without.{i}", tensors))
+            without.append(other)
+        return cls(network, tuple(without), tensors["fold"], tensors["own_logits"])
+
+
+def fold_network(
+    detector: GcnTraining,
+    graph: Graph,
+    network: GcnFit,
+    n_folds: int,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> FoldedNetwork:
+    """Returns a trained network with one more per fold, trained as it was; own logits are those of the folds.
+
+    Args:
+        detector: what trained the network.
+        graph: the graph.
+        network: on all labels.
+        n_folds: K >= 2, at most as many as labels.
+        progress: called with the number of folds done after each.
+    """
+    fold, without = fold_of(network.targets, n_folds, detector.seed), list[GCN]()
+    own = torch.empty(*network.label_logits.shape, dtype=torch.float64, device=graph.device)
+    for k in range(n_folds):
+        kept = fold != k
+        part = detector.fit(graph, network.nodes[kept], sample_weights=network.sample_weights[kept])
+        without.append(part.model)
+        own[~kept] = part.logits_of(graph, network.nodes[~kept]).double()
+        if progress is not None:
+            progress(k + 1)
+    return FoldedNetwork(network, tuple(without), fold, own)

@@ -1,0 +1,186 @@
+"""Several detectors as one: probabilities averaged with weights that leave-one-out predictions have earned.
+
+A linear opinion pool p(v) = sum_j w_j p_j(v), its weights by stacking of predictive distributions (Yao, Vehtari,
+Simpson and Gelman 2018): they maximise the log likelihood of the labels under the members' predictions without each
+label. Every member speaks through an affine map of its logits fitted on the same predictions, so that a boaster and a
+doubter are heard alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from calirare.calibration import AffineCalibrator
+from calirare.graph import Graph
+from calirare.models.folded import FoldedNetwork
+from calirare.models.tree_fit import TreesFit
+from calirare.training import FoldFitted, State, prefixed, unprefixed
+
+MEMBERS: dict[str, type[FoldedNetwork | TreesFit]] = {"FoldedNetwork": FoldedNetwork, "TreesFit": TreesFit}
+PSEUDO_LABELS = 4.0  # in favour of equal weights, shared among the members
+STEPS, TOLERANCE = 500, 1e-9
+SMALLEST = 1e-9  # a probability below it is none: its logarithm would speak louder than any label
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One detector of a mixture.
+
+    Attributes:
+        name: such as "trees".
+        fitted: the detector.
+        spoken: the map its logits go through.
+        weight: its share, in [0, 1].
+    """
+
+    name: str
+    fitted: FoldFitted
+    spoken: AffineCalibrator
+    weight: float
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Returns its probabilities [.., k] of logits [.., k], float64."""
+        flat = logits.double().reshape(-1, logits.shape[-1])
+        return self.spoken.transform(flat).reshape(logits.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture(FoldFitted):
+    """Detectors trained on the same labels with the same folds.
+
+    Attributes:
+        members: the detectors with their weights, which sum to 1.
+    """
+
+    members: tuple[Member, ...]
+
+    @property
+    def nodes(self) -> Tensor:  # type: ignore[override]  # the members' own
+        """The labelled nodes, int64 [m]."""
+        return self.members[0].fitted.nodes
+
+    @property
+    def targets(self) -> Tensor:  # type: ignore[override]
+        """Their classes, int64 [m]."""
+        return self.members[0].fitted.targets
+
+    @property
+    def sample_weights(self) -> Tensor:  # type: ignore[override]
+        """Weight of each one's loss, [m]."""
+        return self.members[0].fitted.sample_weights
+
+    @property
+    def fold(self) -> Tensor:  # type: ignore[override]
+        """See `FoldFitted`; the members' folds are the same."""
+        return self.members[0].fitted.fold
+
+    @property
+    def own_logits(self) -> Tensor:  # type: ignore[override]
+        """See `FoldFitted`."""
+        return self._pool([member.fitted.own_logits for member in self.members])
+
+    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> MixtureField:
+        """See `Fitted.evaluation_field`."""
+        parts = tuple(member.fitted.evaluation_field(graph, nodes) for member in self.members)
+        return MixtureField(parts[0].nodes, parts)
+
+    def logits_at(self, field: MixtureField) -> Tensor:
+        """See `Fitted.logits_at`; float64."""
+        return self._pool([m.fitted.logits_at(part) for m, part in zip(self.members, field.parts, strict=True)])
+
+    def logits_at_labels(self) -> Tensor:
+        """See `Fitted.logits_at_labels`."""
+        return self._pool([member.fitted.label_logits for member in self.members])
+
+    def logits_without_folds(self, field: MixtureField) -> Tensor:
+        """See `FoldFitted.logits_without_folds`."""
+        parts = zip(self.members, field.parts, strict=True)
+        return self._pool([m.fitted.logits_without_folds(part) for m, part in parts])
+
+    def _pool(self, logits: list[Tensor]) -> Tensor:
+        """Returns the logarithm of the members' mean probability, [.., k]."""
+        spoken = [m.weight * m.probabilities(z) for m, z in zip(self.members, logits, strict=True)]
+        return torch.stack(spoken).sum(0).clamp(min=SMALLEST).log()
+
+    def state(self) -> State:
+        """See `Fitted.state`."""
+        tensors, facts = dict[str, Tensor](), []
+        for i, member in enumerate(self.members):
+            own, how = member.fitted.state()
+            tensors |= prefixed(str(i), own)
+            kind = type(member.fitted).__name__
+            spoken = member.spoken.state()
+            facts.append({"name": member.name, "kind": kind, "fit": how, "weight": member.weight, "spoken": spoken})
+        return tensors, {"members": facts}
+
+    @classmethod
+    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
+        """Returns what `state` told."""
+        members = []
+        for i, each in enumerate(facts["members"]):
+            fitted = MEMBERS[each["kind"]].from_state(unprefixed(str(i), tensors), each["fit"])
+            spoken = AffineCalibrator.from_state(each["spoken"])
+            members.append(Member(each["name"], fitted, spoken, float(each["weight"])))
+        return cls(tuple(members))
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureField:
+    """Where each member is evaluated.
+
+    Attributes:
+        nodes: int64 [n].
+        parts: the members' own fields.
+    """
+
+    nodes: Tensor
+    parts: tuple[Any, ...]
+
+
+def stacking_weights(probabilities: Tensor, sample_weights: Tensor, pseudo_labels: float = PSEUDO_LABELS) -> Tensor:
+    """Returns the weights of a mixture with the highest penalised likelihood of the labels.
+
+    argmax over the simplex of sum_i v_i log sum_j w_j p_ij + (c / J) sum_j log w_j (Yao et al. 2018, Eq. 4, with a
+    Dirichlet prior worth c labels in favour of equal weights), by expectation maximisation: concave, so that every
+    start ends at the same weights.
+
+    Args:
+        probabilities: p_ij, member j's probability of label i's class without label i, [m, J], in (0, 1].
+        sample_weights: v_i [m], of mean 1.
+        pseudo_labels: c > 0.
+
+    Returns:
+        Weights float64 [J], which sum to 1.
+    """
+    p, v = probabilities.double().clamp(min=SMALLEST), sample_weights.double()
+    n_members = p.shape[1]
+    weights = torch.full((n_members,), 1 / n_members, dtype=torch.float64, device=p.device)
+    for _ in range(STEPS):
+        shares = p * weights
+        shares = shares / shares.sum(1, keepdim=True)
+        new = (v @ shares + pseudo_labels / n_members) / (v.sum() + pseudo_labels)
+        moved, weights = float((new - weights).abs().max()), new
+        if moved < TOLERANCE:
+            break
+    return weights
+
+
+def mixture_of(fits: dict[str, FoldFitted], sample_weights: Tensor) -> Mixture:
+    """Returns detectors as one, their weights by stacking of their predictions without each label.
+
+    Args:
+        fits: detectors by name, on the same labels with the same folds.
+        sample_weights: v_i [m], the labels' weights in the population that is asked about.
+    """
+    maps, said = dict[str, AffineCalibrator](), []
+    targets = next(iter(fits.values())).targets
+    for name, fitted in fits.items():
+        maps[name] = AffineCalibrator(with_bias=True, target="balanced").fit(fitted.own_logits, targets)
+        said.append(maps[name].transform(fitted.own_logits).gather(1, targets[:, None]))
+    weights = stacking_weights(torch.cat(said, 1), sample_weights / sample_weights.mean())
+    parts = zip(fits.items(), weights.tolist(), strict=True)
+    return Mixture(tuple(Member(name, fitted, maps[name], weight) for (name, fitted), weight in parts))

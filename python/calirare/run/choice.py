@@ -1,0 +1,62 @@
+"""What `auto` chose and why: each detector's loss without each label, its weight, and whether the graph helps."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class Row:
+    """One detector.
+
+    Attributes:
+        name: such as "trees".
+        weight: its share of the average, in [0, 1].
+        loss: mean loss of the labels, each judged without itself, classes weighing the same.
+    """
+
+    name: str
+    weight: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What `auto` chose.
+
+    Attributes:
+        rows: the detectors.
+        loss: of their average, as theirs.
+        graph_gain: how much lower the loss is than that of the same detectors on a node's own features alone.
+        graph_error: standard error of that, from the labels' paired differences.
+    """
+
+    rows: tuple[Row, ...]
+    loss: float
+    graph_gain: float
+    graph_error: float
+
+    @property
+    def graph_sentence(self) -> str:
+        """Whether the graph helps, with a 95 % interval."""
+        low, high = self.graph_gain - 1.96 * self.graph_error, self.graph_gain + 1.96 * self.graph_error
+        says = "helps" if low > 0 else "hurts" if high < 0 else "makes no sure difference"
+        return f"the graph {says}: loss {self.graph_gain:+.3f} lower than without it (95 %: {low:+.3f} to {high:+.3f})"
+
+    def lines(self) -> list[str]:
+        """Returns the table, a line per detector, the heaviest first."""
+        head = f"{'detector':<10} {'weight':>7} {'loss without each label':>24}"
+        rows = sorted(self.rows, key=lambda row: -row.weight)
+        lines = [f"{row.name:<10} {row.weight:>7.2f} {row.loss:>24.4f}" for row in rows]
+        return [head, *lines, f"{'together':<10} {'':>7} {self.loss:>24.4f}", self.graph_sentence]
+
+    @classmethod
+    def from_mapping(cls, values: dict[str, Any]) -> Self:
+        """Returns what `to_mapping` told."""
+        rows = tuple(Row(**row) for row in values["rows"])
+        return cls(rows, **{name: value for name, value in values.items() if name != "rows"})
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Returns everything as JSON holds it."""
+        return asdict(self)
