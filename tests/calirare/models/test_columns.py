@@ -1,0 +1,85 @@
+"""Hop columns: own features beside the neighbours' means, scaled by what one graph holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+
+import numpy as np
+import pytest
+import torch
+
+from calirare.features import FeatureMap
+from calirare.graph import Graph
+from calirare.models import HopColumns
+from calirare.models.columns import _KEPT, _raw
+from calirare_ext import Csr
+from tests.helpers.graphs import random_graph
+from tests.helpers.tolerance import assert_identical
+
+
+def path_of_three(**changes) -> Graph:
+    """0 - 1 - 2, and 3 alone."""
+    a = Csr.from_coo(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 2, 1]), None, (4, 4))
+    return Graph(a, torch.tensor([[1.0], [2.0], [5.0], [7.0]]), **changes)
+
+
+def test_columns_of_a_path_are_those_worked_out_by_hand():
+    raw = _raw(path_of_three(feature_names=("amount",)), 2)
+    assert raw.feature_names == ("amount", "neighbours' amount", "2 hops' amount", "log degree")
+    log2, log3 = np.log([2, 3]).astype(np.float32).tolist()
+    want = [[1, 2, 3, log2], [2, 3, 2, log3], [5, 2, 3, log2], [7, 0, 0, 0]]
+    assert_identical(raw.x, torch.tensor(want))
+
+
+def test_without_hops_nothing_of_a_neighbour_is_read():
+    graph = path_of_three()
+    edgeless = dataclasses.replace(
+        graph, adjacency=Csr.from_coo(*(torch.zeros(0, dtype=torch.int64),) * 2, None, (4, 4))
+    )
+    columns = HopColumns.fit(graph, 0)
+    assert_identical(columns.of(graph).x, columns.of(edgeless).x)
+    assert columns.of(graph).n_features == 1
+
+
+def test_weights_of_edges_weigh_the_neighbours():
+    a = Csr.from_coo(torch.tensor([0, 1, 0, 2]), torch.tensor([1, 0, 2, 0]), torch.tensor([3.0, 3.0, 1.0, 1.0]), (3, 3))
+    raw = _raw(Graph(a, torch.tensor([[0.0], [4.0], [8.0]])), 1)
+    assert float(raw.x[0, 1]) == 5.0
+
+
+def test_scaling_is_that_of_the_graph_it_was_fitted_on():
+    graph = random_graph(n_nodes=200)
+    columns = HopColumns.fit(graph)
+    other = dataclasses.replace(graph, x=graph.x + 3.0, trusted=True)
+    fitted = FeatureMap.fit(_raw(graph, 2), "auto")
+    assert_identical(columns.of(other).x, fitted.transform(_raw(other, 2)).x)
+    assert not torch.equal(columns.of(graph).x, columns.of(other).x)
+
+
+def test_many_sparse_words_become_directions():
+    words = torch.from_numpy(np.random.default_rng(0).poisson(0.05, (150, 300)).astype(np.float32))
+    rows, cols = words.nonzero(as_tuple=True)
+    graph = random_graph(n_nodes=150)
+    sparse = dataclasses.replace(graph, x=Csr.from_coo(rows, cols, words[rows, cols], (150, 300)))
+    columns = HopColumns.fit(sparse, 1)
+    assert columns.own is not None
+    assert columns.of(sparse).x.shape == (150, 2 * 128 + 1)
+
+
+@pytest.mark.parametrize("hops", [0, 2])
+def test_a_state_gives_the_same_columns_again(hops):
+    graph = random_graph()
+    columns = HopColumns.fit(graph, hops)
+    again = HopColumns.from_state(*columns.state())
+    assert_identical(again.of(graph).x, columns.of(graph).x)
+
+
+def test_columns_are_made_once_and_go_with_their_graph():
+    graph = random_graph()
+    columns = HopColumns.fit(graph)
+    assert columns.of(graph) is columns.of(graph)
+    before = len(_KEPT)
+    del graph
+    gc.collect()
+    assert len(_KEPT) < before

@@ -1,0 +1,114 @@
+"""A mixture is the mean probability of its members, with the weights that maximise the penalised likelihood."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from calirare.intervals import jackknife
+from calirare.leave_one_out import from_folds
+from calirare.models import (
+    FoldedNetwork,
+    HopsTraining,
+    Mixture,
+    TreesDetector,
+    TreesTraining,
+    fold_network,
+    mixture_of,
+    stacking_weights,
+)
+from calirare.training import class_weights
+from tests.helpers.tasks import rare_task
+from tests.helpers.tolerance import assert_identical
+
+
+def penalised(weights, p, v, c):
+    return float(v @ np.log(p @ weights) + c / len(weights) * np.log(weights).sum())
+
+
+def test_weights_are_the_maximum_of_the_penalised_likelihood():
+    generator = np.random.default_rng(1)
+    p, v = generator.uniform(0.05, 0.95, (40, 3)), generator.uniform(0.5, 1.5, 40)
+    got = stacking_weights(torch.from_numpy(p), torch.from_numpy(v), 2.0).numpy()
+    best = penalised(got, p, v, 2.0)
+    grid = [np.array([a, b, 1 - a - b]) for a in np.linspace(0.01, 0.98, 60) for b in np.linspace(0.01, 0.99 - a, 60)]
+    assert got.sum() == pytest.approx(1, abs=1e-12)
+    assert max(penalised(w, p, v, 2.0) for w in grid if w.min() > 0) <= best
+    assert best - max(penalised(w, p, v, 2.0) for w in grid if w.min() > 0) < 0.1
+
+
+def test_members_that_say_the_same_share_alike_and_a_bad_one_gets_the_prior_s_share():
+    same = stacking_weights(torch.full((30, 4), 0.7), torch.ones(30))
+    assert same.tolist() == pytest.approx([0.25] * 4, abs=1e-12)
+    good, bad = torch.full((1000, 1), 0.9), torch.full((1000, 1), 1e-6)
+    weights = stacking_weights(torch.cat([good, bad], 1), torch.ones(1000), 4.0)
+    assert float(weights[1]) == pytest.approx(2 / 1004, rel=1e-3)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return rare_task()
+
+
+@pytest.fixture(scope="module")
+def mixture(graph):
+    nodes = graph.split.train
+    weights = class_weights(graph.y[nodes], 2)[graph.y[nodes]].float()
+    trees = TreesDetector(TreesTraining(rounds=5, folds=3)).fit(graph, nodes, sample_weights=weights)
+    detector = HopsTraining(epochs=15, hidden=4)
+    network = fold_network(detector, graph, detector.fit(graph, nodes, sample_weights=weights), 3)
+    return mixture_of({"trees": trees, "hops": network}, weights)
+
+
+def test_logits_are_the_logarithm_of_the_weighted_mean_of_the_members(mixture, graph):
+    mean = sum(m.weight * m.spoken.transform(m.fitted.logits_of(graph).double()) for m in mixture.members)
+    got = torch.softmax(mixture.logits_of(graph), 1)
+    assert float((got - mean).abs().max()) < 1e-8
+    assert sum(m.weight for m in mixture.members) == pytest.approx(1, abs=1e-12)
+
+
+def test_models_without_a_fold_have_not_seen_it(mixture, graph):
+    network = mixture.members[1].fitted
+    fold, nodes = network.fold, network.nodes
+    kept = fold != 1
+    alone = HopsTraining(epochs=15, hidden=4).fit(graph, nodes[kept], sample_weights=network.sample_weights[kept])
+    assert_identical(network.without[1](network.evaluation_field(graph)).detach(), alone.logits_of(graph))
+    assert_identical(network.own_logits[~kept], alone.logits_of(graph, nodes[~kept]).double())
+
+
+def test_members_share_their_folds(mixture):
+    first, second = (member.fitted.fold for member in mixture.members)
+    assert torch.equal(first, second)
+
+
+def test_a_state_gives_the_same_mixture_again(mixture, graph):
+    again = Mixture.from_state(*mixture.state())
+    field = mixture.evaluation_field(graph)
+    assert_identical(again.logits_of(graph), mixture.logits_of(graph))
+    assert_identical(again.logits_without_folds(again.evaluation_field(graph)), mixture.logits_without_folds(field))
+    assert_identical(again.own_logits, mixture.own_logits)
+    assert isinstance(again.members[1].fitted, FoldedNetwork)
+
+
+def test_changes_by_folds_are_differences_of_logits(mixture, graph):
+    field = mixture.evaluation_field(graph)
+    result = from_folds(mixture, field)
+    z, without = mixture.logits_at(field), mixture.logits_without_folds(field)
+    for k in range(3):
+        want = (without[k, :, 1] - without[k, :, 0]) - (z[:, 1] - z[:, 0])
+        assert_identical(result.change[:, 0, k], want)
+    assert torch.equal(result.model_of, mixture.fold)
+
+
+def test_intervals_are_quantiles_over_the_models_without_each_label_s_fold(mixture, graph):
+    got = jackknife(mixture, graph, coverage=0.8)
+    own = torch.softmax(mixture.own_logits, 1)[:, 1]
+    residuals = (mixture.targets.double() - own).abs()
+    p = torch.softmax(mixture.logits_without_folds(mixture.evaluation_field(graph)), 2)[:, :, 1]
+    scores = p[mixture.fold].T  # [n, m]
+    low = np.quantile((scores - residuals).numpy(), 0.1, axis=1, method="linear")
+    high = np.quantile((scores + residuals).numpy(), 0.9, axis=1, method="linear")
+    assert np.abs(got.lower.numpy() - low).max() < 1e-7
+    assert np.abs(got.upper.numpy() - high).max() < 1e-7
+    assert got.method == "cross-fitting"
