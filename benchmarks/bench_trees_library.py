@@ -243,13 +243,12 @@ def main() -> None:
             row["auprc"].setdefault(key, []).append(round(score, 4))
         if arguments.time and (name, regime) == TIMED and "seconds" not in row:
             row["seconds"] = {key: timed(grow, columns[labelled], y[labelled]) for key, grow in growers.items()}
-        print(
-            f"{name}, {regime}: { ({key: round(statistics.mean(s), 3) for key, s in row['auprc'].items()}) }",
-            flush=True,
-        )
-    results["cells"] |= found
-    results |= {f"mean_{what}": summary(results["cells"], what) for what in ("auprc", "processor_seconds")}
-    print(results["mean_auprc"], results["mean_processor_seconds"], record.write("trees_library", results), sep="\n")
+        means = {key: round(statistics.mean(scores), 3) for key, scores in row["auprc"].items()}
+        print(f"{name}, {regime}: {means}", flush=True)
+        results["cells"] |= found
+        results |= {f"mean_{what}": summary(results["cells"], what) for what in ("auprc", "processor_seconds")}
+        record.write("trees_library", results)
+    print(results["mean_auprc"], results["mean_processor_seconds"], sep="\n")
 
 
 if __name__ == "__main__":
