@@ -216,8 +216,8 @@ def kept() -> dict[str, Any]:
 
 def summary(rows: dict[str, Any], what: str) -> dict[str, float]:
     """Returns the mean over the cells of a measure, by library and kind."""
-    keys = next(iter(rows.values()))[what]
-    return {key: round(statistics.mean(statistics.mean(row[what][key]) for row in rows.values()), 4) for key in keys}
+    found = [row[what] for row in rows.values() if what in row]
+    return {key: round(statistics.mean(statistics.mean(row[key]) for row in found), 4) for key in found[0]}
 
 
 def main() -> None:
