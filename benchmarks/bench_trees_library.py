@@ -1,19 +1,19 @@
 """Which library should grow the trees: LightGBM, XGBoost or scikit-learn, by accuracy, speed, size and storage.
 
-    python benchmarks/bench_trees_library.py [--data DIR] [--splits 3] [--only lightgbm scikit-learn] [--sets cora]
+    python benchmarks/bench_trees_library.py [--data DIR] [--splits 3] [--sets cora] [--time]
 
 Each grows gradient boosting and a forest of randomised trees on hop columns `[x, M x, M^2 x, log(1 + degree)]` (M: mean
 over neighbours; sparse text by its first 128 singular vectors), with the same number of rounds, leaves and trees, class
-weights balanced. AUPRC of the rare class on labelled nodes that are left over, 5,000 at most; processor seconds with
-one thread, and seconds with one and two threads on one cell, the fastest of three. A library that is not installed is
-left out.
-Writes benchmarks/results/trees_library.json.
+weights balanced. AUPRC of the rare class on labelled nodes that are left over, 5,000 at most; processor seconds
+of a fit with one thread, and with --time seconds with one and two threads on one cell, the fastest of three. A library
+that is not installed is left out. Writes benchmarks/results/trees_library.json, to whose cells each run adds its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import statistics
 import time
@@ -208,41 +208,47 @@ def about(library: str) -> dict[str, Any]:
     return {"version": installed.version, "installed_bytes": size, "storage": STORAGE[library]}
 
 
+def kept() -> dict[str, Any]:
+    """Returns the results of the last run, to which this one adds its cells, or replaces them."""
+    path = record.RESULTS / "trees_library.json"
+    return json.loads(path.read_text()) if path.exists() else {"results": {"cells": {}}}
+
+
+def summary(rows: dict[str, Any], what: str) -> dict[str, float]:
+    """Returns the mean over the cells of a measure, by library and kind."""
+    found = [row[what] for row in rows.values() if what in row]
+    return {key: round(statistics.mean(statistics.mean(row[key]) for row in found), 4) for key in found[0]}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("CALIRARE_DATA", "data")))
     parser.add_argument("--splits", type=int, default=3)
-    parser.add_argument("--only", nargs="+", choices=LIBRARIES, default=list(LIBRARIES))
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
+    parser.add_argument("--time", action="store_true", help="seconds with one and two threads, on a quiet machine")
     arguments = parser.parse_args()
-    there = [name for name in arguments.only if importlib.util.find_spec(MODULES[name]) is not None]
-    scores: dict[str, dict[str, list[float]]] = {}
-    spent = {f"{library} {kind}": 0.0 for library in there for kind in LIBRARIES[library]}
-    times: dict[str, dict[str, float]] = {}
+    there = [name for name in LIBRARIES if importlib.util.find_spec(MODULES[name]) is not None]
+    growers = {f"{name} {kind}": grow for name in there for kind, grow in LIBRARIES[name].items()}
+    results = kept()["results"] | {"libraries": {library: about(library) for library in there}}
+    found: dict[str, Any] = {}
     for name, regime, columns, y, labelled in cells(arguments.sets, arguments.data, arguments.splits):
         test = np.setdiff1d(np.flatnonzero(y >= 0), labelled)
         test = np.random.default_rng(0).permutation(test)[:JUDGED]
-        row = scores.setdefault(f"{name}, {regime}", {key: [] for key in spent})
-        for library in there:
-            for kind, grow in LIBRARIES[library].items():
-                key, begin = f"{library} {kind}", time.process_time()
-                predict = grow(columns[labelled], y[labelled], 0, 1)
-                spent[key] += time.process_time() - begin
-                row[key].append(round(float(average_precision_score(y[test], predict(columns[test]))), 4))
-                if (name, regime) == TIMED and key not in times:
-                    times[key] = timed(grow, columns[labelled], y[labelled])
-        shown = {key: round(statistics.mean(found), 3) for key, found in row.items()}
-        print(f"{name}, {regime}: {shown}", flush=True)
-    means = {key: round(statistics.mean(statistics.mean(row[key]) for row in scores.values()), 4) for key in spent}
-    print(means, times, {key: round(value, 1) for key, value in spent.items()}, sep="\n")
-    results = {
-        "libraries": {library: about(library) for library in there},
-        "mean_auprc": means,
-        "auprc": scores,
-        "processor_seconds_of_all_fits": {key: round(value, 2) for key, value in spent.items()},
-        "seconds_of_one_fit": {"cell": ", ".join(TIMED)} | times,
-    }
-    print(record.write("trees_library", results))
+        row = found.setdefault(f"{name}, {regime}", {"auprc": {}, "processor_seconds": {}})
+        for key, grow in growers.items():
+            begin = time.process_time()
+            predict = grow(columns[labelled], y[labelled], 0, 1)
+            row["processor_seconds"].setdefault(key, []).append(round(time.process_time() - begin, 3))
+            score = float(average_precision_score(y[test], predict(columns[test])))
+            row["auprc"].setdefault(key, []).append(round(score, 4))
+        if arguments.time and (name, regime) == TIMED and "seconds" not in row:
+            row["seconds"] = {key: timed(grow, columns[labelled], y[labelled]) for key, grow in growers.items()}
+        means = {key: round(statistics.mean(scores), 3) for key, scores in row["auprc"].items()}
+        print(f"{name}, {regime}: {means}", flush=True)
+        results["cells"] |= found
+        results |= {f"mean_{what}": summary(results["cells"], what) for what in ("auprc", "processor_seconds")}
+        record.write("trees_library", results)
+    print(results["mean_auprc"], results["mean_processor_seconds"], sep="\n")
 
 
 if __name__ == "__main__":

@@ -140,6 +140,7 @@ SETTINGS_OF_ALL = {
     "feature_pre_filter": False,
     "min_data_in_bin": 1,
     "boost_from_average": False,
+    "bagging_freq": 1,
 }
 
 
@@ -156,7 +157,7 @@ def settings_of(kind: str, m: int, n_classes: int, **given: Any) -> dict[str, An
         **given: further ones.
     """
     multi = n_classes > 2
-    of_kind = {
+    of_kind: dict[str, dict[str, Any]] = {
         "boosting": {
             "boosting": "gbdt",
             "objective": "multiclass" if multi else "binary",
@@ -166,18 +167,18 @@ def settings_of(kind: str, m: int, n_classes: int, **given: Any) -> dict[str, An
             "min_sum_hessian_in_leaf": 1e-2,
             "lambda_l2": 1.0,
             "feature_fraction": 0.5,
+            "bagging_fraction": 0.7,
             "max_bin": 127,
         },
         "extra": {
             "boosting": "rf",
             "objective": "regression",
             "extra_trees": True,
-            "bagging_freq": 1,
             "bagging_fraction": 0.8,
             "min_data_in_leaf": 2,
             "min_sum_hessian_in_leaf": 0.1,  # of 0 and unequal weights LightGBM makes an empty leaf, an error
             "lambda_l2": SHRINKAGE,
-            "feature_fraction": 0.5,
+            "feature_fraction_bynode": 0.8,
             "max_bin": 63,
         },
     }

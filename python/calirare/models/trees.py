@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self, get_args
 
@@ -118,7 +119,7 @@ class TreesTraining:
 
     Attributes:
         kind: "boosting" or "extra".
-        rounds: rounds of boosting at most, or trees of a forest.
+        rounds: rounds of boosting at most, or trees of a forest; None: 300 or 100.
         patience: rounds of boosting without a lower held-out loss after which it ends; 0: all `rounds` are grown.
         leaves: of a tree, at most; None: 15 for boosting, 255 for a forest.
         learning_rate: of boosting.
@@ -132,7 +133,7 @@ class TreesTraining:
     """
 
     kind: Kind = "boosting"
-    rounds: int = 300
+    rounds: int | None = None
     patience: int = 20
     leaves: int | None = None
     learning_rate: float = 0.08
@@ -191,20 +192,28 @@ class TreesTraining:
         if self.kind == "boosting":
             ensembles, losses = self._boost(grower, kept, held)
         else:
-            ensembles, losses = [extra_trees(grower, rows, self.rounds) for rows in kept], ()
+            ensembles, losses = [extra_trees(grower, rows, self._most) for rows in kept], ()
         own = np.empty((targets.size, n_classes))
         for rows, ensemble in zip(held, ensembles[1:], strict=True):
             own[rows] = ensemble.logits(columns[rows])
-        rounds = int(np.argmin(losses)) + 1 if losses and self.patience else self.rounds
-        return TreesModel(fold, own, ensembles[0], tuple(ensembles[1:]), rounds, losses)
+        return TreesModel(fold, own, ensembles[0], tuple(ensembles[1:]), self._chosen(losses), losses)
+
+    @property
+    def _most(self) -> int:
+        """Rounds of boosting at most, or trees of a forest."""
+        return self.rounds or (300 if self.kind == "boosting" else 100)
+
+    def _chosen(self, losses: Sequence[float]) -> int:
+        """Returns the number of rounds after these held-out losses of boosting; of a forest all of its trees."""
+        return int(np.argmin(losses)) + 1 if losses and self.patience else self._most
 
     def _boost(
         self, grower: Grower, kept: list[NumpyArray], held: list[NumpyArray]
     ) -> tuple[list[Ensemble], tuple[float, ...]]:
         """Returns the trees of all labels and without each fold, and the held-out losses that chose their rounds."""
         folds = [Boosting(grower, rows, watched) for rows, watched in zip(kept[1:], held, strict=True)]
-        losses = boost_side_by_side(folds, self.rounds, self.patience)
-        rounds = int(np.argmin(losses)) + 1 if self.patience else self.rounds
+        losses = boost_side_by_side(folds, self._most, self.patience)
+        rounds = self._chosen(losses)
         whole = Boosting(grower, kept[0], NO_ROWS)
         for _ in range(rounds):
             whole.step()

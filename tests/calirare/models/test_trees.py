@@ -58,7 +58,15 @@ class TestLightGbm:
         totals = np.bincount(y, weights) + PSEUDO
         start = np.log(totals[1] / totals[0])
         given = {"min_child_samples": 3, "min_child_weight": 1e-2, "reg_lambda": 1.0, "colsample_bytree": 0.5}
-        given |= {"max_bin": 127, "min_data_in_bin": 1, "deterministic": True, "force_col_wise": True, "n_jobs": 1}
+        given |= {
+            "subsample": 0.7,
+            "subsample_freq": 1,
+            "max_bin": 127,
+            "min_data_in_bin": 1,
+            "deterministic": True,
+            "force_col_wise": True,
+            "n_jobs": 1,
+        }
         twin = lightgbm.LGBMClassifier(
             n_estimators=12, num_leaves=5, learning_rate=0.08, random_state=0, verbosity=-1, **given
         )
@@ -160,7 +168,7 @@ def test_a_stored_model_predicts_to_the_last_bit(training, k):
 @pytest.mark.slow  # on a busy machine two threads wait for each other
 @KINDS
 def test_threads_change_nothing_and_the_seed_does(training):
-    x, y = labels(400, 12)
+    x, y = labels(1500, 5)  # more than a block of a bag
     one = training.fit_columns(x, y, 2)
     two = TreesTraining(**vars(training) | {"jobs": 2}).fit_columns(x, y, 2)
     other = TreesTraining(**vars(training) | {"seed": 1}).fit_columns(x, y, 2)
