@@ -92,7 +92,7 @@ class _Clock:
 def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingMaker | None) -> Outcome:
     """Runs every stage."""
     clock, evaluator = _Clock(), None
-    plain = settings.training.model == "gcn"
+    plain = settings.model == "gcn"
     if plain and clock.time("prepare", lambda: streams(graph, settings.training.n_layers, graph.n_classes)):
         evaluator = Streaming(graph, report=report) if streaming is None else streaming(graph, report)
     job = Job.of(graph, settings, report)
@@ -120,7 +120,7 @@ def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingM
 
 def fit(job: Job) -> Trained:
     """Returns the trained detector of the run's kind."""
-    model = job.settings.training.model
+    model = job.settings.model
     if model == "auto":
         return fit_auto(job)
     if model in TREES:

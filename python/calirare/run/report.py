@@ -63,7 +63,7 @@ def report(outcome: RunResult) -> dict[str, Any]:
         "spectrum": _spectrum(outcome),
         "calibrators": states,
         "choice": None if outcome.choice is None else outcome.choice.to_mapping(),
-        "model": outcome.settings.training.model,
+        "model": outcome.settings.model,
         "notes": outcome.notes + _notes(outcome, judged_on, quality),
     }
 

@@ -251,6 +251,12 @@ def changed(settings: T, changes: Mapping[str, Any], where: str) -> T:
     return out
 
 
+def beneath(settings: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nested values with those of settings where they say nothing."""
+    under = to_mapping(settings)
+    return under | {name: _merged(under.get(name), value) for name, value in values.items()}
+
+
 def _merged(now: Any, value: Any) -> Any:
     """Returns what a key holds after a change: of a mapping the rest stays, of another method nothing."""
     if isinstance(value, LeaveOneOutMethod):

@@ -20,7 +20,7 @@ from calirare.graph import Graph
 from calirare.intervals import UNCERTAINTIES, UncertaintyName
 from calirare.leave_one_out import ALO, LeaveOneOutMethod
 from calirare.models import GcnTraining, HopsTraining
-from calirare.run.schema import changed, from_mapping, to_mapping
+from calirare.run.schema import beneath, changed, from_mapping, to_mapping
 from calirare.training import HOPS, WEIGHT_DECAYS
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
@@ -28,6 +28,8 @@ METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")
 Model = Literal["gcn", "auto", "hops", "trees", "forest"]
 MODELS: tuple[Model, ...] = ("gcn", "auto", "hops", "trees", "forest")
 HIDDEN = {"hops": 64}  # width of the hidden layer where none is given; of others 16 (Kipf & Welling 2017)
+Preset = Literal["default", "paper"]
+PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": {"model": "gcn", "target": "balanced"}}
 MAX_SEED = 2**63
 
 
@@ -205,9 +207,11 @@ class Data:
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train, calibrate and judge one network.
+    """How to train, calibrate and judge one detector.
 
     Attributes:
+        preset: what other settings start from: "default", the best we know; or "paper", a graph convolution on features
+            as they are, calibrated for the balanced population, which is what the paper judges.
         method: "jackknife" trains on all labels and calibrates on leave-one-out logits; "calirare" is the paper's
             Algorithm 2; "ts" trains on the training labels and fits a temperature on the validation labels;
             "uncalibrated" stops after training on the training labels.
@@ -222,6 +226,7 @@ class Settings:
         data: the graph, where none is given.
     """
 
+    preset: Preset = "default"
     method: Method = "jackknife"
     seed: int = 0
     device: str = "auto"
@@ -238,15 +243,24 @@ class Settings:
         Raises:
             InputError: a setting is unknown or out of range.
         """
+        if self.preset not in PRESETS:
+            raise InputError(f"setting preset must be one of {', '.join(PRESETS)}, got {self.preset!r}")
         if self.method not in METHODS:
             raise InputError(f"setting method must be one of {', '.join(METHODS)}, got {self.method!r}")
         if not 0 <= self.seed < MAX_SEED:
             raise InputError(f"setting seed must be from 0 to 2^63 - 1, got {self.seed}")
         if not re.fullmatch(r"auto|cpu|cuda(:[0-9]+)?", self.device):
             raise InputError(f"setting device must be auto, cpu, cuda or cuda:N, got {self.device!r}")
+        if self.method == "calirare" and self.training.model not in ("auto", "gcn"):
+            raise InputError(f"setting model must be gcn with method calirare, got {self.training.model!r}")
         for name in ("weight_decay", "hops"):
             if getattr(self.training, name) == "auto" and self.method == "calirare":
                 raise InputError(f"setting {name} must be a number with method calirare, got 'auto'")
+
+    @property
+    def model(self) -> Model:
+        """The kind of detector; of method "calirare", which regularises a graph convolution, always that."""
+        return "gcn" if self.method == "calirare" else self.training.model
 
     @property
     def leave_one_out(self) -> LeaveOneOutMethod:
@@ -269,7 +283,8 @@ class Settings:
 
     def but(self, where: str = "settings", /, **changes: Any) -> Self:
         """Returns the settings with some changed, see `of`; `where` stands in front of a message."""
-        return changed(self, changes, where) if changes else self
+        base = changed(self, PRESETS.get(str(changes.get("preset")), {}), where)
+        return changed(base, changes, where) if changes else self
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any], where: str = "settings") -> Self:
@@ -282,7 +297,10 @@ class Settings:
         Raises:
             InputError: a name is unknown, or a value has a wrong type or range.
         """
-        return from_mapping(cls, values, where)
+        preset = PRESETS.get(str(values.get("preset"))) if isinstance(values, Mapping) else None
+        if not preset:
+            return from_mapping(cls, values, where)
+        return from_mapping(cls, beneath(changed(cls(), preset, where), values), where)
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns every setting by name, nested, as plain values."""

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from calirare.run.settings import Settings
 
+NETWORK = ("epochs", "hidden", "n_layers", "dropout", "learning_rate", "weight_decay")
+
 
 def ignored_settings(settings: Settings) -> list[str]:
     """Returns a note for each thing asked for that other settings leave out."""
-    return [note for note in (_check(settings), _sharpen(settings)) if note]
+    return [note for note in (_network(settings), _check(settings), _sharpen(settings)) if note]
+
+
+def _network(settings: Settings) -> str:
+    """Returns a note where settings of one network are given to detectors that choose their own, or have none."""
+    model, plain = settings.model, Settings()
+    if model in ("gcn", "hops"):
+        return ""
+    names = [name for name in NETWORK if getattr(settings.training, name) != getattr(plain.training, name)]
+    names += ["loo"] if settings.loo != plain.loo else []
+    if not names:
+        return ""
+    return f"{' and '.join(names)} changed nothing with model {model}: they belong to models gcn and hops"
 
 
 def _check(settings: Settings) -> str:
     """Returns a note where cross-validation of the leave-one-out loss is left out."""
     folds, loo = settings.calibration.folds, settings.loo
-    if settings.method != "jackknife" or not folds:
+    if settings.method != "jackknife" or not folds or settings.model not in ("gcn", "hops"):
         return ""
     why = [] if settings.plain_alo else [f"loo {loo.name}"]
     if loo.prints != "corrected":

@@ -41,3 +41,9 @@ def test_sharpening_that_falls_back_is_noted():
     split = dataclasses.replace(graph.split, val=few)
     notes = calirare.train(graph.with_split(split), sharpen=True, epochs=12, folds=0).notes
     assert notes[1:] == ["sharpen changed nothing: a temperature has no sharpness of its own"]
+
+
+def test_settings_of_one_network_have_no_part_in_others():
+    said = ignored_settings(Settings.of(model="trees", epochs=9, hidden=3))
+    assert said == ["epochs and hidden changed nothing with model trees: they belong to models gcn and hops"]
+    assert ignored_settings(Settings.of(model="hops", epochs=9)) == []

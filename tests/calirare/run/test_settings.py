@@ -284,3 +284,20 @@ def test_an_empty_file_holds_nothing_and_a_list_is_refused(tmp_path):
 def test_a_word_other_than_auto_is_refused_without_a_file_too(name):
     with pytest.raises(InputError, match=f"^setting {name} must be auto or a (whole|positive) number.*, got 'all'$"):
         Training(**{name: "all"})
+
+
+def test_a_preset_lies_beneath_everything_else_that_is_said():
+    paper = Settings.of(preset="paper")
+    assert (paper.training.model, paper.calibration.target) == ("gcn", "balanced")
+    assert Settings.of(target="population", preset="paper").calibration.target == "population"
+    nested = Settings.from_mapping({"preset": "paper", "training": {"hidden": 3}})
+    assert (nested.training.model, nested.training.hidden) == ("gcn", 3)
+    assert Settings.from_mapping(nested.to_mapping()) == nested
+    with pytest.raises(InputError, match="preset must be default or paper|preset must be one of"):
+        Settings.of(preset="mine")
+
+
+def test_algorithm_2_is_of_a_graph_convolution():
+    assert Settings.of(method="calirare", epochs=9).model == "gcn"
+    with pytest.raises(InputError, match="model must be gcn with method calirare, got 'trees'"):
+        Settings.of(method="calirare", model="trees")
