@@ -14,10 +14,19 @@ from calirare.metrics.binning import BinStatistics, SmallSampleWarning
 from calirare.metrics.classification import accuracy, macro_f1, precision, recall
 from calirare.metrics.debiased_error import debiased_ece
 from calirare.metrics.decomposition import BrierDecomposition, brier_decomposition, sharpness
+from calirare.metrics.detection import auprc, auroc, lift_at, precision_at, recall_at
+from calirare.metrics.detection_curve import PrecisionRecall, precision_recall_curve
 from calirare.metrics.distributed import gather
+from calirare.metrics.event_calibration import (
+    InTheLarge,
+    calibration_in_the_large,
+    equal_mass_ece,
+    equal_mass_noise_floor,
+)
 from calirare.metrics.intervals import coverage, eice
 from calirare.metrics.kernel_error import kde_bandwidth, kde_calibration_error
 from calirare.metrics.proper_scores import brier, nll
+from calirare.metrics.rare_reports import BUDGETS, detection_report, rare_report
 from calirare.metrics.reports import calibration_report, marginal_report
 from calirare.metrics.resampling import (
     Interval,
@@ -32,19 +41,25 @@ from calirare.metrics.smooth_error import smooth_calibration_error, smooth_ece
 from calirare.metrics.soft_error import soft_ece
 
 __all__ = [
+    "BUDGETS",
     "Array",
     "BinStatistics",
     "BrierDecomposition",
     "CalibrationLine",
+    "InTheLarge",
     "Interval",
     "NoiseFloor",
+    "PrecisionRecall",
     "SmallSampleWarning",
     "accuracy",
     "ace",
+    "auprc",
+    "auroc",
     "bootstrap_interval",
     "brier",
     "brier_decomposition",
     "calibration_error",
+    "calibration_in_the_large",
     "calibration_line",
     "calibration_lines",
     "calibration_report",
@@ -55,11 +70,15 @@ __all__ = [
     "confidence_statistics",
     "coverage",
     "debiased_ece",
+    "detection_report",
     "ece",
     "eice",
+    "equal_mass_ece",
+    "equal_mass_noise_floor",
     "gather",
     "kde_bandwidth",
     "kde_calibration_error",
+    "lift_at",
     "macro_ace",
     "macro_ace_noise_floor",
     "macro_f1",
@@ -68,7 +87,11 @@ __all__ = [
     "nll",
     "noise_floor",
     "precision",
+    "precision_at",
+    "precision_recall_curve",
+    "rare_report",
     "recall",
+    "recall_at",
     "sharpness",
     "smooth_calibration_error",
     "smooth_ece",

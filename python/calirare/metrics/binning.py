@@ -6,6 +6,7 @@ import math
 import warnings
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 # Numbers handled at a time: torch's own limit below which it stays on one thread.
@@ -50,6 +51,14 @@ def equal_frequency_bins(n: int, n_bins: int, device: torch.device) -> torch.Ten
     split = rest * (size + 1)
     late = rest + (rank - split) // max(size, 1)
     return torch.where(rank < split, rank // (size + 1), late)
+
+
+def equal_mass_bins(scores: torch.Tensor, n_bins: int, weights: torch.Tensor | None) -> torch.Tensor:
+    """Returns each score's bin of M with equal weight, int64 [n]; equal scores share the bin of their middle."""
+    groups = torch.unique(scores.detach(), return_inverse=True)[1]
+    mass = torch.bincount(groups, weights=weights).double()
+    middle = mass.cumsum(0) - mass / 2
+    return (middle * n_bins / mass.sum()).long().clamp(max=n_bins - 1)[groups]
 
 
 def power_mean(share: torch.Tensor, gap: torch.Tensor, norm: float) -> torch.Tensor:
@@ -169,6 +178,13 @@ def equal_width_statistics(
     return total
 
 
+def equal_mass_statistics(
+    scores: torch.Tensor, outcomes: torch.Tensor, n_bins: int, weights: torch.Tensor | None
+) -> BinStatistics:
+    """Returns the sums per bin of equal weight, one group; scores and outcomes are [n]."""
+    return bin_sums(equal_mass_bins(scores, n_bins, weights), scores, outcomes, n_bins, weights)
+
+
 def bin_sums(
     bins: torch.Tensor, scores: torch.Tensor, outcomes: torch.Tensor, n_bins: int, weights: torch.Tensor | None = None
 ) -> BinStatistics:
@@ -199,3 +215,15 @@ def _segment_sum(index: torch.Tensor, values: torch.Tensor, size: int) -> torch.
     if values.requires_grad:
         return values.new_zeros(size).index_add(0, index, values)
     return torch.bincount(index, weights=values, minlength=size)
+
+
+def binomial_interval(hits: np.ndarray, trials: np.ndarray, level: float) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ends of Clopper and Pearson's interval of a share, float64; hits and trials may be fractions."""
+    from scipy.special import betaincinv
+
+    tail = (1 - level) / 2
+    rest = trials - hits
+    some, others = np.where(hits > 0, hits, 1.0), np.where(rest > 0, rest, 1.0)
+    low = np.where(hits > 0, betaincinv(some, rest + 1, tail), 0.0)
+    high = np.where(rest > 0, betaincinv(hits + 1, others, 1 - tail), 1.0)
+    return low, high

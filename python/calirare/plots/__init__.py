@@ -1,7 +1,17 @@
-"""Pictures of calibration and intervals."""
+"""Pictures of calibration, detection and intervals."""
 
+from calirare.plots.detection import precision_recall_diagram
 from calirare.plots.intervals import interval_diagram
 from calirare.plots.panels import Panel, class_panels, confidence_panel
+from calirare.plots.rare_class import rare_reliability_diagram
 from calirare.plots.reliability import reliability_diagram
 
-__all__ = ["Panel", "class_panels", "confidence_panel", "interval_diagram", "reliability_diagram"]
+__all__ = [
+    "Panel",
+    "class_panels",
+    "confidence_panel",
+    "interval_diagram",
+    "precision_recall_diagram",
+    "rare_reliability_diagram",
+    "reliability_diagram",
+]

@@ -1,0 +1,142 @@
+"""Samples in the order of their score, and that order drawn again: what measures of detection are computed from.
+
+Between two neighbouring scores of positives the order of the negatives changes no measure of detection. So the samples
+are put into cells from the highest score down, each the ties of one score with a positive among them, or all negatives
+between two such scores; a resample of the data is then a count per cell, and every measure a cumulative sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+# A count per cell from one multinomial draw costs about as much as this many samples drawn one by one.
+CELL_COST = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Weight of positives and negatives per cell, from the highest score down; both float64 [C], positives not all 0."""
+
+    positive: np.ndarray
+    negative: np.ndarray
+
+    @cached_property
+    def found(self) -> np.ndarray:
+        """Weight of the positives down to each cell, itself included, [C]."""
+        return np.cumsum(self.positive)
+
+    @cached_property
+    def looked_at(self) -> np.ndarray:
+        """Weight of all samples down to each cell, itself included, [C]."""
+        return np.cumsum(self.positive + self.negative)
+
+    @property
+    def total(self) -> float:
+        """Weight of all samples."""
+        return float(self.looked_at[-1])
+
+    @property
+    def prevalence(self) -> float:
+        """Share of the positives' weight."""
+        return float(self.found[-1] / self.looked_at[-1])
+
+    def curve(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns recall and precision after each cell with a positive, [C'], from the highest score down."""
+        there = np.flatnonzero(self.positive)
+        return self.found[there] / self.found[-1], self.found[there] / self.looked_at[there]
+
+    def auprc(self) -> float:
+        """Returns average precision: sum over scores of the gain in recall times the precision there."""
+        there = np.flatnonzero(self.positive)
+        return float(self.positive[there] @ (self.found[there] / self.looked_at[there]) / self.found[-1])
+
+    def auroc(self) -> float:
+        """Returns P(a positive is ranked above a negative) + P(tie) / 2; needs a negative."""
+        negatives = self.looked_at[-1] - self.found[-1]
+        return float((self.found - self.positive / 2) @ self.negative / (self.found[-1] * negatives))
+
+    def hits(self, budget: float) -> float:
+        """Returns the positives' weight among the `budget` highest; of ties at the end the expected part."""
+        cell = min(int(np.searchsorted(self.looked_at, budget)), len(self.found) - 1)
+        before = self.looked_at[cell] - self.positive[cell] - self.negative[cell]
+        part = min((budget - before) / (self.looked_at[cell] - before), 1.0)
+        return float(self.found[cell] - (1 - part) * self.positive[cell])
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """Samples in cells.
+
+    Attributes:
+        key: twice the sample's cell, and one more of a positive, int64 [n].
+        weights: float64 [n], or None.
+        n_cells: C.
+    """
+
+    key: np.ndarray
+    weights: np.ndarray | None
+    n_cells: int
+
+    @classmethod
+    def of(cls, happened: np.ndarray, scores: np.ndarray, weights: np.ndarray | None) -> Ranked:
+        """Returns the samples in cells.
+
+        Args:
+            happened: which are positives, bool [n], one at least.
+            scores: their scores, float [n].
+            weights: float64 [n] > 0, or None.
+        """
+        groups = np.unique(-scores, return_inverse=True)[1].reshape(-1)
+        holds = np.bincount(groups[happened], minlength=int(groups.max()) + 1) > 0
+        cell = np.cumsum(holds | np.append(True, holds[:-1])) - 1
+        return cls(2 * cell[groups] + happened, weights, int(cell[-1]) + 1)
+
+    def ranking(self) -> Ranking:
+        """Returns the samples' own ranking."""
+        return self._ranking(np.bincount(self.key, weights=self.weights, minlength=2 * self.n_cells))
+
+    def resampled(self, n_draws: int, seed: int, *, stratify: bool) -> Iterator[Ranking]:
+        """Yields the rankings of so many data sets drawn from the samples with replacement.
+
+        `stratify` keeps the numbers of positives and of negatives; else a draw without one of them, where the samples
+        have both, is drawn again.
+        """
+        rng = np.random.default_rng(seed)
+        positive = self.key % 2 == 1
+        both, whole = not bool(positive.all()), np.arange(len(self.key))
+        strata = [part for part in (whole[positive], whole[~positive]) if len(part)] if stratify else [whole]
+        drawers = [self._drawer(part) for part in strata]
+        done = 0
+        while done < n_draws:
+            sums = drawers[0](rng)
+            for draw in drawers[1:]:
+                sums = sums + draw(rng)
+            drawn = self._ranking(sums)
+            if stratify or (drawn.positive.any() and (drawn.negative.any() or not both)):
+                done += 1
+                yield drawn
+
+    def _ranking(self, sums: np.ndarray) -> Ranking:
+        table = sums.reshape(self.n_cells, 2).T.astype(np.float64, order="C")
+        return Ranking(table[1], table[0])
+
+    def _drawer(self, part: np.ndarray) -> Callable[[np.random.Generator], np.ndarray]:
+        """Returns what draws as many samples as `part` holds from it and sums their weights per key, [2 C]."""
+        size, n_keys = len(part), 2 * self.n_cells
+        key = self.key[part]
+        if self.weights is not None:
+            weights = self.weights[part]
+
+            def weighted(rng: np.random.Generator) -> np.ndarray:
+                rows = rng.integers(size, size=size)
+                return np.bincount(key[rows], weights=weights[rows], minlength=n_keys)
+
+            return weighted
+        if n_keys * CELL_COST < size:
+            share = np.bincount(key, minlength=n_keys) / size
+            return lambda rng: rng.multinomial(size, share)
+        return lambda rng: np.bincount(key[rng.integers(size, size=size)], minlength=n_keys)

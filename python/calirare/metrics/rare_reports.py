@@ -1,0 +1,205 @@
+"""Dictionaries about one rare class: how well it is found, and whether its probability is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from calirare._util.arrays import Array, check_count
+from calirare._util.errors import NotConvergedError
+from calirare._util.keywords import known_keywords
+from calirare.metrics.decomposition import brier_decomposition
+from calirare.metrics.detection import Budget, auprc, auroc, check_budget, event_of, places_of
+from calirare.metrics.event_calibration import calibration_in_the_large, equal_mass_ece, equal_mass_noise_floor
+from calirare.metrics.inputs import read
+from calirare.metrics.predictions import Predictions, refuse_multilabel
+from calirare.metrics.proper_scores import brier, nll
+from calirare.metrics.ranked import Ranked, Ranking
+from calirare.metrics.slope import calibration_line
+
+BUDGETS: tuple[Budget, ...] = (0.01, 100)
+
+
+@known_keywords
+def detection_report(
+    y_true: Array,
+    p: Array,
+    *,
+    cls: int = 1,
+    budgets: Sequence[Budget] = BUDGETS,
+    level: float = 0.95,
+    n_draws: int = 1000,
+    seed: int = 0,
+    stratify: bool = True,
+    weights: Array | None = None,
+) -> dict[str, Any]:
+    """How well the class is found by its probability: AUPRC, AUROC, and what fits into budgets, with intervals.
+
+    The intervals are percentiles over data sets drawn with replacement, as `bootstrap_interval` makes them, from
+    samples that are sorted once. They take the samples as independent, and say nothing where none of the class is at
+    hand: with fewer than about ten of it they are too narrow.
+
+    Args:
+        y_true: int [n]; class `cls` must occur.
+        p: [n, C] with rows that sum to one, or [n] = P(class 1).
+        cls: the class, against the rest.
+        budgets: each a number of samples (an integer; more than there are look at all) or a share (a float), as
+            `precision_at` takes it.
+        level: of the intervals, in (0, 1).
+        n_draws: data sets drawn.
+        seed: seed of the draws; the same input and seed give the same numbers.
+        stratify: keep the numbers of the class and of the rest, and so the prevalence.
+        weights: sample weights [n] >= 0, drawn along with their samples, or None.
+
+    Returns:
+        Plain numbers: n, n_rare, prevalence; auprc and auroc, each with _lower and _upper; macro_auprc, the mean over
+        classes, where there are more than two; budgets, a list with budget, nodes (the samples it looks at),
+        precision, recall and lift, each with _lower and _upper; level and draws. auroc is None where every sample has
+        the class.
+
+    Raises:
+        TypeError: dtype is wrong, a budget is no number, or `y_true` and `p` are exchanged.
+        ValueError: shape or range is wrong, the task is multi-label, or no sample has the class.
+    """
+    name = "detection_report"
+    check_count(name, "n_draws", n_draws)
+    if not 0 < level < 1:
+        raise ValueError(f"{name}: level must lie in (0, 1), got {level}")
+    for budget in budgets:
+        check_budget(name, budget)
+    data = refuse_multilabel(name, read(name, y_true, p, weights).on_cpu())
+    event = event_of(name, data, cls)
+    ranked = Ranked.of(*event)
+    ranking, both = ranked.ranking(), not bool(event[0].all())
+    draws = [_all_values(draw, budgets, both) for draw in ranked.resampled(n_draws, seed, stratify=stratify)]
+    ends = np.quantile(np.array(draws), [(1 - level) / 2, (1 + level) / 2], axis=0).T.tolist()
+    n_areas = 2 if both else 1
+    return {
+        "n": len(event[0]),
+        "n_rare": int(event[0].sum()),
+        "prevalence": ranking.prevalence,
+        **_with_ends(_areas(data, cls, both), ends[:n_areas]),
+        **({} if data.n_classes == 2 else {"macro_auprc": _macro_auprc(data)}),
+        "budgets": [
+            {
+                "budget": budget,
+                "nodes": _places(budget, ranking),
+                **_with_ends(_budget_values(ranking, budget), ends[at : at + 3]),
+            }
+            for at, budget in zip(range(n_areas, len(ends), 3), budgets, strict=True)
+        ],
+        "level": level,
+        "draws": n_draws,
+    }
+
+
+@known_keywords
+def rare_report(
+    y_true: Array,
+    p: Array,
+    *,
+    cls: int = 1,
+    n_bins: int = 15,
+    level: float = 0.95,
+    n_draws: int = 200,
+    seed: int = 0,
+    weights: Array | None = None,
+) -> dict[str, float | None]:
+    """Is P(class) right: everything that is asked of one class's probability.
+
+    Args:
+        y_true: int [n]; class `cls` must occur.
+        p: [n, C] with rows that sum to one, or [n] = P(class 1).
+        cls: the class, against the rest.
+        n_bins: bins of equal numbers of `equal_mass_ece`, and of equal width of the Brier score's parts.
+        level: of the interval of mean_p_over_share, in (0, 1).
+        n_draws: draws of the noise floor.
+        seed: seed of the noise floor; the same input and seed give the same numbers.
+        weights: sample weights [n] >= 0, or None.
+
+    Returns:
+        Plain numbers: n, n_rare; mean_p, observed_share and mean_p_over_share with _lower and _upper
+        (`calibration_in_the_large`); ece with ece_noise_floor and ece_noise_floor_std (`equal_mass_ece`); slope,
+        intercept and intercept_at_slope_1 (`calibration_line`, None where it is not defined: all of `p` equal, or it
+        separates the class from the rest); log_loss, brier, and its brier_reliability, brier_resolution,
+        brier_uncertainty and brier_within_bin.
+
+    Raises:
+        TypeError: dtype is wrong, or `y_true` and `p` are exchanged.
+        ValueError: shape or range is wrong, the task is multi-label, or no sample has the class.
+    """
+    name = "rare_report"
+    data = refuse_multilabel(name, read(name, y_true, p, weights).on_cpu())
+    happened, q, w = event_of(name, data, cls)
+    y = happened.astype(np.int64)
+    large = calibration_in_the_large(y, q, level=level, weights=w)
+    floor = equal_mass_noise_floor(q, n_bins, n_draws=n_draws, seed=seed, weights=w)
+    parts = brier_decomposition(y, q, n_bins, weights=w)._asdict()
+    values: dict[str, Any] = {
+        "mean_p": large.mean_p,
+        "observed_share": large.share,
+        "mean_p_over_share": large.ratio,
+        "mean_p_over_share_lower": large.lower,
+        "mean_p_over_share_upper": large.upper,
+        "ece": equal_mass_ece(y, q, n_bins, weights=w),
+        "ece_noise_floor": floor.mean,
+        "ece_noise_floor_std": floor.std,
+        "log_loss": nll(y, q, weights=w),
+        "brier": brier(y, q, weights=w),
+        **{f"brier_{part}": value for part, value in parts.items()},
+    }
+    counts = {"n": len(y), "n_rare": int(y.sum())}
+    return counts | _line(y, q, w) | {key: float(value) for key, value in values.items()}
+
+
+def _line(y: np.ndarray, p: np.ndarray, weights: np.ndarray | None) -> dict[str, float | None]:
+    """Slope and intercepts, None where the likeliest line is not finite."""
+    names = ("slope", "intercept", "intercept_at_slope_1")
+    try:
+        line = calibration_line(y, p, weights=weights)
+    except (ValueError, NotConvergedError):  # the input is checked: what is left is that no line is the likeliest
+        return dict.fromkeys(names)
+    return dict(zip(names, line, strict=True))
+
+
+def _areas(data: Predictions, cls: int, both: bool) -> dict[str, float | None]:
+    given = (data.labels, data.probabilities)
+    return {
+        "auprc": float(auprc(*given, cls=cls, weights=data.weights)),
+        "auroc": float(auroc(*given, cls=cls, weights=data.weights)) if both else None,
+    }
+
+
+def _macro_auprc(data: Predictions) -> float:
+    return float(auprc(data.labels, data.probabilities, weights=data.weights))
+
+
+def _places(budget: Budget, ranking: Ranking) -> float:
+    """Returns the weight a budget looks at: all there is, if it is more."""
+    return min(places_of(budget, ranking), ranking.total)
+
+
+def _budget_values(ranking: Ranking, budget: Budget) -> dict[str, float]:
+    places = _places(budget, ranking)
+    hits = ranking.hits(places)
+    precision = hits / places
+    return {"precision": precision, "recall": hits / float(ranking.found[-1]), "lift": precision / ranking.prevalence}
+
+
+def _all_values(ranking: Ranking, budgets: Sequence[Budget], both: bool) -> list[float]:
+    """Returns the areas and the values of each budget, in the order of the report."""
+    areas = [ranking.auprc(), ranking.auroc()] if both else [ranking.auprc()]
+    return areas + [value for budget in budgets for value in _budget_values(ranking, budget).values()]
+
+
+def _with_ends(values: dict[str, Any], ends: list[list[float]]) -> dict[str, Any]:
+    """Puts the ends of each value's interval behind it; a value that is None has none."""
+    out: dict[str, Any] = {}
+    known = iter(ends)
+    for name, value in values.items():
+        out[name] = value
+        if value is not None:
+            out[f"{name}_lower"], out[f"{name}_upper"] = next(known)
+    return out

@@ -1,0 +1,123 @@
+"""Precision over recall: what a threshold on the score costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calirare._util.keywords import known_keywords
+from calirare.metrics import PrecisionRecall, auprc, precision_recall_curve
+from calirare.metrics.inputs import read_event
+from calirare.metrics.predictions import Predictions
+from calirare.plots import canvas
+from calirare.plots.canvas import DARK, GAP, GREY, LIGHT
+from calirare.plots.panels import Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Colour, line and marker of each curve, told apart in greyscale too; more curves than this cannot be read.
+STYLES = ((DARK, "-", "D"), (LIGHT, "--", "o"), (GAP, "-.", "s"))
+
+
+@known_keywords
+def precision_recall_diagram(
+    panels: Sequence[Panel],
+    path: str | Path,
+    *,
+    threshold: float | None = 0.5,
+    level: float = 0.95,
+    n_draws: int = 200,
+    title: str | None = None,
+) -> Path:
+    """Draws precision over recall, with what a threshold makes of it.
+
+    Each curve has its bootstrap band (`metrics.precision_recall_curve`) and a marker where p > `threshold` is an alert;
+    the dashed line is the prevalence, which a score that knows nothing reads everywhere.
+
+    Args:
+        panels: one to three curves in one picture: name, y_true of 0 and 1, p, weights, see `Panel`.
+        path: where to write; the folder must exist.
+        threshold: the operating point, in [0, 1]; None draws none.
+        level: of the bands, in (0, 1).
+        n_draws: data sets drawn for the bands.
+        title: the line above the picture.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: the number of curves, a shape or a range is wrong, or no sample has the class.
+    """
+    name = "precision_recall_diagram"
+    if not 1 <= len(panels) <= len(STYLES):
+        raise ValueError(f"{name}: panels must hold one to {len(STYLES)} (name, y_true, p), got {len(panels)}")
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise ValueError(f"{name}: threshold must lie in [0, 1] or be None, got {threshold}")
+    panels = [Panel(*panel) for panel in panels]
+    n_lines = len(panels) * (1 if threshold is None else 2) + 2
+    width, below = 5.4, 0.65 + 0.185 * n_lines
+    height = below + 3.9 + 0.45
+    figure = canvas.blank(width, height)
+    edges = {"left": 0.62 / width, "right": 1 - 0.2 / width, "bottom": below / height, "top": 1 - 0.45 / height}
+    axes = figure.add_subplot(figure.add_gridspec(1, 1, **edges)[0])
+    for panel, style in zip(panels, STYLES, strict=False):
+        data = read_event(f"{name}: panel {panel.title!r}", panel.y_true, panel.p, panel.weights).on_cpu()
+        given = {"weights": data.weights}
+        curve = precision_recall_curve(data.labels, data.probabilities, level=level, n_draws=n_draws, **given)
+        area = float(auprc(data.labels, data.probabilities, **given))
+        _draw_curve(axes, curve, f"{panel.title}: AUPRC {area:.3f}", style)
+        if threshold is not None:
+            _draw_operating_point(axes, data, threshold, style)
+    band = f"{level:.0%} bootstrap band of the precision at each recall"
+    axes.fill_between([], [], color=GREY, alpha=0.3, linewidth=0, label=band)
+    axes.axhline(curve.prevalence, color=GREY, linestyle=":", linewidth=1.2, label=_prevalence(curve))
+    axes.set_xlim(0, 1.01)
+    axes.set_ylim(0, 1.02)
+    axes.set_xlabel("recall: share of the class that is found")
+    axes.set_ylabel("precision: share of alerts that are right")
+    axes.set_title(title or "Precision over recall", fontsize=10)
+    figure.legend(loc="lower left", bbox_to_anchor=(0.08, 0.005), fontsize=8, frameon=False, borderaxespad=0.1)
+    return canvas.save(figure, path)
+
+
+def _prevalence(curve: PrecisionRecall) -> str:
+    return f"prevalence {curve.prevalence:.3g}: a score that knows nothing"
+
+
+def _draw_curve(axes: Axes, curve: PrecisionRecall, label: str, style: tuple[str, str, str]) -> None:
+    """Draws band and curve; between the points that raise the recall average precision is the area below."""
+    colour, line, _ = style
+    axes.fill_between(
+        curve.band_recall, curve.band_lower, curve.band_upper, color=colour, alpha=0.2, linewidth=0, step="pre"
+    )
+    rises = np.diff(curve.recall, prepend=0.0) > 0
+    recall, precision = curve.recall[rises], curve.precision[rises]
+    axes.plot(
+        np.append(0.0, recall),
+        np.append(precision[0], precision),
+        drawstyle="steps-pre",
+        color=colour,
+        linestyle=line,
+        linewidth=1.4,
+        label=label,
+    )
+
+
+def _draw_operating_point(axes: Axes, data: Predictions, threshold: float, style: tuple[str, str, str]) -> None:
+    """Draws where p > threshold is an alert; without an alert there is no point, and the legend says so."""
+    colour, _, marker = style
+    weights = np.ones(len(data.labels)) if data.weights is None else data.weights.numpy()
+    alert, rare = data.probabilities.numpy() > threshold, data.labels.numpy() == 1
+    look = {"color": colour, "marker": marker, "markersize": 7, "markeredgecolor": "white", "linestyle": "none"}
+    if not weights[alert].sum() > 0:
+        axes.plot([], [], label=f"P > {threshold:g}: no alert", **look)
+        return
+    hits = weights[alert & rare].sum()
+    recall, precision = hits / weights[rare].sum(), hits / weights[alert].sum()
+    said = f"P > {threshold:g}: {int(alert.sum()):,} alerts, precision {precision:.2f}, recall {recall:.2f}"
+    axes.plot([recall], [precision], label=said, zorder=5, clip_on=False, **look)

@@ -1,0 +1,156 @@
+"""Reliability of one class's probability: how often the class occurs where it is given so much."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+
+from calirare._util.arrays import check_count
+from calirare._util.keywords import known_keywords
+from calirare.metrics import InTheLarge, NoiseFloor, calibration_in_the_large, equal_mass_noise_floor
+from calirare.metrics.binning import binomial_interval, equal_mass_bins, equal_mass_statistics
+from calirare.metrics.inputs import read_event
+from calirare.plots import canvas
+from calirare.plots.canvas import DARK, GAP, GREY
+from calirare.plots.panels import Panel
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+RARE = 0.1  # below this share the axes are logarithmic
+LEAST = -5.0  # power of ten at which logarithmic axes begin at the lowest
+
+
+class _Bins(NamedTuple):
+    """What one panel shows: the filled bins, how many equal samples each is worth, and the whole."""
+
+    title: str
+    mean_p: np.ndarray
+    share: np.ndarray
+    worth: np.ndarray
+    count: int
+    error: float
+    floor: NoiseFloor
+    large: InTheLarge
+
+
+@known_keywords
+def rare_reliability_diagram(
+    panels: Sequence[Panel],
+    path: str | Path,
+    *,
+    n_bins: int = 15,
+    level: float = 0.95,
+    event: str = "the rare class",
+    title: str | None = None,
+) -> Path:
+    """Draws how often a class occurs where it is given a probability, in bins of equal numbers of samples.
+
+    Each bin is a point at its mean probability and observed share with the share's binomial interval (Clopper and
+    Pearson), beside the diagonal; the diamond is the mean of all. A bin without the class is a hollow triangle at the
+    lower edge. Where the class is below a tenth in a panel both axes are logarithmic: a rare class's probabilities
+    crowd near 0. Titles give `metrics.equal_mass_ece` with its noise floor and `metrics.calibration_in_the_large`.
+
+    Args:
+        panels: title, y_true of 0 and 1, p, weights each, see `Panel`; side by side, up to three in a row.
+        path: where to write; the folder must exist.
+        n_bins: bins of equal numbers; equal probabilities stay together.
+        level: of the intervals, in (0, 1).
+        event: what the class is called on the axes.
+        title: a line above all panels.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: dtype is wrong.
+        ValueError: there is no panel, a shape or range is wrong, or a panel has no sample of the class.
+    """
+    name = "rare_reliability_diagram"
+    check_count(name, "n_bins", n_bins)
+    if not panels:
+        raise ValueError(f"{name}: panels must hold at least one (title, y_true, p), got none")
+    if not 0 < level < 1:
+        raise ValueError(f"{name}: level must lie in (0, 1), got {level}")
+    binned = [_binned(name, Panel(*panel), n_bins, level) for panel in panels]
+    n_columns = min(len(binned), 3)
+    n_rows = -(-len(binned) // n_columns)
+    width, height = 3.5 * n_columns + 0.4, 4.0 * n_rows + (0.85 if title else 0.5)
+    figure = canvas.blank(width, height)
+    edges = {"left": 0.72 / width, "right": 1 - 0.15 / width, "bottom": 0.9 / height}
+    top = 1 - (1.15 if title else 0.75) / height
+    grid = figure.add_gridspec(n_rows, n_columns, top=top, hspace=0.55, wspace=0.32, **edges)
+    low = _lowest(binned)
+    for i, bins in enumerate(binned):
+        axes = figure.add_subplot(grid[divmod(i, n_columns)])
+        _draw_bins(axes, bins, low, level)
+        axes.set_xlabel(f"P({event})")
+        if i % n_columns == 0:
+            axes.set_ylabel(f"observed share of {event}")
+        if i == 0:
+            handles, labels = axes.get_legend_handles_labels()
+    columns = 2 if n_columns > 1 else 1
+    figure.legend(handles, labels, loc="lower center", ncols=columns, fontsize=8, frameon=False, borderaxespad=0.1)
+    if title:
+        figure.suptitle(title, y=1 - 0.1 / height, va="top", fontsize=11)
+    return canvas.save(figure, path)
+
+
+def _binned(function: str, panel: Panel, n_bins: int, level: float) -> _Bins:
+    data = read_event(f"{function}: panel {panel.title!r}", panel.y_true, panel.p, panel.weights).on_cpu()
+    y, p, w = data.labels, data.probabilities, data.weights
+    bins = equal_mass_statistics(p, y, n_bins, w)
+    filled = bins.weight[0] > 0
+    worth = bins.count[0]
+    if w is not None:
+        squares = torch.bincount(equal_mass_bins(p, n_bins, w), weights=w.square(), minlength=n_bins)
+        worth = bins.weight[0].square() / torch.where(filled, squares, 1.0)
+    return _Bins(
+        panel.title,
+        bins.confidence[0][filled].numpy(),
+        bins.accuracy[0][filled].numpy(),
+        worth[filled].numpy(),
+        len(y),
+        float(bins.error()[0]),
+        equal_mass_noise_floor(p, n_bins, weights=w),
+        calibration_in_the_large(y, p, level=level, weights=w),
+    )
+
+
+def _lowest(panels: Sequence[_Bins]) -> float:
+    """Returns where logarithmic axes begin, a power of ten below all that is shown; 0 for linear ones."""
+    if min(bins.large.share for bins in panels) >= RARE:
+        return 0.0
+    shown = np.concatenate([np.concatenate((bins.mean_p, bins.share, 0.5 / bins.worth)) for bins in panels])
+    smallest = float(shown[shown > 0].min())
+    return float(10.0 ** max(np.floor(np.log10(smallest)), LEAST))
+
+
+def _draw_bins(axes: Axes, bins: _Bins, low: float, level: float) -> None:
+    floor = low if low > 0 else -0.02
+    ends = binomial_interval(bins.share * bins.worth, bins.worth, level)
+    if low > 0:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+    axes.set_xlim(floor, 1.0 if low > 0 else 1.02)
+    axes.set_ylim(floor, 1.0 if low > 0 else 1.02)
+    x = np.maximum(bins.mean_p, low)
+    some = bins.share > 0
+    axes.plot([low, 1], [low, 1], color=GREY, linestyle="--", linewidth=1, label="calibrated")
+    bar_label = f"its {level:.0%} binomial interval"
+    axes.vlines(x, np.maximum(ends[0], low), ends[1], color=DARK, linewidth=1.3, alpha=0.55, label=bar_label)
+    points = {"linestyle": "none", "markersize": 5, "clip_on": False, "zorder": 4}
+    label = "bin of equal numbers: mean P, observed share"
+    axes.plot(x[some], bins.share[some], marker="o", color=DARK, label=label, **points)
+    hollow = {"marker": "v", "markeredgecolor": DARK, "markerfacecolor": "white"}
+    axes.plot(x[~some], np.full((~some).sum(), low), label="bin without the class", **hollow, **points)
+    whole = {"marker": "D", "color": GAP, "markeredgecolor": "white", "linestyle": "none", "markersize": 8, "zorder": 5}
+    axes.plot([bins.large.mean_p], [bins.large.share], label="all samples", **whole)
+    large = bins.large
+    said = f"mean P / share = {large.ratio:.3g} ({large.lower:.3g} to {large.upper:.3g})"
+    errors = f"n = {bins.count:,}, ECE = {bins.error:.3f} (floor {bins.floor.mean:.3f})"
+    axes.set_title(f"{bins.title}\n{errors}\n{said}", fontsize=9)
