@@ -1,7 +1,7 @@
 """How well a score finds a class: areas under curves, and what the highest scores hold.
 
-With two classes the class is class 1 unless `cls` says otherwise. With more classes, or labels, and no `cls` a measure is
-the mean over those that occur, each against the rest.
+With two classes the class is class 1 unless `cls` says otherwise. With more classes, or labels, and no `cls` a measure
+is the mean over those that occur, each against the rest.
 """
 
 from __future__ import annotations
@@ -124,9 +124,7 @@ def recall_at(
 
 
 @known_keywords
-def lift_at(
-    y_true: Array, p: Array, budget: Budget, cls: int | None = None, *, weights: Array | None = None
-) -> Scalar:
+def lift_at(y_true: Array, p: Array, budget: Budget, cls: int | None = None, *, weights: Array | None = None) -> Scalar:
     """How many times as many hits the highest scores hold as a random choice: precision over prevalence.
 
     Takes and raises what `precision_at` does. Returns a number >= 0; 1 knows nothing.

@@ -8,7 +8,8 @@ import numpy as np
 
 from calirare._util.arrays import Array, check_count
 from calirare._util.keywords import known_keywords
-from calirare.metrics.detection import event_of
+from calirare.metrics.detection import Event, event_of
+from calirare.metrics.detection_intervals import expanded_tails, worth_of
 from calirare.metrics.inputs import read
 from calirare.metrics.predictions import refuse_multilabel
 from calirare.metrics.ranked import Ranked, Ranking
@@ -77,7 +78,7 @@ def precision_recall_curve(
     precision, recall, threshold = of_scores(event[0], event[1], sample_weight=event[2])
     ranked, grid = Ranked.of(*event), np.linspace(0, 1, GRID)
     drawn = np.array([_precision_at_recall(r, grid) for r in ranked.resampled(n_draws, seed, stratify=True)])
-    lower, upper = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    lower, upper = np.quantile(drawn, expanded_tails(level, _worth(event)), axis=0)
     ends = (grid, lower, upper, ranked.ranking().prevalence)
     # scikit-learn's go up with the threshold and end in a point at recall 0 that belongs to no score.
     return PrecisionRecall(recall[-2::-1], precision[-2::-1], threshold[::-1].astype(np.float64), *ends)
@@ -87,3 +88,9 @@ def _precision_at_recall(ranking: Ranking, recall: np.ndarray) -> np.ndarray:
     """Returns the precision where each recall is first reached."""
     reached, precision = ranking.curve()
     return precision[np.searchsorted(reached, np.minimum(recall, reached[-1]))]
+
+
+def _worth(event: Event) -> float:
+    """Returns how many equal samples the class's are worth."""
+    happened, _, weights = event
+    return worth_of(None if weights is None else weights[happened], int(happened.sum()))

@@ -19,7 +19,7 @@ CELL_COST = 16
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Weight of positives and negatives per cell, from the highest score down; both float64 [C], positives not all 0."""
+    """Weight of positives (not all 0) and negatives per cell, from the highest score down; float64 [C] each."""
 
     positive: np.ndarray
     negative: np.ndarray

@@ -11,7 +11,8 @@ from calirare._util.arrays import Array, check_count
 from calirare._util.errors import NotConvergedError
 from calirare._util.keywords import known_keywords
 from calirare.metrics.decomposition import brier_decomposition
-from calirare.metrics.detection import Budget, auprc, auroc, check_budget, event_of, places_of
+from calirare.metrics.detection import Budget, Event, auprc, auroc, check_budget, event_of, places_of
+from calirare.metrics.detection_intervals import share_interval, worth_of
 from calirare.metrics.event_calibration import calibration_in_the_large, equal_mass_ece, equal_mass_noise_floor
 from calirare.metrics.inputs import read
 from calirare.metrics.predictions import Predictions, refuse_multilabel
@@ -19,6 +20,7 @@ from calirare.metrics.proper_scores import brier, nll
 from calirare.metrics.ranked import Ranked, Ranking
 from calirare.metrics.slope import calibration_line
 
+Key = tuple[Budget | None, str]  # of a share: the budget, or None of an area, and its name
 BUDGETS: tuple[Budget, ...] = (0.01, 100)
 
 
@@ -37,9 +39,9 @@ def detection_report(
 ) -> dict[str, Any]:
     """How well the class is found by its probability: AUPRC, AUROC, and what fits into budgets, with intervals.
 
-    The intervals are percentiles over data sets drawn with replacement, as `bootstrap_interval` makes them, from
-    samples that are sorted once. They take the samples as independent, and say nothing where none of the class is at
-    hand: with fewer than about ten of it they are too narrow.
+    The intervals have the spread of data sets drawn with replacement from samples that are sorted once, as Student's
+    intervals of the log-odds, which hold for few of the class too (percentiles are too narrow there); lift's is
+    precision's over the prevalence. They take the samples as independent.
 
     Args:
         y_true: int [n]; class `cls` must occur.
@@ -73,22 +75,19 @@ def detection_report(
     event = event_of(name, data, cls)
     ranked = Ranked.of(*event)
     ranking, both = ranked.ranking(), not bool(event[0].all())
-    draws = [_all_values(draw, budgets, both) for draw in ranked.resampled(n_draws, seed, stratify=stratify)]
-    ends = np.quantile(np.array(draws), [(1 - level) / 2, (1 + level) / 2], axis=0).T.tolist()
-    n_areas = 2 if both else 1
+    shares = _shares(ranking, budgets, both) | _areas(data, cls, both)
+    drawn = [_shares(draw, budgets, both) for draw in ranked.resampled(n_draws, seed, stratify=stratify)]
+    told = _with_ends(shares, drawn, _worth(event, both), ranking, level)
     return {
         "n": len(event[0]),
         "n_rare": int(event[0].sum()),
         "prevalence": ranking.prevalence,
-        **_with_ends(_areas(data, cls, both), ends[:n_areas]),
+        **told[None],
+        **({} if both else {"auroc": None}),
         **({} if data.n_classes == 2 else {"macro_auprc": _macro_auprc(data)}),
         "budgets": [
-            {
-                "budget": budget,
-                "nodes": _places(budget, ranking),
-                **_with_ends(_budget_values(ranking, budget), ends[at : at + 3]),
-            }
-            for at, budget in zip(range(n_areas, len(ends), 3), budgets, strict=True)
+            {"budget": budget, "nodes": _places(budget, ranking), **told[budget], **_lift(told[budget], ranking)}
+            for budget in budgets
         ],
         "level": level,
         "draws": n_draws,
@@ -164,12 +163,11 @@ def _line(y: np.ndarray, p: np.ndarray, weights: np.ndarray | None) -> dict[str,
     return dict(zip(names, line, strict=True))
 
 
-def _areas(data: Predictions, cls: int, both: bool) -> dict[str, float | None]:
-    given = (data.labels, data.probabilities)
-    return {
-        "auprc": float(auprc(*given, cls=cls, weights=data.weights)),
-        "auroc": float(auroc(*given, cls=cls, weights=data.weights)) if both else None,
-    }
+def _areas(data: Predictions, cls: int, both: bool) -> dict[Key, float]:
+    """Returns the areas as scikit-learn computes them."""
+    measures = {"auprc": auprc, "auroc": auroc} if both else {"auprc": auprc}
+    given = (data.labels, data.probabilities, cls)
+    return {(None, name): float(area(*given, weights=data.weights)) for name, area in measures.items()}
 
 
 def _macro_auprc(data: Predictions) -> float:
@@ -181,25 +179,39 @@ def _places(budget: Budget, ranking: Ranking) -> float:
     return min(places_of(budget, ranking), ranking.total)
 
 
-def _budget_values(ranking: Ranking, budget: Budget) -> dict[str, float]:
-    places = _places(budget, ranking)
-    hits = ranking.hits(places)
-    precision = hits / places
-    return {"precision": precision, "recall": hits / float(ranking.found[-1]), "lift": precision / ranking.prevalence}
+def _shares(ranking: Ranking, budgets: Sequence[Budget], both: bool) -> dict[Key, float]:
+    """Returns the areas, under None, and what each budget holds."""
+    shares: dict[Key, float] = {(None, "auprc"): ranking.auprc()}
+    if both:
+        shares[None, "auroc"] = ranking.auroc()
+    for budget in budgets:
+        places = _places(budget, ranking)
+        hits = ranking.hits(places)
+        shares[budget, "precision"], shares[budget, "recall"] = hits / places, hits / float(ranking.found[-1])
+    return shares
 
 
-def _all_values(ranking: Ranking, budgets: Sequence[Budget], both: bool) -> list[float]:
-    """Returns the areas and the values of each budget, in the order of the report."""
-    areas = [ranking.auprc(), ranking.auroc()] if both else [ranking.auprc()]
-    return areas + [value for budget in budgets for value in _budget_values(ranking, budget).values()]
+def _worth(event: Event, both: bool) -> float:
+    """Returns how many equal samples the rarer side is worth."""
+    happened, _, weights = event
+    sides = (happened, ~happened) if both else (happened,)
+    return min(worth_of(None if weights is None else weights[side], int(side.sum())) for side in sides)
 
 
-def _with_ends(values: dict[str, Any], ends: list[list[float]]) -> dict[str, Any]:
-    """Puts the ends of each value's interval behind it; a value that is None has none."""
-    out: dict[str, Any] = {}
-    known = iter(ends)
-    for name, value in values.items():
-        out[name] = value
-        if value is not None:
-            out[f"{name}_lower"], out[f"{name}_upper"] = next(known)
-    return out
+def _with_ends(
+    shares: dict[Key, float], drawn: list[dict[Key, float]], worth: float, ranking: Ranking, level: float
+) -> dict[Budget | None, dict[str, float]]:
+    """Returns each budget's shares, and under None the areas, with the ends of their intervals."""
+    told: dict[Budget | None, dict[str, float]] = {}
+    for key, value in shares.items():
+        budget, name = key
+        trials = worth if budget is None or name == "recall" else max(_places(budget, ranking), 1.0)
+        ends = share_interval(value, np.array([draw[key] for draw in drawn]), level, worth, trials)
+        told.setdefault(budget, {}).update({name: value, f"{name}_lower": ends[0], f"{name}_upper": ends[1]})
+    return told
+
+
+def _lift(shares: dict[str, float], ranking: Ranking) -> dict[str, float]:
+    """Returns the lift with its ends: precision's over the prevalence."""
+    ends = ("", "_lower", "_upper")
+    return {f"lift{end}": shares[f"precision{end}"] / ranking.prevalence for end in ends}

@@ -60,7 +60,7 @@ def precision_recall_diagram(
         raise ValueError(f"{name}: threshold must lie in [0, 1] or be None, got {threshold}")
     panels = [Panel(*panel) for panel in panels]
     n_lines = len(panels) * (1 if threshold is None else 2) + 2
-    width, below = 5.4, 0.65 + 0.185 * n_lines
+    width, below = 5.4, 0.55 + 0.185 * n_lines
     height = below + 3.9 + 0.45
     figure = canvas.blank(width, height)
     edges = {"left": 0.62 / width, "right": 1 - 0.2 / width, "bottom": below / height, "top": 1 - 0.45 / height}

@@ -21,8 +21,9 @@ from calirare.plots.panels import Panel
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LEGEND = 5  # entries
 RARE = 0.1  # below this share the axes are logarithmic
-LEAST = -5.0  # power of ten at which logarithmic axes begin at the lowest
+LEAST = -4.0  # power of ten at which logarithmic axes begin at the lowest
 
 
 class _Bins(NamedTuple):
@@ -45,6 +46,7 @@ def rare_reliability_diagram(
     *,
     n_bins: int = 15,
     level: float = 0.95,
+    n_draws: int = 200,
     event: str = "the rare class",
     title: str | None = None,
 ) -> Path:
@@ -60,6 +62,7 @@ def rare_reliability_diagram(
         path: where to write; the folder must exist.
         n_bins: bins of equal numbers; equal probabilities stay together.
         level: of the intervals, in (0, 1).
+        n_draws: draws of the noise floors.
         event: what the class is called on the axes.
         title: a line above all panels.
 
@@ -76,14 +79,15 @@ def rare_reliability_diagram(
         raise ValueError(f"{name}: panels must hold at least one (title, y_true, p), got none")
     if not 0 < level < 1:
         raise ValueError(f"{name}: level must lie in (0, 1), got {level}")
-    binned = [_binned(name, Panel(*panel), n_bins, level) for panel in panels]
+    binned = [_binned(name, Panel(*panel), n_bins, level, n_draws) for panel in panels]
     n_columns = min(len(binned), 3)
     n_rows = -(-len(binned) // n_columns)
-    width, height = 3.5 * n_columns + 0.4, 4.0 * n_rows + (0.85 if title else 0.5)
+    legend_columns = 2 if n_columns > 1 else 1
+    below, above = 0.6 + 0.19 * -(-LEGEND // legend_columns), 0.95 if title else 0.7
+    width, height = 3.6 * n_columns + 0.55, 3.75 * n_rows - 0.75 + below + above
     figure = canvas.blank(width, height)
-    edges = {"left": 0.72 / width, "right": 1 - 0.15 / width, "bottom": 0.9 / height}
-    top = 1 - (1.15 if title else 0.75) / height
-    grid = figure.add_gridspec(n_rows, n_columns, top=top, hspace=0.55, wspace=0.32, **edges)
+    edges = {"left": 0.9 / width, "right": 1 - 0.15 / width, "bottom": below / height}
+    grid = figure.add_gridspec(n_rows, n_columns, top=1 - above / height, hspace=0.45, wspace=0.38, **edges)
     low = _lowest(binned)
     for i, bins in enumerate(binned):
         axes = figure.add_subplot(grid[divmod(i, n_columns)])
@@ -93,14 +97,14 @@ def rare_reliability_diagram(
             axes.set_ylabel(f"observed share of {event}")
         if i == 0:
             handles, labels = axes.get_legend_handles_labels()
-    columns = 2 if n_columns > 1 else 1
-    figure.legend(handles, labels, loc="lower center", ncols=columns, fontsize=8, frameon=False, borderaxespad=0.1)
+    below_all = {"loc": "lower center", "ncols": legend_columns}
+    figure.legend(handles, labels, fontsize=8, frameon=False, borderaxespad=0.1, **below_all)
     if title:
         figure.suptitle(title, y=1 - 0.1 / height, va="top", fontsize=11)
     return canvas.save(figure, path)
 
 
-def _binned(function: str, panel: Panel, n_bins: int, level: float) -> _Bins:
+def _binned(function: str, panel: Panel, n_bins: int, level: float, n_draws: int) -> _Bins:
     data = read_event(f"{function}: panel {panel.title!r}", panel.y_true, panel.p, panel.weights).on_cpu()
     y, p, w = data.labels, data.probabilities, data.weights
     bins = equal_mass_statistics(p, y, n_bins, w)
@@ -116,7 +120,7 @@ def _binned(function: str, panel: Panel, n_bins: int, level: float) -> _Bins:
         worth[filled].numpy(),
         len(y),
         float(bins.error()[0]),
-        equal_mass_noise_floor(p, n_bins, weights=w),
+        equal_mass_noise_floor(p, n_bins, n_draws=n_draws, weights=w),
         calibration_in_the_large(y, p, level=level, weights=w),
     )
 
@@ -136,16 +140,20 @@ def _draw_bins(axes: Axes, bins: _Bins, low: float, level: float) -> None:
     if low > 0:
         axes.set_xscale("log")
         axes.set_yscale("log")
+        for axis in (axes.xaxis, axes.yaxis):  # numbers, not formulas: the page has none
+            axis.set_major_formatter(lambda value, _: f"{value:g}")
+            axis.set_minor_formatter(lambda value, _: "")
     axes.set_xlim(floor, 1.0 if low > 0 else 1.02)
     axes.set_ylim(floor, 1.0 if low > 0 else 1.02)
     x = np.maximum(bins.mean_p, low)
     some = bins.share > 0
     axes.plot([low, 1], [low, 1], color=GREY, linestyle="--", linewidth=1, label="calibrated")
-    bar_label = f"its {level:.0%} binomial interval"
-    axes.vlines(x, np.maximum(ends[0], low), ends[1], color=DARK, linewidth=1.3, alpha=0.55, label=bar_label)
     points = {"linestyle": "none", "markersize": 5, "clip_on": False, "zorder": 4}
+    axes.tick_params(labelsize=8)
     label = "bin of equal numbers: mean P, observed share"
     axes.plot(x[some], bins.share[some], marker="o", color=DARK, label=label, **points)
+    bar_label = f"its {level:.0%} binomial interval"
+    axes.vlines(x, np.maximum(ends[0], low), ends[1], color=DARK, linewidth=1.3, alpha=0.55, label=bar_label)
     hollow = {"marker": "v", "markeredgecolor": DARK, "markerfacecolor": "white"}
     axes.plot(x[~some], np.full((~some).sum(), low), label="bin without the class", **hollow, **points)
     whole = {"marker": "D", "color": GAP, "markeredgecolor": "white", "linestyle": "none", "markersize": 8, "zorder": 5}

@@ -1,4 +1,4 @@
-"""The pictures of a run: reliability before and after calibration, and intervals."""
+"""The pictures of a run: reliability before and after calibration, of P(rare), detection, and intervals."""
 
 from __future__ import annotations
 
@@ -6,15 +6,41 @@ from pathlib import Path
 
 import torch
 
-from calirare.plots import confidence_panel, interval_diagram, reliability_diagram
-from calirare.run.report import evaluated_logits, evaluated_nodes
+from calirare.plots import (
+    Panel,
+    confidence_panel,
+    interval_diagram,
+    precision_recall_diagram,
+    rare_reliability_diagram,
+    reliability_diagram,
+)
+from calirare.run.report import evaluated_logits, evaluated_nodes, judged_rare
 from calirare.run.result import RunResult
 
-DRAWN = 20_000  # nodes in a picture; of more a sample is drawn, and the picture says so
+DRAWN = 20_000  # nodes in reliability and intervals; of more a sample is drawn, and the picture says so
 
 
 def draw(outcome: RunResult, folder: Path) -> None:
-    """Draws `reliability.png` and `intervals.png` of the nodes the run is judged on."""
+    """Draws `reliability.png`, `intervals.png`, `precision_recall.png` and `p_rare.png` of the judged nodes."""
+    _draw_confidence(outcome, folder)
+    _draw_rare(outcome, folder)
+
+
+def _draw_rare(outcome: RunResult, folder: Path) -> None:
+    data, rare, target = judged_rare(outcome), outcome.graph.class_names[1], outcome.settings.calibration.target
+    y, where = (data.labels == 1).long(), f"({data.labels.numel():,} {data.on} nodes)"
+    titles = {s: "before calibration" if s == "raw" else f"after, target {s}" for s in data.probabilities}
+    panels = {side: Panel(titles[side], y, p[:, 1]) for side, p in data.probabilities.items()}
+    _, draws = data.draws
+    title = f"{outcome.graph.name}: is P({rare}) right? {where}"
+    path = folder / "p_rare.png"
+    rare_reliability_diagram(list(panels.values()), path, event=rare, n_draws=draws, title=title)
+    chosen = panels[str(target) if str(target) in panels else "raw"]
+    title = f"{outcome.graph.name}: finding {rare} {where}"
+    precision_recall_diagram([chosen], folder / "precision_recall.png", n_draws=draws, title=title)
+
+
+def _draw_confidence(outcome: RunResult, folder: Path) -> None:
     judged_on, nodes = evaluated_nodes(outcome)
     logits = evaluated_logits(outcome, judged_on, nodes).cpu()
     if nodes.numel() > DRAWN:

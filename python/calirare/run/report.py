@@ -12,6 +12,7 @@ from calirare.calibration import TARGETS
 from calirare.curvature import spectrum_ends
 from calirare.leave_one_out import Quality, quality_of
 from calirare.metrics import calibration_report, coverage
+from calirare.run.rare_class import Judged, judged, rare_class, wrong_in_the_large
 from calirare.run.result import RunResult
 from calirare.training import FittedNetwork
 
@@ -34,6 +35,12 @@ def evaluated_logits(outcome: RunResult, judged_on: str, nodes: Tensor) -> Tenso
     return outcome.logits[nodes] if judged_on == "test" else outcome.jackknife.own_loo_logits.to(outcome.logits.dtype)
 
 
+def judged_rare(outcome: RunResult) -> Judged:
+    """Returns the nodes and probabilities that detection and P(rare) are judged by, see `rare_class.judged`."""
+    judged_on, nodes = evaluated_nodes(outcome)
+    return judged(outcome, judged_on, nodes, evaluated_logits(outcome, judged_on, nodes))
+
+
 def report(outcome: RunResult) -> dict[str, Any]:
     """Returns everything `metrics.json` holds: plain numbers and strings, no timings, deterministic."""
     judged_on, nodes = evaluated_nodes(outcome)
@@ -45,6 +52,9 @@ def report(outcome: RunResult) -> dict[str, Any]:
         reports[str(target)] = calibration_report(labels, calibrator.transform(logits).cpu())
     result, agreement, quality = outcome.jackknife, outcome.agreement, _quality(outcome)
     diagnostics = {name: value for name, value in result.diagnostics.items() if name != "seconds"}
+    of_rare = rare_class(judged_rare(outcome))
+    two = outcome.graph.n_classes == 2
+    wrong = wrong_in_the_large(of_rare, outcome.graph.class_names[1]) if two else None
     states = {str(target): outcome.calibrators[target].state() for target in TARGETS if target in outcome.calibrators}
     return {
         "graph": _graph_facts(outcome),
@@ -55,6 +65,7 @@ def report(outcome: RunResult) -> dict[str, Any]:
         "n_judged": int(nodes.numel()),
         "n_judged_rare": int((labels == 1).sum()),
         "report": reports,
+        **of_rare,
         "eice": eice_of(outcome),
         "interval_coverage": {"wanted": result.coverage, **_coverages(outcome, nodes)},
         "leave_one_out": diagnostics,
@@ -64,7 +75,7 @@ def report(outcome: RunResult) -> dict[str, Any]:
         "calibrators": states,
         "choice": None if outcome.choice is None else outcome.choice.to_mapping(),
         "model": outcome.settings.model,
-        "notes": outcome.notes + _notes(outcome, judged_on, quality),
+        "notes": outcome.notes + _notes(outcome, judged_on, quality) + ([] if wrong is None else [wrong]),
     }
 
 
