@@ -202,13 +202,35 @@ def _with_ends(
     shares: dict[Key, float], drawn: list[dict[Key, float]], worth: float, ranking: Ranking, level: float
 ) -> dict[Budget | None, dict[str, float]]:
     """Returns each budget's shares, and under None the areas, with the ends of their intervals."""
-    told: dict[Budget | None, dict[str, float]] = {}
-    for key, value in shares.items():
-        budget, name = key
+    ends: dict[Key, tuple[float, float]] = {}
+    for (budget, name), value in shares.items():
         trials = worth if budget is None or name == "recall" else max(_places(budget, ranking), 1.0)
-        ends = share_interval(value, np.array([draw[key] for draw in drawn]), level, worth, trials)
-        told.setdefault(budget, {}).update({name: value, f"{name}_lower": ends[0], f"{name}_upper": ends[1]})
+        draws = np.array([draw[budget, name] for draw in drawn])
+        ends[budget, name] = share_interval(value, draws, level, worth, trials)
+    for budget in {key[0] for key in shares if key[0] is not None}:
+        ends |= _joined(budget, shares, ends, ranking)
+    told: dict[Budget | None, dict[str, float]] = {}
+    for (budget, name), value in shares.items():
+        low, high = ends[budget, name]
+        told.setdefault(budget, {}).update({name: value, f"{name}_lower": low, f"{name}_upper": high})
     return told
+
+
+def _joined(
+    budget: Budget, shares: dict[Key, float], ends: dict[Key, tuple[float, float]], ranking: Ranking
+) -> dict[Key, tuple[float, float]]:
+    """Returns the intervals of a budget's precision and recall, which both count its hits: of the hits the wider one.
+
+    Where all alerts are hits, resamples hold as many, and recall would seem certain; and the other way round. Where the
+    budget looks at all there is, both are.
+    """
+    places, positives = _places(budget, ranking), float(ranking.found[-1])
+    sizes = {(budget, "precision"): places, (budget, "recall"): positives}
+    if places == ranking.total:
+        return {key: (shares[key], shares[key]) for key in sizes}
+    low = min(ends[key][0] * size for key, size in sizes.items())
+    high = min(places, positives, max(ends[key][1] * size for key, size in sizes.items()))
+    return {key: (low / size, high / size) for key, size in sizes.items()}
 
 
 def _lift(shares: dict[str, float], ranking: Ranking) -> dict[str, float]:

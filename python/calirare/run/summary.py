@@ -14,7 +14,7 @@ ROWS = (
     ("recall", "recall of the rare class"),
     ("precision", "precision of the rare class"),
     ("macro_f1", "macro-F1"),
-    ("ace_minority", "ACE of the rare class"),
+    ("ace_minority", "ACE, rare class"),
     ("macro_ace", "Macro-ACE"),
     ("ece", "ECE"),
     ("nll", "NLL"),
