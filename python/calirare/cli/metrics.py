@@ -1,4 +1,4 @@
-"""`calirare metrics`: calibration of anyone's table of predictions."""
+"""`calirare metrics`: calibration and detection of anyone's table of predictions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from calirare._util.errors import InputError
-from calirare.cli.tables import TableColumns, evaluate_table
+from calirare._util.measure_tables import detection_table, rare_rows
+from calirare.cli.tables import TableColumns, TableReport, evaluate_table
+from calirare.metrics import BUDGETS
 
 
 def run(
@@ -21,6 +23,8 @@ def run(
     where: str | None = None,
     minority: str = "1",
     bins: int = 15,
+    budget: list[int | float] | None = None,
+    threshold: float = 0.5,
     out: Path | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -35,6 +39,8 @@ def run(
         where: "column=value": only these rows.
         minority: the rare class.
         bins: bins of the equal-width measures and of the pictures.
+        budget: how many samples are looked at, each a number or a share; None: 1 % and 100.
+        threshold: P(rare class) above which is an alert, in the picture.
         out: folder to write to; made if it is not there; None writes nothing.
         overwrite: replace such files that are in the folder.
 
@@ -47,17 +53,36 @@ def run(
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"metrics: the folder {out} cannot be made: {error.strerror or error}") from error
-    report = evaluate_table(table, columns, out=out, overwrite=overwrite, n_bins=bins)
-    shown = Table()
-    shown.add_column("measure")
-    if report.before is not None:
-        shown.add_column("before", justify="right")
-    shown.add_column("value" if report.before is None else "after", justify="right")
-    for name, value in report.values.items():
-        before = [] if report.before is None else [f"{report.before[name]:.4f}"]
-        shown.add_row(name, *before, f"{value:.4f}")
-    Console(width=None if Console().is_terminal else 120).print(shown, highlight=False)
+    budgets = BUDGETS if budget is None else budget
+    report = evaluate_table(
+        table, columns, out=out, overwrite=overwrite, n_bins=bins, budgets=budgets, threshold=threshold
+    )
+    _print(report)
     for note in report.notes:
         print(f"note: {note}")
     for file in report.files:
         print(file)
+
+
+def _print(report: TableReport) -> None:
+    """Prints every measure, the rare class's behind the others."""
+    console = Console(width=None if Console().is_terminal else 120)
+    states = ["value"] if report.before is None else ["before", "after"]
+    shown = Table()
+    shown.add_column("measure")
+    for state in states:
+        shown.add_column(state, justify="right")
+    for name, value in report.values.items():
+        before = [] if report.before is None else [f"{report.before[name]:.4f}"]
+        shown.add_row(name, *before, f"{value:.4f}")
+    console.print(shown, highlight=False)
+    rare = [found for found in (report.rare_before, report.rare) if found is not None]
+    for state, found in zip(states, rare, strict=False):
+        console.print(detection_table(found.detection, "" if state == "value" else state), highlight=False)
+    if rare:
+        of_rare = Table()
+        for name in ("P(rare)", *states):
+            of_rare.add_column(name, justify="right" if name in states else "left")
+        for row in rare_rows([found.p_rare for found in rare]):
+            of_rare.add_row(*row)
+        console.print(of_rare, highlight=False)

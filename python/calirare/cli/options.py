@@ -134,3 +134,20 @@ def share(text: str) -> float:
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"must be in (0, 1), got {text}")
     return value
+
+
+def budget(text: str) -> int | float:
+    """Returns a number of samples >= 1, or a share in (0, 1] written as 0.01 or 1%; the `type` of an option."""
+    percent, number = text.endswith("%"), text.removesuffix("%")
+    try:
+        value = float(number) / (100 if percent else 1)
+    except ValueError:
+        value = math.nan
+    if percent or "." in number or "e" in number.lower():
+        if 0 < value <= 1:
+            return value
+    elif value >= 1 and math.isfinite(value):
+        return int(number)
+    raise argparse.ArgumentTypeError(
+        f"must be a number of samples such as 100, or a share such as 0.01 or 1%, got {text}"
+    )

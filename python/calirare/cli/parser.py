@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
-from calirare.cli.options import UsageError, add_settings, share, whole
+from calirare.cli.options import UsageError, add_settings, budget, share, whole
 
 SCORED = ("root", "features", "label", "weight", "duplicates", "self_loops", "symmetrize", "download")
 
@@ -154,6 +154,10 @@ def _metrics(parser: argparse.ArgumentParser) -> None:
     words = "The rare class, as it stands in the label column. [default: 1]"
     add("--minority", metavar="CLASS", default="1", help=words)
     add("--bins", type=whole, metavar="N", default=15, help="Bins of ECE and of the pictures. [default: 15]")
+    words = "How many samples are looked at: a number, or a share as 0.01 or 1%%; several. [default: 1%% and 100]"
+    add("--budget", type=budget, action="append", metavar="N", help=words)
+    words = "P(rare class) above which is an alert, in the picture. [default: 0.5]"
+    add("--threshold", type=share, metavar="P", default=0.5, help=words)
     add("--out", type=Path, metavar="FOLDER", help="Folder for metrics.json and the pictures.")
     _overwrite(parser)
 
@@ -162,7 +166,8 @@ COMMANDS = {
     "train": Command(
         "Train, calibrate and explain a network on a graph; write a run's folder.",
         "The folder holds config.yaml, metrics.json, predictions.csv, review.csv (what a human should look at first), "
-        "model.safetensors, reliability.png, intervals.png and log.txt. Options given here win over --config.",
+        "model.safetensors, reliability.png, p_rare.png, precision_recall.png, intervals.png and log.txt. Options given "
+        "here win over --config.",
         _train,
     ),
     "predict": Command("Score a graph with a saved run.", "It needs the run's folder alone.", _predict),
@@ -174,5 +179,5 @@ COMMANDS = {
     ),
     "datasets": Command("List the data sets, where they are looked for and how to get them.", "", _datasets),
     "doctor": Command("Print what was built, and check every kernel against its reference.", "", _doctor),
-    "metrics": Command("Measure and draw the calibration of a table of predictions.", "", _metrics),
+    "metrics": Command("Measure and draw calibration and detection of a table of predictions.", "", _metrics),
 }

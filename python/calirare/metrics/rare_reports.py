@@ -57,8 +57,8 @@ def detection_report(
 
     Returns:
         Plain numbers: n, n_rare, prevalence; auprc and auroc, each with _lower and _upper; macro_auprc, the mean over
-        classes, where there are more than two; budgets, a list with budget, nodes (the samples it looks at),
-        precision, recall and lift, each with _lower and _upper; level and draws. auroc is None where every sample has
+        classes, where there are more than two; budgets, a list with budget, nodes (the samples it looks at), share
+        (theirs of all), precision, recall and lift, each with _lower and _upper; level and draws. auroc is None where every sample has
         the class.
 
     Raises:
@@ -85,10 +85,7 @@ def detection_report(
         **told[None],
         **({} if both else {"auroc": None}),
         **({} if data.n_classes == 2 else {"macro_auprc": _macro_auprc(data)}),
-        "budgets": [
-            {"budget": budget, "nodes": _places(budget, ranking), **told[budget], **_lift(told[budget], ranking)}
-            for budget in budgets
-        ],
+        "budgets": [_looked_at(budget, ranking) | told[budget] | _lift(told[budget], ranking) for budget in budgets],
         "level": level,
         "draws": n_draws,
     }
@@ -177,6 +174,11 @@ def _macro_auprc(data: Predictions) -> float:
 def _places(budget: Budget, ranking: Ranking) -> float:
     """Returns the weight a budget looks at: all there is, if it is more."""
     return min(places_of(budget, ranking), ranking.total)
+
+
+def _looked_at(budget: Budget, ranking: Ranking) -> dict[str, float]:
+    places = _places(budget, ranking)
+    return {"budget": budget, "nodes": places, "share": places / ranking.total}
 
 
 def _shares(ranking: Ranking, budgets: Sequence[Budget], both: bool) -> dict[Key, float]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +14,10 @@ from calirare._util.errors import InputError, NotConvergedError
 from calirare._util.output import fresh_files
 from calirare.cli.tables.noise_floors import table_noise_floors
 from calirare.cli.tables.pictures import draw_table
+from calirare.cli.tables.rare_class import TableRare, rare_of
 from calirare.cli.tables.table import Table, TableColumns, load_table
 from calirare.metrics import (
+    BUDGETS,
     ace,
     calibration_line,
     calibration_report,
@@ -26,7 +30,7 @@ from calirare.metrics import (
     smooth_ece,
 )
 
-FILES = ("metrics.json", "reliability.png", "classes.png")
+FILES = ("metrics.json", "reliability.png", "classes.png", "precision_recall.png", "p_rare.png")
 # Below this many samples a bin's accuracy can be off by .3 through chance alone.
 SMALL_BIN = 10
 # Binned errors that are printed with their noise floors.
@@ -45,13 +49,27 @@ class TableReport:
         values: every measure, plain floats.
         before: the same for the earlier model's columns, or None.
         notes: sentences about what to read with care.
+        rare: how the rare class is found and whether its probability is right; None for several label columns.
+        rare_before: the same for the earlier model's columns, or None.
         files: what was written.
     """
 
     values: dict[str, float]
     before: dict[str, float] | None
     notes: list[str]
+    rare: TableRare | None = None
+    rare_before: TableRare | None = None
     files: list[Path] = field(default_factory=list)
+
+    def content(self) -> dict[str, Any]:
+        """Returns what metrics.json holds."""
+        after = self.values | ({} if self.rare is None else self.rare._asdict())
+        if self.before is None:
+            return after
+        return {
+            "before": self.before | ({} if self.rare_before is None else self.rare_before._asdict()),
+            "after": after,
+        }
 
 
 def evaluate_table(
@@ -63,23 +81,28 @@ def evaluate_table(
     n_bins: int = 15,
     n_draws: int = 200,
     seed: int = 0,
+    budgets: Sequence[int | float] = BUDGETS,
+    threshold: float = 0.5,
 ) -> TableReport:
-    """Reads a table of predictions, measures their calibration and draws it.
+    """Reads a table of predictions, measures calibration and detection, and draws them.
 
     Args:
         path: .csv, .tsv or .parquet file with one row per sample.
         columns: which columns mean what; None takes "y" and "p".
-        out: existing folder for metrics.json, reliability.png (single-label) and classes.png, which appear there
-            together when all are written; None writes nothing.
+        out: existing folder for metrics.json, classes.png and, for one label column, reliability.png,
+            precision_recall.png and p_rare.png, which appear there together when all are written; None writes nothing.
         overwrite: replace such files that are there.
         n_bins: bins of the equal-width measures and of the pictures, 1 to `MAX_BINS`.
         n_draws: draws of the noise floors.
-        seed: seed of the noise floors.
+        seed: seed of the noise floors and resamples.
+        budgets: as `metrics.detection_report` takes them.
+        threshold: the operating point in precision_recall.png, in [0, 1].
 
     Returns:
         The numbers of `calibration_report` (of `marginal_report` if several label columns were named), further errors
         (ace, debiased_ece, smooth_ece, kde_ece of up to `MAX_KDE_ROWS` rows, sharpness), the noise floors of the binned
-        ones and, for one label column, slope and intercept of the rare class; notes and files.
+        ones and, for one label column, slope and intercept of the rare class, `metrics.detection_report` and
+        `metrics.rare_report`; notes and files.
 
     Raises:
         InputError: the file or what is in it cannot be used, or nothing can be written; the sentence says where and
@@ -105,14 +128,16 @@ def evaluate_table(
     else:
         values |= line
         earlier = None if earlier is None else earlier | line_before
-    files: list[Path] = []
-    if out is not None:
-        content = values if earlier is None else {"before": earlier, "after": values}
-        with fresh_files(Path(out), f"metrics: {out}") as partial:
-            (partial / FILES[0]).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-            draw_table(table, columns, partial, n_bins)
-            files = [Path(out) / name for name in FILES if (partial / name).is_file()]
-    return TableReport(values, earlier, notes, files)
+    rare = rare_of(table, table.probabilities, budgets, settings)
+    rare_before = None if table.before is None else rare_of(table, table.before, budgets, settings)
+    report = TableReport(values, earlier, notes, rare, rare_before)
+    if out is None:
+        return report
+    with fresh_files(Path(out), f"metrics: {out}") as partial:
+        (partial / FILES[0]).write_text(json.dumps(report.content(), indent=2) + "\n", encoding="utf-8")
+        draw_table(table, columns, partial, n_bins, threshold)
+        files = [Path(out) / name for name in FILES if (partial / name).is_file()]
+    return replace(report, files=files)
 
 
 def _check_free(out: Path, overwrite: bool) -> None:

@@ -1,4 +1,4 @@
-"""Pictures of a table: reliability of all and of rare samples, and of each class."""
+"""Pictures of a table: reliability of all and of rare samples, of each class and of P(rare), and detection."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from calirare.cli.tables.table import Table, TableColumns
 MAX_CLASS_PANELS = 12
 
 
-def draw_table(table: Table, columns: TableColumns, out: Path, n_bins: int) -> None:
-    """Draws `reliability.png` (single-label) and `classes.png`."""
+def draw_table(table: Table, columns: TableColumns, out: Path, n_bins: int, threshold: float) -> None:
+    """Draws `classes.png` and, for one label column, `reliability.png`, `precision_recall.png` and `p_rare.png`."""
     from calirare.plots import class_panels, confidence_panel, reliability_diagram
 
     y = table.labels
@@ -29,6 +29,7 @@ def draw_table(table: Table, columns: TableColumns, out: Path, n_bins: int) -> N
             for state, _, p in states
         ]
         reliability_diagram(panels, out / "reliability.png", n_bins=n_bins, n_columns=2)
+        _draw_rare(table, columns, out, n_bins, threshold)
     by_state = [
         class_panels(y, p, class_names=[state + name for name in names], weights=table.weights)
         for state, names, p in states
@@ -45,3 +46,21 @@ def draw_table(table: Table, columns: TableColumns, out: Path, n_bins: int) -> N
         x_label="predicted probability",
         y_label="frequency",
     )
+
+
+def _draw_rare(table: Table, columns: TableColumns, out: Path, n_bins: int, threshold: float) -> None:
+    """Draws `precision_recall.png` and `p_rare.png`."""
+    from calirare.plots import Panel, precision_recall_diagram, rare_reliability_diagram
+
+    y = (table.labels == table.minority).astype(int)
+    states = [("before", table.before), ("after", table.probabilities)]
+    if table.before is None:
+        states = [("P(rare)", table.probabilities)]
+    panels = [
+        Panel(state, y, p if p.ndim == 1 else p[:, table.minority], table.weights)
+        for state, p in states
+        if p is not None
+    ]
+    precision_recall_diagram(panels, out / "precision_recall.png", threshold=threshold)
+    event = "the rare class" if str(columns.minority) == "1" else str(columns.minority)
+    rare_reliability_diagram(panels, out / "p_rare.png", n_bins=n_bins, event=event)

@@ -1,0 +1,53 @@
+"""Measures of a rare class as rows of a table for a terminal, at most 80 characters wide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+
+def detection_table(found: dict[str, Any], title: str = "") -> Table:
+    """Returns a table of `metrics.detection_report`: values, intervals, and what a random order would read."""
+    table = Table(title=title or None, title_justify="left")
+    table.add_column("finding the rare class")
+    for name in ("value", f"{found['level']:.0%} interval", "by chance"):
+        table.add_column(name, justify="right")
+
+    def add(label: str, values: dict[str, Any], name: str, chance: float) -> None:
+        if values[name] is not None:
+            ends = f"{values[f'{name}_lower']:.3f} to {values[f'{name}_upper']:.3f}"
+            table.add_row(label, f"{values[name]:.3f}", ends, f"{chance:.3f}")
+
+    add("AUPRC", found, "auprc", found["prevalence"])
+    if "macro_auprc" in found:
+        table.add_row("AUPRC, mean over classes", f"{found['macro_auprc']:.3f}", "", "")
+    add("AUROC", found, "auroc", 0.5)
+    for at in found["budgets"]:
+        if at["share"] < 1:
+            where = budget_name(at["budget"], at["nodes"])
+            add(f"recall, {where}", at, "recall", at["share"])
+            add(f"precision, {where}", at, "precision", found["prevalence"])
+    return table
+
+
+def budget_name(budget: float, nodes: float) -> str:
+    """Returns what a budget is called: "top 1 % (27)", "top 100"."""
+    return f"top {budget:,}" if isinstance(budget, int) else f"top {100 * budget:g} % ({nodes:,.3g})"
+
+
+def rare_rows(reports: list[dict[str, Any]]) -> list[list[str]]:
+    """Returns the rows of a table of `metrics.rare_report`s side by side, the first cell of each its label."""
+    ends = [f"{r['mean_p_over_share_lower']:.2g} to {r['mean_p_over_share_upper']:.2g}" for r in reports]
+    return [
+        ["mean P(rare) / its share", *(f"{r['mean_p_over_share']:.3g}" for r in reports)],
+        ["  interval", *ends],
+        ["ECE of P(rare) (floor)", *(f"{r['ece']:.3f}{floor_of(r['ece_noise_floor'])}" for r in reports)],
+        ["slope of P(rare)", *("-" if r["slope"] is None else f"{r['slope']:.2f}" for r in reports)],
+        ["log loss of P(rare)", *(f"{r['log_loss']:.3f}" for r in reports)],
+    ]
+
+
+def floor_of(value: float) -> str:
+    """Returns a noise floor as it stands behind its measure."""
+    return f" ({value:.3f})"
