@@ -30,6 +30,8 @@ FILES = {
     "model.safetensors",
     "reliability.png",
     "intervals.png",
+    "precision_recall.png",
+    "p_rare.png",
     "log.txt",
 }
 COLUMNS = "node,split,y,p_raw,p_calibrated,prediction,confidence,lower,upper,uncertainty,ice,ice_raw"
@@ -54,7 +56,7 @@ def test_the_files_are_those_promised_and_no_more(finished):
         assert (folder / name).stat().st_size > 100, name
         assert (folder / name).stat().st_mode & 0o044 == 0o044, f"{name} may be read by others"
         assert str(folder / name) in said.out
-    for name in ("reliability.png", "intervals.png"):
+    for name in (name for name in FILES if name.endswith(".png")):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
 
 
@@ -136,10 +138,10 @@ def test_metrics_report_both_targets_and_hold_no_time(finished):
 def test_the_summary_says_what_calibration_did(finished):
     folder, said = finished
     report = metrics_of(folder)["report"]
-    for side, name in (("raw", "before"), ("balanced", "after, balanced *"), ("population", "after, population")):
+    for side, name in (("raw", "before"), ("balanced", "balanced *"), ("population", "population")):
         assert name in said.out
         assert f"{report[side]['macro_f1']:.3f}" in said.out
-        assert f"{report[side]['ece']:.3f} (floor {report[side]['ece_noise_floor']:.3f})" in said.out
+        assert f"{report[side]['ece']:.3f} ({report[side]['ece_noise_floor']:.3f})" in said.out
     assert "100 test nodes" in said.out
 
 

@@ -58,8 +58,8 @@ def detection_report(
     Returns:
         Plain numbers: n, n_rare, prevalence; auprc and auroc, each with _lower and _upper; macro_auprc, the mean over
         classes, where there are more than two; budgets, a list with budget, nodes (the samples it looks at), share
-        (theirs of all), precision, recall and lift, each with _lower and _upper; level and draws. auroc is None where every sample has
-        the class.
+        (theirs of all), precision, recall and lift, each with _lower and _upper; level and draws. auroc is None where
+        every sample has the class.
 
     Raises:
         TypeError: dtype is wrong, a budget is no number, or `y_true` and `p` are exchanged.

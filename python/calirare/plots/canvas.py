@@ -7,6 +7,7 @@ marker, in greyscale. The suffix of the path chooses the format: png, pdf or svg
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,12 @@ def blank(width: float, height: float) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=150)
+
+
+def wrapped(text: str, width: float, size: float) -> tuple[str, float]:
+    """Returns a title in lines that fit so many inches at a font size in points, and their height in inches."""
+    lines = textwrap.wrap(text, max(int(width * 72 / (0.62 * size)), 10)) or [""]  # .62: mean width of a letter
+    return "\n".join(lines), len(lines) * 1.25 * size / 72
 
 
 def save(figure: Figure, path: str | Path) -> Path:

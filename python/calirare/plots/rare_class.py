@@ -83,8 +83,10 @@ def rare_reliability_diagram(
     n_columns = min(len(binned), 3)
     n_rows = -(-len(binned) // n_columns)
     legend_columns = 2 if n_columns > 1 else 1
-    below, above = 0.6 + 0.19 * -(-LEGEND // legend_columns), 0.95 if title else 0.7
-    width, height = 3.6 * n_columns + 0.55, 3.75 * n_rows - 0.75 + below + above
+    width = 3.6 * n_columns + 0.55
+    heading, extra = canvas.wrapped(title, width - 0.3, 11) if title else ("", 0.0)
+    below, above = 0.6 + 0.19 * -(-LEGEND // legend_columns), 0.7 + extra
+    height = 3.75 * n_rows - 0.75 + below + above
     figure = canvas.blank(width, height)
     edges = {"left": 0.9 / width, "right": 1 - 0.15 / width, "bottom": below / height}
     grid = figure.add_gridspec(n_rows, n_columns, top=1 - above / height, hspace=0.45, wspace=0.38, **edges)
@@ -100,7 +102,7 @@ def rare_reliability_diagram(
     below_all = {"loc": "lower center", "ncols": legend_columns}
     figure.legend(handles, labels, fontsize=8, frameon=False, borderaxespad=0.1, **below_all)
     if title:
-        figure.suptitle(title, y=1 - 0.1 / height, va="top", fontsize=11)
+        figure.suptitle(heading, y=1 - 0.1 / height, va="top", fontsize=11)
     return canvas.save(figure, path)
 
 

@@ -31,7 +31,7 @@ Y, P = np.array([0, 1, 1, 0]), np.array([0.2, 0.7, 0.4, 0.1])
 
 def test_no_measure_is_left_out():
     others = {"accuracy", "recall", "precision", "macro_f1", "bootstrap_interval", "coverage"}  # y_true, but not p next
-    truth_not_needed = {"eice", "gather", "kde_bandwidth", "noise_floor", "sharpness"}
+    truth_not_needed = {"eice", "gather", "kde_bandwidth", "equal_mass_noise_floor", "noise_floor", "sharpness"}
     functions = {name for name in metrics.__all__ if name[0].islower()}
     assert functions == PAIRS | others | truth_not_needed
     for name in others:
@@ -68,7 +68,8 @@ def test_keywords_of_the_others_too():
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, lambda a: a.tolist()])
 @pytest.mark.parametrize("name", sorted(PAIRS))
 def test_the_two_in_each_others_place_are_told(name, kind):
-    columns, more = np.stack((1 - P, P), 1), (1,) if name.startswith("class_ace") else ()
+    columns = np.stack((1 - P, P), 1)
+    more = (1,) if name.startswith("class_ace") or name.endswith("_at") else ()
     measure = getattr(metrics, name)
     for swapped in ((P, Y), (columns, Y), (np.round(P), Y)):
         with pytest.raises((TypeError, ValueError), match=rf"^{name}: .*the order is \(y_true, p\), labels before"):

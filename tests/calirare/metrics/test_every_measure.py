@@ -27,6 +27,11 @@ MEASURES = {
     "kde_calibration_error": lambda y, p, **more: metrics.kde_calibration_error(
         y, p, kind="confidence", bandwidth=0.05, **more
     ),
+    "auprc": metrics.auprc,
+    "auroc": metrics.auroc,
+    "precision_at": lambda y, p, **more: metrics.precision_at(y, p, 0.1, **more),
+    "recall_at": lambda y, p, **more: metrics.recall_at(y, p, 0.1, **more),
+    "lift_at": lambda y, p, **more: metrics.lift_at(y, p, 0.1, **more),
     "nll": metrics.nll,
     "brier": metrics.brier,
     "reliability": lambda y, p, **more: metrics.brier_decomposition(y, p, **more).reliability,

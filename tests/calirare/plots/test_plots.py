@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from matplotlib.collections import PathCollection
 
-from calirare import plots
+from calirare import metrics, plots
+from calirare.metrics.binning import binomial_interval
 from calirare.plots import canvas, reliability
 
 
@@ -187,3 +188,77 @@ def test_bad_input_is_named(tmp_path):
     with pytest.raises(ValueError, match="upper must have shape"):
         plots.interval_diagram([1], [0.5], [1.0], [0.0, 1.0], tmp_path / "a.png")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_precision_recall_diagram_shows_curve_band_and_operating_point(data, monkeypatch, tmp_path):
+    figures = drawn(monkeypatch)
+    p, y = data
+    path = plots.precision_recall_diagram([("P(rare)", y, p)], tmp_path / "a.png", n_draws=20)
+    again = plots.precision_recall_diagram([("P(rare)", y, p)], tmp_path / "b.png", n_draws=20)
+    assert path.read_bytes() == again.read_bytes()
+    axes = figures[0].axes[0]
+    curve, point, prevalence = axes.get_lines()
+    area = np.diff(curve.get_xdata(), prepend=0) @ curve.get_ydata()
+    assert area == pytest.approx(metrics.auprc(y, p), rel=1e-12)
+    assert curve.get_label() == f"P(rare): AUPRC {area:.3f}"
+    alerts = p > 0.5
+    assert point.get_xdata()[0] == y[alerts].sum() / y.sum()
+    assert point.get_ydata()[0] == y[alerts].mean()
+    assert f"{alerts.sum()} alerts" in point.get_label()
+    assert set(prevalence.get_ydata()) == {y.mean()}
+    assert len(axes.collections) == 2, "the band, and its entry in the legend"
+    plots.precision_recall_diagram([("a", y, p), ("b", y, p**2)], tmp_path / "c.png", threshold=1.0, n_draws=2)
+    assert figures[2].axes[0].get_lines()[1].get_label() == "P > 1: no alert"
+    plots.precision_recall_diagram([("a", y, p)], tmp_path / "d.png", threshold=None, n_draws=2)
+    assert len(figures[3].axes[0].get_lines()) == 2
+
+
+@pytest.mark.parametrize("rare", [False, True])
+def test_rare_reliability_diagram_shows_bins_of_equal_numbers(rare, monkeypatch, tmp_path):
+    figures = drawn(monkeypatch)
+    # Bins of two: mean p .2 and .6, shares 0 and .5; with many more rests the axes are logarithmic.
+    y, p = np.array([0, 0, 1, 0] + [0] * 36 * rare), np.array([0.1, 0.3, 0.5, 0.7] + [0.01] * 36 * rare)
+    n_bins = 20 if rare else 2
+    plots.rare_reliability_diagram([("t", y, p)], tmp_path / "a.png", n_bins=n_bins, n_draws=5)
+    axes = figures[0].axes[0]
+    assert axes.get_xscale() == axes.get_yscale() == ("log" if rare else "linear")
+    diagonal, points, hollow, whole = axes.get_lines()
+    assert points.get_xdata()[-1] == pytest.approx(0.6, rel=1e-12)
+    assert points.get_ydata()[-1] == 0.5
+    assert hollow.get_xdata()[-1] == pytest.approx(0.2, rel=1e-12)
+    assert len(hollow.get_xdata()) == (2 if rare else 1), "equal probabilities are one bin"
+    assert (whole.get_xdata()[0], whole.get_ydata()[0]) == pytest.approx((p.mean(), y.mean()), rel=1e-12)
+    assert f"ECE = {metrics.equal_mass_ece(y, p, n_bins):.3f}" in axes.get_title()
+    (bars,) = axes.collections
+    ends = binomial_interval(np.array([1.0]), np.array([2.0]), 0.95)
+    assert bars.get_segments()[-1][:, 1].tolist() == pytest.approx([float(end[0]) for end in ends], rel=1e-9)
+
+
+def test_weights_widen_the_interval_of_a_bin(monkeypatch, tmp_path):
+    figures = drawn(monkeypatch)
+    y, p = np.repeat([1, 0], 20), np.full(40, 0.4)
+    panels = [("t", y, p, w) for w in (np.repeat([3.0, 1.0], 20), None)]
+    plots.rare_reliability_diagram(panels, tmp_path / "a.png", n_bins=3, n_draws=5)
+    weighted, plain = (axes.collections[0].get_segments()[0][:, 1] for axes in figures[0].axes)
+    # Three to one: (20 * 3 + 20)^2 / (20 * 9 + 20) = 32 samples of equal weight, 24 of them of the class.
+    ends = binomial_interval(np.array([24.0, 20.0]), np.array([32.0, 40.0]), 0.95)
+    assert weighted.tolist() == pytest.approx([float(end[0]) for end in ends], rel=1e-9)
+    assert plain.tolist() == pytest.approx([float(end[1]) for end in ends], rel=1e-9)
+
+
+def test_pictures_of_the_rare_class_name_bad_input(tmp_path):
+    path = tmp_path / "a.png"
+    for call in (plots.precision_recall_diagram, plots.rare_reliability_diagram):
+        with pytest.raises(ValueError, match=f"{call.__name__}: panels must hold"):
+            call([], path)
+        with pytest.raises(ValueError, match=f"{call.__name__}: panel 'x': p must lie in"):
+            call([("x", [1, 0], [1.5, 0.2])], path)
+    with pytest.raises(ValueError, match="threshold must lie in"):
+        plots.precision_recall_diagram([("x", [1, 0], [0.5, 0.2])], path, threshold=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_long_titles_are_broken():
+    text, height = canvas.wrapped("word " * 40, 5, 10)
+    assert max(map(len, text.split("\n"))) <= 5 * 72 / 6.2
+    assert height == pytest.approx(len(text.split("\n")) * 12.5 / 72, rel=1e-12)

@@ -13,7 +13,8 @@ import torch
 import calirare
 from calirare import Influence
 from calirare import metrics as measures
-from calirare.run.report import evaluated_logits, evaluated_nodes, report
+from calirare.run.rare_class import wrong_in_the_large
+from calirare.run.report import evaluated_logits, evaluated_nodes, judged_rare, report
 from tests.helpers.tasks import rare_task
 
 # Two hundred draws of the noise floors take a second; how many there are changes nothing here.
@@ -24,6 +25,8 @@ NONE = torch.zeros(0, dtype=torch.int64)
 @pytest.fixture(autouse=True)
 def rough_floors(monkeypatch):
     monkeypatch.setattr("calirare.run.report.calibration_report", calibration_report)
+    monkeypatch.setattr("calirare.run.rare_class.RESAMPLES", 0)
+    monkeypatch.setattr("calirare.run.rare_class.DRAWS", 0)
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +139,55 @@ def test_a_newton_step_to_a_saddle_is_not_trusted():
         said = report(dataclasses.replace(outcome, jackknife=bent))["quality"]
         assert ("saddle" in said["reason"]) == saddle
         assert (said["verdict"] == "do not trust") >= saddle
+
+
+def test_detection_and_p_rare_are_judged_on_the_test_nodes(outcome):
+    metrics = report(outcome)
+    test = outcome.graph.split.test
+    y = outcome.graph.y[test]
+    assert set(metrics["detection"]) == {"raw", "population"}, "the scores that rank"
+    assert set(metrics["p_rare"]) == {"raw", "balanced", "population"}
+    for side in metrics["p_rare"]:
+        p = outcome.probabilities(None if side == "raw" else side)[test]
+        said = metrics["p_rare"][side]
+        assert (said["judged_on"], said["n"], said["n_rare"]) == ("test", 100, int((y == 1).sum()))
+        assert said["mean_p_over_share"] == pytest.approx(float(p[:, 1].mean() / y.double().mean()), rel=1e-6)
+        assert said["ece"] == pytest.approx(float(measures.equal_mass_ece(y, p[:, 1])), rel=1e-6)
+        if side in metrics["detection"]:
+            found = metrics["detection"][side]
+            assert (found["judged_on"], found["n"]) == ("test", 100)
+            assert found["auprc"] == pytest.approx(float(measures.auprc(y, p)), rel=1e-6)
+            assert found["auprc_lower"] < found["auprc"] < found["auprc_upper"]
+
+
+def test_without_test_nodes_p_rare_is_judged_by_maps_that_did_not_see_the_node():
+    graph = rare_task()
+    outcome = calirare.train(graph.with_split(dataclasses.replace(graph.split, test=NONE)), epochs=12, folds=0)
+    data = judged_rare(outcome)
+    val = torch.isin(outcome.fit.nodes, graph.split.val)
+    assert data.on == "leave-one-out"
+    assert torch.equal(data.nodes, outcome.fit.nodes[val]), "they represent the population; the training nodes do not"
+    own = outcome.jackknife.own_loo_logits[val].float()
+    seen = outcome.calibrators["population"].transform(own)[:, 1]
+    share = float((data.labels == 1).double().mean())
+    assert float(seen.mean()) == pytest.approx(share, rel=1e-3), "right by construction: the map was fitted on them"
+    honest = data.probabilities["population"][:, 1]
+    assert 1e-3 < float((honest - seen).abs().max()) < 0.3
+    assert float(measures.nll(data.labels, honest)) > float(measures.nll(data.labels, seen))
+    metrics = report(outcome)
+    assert metrics["p_rare"]["population"]["n"] == metrics["detection"]["raw"]["n"] == int(val.sum())
+    assert metrics["n_judged"] == 150
+    assert f"P(rare) and detection: {int(val.sum())} leave-one-out nodes" in outcome.summary()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"), [((1.6, 1.2, 2.0), True), ((0.5, 0.3, 0.8), True), ((1.2, 0.9, 1.5), False)]
+)
+def test_a_wrong_mean_is_said(ratio, said):
+    names = ("mean_p_over_share", "mean_p_over_share_lower", "mean_p_over_share_upper")
+    values = dict(zip(names, ratio, strict=True)) | {"n": 500, "n_rare": 16, "judged_on": "test"}
+    sentence = wrong_in_the_large({"p_rare": {"raw": {}, "population": values}}, "fraud")
+    assert (sentence is not None) == said
+    if sentence is not None:
+        assert f"mean P(fraud) for the target population is {ratio[0]:g} times the share" in sentence
+        assert sentence.endswith("not to be read as a probability")

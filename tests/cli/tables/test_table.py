@@ -53,10 +53,18 @@ def test_writes_numbers_and_pictures(frame, tmp_path):
     path = tmp_path / "preds.csv"
     frame.to_csv(path, index=False)
     report = evaluate_table(path, TableColumns(before=("q",), where="split=test"), out=tmp_path, n_draws=10)
-    assert [file.name for file in report.files] == ["metrics.json", "reliability.png", "classes.png"]
+    assert [file.name for file in report.files] == [
+        "metrics.json",
+        "reliability.png",
+        "classes.png",
+        "precision_recall.png",
+        "p_rare.png",
+    ]
     assert all(file.stat().st_size > 0 for file in report.files)
     content = json.loads((tmp_path / "metrics.json").read_text())
-    assert content == {"before": report.before, "after": report.values}
+    assert content == json.loads(json.dumps(report.content()))
+    for side, values, rare in (("before", report.before, report.rare_before), ("after", report.values, report.rare)):
+        assert content[side] == values | json.loads(json.dumps(rare._asdict()))
     test_rows = frame[frame["split"] == "test"]
     assert report.values["ece"] == metrics.ece(test_rows["y"].to_numpy(), test_rows["p"].to_numpy())
     assert report.before["ece"] == metrics.ece(test_rows["y"].to_numpy(), test_rows["q"].to_numpy())

@@ -1,0 +1,126 @@
+"""Is one class's probability right: bins of equal numbers, the honest floor, calibration in the large, the report."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binomtest
+
+from calirare import metrics
+from calirare.metrics.binning import binomial_interval, equal_mass_bins
+
+
+def example(n: int = 600, wrong: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.4, 6, n)
+    return (rng.random(n) < p**wrong).astype(np.int64), p
+
+
+def test_by_hand():
+    # Two bins of two: mean p .15 and .75, shares 0 and 1.
+    y, p = [0, 0, 1, 1], [0.1, 0.2, 0.7, 0.8]
+    assert metrics.equal_mass_ece(y, p, 2) == pytest.approx((0.15 + 0.25) / 2, rel=1e-12)
+    assert metrics.equal_mass_ece(y, p, 2, norm=math.inf) == pytest.approx(0.25, rel=1e-12)
+    large = metrics.calibration_in_the_large(y, p)
+    assert (large.mean_p, large.share, large.ratio) == pytest.approx((0.45, 0.5, 0.9), rel=1e-12)
+    ends = binomtest(2, 4).proportion_ci(0.95, method="exact")
+    assert (large.lower, large.upper) == pytest.approx((0.45 / ends.high, 0.45 / ends.low), rel=1e-9)
+
+
+def test_equal_mass_is_the_gap_of_sorted_parts():
+    y, p = example()
+    order = np.argsort(p)
+    parts = np.split(order, 12)
+    expected = np.mean([abs(y[part].mean() - p[part].mean()) for part in parts])
+    assert metrics.equal_mass_ece(y, p, 12) == pytest.approx(expected, rel=1e-12)
+    assert expected > 1.2 * metrics.calibration_error(y, p, 12), "bins of equal width would hide it"
+
+
+def test_equal_probabilities_stay_together_whatever_their_order():
+    rng = np.random.default_rng(0)
+    p = np.round(rng.random(200), 1)
+    bins = equal_mass_bins(torch.from_numpy(p), 7, None).numpy()
+    assert all(len(set(bins[p == value])) == 1 for value in np.unique(p))
+    assert (np.diff(bins[np.argsort(p, kind="stable")]) >= 0).all()
+    y = (rng.random(200) < 0.3).astype(int)
+    order = rng.permutation(200)
+    same = metrics.equal_mass_ece(y[order], p[order], 7)
+    assert same == pytest.approx(metrics.equal_mass_ece(y, p, 7), rel=1e-12)
+
+
+def test_weights_are_copies_and_torch_agrees(device):
+    y, p = example()
+    p = np.round(p, 2)
+    w = np.random.default_rng(1).integers(0, 3, len(y))
+    copies = np.repeat(np.arange(len(y)), w)
+    plain = metrics.equal_mass_ece(y[copies], p[copies])
+    assert metrics.equal_mass_ece(y, p, weights=w) == pytest.approx(plain, rel=1e-9)
+    assert metrics.equal_mass_ece(y, p, weights=w) != pytest.approx(metrics.equal_mass_ece(y, p), rel=1e-3)
+    there = [torch.from_numpy(a).to(device) for a in (y, p, w)]
+    found = metrics.equal_mass_ece(there[0], there[1], weights=there[2])
+    assert float(found) == pytest.approx(plain, rel=1e-9)
+    large = metrics.calibration_in_the_large(y, p, weights=w)
+    assert large.ratio == pytest.approx(p[copies].mean() / y[copies].mean(), rel=1e-12)
+    alone = torch.tensor([0.2, 0.6], dtype=torch.float64, requires_grad=True)
+    metrics.equal_mass_ece(torch.tensor([1, 0]), alone, 2).backward()
+    assert alone.grad.tolist() == [-0.5, 0.5]
+
+
+def test_the_floor_is_that_of_drawn_labels():
+    y, p = example()
+    floor = metrics.equal_mass_noise_floor(p, n_draws=50)
+    slow = metrics.noise_floor(metrics.equal_mass_ece, p, n_draws=50)
+    assert (floor.mean, floor.std) == pytest.approx(tuple(slow), rel=1e-9)
+    w = np.random.default_rng(1).random(len(y))
+    slow = metrics.noise_floor(metrics.equal_mass_ece, p, n_draws=20, weights=w)
+    assert metrics.equal_mass_noise_floor(p, n_draws=20, weights=w).mean == pytest.approx(slow.mean, rel=1e-9)
+    assert metrics.equal_mass_ece(y, p) < floor.mean + 3 * floor.std, "labels drawn from p"
+    wrong, _ = example(wrong=0.5)
+    assert metrics.equal_mass_ece(wrong, p) > floor.mean + 5 * floor.std
+
+
+def test_the_interval_is_the_exact_binomial_one():
+    hits, trials = np.array([0, 1, 7, 40, 50]), np.full(5, 50)
+    low, high = binomial_interval(hits, trials, 0.9)
+    for i, k in enumerate(hits):
+        ends = binomtest(int(k), 50).proportion_ci(0.9, method="exact")
+        assert (low[i], high[i]) == pytest.approx((ends.low, ends.high), rel=1e-9)
+    with pytest.raises(ValueError, match="calibration_in_the_large: y_true must hold a 1"):
+        metrics.calibration_in_the_large([0, 0], [0.1, 0.2])
+    with pytest.raises(ValueError, match="calibration_in_the_large: level must lie in"):
+        metrics.calibration_in_the_large([0, 1], [0.1, 0.2], level=1)
+
+
+def test_the_report_holds_what_the_measures_say():
+    y, p = example()
+    report = metrics.rare_report(y, p, n_draws=20)
+    assert report == metrics.rare_report(y, np.stack((1 - p, p), 1), n_draws=20)
+    assert all(type(value) in (int, float) for value in report.values())
+    large, line = metrics.calibration_in_the_large(y, p), metrics.calibration_line(y, p)
+    assert (report["n"], report["n_rare"]) == (600, y.sum())
+    assert (report["mean_p"], report["observed_share"], report["mean_p_over_share"]) == large[:3]
+    assert (report["mean_p_over_share_lower"], report["mean_p_over_share_upper"]) == large[3:]
+    assert (report["slope"], report["intercept"], report["intercept_at_slope_1"]) == tuple(line)
+    assert report["ece"] == metrics.equal_mass_ece(y, p)
+    assert report["ece_noise_floor"] == metrics.equal_mass_noise_floor(p, n_draws=20).mean
+    assert report["log_loss"] == metrics.nll(y, p)
+    assert report["brier"] == metrics.brier(y, p)
+    parts = (report[f"brier_{name}"] for name in ("reliability", "resolution", "uncertainty", "within_bin"))
+    reliability, resolution, uncertainty, within = parts
+    assert report["brier"] == pytest.approx(reliability - resolution + uncertainty + within, rel=1e-9)
+    other = metrics.rare_report(y, np.stack((1 - p, p), 1), cls=0, n_draws=5)
+    assert other["observed_share"] == 1 - y.mean()
+    assert other["mean_p"] == pytest.approx(1 - p.mean(), rel=1e-12)
+
+
+def test_what_is_not_defined_is_none():
+    report = metrics.rare_report([0, 0, 1, 1], [0.1, 0.2, 0.8, 0.9], n_draws=3)
+    assert [report[name] for name in ("slope", "intercept", "intercept_at_slope_1")] == [None] * 3
+    for call in (metrics.rare_report, metrics.detection_report):
+        with pytest.raises(ValueError, match=f"{call.__name__}: y_true must contain class 1"):
+            call([0, 0], [0.1, 0.2])
+        with pytest.raises(ValueError, match=rf"{call.__name__}: y_true must be \[n\]"):
+            call([[0, 1]], [[0.1, 0.2]])
