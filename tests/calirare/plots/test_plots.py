@@ -222,7 +222,7 @@ def test_rare_reliability_diagram_shows_bins_of_equal_numbers(rare, monkeypatch,
     plots.rare_reliability_diagram([("t", y, p)], tmp_path / "a.png", n_bins=n_bins, n_draws=5)
     axes = figures[0].axes[0]
     assert axes.get_xscale() == axes.get_yscale() == ("log" if rare else "linear")
-    diagonal, points, hollow, whole = axes.get_lines()
+    _, points, hollow, whole = axes.get_lines()
     assert points.get_xdata()[-1] == pytest.approx(0.6, rel=1e-12)
     assert points.get_ydata()[-1] == 0.5
     assert hollow.get_xdata()[-1] == pytest.approx(0.2, rel=1e-12)
