@@ -27,7 +27,7 @@ class Said(NamedTuple):
 
 
 def call(*arguments: object, pictures: bool = False) -> Said:
-    """Runs `calirare ARGUMENTS`; without `pictures` a run gets empty ones, rough floors and intervals: it saves seconds."""
+    """Runs `calirare ARGUMENTS`; without `pictures` a run gets empty ones and rough numbers: it saves seconds."""
     out, err = io.StringIO(), io.StringIO()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     with ExitStack() as stack:
