@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -73,9 +73,9 @@ def precision_recall_diagram(
     axes = figure.add_subplot(figure.add_gridspec(1, 1, **edges)[0])
     for panel, style in zip(panels, STYLES, strict=False):
         data = read_event(f"{name}: panel {panel.title!r}", panel.y_true, panel.p, panel.weights).on_cpu()
-        given = {"weights": data.weights}
-        curve = precision_recall_curve(data.labels, data.probabilities, level=level, n_draws=n_draws, **given)
-        area = float(auprc(data.labels, data.probabilities, **given))
+        y, p, w = data.labels, data.probabilities, data.weights
+        curve = precision_recall_curve(y, p, level=level, n_draws=n_draws, weights=w)
+        area = float(auprc(y, p, weights=w))
         _draw_curve(axes, curve, f"{panel.title}: AUPRC {area:.3f}", style)
         if threshold is not None:
             _draw_operating_point(axes, data, threshold, style)
@@ -119,7 +119,13 @@ def _draw_operating_point(axes: Axes, data: Predictions, threshold: float, style
     colour, _, marker = style
     weights = np.ones(len(data.labels)) if data.weights is None else data.weights.numpy()
     alert, rare = data.probabilities.numpy() > threshold, data.labels.numpy() == 1
-    look = {"color": colour, "marker": marker, "markersize": 7, "markeredgecolor": "white", "linestyle": "none"}
+    look: dict[str, Any] = {
+        "color": colour,
+        "marker": marker,
+        "markersize": 7,
+        "markeredgecolor": "white",
+        "linestyle": "none",
+    }
     if not weights[alert].sum() > 0:
         axes.plot([], [], label=f"P > {threshold:g}: no alert", **look)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ class _Bins(NamedTuple):
     mean_p: np.ndarray
     share: np.ndarray
     worth: np.ndarray
-    count: int
+    n: int
     error: float
     floor: NoiseFloor
     large: InTheLarge
@@ -99,8 +99,8 @@ def rare_reliability_diagram(
             axes.set_ylabel(f"observed share of {event}")
         if i == 0:
             handles, labels = axes.get_legend_handles_labels()
-    below_all = {"loc": "lower center", "ncols": legend_columns}
-    figure.legend(handles, labels, fontsize=8, frameon=False, borderaxespad=0.1, **below_all)
+    look: dict[str, Any] = {"ncols": legend_columns, "fontsize": 8, "frameon": False, "borderaxespad": 0.1}
+    figure.legend(handles, labels, loc="lower center", **look)
     if title:
         figure.suptitle(heading, y=1 - 0.1 / height, va="top", fontsize=11)
     return canvas.save(figure, path)
@@ -150,17 +150,24 @@ def _draw_bins(axes: Axes, bins: _Bins, low: float, level: float) -> None:
     x = np.maximum(bins.mean_p, low)
     some = bins.share > 0
     axes.plot([low, 1], [low, 1], color=GREY, linestyle="--", linewidth=1, label="calibrated")
-    points = {"linestyle": "none", "markersize": 5, "clip_on": False, "zorder": 4}
+    points: dict[str, Any] = {"linestyle": "none", "markersize": 5, "clip_on": False, "zorder": 4}
     axes.tick_params(labelsize=8)
     label = "bin of equal numbers: mean P, observed share"
     axes.plot(x[some], bins.share[some], marker="o", color=DARK, label=label, **points)
     bar_label = f"its {level:.0%} binomial interval"
     axes.vlines(x, np.maximum(ends[0], low), ends[1], color=DARK, linewidth=1.3, alpha=0.55, label=bar_label)
-    hollow = {"marker": "v", "markeredgecolor": DARK, "markerfacecolor": "white"}
+    hollow: dict[str, Any] = {"marker": "v", "markeredgecolor": DARK, "markerfacecolor": "white"}
     axes.plot(x[~some], np.full((~some).sum(), low), label="bin without the class", **hollow, **points)
-    whole = {"marker": "D", "color": GAP, "markeredgecolor": "white", "linestyle": "none", "markersize": 8, "zorder": 5}
+    whole: dict[str, Any] = {
+        "marker": "D",
+        "color": GAP,
+        "markeredgecolor": "white",
+        "linestyle": "none",
+        "markersize": 8,
+        "zorder": 5,
+    }
     axes.plot([bins.large.mean_p], [bins.large.share], label="all samples", **whole)
     large = bins.large
     said = f"mean P / share = {large.ratio:.3g} ({large.lower:.3g} to {large.upper:.3g})"
-    errors = f"n = {bins.count:,}, ECE = {bins.error:.3f} (floor {bins.floor.mean:.3f})"
+    errors = f"n = {bins.n:,}, ECE = {bins.error:.3f} (floor {bins.floor.mean:.3f})"
     axes.set_title(f"{bins.title}\n{errors}\n{said}", fontsize=9)

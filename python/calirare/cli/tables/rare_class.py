@@ -40,5 +40,5 @@ def rare_of(table: Table, p: np.ndarray, budgets: Sequence[int | float], setting
         found = detection_report(table.labels, p, budgets=budgets, **given)
     except (TypeError, ValueError) as error:  # the columns are checked: what is left are the budgets
         raise InputError(f"metrics: {error} (command line: --budget)") from error
-    bins = {"n_bins": settings["n_bins"], "n_draws": settings["n_draws"]}
+    bins: dict[str, Any] = {"n_bins": settings["n_bins"], "n_draws": settings["n_draws"]}
     return TableRare(found, rare_report(table.labels, p, **given, **bins))
