@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Iterator
@@ -97,4 +98,10 @@ def run(place: Place, tables: Tables, draw: Draw) -> tuple[dict[str, Any], np.nd
         "prevalence": float((y == 1).mean()),
     }
     rounded = {name: float(f"{value:.6g}") for name, value in measure(y, p).items()}
-    return facts | rounded | {"cpu_s": round(seconds, 3), "commit": record.environment()["commit"]}, p
+    return facts | rounded | {"cpu_s": round(seconds, 3), "commit": commit()}, p
+
+
+@functools.cache
+def commit() -> str:
+    """Returns the commit the run began with."""
+    return record.environment()["commit"]

@@ -1,8 +1,9 @@
-"""Two layers of PyTorch Geometric: GCN, GraphSAGE and GAT, trained as GADBench trains its networks."""
+"""Two layers of PyTorch Geometric: GCN, GraphSAGE and GAT, trained as GADBench trains its networks and then on all labels."""
 
 from __future__ import annotations
 
-import copy
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -73,14 +74,16 @@ def compact(x: np.ndarray) -> Tensor:
 def sparse(matrix: sp.csr_array) -> Tensor:
     matrix = matrix.tocsr()
     parts = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indptr, matrix.indices))
-    return torch.sparse_csr_tensor(*parts, torch.from_numpy(matrix.data.astype(np.float32)), matrix.shape)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+        values = torch.from_numpy(matrix.data.astype(np.float32))
+        return torch.sparse_csr_tensor(*parts, values, matrix.shape, check_invariants=False)
 
 
 class NetworkClassifier(ClassifierMixin, BaseEstimator):
     """A network whose rows are places: [0 for the graph that trains or 1 for the scored one, node].
 
-    Rows that the draw validates on choose the epoch by their AUPRC, the others train; without any validation rows the
-    last epoch stays.
+    Rows that the draw validates on choose the number of epochs by their AUPRC and then train as the others do.
     """
 
     def __init__(self, kind: str, tables: Tables, draw: Draw) -> None:
@@ -94,11 +97,7 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):
         graphs = [task.graph] if task.later is None else [task.graph, task.later]
         inputs = [prepared(self.kind, graph, x) for graph, x in zip(graphs, tables, strict=False)]
         self.classes_ = np.unique(y)
-        torch.manual_seed(self.draw.seed)
-        network = Network(self.kind, tables[0].shape[1])
-        validates = np.isin(rows[:, 1], self.draw.val)
-        train(network, inputs[0], rows[:, 1], y, validates)
-        network.eval()
+        network = train(self.kind, self.draw.seed, inputs[0], rows[:, 1], y, np.isin(rows[:, 1], self.draw.val))
         with torch.no_grad():
             self.scores_ = [network(given).softmax(1)[:, 1].numpy() for given in inputs]
         return self
@@ -108,26 +107,38 @@ class NetworkClassifier(ClassifierMixin, BaseEstimator):
         return np.column_stack([1 - p, p])
 
 
-def train(network: Network, inputs: Any, nodes: np.ndarray, y: np.ndarray, validates: np.ndarray) -> None:
-    """Trains with classes of equal weight; keeps the epoch of the highest AUPRC of the validation nodes."""
+def train(kind: str, seed: int, inputs: Any, nodes: np.ndarray, y: np.ndarray, validates: np.ndarray) -> Network:
+    """Returns a network trained with classes of equal weight on all nodes.
+
+    Its number of epochs is the one at which a network trained without the validation nodes, given the same seed, had
+    the highest AUPRC on them; without such nodes it is `EPOCHS`.
+    """
+    epochs = EPOCHS
+    if validates.any():
+        judged, best = (torch.from_numpy(nodes[validates]), y[validates]), (-1.0, 0)
+        for epoch, network in enumerate(trained(kind, seed, inputs, nodes[~validates], y[~validates]), 1):
+            network.eval()
+            with torch.no_grad():
+                p = network(inputs)[judged[0]].softmax(1)[:, 1].numpy()
+            best = max(best, (float(average_precision_score(judged[1], p)), -epoch))
+            if epoch >= PATIENCE - best[1]:
+                break
+        epochs = -best[1]
+    for _, network in zip(range(epochs), trained(kind, seed, inputs, nodes, y), strict=False):
+        pass
+    return network.eval()
+
+
+def trained(kind: str, seed: int, inputs: Any, nodes: np.ndarray, y: np.ndarray) -> Iterator[Network]:
+    """Yields a network after each of its epochs."""
+    torch.manual_seed(seed)
+    network = Network(kind, inputs[1].shape[1])
     optimizer = torch.optim.Adam(network.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    places, targets = torch.from_numpy(nodes[~validates]), torch.from_numpy(y[~validates])
+    places, targets = torch.from_numpy(nodes), torch.from_numpy(y)
     weight = torch.tensor([1.0, float((targets == 0).sum() / (targets == 1).sum())])
-    best, waited, state = -1.0, 0, None
     for _ in range(EPOCHS):
         network.train()
         optimizer.zero_grad()
         F.cross_entropy(network(inputs)[places], targets, weight).backward()
         optimizer.step()
-        if not validates.any():
-            continue
-        network.eval()
-        with torch.no_grad():
-            p = network(inputs)[torch.from_numpy(nodes[validates])].softmax(1)[:, 1].numpy()
-        found, waited = average_precision_score(y[validates], p), waited + 1
-        if found > best:
-            best, waited, state = found, 0, copy.deepcopy(network.state_dict())
-        elif waited >= PATIENCE:
-            break
-    if state is not None:
-        network.load_state_dict(state)
+        yield network
