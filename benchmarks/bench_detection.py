@@ -18,7 +18,6 @@ from pathlib import Path
 import detection_page
 import numpy as np
 import record
-
 from detection import cells, peers
 from detection.cells import TRUTH, Place
 from detection.columns import Tables
@@ -64,7 +63,9 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
     parser.add_argument("--regimes", nargs="+", choices=REGIMES, default=list(REGIMES))
     parser.add_argument("--methods", nargs="+", choices=cells.METHODS, default=list(cells.METHODS))
-    parser.add_argument("--splits", type=int, default=N_SPLITS, help="run splits from --first up to this one, without it")
+    parser.add_argument(
+        "--splits", type=int, default=N_SPLITS, help="run splits from --first up to this one, without it"
+    )
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--keep", type=Path)

@@ -11,14 +11,13 @@ import sys
 from typing import Any
 
 import record
-from multilabel_page import rule
-from readme_tables import between, load
-
 from detection.cells import METHODS, TRUTH
 from detection.ours import RECIPES
 from detection.peers import CALIBRATED
 from detection.sets import SETS
 from detection.tasks import REGIMES
+from multilabel_page import rule
+from readme_tables import between, load
 
 PAGE = record.ROOT / "docs" / "detection.md"
 DIGITS = {"auprc": 3, "brier": 4, "nll": 3, "cpu_s": 1}
@@ -107,9 +106,9 @@ def bar_lines(found: dict[str, Any]) -> list[str]:
         lost = "; ".join(f"{c['set']} {c['regime']} {c['behind']:.3f} behind {c['peer']}" for c in bars["lost"])
         means = "; ".join(f"{m} {c['peer']:.3f} against {c['ours']:.3f}" for m, c in bars["means"].items())
         lines += [
-            f"- `{recipe}`, {bars['places']} sets and regimes. Mean AUPRC of each peer and ours where both have results: "
-            f"{means or 'none'}. More than .01 below the best peer: {lost or 'nowhere'}. Brier score and NLL below every "
-            f"calibrated peer's: {below} of {len(bars['probabilities'])}.",
+            f"- `{recipe}`, {bars['places']} sets and regimes. Mean AUPRC of each peer and ours where both have "
+            f"results: {means or 'none'}. More than .01 below the best peer: {lost or 'nowhere'}. Brier score and NLL "
+            f"below every calibrated peer's: {below} of {len(bars['probabilities'])}.",
         ]
     return lines or ["Ours have not been measured yet."]
 

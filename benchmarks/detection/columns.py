@@ -19,7 +19,9 @@ from detection.tasks import Task
 MOST_WORDS = 500  # more sparse columns than this are reduced for tables
 N_SVD = 128
 HOPS = 2
-Pair = tuple[np.ndarray, np.ndarray]  # of the graph that trains and of the one that is scored: one array where they are one
+Pair = tuple[
+    np.ndarray, np.ndarray
+]  # of the graph that trains and of the one that is scored: one array where they are one
 
 
 def scipy_of(matrix: Csr) -> sp.csr_array:

@@ -1,9 +1,10 @@
-"""Two layers of PyTorch Geometric: GCN, GraphSAGE and GAT, trained as GADBench trains its networks and then on all labels."""
+"""Two layers of PyTorch Geometric: GCN, GraphSAGE and GAT; epochs chosen as in GADBench, then trained on all labels."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ SPARSE_BELOW = 0.1  # share of features that are not zero
 
 
 class Network(nn.Module):
-    """Two layers; `heads` of GAT are as wide together as the hidden layer of the others is halved."""
+    """Two layers; the heads of GAT are together half as wide as the hidden layer of the others."""
 
     def __init__(self, kind: str, n_features: int) -> None:
         super().__init__()
@@ -45,10 +46,8 @@ class Network(nn.Module):
     def forward(self, inputs: tuple[Tensor, ...]) -> Tensor:
         """Returns logits [n, 2] of what `prepared` made of a graph."""
         edges, x, *means = inputs
-        if means:  # SAGEConv's own first step, which no parameter changes
-            hidden = self.first.lin_l(means[0]) + self.first.lin_r(x)
-        else:
-            hidden = self.first(x, edges)
+        # given means, SAGEConv's own first step, which no parameter changes, is done
+        hidden = self.first.lin_l(means[0]) + self.first.lin_r(x) if means else self.first(x, edges)
         hidden = F.elu(hidden) if self.kind == "GAT" else hidden.relu()
         return self.second(F.dropout(hidden, DROPOUT, self.training), edges)
 
@@ -124,9 +123,7 @@ def train(kind: str, seed: int, inputs: Any, nodes: np.ndarray, y: np.ndarray, v
             if epoch >= PATIENCE - best[1]:
                 break
         epochs = -best[1]
-    for _, network in zip(range(epochs), trained(kind, seed, inputs, nodes, y), strict=False):
-        pass
-    return network.eval()
+    return next(islice(trained(kind, seed, inputs, nodes, y), epochs - 1, None)).eval()
 
 
 def trained(kind: str, seed: int, inputs: Any, nodes: np.ndarray, y: np.ndarray) -> Iterator[Network]:

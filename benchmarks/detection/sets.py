@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 
 from calirare import Graph, load_dataset
 from calirare.datasets import data_root, synthetic_rare
+from calirare.graph import Normalisation
 from detection.amlsim import amlsim
 from detection.tasks import Task
 
@@ -20,19 +22,17 @@ def folder() -> Path:
     return Path(data_root())
 
 
-def npz(file: str, name: str, minority: int | None = None, *, dense: bool = True) -> Task:
-    graph = Graph.from_npz(folder() / file, minority)
-    return Task(renamed(graph, name), dense=dense)
+def npz(file: str, name: str, minority: int, normalisation: Normalisation = "none") -> Task:
+    graph = renamed(Graph.from_npz(folder() / file, minority), name)
+    return Task(dataclasses.replace(graph, feature_normalisation=normalisation, trusted=True))
 
 
-def named(name: str, *, dense: bool = False) -> Task:
-    """Returns a data set of the library, scaled as its catalogue says; its published split is not used."""
-    return Task(renamed(load_dataset(name, folder(), split="random"), name), dense=dense)
+def named(name: str) -> Task:
+    """Returns a data set of the library, scaled as its catalogue says; its split is not used."""
+    return Task(renamed(load_dataset(name, folder(), split="random"), name))
 
 
 def renamed(graph: Graph, name: str) -> Graph:
-    import dataclasses
-
     return dataclasses.replace(graph, name=name, split=None, trusted=True)
 
 
@@ -79,10 +79,10 @@ SETS: dict[str, Callable[[], Task]] = {
     "amazon": partial(npz, "fraud/amazon_upu.npz", "amazon", 1),
     "amlsim": lambda: amlsim(folder()),
     "otc": otc,
-    "facebook": partial(named, "facebook", dense=True),
+    "facebook": partial(named, "facebook"),
     "dblp": partial(named, "dblp"),
     "cora": partial(named, "cora"),
-    "computers": partial(npz, "amazon_computers.npz", "computers", 9, dense=False),
+    "computers": partial(npz, "amazon_computers.npz", "computers", 9, "row"),
     # labels follow the mean of a direction over a node and its neighbours: own columns tell little
     "simulated, graph": partial(simulated, "simulated, graph", 1, labels="posterior", separation=0.0, mean_degree=16.0),
     # edges are drawn whatever the classes are

@@ -31,14 +31,12 @@ class Task:
         later: the same nodes with what came to pass until they are scored; None: `graph` itself.
         known: nodes whose labels are there to be drawn, ascending; None: every labelled one.
         asked: nodes that are scored, without those drawn; None: every labelled one.
-        dense: whether the features are a table of columns and not words.
     """
 
     graph: Graph
     later: Graph | None = None
     known: np.ndarray | None = None
     asked: np.ndarray | None = None
-    dense: bool = True
 
     @property
     def y(self) -> np.ndarray:
