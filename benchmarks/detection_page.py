@@ -25,11 +25,12 @@ Cells = dict[tuple[str, str, str], dict[str, Any]]
 
 
 def shown(cell: dict[str, Any] | None, measure: str) -> str:
-    """Returns mean ± standard deviation, with the number of splits where it is not the full number."""
+    """Returns mean ± standard deviation over splits, of a single split its value."""
     if cell is None:
         return ""
     digits = DIGITS[measure]
-    return f"{cell[measure]['mean']:.{digits}f} ± {cell[measure]['std']:.{digits}f}"
+    spread = f" ± {cell[measure]['std']:.{digits}f}" if cell["splits"] > 1 else ""
+    return f"{cell[measure]['mean']:.{digits}f}{spread}"
 
 
 def table(cells: Cells, regime: str, measure: str, methods: list[str]) -> list[str]:
