@@ -1,0 +1,206 @@
+"""The detection benchmark: what methods may see, what the tables hold, what is made of the results."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from calirare import Graph
+from calirare.datasets import synthetic_rare
+from tests.helpers.tolerance import assert_telling, assert_within, sum_bound
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ("tasks", "columns", "amlsim", "peers", "networks", "cells", "summary")
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return SimpleNamespace(**{part: importlib.import_module(f"detection.{part}") for part in PARTS})
+
+
+def simulated(bench: Any, n: int = 400) -> Any:
+    return bench.tasks.Task(synthetic_rare(n, seed=3, n_features=4, share=0.2))
+
+
+@pytest.mark.parametrize("regime", ["scarce", "shot", "forty"])
+def test_a_method_sees_the_labels_drawn_and_no_other(bench: Any, regime: str) -> None:
+    task = simulated(bench)
+    drawn = bench.tasks.draw(task, regime, 1)
+    y, labelled = drawn.y, np.sort(drawn.labelled)
+    assert np.array_equal(np.flatnonzero(y >= 0), labelled)
+    assert np.array_equal(y[labelled], task.y[labelled])
+    assert not np.isin(drawn.test, labelled).any()
+    assert np.array_equal(np.union1d(drawn.test, labelled), np.arange(400))
+    for graph in (drawn.seen, drawn.scored):
+        assert graph.posterior is None
+        assert graph.original_y is None
+    assert drawn.scored.y is None
+    assert drawn.seen.split.test.numel() == 0
+
+
+def test_regimes_draw_what_they_say(bench: Any) -> None:
+    task = simulated(bench)
+    scarce, shot, forty = (bench.tasks.draw(task, regime, 0) for regime in ("scarce", "shot", "forty"))
+    assert np.bincount(scarce.y[scarce.labelled]).tolist() == [80, 20]
+    train = shot.seen.split.train.numpy()
+    assert np.bincount(shot.y[train]).tolist() == [20, 20]
+    assert len(shot.val) == 180  # half of what is left
+    sizes = [np.bincount(forty.y[part.numpy()]).tolist() for part in (forty.seen.split.train, forty.seen.split.val)]
+    assert sizes == [[128, 32], [64, 16]]
+    again = bench.tasks.draw(task, "scarce", 0)
+    other = bench.tasks.draw(task, "scarce", 1)
+    assert np.array_equal(again.labelled, scarce.labelled)
+    assert not np.array_equal(other.labelled, scarce.labelled)
+
+
+def accounts(folder: Path, later_value: float, later_target: int) -> None:
+    """Writes ten accounts: 0 a fraud of step 5, 1 of step 120, 2 without a date; transfers at 5, 50, 120 and 140."""
+    (folder / "fraud").mkdir(exist_ok=True)
+    step = [5, 120, -1, *[-1] * 7]
+    table = {"nodeid": range(10), "isFraud": [1] * 3 + [0] * 7, "init_balance": np.arange(10.0), "fraudStep": step}
+    pd.DataFrame(table).to_csv(folder / "fraud/amlsim_accounts.csv.gz", index=False)
+    rows = [(0, 3, 2.0, 5), (4, 5, 1.0, 50), (1, later_target, later_value, 120), (7, 8, later_value, 140)]
+    names = ["sourceNodeId", "targetNodeId", "value", "time"]
+    pd.DataFrame(rows, columns=names).to_csv(folder / "fraud/amlsim_transactions.csv.gz", index=False)
+
+
+def test_nothing_of_the_future_is_in_the_graph_that_trains(bench: Any, tmp_path: Path) -> None:
+    tasks = []
+    for value, target in ((3.0, 6), (900.0, 9)):
+        accounts(tmp_path, value, target)
+        tasks.append(bench.amlsim.amlsim(tmp_path))
+    one, other = tasks
+    assert torch.equal(one.graph.x, other.graph.x)
+    assert torch.equal(one.graph.adjacency.indices, other.graph.adjacency.indices)
+    assert not torch.equal(one.later.x, other.later.x)
+    assert not torch.equal(one.later.adjacency.indices, other.later.adjacency.indices)
+    assert one.graph.n_edges == 4
+    assert one.later.n_edges == 8
+
+
+def test_a_fraud_is_known_from_its_step_on_and_without_a_date_never(bench: Any, tmp_path: Path) -> None:
+    accounts(tmp_path, 3.0, 6)
+    task = bench.amlsim.amlsim(tmp_path)
+    assert task.y[:3].tolist() == [1, 1, -1]
+    assert 0 in task.known
+    assert 1 in task.asked
+    assert 2 not in np.concatenate([task.known, task.asked])
+    assert not np.isin(task.known, task.asked).any()
+    assert (task.y[task.known] == 0).sum() == 3
+
+
+def test_hop_columns_are_means_over_neighbours_by_hand(bench: Any) -> None:
+    edges = np.array([[0, 1], [1, 2]])
+    x = np.array([[1.0], [2.0], [7.0], [5.0]])
+    graph = Graph.from_edges(edges, x, weight=np.array([1.0, 3.0]), symmetrize=True)
+    tables = bench.columns.Tables(bench.tasks.Task(graph))
+    mean = np.array([2.0, (1 + 3 * 7) / 4, 2.0, 0.0])
+    twice = np.array([mean[1], 2.0, mean[1], 0.0])
+    expected = np.column_stack([x, mean, twice, np.log1p([1, 2, 1, 0])]).astype(np.float32)
+    assert np.array_equal(tables.get("hops")[0], expected)
+    plain = tables.get("gadbench")[0]
+    assert plain.shape == (4, 3)
+    assert plain[:, 1].tolist() == [2.0, 4.0, 2.0, 0.0]  # without weights
+
+
+def test_tables_of_the_later_graph_use_the_ranks_of_the_first(bench: Any) -> None:
+    task = simulated(bench)
+    later = dataclasses.replace(task.graph, x=task.graph.x + 100.0)
+    tables = bench.columns.Tables(dataclasses.replace(task, later=later))
+    first, second = tables.get("ranked hops")
+    assert abs(np.median(first[:, 0])) < 0.1
+    assert second[:, 0].min() == first[:, 0].max()  # above every rank there was
+
+
+@pytest.mark.parametrize("kind", ["GCN", "SAGE"])
+def test_prepared_layers_are_those_of_pytorch_geometric(bench: Any, kind: str) -> None:
+    nn = pytest.importorskip("torch_geometric.nn")
+    graph = synthetic_rare(60, seed=1, n_features=5)
+    torch.manual_seed(0)
+    network = bench.networks.Network(kind, 5).eval()
+    layers = [nn.GCNConv(5, 64), nn.GCNConv(64, 2)] if kind == "GCN" else [nn.SAGEConv(5, 64), nn.SAGEConv(64, 2)]
+    for theirs, ours in zip(layers, (network.first, network.second), strict=True):
+        theirs.load_state_dict(ours.state_dict())
+        theirs.double()
+    edges, x = graph.to_data().edge_index, graph.x.double()
+    with torch.no_grad():
+        found = network(bench.networks.prepared(kind, graph, graph.x.numpy()))
+        expected = layers[1](layers[0](x, edges).relu(), edges)
+        for layer in layers:
+            for parameter in layer.parameters():
+                parameter.abs_()
+        magnitude = layers[1](layers[0](x.abs(), edges), edges)
+    bound = sum_bound(expected, 5 + 64 + 2 * graph.n_nodes, magnitude, out=torch.float32)
+    assert_telling(expected, bound)
+    assert_within(found, expected, bound)
+
+
+@pytest.mark.slow
+def test_labels_of_test_nodes_do_not_reach_a_peer(bench: Any) -> None:
+    task = simulated(bench)
+    drawn = bench.tasks.draw(task, "shot", 0)
+    blind = dataclasses.replace(task, graph=bench.tasks.without_labels(task.graph))
+    for name in ("boosting", "RFGraph, calibrated", "logistic"):
+        both = [bench.peers.score(name, bench.columns.Tables(given), drawn) for given in (task, blind)]
+        assert np.array_equal(*both), name
+        assert np.corrcoef(both[0], task.y[drawn.test])[0, 1] > 0.2, name
+
+
+def test_measures_by_hand(bench: Any) -> None:
+    found = bench.cells.measure(np.array([0, 1, 1, 0]), np.array([0.25, 0.75, 0.5, 0.5]))
+    assert found["brier"] == (0.0625 + 0.0625 + 0.25 + 0.25) / 4
+    assert found["nll"] == pytest.approx(-(2 * np.log(0.75) + 2 * np.log(0.5)) / 4)
+    assert found["auroc"] == 0.875
+    assert found["mean_p"] == 0.5
+
+
+def line(bench: Any, method: str, split: int, auprc: float, brier: float = 0.1) -> dict[str, Any]:
+    numbers = dict.fromkeys(bench.summary.NUMBERS, 0.1) | {"auprc": auprc, "brier": brier, "nll": brier}
+    return {"set": "cora", "regime": "shot", "split": split, "method": method, "commit": "abc"} | numbers
+
+
+def test_the_summary_takes_the_later_line_and_names_what_is_lost(bench: Any) -> None:
+    rows = [line(bench, "calirare", 0, 0.1), line(bench, "calirare", 0, 0.6), line(bench, "calirare", 1, 0.8)]
+    rows += [
+        line(bench, "boosting", 0, 0.72),
+        line(bench, "GCN", 0, 0.705),
+        line(bench, "GCN, calibrated", 0, 0.9, 0.2),
+    ]
+    found = bench.summary.summary(rows)
+    cells = {cell["method"]: cell for cell in found["cells"]}
+    assert cells["calirare"]["auprc"] == {"mean": 0.7, "std": pytest.approx(0.14142)}
+    assert cells["calirare"]["splits"] == 2
+    bars = found["bars"]["calirare"]
+    assert [lost["peer"] for lost in bars["lost"]] == ["boosting"]
+    assert bars["probabilities"] == [{"set": "cora", "regime": "shot", "brier": True, "nll": True}]
+    assert "GCN, calibrated" not in bars["means"]
+
+
+def test_a_result_that_is_there_is_not_run_again(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench.cells.record, "RESULTS", tmp_path / "new")
+    assert bench.cells.done() == set()
+    places = [bench.cells.Place("cora", "shot", 0, method) for method in ("calirare", "GCN")]
+    for place in places:
+        bench.cells.append(place, {"auprc": 0.5})
+    assert bench.cells.done() == set(places)
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        "detection_ours.jsonl",
+        "detection_peers.jsonl",
+    ]
+
+
+@pytest.mark.slow
+def test_the_page_is_what_the_file_says() -> None:
+    done = subprocess.run([sys.executable, "benchmarks/detection_page.py", "--check"], cwd=ROOT, check=False)
+    assert done.returncode == 0, "run python benchmarks/detection_page.py"
