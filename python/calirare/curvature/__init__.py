@@ -15,6 +15,7 @@ from calirare.curvature.linearisation import (
 from calirare.curvature.lowrank import ExactHessian, HessianRange
 from calirare.curvature.module import ModuleLinearisation, NodeField
 from calirare.curvature.places import places_of_rows
+from calirare.curvature.primal import PrimalGgnInverse, block_of_labels, gauss_newton, inverse_ggn
 from calirare.curvature.spectrum import safe_damping, spectrum_ends
 
 __all__ = [
@@ -30,11 +31,15 @@ __all__ = [
     "Linearisation",
     "ModuleLinearisation",
     "NodeField",
+    "PrimalGgnInverse",
+    "block_of_labels",
     "closed_form",
     "difference_seeds",
     "dual_system",
+    "gauss_newton",
     "gram",
     "inputs_gram",
+    "inverse_ggn",
     "linearise",
     "logit_differences",
     "of_tape",

@@ -16,9 +16,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.threads import threads_for
-from calirare.curvature import Linearisation, closed_form, dual_system
-
-BLOCK_NUMBERS = 16_000_000  # numbers of the Jacobian worked on together in float64
+from calirare.curvature import Linearisation, block_of_labels, closed_form, dual_system, gauss_newton
 
 
 def choose_form(linearised: Linearisation) -> str:
@@ -95,22 +93,6 @@ def primal_directions(
     wanted = slice(None) if chosen is None else chosen
     pulled = (scaled[wanted, :, None] * rows.view(m, k, p)[wanted]).sum(1)  # J_i^T (I - D_i P_i)^-1 e_i
     return torch.cholesky_solve(pulled.T, factor).T, own, leverage
-
-
-def gauss_newton(rows: Tensor, curvature: Tensor) -> Tensor:
-    """Returns J^T D J [p, p] in float64, from J [m (k - 1), p] and D [m, k - 1, k - 1], some labels at a time."""
-    k, p = curvature.shape[1], rows.shape[1]
-    labels = block_of_labels(p * k)
-    out = rows.new_zeros(p, p, dtype=torch.float64)
-    for part, bent in zip(rows.split(labels * k), curvature.split(labels), strict=True):
-        wide = part.double()
-        out.addmm_(wide.T, (bent @ wide.view(-1, k, p)).flatten(0, 1))
-    return out
-
-
-def block_of_labels(numbers_of_each: int) -> int:
-    """Returns how many labels are worked on together."""
-    return max(1, BLOCK_NUMBERS // numbers_of_each)
 
 
 def leave_out(

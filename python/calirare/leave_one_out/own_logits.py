@@ -6,11 +6,9 @@ import torch
 from torch import Tensor
 
 from calirare._util.memory import BLOCK_BYTES, check_memory
-from calirare.curvature import Linearisation, with_class_zero
+from calirare.curvature import Linearisation, block_of_labels, gauss_newton, with_class_zero
 from calirare.leave_one_out.formula import (
-    block_of_labels,
     choose_form,
-    gauss_newton,
     leave_out_own,
     loo_coefficients,
     own_change,

@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from calirare.curvature import GgnInverse
+from calirare.curvature import inverse_ggn
 from calirare.graph import Graph
 from calirare.training.fitted import FittedNetwork
 from calirare.training.lbfgs import Convergence, Product, lbfgs
@@ -39,7 +39,7 @@ def minimise(
     fitted.model.eval()
 
     def preconditioner(theta: Tensor) -> Product:
-        inverse = GgnInverse(fitted.linearised_at(theta), fitted.weight_decay)
+        inverse = inverse_ggn(fitted.linearised_at(theta), fitted.weight_decay)
         return lambda v: inverse(v[None])[0]
 
     life = WARM_REFRESH if warm else FIRST_REFRESH
