@@ -8,27 +8,46 @@ from calirare.calibration.histogram import HistogramCalibrator
 from calirare.calibration.isotonic import IsotonicCalibrator
 from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
+from calirare.calibration.posterior import ExpectedCount, count_draws, expected_count, probability_interval
+from calirare.calibration.prior_platt import PriorPlattCalibrator
 from calirare.calibration.registry import CALIBRATORS, KINDS, load_calibrator, make_calibrator, save_calibrator
+from calirare.calibration.representative import (
+    CALIBRATE_ON,
+    CalibrateOn,
+    effective_shares,
+    representative_labels,
+)
+from calirare.calibration.sampling import Sampling
 from calirare.calibration.sharpness import class_conditional_sharpness, sharpened
 
 __all__ = [
+    "CALIBRATE_ON",
     "CALIBRATORS",
     "KINDS",
     "TARGETS",
     "AffineCalibrator",
     "BetaCalibrator",
+    "CalibrateOn",
     "Calibrator",
     "EnsembleTemperatureCalibrator",
+    "ExpectedCount",
     "HistogramCalibrator",
     "IsotonicCalibrator",
     "JackknifeCalibrator",
     "LinearCalibrator",
+    "PriorPlattCalibrator",
+    "Sampling",
     "Target",
     "class_conditional_sharpness",
+    "count_draws",
+    "effective_shares",
+    "expected_count",
     "load_calibrator",
     "make_calibrator",
     "matrix_scaling",
     "platt_scaling",
+    "probability_interval",
+    "representative_labels",
     "save_calibrator",
     "sharpened",
     "target_weights",
