@@ -6,9 +6,12 @@ from calirare.calibration.beta import BetaCalibrator
 from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
 from calirare.calibration.histogram import HistogramCalibrator
 from calirare.calibration.isotonic import IsotonicCalibrator
+from calirare.calibration.label_shift import ESTIMATORS, Estimator, Prevalence, estimated_prevalence
 from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
+from calirare.calibration.positive_unlabelled import PositiveUnlabelled, positive_unlabelled
 from calirare.calibration.posterior import ExpectedCount, count_draws, expected_count, probability_interval
+from calirare.calibration.prevalence import with_prevalence
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 from calirare.calibration.registry import CALIBRATORS, KINDS, load_calibrator, make_calibrator, save_calibrator
 from calirare.calibration.representative import (
@@ -23,6 +26,7 @@ from calirare.calibration.sharpness import class_conditional_sharpness, sharpene
 __all__ = [
     "CALIBRATE_ON",
     "CALIBRATORS",
+    "ESTIMATORS",
     "KINDS",
     "TARGETS",
     "AffineCalibrator",
@@ -30,22 +34,27 @@ __all__ = [
     "CalibrateOn",
     "Calibrator",
     "EnsembleTemperatureCalibrator",
+    "Estimator",
     "ExpectedCount",
     "HistogramCalibrator",
     "IsotonicCalibrator",
     "JackknifeCalibrator",
     "LinearCalibrator",
+    "PositiveUnlabelled",
+    "Prevalence",
     "PriorPlattCalibrator",
     "Sampling",
     "Target",
     "class_conditional_sharpness",
     "count_draws",
     "effective_shares",
+    "estimated_prevalence",
     "expected_count",
     "load_calibrator",
     "make_calibrator",
     "matrix_scaling",
     "platt_scaling",
+    "positive_unlabelled",
     "probability_interval",
     "representative_labels",
     "save_calibrator",
@@ -53,4 +62,5 @@ __all__ = [
     "target_weights",
     "temperature_scaling",
     "vector_scaling",
+    "with_prevalence",
 ]
