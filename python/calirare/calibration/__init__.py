@@ -3,13 +3,13 @@
 from calirare.calibration.affine import AffineCalibrator, platt_scaling, temperature_scaling
 from calirare.calibration.base import TARGETS, Calibrator, Target, target_weights
 from calirare.calibration.beta import BetaCalibrator
+from calirare.calibration.elkan_noto import PositiveUnlabelled, positive_unlabelled
 from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
 from calirare.calibration.histogram import HistogramCalibrator
 from calirare.calibration.isotonic import IsotonicCalibrator
 from calirare.calibration.label_shift import ESTIMATORS, Estimator, Prevalence, estimated_prevalence
 from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
-from calirare.calibration.positive_unlabelled import PositiveUnlabelled, positive_unlabelled
 from calirare.calibration.posterior import ExpectedCount, count_draws, expected_count, probability_interval
 from calirare.calibration.prevalence import with_prevalence
 from calirare.calibration.prior_platt import PriorPlattCalibrator
