@@ -104,9 +104,14 @@ class Scores(ClassifierMixin, BaseEstimator):
     def decision_function(self, X: np.ndarray) -> np.ndarray:
         return X[:, 0]
 
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return (X[:, 0] > 0).astype(int)
+
 
 def scikit_learn(method: str) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
     def apply(z: np.ndarray, y: np.ndarray, scored: np.ndarray) -> np.ndarray:
+        if np.bincount(y, minlength=2).min() < 2:  # its two folds need two of each class
+            return np.full(len(scored), y.mean())
         column = Scores().fit(z[:, None], y)
         fitted = CalibratedClassifierCV(FrozenEstimator(column), method=method, ensemble=False, cv=2)
         return fitted.fit(z[:, None], y).predict_proba(scored[:, None])[:, 1]
@@ -157,12 +162,12 @@ def maps(run: Problem, fitted: PriorPlattCalibrator) -> dict[str, np.ndarray]:
     out = {"prior-platt": fitted.transform(run.scored), "analytic": analytic(run)}
     chosen = ~run.in_train if run.in_train[:40].sum() == 40 and run.y[:40].sum() == 20 else np.ones(len(run.y), bool)
     for name, apply in peers().items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
+        if len(set(run.y[chosen])) < 2:  # of one class alone no peer makes a map
+            p = np.full(len(run.scored), (run.y[chosen].sum() + 0.5) / (chosen.sum() + 1))
+        else:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 p = apply(run.z[chosen], run.y[chosen], run.scored)
-            except ValueError:  # one class alone: the peer has no map
-                p = np.full(len(run.scored), run.y[chosen].mean())
         if run.given is not None:  # every peer gets the textbook prior shift
             share = run.y.mean().clip(1e-3, 1 - 1e-3)
             p = expit(logit(p.clip(TINY, 1 - TINY)) + logit(run.given) - logit(share))

@@ -3,6 +3,7 @@
 from calirare.calibration.affine import AffineCalibrator, platt_scaling, temperature_scaling
 from calirare.calibration.base import TARGETS, Calibrator, Target, target_weights
 from calirare.calibration.beta import BetaCalibrator
+from calirare.calibration.cross_fitted import cross_fitted_probabilities
 from calirare.calibration.elkan_noto import PositiveUnlabelled, positive_unlabelled
 from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
 from calirare.calibration.histogram import HistogramCalibrator
@@ -47,6 +48,7 @@ __all__ = [
     "Target",
     "class_conditional_sharpness",
     "count_draws",
+    "cross_fitted_probabilities",
     "effective_shares",
     "estimated_prevalence",
     "expected_count",

@@ -8,8 +8,16 @@ import torch
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
-from calirare.calibration import PriorPlattCalibrator, Sampling, platt_scaling, temperature_scaling
+from calirare import InputError
+from calirare.calibration import (
+    PriorPlattCalibrator,
+    Sampling,
+    cross_fitted_probabilities,
+    platt_scaling,
+    temperature_scaling,
+)
 from calirare.calibration.platt_posterior import PlattPosterior
+from calirare.metrics import calibration_in_the_large
 from tests.helpers.logits import drawn_logits, problem
 
 CLOSE = 1e-6  # absolute, on probabilities and numbers about 1: two optimisers of the same smooth loss
@@ -183,3 +191,34 @@ def test_few_labels_give_no_factor_beyond_a_binomial_count():
     assert np.mean(inside) >= 0.93
     assert np.exp(np.mean(np.log(off))) == pytest.approx(1, abs=0.1)
     assert min(of_temperature) > 2
+
+
+def test_probabilities_of_labels_come_from_maps_without_them():
+    z, y = problem(n=12)
+    found = cross_fitted_probabilities(PriorPlattCalibrator(), z, y, n_folds=99)
+    for i in (0, 5):
+        others = torch.arange(12) != i
+        alone = PriorPlattCalibrator().fit(z[others], y[others]).transform(z[i : i + 1])
+        assert float((found[i : i + 1] - alone).abs().max()) < CLOSE
+    z, y = problem(n=300, share=0.05)
+    draw = (torch.arange(300) < 60).long()
+    sampling = Sampling(draw, torch.zeros(300, 2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
+    p = cross_fitted_probabilities(PriorPlattCalibrator(), z, y, sampling=sampling, weights=torch.ones(300))
+    whole = PriorPlattCalibrator().fit(z, y, sampling=sampling).transform(z)
+    assert 0 < float((p - whole).abs().max()) < 0.2
+    with pytest.raises(InputError, match="needs 2 labels and 2 folds, got 1 and 10"):
+        cross_fitted_probabilities(PriorPlattCalibrator(), z[:1], y[:1])
+
+
+def test_the_check_in_the_large_tells_a_temperature_from_it():
+    rng = np.random.default_rng(5)
+    y = (rng.random(3000) < 0.033).astype(int)
+    z, labels = drawn_logits(y, rng), torch.from_numpy(y)
+    ours = calibration_in_the_large(labels, cross_fitted_probabilities(PriorPlattCalibrator(), z, labels)[:, 1])
+    assert ours.trusted
+    assert not ours.wrong
+    temperature = temperature_scaling("population").fit(z, labels).transform(z)[:, 1]
+    theirs = calibration_in_the_large(labels, temperature)
+    assert theirs.wrong
+    assert theirs.factor > 3
+    assert "not to be read as a probability" in theirs.sentence
