@@ -2,11 +2,12 @@
 
     python benchmarks/bench_probability.py [--runs 10] [--setups per-class,...]   # natural set-ups, beside its peers
     python benchmarks/bench_probability.py --widths                               # how wide the map's priors shall be
+    python benchmarks/bench_probability.py --decide                               # what a decision costs, and promised
 
 No network is trained: logits come from `simulated_logits.Network`, whose slope, shift and shape differ from run to run,
 so every number is judged against the truth and no test node chooses anything. The `--widths` run and the first one use
 different seeds. Writes benchmarks/results/probability.json, beside set-ups that an earlier run of as many runs has
-measured, or probability_widths.json.
+measured, probability_widths.json, or decisions.json.
 
 Per cell (set-up, prevalence, expected rare labels): share of runs whose mean P over the prevalence of the scored nodes
 lies in the 95 % interval of a binomial count of the labels, a tenth wider (prevalence given: in [.9, 1.1]); share
@@ -40,6 +41,7 @@ from calirare.calibration import (
     representative_labels,
     with_prevalence,
 )
+from calirare.decisions import Budget, Cost, Precision, decide
 
 SETUPS = ("per-class", "50/25/25", "all-train", "40/20/40", "enriched")
 PREVALENCES = (0.01, 0.03, 0.1, 0.3)
@@ -264,14 +266,56 @@ def widths(runs: int) -> dict[str, object]:
     }
 
 
+def cheapest(p: np.ndarray, y: np.ndarray, miss: float) -> float:
+    """Returns the threshold of least cost on labels: what scikit-learn's TunedThresholdClassifierCV looks for."""
+    order = np.argsort(-p, kind="stable")
+    costs = np.concatenate([[0], (1 - y[order]).cumsum()]) + miss * (y.sum() - np.concatenate([[0], y[order].cumsum()]))
+    place = int(costs.argmin())
+    return 2.0 if place == 0 else float(p[order][place - 1])
+
+
+def cost_of(threshold: float, p: np.ndarray, y: np.ndarray, miss: float) -> float:
+    return float(miss * y[p < threshold].sum() + (1 - y[p >= threshold]).sum())
+
+
+def decisions(runs: int) -> dict[str, object]:
+    """Returns realised cost over that of the best threshold, and how often what was promised happened."""
+    out = {}
+    for rare, miss in itertools.product((10, 20, 50, 200), (5.0, 30.0)):
+        ratios: dict[str, list[float]] = {"P": [], "tuned on labels": [], "balanced world": []}
+        kept = np.zeros(3)
+        for seed in range(1000, 1000 + runs):
+            run = problem("50/25/25", 0.05, rare, seed)
+            fitted, y = ours(run), run.rare_scored.astype(int)
+            p, rule = fitted.transform(run.scored), Cost(miss=miss, alarm=1.0)
+            best = cost_of(cheapest(p, y, miss), p, y, miss)
+            of_labels = fitted.transform(run.z)
+            thresholds = (rule.threshold(p, None), cheapest(of_labels, run.y, miss), float(p.mean()))
+            for name, t in zip(ratios, thresholds, strict=True):
+                ratios[name].append(cost_of(t, p, y, miss) / best)
+            for number, asked in enumerate((rule, Precision(at_least=0.6), Budget(alerts=1000))):
+                found = decide(asked, fitted, columns(run.scored), coverage=0.9)
+                hits = y[p >= found.threshold].sum()
+                kept[number] += found.hits.low <= hits <= found.hits.high
+        means = {name: float(np.mean(values)) for name, values in ratios.items()}
+        out[f"rare {rare}, miss {miss:g}"] = means | {
+            "hits_inside": dict(zip(("cost", "precision", "budget"), (kept / runs).tolist(), strict=True))
+        }
+    return {"runs": runs, "cost_over_best": out}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--setups", default=",".join(SETUPS))
     parser.add_argument("--widths", action="store_true")
+    parser.add_argument("--decide", action="store_true")
     options = parser.parse_args()
     if options.widths:
         record.write("probability_widths", widths(options.runs))
+        return
+    if options.decide:
+        record.write("decisions", decisions(options.runs))
         return
     cells = {}
     for setup, prevalence, rare in itertools.product(options.setups.split(","), PREVALENCES, RARE):
