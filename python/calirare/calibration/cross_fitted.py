@@ -53,7 +53,7 @@ def cross_fitted_probabilities(
             logits[kept],
             labels[kept],
             weights=None if weights is None else weights[kept],
-            sampling=None if sampling is None else sampling.select(kept.cpu()),
+            sampling=None if sampling is None else sampling.select(kept),
         )
         out[held] = fitted.predict_proba(logits[held].double())
     return out

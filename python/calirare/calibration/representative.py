@@ -61,7 +61,7 @@ def representative_labels(
         sampling = Sampling(sampling.draw, log_rates, rest, why)
         used = torch.ones_like(in_train)
     else:
-        draw = torch.where(in_train & drawn, TRAIN_DRAW, 0)
+        draw = torch.where(in_train.cpu() & drawn, TRAIN_DRAW, 0)
         sampling = Sampling(draw, sampling.log_rates, sampling.elsewhere, why)
     if not bool(used.any()):
         raise InputError(

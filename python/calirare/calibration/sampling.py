@@ -14,7 +14,7 @@ ABSENT = -700.0  # log of the share of a class that a draw left out: exp of it i
 
 @dataclass(frozen=True, eq=False)
 class Sampling:
-    """Where each label of a calibration sample came from.
+    """Where each label of a calibration sample came from; all of it on the CPU.
 
     Attributes:
         draw: int64 [m]: 0 for a label drawn without regard to its class; g >= 1 for one of the g-th draw with numbers
@@ -61,6 +61,7 @@ class Sampling:
 
     def select(self, chosen: Tensor) -> Sampling:
         """Returns the sampling of some of the labels, given as bool [m] or int64 [c]."""
+        chosen = chosen.cpu()
         return Sampling(self.draw[chosen], self.log_rates[chosen], self.elsewhere, self.sentence)
 
     def offsets(self, labels: Tensor, weights: Tensor) -> Tensor:
