@@ -17,7 +17,7 @@ from calirare.calibration import (
     temperature_scaling,
 )
 from calirare.calibration.platt_posterior import PlattPosterior
-from calirare.metrics import calibration_in_the_large
+from calirare.metrics import population_check
 from tests.helpers.logits import drawn_logits, problem
 
 CLOSE = 1e-6  # absolute, on probabilities and numbers about 1: two optimisers of the same smooth loss
@@ -214,11 +214,11 @@ def test_the_check_in_the_large_tells_a_temperature_from_it():
     rng = np.random.default_rng(5)
     y = (rng.random(3000) < 0.033).astype(int)
     z, labels = drawn_logits(y, rng), torch.from_numpy(y)
-    ours = calibration_in_the_large(labels, cross_fitted_probabilities(PriorPlattCalibrator(), z, labels)[:, 1])
+    ours = population_check(labels, cross_fitted_probabilities(PriorPlattCalibrator(), z, labels)[:, 1])
     assert ours.trusted
     assert not ours.wrong
     temperature = temperature_scaling("population").fit(z, labels).transform(z)[:, 1]
-    theirs = calibration_in_the_large(labels, temperature)
+    theirs = population_check(labels, temperature)
     assert theirs.wrong
     assert theirs.factor > 3
     assert "not to be read as a probability" in theirs.sentence
