@@ -90,7 +90,7 @@ FLOORS = {
     "calirare": (
         {"_util"},
         {"graph", "curvature", "metrics", "calibration"},
-        {"datasets", "plots", "training", "features"},
+        {"datasets", "plots", "training", "features", "decisions"},
         {"models", "multilabel"},
         {"leave_one_out"},
         {"intervals", "eice"},

@@ -15,6 +15,7 @@ TITLES = {
     "calirare.intervals": "jackknife intervals",
     "calirare.eice": "Algorithm 2",
     "calirare.calibration": "calibrators",
+    "calirare.decisions": "decisions",
     "calirare.metrics": "measures",
     "calirare.plots": "pictures",
     "calirare.multilabel": "several labels",

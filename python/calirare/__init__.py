@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from calirare import calibration as calibration
     from calirare import curvature as curvature
     from calirare import datasets as datasets
+    from calirare import decisions as decisions
     from calirare import eice as eice
     from calirare import graph as graph
     from calirare import intervals as intervals
@@ -58,6 +59,7 @@ _PACKAGES = (
     "calibration",
     "curvature",
     "datasets",
+    "decisions",
     "eice",
     "graph",
     "intervals",

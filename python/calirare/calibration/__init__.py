@@ -3,35 +3,66 @@
 from calirare.calibration.affine import AffineCalibrator, platt_scaling, temperature_scaling
 from calirare.calibration.base import TARGETS, Calibrator, Target, target_weights
 from calirare.calibration.beta import BetaCalibrator
+from calirare.calibration.cross_fitted import cross_fitted_probabilities
+from calirare.calibration.elkan_noto import PositiveUnlabelled, positive_unlabelled
 from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
 from calirare.calibration.histogram import HistogramCalibrator
 from calirare.calibration.isotonic import IsotonicCalibrator
+from calirare.calibration.label_shift import ESTIMATORS, Estimator, Prevalence, estimated_prevalence
 from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
+from calirare.calibration.posterior import ExpectedCount, count_draws, expected_count, probability_interval
+from calirare.calibration.prevalence import with_prevalence
+from calirare.calibration.prior_platt import PriorPlattCalibrator
 from calirare.calibration.registry import CALIBRATORS, KINDS, load_calibrator, make_calibrator, save_calibrator
+from calirare.calibration.representative import (
+    CALIBRATE_ON,
+    CalibrateOn,
+    effective_shares,
+    representative_labels,
+)
+from calirare.calibration.sampling import Sampling
 from calirare.calibration.sharpness import class_conditional_sharpness, sharpened
 
 __all__ = [
+    "CALIBRATE_ON",
     "CALIBRATORS",
+    "ESTIMATORS",
     "KINDS",
     "TARGETS",
     "AffineCalibrator",
     "BetaCalibrator",
+    "CalibrateOn",
     "Calibrator",
     "EnsembleTemperatureCalibrator",
+    "Estimator",
+    "ExpectedCount",
     "HistogramCalibrator",
     "IsotonicCalibrator",
     "JackknifeCalibrator",
     "LinearCalibrator",
+    "PositiveUnlabelled",
+    "Prevalence",
+    "PriorPlattCalibrator",
+    "Sampling",
     "Target",
     "class_conditional_sharpness",
+    "count_draws",
+    "cross_fitted_probabilities",
+    "effective_shares",
+    "estimated_prevalence",
+    "expected_count",
     "load_calibrator",
     "make_calibrator",
     "matrix_scaling",
     "platt_scaling",
+    "positive_unlabelled",
+    "probability_interval",
+    "representative_labels",
     "save_calibrator",
     "sharpened",
     "target_weights",
     "temperature_scaling",
     "vector_scaling",
+    "with_prevalence",
 ]

@@ -54,6 +54,11 @@ class Calibrator(ABC):
 
     def fit(self, logits: Numbers, labels: Numbers) -> Self:
         """Fits the map on logits, [n, k] or [n], and labels in [0, k), integers [n]; returns self."""
+        self._fit(*self._checked(logits, labels))
+        return self
+
+    def _checked(self, logits: np.ndarray | Tensor, labels: np.ndarray | Tensor) -> tuple[Tensor, Tensor]:
+        """Returns checked logits [n, k] and labels int64 [n] on their device; the settings are checked too."""
         self.check_settings()
         op = type(self).__name__
         z = logits_matrix(op, logits)
@@ -61,8 +66,7 @@ class Calibrator(ABC):
         if isinstance(labels, np.ndarray) and labels.dtype.kind in "bui":
             y = y.long()
         check_logits(op, z, y)
-        self._fit(z, y)
-        return self
+        return z, y
 
     def transform(self, logits: Numbers) -> Numbers:
         """Returns calibrated probabilities of the kind, shape and dtype of the logits."""
@@ -205,9 +209,14 @@ def target_weights(labels: Tensor, n_classes: int, target: Target) -> Tensor:
     and Macro-ACE judge), "population" (t = 0) every node the same weight; a number t in [0, 1] lies in between. Another
     one is a ValueError.
     """
+    counts = torch.bincount(labels, minlength=n_classes).double()
+    weights = (labels.numel() / counts[labels]) ** balance_of(target)
+    return weights / weights.mean()
+
+
+def balance_of(target: Target) -> float:
+    """Returns t in [0, 1] of a target, see `target_weights`; another one is a ValueError."""
     balance = EXPONENTS.get(target) if isinstance(target, str) else target
     if balance is None or not 0 <= balance <= 1:
         raise ValueError(f"target must be one of {', '.join(EXPONENTS)}, or a number in [0, 1], got {target!r}")
-    counts = torch.bincount(labels, minlength=n_classes).double()
-    weights = (labels.numel() / counts[labels]) ** balance
-    return weights / weights.mean()
+    return balance

@@ -18,6 +18,7 @@ from calirare.calibration.histogram import HistogramCalibrator
 from calirare.calibration.isotonic import IsotonicCalibrator
 from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.linear import matrix_scaling, vector_scaling
+from calirare.calibration.prior_platt import PriorPlattCalibrator
 
 # A calibrator is one file and one line here.
 CALIBRATORS: dict[str, Callable[[Target], Calibrator]] = {
@@ -29,6 +30,7 @@ CALIBRATORS: dict[str, Callable[[Target], Calibrator]] = {
     "histogram": lambda target: HistogramCalibrator(target=target),
     "beta": lambda target: BetaCalibrator(target=target),
     "ets": lambda target: EnsembleTemperatureCalibrator(target=target),
+    "prior-platt": lambda target: PriorPlattCalibrator(target=target),
     "jackknife": lambda target: JackknifeCalibrator(target=target),
 }
 

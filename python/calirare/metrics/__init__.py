@@ -23,6 +23,7 @@ from calirare.metrics.event_calibration import (
     equal_mass_ece,
     equal_mass_noise_floor,
 )
+from calirare.metrics.in_the_large import PopulationCheck, population_check
 from calirare.metrics.intervals import coverage, eice
 from calirare.metrics.kernel_error import kde_bandwidth, kde_calibration_error
 from calirare.metrics.proper_scores import brier, nll
@@ -49,6 +50,7 @@ __all__ = [
     "InTheLarge",
     "Interval",
     "NoiseFloor",
+    "PopulationCheck",
     "PrecisionRecall",
     "SmallSampleWarning",
     "accuracy",
@@ -86,6 +88,7 @@ __all__ = [
     "mce",
     "nll",
     "noise_floor",
+    "population_check",
     "precision",
     "precision_at",
     "precision_recall_curve",

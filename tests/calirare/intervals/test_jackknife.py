@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from calirare.calibration import AffineCalibrator
+from calirare.calibration import AffineCalibrator, PriorPlattCalibrator
 from calirare.eice import EiceSettings, train_calirare
 from calirare.graph import propagation
 from calirare.intervals import jackknife
+from calirare.intervals.ends import affine_map
 from calirare.leave_one_out import ALO, METHODS, Influence, LooResult, Retrain, leave_one_out
 from calirare.models import GCN, GcnTraining, fit, fit_of
 from tests.calirare.leave_one_out.cases import trained
@@ -92,6 +93,21 @@ def test_calibrator_maps_every_logit(n_classes: int) -> None:
         fit, graph, leave_one_out(fit, graph), low=0.05, high=0.95, rare=n_classes == 2, scale=0.6, shift=bias
     )
     agrees(jackknife(fit, graph, calibrator=map_, uncertainty="midpoint"), expected, residuals)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_map_with_priors_is_affine_too(n_classes: int) -> None:
+    fit, graph = trained(n_classes, 1)
+    shares = list(range(1, n_classes + 1))
+    map_ = PriorPlattCalibrator(trained_shares=shares).fit(fit.linearisation.logits, fit.targets)
+    shift = map_.bias_.numpy()
+    assert np.abs(shift).max() > 0.1
+    left = leave_one_out(fit, graph)
+    expected, residuals = algorithm_1(
+        fit, graph, left, low=0.05, high=0.95, rare=n_classes == 2, scale=map_.scale_, shift=shift
+    )
+    agrees(jackknife(fit, graph, calibrator=map_, uncertainty="midpoint"), expected, residuals)
+    assert (affine_map(map_) is None) is (n_classes == 3)
 
 
 @pytest.mark.parametrize("method", ["grouped", "replicates"])

@@ -1,0 +1,182 @@
+"""The prevalence among scored nodes that nobody labelled, where classes look as they do among labelled ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.calibration.base import check_logits
+from calirare.calibration.prior_platt import PriorPlattCalibrator
+from calirare.calibration.sampling import Sampling
+
+Estimator = Literal["em", "bbse"]
+ESTIMATORS: tuple[Estimator, ...] = ("em", "bbse")
+WIDEST = 10.0  # ratio of an interval's ends above which a prevalence is not identified
+DRAWS = 200
+BINS = 400  # of equal numbers, which stand for the scored nodes
+LOWEST = 1e-6  # share at which the search ends
+HALVINGS = 40
+
+
+@dataclass(frozen=True)
+class Prevalence:
+    """A share of the rare class, with a 95 % interval.
+
+    Attributes:
+        share: estimated, in (0, 1).
+        low: lower end.
+        high: upper end.
+        method: how it was found.
+    """
+
+    share: float
+    low: float
+    high: float
+    method: str
+
+    def __str__(self) -> str:
+        """Returns "3.1 % (2.0 % to 4.6 %), method"."""
+        return f"{100 * self.share:.2g} % ({100 * self.low:.2g} % to {100 * self.high:.2g} %), {self.method}"
+
+
+def estimated_prevalence(
+    logits: Tensor,
+    labels: Tensor,
+    scored: Tensor,
+    *,
+    estimator: Estimator = "em",
+    trained_shares: Sequence[float] | None = None,
+    seed: int = 0,
+) -> Prevalence:
+    """Returns the share of class 1 among scored nodes, from their logits alone.
+
+    Assumes label shift: within each class, scored nodes have the logits that labelled ones have; how common the classes
+    are may differ. It cannot be seen from the scored nodes whether this holds.
+
+    "em": the share pi that maximises sum_i log(pi R_i + 1 - pi), R_i the likelihood ratio of the node's logit: where
+    the EM of Saerens, Latinne & Decaestecker (2002) ends, found by halving since the function is concave. R comes from
+    a `PriorPlattCalibrator` fitted with the labels' numbers per class as given, which drops their own share.
+    "bbse": black-box shift estimation (Lipton, Wang & Smola 2018), (q - fpr) / (tpr - fpr) of the nodes called rare in
+    a balanced world.
+
+    The interval draws the map from its posterior, or the rates from theirs, and the scored nodes again.
+
+    Args:
+        logits: of labelled nodes without their own labels (leave-one-out, cross-fitted, held out), [m, 2].
+        labels: int64 [m], 0 and 1, drawn in any numbers per class, at random within each.
+        scored: logits of the nodes whose share is asked for, [n, 2].
+        estimator: "em" or "bbse".
+        trained_shares: as of `PriorPlattCalibrator`.
+        seed: of the draws.
+
+    Raises:
+        InputError: the estimator is unknown, a class has fewer than 2 labels, or the share cannot be identified: the
+            ends of its interval lie further apart than a factor of 10.
+        ValueError: the logits are not of two classes.
+    """
+    check_logits("estimated_prevalence", logits, labels)
+    check_logits("estimated_prevalence", scored)
+    if estimator not in ESTIMATORS:
+        raise InputError(f"estimated_prevalence: estimator must be one of {', '.join(ESTIMATORS)}, got {estimator!r}")
+    if logits.shape[1] != 2 or scored.shape[1] != 2 or not len(scored):
+        raise ValueError("estimated_prevalence: logits must be of two classes, and some nodes scored")
+    counts = torch.bincount(labels, minlength=2)
+    if int(counts.min()) < 2:
+        raise InputError(
+            f"estimated_prevalence: each class must have at least 2 labels, got {counts.tolist()}: give the prevalence"
+        )
+    rng = np.random.default_rng(seed)
+    ratios = _Ratios.of(logits, labels, scored, trained_shares)
+    point, draws = (_em if estimator == "em" else _bbse)(ratios, rng)
+    low, high = np.quantile(draws, [0.025, 0.975])
+    if not point > 10 * LOWEST or not high < 1 - LOWEST or high > WIDEST * low:
+        raise InputError(
+            f"the prevalence cannot be identified from the scored nodes: by {estimator} any share from {low:.2g} to "
+            f"{high:.2g} fits: give it (prevalence), or more labels"
+        )
+    return Prevalence(float(point), float(low), float(high), estimator)
+
+
+@dataclass(frozen=True, eq=False)
+class _Ratios:
+    """Logarithms of likelihood ratios, and what the map that gives them leaves open.
+
+    Attributes:
+        y: labels, [m].
+        labelled: log-ratio of each labelled node, [m].
+        away: z_1 - z_0 less the pivot of the scored nodes, in bins, times the slope, [b].
+        alpha: the map's log-ratio at the pivot.
+        sizes: share of the scored nodes in each bin, [b].
+        n: number of scored nodes.
+        covariance: of (log s, alpha), [2, 2].
+    """
+
+    y: np.ndarray
+    labelled: np.ndarray
+    away: np.ndarray
+    alpha: float
+    sizes: np.ndarray
+    n: int
+    covariance: np.ndarray
+
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor, scored: Tensor, trained_shares: Sequence[float] | None) -> _Ratios:
+        """Fits the map on labels whose numbers per class say nothing."""
+        whole = Sampling.at_random(len(labels), 2)
+        sampling = Sampling(torch.ones_like(whole.draw), whole.log_rates, whole.elsewhere)
+        fitted = PriorPlattCalibrator(trained_shares=trained_shares).fit(logits, labels, sampling=sampling)
+        assert fitted.theta_ is not None
+        assert fitted.covariance_ is not None
+        alpha, pivot = float(fitted.theta_[1]), float(fitted.pivot(2)[1])
+
+        def away_of(z: Tensor) -> np.ndarray:
+            both = z.detach().double().cpu().numpy()
+            return fitted.scale_ * (both[:, 1] - both[:, 0] - fitted.unit_ * pivot)
+
+        bins = np.array_split(np.sort(away_of(scored)), min(BINS, len(scored)))
+        sizes = np.array([len(part) for part in bins]) / len(scored)
+        middles = np.array([part.mean() for part in bins])
+        covariance = fitted.covariance_[:2, :2].numpy()
+        return cls(labels.cpu().numpy(), away_of(logits) + alpha, middles, alpha, sizes, len(scored), covariance)
+
+    def scored_again(self, rng: np.random.Generator) -> np.ndarray:
+        """Returns the bins' shares when the scored nodes are drawn again, [DRAWS, b]."""
+        return rng.multinomial(self.n, self.sizes, DRAWS) / self.n
+
+
+def _em(ratios: _Ratios, rng: np.random.Generator) -> tuple[float, np.ndarray]:
+    """Returns the likeliest share, and those of the draws."""
+    change = rng.multivariate_normal(np.zeros(2), ratios.covariance, DRAWS)
+    moved = np.exp(change[:, :1]) * ratios.away + ratios.alpha + change[:, 1:]
+    point = _likeliest((ratios.away + ratios.alpha)[None], ratios.sizes[None])[0]
+    return float(point), _likeliest(moved, ratios.scored_again(rng))
+
+
+def _likeliest(log_ratios: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Returns the share of largest likelihood of each row, [d], of log-ratios and bin shares [d, b]."""
+    ratios = np.exp(np.clip(log_ratios, -300, 300))
+    low = np.full((len(ratios), 1), np.log(LOWEST) - np.log1p(-LOWEST))
+    high = -low
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        share = 1 / (1 + np.exp(-middle))
+        rising = (sizes * (ratios - 1) / (share * ratios + 1 - share)).sum(1, keepdims=True) > 0
+        low, high = np.where(rising, middle, low), np.where(rising, high, middle)
+    return 1 / (1 + np.exp(-low[:, 0]))
+
+
+def _bbse(ratios: _Ratios, rng: np.random.Generator) -> tuple[float, np.ndarray]:
+    """Returns the share by the confusion of the balanced decision, and those of the draws (Jeffreys' posteriors)."""
+    called, of_scored = ratios.labelled > 0, (ratios.away + ratios.alpha > 0).astype(float)
+    hits = [(called[ratios.y == c].sum(), (ratios.y == c).sum()) for c in (0, 1)]
+    rates = [np.append(hit / number, rng.beta(hit + 0.5, number - hit + 0.5, DRAWS)) for hit, number in hits]
+    found = np.append(ratios.sizes @ of_scored, ratios.scored_again(rng) @ of_scored)
+    gap = rates[1] - rates[0]
+    share = np.where(gap > 0, (found - rates[0]) / np.where(gap > 0, gap, 1), 1.0).clip(LOWEST, 1 - LOWEST / 2)
+    return float(share[0]), share[1:]

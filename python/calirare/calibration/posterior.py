@@ -1,0 +1,196 @@
+"""What the labels leave open: intervals of P(class) at a node, and of the number of nodes of a class in a set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare.calibration.base import balance_of, check_logits
+from calirare.calibration.prior_platt import PriorPlattCalibrator
+
+DRAWS = 20_000  # an end of a 95 % interval then moves by about a percent of the interval's width from seed to seed
+BLOCK = 1 << 18  # rows at a time: the gradient of each is [2 k - 1] numbers
+
+
+@dataclass(frozen=True)
+class ExpectedCount:
+    """How many of some nodes are of a class.
+
+    Attributes:
+        n: number of nodes.
+        expected: sum of their probabilities.
+        low: lower end of the interval.
+        high: upper end.
+        coverage: of the interval.
+    """
+
+    n: int
+    expected: float
+    low: float
+    high: float
+    coverage: float
+
+    def __str__(self) -> str:
+        """Returns "94 (71 to 120)"."""
+        return f"{_said(self.expected)} ({_said(self.low)} to {_said(self.high)})"
+
+    @property
+    def share(self) -> tuple[float, float, float]:
+        """Expected share of the nodes, and the interval's ends."""
+        n = max(self.n, 1)
+        return self.expected / n, self.low / n, self.high / n
+
+
+def probability_interval(
+    fitted: PriorPlattCalibrator, logits: Tensor, coverage: float = 0.9, *, of_class: int = 1
+) -> tuple[Tensor, Tensor]:
+    """Returns the ends of each node's interval of P(class), from what the calibration labels leave open of the map.
+
+    The log-odds of the class are taken as normal with the variance that the map's covariance gives them (Laplace). The
+    interval holds the uncertainty of slope, class ratio and prevalence; not that of the network's logits, and not
+    whether the node is of the class, which is the probability itself.
+
+    Args:
+        fitted: the fitted map.
+        logits: [n, k].
+        coverage: in (0, 1).
+        of_class: the class.
+
+    Returns:
+        Lower and upper ends, float64 [n].
+
+    Raises:
+        ValueError: the coverage is out of range, or the logits have other classes.
+    """
+    _check(fitted, logits, coverage, of_class)
+    reach = NormalDist().inv_cdf(0.5 + coverage / 2)
+    ends = []
+    for block in logits.split(BLOCK):
+        odds, gradient = log_odds(fitted, block, of_class)
+        sd = ((gradient @ _covariance(fitted, block)) * gradient).sum(1).clamp(min=0).sqrt()
+        ends.append(torch.sigmoid(torch.stack([odds - reach * sd, odds + reach * sd])))
+    both = torch.cat(ends, 1) if ends else logits.new_zeros(2, 0, dtype=torch.float64)
+    return both[0], both[1]
+
+
+def log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: int) -> tuple[Tensor, Tensor]:
+    """Returns log P(c) / (1 - P(c)) of each node, [n], and its gradient in theta, [n, 2 k - 1], both float64.
+
+    With eta the mapped logits and q the softmax of those of the other classes, it is eta_c - logsumexp(others) and its
+    gradient that of eta_c less the mean of the others' under q.
+    """
+    k = logits.shape[1]
+    eta = fitted.calibrated_logits(logits.double())
+    away = torch.softmax(eta.scatter(1, _column(eta, of_class), -torch.inf), 1).neg()
+    odds = eta[:, of_class] - eta.scatter(1, _column(eta, of_class), -torch.inf).logsumexp(1)
+    away[:, of_class] = 1.0
+    scaled = fitted.scale_ * (logits.double() - fitted.unit_ * fitted.pivot(k).to(logits.device))
+    slope = (away * scaled).sum(1, keepdim=True)
+    return odds, torch.cat([slope, away[:, 1:], (1 - balance_of(fitted.target)) * away[:, 1:]], 1)
+
+
+def count_draws(
+    fitted: PriorPlattCalibrator,
+    logits: Tensor,
+    groups: Tensor,
+    n_groups: int,
+    *,
+    of_class: int = 1,
+    n_draws: int = DRAWS,
+    seed: int = 0,
+) -> np.ndarray:
+    """Returns plausible numbers of nodes of a class in each group of nodes, float64 [n_draws, n_groups].
+
+    Each draw takes a map from its posterior, the same for all groups, and then the nodes' classes given the map. The
+    map enters by the log-odds of each group's mean probability, jointly normal (delta method); the classes by a
+    binomial number with the mean and variance of a sum of independent ones, sum p and sum p (1 - p). Classes that
+    depend on one another beyond their logits would spread further.
+
+    Args:
+        fitted: the fitted map.
+        logits: [n, k].
+        groups: of each node, int64 [n] in [0, n_groups).
+        n_groups: number of groups; one may be empty.
+        of_class: the class.
+        n_draws: number of draws.
+        seed: of numpy's default generator.
+    """
+    size, total, squares, jacobian = _moments(fitted, logits, groups, n_groups, of_class)
+    filled = size > 0
+    mean = np.where(filled, total / np.maximum(size, 1), 0.5)
+    rise = jacobian / np.maximum(size * mean * (1 - mean), 1e-300)[:, None]
+    covariance = rise @ _covariance(fitted, logits).cpu().numpy() @ rise.T
+    rng = np.random.default_rng(seed)
+    values, vectors = np.linalg.eigh(covariance)
+    noise = rng.standard_normal((n_draws, n_groups)) @ (vectors * np.sqrt(values.clip(0))).T
+    shares = 1 / (1 + np.exp(-(np.log(mean) - np.log1p(-mean) + noise)))
+    trials = np.where(squares > 0, np.ceil(total**2 / np.maximum(squares, 1e-300)), 0)
+    p = np.minimum(shares * size / np.maximum(trials, 1), 1.0)
+    return rng.binomial(trials.astype(np.int64), p).astype(np.float64) * filled
+
+
+def expected_count(
+    fitted: PriorPlattCalibrator, logits: Tensor, coverage: float = 0.9, *, of_class: int = 1, seed: int = 0
+) -> ExpectedCount:
+    """Returns how many nodes of a set are of a class, with an interval that the true number should lie in.
+
+    The interval holds what the labels leave open of the map and the chance of the nodes' own classes, see
+    `count_draws`.
+
+    Args:
+        fitted: the fitted map.
+        logits: of the nodes, [n, k].
+        coverage: in (0, 1).
+        of_class: the class.
+        seed: of the draws.
+
+    Raises:
+        ValueError: the coverage is out of range, or the logits have other classes.
+    """
+    _check(fitted, logits, coverage, of_class)
+    n = logits.shape[0]
+    group = torch.zeros(n, dtype=torch.int64, device=logits.device)
+    draws = count_draws(fitted, logits, group, 1, of_class=of_class, seed=seed)[:, 0]
+    low, high = np.quantile(draws, [0.5 - coverage / 2, 0.5 + coverage / 2])
+    total = float(torch.softmax(fitted.calibrated_logits(logits.double()), 1)[:, of_class].sum())
+    return ExpectedCount(n, total, float(low), float(high), coverage)
+
+
+def _moments(
+    fitted: PriorPlattCalibrator, logits: Tensor, groups: Tensor, n_groups: int, of_class: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns of each group its size, sum p, sum p^2, each [g], and the gradient of sum p, [g, 2 k - 1]."""
+    out = logits.new_zeros(n_groups, 3 + 2 * logits.shape[1] - 1, dtype=torch.float64)
+    for block, group in zip(logits.split(BLOCK), groups.split(BLOCK), strict=True):
+        odds, gradient = log_odds(fitted, block, of_class)
+        p = torch.sigmoid(odds)
+        rows = torch.cat([torch.stack([torch.ones_like(p), p, p**2], 1), (p * (1 - p))[:, None] * gradient], 1)
+        out.index_add_(0, group, rows)
+    size, total, squares = out[:, :3].cpu().numpy().T
+    return size, total, squares, out[:, 3:].cpu().numpy()
+
+
+def _column(eta: Tensor, of_class: int) -> Tensor:
+    return torch.full((eta.shape[0], 1), of_class, device=eta.device)
+
+
+def _covariance(fitted: PriorPlattCalibrator, logits: Tensor) -> Tensor:
+    assert fitted.covariance_ is not None
+    return fitted.covariance_.to(logits.device)
+
+
+def _check(fitted: PriorPlattCalibrator, logits: Tensor, coverage: float, of_class: int) -> None:
+    check_logits("interval", logits)
+    fitted.check_classes(logits)
+    if not 0 < coverage < 1:
+        raise ValueError(f"interval: coverage must be in (0, 1), got {coverage}")
+    if not 0 <= of_class < logits.shape[1]:
+        raise ValueError(f"interval: of_class must be in [0, {logits.shape[1]}), got {of_class}")
+
+
+def _said(count: float) -> str:
+    return f"{count:.0f}" if count >= 10 else f"{count:.2g}"

@@ -1,0 +1,88 @@
+"""The prevalence told: the map at which the scored nodes have it."""
+
+from __future__ import annotations
+
+from copy import copy
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.calibration.base import check_logits
+from calirare.calibration.posterior import log_odds
+from calirare.calibration.prior_platt import PriorPlattCalibrator
+
+NORMAL_95 = 1.959963984540054
+ROOM = 60.0  # log-odds beyond the outermost node's in which a shift is looked for: a share of 1e-26
+
+
+def with_prevalence(
+    fitted: PriorPlattCalibrator, logits: Tensor, prevalence: float | tuple[float, float], *, of_class: int = 1
+) -> PriorPlattCalibrator:
+    """Returns the map at which the mean P(class) of the scored nodes is a given prevalence.
+
+    The class's lambda is solved for; slope and ratios stay. The textbook prior shift, log-odds of the prevalence less
+    those of the labels, would trust the network's ratio between the classes; solving for the mean takes the given
+    number at its word, whatever the network has wrong, and agrees with the shift where it has nothing wrong.
+
+    Args:
+        fitted: the fitted map; it is not changed.
+        logits: of the nodes that the prevalence is of, [n, k].
+        prevalence: in (0, 1), or the ends of an interval that holds it with 95 %: then the middle in log-odds is
+            solved for, and the interval enters the map's covariance.
+        of_class: the class, not 0 (the others' ratios stay as they are).
+
+    Raises:
+        InputError: the prevalence is not in (0, 1), or its ends are in the wrong order.
+        ValueError: the logits have other classes, or there are none.
+    """
+    check_logits("with_prevalence", logits)
+    fitted.check_classes(logits)
+    ends = (prevalence, prevalence) if isinstance(prevalence, int | float) else tuple(prevalence)
+    if len(ends) != 2 or not 0 < ends[0] <= ends[1] < 1:
+        raise InputError(f"prevalence must be in (0, 1), or two such numbers in order, got {prevalence}")
+    if not len(logits) or not 0 < of_class < logits.shape[1]:
+        raise ValueError(f"with_prevalence: needs nodes and a class in [1, {logits.shape[1]}), got {of_class}")
+    odds = np.log(ends) - np.log1p([-end for end in ends])
+    out, k = copy(fitted), logits.shape[1]
+    out.target = "population"
+    assert out.theta_ is not None
+    assert out.covariance_ is not None
+    shift = _shift_to(out, logits, float(1 / (1 + np.exp(-odds.mean()))), of_class)
+    at = k - 1 + of_class
+    out.theta_ = out.theta_.clone()
+    out.theta_[at] += shift
+    out.covariance_ = _given_mean(out, logits, at, float(((odds[1] - odds[0]) / (2 * NORMAL_95)) ** 2), of_class)
+    out.target = fitted.target
+    return out
+
+
+def _shift_to(fitted: PriorPlattCalibrator, logits: Tensor, share: float, of_class: int) -> float:
+    """Returns what the class's log-odds must be raised by for a mean probability of `share`."""
+    from scipy.optimize import brentq
+    from scipy.special import expit
+
+    odds = log_odds(fitted, logits, of_class)[0].cpu().numpy()
+    aim = np.log(share) - np.log1p(-share)
+    low, high = aim - odds.max() - ROOM, aim - odds.min() + ROOM
+    return float(brentq(lambda shift: expit(odds + shift).mean() - share, low, high, xtol=1e-12))
+
+
+def _given_mean(fitted: PriorPlattCalibrator, logits: Tensor, at: int, variance: float, of_class: int) -> Tensor:
+    """Returns the covariance of theta where number `at` is solved for from the log-odds of the mean probability.
+
+    With g the gradient of these log-odds, theta_at = (known - sum over the others of g_j theta_j) / g_at: the others
+    keep their covariance, and `variance` is that of the known log-odds.
+    """
+    odds, gradient = log_odds(fitted, logits, of_class)
+    p = torch.sigmoid(odds)
+    g = ((p * (1 - p)) @ gradient).cpu()
+    carried = torch.eye(len(g), dtype=torch.float64)
+    carried[at] = -g / g[at]
+    carried[at, at] = 0
+    assert fitted.covariance_ is not None
+    out = carried @ fitted.covariance_ @ carried.T
+    share = p.mean()
+    out[at, at] += variance * float(len(p) * share * (1 - share) / g[at]) ** 2
+    return out

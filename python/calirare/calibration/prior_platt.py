@@ -1,0 +1,194 @@
+"""Platt scaling with a prior that undoes what training did: population probabilities from few rare labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.arrays import as_weights
+from calirare.calibration.base import Calibrator, Numbers, Target, balance_of, float64, softmax_after, unit_of
+from calirare.calibration.minimisers import newton_minimum
+from calirare.calibration.platt_posterior import PlattPosterior
+from calirare.calibration.sampling import Sampling
+
+SLOPE_SD = 0.5  # of log scale: a slope between .37 and 2.7 is nothing unusual
+RATIO_SD = 0.5  # of each class's log-ratio: what a network that learnt in a balanced world may have wrong by itself
+JEFFREYS = 0.5  # labels of each class that the prior of the shares is worth
+
+
+class PriorPlattCalibrator(Calibrator):
+    r"""Maps z to softmax(s (z - r) + alpha + lambda): Platt scaling that needs few labels of a class, or none.
+
+    Training with class weights w_c on n_c labels learns, up to its errors, the logits of a world with class shares
+    proportional to n_c w_c. Hence
+
+        z_c = log p(x | c) + r_c,  r_c = log(n_c w_c / sum)        of training,
+        log P(c | x) = log p(x | c) + lambda_c, lambda_c = log pi_c of the population with shares pi,
+
+    both up to a constant of the node. So s = 1, alpha = 0 is the analytic correction. s mends over- and underconfidence
+    and leaves alone the nodes z = r that speak for no class; alpha is what the network has wrong about the classes'
+    ratio; lambda says how common they are. Each has a prior of its own:
+
+        log s ~ N(0, slope_sd^2),  alpha_c - alpha_d ~ N(0, ratio_sd^2),  pi ~ Dirichlet(1/2 + elsewhere)
+
+    (Jeffreys' prior, plus nodes counted elsewhere). Labels drawn at random see alpha + lambda. A label drawn with
+    numbers m_c fixed per class is of class c with odds that the design sets: Bayes' rule gives
+
+        P(c | x, drawn) prop. to p(x | c) m_c, hence logits s (z - r) + alpha + log m
+
+    (Prentice & Pyke 1979): such labels inform s and alpha, never lambda. With known rates rho_c of drawing each class,
+    log rho_c is added to the population's logits and they inform all. The maximum of the posterior is found by Newton's
+    method; its curvature (expected information) gives the covariance of the map, a Laplace approximation.
+
+    Without one rare label the map is the analytic correction with the share that Jeffreys' prior leaves open; with
+    hundreds it is free Platt scaling. The intercept's standard deviation is that of the logarithm of a binomial count,
+    about 1 / sqrt(rare labels), in between: only labels, or a known prevalence, tell how common a class is.
+
+    Args:
+        target: population the probabilities shall be right for: "population", "balanced" (lambda dropped) or a number
+            t in [0, 1] (lambda times 1 - t), see `target_weights`. One map serves all: only lambda's part differs.
+        trained_shares: share of each class in the training loss, n_c w_c up to a factor, k numbers > 0; None: equal,
+            as class-balanced weights make them.
+        slope_sd: standard deviation of log s, > 0.
+        ratio_sd: of differences of alpha, > 0.
+
+    Attributes:
+        theta_: log s, alpha_1 .. alpha_{k-1}, lambda_1 .. lambda_{k-1} relative to class 0, float64 [2 k - 1].
+        covariance_: of theta_ given the labels, float64 [2 k - 1, 2 k - 1].
+        unit_: what logits are divided by first, 1 but for logits of unusual size, see `unit_of`.
+
+    Raises:
+        ValueError: a setting is out of range.
+    """
+
+    fitted: ClassVar = {"theta": float64, "covariance": float64, "unit": float}
+    theta_: Tensor | None = None
+    covariance_: Tensor | None = None
+    unit_: float = 1.0
+
+    def __init__(
+        self,
+        *,
+        target: Target = "population",
+        trained_shares: Sequence[float] | None = None,
+        slope_sd: float = SLOPE_SD,
+        ratio_sd: float = RATIO_SD,
+    ) -> None:
+        self.target: Target = target
+        self.trained_shares = trained_shares
+        self.slope_sd, self.ratio_sd = slope_sd, ratio_sd
+        self.check_settings()
+
+    def check_settings(self) -> None:
+        """Checks the widths, the target and the shares of training."""
+        op = type(self).__name__
+        for name in ("slope_sd", "ratio_sd"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{op}: {name} must be positive and finite, got {getattr(self, name)}")
+        if self.trained_shares is not None and not all(0 < share < math.inf for share in self.trained_shares):
+            raise ValueError(f"{op}: trained_shares must be positive and finite, got {self.trained_shares}")
+        balance_of(self.target)
+
+    @property
+    def n_classes(self) -> int | None:
+        """Number of classes fitted; None before fitting."""
+        return None if self.theta_ is None else (len(self.theta_) + 1) // 2
+
+    @property
+    def scale_(self) -> float:
+        """The slope, of logits as they are given."""
+        return float(self._theta()[0].exp()) / self.unit_
+
+    @property
+    def bias_(self) -> Tensor:
+        """What is added to scale times logits for the target, float64 [k], 0 for class 0."""
+        theta, k = self._theta(), len(self._theta()) // 2 + 1
+        free = theta[1:k] + (1 - balance_of(self.target)) * theta[k:]
+        return torch.cat([theta.new_zeros(1), free]) - theta[0].exp() * self.pivot(k).to(theta)
+
+    @property
+    def shares_(self) -> Tensor:
+        """Estimated share of each class in the population, float64 [k]."""
+        theta = self._theta()
+        return torch.softmax(torch.cat([theta.new_zeros(1), theta[len(theta) // 2 + 1 :]]), 0)
+
+    def pivot(self, k: int) -> Tensor:
+        """Returns r, the logits of a node that speaks for no class, relative to class 0: float64 [k]."""
+        shares = torch.ones(k, dtype=torch.float64)
+        if self.trained_shares is not None:
+            shares = torch.tensor([float(share) for share in self.trained_shares], dtype=torch.float64)
+            if len(shares) != k:
+                raise ValueError(
+                    f"{type(self).__name__}: trained_shares must have one number per class, {k}, got {len(shares)}"
+                )
+        return (shares / shares[0]).log()
+
+    def fit(
+        self,
+        logits: Numbers,
+        labels: Numbers,
+        *,
+        weights: np.ndarray | Tensor | None = None,
+        sampling: Sampling | None = None,
+    ) -> Self:
+        """Fits the map on logits, [n, k] or [n], of nodes that the network has not learnt from; returns self.
+
+        Args:
+            logits: leave-one-out, cross-fitted or held-out logits.
+            labels: in [0, k), integers [n].
+            weights: of each label, [n], >= 0, such as inverse sampling rates; only their ratios count, and all together
+                count for as many labels as their effective number (sum w)^2 / sum w^2. None: all alike.
+            sampling: how the labels were drawn; None: at random.
+        """
+        op = type(self).__name__
+        z, y = self._checked(logits, labels)
+        w = as_weights(op, weights, len(y), z.device)
+        if sampling is not None and tuple(sampling.log_rates.shape) != tuple(z.shape):
+            raise ValueError(
+                f"{op}: sampling must be of {list(z.shape)} labels and classes, got {list(sampling.log_rates.shape)}"
+            )
+        self._maximise(z, y, w, sampling)
+        return self
+
+    def _fit(self, logits: Tensor, labels: Tensor) -> None:
+        self._maximise(logits, labels, None, None)
+
+    def _maximise(self, logits: Tensor, labels: Tensor, weights: Tensor | None, sampling: Sampling | None) -> None:
+        """Sets theta_ to the maximum of the posterior, and covariance_ to the inverse of its information there."""
+        m, k = logits.shape
+        sampling = Sampling.at_random(m, k) if sampling is None else sampling
+        w = logits.new_ones(m, dtype=torch.float64) if weights is None else weights
+        w = w * (w.sum() / (w @ w))  # together as many labels as their effective number
+        unit = unit_of(logits)
+        posterior = PlattPosterior(
+            away=logits.detach().double() / unit - self.pivot(k).to(logits.device),
+            labels=labels,
+            weights=w,
+            offsets=sampling.offsets(labels, w),
+            representative=sampling.representative.to(w),
+            counts=JEFFREYS + sampling.elsewhere.to(w),
+            slope_precision=self.slope_sd**-2,
+            ratio_precision=self.ratio_sd**-2,
+        )
+        theta = newton_minimum(posterior.loss, posterior.start(), posterior.derivatives)
+        information = posterior.information(theta)
+        self.theta_, self.unit_ = theta.cpu(), unit
+        self.covariance_ = torch.cholesky_inverse(torch.linalg.cholesky(information)).cpu()
+
+    def _theta(self) -> Tensor:
+        if self.theta_ is None:
+            raise RuntimeError(f"{type(self).__name__}: call fit before transform")
+        return self.theta_
+
+    def calibrated_logits(self, logits: Tensor) -> Tensor:
+        """Returns scale z + bias, [n, k], in the dtype of the logits."""
+        self.check_classes(logits)
+        return self.scale_ * logits + self.bias_.to(logits)
+
+    def _transform(self, logits: Tensor) -> Tensor:
+        return softmax_after(self.calibrated_logits, logits)

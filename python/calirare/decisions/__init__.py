@@ -1,0 +1,23 @@
+"""Decisions: from honest probabilities to alerts, with what they should hit, miss and cost."""
+
+from calirare.decisions.decision import Counted, Decision, decide
+from calirare.decisions.guarantees import precision_threshold, recall_threshold
+from calirare.decisions.rule import Labelled, Rule
+from calirare.decisions.rules import RULES, Balanced, Budget, Cost, Precision, Recall, make_rule
+
+__all__ = [
+    "RULES",
+    "Balanced",
+    "Budget",
+    "Cost",
+    "Counted",
+    "Decision",
+    "Labelled",
+    "Precision",
+    "Recall",
+    "Rule",
+    "decide",
+    "make_rule",
+    "precision_threshold",
+    "recall_threshold",
+]

@@ -1,0 +1,66 @@
+"""What a rule of decision is: from probabilities to the threshold above which a node is an alert."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from calirare._util.brief import brief
+from calirare._util.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Labels that a guarantee rests on: drawn at random from the population, their P(rare) made without them.
+
+    Attributes:
+        p: P(rare) by leave-one-out, cross-fitted or held-out logits, float64 [m], in [0, 1].
+        rare: which of them are rare, bool [m].
+
+    Raises:
+        InputError: shapes differ, or a probability is out of range.
+    """
+
+    p: np.ndarray
+    rare: np.ndarray
+
+    __repr__ = brief
+
+    def __post_init__(self) -> None:
+        """Checks shapes and ranges."""
+        object.__setattr__(self, "p", np.asarray(self.p, dtype=np.float64))
+        object.__setattr__(self, "rare", np.asarray(self.rare).astype(bool))
+        if self.p.ndim != 1 or self.p.shape != self.rare.shape:
+            raise InputError(f"Labelled: p and rare must have one shape [m], got {self.p.shape} and {self.rare.shape}")
+        if not bool(((self.p >= 0) & (self.p <= 1)).all()):
+            raise InputError("Labelled: p must lie in [0, 1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(ABC):
+    """Says which nodes are alerts: those whose P(rare) is at least the threshold.
+
+    Attributes:
+        name: in `RULES`.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
+        """Returns the threshold for nodes with P(rare) = p, float64 [n], n >= 1; above 1 where none is an alert.
+
+        `labelled` is what a guarantee rests on; a rule without one does not look at it.
+        """
+
+    @property
+    @abstractmethod
+    def sentence(self) -> str:
+        """What was asked for."""
+
+    def costs(self) -> tuple[float, float]:
+        """Returns what a missed rare node and a false alarm cost."""
+        return 1.0, 1.0

@@ -1,0 +1,206 @@
+"""The rules: balanced accuracy, cost, budget, precision, recall."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from calirare._util.errors import InputError
+from calirare.decisions.guarantees import precision_threshold, recall_threshold
+from calirare.decisions.rule import Labelled, Rule
+
+NONE = math.nextafter(1.0, 2.0)  # no node is an alert
+
+
+@dataclass(frozen=True, kw_only=True)
+class Balanced(Rule):
+    """Alerts where P(rare) is above the prevalence: the largest mean of both classes' recalls, if P is right."""
+
+    name: ClassVar[str] = "balanced"
+
+    def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
+        """Returns the mean of P."""
+        return float(p.mean())
+
+    @property
+    def sentence(self) -> str:
+        """What was asked for."""
+        return "both classes count alike, however many nodes they have"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost(Rule):
+    """Alerts where a missed rare node would cost more than a false alarm (Elkan 2001).
+
+    Attributes:
+        miss: what a missed rare node costs, > 0.
+        alarm: what a false alarm costs, > 0.
+
+    Raises:
+        InputError: a cost is not positive.
+    """
+
+    name: ClassVar[str] = "cost"
+    miss: float = 1.0
+    alarm: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Checks the costs."""
+        for name in ("miss", "alarm"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"decision: the cost of a {name} must be positive, got {getattr(self, name)}")
+
+    def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
+        """Returns alarm / (alarm + miss): there the expected costs (1 - P) alarm and P miss are equal."""
+        return self.alarm / (self.alarm + self.miss)
+
+    @property
+    def sentence(self) -> str:
+        """What was asked for."""
+        return f"a missed rare node costs {self.miss:g}, a false alarm {self.alarm:g}"
+
+    def costs(self) -> tuple[float, float]:
+        """Returns both costs."""
+        return self.miss, self.alarm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget(Rule):
+    """Alerts are the nodes with the largest P(rare), as many as can be looked at.
+
+    Attributes:
+        alerts: how many, a whole number >= 1, or a share of the nodes in (0, 1).
+
+    Raises:
+        InputError: the number is neither.
+    """
+
+    name: ClassVar[str] = "budget"
+    alerts: float = 100
+
+    def __post_init__(self) -> None:
+        """Checks the number."""
+        if not (0 < self.alerts < 1 or (self.alerts >= 1 and self.alerts == int(self.alerts))):
+            raise InputError(f"decision: budget must be a whole number or a share in (0, 1), got {self.alerts}")
+
+    def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
+        """Returns the lowest P with at most so many nodes at or above it: of tied ones none or all are alerts."""
+        k = int(self.alerts if self.alerts >= 1 else self.alerts * len(p))
+        if k >= len(p):
+            return 0.0
+        above = np.sort(p)[len(p) - k - 1]  # the first node that must be left out
+        kept = p[p > above]
+        return float(kept.min()) if len(kept) else NONE
+
+    @property
+    def sentence(self) -> str:
+        """What was asked for."""
+        return f"{self.alerts:g} alerts" if self.alerts >= 1 else f"alerts for {100 * self.alerts:g} % of the nodes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision(Rule):
+    """As many alerts as possible, of which a given share are rare.
+
+    Attributes:
+        at_least: share of alerts that are rare, in (0, 1).
+        confidence: with which labels must prove it (`precision_threshold`); none: expected by P(rare).
+
+    Raises:
+        InputError: a number is out of range.
+    """
+
+    name: ClassVar[str] = "precision"
+    at_least: float = 0.8
+    confidence: float | None = None
+
+    def __post_init__(self) -> None:
+        """Checks ranges."""
+        _check_share("precision", self.at_least, self.confidence)
+
+    def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
+        """Returns the lowest threshold at which the mean P of the alerts is the target, or that labels prove."""
+        if self.confidence is not None:
+            return precision_threshold(_needed(labelled), self.at_least, self.confidence)
+        largest = -np.sort(-p)
+        enough = np.flatnonzero(largest.cumsum() >= self.at_least * np.arange(1, len(p) + 1))
+        if not len(enough):
+            return NONE
+        last = largest[enough[-1]]
+        if (p >= last).sum() > enough[-1] + 1:  # tied nodes would bring it below the target
+            return float(np.nextafter(last, 2))
+        return float(last)
+
+    @property
+    def sentence(self) -> str:
+        """What was asked for."""
+        return f"a precision of at least {self.at_least:g}{_proved(self.confidence)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recall(Rule):
+    """As few alerts as possible that hold a given share of the rare nodes.
+
+    Attributes:
+        at_least: share of rare nodes that are alerts, in (0, 1).
+        confidence: with which labels must prove it (`recall_threshold`); none: expected by P(rare).
+
+    Raises:
+        InputError: a number is out of range.
+    """
+
+    name: ClassVar[str] = "recall"
+    at_least: float = 0.8
+    confidence: float | None = None
+
+    def __post_init__(self) -> None:
+        """Checks ranges."""
+        _check_share("recall", self.at_least, self.confidence)
+
+    def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
+        """Returns the highest threshold at which alerts hold the target's share of sum P, or that labels prove."""
+        if self.confidence is not None:
+            return recall_threshold(_needed(labelled), self.at_least, self.confidence)
+        largest = -np.sort(-p)
+        found = largest.cumsum()
+        return float(largest[min(int(np.searchsorted(found, self.at_least * found[-1])), len(p) - 1)])
+
+    @property
+    def sentence(self) -> str:
+        """What was asked for."""
+        return f"a recall of at least {self.at_least:g}{_proved(self.confidence)}"
+
+
+# A rule is one class and one line here.
+RULES: dict[str, type[Rule]] = {kind.name: kind for kind in (Balanced, Cost, Budget, Precision, Recall)}
+
+
+def make_rule(name: str, **options: Any) -> Rule:
+    """Returns the rule of that name in `RULES`; another name, or an option it does not have, is an InputError."""
+    if name not in RULES:
+        raise InputError(f"decide must be one of {', '.join(RULES)}, got {name!r}")
+    try:
+        return RULES[name](**options)
+    except TypeError:
+        known = ", ".join(field.name for field in fields(RULES[name])) or "none"
+        raise InputError(f"decide={name}: options must be among {known}, got {', '.join(options)}") from None
+
+
+def _check_share(name: str, at_least: float, confidence: float | None) -> None:
+    if not 0 < at_least < 1:
+        raise InputError(f"decision: {name} must be in (0, 1), got {at_least}")
+    if confidence is not None and not 0 < confidence < 1:
+        raise InputError(f"decision: confidence must be in (0, 1), got {confidence}")
+
+
+def _needed(labelled: Labelled | None) -> Labelled:
+    if labelled is None:
+        raise InputError("decision: a confidence needs labels drawn at random: leave it out, or give some")
+    return labelled
+
+
+def _proved(confidence: float | None) -> str:
+    return " on average" if confidence is None else f" with confidence {confidence:g}"

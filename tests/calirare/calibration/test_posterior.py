@@ -1,0 +1,94 @@
+"""What the labels leave open of a map: gradients, ends by hand, and coverage where the truth is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from calirare.calibration import PriorPlattCalibrator, count_draws, expected_count, probability_interval
+from calirare.calibration.posterior import log_odds
+from tests.helpers.logits import drawn_logits, problem
+
+CLOSE = 1e-9  # absolute, on numbers about 1 in float64
+Z95 = 1.6448536269514722  # the normal quantile of .95, from tables
+
+
+@pytest.mark.parametrize("target", ["population", "balanced", 0.5])
+@pytest.mark.parametrize(("k", "size"), [(2, 1.0), (4, 1.0), (2, 1e7)])
+def test_log_odds_have_the_gradient_of_automatic_differentiation(k, size, target):
+    z, y = problem(n=60, k=k)
+    z = size * z
+    shares = list(range(1, k + 1))
+    fitted = PriorPlattCalibrator(target=target, trained_shares=shares).fit(z, y)
+
+    def odds_at(theta):
+        moved = PriorPlattCalibrator(target=target, trained_shares=shares)
+        moved.unit_, moved.covariance_ = fitted.unit_, fitted.covariance_
+        zero = theta.new_zeros(1)
+        t = {"population": 0.0, "balanced": 1.0}.get(target, target)
+        bias = torch.cat([zero, theta[1:k] + (1 - t) * theta[k:]]) - theta[0].exp() * moved.pivot(k)
+        p = torch.softmax(theta[0].exp() / fitted.unit_ * z + bias, 1)[:, 1]
+        return torch.logit(p)
+
+    odds, gradient = log_odds(fitted, z, 1)
+    assert float((odds - odds_at(fitted.theta_)).abs().max()) < CLOSE * 1e3
+    expected = torch.autograd.functional.jacobian(odds_at, fitted.theta_)
+    scale = 1 + expected.abs()
+    assert float(((gradient - expected) / scale).abs().max()) < CLOSE * 1e3
+
+
+def test_interval_of_a_node_by_hand():
+    z, y = problem(n=80)
+    fitted = PriorPlattCalibrator().fit(z, y)
+    low, high = probability_interval(fitted, z[:1], 0.9)
+    eta = fitted.calibrated_logits(z[:1])
+    odds = float(eta[0, 1] - eta[0, 0])
+    row = torch.tensor([fitted.scale_ * float(z[0, 1] - z[0, 0]), 1.0, 1.0], dtype=torch.float64)
+    sd = float(row @ fitted.covariance_ @ row) ** 0.5
+    assert float(torch.logit(low)) == pytest.approx(odds - Z95 * sd, abs=1e-8)
+    assert float(torch.logit(high)) == pytest.approx(odds + Z95 * sd, abs=1e-8)
+    with pytest.raises(ValueError, match=r"coverage must be in \(0, 1\), got 1"):
+        probability_interval(fitted, z, 1)
+    with pytest.raises(ValueError, match="of_class must be in"):
+        expected_count(fitted, z, of_class=2)
+    with pytest.raises(ValueError, match="as many classes as those fitted"):
+        expected_count(fitted, torch.zeros(3, 3))
+
+
+def test_more_labels_leave_less_open():
+    z, y = problem(n=4000)
+    widths = []
+    for n in (40, 400, 4000):
+        low, high = probability_interval(PriorPlattCalibrator().fit(z[:n], y[:n]), z[:50])
+        widths.append(float((high - low).mean()))
+    assert widths[0] > 2 * widths[1] > 4 * widths[2]
+
+
+def test_counts_of_groups_add_up_and_an_empty_set_has_none():
+    z, y = problem(n=500)
+    fitted = PriorPlattCalibrator().fit(z, y)
+    groups = torch.arange(500) % 3
+    draws = count_draws(fitted, z, groups, 4)
+    whole = expected_count(fitted, z)
+    assert draws.shape[1] == 4
+    assert not draws[:, 3].any()
+    assert draws.sum(1).mean() == pytest.approx(whole.expected, rel=0.02)
+    assert np.corrcoef(draws[:, 0], draws[:, 1])[0, 1] > 0.05, "one map for all groups"
+    assert whole.low < whole.expected < whole.high
+    assert whole.share[0] == pytest.approx(whole.expected / 500)
+    assert str(expected_count(fitted, z[:0])) == "0 (0 to 0)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rare", [10, 60])
+def test_intervals_of_the_number_hold_as_often_as_they_say(rare):
+    rng, hits, runs = np.random.default_rng(rare), 0, 80
+    for _ in range(runs):
+        slope, shift = np.exp(rng.normal(0, 0.3)), rng.normal(0, 0.3)
+        y = (rng.random(rare * 20) < 0.05).astype(int)
+        fitted = PriorPlattCalibrator().fit(drawn_logits(y, rng, slope=slope, shift=shift), torch.from_numpy(y))
+        truth = (rng.random(3000) < 0.05).astype(int)
+        found = expected_count(fitted, drawn_logits(truth, rng, slope=slope, shift=shift), 0.9)
+        hits += found.low <= truth.sum() <= found.high
+    assert 0.82 * runs <= hits <= 0.98 * runs  # .9 +/- 2.4 standard errors

@@ -1,0 +1,159 @@
+"""The prevalence told, estimated without labels, and from labels of one class."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import logit
+
+from calirare import InputError
+from calirare.calibration import (
+    PriorPlattCalibrator,
+    estimated_prevalence,
+    expected_count,
+    positive_unlabelled,
+    with_prevalence,
+)
+from calirare.calibration.label_shift import _likeliest, _Ratios
+from tests.helpers.logits import drawn_logits, problem
+
+CLOSE = 1e-9  # absolute, on probabilities
+
+
+def enriched(rng: np.random.Generator, share: float, n: int, **network: float) -> tuple[torch.Tensor, torch.Tensor]:
+    y = (rng.random(n) < share).astype(int)
+    return drawn_logits(y, rng, **network), torch.from_numpy(y)
+
+
+def test_the_mean_is_what_was_told_and_the_slope_stays():
+    rng = np.random.default_rng(0)
+    fitted = PriorPlattCalibrator().fit(*enriched(rng, 0.07, 1000, slope=1.5, shift=0.8))
+    scored, _ = enriched(rng, 0.014, 5000, slope=1.5, shift=0.8)
+    told = with_prevalence(fitted, scored, 0.014)
+    assert float(fitted.transform(scored)[:, 1].mean()) > 0.03
+    assert float(told.transform(scored)[:, 1].mean()) == pytest.approx(0.014, abs=CLOSE)
+    assert told.scale_ == fitted.scale_
+    assert float(told.theta_[1]) == float(fitted.theta_[1])
+    balanced = with_prevalence(fitted.set_params(target="balanced"), scored, 0.014)
+    assert balanced.target == "balanced"
+    assert float(balanced.theta_[2]) == pytest.approx(float(told.theta_[2]), abs=CLOSE)
+
+
+def test_with_nothing_wrong_it_is_the_textbook_prior_shift():
+    rng = np.random.default_rng(1)
+    fitted = PriorPlattCalibrator(slope_sd=1e-4, ratio_sd=1e-4).fit(*enriched(rng, 0.3, 20_000))
+    scored, y = enriched(rng, 0.05, 200_000)
+    told = with_prevalence(fitted, scored, float(y.double().mean()))
+    assert float(told.theta_[1] + told.theta_[2]) == pytest.approx(logit(float(y.double().mean())), abs=0.02)
+
+
+def test_a_told_number_leaves_little_open_and_an_interval_more():
+    rng = np.random.default_rng(2)
+    fitted = PriorPlattCalibrator().fit(*enriched(rng, 0.2, 60))
+    scored, _ = enriched(rng, 0.1, 40_000)
+    wide = expected_count(fitted, scored)
+    exact = expected_count(with_prevalence(fitted, scored, 0.1), scored)
+    between = expected_count(with_prevalence(fitted, scored, (0.08, 0.125)), scored, 0.95)
+    assert exact.expected == pytest.approx(4000)
+    assert (exact.high - exact.low) / 2 / 1.645 < 60  # the nodes' own chance alone: sqrt(4000 .9) at most
+    assert wide.high - wide.low > 3 * (exact.high - exact.low)
+    assert between.low == pytest.approx(0.08 * 40_000, rel=0.03)
+    assert between.high == pytest.approx(0.125 * 40_000, rel=0.03)
+
+
+def test_a_class_of_three_is_told_alone():
+    z, y = problem(n=900, k=3)
+    fitted = PriorPlattCalibrator().fit(z, y)
+    told = with_prevalence(fitted, z, 0.05, of_class=2)
+    p, before = told.transform(z), fitted.transform(z)
+    assert float(p[:, 2].mean()) == pytest.approx(0.05, abs=CLOSE)
+    assert float((p[:, 1] / p[:, 0] - before[:, 1] / before[:, 0]).abs().max()) < 1e-6 * float(
+        (before[:, 1] / before[:, 0]).max()
+    )
+
+
+def test_what_cannot_be_told():
+    z, y = problem()
+    fitted = PriorPlattCalibrator().fit(z, y)
+    for wrong in (0.0, 1.0, (0.2, 0.1), (0.1, 0.2, 0.3)):
+        with pytest.raises(InputError, match=r"prevalence must be in \(0, 1\)"):
+            with_prevalence(fitted, z, wrong)
+    with pytest.raises(ValueError, match=r"a class in \[1, 2\), got 0"):
+        with_prevalence(fitted, z, 0.1, of_class=0)
+
+
+@pytest.mark.parametrize("estimator", ["em", "bbse"])
+@pytest.mark.parametrize("share", [0.02, 0.3])
+def test_the_share_is_found_without_labels(estimator, share):
+    rng = np.random.default_rng(3)
+    z, y = enriched(rng, 0.15, 3000, spread=3.5, slope=1.6, shift=0.5)
+    scored, truth = enriched(rng, share, 20_000, spread=3.5, slope=1.6, shift=0.5)
+    found = estimated_prevalence(z, y, scored, estimator=estimator)
+    assert found.low <= float(truth.double().mean()) <= found.high
+    assert found.share == pytest.approx(share, rel=0.4)
+    assert str(found).endswith(estimator)
+    assert found == estimated_prevalence(z, y, scored, estimator=estimator), "the same seed, the same draws"
+
+
+def test_em_is_where_the_iterations_of_saerens_end():
+    rng = np.random.default_rng(4)
+    z, y = enriched(rng, 0.3, 500)
+    scored, _ = enriched(rng, 0.1, 300)
+    ratios = _Ratios.of(z, y, scored, None)
+    p = 1 / (1 + np.exp(-(ratios.away + ratios.alpha)))  # of a population with equal shares
+    share = 0.5
+    for _ in range(3000):
+        odds = p / (1 - p) * share / (1 - share)
+        share = float((odds / (1 + odds)).mean())
+    assert _likeliest((ratios.away + ratios.alpha)[None], ratios.sizes[None])[0] == pytest.approx(share, abs=1e-6)
+
+
+def test_what_logits_cannot_tell_is_refused():
+    rng = np.random.default_rng(5)
+    z, y = enriched(rng, 0.5, 40, spread=0.3)
+    scored, _ = enriched(rng, 0.05, 2000, spread=0.3)
+    for estimator in ("em", "bbse"):
+        with pytest.raises(InputError, match="the prevalence cannot be identified"):
+            estimated_prevalence(z, y, scored, estimator=estimator)
+    with pytest.raises(InputError, match="at least 2 labels, got"):
+        estimated_prevalence(z, torch.zeros_like(y), scored)
+    with pytest.raises(InputError, match="estimator must be one of em, bbse"):
+        estimated_prevalence(z, y, scored, estimator="guess")
+    with pytest.raises(ValueError, match="two classes"):
+        estimated_prevalence(*problem(k=3), scored)
+
+
+@pytest.mark.slow
+def test_the_interval_of_the_share_holds():
+    rng, holds, runs = np.random.default_rng(6), 0, 60
+    for _ in range(runs):
+        network = {"spread": 3.0, "slope": float(np.exp(rng.normal(0, 0.3))), "shift": float(rng.normal(0, 0.3))}
+        scored, truth = enriched(rng, 0.1, 2000, **network)
+        found = estimated_prevalence(*enriched(rng, 0.3, 300, **network), scored)
+        holds += found.low <= float(truth.double().mean()) <= found.high
+    assert holds >= 0.9 * runs
+
+
+def test_labels_of_one_class_by_hand():
+    found = positive_unlabelled(torch.tensor([0.3, 0.5]), torch.tensor([0.0, 0.2, 0.4, 0.9]))
+    # c = .4; (1 - c) / c = 1.5; odds 0, .25, .667, 9
+    assert found.labelled_share == pytest.approx(0.4)
+    assert found.p_rare.tolist() == pytest.approx([0.0, 0.375, 1.0, 1.0], abs=1e-6)
+    assert found.prevalence == pytest.approx((2 + 2.375) / 6)
+    assert "chosen completely at random" in found.sentence
+    with pytest.raises(InputError, match="at least 2 labelled nodes"):
+        positive_unlabelled(torch.tensor([0.3]), torch.tensor([0.1]))
+    with pytest.raises(InputError, match=r"must lie in \[0, 1\]"):
+        positive_unlabelled(torch.tensor([0.3, 1.3]), torch.tensor([0.1]))
+
+
+def test_labels_of_one_class_give_the_prevalence_where_classes_are_apart():
+    rng = np.random.default_rng(7)
+    y = rng.random(40_000) < 0.1
+    labelled = y & (rng.random(40_000) < 0.25)
+    ratio = drawn_logits(y.astype(int), rng, spread=6.0)[:, 1].numpy()
+    g = 0.25 / (1 + np.exp(-(ratio + logit(0.1))))
+    found = positive_unlabelled(torch.from_numpy(g[labelled]), torch.from_numpy(g[~labelled]))
+    assert found.labelled_share_low - 0.005 <= 0.25 <= found.labelled_share_high + 0.005
+    assert found.prevalence == pytest.approx(0.1, rel=0.1)

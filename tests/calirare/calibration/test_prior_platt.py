@@ -1,0 +1,224 @@
+"""Platt scaling with a prior: its derivatives, its two limits, and which labels tell what."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+
+from calirare import InputError
+from calirare.calibration import (
+    PriorPlattCalibrator,
+    Sampling,
+    cross_fitted_probabilities,
+    platt_scaling,
+    temperature_scaling,
+)
+from calirare.calibration.platt_posterior import PlattPosterior
+from calirare.metrics import population_check
+from tests.helpers.logits import drawn_logits, problem
+
+CLOSE = 1e-6  # absolute, on probabilities and numbers about 1: two optimisers of the same smooth loss
+OFF = 1e-2  # another model differs by more
+
+
+def posterior(k: int) -> PlattPosterior:
+    rng = np.random.default_rng(k)
+    m = 40
+    numbers = torch.from_numpy
+    return PlattPosterior(
+        away=numbers(rng.normal(size=(m, k))),
+        labels=numbers(rng.integers(0, k, m)),
+        weights=numbers(rng.uniform(0.5, 2, m)),
+        offsets=numbers(rng.normal(size=(m, k))),
+        representative=numbers((rng.random(m) < 0.6).astype(float)),
+        counts=numbers(rng.uniform(0.5, 5, k)),
+        slope_precision=3.0,
+        ratio_precision=2.0,
+    )
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_derivatives_are_those_of_the_loss(k):
+    exact = posterior(k)
+    theta = torch.linspace(-0.7, 0.9, 2 * k - 1, dtype=torch.float64)
+    gradient, hessian = exact.derivatives(theta)
+    assert float((gradient - torch.autograd.functional.jacobian(exact.loss, theta)).abs().max()) < CLOSE
+    found = torch.autograd.functional.hessian(exact.loss, theta)
+    assert float((hessian - found).abs().max()) < CLOSE
+    assert float((exact.information(theta) / 40 - found).abs().max()) > OFF, "the information is the expected one"
+    assert float(torch.linalg.eigvalsh(exact.information(theta)).min()) > 0
+
+
+def test_the_map_is_the_maximum_of_the_posterior_as_the_docstring_has_it():
+    rng = np.random.default_rng(0)
+    y = (rng.random(300) < 0.1).astype(int)
+    z = drawn_logits(y, rng, slope=1.5, shift=0.4)[:, 1].numpy()
+    draw = rng.integers(0, 2, 300)  # half of the labels as if drawn with numbers per class
+    m = np.bincount(y[draw == 1], minlength=2)
+    shares, elsewhere = np.array([0.7, 0.3]), np.array([30.0, 4.0])
+
+    def loss(theta: np.ndarray, ratio_sd: float = 0.5) -> float:
+        log_s, alpha, lam = theta
+        eta = np.exp(log_s) * (z - np.log(shares[1] / shares[0])) + alpha + np.where(draw, np.log(m[1] / m[0]), lam)
+        of_labels = np.logaddexp(0, np.where(y == 1, -eta, eta)).sum()
+        of_shares = -(0.5 + elsewhere[1]) * np.log(expit(lam)) - (0.5 + elsewhere[0]) * np.log(expit(-lam))
+        return of_labels + of_shares + log_s**2 / (2 * 0.3**2) + alpha**2 / (2 * ratio_sd**2)
+
+    ours = PriorPlattCalibrator(trained_shares=shares.tolist(), slope_sd=0.3)
+    sampling = Sampling(torch.from_numpy(draw), torch.zeros(300, 2, dtype=torch.float64), torch.from_numpy(elsewhere))
+    ours.fit(z, y, sampling=sampling)
+    exact = minimize(loss, np.zeros(3), method="BFGS", options={"gtol": 1e-8}).x
+    assert np.abs(ours.theta_.numpy() - exact).max() < 1e-5
+    eta = np.exp(exact[0]) * (z - np.log(shares[1] / shares[0])) + exact[1] + exact[2]
+    assert np.abs(ours.transform(z) - expit(eta)).max() < 1e-5
+    looser = minimize(lambda theta: loss(theta, 5.0), np.zeros(3), method="BFGS", options={"gtol": 1e-8}).x
+    assert np.abs(ours.theta_.numpy() - looser).max() > OFF
+
+
+def test_without_a_rare_label_it_is_the_analytic_correction():
+    trained, elsewhere = [0.8, 0.2], torch.tensor([960.0, 40.0], dtype=torch.float64)
+    far = torch.tensor([[60.0, 0.0]], dtype=torch.float64)  # a label that nobody doubts tells nothing
+    sampling = Sampling(torch.zeros(1, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.float64), elsewhere)
+    fitted = PriorPlattCalibrator(trained_shares=trained).fit(far, torch.tensor([0]), sampling=sampling)
+    assert fitted.scale_ == pytest.approx(1.0, abs=CLOSE)
+    assert float(fitted.bias_[1]) == pytest.approx(np.log(40.5 / 960.5) - np.log(0.2 / 0.8), abs=CLOSE)
+    balanced = fitted.set_params(target="balanced")
+    assert float(balanced.bias_[1]) == pytest.approx(-np.log(0.2 / 0.8), abs=CLOSE)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_with_hundreds_of_labels_it_is_free_platt_scaling(k):
+    z, y = problem(n=20_000, k=k)
+    ours = PriorPlattCalibrator().fit(z, y)
+    free = platt_scaling("population").fit(z, y)
+    assert float((ours.transform(z) - free.transform(z)).abs().max()) < OFF / 2
+    narrow = PriorPlattCalibrator(slope_sd=1e-3, ratio_sd=1e-3).fit(z, y)
+    assert float((narrow.transform(z) - free.transform(z)).abs().max()) > 5 * OFF
+
+
+def test_labels_drawn_per_class_tell_the_slope_and_not_the_prevalence():
+    rng = np.random.default_rng(1)
+    y = np.repeat([0, 1], 1000)
+    z = drawn_logits(y, rng, slope=2.5)
+    random_y = np.zeros(50, dtype=int)
+    random_z = drawn_logits(random_y, rng, slope=2.5)
+    both, labels = torch.cat([z, random_z]), torch.from_numpy(np.concatenate([y, random_y]))
+    draw = torch.cat([torch.ones(2000, dtype=torch.int64), torch.zeros(50, dtype=torch.int64)])
+    rates = torch.zeros(2050, 2, dtype=torch.float64)
+    known = torch.tensor([98.0, 2.0], dtype=torch.float64)
+    designed = PriorPlattCalibrator().fit(both, labels, sampling=Sampling(draw, rates, known))
+    alone = PriorPlattCalibrator().fit(random_z, labels[2000:], sampling=Sampling(draw[2000:], rates[2000:], known))
+    assert designed.scale_ == pytest.approx(1 / 2.5, abs=0.1)
+    assert float(designed.shares_[1]) == pytest.approx(float(alone.shares_[1]), rel=0.25)
+    at_random = PriorPlattCalibrator().fit(both, labels)
+    assert float(at_random.shares_[1]) > 10 * float(designed.shares_[1])
+
+
+def test_known_sampling_rates_give_the_population_back():
+    rng = np.random.default_rng(2)
+    y = (rng.random(40_000) < 0.02).astype(int)
+    z = drawn_logits(y, rng, slope=1.4, shift=0.3)
+    kept = rng.random(len(y)) < np.where(y == 1, 0.5, 0.025)
+    rates = torch.log(torch.tensor([0.025, 0.5], dtype=torch.float64)).expand(int(kept.sum()), 2)
+    labels = torch.from_numpy(y[kept])
+    sampling = Sampling(torch.zeros_like(labels), rates, torch.zeros(2, dtype=torch.float64))
+    fitted = PriorPlattCalibrator().fit(z[kept], labels, sampling=sampling)
+    assert float(fitted.transform(z)[:, 1].mean()) == pytest.approx(0.02, rel=0.1)
+    weighted = PriorPlattCalibrator().fit(z[kept], labels, weights=np.where(y[kept] == 1, 2.0, 40.0))
+    assert float(weighted.transform(z)[:, 1].mean()) == pytest.approx(0.02, rel=0.15)
+    plain = PriorPlattCalibrator().fit(z[kept], labels)
+    assert float(plain.transform(z)[:, 1].mean()) > 0.05
+
+
+def test_only_ratios_of_weights_count_and_repeated_labels_are_weights():
+    z, y = problem(n=120)
+    ours = PriorPlattCalibrator().fit(z, y, weights=np.full(120, 7.0))
+    assert float((ours.theta_ - PriorPlattCalibrator().fit(z, y).theta_).abs().max()) < CLOSE
+    kept = np.arange(120) % 3 > 0
+    left_out = PriorPlattCalibrator().fit(z, y, weights=kept.astype(float))
+    assert float((left_out.theta_ - PriorPlattCalibrator().fit(z[kept], y[kept]).theta_).abs().max()) < CLOSE
+
+
+def test_all_targets_share_one_map():
+    z, y = problem(n=400)
+    fitted = {t: PriorPlattCalibrator(target=t).fit(z, y) for t in ("population", "balanced", 0.5)}
+    odds = {t: logit(f.transform(z)[:, 1].numpy()) for t, f in fitted.items()}
+    lam = float(fitted["population"].theta_[2])
+    assert np.abs(odds["population"] - odds["balanced"] - lam).max() < CLOSE
+    assert np.abs(odds["population"] - odds[0.5] - lam / 2).max() < CLOSE
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"slope_sd": 0.0}, "slope_sd must be positive"),
+        ({"ratio_sd": float("nan")}, "ratio_sd must be positive"),
+        ({"trained_shares": [0.0, 1.0]}, "trained_shares must be positive"),
+        ({"target": "everyone"}, "target must be one of"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        PriorPlattCalibrator(**settings)
+
+
+def test_shares_and_sampling_must_fit_the_logits():
+    z, y = problem(n=30)
+    with pytest.raises(ValueError, match="one number per class, 2, got 3"):
+        PriorPlattCalibrator(trained_shares=[1.0, 1.0, 1.0]).fit(z, y)
+    with pytest.raises(ValueError, match=r"sampling must be of \[30, 2\]"):
+        PriorPlattCalibrator().fit(z, y, sampling=Sampling.at_random(29, 2))
+    with pytest.raises(ValueError, match="weights must have shape"):
+        PriorPlattCalibrator().fit(z, y, weights=np.ones(3))
+
+
+@pytest.mark.slow
+def test_few_labels_give_no_factor_beyond_a_binomial_count():
+    """3.3 % rare, 500 random labels, class-balanced training; a temperature is off by a factor of 5 to 11."""
+    rng, off, of_temperature = np.random.default_rng(3), [], []
+    for _ in range(40):
+        slope, shift = np.exp(rng.normal(0, 0.4)), rng.normal(0, 0.3)
+        y = (rng.random(500) < 0.033).astype(int)
+        z = drawn_logits(y, rng, slope=slope, shift=shift)
+        everyone = drawn_logits((rng.random(5000) < 0.033).astype(int), rng, slope=slope, shift=shift)
+        off.append(float(PriorPlattCalibrator().fit(z, torch.from_numpy(y)).transform(everyone)[:, 1].mean()) / 0.033)
+        temperature = temperature_scaling("population").fit(z, torch.from_numpy(y))
+        of_temperature.append(float(temperature.transform(everyone)[:, 1].mean()) / 0.033)
+    inside = [0.5 < factor < 1.65 for factor in off]  # 16.5 rare labels: 9 to 25 of them, a tenth wider
+    assert np.mean(inside) >= 0.93
+    assert np.exp(np.mean(np.log(off))) == pytest.approx(1, abs=0.1)
+    assert min(of_temperature) > 2
+
+
+def test_probabilities_of_labels_come_from_maps_without_them():
+    z, y = problem(n=12)
+    found = cross_fitted_probabilities(PriorPlattCalibrator(), z, y, n_folds=99)
+    for i in (0, 5):
+        others = torch.arange(12) != i
+        alone = PriorPlattCalibrator().fit(z[others], y[others]).transform(z[i : i + 1])
+        assert float((found[i : i + 1] - alone).abs().max()) < CLOSE
+    z, y = problem(n=300, share=0.05)
+    draw = (torch.arange(300) < 60).long()
+    sampling = Sampling(draw, torch.zeros(300, 2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
+    p = cross_fitted_probabilities(PriorPlattCalibrator(), z, y, sampling=sampling, weights=torch.ones(300))
+    whole = PriorPlattCalibrator().fit(z, y, sampling=sampling).transform(z)
+    assert 0 < float((p - whole).abs().max()) < 0.2
+    with pytest.raises(InputError, match="needs 2 labels and 2 folds, got 1 and 10"):
+        cross_fitted_probabilities(PriorPlattCalibrator(), z[:1], y[:1])
+
+
+def test_the_check_in_the_large_tells_a_temperature_from_it():
+    rng = np.random.default_rng(5)
+    y = (rng.random(3000) < 0.033).astype(int)
+    z, labels = drawn_logits(y, rng), torch.from_numpy(y)
+    ours = population_check(labels, cross_fitted_probabilities(PriorPlattCalibrator(), z, labels)[:, 1])
+    assert ours.trusted
+    assert not ours.wrong
+    temperature = temperature_scaling("population").fit(z, labels).transform(z)[:, 1]
+    theirs = population_check(labels, temperature)
+    assert theirs.wrong
+    assert theirs.factor > 3
+    assert "not to be read as a probability" in theirs.sentence

@@ -1,0 +1,174 @@
+"""Rules of decision: thresholds by hand, guarantees that hold, promises that are kept where the truth is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit
+from scipy.stats import binom
+
+from calirare import InputError
+from calirare.calibration import PriorPlattCalibrator
+from calirare.decisions import (
+    RULES,
+    Balanced,
+    Budget,
+    Cost,
+    Labelled,
+    Precision,
+    Recall,
+    decide,
+    make_rule,
+    precision_threshold,
+    recall_threshold,
+)
+from tests.helpers.logits import drawn_logits
+
+P = np.array([0.9, 0.8, 0.8, 0.4, 0.1, 0.0])  # sum 3.0
+
+
+@pytest.mark.parametrize(
+    ("rule", "alerts"),
+    [
+        (Balanced(), 3),  # mean 0.5
+        (Cost(miss=9.0, alarm=1.0), 5),  # 0.1
+        (Cost(miss=1.0, alarm=3.0), 3),  # 0.75
+        (Budget(alerts=3), 3),
+        (Budget(alerts=2), 1),  # of two tied nodes none
+        (Budget(alerts=100), 6),
+        (Budget(alerts=0.5), 3),
+        (Precision(at_least=0.83), 3),  # .9 .85 .833 .725 .6
+        (Precision(at_least=0.84), 1),  # the second of the tied nodes would bring it below
+        (Precision(at_least=0.95), 0),
+        (Precision(at_least=0.5), 6),
+        (Recall(at_least=0.29), 1),
+        (Recall(at_least=0.8), 3),
+        (Recall(at_least=0.97), 5),
+    ],
+)
+def test_thresholds_by_hand(rule, alerts):
+    assert int((rule.threshold(P, None) <= P).sum()) == alerts
+
+
+def test_cost_threshold_is_the_cheapest_of_all():
+    rng = np.random.default_rng(0)
+    p = rng.beta(0.3, 3, 500)
+    for miss in (0.5, 5.0, 50.0):
+        rule = Cost(miss=miss, alarm=2.0)
+        costs = [2.0 * (1 - p[p >= t]).sum() + miss * p[p < t].sum() for t in np.append(p, 1.1)]
+        t = rule.threshold(p, None)
+        assert 2.0 * (1 - p[p >= t]).sum() + miss * p[p < t].sum() == pytest.approx(min(costs))
+
+
+def test_rules_by_name():
+    assert make_rule("cost", miss=5.0) == Cost(miss=5.0)
+    assert set(RULES) == {"balanced", "cost", "budget", "precision", "recall"}
+    for name, options, message in (
+        ("luck", {}, "decide must be one of balanced, cost"),
+        ("cost", {"precision": 0.8}, "options must be among miss, alarm, got precision"),
+        ("cost", {"miss": 0.0}, "cost of a miss must be positive"),
+        ("budget", {"alerts": 2.5}, "whole number or a share"),
+        ("precision", {"at_least": 1.0}, r"precision must be in \(0, 1\)"),
+        ("recall", {"confidence": 1.0}, r"confidence must be in \(0, 1\)"),
+    ):
+        with pytest.raises(InputError, match=message):
+            make_rule(name, **options)
+
+
+def test_proved_precision_by_hand():
+    # 5 % in four parts: 1.25 %; .8^20 = .0115 is the first below, so 20 hits without a false alarm are proof.
+    p = np.linspace(1, 0, 40)
+    rare = np.arange(40) < 20
+    assert precision_threshold(Labelled(p, rare), 0.8, 0.95) == p[19]
+    with pytest.raises(InputError, match="at least 20 hits without a false alarm are needed"):
+        precision_threshold(Labelled(p, np.arange(40) < 19), 0.8, 0.95)
+    one_false = rare & (np.arange(40) != 5)
+    with pytest.raises(InputError, match=r"cannot be proved with confidence 0\.95 by 40 labels, 19 of them rare"):
+        precision_threshold(Labelled(p, one_false), 0.8, 0.95)
+    with pytest.raises(InputError, match="needs labels drawn at random"):
+        Precision(confidence=0.9).threshold(P, None)
+    with pytest.raises(InputError, match="one shape"):
+        Labelled(p, rare[:3])
+    with pytest.raises(InputError, match=r"p must lie in \[0, 1\]"):
+        Labelled(2 * p, rare)
+
+
+def test_proved_recall_by_hand():
+    # of 50 rare labels the j-th smallest is safe where P(binomial(50, .2) >= j) >= .95
+    p = np.arange(50) / 50
+    j = max(j for j in range(51) if binom.sf(j - 1, 50, 0.2) >= 0.95)
+    assert recall_threshold(Labelled(p, np.ones(50)), 0.8, 0.95) == p[j - 1]
+    with pytest.raises(InputError, match="by 5 rare labels, 14 are needed"):
+        recall_threshold(Labelled(p, np.arange(50) < 5), 0.8, 0.95)
+
+
+@pytest.mark.slow
+def test_what_is_proved_holds_as_often_as_it_says():
+    """However wrong P is: here the odds are ten times too high and everyone's recall and precision known."""
+    rng = np.random.default_rng(1)
+    everyone = (rng.random(40_000) < 0.2).astype(int)
+    score = drawn_logits(everyone, rng)[:, 1].numpy()
+    right, refused = np.zeros(2), 0
+    runs = 150
+    for _ in range(runs):
+        y = (rng.random(800) < 0.2).astype(int)
+        labelled = Labelled(expit(drawn_logits(y, rng)[:, 1].numpy() + 2.3), y)
+        recalled = expit(score + 2.3) >= recall_threshold(labelled, 0.75, 0.9)
+        right[1] += everyone[recalled].sum() >= 0.75 * everyone.sum()
+        try:
+            alert = expit(score + 2.3) >= precision_threshold(labelled, 0.6, 0.9)
+            right[0] += everyone[alert].mean() >= 0.6
+        except InputError:
+            refused += 1
+    assert right[0] >= 0.84 * (runs - refused)  # .9 less 2.4 standard errors
+    assert refused < 0.1 * runs
+    assert 0.84 * runs <= right[1] < runs, "a bound that never fails would be too cautious"
+
+
+def test_a_decision_adds_up():
+    rng = np.random.default_rng(2)
+    y = (rng.random(400) < 0.1).astype(int)
+    fitted = PriorPlattCalibrator().fit(drawn_logits(y, rng), torch.from_numpy(y))
+    scored = drawn_logits((rng.random(1000) < 0.1).astype(int), rng)
+    found = decide(Cost(miss=10.0, alarm=1.0), fitted, scored)
+    p = fitted.transform(scored)[:, 1]
+    assert found.threshold == pytest.approx(1 / 11)
+    assert found.alerts == int((p >= 1 / 11).sum())
+    assert found.hits.expected + found.misses.expected == pytest.approx(float(p.sum()))
+    assert found.cost.expected == pytest.approx(10 * found.misses.expected + found.alerts - found.hits.expected)
+    for counted in (found.hits, found.misses, found.cost, found.precision, found.recall):
+        assert counted.low < counted.expected < counted.high
+    assert "makes" in found.sentence
+    assert "a missed rare node costs 10" in found.sentence
+    none = decide(Precision(at_least=0.9999), fitted, scored)
+    assert none.alerts == 0
+    assert np.isnan(none.precision.expected)
+    assert none.hits.high == 0
+    with pytest.raises(InputError, match="there must be nodes"):
+        decide(Balanced(), fitted, scored[:0])
+    with pytest.raises(InputError, match="coverage must be in"):
+        decide(Balanced(), fitted, scored, coverage=0.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "rule", [Cost(miss=15.0, alarm=1.0), Budget(alerts=150), Precision(at_least=0.6), Recall(at_least=0.7)]
+)
+def test_promises_are_kept(rule):
+    """25 rare labels, 2,000 scored nodes, posteriors known: what happens lies inside the promised interval."""
+    rng, kept, runs = np.random.default_rng(3), np.zeros(4), 80
+    for _ in range(runs):
+        slope, shift = np.exp(rng.normal(0, 0.3)), rng.normal(0, 0.3)
+        y = (rng.random(500) < 0.05).astype(int)
+        fitted = PriorPlattCalibrator().fit(drawn_logits(y, rng, slope=slope, shift=shift), torch.from_numpy(y))
+        truth = (rng.random(2000) < 0.05).astype(int)
+        scored = drawn_logits(truth, rng, slope=slope, shift=shift)
+        found = decide(rule, fitted, scored, coverage=0.95)
+        alert = fitted.transform(scored)[:, 1].numpy() >= found.threshold
+        hits, misses = truth[alert].sum(), truth[~alert].sum()
+        miss, alarm = rule.costs()
+        happened = (hits, miss * misses + alarm * (alert & (truth == 0)).sum(), hits / alert.sum(), hits / truth.sum())
+        promised = (found.hits, found.cost, found.precision, found.recall)
+        kept += [c.low <= h <= c.high for c, h in zip(promised, happened, strict=True)]
+    assert kept.min() >= 0.9 * runs
