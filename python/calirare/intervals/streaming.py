@@ -291,7 +291,7 @@ def rows_of(a: Csr, rows: slice) -> Csr:
     """Returns rows [rows.start, rows.stop) of a matrix; nothing is copied but their indptr."""
     indptr = a.indptr[rows.start : rows.stop + 1]
     first, last = int(indptr[0]), int(indptr[-1])
-    return Csr(indptr - first, a.indices[first:last], a.values[first:last], a.n_cols)
+    return Csr.unchecked(indptr - first, a.indices[first:last], a.values[first:last], a.n_cols)
 
 
 def pieces(a: Csr, rows: slice, most: int) -> Iterator[tuple[Csr, Tensor]]:
@@ -312,4 +312,4 @@ def pieces(a: Csr, rows: slice, most: int) -> Iterator[tuple[Csr, Tensor]]:
         yield from pieces(a, slice(rows.start, middle), most)
         yield from pieces(a, slice(middle, rows.stop), most)
         return
-    yield Csr(part.indptr, place.to(torch.int32), part.values, touched.numel()), touched.long()
+    yield Csr.unchecked(part.indptr, place.to(torch.int32), part.values, touched.numel()), touched.long()
