@@ -41,7 +41,7 @@ class LayerFactors:
         self.check()
 
     def check(self) -> None:
-        """Checks what memory safety rests on, O(n_entries); again before each use, as tensors can be changed in place."""
+        """Checks what memory safety rests on, O(n_entries); again before each use, as tensors can change in place."""
         op = "LayerFactors"
         like = self.inputs.values if isinstance(self.inputs, Csr) else self.inputs
         check_float(op, "inputs", like)
