@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+PARENT = os.getppid()  # who started this process; another number later means that it has gone
 
 
 def leave(number: int, frame: object) -> None:
