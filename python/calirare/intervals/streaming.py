@@ -214,16 +214,14 @@ class Streaming:
         buffer = self.kept.a_hat.values.new_empty(min(self.block, n), m)
         for number, rows in self._mine(files, "messages"):
             base, sent = self._messages(job, rows, buffer[: rows.stop - rows.start])
-            files.write("sent", rows.start, sent)
-            files.write("base", rows.start, base)
-            files.done("messages", number)
+            parts = files.write("sent", rows.start, sent), files.write("base", rows.start, base)
+            files.done("messages", number, *parts)
         release(self.kept.x)
         self.ranks.wait()
         device = self.kept.a_hat.device
         sent, base = files.read("sent"), files.read("base").to(device)
         for number, rows in self._mine(files, "intervals"):
-            files.write("ends", rows.start, self._intervals(job, rows, sent, base))
-            files.done("intervals", number)
+            files.done("intervals", number, files.write("ends", rows.start, self._intervals(job, rows, sent, base)))
         release(sent)
         self.ranks.wait()
         return files.read("ends").to(device, copy=True)
