@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
+from calirare._util.console import Screen
 from calirare._util.errors import InputError
 from calirare.cli.tables import TableColumns, evaluate_table
 
@@ -56,7 +56,7 @@ def run(
     for name, value in report.values.items():
         before = [] if report.before is None else [f"{report.before[name]:.4f}"]
         shown.add_row(name, *before, f"{value:.4f}")
-    Console(width=None if Console().is_terminal else 120).print(shown, highlight=False)
+    Screen(width=None if Screen().is_terminal else 120).print(shown, highlight=False)
     for note in report.notes:
         print(f"note: {note}")
     for file in report.files:

@@ -32,6 +32,9 @@ HIDDEN = {"hops": 64}  # width of the hidden layer where none is given; of other
 Preset = Literal["default", "paper"]
 PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": {"model": "gcn", "target": "balanced"}}
 MAX_SEED = 2**63
+# Beyond these a training does not end, does not fit or leaves float32.
+MOST = {"epochs": 10**7, "hidden": 10**5, "n_layers": 50, "hops": 100, "learning_rate": 1e6, "weight_decay": 1e6}
+SMALLEST = 1e-30
 MAX_CONFIG, MAX_DEPTH = 1 << 18, 20  # bytes of a file of settings, and how deep it may nest; ours: 2 kB, 2
 
 
@@ -76,11 +79,15 @@ class Training:
             if value != "auto" and not (isinstance(value, int) and value >= 1):
                 also = "auto or " if name != "n_layers" else ""
                 raise InputError(f"setting {name} must be {also}a whole number of at least 1, got {value!r}")
+            if value != "auto" and value > MOST[name]:
+                raise InputError(f"setting {name} must be at most {MOST[name]:,}, got {value:,}")
         for name in ("learning_rate", "weight_decay"):
             value = getattr(self, name)
             if value != "auto" and not (isinstance(value, int | float) and 0 < value < math.inf):
                 also = "auto or " if name == "weight_decay" else ""
                 raise InputError(f"setting {name} must be {also}a positive number, got {value!r}")
+            if value != "auto" and not SMALLEST <= value <= MOST[name]:
+                raise InputError(f"setting {name} must be from {SMALLEST:g} to {MOST[name]:g}, got {value:g}")
         if not 0 <= self.dropout < 1:
             raise InputError(f"setting dropout must be in [0, 1), got {self.dropout}")
 
