@@ -237,8 +237,8 @@ class Csr:
             return Csr.unchecked(self.indptr, self.indices, self.values.to(target), self.n_cols)
         if torch.device(target) == self.device:
             return self
-        moved = (part.to(target) for part in (self.indptr, self.indices, self.values))
-        return Csr.unchecked(*moved, self.n_cols)
+        indptr, indices, values = (part.to(target) for part in (self.indptr, self.indices, self.values))
+        return Csr.unchecked(indptr, indices, values, self.n_cols)
 
     def select_rows(self, rows: Tensor) -> Csr:
         """Returns the matrix made of the given rows, in the order given (integer [k], each in [0, n_rows))."""

@@ -112,7 +112,7 @@ class _RefusedError(Exception):
     """A pickle asks for a name that data does not need."""
 
 
-class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined,misc]
+class _Unpickler(pickle._Unpickler):
     """Knows the names above and no other.
 
     It is the one written in Python: the one in C takes gigabytes for a few bytes that claim a long text, or that many
