@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 PY_DIRS := python calirare_ext tests benchmarks docs/examples docs/site setup.py
 
-.PHONY: setup demo check test lint format docs options bench gpu clean
+.PHONY: setup demo check test fuzz lint format docs options bench gpu clean
 
 # Dependencies: again only when the pins or the project's own list change.
 $(VENV)/.dependencies: pyproject.toml $(PINS) $(PEERS)
@@ -39,6 +39,12 @@ check: setup lint
 
 test: setup lint
 	$(PYTEST)
+
+# Damaged and hostile files, settings and matrices; another SEED gives other cases. The tests run a short turn of it.
+MINUTES ?= 10
+SEED ?= 0
+fuzz: setup
+	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED)
 
 # The options of `calirare train`, from the fields of the settings; a test says when it is due.
 options: setup

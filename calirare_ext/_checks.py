@@ -25,6 +25,17 @@ def check_float(op: str, name: str, x: Tensor) -> None:
         raise ValueError(f"{op}: {name} must be dense, got {dtype_name(x.layout)}: call to_dense()")
     if x.is_neg():  # the sign of such a view is not in its memory
         raise ValueError(f"{op}: {name} must not be a lazily negated view, got one: call resolve_neg()")
+    check_storage(op, name, x)
+
+
+def check_storage(op: str, name: str, x: Tensor) -> None:
+    """Raises ValueError where the memory behind a dense tensor has been cut shorter than its shape says."""
+    if torch._C._are_functorch_transforms_active():  # what a transform wraps has no memory of its own
+        return
+    last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride(), strict=True))
+    held = x.untyped_storage().nbytes()
+    if x.numel() and (x.storage_offset() + last + 1) * x.element_size() > held:
+        raise ValueError(f"{op}: {name} must lie in its memory, got shape {tuple(x.shape)} in {held} bytes")
 
 
 def check_like(op: str, name: str, x: Tensor, like: Tensor, like_name: str) -> None:
@@ -34,6 +45,19 @@ def check_like(op: str, name: str, x: Tensor, like: Tensor, like_name: str) -> N
         raise TypeError(f"{op}: {name} must be {dtype_name(like.dtype)} as {like_name} is, got {dtype_name(x.dtype)}")
     if x.device != like.device:
         raise ValueError(f"{op}: {name} must be on {like.device} as {like_name} is, got {x.device}")
+
+
+def check_index(op: str, name: str, x: Tensor, dtype: torch.dtype, device: torch.device) -> None:
+    """Raises TypeError or ValueError unless x is a contiguous vector of whole numbers of a dtype on a device."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{op}: {name} must be a tensor, got {type(x).__name__}")
+    if x.dtype != dtype:
+        raise TypeError(f"{op}: {name} must be {dtype_name(dtype)}, got {dtype_name(x.dtype)}")
+    if x.layout != torch.strided or x.dim() != 1 or not x.is_contiguous():
+        raise ValueError(f"{op}: {name} must be a contiguous vector, got shape {tuple(x.shape)}")
+    if x.device != device:
+        raise ValueError(f"{op}: {name} must be on {device}, got {x.device}")
+    check_storage(op, name, x)
 
 
 def check_shape(op: str, name: str, x: Tensor, shape: tuple[int | None, ...]) -> None:

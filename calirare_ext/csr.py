@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from calirare_ext._checks import check_storage
+
 MAX_COLUMNS = 2**31 - 1
+STEP = 1 << 24  # entries looked at together
 
 
 @dataclass(frozen=True, eq=False)
 class Csr:
     """A sparse matrix in compressed sparse row form, rows in order, columns ascending within a row.
 
-    The constructor checks dtypes, shapes and devices; `check_structure` checks every index and value and is called
-    once, where outside data comes in. The operators trust what they are given.
+    The constructor checks dtypes, shapes, devices and every index, so that no product reads or writes elsewhere:
+    O(nnz). `Csr.unchecked` leaves the indices out, for a matrix made of a checked one. `check_structure` also checks
+    order and values. The operators trust what they are given, and look again where a tensor was changed in place.
 
     Attributes:
         indptr: int64 [n_rows + 1], starts at 0, never falls; row r holds entries indptr[r] to indptr[r + 1].
@@ -25,8 +30,8 @@ class Csr:
         n_cols: number of columns.
 
     Raises:
-        TypeError: a dtype is not one of the above.
-        ValueError: shapes or devices do not fit.
+        TypeError: a dtype is not one of the above, or n_cols is no whole number.
+        ValueError: shapes or devices do not fit, indptr does not rise from 0 to nnz, or an index is out of range.
 
     Example:
         >>> import torch
@@ -43,7 +48,36 @@ class Csr:
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Checks what costs nothing to check."""
+        """Checks what memory safety rests on."""
+        self._check_kinds()
+        self._check_places("Csr")
+        self._cache["versions"] = self._versions()
+
+    @classmethod
+    def unchecked(cls, indptr: Tensor, indices: Tensor, values: Tensor, n_cols: int) -> Csr:
+        """Returns a matrix whose indices the caller answers for: a wrong one reads or writes memory elsewhere."""
+        self = object.__new__(cls)
+        parts = {"indptr": indptr, "indices": indices, "values": values, "n_cols": n_cols, "_cache": {}}
+        for name, value in parts.items():
+            object.__setattr__(self, name, value)
+        self._check_kinds()
+        self._cache["versions"] = self._versions()
+        return self
+
+    def _versions(self) -> tuple[int, ...]:
+        """Returns what torch counts up when the tensors of indices are changed in place; 0 where it does not count."""
+        return tuple(0 if part.is_inference() else part._version for part in (self.indptr, self.indices))
+
+    def check_changes(self) -> None:
+        """Checks the indices again where they were changed in place, or nothing is known of them (in a copy)."""
+        versions = self._versions()
+        if self._cache.get("versions") != versions:
+            self._cache.clear()
+            self._check_places("Csr")
+            self._cache["versions"] = versions
+
+    def _check_kinds(self) -> None:
+        """Checks dtypes, shapes and devices, which costs nothing."""
         for name, tensor, dtypes in (
             ("indptr", self.indptr, (torch.int64,)),
             ("indices", self.indices, (torch.int32,)),
@@ -54,18 +88,34 @@ class Csr:
             if tensor.dtype not in dtypes:
                 wanted = " or ".join(str(d).removeprefix("torch.") for d in dtypes)
                 raise TypeError(f"Csr: {name} must be {wanted}, got {str(tensor.dtype).removeprefix('torch.')}")
-            if tensor.dim() != 1 or not tensor.is_contiguous():
+            if tensor.layout != torch.strided or tensor.dim() != 1 or not tensor.is_contiguous():
                 raise ValueError(f"Csr: {name} must be a contiguous vector, got shape {tuple(tensor.shape)}")
             if tensor.device != self.indptr.device:
                 raise ValueError(f"Csr: {name} must be on {self.indptr.device}, got {tensor.device}")
+            check_storage("Csr", name, tensor)
         if self.indptr.numel() == 0:
             raise ValueError("Csr: indptr must have n_rows + 1 entries, got none")
         if self.indices.numel() != self.values.numel():
             raise ValueError(
                 f"Csr: values must have one entry per index, got {self.values.numel()} for {self.indices.numel()}"
             )
+        if isinstance(self.n_cols, bool) or not isinstance(self.n_cols, Integral):
+            raise TypeError(f"Csr: n_cols must be a whole number, got {type(self.n_cols).__name__}")
         if not 0 <= self.n_cols <= MAX_COLUMNS:
             raise ValueError(f"Csr: n_cols must be in [0, {MAX_COLUMNS}], got {self.n_cols}")
+
+    def _check_places(self, name: str) -> None:
+        """Checks indptr and the range of the indices; `name` is what the matrix is called in a message."""
+        first, last = int(self.indptr[0]), int(self.indptr[-1])
+        if first != 0 or last != self.nnz:
+            raise ValueError(f"{name}: indptr must run from 0 to {self.nnz}, got {first} to {last}")
+        falls = self.indptr[1:] < self.indptr[:-1]
+        if bool(falls.any()):
+            raise ValueError(f"{name}: indptr must not fall, got a fall after row {int(falls.nonzero()[0])}")
+        if self.nnz:
+            low, high = (int(end) for end in torch.aminmax(self.indices))
+            if low < 0 or high >= self.n_cols:
+                raise ValueError(f"{name}: indices must be in [0, {self.n_cols}), got values from {low} to {high}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out, in copies and files, what was computed from the matrix."""
@@ -92,6 +142,8 @@ class Csr:
             ValueError: an index is out of range, or the lengths differ.
         """
         n_rows, n_cols = shape
+        if not 0 <= n_cols <= MAX_COLUMNS or not 0 <= n_rows <= MAX_COLUMNS:
+            raise ValueError(f"Csr: shape must be of sizes from 0 to {MAX_COLUMNS}, got {tuple(shape)}")
         for name, index in (("rows", rows), ("cols", cols)):
             if index.dtype.is_floating_point or index.dtype.is_complex or index.dtype == torch.bool:
                 raise TypeError(f"Csr: {name} must be integers, got {str(index.dtype).removeprefix('torch.')}")
@@ -115,7 +167,7 @@ class Csr:
         row = torch.div(key, max(n_cols, 1), rounding_mode="floor")
         indptr = torch.zeros(n_rows + 1, dtype=torch.int64, device=rows.device)
         indptr[1:] = torch.cumsum(torch.bincount(row, minlength=n_rows), 0) if n_rows else 0
-        return cls(indptr, (key - row * n_cols).to(torch.int32), values.contiguous(), n_cols)
+        return cls.unchecked(indptr, (key - row * n_cols).to(torch.int32), values.contiguous(), n_cols)
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> Csr:
@@ -182,10 +234,11 @@ class Csr:
         if isinstance(target, torch.dtype):
             if target == self.dtype:
                 return self
-            return Csr(self.indptr, self.indices, self.values.to(target), self.n_cols)
+            return Csr.unchecked(self.indptr, self.indices, self.values.to(target), self.n_cols)
         if torch.device(target) == self.device:
             return self
-        return Csr(self.indptr.to(target), self.indices.to(target), self.values.to(target), self.n_cols)
+        indptr, indices, values = (part.to(target) for part in (self.indptr, self.indices, self.values))
+        return Csr.unchecked(indptr, indices, values, self.n_cols)
 
     def select_rows(self, rows: Tensor) -> Csr:
         """Returns the matrix made of the given rows, in the order given (integer [k], each in [0, n_rows))."""
@@ -200,7 +253,7 @@ class Csr:
         total = int(indptr[-1])
         start = torch.repeat_interleave(self.indptr[rows] - indptr[:-1], counts, output_size=total)
         entry = start + torch.arange(total, device=self.device)
-        return Csr(indptr, self.indices[entry], self.values[entry], self.n_cols)
+        return Csr.unchecked(indptr, self.indices[entry], self.values[entry], self.n_cols)
 
     def to_dense(self) -> Tensor:
         """Returns the dense matrix [n_rows, n_cols]; entries at the same place are added."""
@@ -221,6 +274,22 @@ class Csr:
         twice = (place[1:] == place[:-1]).nonzero()
         return int(place[twice[0]]) // self.n_cols if twice.numel() else None
 
+    def disordered_row(self) -> int | None:
+        """Returns the first row whose columns do not ascend, or None; equal columns side by side do. Kept."""
+        if "disordered row" not in self._cache:
+            self._cache["disordered row"] = self._find_disorder()
+        return self._cache["disordered row"]
+
+    def _find_disorder(self) -> int | None:
+        for start in range(0, self.nnz, STEP):  # in steps, for matrices that are mapped from files
+            part = self.indices[start : start + STEP + 1]
+            falls = (part[1:] < part[:-1]).nonzero().flatten() + start + 1
+            rows = torch.searchsorted(self.indptr, falls, right=True) - 1
+            inside = falls != self.indptr[rows]
+            if bool(inside.any()):
+                return int(rows[inside][0])
+        return None
+
     def check_structure(self, name: str = "Csr") -> None:
         """Checks every index and value.
 
@@ -231,15 +300,7 @@ class Csr:
             ValueError: indptr does not start at 0, falls, or does not end at nnz; an index is out of range; columns
                 are not ascending within a row; a value is NaN or infinite.
         """
-        first, last = int(self.indptr[0]), int(self.indptr[-1])
-        if first != 0 or last != self.nnz:
-            raise ValueError(f"{name}: indptr must run from 0 to {self.nnz}, got {first} to {last}")
-        if bool((self.indptr.diff() < 0).any()):
-            row = int((self.indptr.diff() < 0).nonzero()[0])
-            raise ValueError(f"{name}: indptr must not fall, got a fall after row {row}")
-        if self.nnz and (int(self.indices.min()) < 0 or int(self.indices.max()) >= self.n_cols):
-            low, high = int(self.indices.min()), int(self.indices.max())
-            raise ValueError(f"{name}: indices must be in [0, {self.n_cols}), got values from {low} to {high}")
+        self._check_places(name)
         rows = self.rows()
         disorder = (rows[1:] == rows[:-1]) & (self.indices[1:] <= self.indices[:-1])
         if bool(disorder.any()):

@@ -22,7 +22,8 @@ def gcn_norm(adjacency: Csr) -> Csr:
         [n, n], dtype and device of `adjacency`, columns ascending in each row.
 
     Raises:
-        ValueError: the matrix is not square, or a row sum with the self loop is negative or NaN.
+        ValueError: the matrix is not square, columns of a row do not ascend, or a row sum with the self loop is
+            negative or NaN.
 
     Precision: sums in float64, in a fixed order; two runs agree bit for bit.
     Cost: O(nnz) time; a few numbers per row and per block of 2^20 entries beside the result.
@@ -36,6 +37,9 @@ def gcn_norm(adjacency: Csr) -> Csr:
     n = adjacency.n_rows
     if adjacency.n_cols != n:
         raise ValueError(f"gcn_norm: adjacency must be square, got shape {list(adjacency.shape)}")
+    row = adjacency.disordered_row()
+    if row is not None:
+        raise ValueError(f"gcn_norm: adjacency must have ascending columns in each row, those of row {row} do not")
     with_loops = _with_loops(adjacency)
     degree = row_sums(with_loops)
     _check_degree(degree)
@@ -45,7 +49,7 @@ def gcn_norm(adjacency: Csr) -> Csr:
         entries, rows = _entries(with_loops, first, last)
         ends = scale[with_loops.indices[entries].long()]
         values[entries] = (scale[rows] * with_loops.values[entries].double() * ends).to(values.dtype)
-    return Csr(with_loops.indptr, with_loops.indices, values, n)
+    return Csr.unchecked(with_loops.indptr, with_loops.indices, values, n)
 
 
 def _check_degree(degree: Tensor) -> None:
@@ -91,4 +95,4 @@ def _with_loops(a: Csr) -> Csr:
     new = (~has_loop).nonzero().squeeze(1)
     at = indptr[new] + before[new]
     indices[at], values[at] = new.to(indices.dtype), values.new_ones(())
-    return Csr(indptr, indices, values, n)
+    return Csr.unchecked(indptr, indices, values, n)

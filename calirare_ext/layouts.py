@@ -32,6 +32,7 @@ _ON = os.environ.get("CALIRARE_LAYOUTS", "on") != "off"
 
 def compiled(a: Csr) -> _C.CsrTensors:
     """Returns the compiled face of a CSR matrix, made once and kept."""
+    a.check_changes()
     if "compiled" not in a._cache:
         a._cache["compiled"] = _C.CsrTensors(a.indptr, a.indices, a.values, a.n_cols)
     return a._cache["compiled"]
@@ -174,7 +175,7 @@ def _in_slices(a: Csr) -> Csr:
     common = start + SLICE * step + lane
     rest = SLICE * steps_of + before - lane * steps_of + step - steps_of
     place = torch.where(step < steps_of, common, rest)
-    return Csr(a.indptr, _scattered(a.indices, place), _scattered(a.values, place), a.n_cols)
+    return Csr.unchecked(a.indptr, _scattered(a.indices, place), _scattered(a.values, place), a.n_cols)
 
 
 def _scattered(values: Tensor, place: Tensor) -> Tensor:

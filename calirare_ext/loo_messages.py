@@ -60,6 +60,9 @@ class LooDirections:
         check_shape(op, "second", self.second, (None, None))
         h, s = self.second.shape
         factored = isinstance(self.first, LayerFactors)
+        if isinstance(self.first, LayerFactors):
+            self.first.check()
+            check_shape(op, "first.entry_ptr", self.first.entry_ptr, (s + 1,))
         first = self.first.delta if isinstance(self.first, LayerFactors) else self.first
         check_like(op, "first", first, self.second, "second")
         check_shape(op, "first", first, (None, 1, h) if factored else (None, s, h))

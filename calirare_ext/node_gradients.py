@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calirare_ext._backend import _C
-from calirare_ext._checks import check_like, check_shape
+from calirare_ext._checks import check_float, check_index, check_like, check_shape
 from calirare_ext.csr import Csr
 from calirare_ext.propagate import compiled, propagate
 from calirare_ext.receptive_field import ReceptiveField
@@ -25,13 +25,40 @@ class LayerFactors:
         entry_ptr: int64 [m + 1].
         nodes: int32 [n_entries], rows of the layer's inputs.
         delta: [n_entries, s, h], the gradient at the layer's output for each of s seeds.
-        inputs: the layer's inputs s_l, [r_l, d], dense or sparse.
+        inputs: the layer's inputs s_l, [r_l, d], dense or sparse, in the dtype of `delta`.
+
+    Raises:
+        TypeError: a dtype is wrong or differs.
+        ValueError: a shape or device does not fit, entry_ptr does not rise from 0 to n_entries, or a node is no row.
     """
 
     entry_ptr: Tensor
     nodes: Tensor
     delta: Tensor
     inputs: Tensor | Csr
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def check(self) -> None:
+        """Checks what memory safety rests on, O(n_entries); again before each use, as tensors can change in place."""
+        op = "LayerFactors"
+        like = self.inputs.values if isinstance(self.inputs, Csr) else self.inputs
+        check_float(op, "inputs", like)
+        if like is self.inputs:
+            check_shape(op, "inputs", like, (None, None))
+        check_like(op, "delta", self.delta, like, "inputs")
+        for name, index, dtype in (("entry_ptr", self.entry_ptr, torch.int64), ("nodes", self.nodes, torch.int32)):
+            check_index(op, name, index, dtype, like.device)
+        check_shape(op, "delta", self.delta, (self.nodes.numel(), None, None))
+        ends = self.entry_ptr
+        falls = bool((ends[1:] < ends[:-1]).any())
+        if not ends.numel() or int(ends[0]) != 0 or int(ends[-1]) != self.nodes.numel() or falls:
+            raise ValueError(f"{op}: entry_ptr must rise from 0 to {self.nodes.numel()}, the number of entries")
+        if self.nodes.numel():
+            low, high = (int(end) for end in torch.aminmax(self.nodes))
+            if low < 0 or high >= self.inputs.shape[0]:
+                raise ValueError(f"{op}: nodes must be in [0, {self.inputs.shape[0]}), got {low} to {high}")
 
     @property
     def n_parameters(self) -> int:
@@ -46,9 +73,24 @@ class NodeGradients:
 
     Attributes:
         layers: the factors of each layer, first to last.
+
+    Raises:
+        TypeError: the dtypes of the layers differ.
+        ValueError: there is no layer, or layers have other nodes, seeds or devices.
     """
 
     layers: tuple[LayerFactors, ...]
+
+    def __post_init__(self) -> None:
+        """Checks that the layers are of one network."""
+        op = "NodeGradients"
+        if not self.layers:
+            raise ValueError(f"{op}: layers must hold at least one layer, got none")
+        first = self.layers[0]
+        for layer in self.layers[1:]:
+            check_like(op, "layers", layer.delta, first.delta, "the first layer")
+            check_shape(op, "layers", layer.delta, (None, first.delta.shape[1], None))
+            check_shape(op, "layers", layer.entry_ptr, tuple(first.entry_ptr.shape))
 
     @property
     def n_parameters(self) -> int:
@@ -65,6 +107,7 @@ class NodeGradients:
         out = torch.empty(m, seeds, self.n_parameters, dtype=first.delta.dtype, device=first.delta.device)
         start = 0
         for layer in self.layers:
+            layer.check()
             inputs = compiled(layer.inputs) if isinstance(layer.inputs, Csr) else layer.inputs
             for q in range(seeds):
                 part = out[:, q, start : start + layer.n_parameters]
@@ -131,7 +174,7 @@ def _entry_plans(field: ReceptiveField) -> tuple[EntryPlan, ...]:
     m, device = field.nodes.numel(), field.nodes.device
     own = torch.arange(m, device=device)
     like = field.inputs.values if isinstance(field.inputs, Csr) else field.inputs
-    none = Csr(torch.zeros(m + 1, dtype=torch.int64, device=device), own[:0].int(), like.new_empty(0), 0)
+    none = Csr.unchecked(torch.zeros(m + 1, dtype=torch.int64, device=device), own[:0].int(), like.new_empty(0), 0)
     plans = [EntryPlan(torch.arange(m + 1, device=device), own.int(), none)]
     owner, nodes = own, own  # the labelled node and the row of every entry of the layer above
     for block in reversed(field.blocks):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calirare_ext._checks import check_shape, dtype_name
+from calirare_ext._checks import check_index, check_shape, dtype_name
 from calirare_ext.csr import Csr
 
 
@@ -23,12 +23,35 @@ class ReceptiveField:
         rows: int64 node ids of the rows of layers 1 .. L.
         inputs: (A_hat X) at the rows of layer 1, [r_1, d], dense or sparse.
         blocks: A_hat cut to [rows of layer l, rows of layer l - 1], for l = 2 .. L.
+
+    Raises:
+        TypeError: the rows of a layer are not int64.
+        ValueError: there is no layer, or rows, inputs and blocks do not fit together.
     """
 
     rows: tuple[Tensor, ...]
     inputs: Tensor | Csr
     blocks: tuple[Csr, ...]
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Checks that the parts fit together."""
+        op = "ReceptiveField"
+        if not self.rows or len(self.blocks) != len(self.rows) - 1:
+            raise ValueError(f"{op}: blocks must be one fewer than layers, got {len(self.blocks)} of {len(self.rows)}")
+        device = self.inputs.device
+        for number, rows in enumerate(self.rows, 1):
+            check_index(op, f"rows {number}", rows, torch.int64, device)
+        if len(self.inputs.shape) != 2 or self.inputs.shape[0] != self.rows[0].numel():
+            raise ValueError(
+                f"{op}: inputs must have {self.rows[0].numel()} rows, those of layer 1, got {list(self.inputs.shape)}"
+            )
+        for block, below, rows in zip(self.blocks, self.rows[:-1], self.rows[1:], strict=True):
+            if block.shape != (rows.numel(), below.numel()):
+                raise ValueError(
+                    f"{op}: a block must be {(rows.numel(), below.numel())} as the rows of its layers are, got "
+                    f"{block.shape}"
+                )
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out, in copies and files, what was computed from the field."""
@@ -96,4 +119,4 @@ def _cut(a_hat: Csr, rows: Tensor) -> tuple[Csr, Tensor]:
     used[block.indices.long()] = True
     below = used.nonzero().squeeze(1)
     number = torch.cumsum(used, 0) - 1
-    return Csr(block.indptr, number[block.indices.long()].to(torch.int32), block.values, below.numel()), below
+    return Csr.unchecked(block.indptr, number[block.indices.long()].to(torch.int32), block.values, below.numel()), below

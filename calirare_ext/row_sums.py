@@ -34,7 +34,7 @@ def row_sums(a: Csr) -> Tensor:
     one = sums.new_ones(1, 1)
     for first, last in row_parts(a):
         begin, end = int(a.indptr[first]), int(a.indptr[last])
-        part = Csr(
+        part = Csr.unchecked(
             a.indptr[first : last + 1] - begin, a.indices.new_zeros(end - begin), a.values[begin:end].double(), 1
         )
         sums[first:last] = propagate(part, one).squeeze(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 
@@ -245,6 +246,20 @@ def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeyp
         ("epochs: [", "is not YAML"),
         ("!!python/object/apply:os.system ['false']", "is not YAML"),
         ("a: &a [*a", "is not YAML"),
+        ("a: &a {x: 1}\nb: {<<: *a}", "is not YAML that can be read in line 2: *aliases are not read"),
+        ("a: &a [1]\nb: [*a, *a]", "is not YAML that can be read in line 2: *aliases are not read"),
+        ("seed: 1\nseed: 2", "'seed' stands twice"),
+        ("training: {hops: 1, hops: 2}", "in line 1: 'hops' stands twice"),
+        ("a: " + "[" * 5000, "is nested more than 20 deep"),
+        ("seed: 2020-13-45", "is not YAML: month must be in 1..12"),
+        ("seed: " + "1" * 5000, "is not YAML"),
+        ("seed: " + "1" * 30, "seed must be from 0 to 2^63 - 1"),
+        ("training: {hops: 1000}", "hops must be at most 100, got 1,000"),
+        ("training: {hidden: 99999999999999999999}", "hidden must be at most 100,000"),
+        ("training: {weight_decay: 1.0e300}", "weight_decay must be from 1e-30 to 1e+06, got 1e+300"),
+        ("training: {learning_rate: 1.0e-300}", "learning_rate must be from 1e-30 to 1e+06, got 1e-300"),
+        ("x: " + "y" * 300_000, "must be at most 262,144 bytes"),
+        ('method: "\\e[31m\\n"', r"got '\x1b[31m\n'"),
     ],
 )
 def test_a_bad_config_file(content, message, graph_file, tmp_path):
@@ -253,6 +268,13 @@ def test_a_bad_config_file(content, message, graph_file, tmp_path):
     said = call("train", "--dataset", graph_file, "--config", config, "--out", tmp_path / "run")
     assert message in assert_one_sentence(said)
     assert list(tmp_path.iterdir()) == [config]
+
+
+def test_a_config_that_is_a_pipe_or_a_device_is_not_waited_for(graph_file, tmp_path):
+    os.mkfifo(tmp_path / "c.yaml")
+    for path in (tmp_path / "c.yaml", "/dev/zero"):
+        said = call("train", "--dataset", graph_file, "--config", path, "--out", tmp_path / "run")
+        assert "must be a plain file, got a pipe or a device" in assert_one_sentence(said)
 
 
 def test_a_config_that_is_missing_or_binary(graph_file, tmp_path):

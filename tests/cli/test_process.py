@@ -171,6 +171,28 @@ def test_a_write_that_really_fails_leaves_nothing(limit, graph_file, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", ["datasets", "--help"])
+def test_a_program_whose_reader_has_gone_ends_as_others_do(command):
+    """With the exit code of a shell for SIGPIPE; each is given a pipe that nobody reads."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as pipe:
+        words = [sys.executable, "-m", "calirare", *command.split()]
+        done = subprocess.run(words, stdout=pipe, stderr=subprocess.PIPE, text=True, env=SILENT, timeout=120)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
+def test_closed_streams_and_an_odd_backend_are_no_trouble(closed, graph_file, tmp_path):
+    out = tmp_path / "run"
+    line = f"{sys.executable} -m calirare train --dataset {graph_file} --epochs 4 --folds 0 --out {out} {closed}"
+    done = subprocess.run(["bash", "-c", line], env=SILENT | {"MPLBACKEND": "none_such"}, timeout=120)
+    assert done.returncode == 0
+    assert (out / "reliability.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_trouble(tmp_path):
     line = f"{sys.executable} -m calirare datasets --root {tmp_path} | head -n 1"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=SILENT, timeout=120)

@@ -6,6 +6,9 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +20,13 @@ import torch
 import yaml
 from safetensors import safe_open
 
+from calirare._util.output import fresh_folder
 from calirare.graph import Graph
 from calirare.run import outcome as outcome_module
 from tests.helpers.command import QUICK, assert_one_sentence, call
 
 FILES = {
+    "files.json",
     "config.yaml",
     "metrics.json",
     "predictions.csv",
@@ -55,7 +60,7 @@ def test_the_files_are_those_promised_and_no_more(finished):
     for name in FILES:
         assert (folder / name).stat().st_size > 100, name
         assert (folder / name).stat().st_mode & 0o044 == 0o044, f"{name} may be read by others"
-        assert str(folder / name) in said.out
+        assert str(folder / name) in said.out or name == "files.json"
     for name in (name for name in FILES if name.endswith(".png")):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
 
@@ -244,7 +249,10 @@ def test_a_run_is_not_overwritten_unasked(quick_run, graph_file):
 
 
 def test_overwrite_replaces_the_whole_run(quick_run, graph_file):
-    (quick_run / "predictions_other.csv").write_text("old")
+    other = Path(shutil.copy(graph_file, quick_run.parent / "other.npz"))
+    assert call("predict", "--run", quick_run, "--graph", other).code == 0
+    assert (quick_run / "predictions_other.csv").is_file()
+    other.unlink()
     assert call("train", "--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run, "--overwrite").code == 0
     assert {path.name for path in quick_run.iterdir()} == FILES
     assert [path.name for path in quick_run.parent.iterdir()] == ["quick"]
@@ -270,6 +278,93 @@ def test_overwrite_spares_what_no_run_wrote(quick_run, graph_file):
     assert contents(quick_run) == before
 
 
+@pytest.mark.parametrize(
+    "name", ["my.png", "predictions_final.csv", "predictions_2024.parquet", "review.csv", "log.txt"]
+)
+def test_overwrite_spares_files_that_look_like_ours(name, quick_run, graph_file):
+    """Of these names, a run writes the last two: there they were changed since."""
+    with (quick_run / name).open("a") as file:
+        file.write("mine")
+    before = contents(quick_run)
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", quick_run, "--overwrite")
+    expected = f"{name} has been changed since" if name in FILES else f"also holds {name}, which no run wrote"
+    assert expected in assert_one_sentence(said)
+    assert contents(quick_run) == before
+
+
+def test_overwrite_spares_a_folder_whose_files_are_called_as_a_runs(graph_file, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    for name in ("config.yaml", "model.safetensors", "metrics.json"):
+        (tmp_path / "theirs" / name).write_text("of another program")
+    before = contents(tmp_path)
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "theirs", "--overwrite")
+    assert "replaces runs only" in assert_one_sentence(said)
+    assert contents(tmp_path) == before
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from calirare._util import output
+from calirare._util.output import fresh_folder
+
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if sys.argv[2] == "renames":  # as where the file system cannot exchange two names
+    output.exchange = lambda *_: False
+    real = os.replace
+    os.replace = lambda a, b: kill() if str(a).endswith(".partial") else real(a, b)
+with fresh_folder(Path(sys.argv[1]), overwrite=True) as folder:
+    (folder / "config.yaml").write_text("new")
+    if sys.argv[2] == "writing":
+        kill()
+"""
+
+
+@pytest.mark.parametrize("moment", ["writing", "renames"])
+def test_what_a_killed_process_leaves_is_put_right(moment, quick_run, graph_file):
+    before = contents(quick_run)
+    found = subprocess.run([sys.executable, "-c", KILLED, quick_run, moment], capture_output=True, text=True)
+    assert found.returncode == -signal.SIGKILL, found.stderr
+    assert any(path.name.endswith(".partial") for path in quick_run.parent.iterdir())
+    if moment == "renames":
+        assert not quick_run.exists()
+        said = assert_one_sentence(call("predict", "--run", quick_run, "--graph", graph_file))
+        assert "a job that replaced it was killed and left it as" in said
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", quick_run)
+    assert "exists already" in assert_one_sentence(said)
+    assert contents(quick_run) == before
+    assert call("train", "--dataset", graph_file, *QUICK, "--out", quick_run, "--overwrite").code == 0
+    assert [path.name for path in quick_run.parent.iterdir()] == ["quick"]
+
+
+def test_a_killed_predict_does_not_stand_in_the_way_of_overwrite(quick_run, graph_file):
+    (quick_run / ".ab_12xyz.partial").mkdir()
+    (quick_run / ".ab_12xyz.partial" / "p.csv").write_text("half")
+    assert call("train", "--dataset", graph_file, *QUICK, "--out", quick_run, "--overwrite").code == 0
+    assert {path.name for path in quick_run.iterdir()} == FILES
+    (quick_run / ".ab_12xyz.partial").mkdir()
+    assert call("predict", "--run", quick_run, "--graph", graph_file).code == 0
+    assert not (quick_run / ".ab_12xyz.partial").exists()
+
+
+def test_a_second_process_is_told_who_is_writing(graph_file, tmp_path):
+    with fresh_folder(tmp_path / "run", overwrite=False) as partial:
+        said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "run")
+        assert f"another process is writing there (process {os.getpid()} on " in assert_one_sentence(said)
+        assert partial.is_dir()
+        (partial / "config.yaml").write_text("")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_folder_behind_a_loop_of_links(graph_file, tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert_one_sentence(call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "a" / "run"))
+    assert_one_sentence(call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "a"))
+
+
 def test_a_failed_overwrite_keeps_the_old_run(quick_run, graph_file, monkeypatch):
     before = contents(quick_run.parent)
     options = ("--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run, "--overwrite")
@@ -285,6 +380,7 @@ def test_a_failed_overwrite_keeps_the_old_run(quick_run, graph_file, monkeypatch
             no_space()
         real(source, target)
 
+    monkeypatch.setattr("calirare._util.output.exchange", lambda *_: False)
     monkeypatch.setattr("calirare._util.output.os.replace", no_second)
     assert call("train", *options).code == 2
     assert contents(quick_run.parent) == before
@@ -345,7 +441,7 @@ def test_a_folder_that_cannot_be_made_leaves_nothing(number, graph_file, tmp_pat
     def refuse(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("calirare._util.output.tempfile.mkdtemp", refuse)
+    monkeypatch.setattr("calirare._util.claims.tempfile.mkdtemp", refuse)
     said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "deep" / "runs" / "a")
     assert f"cannot be written: {os.strerror(number)}" in assert_one_sentence(said)
     assert list(tmp_path.iterdir()) == []

@@ -172,7 +172,63 @@ def test_check_structure_refuses(parts, message):
     good = {"indptr": INDPTR, "indices": INDICES, "values": VALUES, "n_cols": 2}
     Csr(**good).check_structure("a")
     with pytest.raises(ValueError, match=message):
-        Csr(**(good | parts)).check_structure("a")
+        Csr.unchecked(**(good | parts)).check_structure("a")
+
+
+def broken_matrices() -> dict[str, dict]:
+    """Indices that would make a product read or write elsewhere."""
+    int32 = torch.int32
+    return {
+        "starts late": {"indptr": torch.tensor([1, 1, 2])},
+        "ends beyond": {"indptr": torch.tensor([0, 1, 2**40])},
+        "ends early": {"indptr": torch.tensor([0, 1, 1])},
+        "falls": {"indptr": torch.tensor([0, 3, 2])},
+        "below 0": {"indptr": torch.tensor([0, -(2**50), 2])},
+        "negative column": {"indices": torch.tensor([-1, 0], dtype=int32)},
+        "wrapped column": {"indices": torch.tensor([0, -(2**31)], dtype=int32)},
+        "column n": {"indices": torch.tensor([1, 2], dtype=int32)},
+        "memory gone": {"values": cut_short(VALUES.clone())},
+    }
+
+
+def cut_short(x: torch.Tensor) -> torch.Tensor:
+    x.untyped_storage().resize_(4)
+    return x
+
+
+@pytest.mark.parametrize("fault", sorted(broken_matrices()))
+def test_a_matrix_that_would_crash_a_product_is_never_made(fault):
+    good = {"indptr": INDPTR, "indices": INDICES, "values": VALUES, "n_cols": 2}
+    with pytest.raises(ValueError, match="Csr: "):
+        Csr(**(good | broken_matrices()[fault]))
+
+
+@pytest.mark.parametrize("name", ["indptr", "indices"])
+@pytest.mark.parametrize("copied", [False, True])
+def test_indices_changed_in_place_are_looked_at_again(name, copied):
+    a = Csr(INDPTR.clone(), INDICES.clone(), VALUES, 2)
+    if copied:
+        a = copy.deepcopy(a)
+    else:
+        propagate(a, torch.ones(2, 3))
+    getattr(a, name)[1] = 2**30
+    with pytest.raises(ValueError, match="Csr: ind"):
+        propagate(a, torch.ones(2, 3))
+
+
+def test_the_order_of_columns_in_a_row_is_told():
+    """Row 0 is empty, row 1 repeats a column, row 2 begins below where row 1 ends, row 3 falls."""
+    indptr, indices = torch.tensor([0, 0, 3, 5, 7]), torch.tensor([2, 2, 7, 2, 6, 5, 1], dtype=torch.int32)
+    for rows, expected in ((4, 3), (3, None), (1, None)):
+        end = int(indptr[rows])
+        assert Csr(indptr[: rows + 1], indices[:end], torch.ones(end), 9).disordered_row() == expected
+
+
+def test_a_shape_whose_places_have_no_number_is_refused():
+    rows = torch.zeros(1, dtype=torch.int64)
+    for shape in ((2**40, 2**30), (2, 2**62), (-1, 2)):
+        with pytest.raises(ValueError, match="Csr: shape must be of sizes from 0"):
+            Csr.from_coo(rows, rows, None, shape)
 
 
 @pytest.mark.parametrize("name", MATRICES)

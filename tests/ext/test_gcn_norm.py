@@ -180,3 +180,10 @@ def test_a_stored_self_loop_of_weight_0_is_as_in_torch_geometric(geometric):
 def test_refuses_a_matrix_that_is_not_square():
     with pytest.raises(ValueError, match=r"gcn_norm: adjacency must be square, got shape \[3, 4\]"):
         gcn_norm(random_matrix(3, 4, 5, seed=1))
+
+
+def test_columns_in_any_order_are_refused():
+    """Else places of the result are never written, and hold what was in memory."""
+    a = Csr(torch.tensor([0, 2, 3]), torch.tensor([1, 0, 0], dtype=torch.int32), torch.ones(3), 2)
+    with pytest.raises(ValueError, match="gcn_norm: adjacency must have ascending columns in each row, those of row 0"):
+        gcn_norm(a)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import zipfile
 import zlib
@@ -14,10 +15,14 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
+from calirare._util.files import check_plain
+from calirare._util.memory import SAFE_SHARE, free_bytes
 
 NumpyArray = np.ndarray[Any, Any]
 
+MAX_INT = 2**63 - 1
 CHECKED = 1 << 24  # numbers in one step of a checksum
+BOMB_BYTES, BOMB_RATIO = 1_000_000_000, 300  # an archive of more bytes, packed more tightly, is nothing but zeros
 # The arrays behind mapped tensors by address: `release` must never touch memory that no file stands behind. numpy makes
 # the memmap the owner of a tensor's memory, so an entry lives as long as any tensor on it.
 _MAPPED: WeakValueDictionary[int, np.memmap] = WeakValueDictionary()
@@ -40,7 +45,10 @@ def open_arrays(path: Path) -> dict[str, NumpyArray]:
     try:
         # numpy leaves a file open that it opened itself and could not read.
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {key: archive[key] for key in archive.files}
+            _check_sizes(archive, path)
+            return {key: _native(archive[key]) for key in archive.files}
+    except InputError:
+        raise
     except ValueError as error:
         if "allow_pickle" in str(error):
             raise InputError(
@@ -48,8 +56,49 @@ def open_arrays(path: Path) -> dict[str, NumpyArray]:
                 "save plain arrays"
             ) from error
         raise InputError(f"{path}: the file is damaged ({error}): get it again") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, MemoryError, NotImplementedError, RuntimeError) as error:
+    except Exception as error:  # zip, zlib and numpy's evaluation of headers raise whatever they meet
         raise InputError(f"{path}: the file is damaged or cut off ({error}): get it again") from error
+
+
+def _native(array: NumpyArray) -> NumpyArray:
+    """Returns an array in the byte order of this machine."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _check_sizes(archive: Any, path: Path) -> None:
+    """Checks, before memory is taken, what an archive will hold: against the free memory and the headers of its arrays.
+
+    Raises:
+        InputError: it would not fit, a few bytes claim to be very many, or a header claims what is not there.
+    """
+    entries = archive.zip.infolist()
+    total, packed = sum(entry.file_size for entry in entries), max(path.stat().st_size, 1)
+    free = int(SAFE_SHARE * free_bytes(torch.device("cpu")))
+    if total > free:
+        raise InputError(
+            f"{path}: the arrays in the file take {total / 1e9:.2f} GB and {free / 1e9:.2f} GB may be used: store "
+            "features sparse, or write the graph as a folder, which is mapped (`Graph.to_folder`)"
+        )
+    if total > BOMB_BYTES and total > BOMB_RATIO * packed:
+        raise InputError(
+            f"{path}: the file of {packed / 1e6:.2f} MB holds arrays of {total / 1e9:.2f} GB, nearly all of it zeros: "
+            "store features sparse, or the file with np.savez, uncompressed"
+        )
+    for entry in entries:
+        with archive.zip.open(entry) as file:
+            _check_header(file, entry.file_size, f"{path}: the file is damaged ({entry.filename}")
+
+
+def _check_header(file: Any, size: int, where: str) -> None:
+    """Checks that an array of `.npy` is as large as its header claims; what is none of these is left to numpy."""
+    if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+        return
+    major = file.read(2)[0]
+    read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    claimed, held = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if not dtype.hasobject and claimed != held:
+        raise InputError(f"{where} claims {claimed:,} bytes and holds {held:,}): get it again")
 
 
 def require(arrays: dict[str, NumpyArray], keys: tuple[str, ...], path: Path) -> None:
@@ -84,6 +133,8 @@ def integers(array: NumpyArray, what: str, path: Path) -> NumpyArray:
         )
     if array.dtype.kind not in "iu" or array.ndim != 1:
         raise InputError(f"{path}: {what} must be a vector of whole numbers, got {array.dtype} of shape {array.shape}")
+    if array.dtype.kind == "u" and array.size and int(array.max()) > MAX_INT:
+        raise InputError(f"{path}: {what} must be below 2^63, got {int(array.max())}: write it again")
     return array.astype(np.int64, copy=False)
 
 
@@ -97,10 +148,13 @@ def map_array(path: Path) -> NumpyArray:
         InputError: the file is missing, damaged, or holds pickled objects.
     """
     try:
+        check_plain(path)
         array = np.load(path, mmap_mode="c", allow_pickle=False)
     except FileNotFoundError as error:
         raise InputError(f"{path}: there is no such file: the folder is incomplete, write it again") from error
-    except (OSError, ValueError, EOFError) as error:
+    except InputError:
+        raise
+    except Exception as error:  # numpy's reader of headers evaluates them, and raises whatever that raises
         raise InputError(f"{path}: the file is damaged, cut off or no .npy file ({error}): write it again") from error
     if isinstance(array, np.memmap):
         _MAPPED[array.ctypes.data] = array
@@ -139,4 +193,19 @@ def checksum(tensor: Tensor, value: int = 0) -> int:
     for part in tensor.detach().reshape(-1).split(CHECKED):
         value = zlib.crc32(part.cpu().numpy().data, value)
         release(tensor)
+    return value
+
+
+def file_checksum(path: Path) -> int:
+    """Returns the CRC-32 of a plain file, read in parts.
+
+    Raises:
+        InputError: it is a pipe or a device.
+        OSError: it cannot be read.
+    """
+    check_plain(path)
+    value = 0
+    with path.open("rb") as file:
+        while part := file.read(CHECKED):
+            value = zlib.crc32(part, value)
     return value

@@ -1,4 +1,8 @@
-"""Finished blocks of rows on disk: what several processes share, and what a stopped job resumes from."""
+"""Finished blocks of rows on disk: what several processes share, and what a stopped job resumes from.
+
+A block's mark is written when its numbers are on the disk, and holds their checksums: on a start that resumes, blocks
+that are not what was written are made again.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from calirare._util.array_files import map_tensor
+from calirare._util.array_files import checksum, map_tensor, release
 from calirare._util.errors import InputError
+from calirare._util.files import parse_json, read_text
+from calirare._util.store import write_json
 
 KEY = "job.json"
 
@@ -42,7 +49,7 @@ class BlockFiles:
         try:
             if self.folder.exists():
                 if self._key() == key:
-                    return any(self.folder.glob("*.done"))
+                    return self._keep_whole_blocks()
                 self.remove()
             self.folder.mkdir(parents=True)
             (self.folder / KEY).write_text(json.dumps({"job": key}) + "\n", encoding="utf-8")
@@ -52,9 +59,38 @@ class BlockFiles:
 
     def _key(self) -> str | None:
         try:
-            return str(json.loads((self.folder / KEY).read_text(encoding="utf-8"))["job"])
+            return str(parse_json(read_text(self.folder / KEY))["job"])
         except (OSError, ValueError, LookupError, TypeError):
             return None
+
+    def _keep_whole_blocks(self) -> bool:
+        """Removes the marks of blocks whose numbers are gone or changed; returns whether one is left."""
+        arrays: dict[str, Tensor | None] = {}
+        for mark in sorted(self.folder.glob("*.done")):
+            try:
+                parts = parse_json(read_text(mark))
+                whole = bool(parts) and all(self._is_whole(arrays, *part) for part in parts)
+            except (OSError, ValueError, TypeError, LookupError):
+                whole = False
+            if not whole:
+                mark.unlink()
+        for array in arrays.values():
+            if array is not None:
+                release(array)
+        return any(self.folder.glob("*.done"))
+
+    def _is_whole(self, arrays: dict[str, Tensor | None], name: str, first: int, rows: int, said: int) -> bool:
+        """Returns whether rows of a matrix are those with a checksum; a matrix that cannot be read is removed."""
+        if name not in arrays:
+            try:
+                arrays[name] = self.read(name)
+            except InputError:
+                (self.folder / f"{name}.npy").unlink(missing_ok=True)
+                arrays[name] = None
+        array = arrays[name]
+        if array is None or not 0 <= first < first + rows <= len(array):
+            return False
+        return checksum(array[first : first + rows]) == said
 
     def remove(self) -> None:
         """Removes the folder where it holds blocks; a folder of anything else stays.
@@ -71,7 +107,7 @@ class BlockFiles:
     def create(self, name: str, rows: int, columns: int) -> None:
         """Makes the file of a float32 matrix [rows, columns] where it is not there; its blocks are still unwritten."""
         path = self.folder / f"{name}.npy"
-        if path.exists():
+        if path.exists() and self._fits(name, rows, columns):
             return
         partial = path.with_suffix(".partial")
         with partial.open("wb") as file:
@@ -81,8 +117,19 @@ class BlockFiles:
             file.truncate(file.tell() + 4 * rows * columns)
         os.replace(partial, path)
 
-    def write(self, name: str, first: int, block: Tensor) -> None:
-        """Writes rows `first` and on of a matrix; plainly, so that what was written takes no memory of this process."""
+    def _fits(self, name: str, rows: int, columns: int) -> bool:
+        try:
+            found = self.read(name)
+        except InputError:
+            return False
+        return found.shape == (rows, columns) and found.dtype == torch.float32
+
+    def write(self, name: str, first: int, block: Tensor) -> tuple[str, int, int, int]:
+        """Writes rows `first` and on of a matrix; plainly, so that what was written takes no memory of this process.
+
+        Returns:
+            Name, first row, number of rows and checksum: what `done` keeps.
+        """
         path = self.folder / f"{name}.npy"
         array = np.ascontiguousarray(block.detach().cpu().numpy(), dtype=np.float32)
         with path.open("r+b") as file:
@@ -90,6 +137,9 @@ class BlockFiles:
             np.lib.format.read_array_header_1_0(file)
             file.seek(file.tell() + 4 * first * array.shape[1])
             file.write(array.data)
+            file.flush()
+            os.fsync(file.fileno())
+        return name, first, len(array), checksum(torch.from_numpy(array))
 
     def read(self, name: str) -> Tensor:
         """Returns a matrix, memory-mapped."""
@@ -99,9 +149,9 @@ class BlockFiles:
         """Returns whether a block of a stage is finished."""
         return self._mark(stage, block).exists()
 
-    def done(self, stage: str, block: int) -> None:
-        """Marks a block as finished."""
-        self._mark(stage, block).touch()
+    def done(self, stage: str, block: int, *parts: tuple[str, int, int, int]) -> None:
+        """Marks a block as finished; `parts` is what `write` returned of it."""
+        write_json(self._mark(stage, block), parts)
 
     def count(self, stage: str) -> int:
         """Returns how many blocks of a stage are finished."""

@@ -14,6 +14,15 @@ PLAIN_STEPS = 4  # lines per stage when piped
 PLAIN_SECONDS = 60.0  # and one more after such a silence
 
 
+class Screen(Console):
+    """A console that leaves it to the command line what happens when its reader has gone."""
+
+    def on_broken_pipe(self) -> None:
+        """Raises BrokenPipeError, as print does, in the place of an exit with code 1."""
+        self.quiet = True
+        raise BrokenPipeError
+
+
 class Reporter:
     """Shows stages and keeps the lines for `log.txt`. Everything goes to stderr; results go to stdout.
 
@@ -23,7 +32,7 @@ class Reporter:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self._console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+        self._console = Screen(stderr=True, markup=False, emoji=False, highlight=False)
         self._started = time.perf_counter()
         self._last = self._started
         self._shown: dict[str, int] = {}

@@ -3,61 +3,69 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from calirare._util.claims import RANDOM, claimed, is_part, part_folder
+from calirare._util.durable import exchange, sync, sync_folder
 from calirare._util.errors import InputError
-
-MARKS = ("config.yaml", "model.safetensors")  # what makes a folder a run
-WRITTEN = (  # patterns of what commands write into a run's folder: a run that is replaced takes these with it
-    *MARKS,
-    "metrics.json",
-    "predictions*.csv",
-    "predictions*.parquet",
-    "review.csv",
-    "*.png",
-    "log.txt",
-    "loo_check.json",
-)
+from calirare._util.run_files import LIST, add, changed_file, listed_files, seal
 
 
 @contextmanager
 def fresh_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Gives a folder to write into that becomes `path` only when everything in it is written.
+    """Gives a folder to write into that becomes `path`, with a list of its files, only when all of them are written.
 
     Args:
         path: the run's folder.
-        overwrite: replace a folder that is there.
+        overwrite: replace a run that is there; a file that no run wrote, or that was changed since, is never replaced.
 
     Yields:
         A folder beside it; removed if anything goes wrong.
 
     Raises:
-        InputError: the folder exists and must not be replaced, is no run or holds something else beside one, or cannot
-            be written.
+        InputError: the folder exists and must not be replaced, is no run or holds something else beside one, is
+            written by another process, or cannot be written.
     """
     made: list[Path] = []
+    where = _resolved(path)
     try:
-        where = path.resolve()
         _check_free(where, path, overwrite)
         made += [folder for folder in where.parents if not folder.exists()]
         where.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{where.name}.", suffix=".partial", dir=where.parent))
+        with claimed(where, f"run {path}"):
+            _restore(where)
+            _check_free(where, path, overwrite)
+            with part_folder(where.parent, where.name) as partial, _kept_or_nothing(path):
+                yield partial
+                partial.chmod(0o755)
+                seal(partial)
+                sync_folder(partial)
+                _put(partial, where, path, overwrite)
+                sync(where.parent)
     except OSError as error:
-        _remove_empty(made)
         raise InputError(f"run {path}: the folder cannot be written: {error.strerror or error}") from error
+    finally:
+        _remove_empty(made)
+
+
+@contextmanager
+def _kept_or_nothing(path: Path) -> Iterator[None]:
+    """Says of a fault while the run is made that nothing of it stays."""
     try:
-        yield partial
-        partial.chmod(0o755)
-        _put(partial, where, path, overwrite)
+        yield
     except OSError as error:
         raise InputError(f"run {path}: writing failed and nothing was kept: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        _remove_empty(made)
+
+
+def _resolved(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # a loop of links
+        raise InputError(f"run {path}: the folder cannot be written: {error}") from error
 
 
 def _check_free(where: Path, path: Path, overwrite: bool) -> None:
@@ -68,16 +76,50 @@ def _check_free(where: Path, path: Path, overwrite: bool) -> None:
         raise InputError(f"run {path}: is a file, a folder is wanted: take another --out")
     if not overwrite:
         raise InputError(f"run {path}: exists already: take another --out, or pass --overwrite to replace it")
-    there = sorted(where.iterdir())
-    if there and not all((where / name).is_file() for name in MARKS):
+    there = sorted(file for file in where.iterdir() if not is_part(file))
+    listed = listed_files(where)
+    if there and listed is None:
         # A mistyped --out must not cost anybody a folder of theirs.
-        raise InputError(f"run {path}: --overwrite replaces runs only, and this folder is none: take another --out")
-    foreign = [file.name for file in there if file.is_dir() or not any(map(file.match, WRITTEN))]
+        raise InputError(
+            f"run {path}: --overwrite replaces runs only, and this folder is none (it has no {LIST}): take another "
+            "--out, or remove the folder yourself"
+        )
+    foreign = [file.name for file in there if file.name != LIST and file.name not in (listed or {})]
     if foreign:
         raise InputError(
             f"run {path}: --overwrite replaces runs only, and this folder also holds {foreign[0]}, which no run wrote: "
             "move it elsewhere, or take another --out"
         )
+    changed = changed_file(where)
+    if changed is not None:
+        raise InputError(
+            f"run {path}: --overwrite replaces what runs wrote, and {changed} has been changed since: move it "
+            "elsewhere, or take another --out"
+        )
+
+
+def left_aside(path: Path) -> Path | None:
+    """Returns the run that a killed process had moved out of the way of a new one and not replaced yet, or None."""
+    try:
+        where = path.resolve()
+        found = sorted(_aside(where))
+    except (OSError, RuntimeError):
+        return None
+    return found[0] if found else None
+
+
+def _aside(where: Path) -> list[Path]:
+    pattern = re.compile(rf"\.{re.escape(where.name)}\.{RANDOM}\.old")
+    return [path for path in where.parent.iterdir() if pattern.fullmatch(path.name) and path.is_dir()]
+
+
+def _restore(where: Path) -> None:
+    """Puts back a run that a killed process had moved aside and not replaced yet."""
+    for old in sorted(_aside(where)):
+        if not where.exists():
+            os.replace(old, where)
+        elif listed_files(old) is not None:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def _put(partial: Path, where: Path, path: Path, overwrite: bool) -> None:
@@ -89,6 +131,8 @@ def _put(partial: Path, where: Path, path: Path, overwrite: bool) -> None:
     try:
         _check_free(where, path, overwrite)
         if where.exists():
+            if exchange(partial, where):  # what is removed with the partial folder is the old run now
+                return
             os.replace(where, old)
         os.replace(partial, where)
     except BaseException as error:
@@ -131,16 +175,15 @@ def fresh_files(folder: Path, what: str) -> Iterator[Path]:
     try:
         made += [f for f in (folder, *folder.parents) if not f.exists()]
         folder.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=".", suffix=".partial", dir=folder))
-    except OSError as error:
-        _remove_empty(made)
-        raise InputError(f"{what} cannot be written: {error.strerror or error}") from error
-    try:
-        yield partial
-        for file in sorted(partial.iterdir()):
-            os.replace(file, folder / file.name)
+        with part_folder(folder) as partial:
+            yield partial
+            sync_folder(partial)
+            names = sorted(file.name for file in partial.iterdir())
+            for name in names:
+                os.replace(partial / name, folder / name)
+            sync(folder)
+            add(folder, names)
     except OSError as error:
         raise InputError(f"{what} cannot be written: {error.strerror or error}") from error
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
         _remove_empty(made)

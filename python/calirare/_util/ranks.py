@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -10,7 +14,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from calirare._util.errors import InputError
+from calirare._util.startup import PARENT
+
 TIMEOUT = timedelta(hours=24)  # the others wait while the first trains
+JOIN_SECONDS = 600.0  # for all processes to be there: a cluster may start them one after the other
+SAID_SECONDS = 5.0  # after which a wait for the others is worth a line
+LOOK_SECONDS = 0.2  # between two looks whether the launcher is still there
+NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 class RankLostError(RuntimeError):
@@ -57,9 +68,9 @@ class Ranks:
         self._call(lambda: dist.broadcast_object_list(held, src=0))
         return held[0]
 
-    def _call(self, work: Any) -> None:
+    def _call(self, work: Callable[[], object]) -> None:
         try:
-            work()
+            _interruptible(work)
         except RuntimeError as error:
             raise RankLostError(
                 f"rank {self.rank} of {self.size} lost another process of the job, which ended before its share was "
@@ -76,19 +87,110 @@ def join(device: str = "auto") -> Ranks:
 
     Returns:
         The processes; this one alone where there is no other.
+
+    Raises:
+        InputError: the variables that torchrun sets are there in part, or are no numbers.
+        RankLostError: another process did not come.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) <= 1 or "RANK" not in os.environ:
+    rank, size = _place()
+    if size <= 1:
         return Ranks()
     on_gpu = device != "cpu" and torch.cuda.is_available() and torch.cuda.device_count() > 0
     if on_gpu:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        torch.cuda.set_device(_number("LOCAL_RANK", "0") % torch.cuda.device_count())
     if not dist.is_initialized():
         # Objects travel by gloo; nothing large is sent from GPU to GPU, blocks lie in files.
-        dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=TIMEOUT)
+        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        alone = "to run alone, unset RANK and WORLD_SIZE"
+        try:
+            _interruptible(
+                lambda: dist.init_process_group(backend, timeout=TIMEOUT),
+                f"rank {rank} waits for the other {size - 1} of {size} processes at {where}; {alone}",
+                JOIN_SECONDS,
+            )
+        except (RuntimeError, ValueError, OSError) as error:
+            raise RankLostError(
+                f"rank {rank} of {size} did not find the other processes of the job at {where} ({error}): start all of "
+                f"them with torchrun; {alone}"
+            ) from error
     return Ranks(dist.get_rank(), dist.get_world_size())
 
 
+def _place() -> tuple[int, int]:
+    """Returns the rank of this process and how many there are, from the variables that torchrun sets."""
+    size = _number("WORLD_SIZE", "1")
+    if size <= 1 or "RANK" not in os.environ:
+        return 0, 1
+    rank, missing = _number("RANK", "0"), [name for name in NEEDED if name not in os.environ]
+    if missing:
+        raise InputError(
+            f"ranks: RANK and WORLD_SIZE are set, as torchrun sets them, but {missing[0]} is not: start the command "
+            "with torchrun, or unset RANK and WORLD_SIZE to run alone"
+        )
+    _number("MASTER_PORT", "0")
+    if not 0 <= rank < size:
+        raise InputError(f"ranks: RANK must be from 0 to WORLD_SIZE - 1 = {size - 1}, got {rank}: unset both")
+    return rank, size
+
+
+def _number(name: str, default: str) -> int:
+    value = os.environ.get(name, default)
+    if not value.isdecimal() or len(value) > 9:
+        raise InputError(f"ranks: the variable {name} must be a whole number, got {value!r}: unset it")
+    return int(value)
+
+
+def _interruptible(work: Callable[[], object], waiting: str = "", seconds: float = float("inf")) -> None:
+    """Runs what waits for other processes so that signals are still heard, and the end of the launcher is noticed.
+
+    Args:
+        work: called in a thread of its own, which is left behind where it does not end.
+        waiting: what is said where it takes long; empty: nothing.
+        seconds: how long it may take.
+
+    Raises:
+        RuntimeError: the launcher has gone, or the time is over; and what `work` raises.
+    """
+    device = torch.cuda.current_device() if torch.cuda.is_initialized() else None
+    ended, failed = threading.Event(), list[BaseException]()
+
+    def run() -> None:
+        try:
+            if device is not None:
+                torch.cuda.set_device(device)  # a property of the thread
+            work()
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            ended.set()
+
+    began, said = time.monotonic(), not waiting
+    _WAITING.append(ended)
+    threading.Thread(target=run, daemon=True).start()
+    while not ended.wait(LOOK_SECONDS):
+        spent = time.monotonic() - began
+        if _orphaned():
+            raise RuntimeError("the launcher has ended")
+        if spent > seconds:
+            raise RuntimeError(f"nothing was heard for {seconds:.0f} s")
+        if spent > SAID_SECONDS and not said:
+            print(f"calirare: {waiting}", file=sys.stderr, flush=True)
+            said = True
+    _WAITING.remove(ended)
+    if failed:
+        raise failed[0]
+
+
+_WAITING: list[threading.Event] = []  # of threads that were left behind; they hold the connection
+
+
+def _orphaned() -> bool:
+    """Returns whether torchrun, which ends its processes when it is asked to end, was killed without a chance to."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.getppid() != PARENT
+
+
 def leave() -> None:
-    """Ends the connection to the other processes."""
-    if dist.is_available() and dist.is_initialized():
+    """Ends the connection to the other processes, unless a thread that waits for them still holds it."""
+    if dist.is_available() and dist.is_initialized() and not _WAITING:
         dist.destroy_process_group()

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+PARENT = os.getppid()  # who started this process; another number later means that it has gone
 
 
 def leave(number: int, frame: object) -> None:
@@ -35,5 +36,15 @@ def handle(handlers: dict[str, Any]) -> None:
             signal.signal(number, handler)
 
 
+def occupy_closed_streams() -> None:
+    """Opens nothing in the place of closed standard streams, whose numbers a data file would get otherwise."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+
+
 if is_command():
+    occupy_closed_streams()
     handle(dict.fromkeys(NAMES, leave))

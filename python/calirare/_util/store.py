@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -16,9 +17,10 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
+from calirare._util.files import check_plain, parse_json, read_text
 
 KEY = "key.txt"
-DAMAGE = (OSError, ValueError, TypeError, LookupError, EOFError, zipfile.BadZipFile)
+DAMAGE = (OSError, ValueError, TypeError, LookupError, EOFError, zipfile.BadZipFile, zlib.error, MemoryError)
 Item = TypeVar("Item")
 
 
@@ -53,6 +55,8 @@ def write_whole(path: Path, save: Callable[[BinaryIO], object]) -> None:
     try:
         with part.open("wb") as file:
             save(file)
+            file.flush()
+            os.fsync(file.fileno())  # else a power cut may leave the name without the content
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
@@ -73,8 +77,11 @@ def read_whole(path: Path, load: Callable[[BinaryIO], Item], wrote: str) -> Item
         InputError: the file is missing or damaged.
     """
     try:
+        check_plain(path)
         with path.open("rb") as file:
             return load(file)
+    except InputError:
+        raise
     except DAMAGE as error:
         raise InputError(f"{path} must be {wrote}, but is damaged ({error}): delete it and run again") from error
 
@@ -88,7 +95,7 @@ def read_json(path: Path, keys: Iterable[str], wrote: str) -> dict[str, Any]:
     """Returns what `write_json` wrote, where it holds all the keys; otherwise as `read_whole`."""
 
     def load(file: BinaryIO) -> dict[str, Any]:
-        value: dict[str, Any] = json.loads(file.read())
+        value: dict[str, Any] = parse_json(file.read())
         for key in keys:
             if key not in value:
                 raise LookupError(f"there is no {key!r}")
@@ -123,7 +130,7 @@ class Store:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not name.exists():
                 write_whole(name, lambda file: file.write(f"{self.key}\n".encode()))
-            found = name.read_text(encoding="utf-8").strip()
+            found = read_text(name).strip()
         except OSError as error:
             raise InputError(f"{self.folder}: the folder cannot be used: {error.strerror or error}") from error
         if found != self.key:

@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
 
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, one_line
 from calirare._util.startup import handle
 from calirare.cli import plugins
 from calirare.cli.options import UsageError
@@ -20,6 +20,7 @@ from calirare.cli.parser import COMMANDS, parser_of, unknown
 
 DEBUG = "--debug"
 INTERRUPTED = 130  # a shell's code for Ctrl-C
+PIPE_CLOSED = 141  # and for a program whose reader has gone
 ABOUT = "Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs."
 # Ours, written as those of other packages are.
 APPS = {"multilabel": EntryPoint("multilabel", "calirare.cli.multilabel:app", plugins.GROUP)}
@@ -30,6 +31,7 @@ HELP = {name: command.help for name, command in COMMANDS.items()} | {
 
 def main() -> None:
     """Runs the command line; the entry point of the `calirare` script."""
+    _stand_alone()
     debug = DEBUG in sys.argv[1:]
     words = [word for word in sys.argv[1:] if word != DEBUG]
     try:
@@ -46,16 +48,25 @@ def main() -> None:
         exec("")  # else CPython ends with the signal where it came within an exec, as imports of SciPy have one
         print("calirare: interrupted", file=sys.stderr)
     except BrokenPipeError:  # the reader has gone, as `head` does: what is left has nowhere to go
-        code = 1
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = PIPE_CLOSED
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except Exception as error:
         code = 1
         if debug:
             traceback.print_exc()
         else:
-            what = " ".join(str(error).split())
+            what = one_line(" ".join(str(error).split()))
             print(f"calirare: failed: {type(error).__name__}: {what} (--debug shows where)", file=sys.stderr)
     sys.exit(code)
+
+
+def _stand_alone() -> None:
+    """Makes what is written and drawn independent of where the command was started."""
+    os.environ["MPLBACKEND"] = "agg"  # pictures go to files; a backend that is not there would fail after training
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed: what is said goes nowhere
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for the process's lifetime
 
 
 def run(words: list[str]) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.table import Table
 
+from calirare._util.console import Screen
 from calirare.datasets import dataset_table
 
 
@@ -27,7 +27,7 @@ def run(root: str | None = None) -> None:
             "public" if row.entry.public else "random",
             found,
         )
-    console = Console(width=None if Console().is_terminal else 120, markup=False, emoji=False)
+    console = Screen(width=None if Screen().is_terminal else 120, markup=False, emoji=False)
     console.print(table, highlight=False)
     for row in rows:
         if row.found is not None:

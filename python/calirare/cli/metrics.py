@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
+from calirare._util.console import Screen
 from calirare._util.errors import InputError
 from calirare._util.measure_tables import detection_table, rare_rows
 from calirare.cli.tables import TableColumns, TableReport, evaluate_table
@@ -66,7 +66,7 @@ def run(
 
 def _print(report: TableReport) -> None:
     """Prints every measure, the rare class's behind the others."""
-    console = Console(width=None if Console().is_terminal else 120)
+    console = Screen(width=None if Console().is_terminal else 120)
     states = ["value"] if report.before is None else ["before", "after"]
     shown = Table()
     shown.add_column("measure")

@@ -98,12 +98,26 @@ _KNOWN: dict[tuple[str, str], Any] = {
 }
 
 
+class _Whole(io.BytesIO):
+    """Bytes whose last line may not be cut off."""
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        line = super().readline(size)
+        if not line.endswith(b"\n"):
+            raise EOFError("a line is cut off")
+        return line
+
+
 class _RefusedError(Exception):
     """A pickle asks for a name that data does not need."""
 
 
-class _Unpickler(pickle.Unpickler):
-    """Knows the names above and no other."""
+class _Unpickler(pickle._Unpickler):
+    """Knows the names above and no other.
+
+    It is the one written in Python: the one in C takes gigabytes for a few bytes that claim a long text, or that many
+    things are kept.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _KNOWN:
@@ -134,7 +148,7 @@ def unpickle(data: bytes, path: Path) -> Any:
         InputError: it is damaged or asks for anything but plain data.
     """
     try:
-        return _resolve(_Unpickler(io.BytesIO(data), encoding="latin1").load())
+        return _resolve(_Unpickler(_Whole(data), encoding="latin1").load())
     except _RefusedError as error:
         raise InputError(
             f"{path}: the file asks Python for {error}, which data does not need and which can run code; nothing was "

@@ -7,7 +7,7 @@ from calirare.graph.convolution import LARGE, LazyPropagation, Propagation, prop
 from calirare.graph.edges import EdgeOptions, EdgeRules, build_adjacency
 from calirare.graph.features import column_statistics, normalize_features, scale_note, standardized
 from calirare.graph.graph import Graph, Normalisation
-from calirare.graph.labelled import answered, check_nodes, check_trainable, check_training_labels
+from calirare.graph.labelled import answered, check_graph, check_nodes, check_trainable, check_training_labels
 from calirare.graph.matrices import matrix_named, named_tensors
 from calirare.graph.splits import LABEL_RATE, N_VAL, PARTS, Split, raise_label_rate, random_split
 from calirare.graph.tables import TABLE_SUFFIXES
@@ -31,6 +31,7 @@ __all__ = [
     "as_features",
     "build_adjacency",
     "check_adjacency",
+    "check_graph",
     "check_nodes",
     "check_trainable",
     "check_training_labels",

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import NumpyArray
+from calirare._util.array_files import MAX_INT, NumpyArray
 from calirare._util.errors import InputError
 from calirare_ext import Csr
 
@@ -79,6 +79,8 @@ def as_labels(y: Any, where: str) -> Tensor:
     array = as_array(y, "labels", where)
     if array.dtype.kind not in "biu":
         raise InputError(f"{where}: labels must be whole numbers, got {dtype_of(y)}: number the classes from 0")
+    if array.dtype.kind == "u" and array.size and int(array.max()) > MAX_INT:
+        raise InputError(f"{where}: labels must be classes from 0, got {int(array.max())}: number the classes from 0")
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     return _writable(array, np.int64)

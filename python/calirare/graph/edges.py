@@ -172,4 +172,4 @@ def _csr_of_keys(key: NumpyArray, weights: NumpyArray | None, n_nodes: int) -> C
     np.cumsum(np.bincount(rows, minlength=n_nodes), out=indptr[1:])
     indices = (key - rows * n_nodes).astype(np.int32)
     values = np.ones(len(key), dtype=np.float32) if weights is None else weights.astype(np.float32)
-    return Csr(torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(values), n_nodes)
+    return Csr.unchecked(torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(values), n_nodes)

@@ -94,7 +94,7 @@ def _row(graph: Graph) -> torch.Tensor | Csr:
         total = row_sums(x)
         # A row that stores only zeros sums to 0 and stays as it is.
         total[total == 0] = 1
-        return Csr(x.indptr, x.indices, (x.values / total[x.rows()]).float(), x.n_cols)
+        return Csr.unchecked(x.indptr, x.indices, (x.values / total[x.rows()]).float(), x.n_cols)
     total = x.sum(1, dtype=torch.float64)
     total[total == 0] = 1
     return (x / total[:, None]).float()

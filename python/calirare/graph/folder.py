@@ -3,7 +3,8 @@
 The arrays are those of `calirare.graph.npz`, a file each, of just these types: `indptr` and `x_indptr` int64,
 `indices` (ascending in each row) and `x_indices` int32, `x`, `x_data` and `weights` float32, `y` int64. `graph.json`
 holds `format` and, optionally, `name`, `class_names`, `minority`, `split_name`, `feature_normalisation`,
-`feature_names`, `columns` (see there), `self_loops` and, with sparse features, `n_features`.
+`feature_names`, `columns` (see there), `self_loops`, with sparse features `n_features`, and `checksums`, the CRC-32 of
+each array's file.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import map_array
+from calirare._util.array_files import file_checksum, map_array
 from calirare._util.errors import InputError
+from calirare._util.files import parse_json, read_text
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import columns_of_text
 from calirare.graph.edges import EdgeRules, build_adjacency
@@ -43,8 +45,8 @@ CHUNK = 1 << 24  # indices checked together
 def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
     """Returns the parts of the graph in a folder, memory-mapped, classes as stored, and the rare class stored in it.
 
-    Indices are checked always; symmetry, self loops and finiteness only where the folder was not written by
-    `write_folder`, which writes checked graphs alone.
+    Indices and their order are checked always; symmetry, weights, self loops and finiteness where the arrays are not
+    those that `write_folder` wrote, which writes checked graphs alone: their checksums tell.
 
     Args:
         path: the folder.
@@ -55,7 +57,7 @@ def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
         InputError: a file is missing or damaged, or the graph cannot be used.
     """
     facts = _facts(path)
-    checked = facts.get("checked") is True
+    checked = _as_written(facts, path)
     rules = keeping_stored_loops(rules, facts.get("self_loops"), path)
     adjacency = _with_rules(_matrix(path, "", facts), rules, path, checked=checked)
     n = adjacency.n_rows
@@ -97,7 +99,7 @@ def write_folder(graph: Parts, path: Path, features: Path | None = None) -> None
     if path.exists():
         raise InputError(f"{path}: exists already: choose another folder or remove it")
     arrays, facts = arrays_of(graph)
-    facts |= {"format": FORMAT, "name": graph["name"], "checked": True}
+    facts |= {"format": FORMAT, "name": graph["name"]}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
@@ -107,6 +109,7 @@ def write_folder(graph: Parts, path: Path, features: Path | None = None) -> None
                 del arrays["x"]
             for name, array in arrays.items():
                 np.save(partial / f"{name}.npy", array, allow_pickle=False)
+            facts["checksums"] = _checksums(partial)
             (partial / FACTS).write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
             partial.chmod(0o755)
             os.replace(partial, path)
@@ -121,16 +124,34 @@ def write_folder(graph: Parts, path: Path, features: Path | None = None) -> None
 def _facts(path: Path) -> dict[str, Any]:
     """Returns what `graph.json` says."""
     try:
-        facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
+        facts = parse_json(read_text(path / FACTS))
     except OSError as error:
         raise InputError(
             f"{path}: {FACTS} is missing, so this is not a graph's folder; `Graph.to_folder` writes one"
         ) from error
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError(f"{path}: {FACTS} is not JSON ({error}): write the folder again") from error
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise InputError(f"{path}: {FACTS} must have format {FORMAT!r}: write the folder again")
     return facts
+
+
+def _checksums(folder: Path) -> dict[str, int]:
+    """Returns the CRC-32 of each array's file in a folder, by its name."""
+    return {file.stem: file_checksum(file) for file in sorted(folder.glob("*.npy"))}
+
+
+def _as_written(facts: dict[str, Any], path: Path) -> bool:
+    """Returns whether every array of a folder is the one `write_folder` wrote; what is not said is not believed."""
+    said = facts.get("checksums")
+    if not isinstance(said, dict) or not said:
+        return False
+    try:
+        return _checksums(path) == said
+    except OSError as error:
+        raise InputError(f"{path}: an array cannot be read ({error.strerror}): write the folder again") from error
 
 
 def _names(facts: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
@@ -159,7 +180,8 @@ def _vector(path: Path, name: str, dtype: torch.dtype, n_dims: int = 1) -> Tenso
     """Returns an array of the folder with the dtype and dimensions it must have."""
     array = map_array(path / f"{name}.npy")
     wanted = str(dtype).removeprefix("torch.")
-    if array.dtype.name != wanted or array.ndim != n_dims or not array.flags.c_contiguous:
+    fits = array.dtype.name == wanted and array.dtype.isnative
+    if not fits or array.ndim != n_dims or not array.flags.c_contiguous:
         raise InputError(
             f"{path}: {name} must be {wanted} with {n_dims} dimension{'s' * (n_dims > 1)} in C order, got "
             f"{array.dtype} of shape {array.shape}: write it again"
@@ -187,4 +209,8 @@ def _matrix(path: Path, prefix: str, facts: dict[str, Any]) -> Csr:
         values = torch.ones(indices.numel())
     if values.numel() != indices.numel():
         raise InputError(f"{path}: {file} must have one number per index, {indices.numel()}, got {values.numel()}")
-    return Csr(indptr, indices, values, n_cols)
+    matrix = Csr(indptr, indices, values, n_cols)
+    row = matrix.disordered_row()
+    if row is not None:
+        raise InputError(f"{path}: {prefix}indices must ascend in each row, those of row {row} do not: sort them")
+    return matrix

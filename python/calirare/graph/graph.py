@@ -24,6 +24,7 @@ from calirare.graph.validation import (
     check_class_names,
     check_features,
     check_labels,
+    check_names,
     check_split,
     find_class,
     located,
@@ -59,8 +60,8 @@ class Graph:
         feature_normalisation: how the features want to be mapped before they are used ("none" once they are): a word
             of `calirare.features.FeatureMap`.
         posterior: P(y = 1 | v), float64 [n], where it is known because the graph was simulated.
-        node_names: the user's names of the nodes, str [n], or None where nodes are numbers.
-        feature_names: the user's names of the features, d of them, or none where features are numbers.
+        node_names: the user's names of the nodes, str [n], no two alike, or None where nodes are numbers.
+        feature_names: the user's names of the features, d of them, no two alike, or none where features are numbers.
         columns: what each raw column of `x` holds, d of them, or none where all are finite numbers.
         where: where the graph came from, put in front of a message instead of the name; not stored.
         trusted: leaves out the checks of adjacency and features, for a graph made of a checked one; not stored.
@@ -123,6 +124,10 @@ class Graph:
                 raise InputError(
                     f"{where}: {field} must have one entry per node, got {tuple(value.shape)} for {n} nodes"
                 )
+        if not trusted:
+            check_names(self.feature_names, "feature_names", where)
+            if self.node_names is not None:
+                check_names(self.node_names, "node_names", where)
 
     def _check_columns(self, where: str, trusted: bool) -> None:
         """Checks names and kinds of the features; columns with kinds name them."""

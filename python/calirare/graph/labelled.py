@@ -13,6 +13,17 @@ from calirare.graph.arrays import dtype_of
 from calirare.graph.graph import Graph
 
 
+def check_graph(where: str, graph: object) -> None:
+    """Checks that a graph is one of ours.
+
+    Raises:
+        TypeError: it is something else, such as a PyTorch Geometric `Data`.
+    """
+    if not isinstance(graph, Graph):
+        got = type(graph).__name__
+        raise TypeError(f"{where}: graph must be a calirare.Graph, got {got}: take Graph.from_data, from_networkx, ...")
+
+
 def check_nodes(where: str, nodes: Any, n_nodes: int, name: str = "nodes") -> None:
     """Checks that these are distinct numbers of nodes of a graph.
 
@@ -59,9 +70,11 @@ def check_training_labels(where: str, m: int, targets: Tensor, sample_weights: T
     """
     if m == 0:
         raise ValueError(f"{where}: there must be at least one labelled node, got none")
-    if targets.dtype != torch.int64:
-        raise TypeError(f"{where}: targets must be int64, got {dtype_of(targets)}")
     for name, values in (("targets", targets), ("sample_weights", sample_weights)):
+        if not isinstance(values, Tensor):
+            raise TypeError(f"{where}: {name} must be a tensor, got {type(values).__name__}: give one number per node")
+        if name == "targets" and values.dtype != torch.int64:
+            raise TypeError(f"{where}: targets must be int64, got {dtype_of(values)}")
         if values.shape != (m,):
             raise ValueError(f"{where}: {name} must have shape [{m}], one per labelled node, got {list(values.shape)}")
         if not bool((values >= 0).all()) or not bool(torch.isfinite(values).all()):

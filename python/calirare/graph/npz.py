@@ -141,7 +141,7 @@ def _features(arrays: dict[str, NumpyArray], prefix: str, path: Path) -> torch.T
     places = _edges_of_csr(arrays[keys[0]], arrays[keys[1]], path, keys[0])
     shape = integers(arrays[keys[3]], keys[3], path)
     if len(shape) != 2 or shape[0] != len(arrays[keys[0]]) - 1:
-        raise InputError(f"{path}: {keys[3]} must be the rows and columns of the features, got {shape.tolist()}")
+        raise InputError(f"{path}: {keys[3]} must be the rows and columns of the features, got {shape.tolist()[:5]}")
     n, d = (int(size) for size in shape)
     values = as_features(arrays[keys[2]], str(path))
     assert isinstance(values, torch.Tensor)

@@ -71,6 +71,8 @@ def as_posterior(values: NumpyArray, path: Path) -> Tensor:
     """Returns a stored posterior, of any real dtype, as float64, not copied where it is that already."""
     if values.dtype.kind not in "iuf":
         raise InputError(f"{path}: posterior must hold real numbers, got {values.dtype}: write it as float64")
+    if not ((values >= 0) & (values <= 1)).all():
+        raise InputError(f"{path}: posterior must hold probabilities, from 0 to 1, got others: write it again")
     return torch.from_numpy(values.astype(np.float64, copy=False))
 
 

@@ -9,6 +9,7 @@ feature. These names may have capitals. Names of nodes and classes are text and 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,8 +30,8 @@ END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
 
 # A CSV line counts from 1 and the first is the header.
 FIRST_LINE = 2
-# Whole numbers up to this one are exact in float64.
-MAX_WHOLE = 2**53
+# Whole numbers up to this one are told apart in float64; the next one, 2^53, is also what 2^53 + 1 becomes.
+MAX_WHOLE = 2**53 - 1
 # What programs write for a missing number; beside numbers it is no name of a class.
 MISSING_NUMBERS = ("nan", "na", "n/a", "null", "none")
 
@@ -105,7 +106,7 @@ def _read_table(path: Path, as_text: Callable[[list[str]], Sequence[str]]) -> An
     except InputError:
         raise
     # pandas and pyarrow raise many kinds of errors for a damaged file, most of them ValueErrors.
-    except (ValueError, OSError, EOFError, ArithmeticError) as error:
+    except (ValueError, OSError, EOFError, ArithmeticError, LookupError, TypeError, zlib.error) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path}: the table cannot be read ({reason}): mend the file or write it again") from error
     raise InputError(f"{path}: a table must end in {', '.join(TABLE_SUFFIXES)}: convert it")
@@ -284,6 +285,8 @@ def _is_number(name: object) -> bool:
 def _edges(path: Path, weight: str | None, ids: Any, n_nodes: int) -> tuple[NumpyArray, NumpyArray | None]:
     """Returns the edges as node numbers [m, 2] and their weights."""
     table = _read_table(path, lambda names: _ends(names, path))
+    if len(table) == 0:
+        raise InputError(f"{path}: the table of edges has a header but no rows: write one row per edge")
     columns = _ends(list(table.columns), path)
     named = any({name.lower() for name in columns} == set(pair) for pair in END_COLUMNS)
     if not named and ids is not None and ids.astype(str).isin(columns).any():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +19,8 @@ from calirare_ext import Csr
 
 # Rows looked at together, so that a check of a large dense matrix needs little memory beside it.
 CHUNK = 65536
+# Squares of larger numbers, and sums of them over neighbours and nodes, leave float32.
+MAX_FEATURE = 1e19
 
 
 @contextlib.contextmanager
@@ -104,7 +108,8 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str, *, missing: bool =
 
     Raises:
         TypeError: the features are not float32.
-        InputError: rows or columns are missing, or a value is NaN or infinite or requires a gradient.
+        InputError: rows or columns are missing, or a value is NaN, infinite, beyond `MAX_FEATURE` or requires a
+            gradient.
     """
     _check_constant(x.values if isinstance(x, Csr) else x, "features", where)
     if x.dtype != torch.float32:
@@ -120,16 +125,29 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str, *, missing: bool =
             raise InputError(
                 f"{where}: {error}: mend or remove it; numbers are kept in float32, up to 3.4e38"
             ) from error
+        if x.nnz and float(x.values.abs().max()) > MAX_FEATURE:
+            at = int(x.values.abs().argmax())
+            raise _too_large(float(x.values[at]), int(x.rows()[at]), int(x.indices[at]), where)
         return
     for start in range(0, n_nodes, CHUNK):
         part = x[start : start + CHUNK]
-        wrong = torch.isinf(part) if missing else ~torch.isfinite(part)
+        wrong = part.abs() > MAX_FEATURE if missing else ~(part.abs() <= MAX_FEATURE)
         if bool(wrong.any()):
             row, column = (int(i) for i in wrong.nonzero()[0])
+            value = float(part[row, column])
+            if math.isfinite(value):
+                raise _too_large(value, start + row, column, where)
             raise InputError(
-                f"{where}: features must be finite, got {float(x[start + row, column])} at node {start + row}, column "
-                f"{column}: fill it in or remove the node; numbers are kept in float32, up to 3.4e38"
+                f"{where}: features must be finite, got {value} at node {start + row}, column {column}: fill it in or "
+                "remove the node; numbers are kept in float32, up to 3.4e38"
             )
+
+
+def _too_large(value: float, node: int, column: int, where: str) -> InputError:
+    return InputError(
+        f"{where}: features must be from {-MAX_FEATURE:g} to {MAX_FEATURE:g}, got {value:g} at node {node}, column "
+        f"{column}: mend the cell, or scale the column before (a sum of squares would leave float32)"
+    )
 
 
 def check_labels(y: Tensor, n_nodes: int, n_classes: int, what: str, where: str) -> None:
@@ -167,6 +185,32 @@ def check_class_names(names: tuple[str, ...], where: str) -> None:
     raise InputError(
         f"{where}: class names must differ, but classes {first} and {second} are both called {twice!r}: rename one"
     )
+
+
+def check_names(names: Any, what: str, where: str) -> None:
+    """Checks that no two features or nodes have one name, by which they are found again.
+
+    Args:
+        names: the names.
+        what: what a message calls them, such as "feature_names".
+        where: put in front of a message.
+
+    Raises:
+        InputError: a name stands twice.
+    """
+    sorted_names, count = np.unique(np.asarray(names, dtype=str), return_counts=True)
+    if len(sorted_names) == len(names):
+        return
+    twice = str(sorted_names[count > 1][0])
+    first, second = _places(names, twice)
+    raise InputError(
+        f"{where}: {what} must differ, but {twice!r} stands at {first} and at {second}, counted from 0: rename one"
+    )
+
+
+def _places(names: Any, name: str) -> tuple[int, int]:
+    found = (i for i, other in enumerate(names) if str(other) == name)
+    return next(found), next(found)
 
 
 def check_split(split: Split, y: Tensor | None, n_nodes: int, where: str) -> None:

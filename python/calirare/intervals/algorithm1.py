@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare._util.threads import threads_for
-from calirare.graph import Graph
+from calirare.graph import Graph, check_graph
 from calirare.intervals.ends import Evaluator, IntervalEnds, IntervalRequest, LogitMap, interval_ends
 from calirare.intervals.result import JackknifeResult
 from calirare.intervals.uncertainty import UncertaintyName, uncertainty_named
@@ -73,6 +73,7 @@ def jackknife(
         Everything Algorithm 1 computes on the way.
 
     Raises:
+        TypeError: the graph or what was fitted is none.
         ValueError: the coverage or the damping is out of range, a word is unknown, or the score does not fit.
     """
     started = time.perf_counter()
@@ -128,6 +129,8 @@ def _check_request(
     nodes: Tensor | None,
 ) -> None:
     """Refuses what needs no derivative to be refused."""
+    if graph is not None:
+        check_graph("jackknife", graph)
     if not 0 < coverage < 1:
         raise ValueError(f"jackknife: coverage must be in (0, 1), got {coverage}")
     if isinstance(nodes, Tensor) and nodes.numel() == 0:

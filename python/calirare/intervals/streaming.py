@@ -214,16 +214,14 @@ class Streaming:
         buffer = self.kept.a_hat.values.new_empty(min(self.block, n), m)
         for number, rows in self._mine(files, "messages"):
             base, sent = self._messages(job, rows, buffer[: rows.stop - rows.start])
-            files.write("sent", rows.start, sent)
-            files.write("base", rows.start, base)
-            files.done("messages", number)
+            parts = files.write("sent", rows.start, sent), files.write("base", rows.start, base)
+            files.done("messages", number, *parts)
         release(self.kept.x)
         self.ranks.wait()
         device = self.kept.a_hat.device
         sent, base = files.read("sent"), files.read("base").to(device)
         for number, rows in self._mine(files, "intervals"):
-            files.write("ends", rows.start, self._intervals(job, rows, sent, base))
-            files.done("intervals", number)
+            files.done("intervals", number, files.write("ends", rows.start, self._intervals(job, rows, sent, base)))
         release(sent)
         self.ranks.wait()
         return files.read("ends").to(device, copy=True)
@@ -291,7 +289,7 @@ def rows_of(a: Csr, rows: slice) -> Csr:
     """Returns rows [rows.start, rows.stop) of a matrix; nothing is copied but their indptr."""
     indptr = a.indptr[rows.start : rows.stop + 1]
     first, last = int(indptr[0]), int(indptr[-1])
-    return Csr(indptr - first, a.indices[first:last], a.values[first:last], a.n_cols)
+    return Csr.unchecked(indptr - first, a.indices[first:last], a.values[first:last], a.n_cols)
 
 
 def pieces(a: Csr, rows: slice, most: int) -> Iterator[tuple[Csr, Tensor]]:
@@ -312,4 +310,4 @@ def pieces(a: Csr, rows: slice, most: int) -> Iterator[tuple[Csr, Tensor]]:
         yield from pieces(a, slice(rows.start, middle), most)
         yield from pieces(a, slice(middle, rows.stop), most)
         return
-    yield Csr(part.indptr, place.to(torch.int32), part.values, touched.numel()), touched.long()
+    yield Csr.unchecked(part.indptr, place.to(torch.int32), part.values, touched.numel()), touched.long()

@@ -7,6 +7,7 @@ ValueError where a shape or range is wrong.
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from typing import TypeAlias
 
 import torch
@@ -71,5 +72,7 @@ def check_rows(function: str, p: torch.Tensor) -> None:
 
 def check_norm(function: str, norm: float) -> None:
     """Refuses p < 1 of an L_p norm; `math.inf` is the maximum."""
+    if isinstance(norm, bool) or not isinstance(norm, Real):
+        raise TypeError(f"{function}: norm must be a number, 2 for the l2 norm, got {norm!r}")
     if not norm >= 1:
         raise ValueError(f"{function}: norm must be at least 1, got {norm}")

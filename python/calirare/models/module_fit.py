@@ -13,7 +13,7 @@ from torch.nn.utils import vector_to_parameters
 
 from calirare._util.brief import brief
 from calirare.curvature import ModuleLinearisation, NodeField
-from calirare.graph import Graph, check_nodes, check_training_labels, normalize_features
+from calirare.graph import Graph, check_graph, check_nodes, check_training_labels, normalize_features
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network
 from calirare.training import FittedNetwork, class_weights, flat
@@ -227,9 +227,11 @@ def fit_of(
         What `calirare.jackknife` and the leave-one-out methods take.
 
     Raises:
+        TypeError: the graph is none of ours.
         ValueError: the graph has no labels, a node has none, there is no split to take the nodes from, or the module
             does not return logits.
     """
+    check_graph("fit_of", graph)
     if labelled is None:
         if graph.split is None:
             raise ValueError(f"fit_of: labelled must be given, graph {graph.name!r} has no split to take it from")

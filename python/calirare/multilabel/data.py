@@ -175,9 +175,13 @@ def _adjacency(arrays: dict[str, NumpyArray], path: Path) -> Csr | None:
         return None
     require(arrays, ("indptr", "indices"), path)
     indptr = torch.from_numpy(integers(arrays["indptr"], "indptr", path))
-    indices = torch.from_numpy(integers(arrays["indices"], "indices", path).astype(np.int32))
+    indices, n = integers(arrays["indices"], "indices", path), len(indptr) - 1
+    if indices.size and not 0 <= indices.min() <= indices.max() < n:  # before the cast, in which numbers wrap
+        raise InputError(
+            f"{path}: indices must be from 0 to {n - 1}, got {indices.min()} to {indices.max()}: write the file again"
+        )
     try:
-        return Csr(indptr, indices, torch.ones(len(indices)), len(indptr) - 1)
+        return Csr(indptr, torch.from_numpy(indices.astype(np.int32)), torch.ones(len(indices)), n)
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
 

@@ -22,6 +22,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from calirare._util.errors import InputError
+from calirare._util.files import parse_json, read_text
+from calirare._util.output import left_aside
+from calirare._util.run_files import check_as_written
 from calirare.calibration import KINDS, Target
 from calirare.datasets import CATALOGUE
 from calirare.graph import LABEL_RATE, PARTS, Graph, Normalisation, Split, fingerprint, random_split
@@ -191,6 +194,7 @@ class SavedRun:
         Raises:
             InputError: the file is missing or damaged.
         """
+        check_as_written(self.folder, ("predictions.csv",))
         return read_predictions(self.folder)
 
     def summary(self, width: int = WIDTH) -> str:
@@ -202,8 +206,9 @@ class SavedRun:
         Raises:
             InputError: metrics.json is missing or damaged.
         """
+        check_as_written(self.folder, ("metrics.json",))
         try:
-            metrics = json.loads((self.folder / "metrics.json").read_text(encoding="utf-8"))
+            metrics = parse_json(read_text(self.folder / "metrics.json"))
             return summary_of(metrics, width)
         except (OSError, ValueError, LookupError, TypeError) as error:
             raise InputError(f"run {self.folder}: metrics.json is missing or damaged: {error}") from error
@@ -223,17 +228,22 @@ def load(folder: str | Path) -> SavedRun:
     """
     folder = Path(folder)
     if not folder.is_dir():
+        aside = left_aside(folder)
+        if aside is not None:
+            raise InputError(f"run {folder}: a job that replaced it was killed and left it as {aside}: rename it back")
         raise InputError(f"run {folder}: there is no such folder; `calirare train --out {folder}` writes one")
     for name in (CONFIG, MODEL):
         if not (folder / name).is_file():
             raise InputError(f"run {folder}: {name} is missing, so this is not a folder written by `calirare train`")
     tensors, facts = _read_model(folder)
+    check_as_written(folder, (CONFIG, MODEL))
     settings = Settings.from_mapping(read_yaml(folder / CONFIG), f"config {folder / CONFIG}")
     try:
+        _check_numbers(tensors)
         train, val, test = (tensors[f"split.{part}"] for part in PARTS)
         split = Split(train, val, test, str(settings.data.split or ""))
         return SavedRun(folder, _scorer(tensors, facts, settings), split, str(facts["graph"]))
-    except (LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+    except (LookupError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:
         raise _damaged(folder, error) from error
 
 
@@ -246,7 +256,7 @@ def _read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(str(folder / MODEL), "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            facts = json.loads((file.metadata() or {})[METADATA])
+            facts = parse_json((file.metadata() or {})[METADATA])
         found = facts["format"]
     except (OSError, SafetensorError, LookupError, ValueError, TypeError) as error:
         raise _damaged(folder, error) from error
@@ -256,6 +266,14 @@ def _read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             "again, with the settings of its config.yaml under their new names (`calirare train --help`)"
         )
     return tensors, facts
+
+
+def _check_numbers(tensors: dict[str, Tensor]) -> None:
+    """Checks that no tensor holds a NaN, and none but the spread of constant features an infinity."""
+    for name, tensor in tensors.items():
+        wrong = tensor.isnan() if name == SCALING[1] else ~tensor.isfinite()
+        if bool(wrong.any()):
+            raise ValueError(f"{name} must hold finite numbers")
 
 
 def _scorer(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Settings) -> Scorer:

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 import yaml
 
 from calirare._util.errors import InputError
+from calirare._util.files import read_text
 from calirare.calibration import TARGETS, Target
 from calirare.datasets import load_dataset
 from calirare.eice import EiceSettings
@@ -31,6 +32,10 @@ HIDDEN = {"hops": 64}  # width of the hidden layer where none is given; of other
 Preset = Literal["default", "paper"]
 PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": {"model": "gcn", "target": "balanced"}}
 MAX_SEED = 2**63
+# Beyond these a training does not end, does not fit or leaves float32.
+MOST = {"epochs": 10**7, "hidden": 10**5, "n_layers": 50, "hops": 100, "learning_rate": 1e6, "weight_decay": 1e6}
+SMALLEST = 1e-30
+MAX_CONFIG, MAX_DEPTH = 1 << 18, 20  # bytes of a file of settings, and how deep it may nest; ours: 2 kB, 2
 
 
 @dataclass(frozen=True)
@@ -74,11 +79,15 @@ class Training:
             if value != "auto" and not (isinstance(value, int) and value >= 1):
                 also = "auto or " if name != "n_layers" else ""
                 raise InputError(f"setting {name} must be {also}a whole number of at least 1, got {value!r}")
+            if value != "auto" and value > MOST[name]:
+                raise InputError(f"setting {name} must be at most {MOST[name]:,}, got {value:,}")
         for name in ("learning_rate", "weight_decay"):
             value = getattr(self, name)
             if value != "auto" and not (isinstance(value, int | float) and 0 < value < math.inf):
                 also = "auto or " if name == "weight_decay" else ""
                 raise InputError(f"setting {name} must be {also}a positive number, got {value!r}")
+            if value != "auto" and not SMALLEST <= value <= MOST[name]:
+                raise InputError(f"setting {name} must be from {SMALLEST:g} to {MOST[name]:g}, got {value:g}")
         if not 0 <= self.dropout < 1:
             raise InputError(f"setting dropout must be in [0, 1), got {self.dropout}")
 
@@ -307,6 +316,34 @@ class Settings:
         return to_mapping(self)
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """Reads YAML without anchors, with which a few lines stand for more than memory holds, and of bounded depth."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.MarkedYAMLError(
+                problem="*aliases are not read, write the value out", problem_mark=event.start_mark
+            )
+        if self.depth >= MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem=f"it is nested more than {MAX_DEPTH} deep")
+        self.depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands twice", problem_mark=key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+        return super().construct_mapping(node, deep)
+
+
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Returns the mapping in a YAML file.
 
@@ -317,17 +354,22 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
         Its names and values; empty for an empty file.
 
     Raises:
-        InputError: the file is missing, is not YAML, or does not hold a mapping.
+        InputError: the file is missing, is no plain file or too large, is not YAML, or does not hold a mapping.
     """
+    where = f"config {path}"
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        values = yaml.safe_load(text)
+        values = yaml.load(read_text(Path(path), where, MAX_CONFIG), _PlainLoader)  # a SafeLoader
     except OSError as error:
-        raise InputError(f"config {path}: cannot be read: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"config {path}: is not YAML: {str(error).splitlines()[0]}") from error
+        raise InputError(f"{where}: cannot be read: {error.strerror or error}") from error
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f" in line {error.problem_mark.line + 1}"
+        raise InputError(f"{where}: is not YAML that can be read{line}: {error.problem or error.context}") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number that there cannot be, no UTF-8
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{where}: is not YAML: {str(error).splitlines()[0]}") from error
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise InputError(f"config {path}: must hold names and values such as `seed: 1`, got {type(values).__name__}")
+        raise InputError(f"{where}: must hold names and values such as `seed: 1`, got {type(values).__name__}")
     return values

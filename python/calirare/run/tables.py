@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ COLUMNS = (
     "ice",
     "ice_raw",
 )
+FORMULA = r"[=+\-@\t\r]"  # what the text of a formula begins with
 REVIEWED = 100  # rows of review.csv
 ROWS = 1 << 18  # rows of a table of predictions made and written together
 
@@ -68,7 +70,7 @@ def _numbers(x: Tensor) -> Any:
 def write_predictions(table: pd.DataFrame, folder: Path, stem: str = "predictions") -> list[Path]:
     """Writes the table as CSV, and as Parquet where pyarrow is there; returns the paths."""
     paths = [folder / f"{stem}.csv"]
-    table.to_csv(paths[0], index=False, float_format="%.7g")
+    _to_csv(table, paths[0])
     try:
         import pyarrow  # noqa: F401
     except ImportError:
@@ -76,6 +78,29 @@ def write_predictions(table: pd.DataFrame, folder: Path, stem: str = "prediction
     paths.append(folder / f"{stem}.parquet")
     table.to_parquet(paths[1], index=False)
     return paths
+
+
+def inert(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns a table in which no name of a node is a formula to a program for spreadsheets.
+
+    What begins as a formula gets an apostrophe in front, as those programs mark text; numbers stay.
+    """
+    names = table["node"]
+    if names.dtype.kind in "iufb":
+        return table
+    names = names.astype(str)
+    formula = names.str.match(f"'*{FORMULA}") & pd.to_numeric(names, errors="coerce").isna()
+    return table.assign(node=names.mask(formula, "'" + names)) if bool(formula.any()) else table
+
+
+def _to_csv(table: pd.DataFrame, path: Path, **options: Any) -> None:
+    """Writes a table as CSV; a lone carriage return in a name, which ends a row, stands in quotes."""
+    table = inert(table)
+    split = table["node"].dtype.kind not in "iufb" and bool(
+        table["node"].astype(str).str.contains("\r", regex=False).any()
+    )
+    quoting = csv.QUOTE_NONNUMERIC if split else csv.QUOTE_MINIMAL
+    table.to_csv(path, index=False, float_format="%.7g", quoting=quoting, **options)
 
 
 def read_predictions(folder: Path, stem: str = "predictions") -> pd.DataFrame:
@@ -86,7 +111,12 @@ def read_predictions(folder: Path, stem: str = "predictions") -> pd.DataFrame:
     """
     path = folder / f"{stem}.csv"
     try:
-        return pd.read_csv(path, dtype={"split": str}, keep_default_na=True)
+        table = pd.read_csv(path, dtype={"split": str}, keep_default_na=True)
+        if table["node"].dtype.kind not in "iufb":
+            table["node"] = table["node"].str.replace(rf"^'(?='*{FORMULA})", "", regex=True)
+        return table
+    except LookupError as error:
+        raise InputError(f"{path}: the predictions must have a column {error}: write them again") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: the predictions cannot be read: {error}") from error
 
@@ -141,7 +171,7 @@ def write_large_predictions(
             if write is not None:
                 write(table)
             else:
-                table.to_csv(paths[0], mode="a", header=first == 0, index=False, float_format="%.7g")
+                _to_csv(table, paths[0], mode="a", header=first == 0)
     finally:
         if write is not None:
             write(None)
@@ -167,7 +197,7 @@ def write_review(
     nodes = result.review(probabilities, answered(graph))[:REVIEWED].cpu()
     table = _rows(graph, p_raw, probabilities, result, _parts(graph.n_nodes, split)[nodes.numpy()], nodes)
     path = folder / "review.csv"
-    table.to_csv(path, index=False, float_format="%.7g")
+    _to_csv(table, path)
     return path
 
 
@@ -205,7 +235,8 @@ def _arrow_writer(folder: Path, stem: str) -> Callable[[pd.DataFrame | None], No
     """Returns what appends a table to a CSV and a Parquet file, and closes both when called with None."""
     try:
         import pyarrow
-        from pyarrow import csv, parquet
+        from pyarrow import csv as arrow_csv
+        from pyarrow import parquet
     except ImportError:
         return None
     files: list[Any] = []
@@ -220,11 +251,11 @@ def _arrow_writer(folder: Path, stem: str) -> Callable[[pd.DataFrame | None], No
             # The writer would put the header's names in quotes.
             (folder / f"{stem}.csv").write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
             text = (folder / f"{stem}.csv").open("ab")
-            options = csv.WriteOptions(include_header=False, quoting_style="needed")
-            files.append(csv.CSVWriter(text, rows.schema, write_options=options))
+            options = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")
+            files.append(arrow_csv.CSVWriter(text, rows.schema, write_options=options))
             files.append(parquet.ParquetWriter(folder / f"{stem}.parquet", rows.schema))
             files.append(text)
-        for file in files[:2]:
-            file.write_table(rows)
+        files[0].write_table(pyarrow.Table.from_pandas(inert(table), preserve_index=False))
+        files[1].write_table(rows)
 
     return write

@@ -221,7 +221,7 @@ def test_an_index_out_of_range_is_refused_even_in_a_checked_folder(folder):
 
 def test_a_folder_made_by_hand_is_checked_as_a_whole(folder):
     facts = json.loads((folder / "graph.json").read_text())
-    del facts["checked"]
+    del facts["checksums"]
     (folder / "graph.json").write_text(json.dumps(facts))
     x = np.load(folder / "x.npy")
     x[3, 2] = np.nan

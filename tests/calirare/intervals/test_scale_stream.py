@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
@@ -164,6 +165,46 @@ def test_a_stopped_job_resumes_from_its_finished_blocks(whole, small_is_large, m
     assert [rows.start for rows in computed] == list(range(100, 260, 20))
     assert_identical(result.lower, expected.lower)
     assert_identical(result.upper, expected.upper)
+
+
+def zeroed(folder):
+    path = folder / "sent.npy"
+    content = path.read_bytes()
+    path.write_bytes(content[:128] + bytes(len(content) - 128))
+
+
+def flipped(folder):
+    path = folder / "ends.npy"
+    content = bytearray(path.read_bytes())
+    content[140] ^= 64
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "removed": lambda folder: (folder / "sent.npy").unlink(),
+    "zeroed": zeroed,
+    "flipped": flipped,
+    "cut": lambda folder: (folder / "base.npy").write_bytes((folder / "base.npy").read_bytes()[:500]),
+    "another": lambda folder: np.save(folder / "sent.npy", np.ones((3, 2))),
+    "marks": lambda folder: [mark.write_text("") for mark in folder.glob("*.done")],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_blocks_are_made_again(damage, whole, small_is_large, monkeypatch, tmp_path):
+    graph, trained, _, _ = whole
+    monkeypatch.setattr(stream, "IN_MEMORY", 0.0)
+    folder = tmp_path / "blocks"
+    expected = jackknife(trained, graph, evaluator=Streaming(copy_of(graph), folder, block=20))
+    for mark in list(folder.glob("intervals-*.done"))[7:]:
+        mark.unlink()
+    DAMAGES[damage](folder)
+    again = Streaming(copy_of(graph), folder, block=20)
+    result = jackknife(trained, graph, evaluator=again)
+    assert again.resumed == (damage != "marks")
+    assert_identical(result.lower, expected.lower)
+    assert_identical(result.upper, expected.upper)
+    assert_identical(again.logits, torch.from_numpy(np.load(folder / "ends.npy"))[:, :2])
 
 
 def test_blocks_of_another_job_are_not_taken(whole, small_is_large, monkeypatch, tmp_path):

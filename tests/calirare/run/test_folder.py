@@ -13,6 +13,7 @@ import torch
 import calirare
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files, fresh_folder
+from calirare._util.run_files import seal
 from calirare.graph import fingerprint
 from calirare.leave_one_out import ALO, Retrain
 from calirare.metrics import calibration_report
@@ -32,6 +33,7 @@ def saved(outcome, folder):
     outcome.settings = outcome.settings.but(dataset=str(folder / "g.npz"))
     write_config(outcome, folder / "config.yaml")
     save_model(outcome, folder / "model.safetensors")
+    seal(folder)
     return calirare.load(folder)
 
 
@@ -108,10 +110,11 @@ def test_a_damaged_folder_says_what_is_damaged(outcome, tmp_path, monkeypatch):
     outcome.save(tmp_path / "run")
     run = calirare.load(tmp_path / "run")
     (tmp_path / "run" / "metrics.json").write_text("{}")
+    seal(tmp_path / "run")
     with pytest.raises(InputError, match=r"metrics\.json is missing or damaged"):
         run.summary()
     (tmp_path / "run" / "predictions.csv").unlink()
-    with pytest.raises(InputError, match="the predictions cannot be read"):
+    with pytest.raises(InputError, match=r"predictions\.csv is missing"):
         run.to_frame()
     with pytest.raises(InputError, match="there is no such folder"):
         calirare.load(tmp_path / "none")

@@ -1,0 +1,138 @@
+"""Folders in the making: who writes where, told to other processes by locks that end with their owner."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from calirare._util.errors import InputError
+from calirare._util.files import parse_json
+
+RANDOM = "[a-z0-9_]{8}"  # what `tempfile` puts into a name
+
+
+@contextmanager
+def claimed(where: Path, what: str) -> Iterator[None]:
+    """Holds a place for this process; another one that wants it is told who has it.
+
+    Args:
+        where: the file or folder that will be written; its parent must be there.
+        what: put in front of a message.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        InputError: another process holds the place.
+        OSError: the lock's file cannot be made.
+    """
+    path = where.with_name(f".{where.name}.lock")
+    lock = _locked_file(path, what)
+    try:
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()  # before the lock ends, so that nobody's but ours is removed
+        os.close(lock)
+
+
+def _locked_file(path: Path, what: str) -> int:
+    """Returns an open file that this process alone has locked."""
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if not _lock(lock):
+                raise InputError(
+                    f"{what}: another process is writing there{_owner(path)}: wait until it has ended, or name another "
+                    "folder"
+                )
+            if _is_still(lock, path):
+                return lock
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)
+
+
+def _lock(number: int) -> bool:
+    """Returns whether an open file or folder could be locked; true too where the file system has no locks."""
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_still(number: int, path: Path) -> bool:
+    """Returns whether an open file is the one of this path, and was not removed before it was locked."""
+    try:
+        return os.path.samestat(os.fstat(number), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _owner(path: Path) -> str:
+    try:
+        owner = parse_json(path.read_bytes()[:1000])
+        return f" (process {int(owner['pid'])} on {owner['host']})"
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+
+
+@contextmanager
+def part_folder(parent: Path, name: str = "") -> Iterator[Path]:
+    """Gives an empty hidden folder that is removed at the end; what killed processes left of such is removed first.
+
+    Args:
+        parent: where.
+        name: of what becomes of it.
+
+    Yields:
+        The folder, locked: another process leaves it alone until this one ends.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    remove_abandoned(parent, name)
+    prefix = f".{name}." if name else "."
+    while True:
+        partial = Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=parent))
+        lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        if _lock(lock) and _is_still(lock, partial):
+            break
+        os.close(lock)
+    try:
+        yield partial
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+        os.close(lock)
+
+
+def is_part(path: Path, name: str = "") -> bool:
+    """Returns whether a path is a folder that `part_folder` made for a name."""
+    prefix = rf"\.{re.escape(name)}\." if name else r"\."
+    return bool(re.fullmatch(rf"{prefix}{RANDOM}\.partial", path.name)) and path.is_dir() and not path.is_symlink()
+
+
+def remove_abandoned(parent: Path, name: str = "") -> None:
+    """Removes the folders of `part_folder` whose process has ended."""
+    for path in [path for path in parent.iterdir() if is_part(path, name)]:
+        with suppress(OSError):
+            number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                if _lock(number):
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(number)

@@ -1,0 +1,219 @@
+"""Files that are damaged, or made to harm: each is refused in one sentence, before memory or time is spent on it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from calirare import InputError
+from calirare._util import array_files
+from calirare._util.errors import LONGEST
+from calirare.graph import Graph
+from calirare.multilabel import load_multilabel
+from calirare_ext import Csr
+from tests.helpers.tasks import rare_task
+from tests.helpers.tolerance import assert_identical
+
+
+@pytest.fixture(scope="module")
+def arrays(tmp_path_factory) -> dict[str, np.ndarray]:
+    path = tmp_path_factory.mktemp("task") / "g.npz"
+    rare_task().to_npz(path)
+    return dict(np.load(path))
+
+
+def written(folder: Path, arrays: dict, **changes: object) -> Path:
+    kept = {name: value for name, value in (arrays | changes).items() if value is not None}
+    np.savez(folder / "g.npz", **kept)
+    return folder / "g.npz"
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    rare_task().to_folder(tmp_path / "graph")
+    return tmp_path / "graph"
+
+
+SPARSE = {"x": None, "x_indptr": np.zeros(261, np.int64), "x_indices": np.zeros(0, np.int32), "x_data": np.zeros(0)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (SPARSE | {"x_shape": np.array([260, 2**62])}, "shape must be of sizes from 0 to"),
+        (SPARSE | {"x_shape": np.array([260, -1])}, "shape must be of sizes from 0 to"),
+        ({"y": np.full(260, 2**64 - 1, np.uint64)}, "labels must be classes from 0, got 18446744073709551615"),
+        ({"train_idx": np.array([2**64 - 1], np.uint64)}, "train_idx must be below 2"),
+        (
+            {"feature_names": np.array(["a", "b", "a", "c", "d", "e"])},
+            "feature_names must differ, but 'a' stands at 0 and",
+        ),
+        ({"node_names": np.array(["n"] * 2 + list("abc") * 86)}, "node_names must differ"),
+        ({"posterior": np.full(260, 1.5)}, "posterior must hold probabilities"),
+        ({"posterior": np.full(260, np.nan)}, "posterior must hold probabilities"),
+        (
+            {"x": np.full((260, 6), -3.4e38, np.float32)},
+            "features must be from -1e.19 to 1e.19, got -3.4e.38 at node 0",
+        ),
+        ({"x": np.full((260, 6), np.inf, np.float32)}, "features must be finite, got inf at node 0"),
+        ({"feature_normalisation": np.array("\x1b[31m" * 10**6)}, r"\\x1b\[31m"),
+    ],
+)
+def test_an_archive_that_does_not_fit_is_one_short_sentence(changes, message, arrays, tmp_path):
+    with pytest.raises(InputError, match=message) as error:
+        Graph.from_npz(written(tmp_path, arrays, **changes))
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) <= LONGEST + 40
+
+
+def test_another_byte_order_is_the_same_graph(arrays, tmp_path):
+    turned = {
+        name: value.astype(value.dtype.newbyteorder()) for name, value in arrays.items() if value.dtype.kind in "if"
+    }
+    graph, expected = Graph.from_npz(written(tmp_path, arrays, **turned)), rare_task()
+    assert_identical(graph.x, expected.x)
+    assert_identical(graph.adjacency.indices, expected.adjacency.indices)
+
+
+def test_an_archive_of_zeros_is_refused_before_it_is_unpacked(arrays, tmp_path, monkeypatch):
+    monkeypatch.setattr(array_files, "BOMB_BYTES", 1_000_000)
+    np.savez_compressed(tmp_path / "g.npz", **arrays | {"x": np.zeros((260, 10_000), np.float32)})
+    with pytest.raises(InputError, match="nearly all of it zeros"):
+        Graph.from_npz(tmp_path / "g.npz")
+
+
+def test_an_archive_that_does_not_fit_into_memory_is_refused(arrays, tmp_path, monkeypatch):
+    monkeypatch.setattr(array_files, "free_bytes", lambda device: 1000)
+    with pytest.raises(InputError, match=r"the arrays in the file take .* GB and 0\.00 GB may be used"):
+        Graph.from_npz(written(tmp_path, arrays))
+
+
+def header(shape: str, descr: str = "<f4") -> bytes:
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+HEADERS = [
+    header("(1099511627776,)"),
+    header("(-1,)"),
+    header("(3,"),
+    header("(3.5,)"),
+    header("(2,2)", "<f99"),
+    b"\x93NUM",
+]
+
+
+@pytest.mark.parametrize("content", HEADERS, ids=range(len(HEADERS)))
+def test_a_header_that_claims_what_is_not_there_is_refused(content, arrays, folder):
+    path = written(folder.parent, {name: value for name, value in arrays.items() if name != "x"})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("x.npy", content + b"1234")
+    with pytest.raises(InputError, match="the file is damaged"):
+        Graph.from_npz(path)
+    (folder / "x.npy").write_bytes(content + b"1234")
+    with pytest.raises(InputError, match=r"x\.npy: the file is damaged"):
+        Graph.read(folder)
+
+
+@pytest.mark.parametrize("name", ["graph.json", "x.npy", "indices.npy", "train_idx.npy"])
+def test_a_pipe_is_not_waited_for(name, folder):
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(InputError, match="must be a plain file, got a pipe or a device"):
+        Graph.read(folder)
+
+
+@pytest.mark.parametrize("facts", ["[" * 100_000, '{"format": ' * 50_000, "[1]", '{"n": ' + "1" * 5000 + "}"])
+def test_facts_that_are_none_are_one_sentence(facts, folder):
+    (folder / "graph.json").write_text(facts)
+    with pytest.raises(InputError, match=r"graph\.json (is not JSON|must have format)"):
+        Graph.read(folder)
+
+
+def changed(folder: Path, **arrays: np.ndarray) -> None:
+    """Exchanges arrays of a folder, which says as before, and as folders of 0.2 did, that all was checked."""
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+    facts = json.loads((folder / "graph.json").read_text())
+    (folder / "graph.json").write_text(json.dumps(facts | {"checked": True}))
+
+
+def test_a_folder_is_believed_to_be_checked_by_its_checksums_alone(folder):
+    indptr, indices = np.load(folder / "indptr.npy"), np.load(folder / "indices.npy")
+    assert_identical(Graph.read(folder)[0].adjacency.indices, rare_task().adjacency.indices)
+    turned = indices.copy()
+    row = int(np.argmax(np.diff(indptr) > 1))
+    turned[indptr[row] : indptr[row + 1]] = turned[indptr[row] : indptr[row + 1]][::-1]
+    x = np.load(folder / "x.npy")
+    x[7, 3] = np.inf
+    weights = np.ones(len(indices), np.float32)
+    asymmetric, negative = weights.copy(), -weights
+    asymmetric[0] = 2
+    for arrays, message in (
+        ({"indices": turned}, f"indices must ascend in each row, those of row {row} do not"),
+        ({"indices": indices, "x": x}, "features must be finite, got inf at node 7, column 3"),
+        ({"x": np.ones_like(x), "weights": asymmetric}, "adjacency must be symmetric"),
+        ({"weights": negative}, "edge weights must be > 0"),
+    ):
+        changed(folder, **arrays)
+        with pytest.raises(InputError, match=message):
+            Graph.read(folder)
+
+
+def test_a_folder_in_another_byte_order_is_refused(folder):
+    changed(folder, indptr=np.load(folder / "indptr.npy").astype(">i8"))
+    with pytest.raises(InputError, match="indptr must be int64 with 1 dimension in C order, got >i8"):
+        Graph.read(folder)
+
+
+def tables(folder: Path, nodes: str, edges: str = "source,target\n0,1\n1,0\n") -> Path:
+    (folder / "nodes.csv").write_text(nodes)
+    (folder / "edges.csv").write_text(edges)
+    return folder / "edges.csv"
+
+
+def test_labels_that_floats_cannot_tell_apart_are_refused(tmp_path):
+    with pytest.raises(InputError, match="labels must be names or whole numbers"):
+        Graph.from_edges(tables(tmp_path, f"x,y\n1,{2**53}\n2,{2**53 + 1}\n"), None)
+    graph = Graph.from_edges(tables(tmp_path, f"x,y\n1,{2**53 - 1}\n2,{2**53 - 2}\n"), None)
+    assert graph.class_names == (str(2**53 - 2), str(2**53 - 1))
+
+
+def test_an_edge_table_of_a_header_alone_is_refused(tmp_path):
+    with pytest.raises(InputError, match="the table of edges has a header but no rows"):
+        Graph.from_edges(tables(tmp_path, "x,y\n1,0\n2,1\n", "source,target\n"), None)
+
+
+def test_a_damaged_gzip_is_one_sentence(tmp_path):
+    tables(tmp_path, "x,y\n1,0\n2,1\n")
+    packed = bytearray(gzip.compress(b"source,target\n" + b"".join(b"%d,%d\n" % (i, i + 1) for i in range(5000))))
+    for place in range(12, len(packed), 997):
+        damaged = packed.copy()
+        damaged[place] ^= 255
+        (tmp_path / "edges.csv.gz").write_bytes(damaged)
+        with pytest.raises(InputError, match=r"edges\.csv\.gz"):
+            Graph.from_edges(tmp_path / "edges.csv.gz", tmp_path / "nodes.csv")
+
+
+def test_numbers_of_nodes_do_not_wrap_in_multilabel_data(tmp_path):
+    n = 8
+    indices = np.array([1, 0]) + np.array([2**32, 0])
+    indptr = np.array([0, 1, 2] + [2] * (n - 2))
+    rows = {"train_idx": np.arange(5), "test_idx": np.arange(5, n), "X": np.ones((n, 2)), "Y": np.eye(n, 2)}
+    np.savez(tmp_path / "m.npz", indptr=indptr, indices=indices, **rows)
+    with pytest.raises(InputError, match="indices must be from 0 to 7, got 0 to 4294967297"):
+        load_multilabel(tmp_path / "m.npz")
+
+
+def test_large_numbers_in_sparse_features_are_refused():
+    graph = rare_task()
+    x = Csr.from_coo(torch.tensor([0, 259]), torch.tensor([1, 5]), torch.tensor([1.0, -1e20]), (260, 6))
+    with pytest.raises(InputError, match=r"features must be from .* got -1e.20 at node 259, column 5"):
+        Graph(graph.adjacency, x)

@@ -1,0 +1,53 @@
+"""What people hand over in the place of our own kinds is named in the message."""
+
+from __future__ import annotations
+
+import resource
+
+import pytest
+import torch
+
+import calirare
+from calirare.datasets.pickles import unpickle
+from calirare.metrics import ece
+from calirare.models import ModuleFit
+from tests.helpers.tasks import rare_task
+
+
+class Module(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(6, 2)
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("function", ["jackknife", "fit_of"])
+def test_a_graph_of_pytorch_geometric_is_named(function):
+    with pytest.raises(TypeError, match=f"{function}: graph must be a calirare.Graph, got Data: take Graph.from_data"):
+        getattr(calirare, function)(Module(), rare_task().to_data())
+
+
+def test_weights_that_are_none_are_named():
+    graph = rare_task()
+    nodes = graph.split.train
+    with pytest.raises(TypeError, match="sample_weights must be a tensor, got NoneType"):
+        ModuleFit(
+            Module().eval(), (graph.x, graph.adjacency), nodes, graph.y[nodes], sample_weights=None, weight_decay=1e-3
+        )
+
+
+@pytest.mark.parametrize("norm", ["l2", None, True])
+def test_a_norm_is_a_number(norm):
+    with pytest.raises(TypeError, match="ece: norm must be a number, 2 for the l2 norm, got"):
+        ece([0, 1, 1], [0.2, 0.7, 0.4], norm=norm)
+
+
+def test_a_few_bytes_of_a_pickle_do_not_take_gigabytes(tmp_path):
+    """A long table of kept things is none of ours; a long text is refused, each without the memory it claims."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert unpickle(b"\x80\x02Nr" + (2**28).to_bytes(4, "little") + b".", tmp_path) is None
+    with pytest.raises(calirare.InputError, match="the file is damaged or cut off"):
+        unpickle(b"\x80\x04\x8e" + (2**32).to_bytes(8, "little") + b".", tmp_path)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000, "kB"

@@ -1,0 +1,82 @@
+"""Processes that should find each other and do not: said in a sentence, ended by a signal, never asleep for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from calirare import InputError
+from calirare._util.ranks import NEEDED, Ranks, join
+
+JOIN = "from calirare._util.ranks import join; print('joins', flush=True); join('cpu')"
+# As torchrun does, starts a process that waits for another one, and then lives until it is killed.
+LAUNCHER = f"""
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", {JOIN!r}])
+sys.stdin.read()
+"""
+
+
+def environment(**others: str) -> dict[str, str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return os.environ | place | {"GLOO_SOCKET_IFNAME": "lo"} | others
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"WORLD_SIZE": "abc", "RANK": "0"}, "the variable WORLD_SIZE must be a whole number, got 'abc'"),
+        ({"WORLD_SIZE": "2", "RANK": "-1"}, "the variable RANK must be a whole number, got '-1'"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "MASTER_ADDR is not: start the command with torchrun, or unset RANK"),
+        ({"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "here"}, "MASTER_PORT is not"),
+        ({"WORLD_SIZE": "2", "RANK": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, "RANK must be from 0 to"),
+        ({"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "a", "MASTER_PORT": "x"}, "MASTER_PORT must be a whole"),
+        ({"WORLD_SIZE": "9" * 5000, "RANK": "1"}, "WORLD_SIZE must be a whole number"),
+    ],
+)
+def test_what_is_left_of_another_job_is_one_sentence(variables, message, monkeypatch):
+    for name in NEEDED:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=message):
+        join("cpu")
+
+
+def test_one_process_is_alone(monkeypatch):
+    for name in NEEDED:
+        monkeypatch.delenv(name, raising=False)
+    assert join("cpu") == Ranks()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert join("cpu") == Ranks(), "without a rank"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_process_that_waits_for_others_hears_signals(number):
+    with subprocess.Popen([sys.executable, "-c", JOIN], env=environment(), stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"joins\n"
+        process.send_signal(number)
+        assert process.wait(timeout=60) != 0
+
+
+@pytest.mark.slow
+def test_a_process_whose_launcher_was_killed_ends():
+    variables = environment(TORCHELASTIC_RUN_ID="test")
+    command, pipe = [sys.executable, "-c", LAUNCHER], subprocess.PIPE
+    with subprocess.Popen(command, env=variables, stdin=pipe, stdout=pipe, stderr=pipe) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == b"joins\n"
+        launcher.kill()
+        said = launcher.communicate(timeout=60)[1]  # until the process it started has closed its end too
+    assert b"did not find the other processes" in said
+    assert b"the launcher has ended" in said

@@ -1,0 +1,67 @@
+"""`python -m tests.fuzz --minutes 10 --seed 0`: runs every target in turn and counts; findings are told by number."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import numpy as np
+
+from tests.fuzz.targets import Targets
+
+TURN = 200  # cases of one target before the next one's turn
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("--minutes", type=float, default=0.5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--target", help="one of them; without it all")
+    parser.add_argument("--case", type=int, help="one case, whose error is shown")
+    parser.add_argument("--out", type=Path, help="JSON file for the counts")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        targets = Targets(Path(folder)).all()
+        if asked.target:
+            targets = {asked.target: targets[asked.target]}
+        if asked.case is not None:
+            print(next(iter(targets.values()))(np.random.default_rng([asked.seed, asked.case])))
+            return 0
+        counts = run(targets, asked.minutes, asked.seed)
+    found = sum(count["findings"] for count in counts.values())
+    total = sum(count["cases"] for count in counts.values())
+    print(f"{total:,} cases, {found} findings (seed {asked.seed})")
+    if asked.out:
+        asked.out.write_text(json.dumps({"seed": asked.seed, "cases": total, "targets": counts}, indent=2) + "\n")
+    return int(found > 0)
+
+
+def run(targets: dict, minutes: float, seed: int) -> dict[str, dict[str, int]]:
+    """Returns per target how many cases there were, were refused, and were findings, whose numbers are printed."""
+    counts = {name: {"cases": 0, "refused": 0, "findings": 0} for name in targets}
+    end = time.monotonic() + 60 * minutes
+    while time.monotonic() < end:
+        for name, target in targets.items():
+            count = counts[name]
+            for _ in range(TURN):
+                case = count["cases"]
+                count["cases"] += 1
+                try:
+                    count["refused"] += target(np.random.default_rng([seed, case]))
+                except Exception as error:
+                    count["findings"] += 1
+                    where = traceback.extract_tb(error.__traceback__)[-1]
+                    said = f"{type(error).__name__}: {str(error)[:150]} ({Path(where.filename).name}:{where.lineno})"
+                    print(f"--target {name} --seed {seed} --case {case}: {said}", flush=True)
+    for name, count in counts.items():
+        print(f"{name:<16}{count['cases']:>10,} cases{count['refused']:>10,} refused{count['findings']:>6} findings")
+    return counts
+
+
+if __name__ == "__main__":
+    sys.exit(main())
