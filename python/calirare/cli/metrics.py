@@ -66,7 +66,7 @@ def run(
 
 def _print(report: TableReport) -> None:
     """Prints every measure, the rare class's behind the others."""
-    console = Screen(width=None if Console().is_terminal else 120)
+    console = Screen(width=None if Screen().is_terminal else 120)
     states = ["value"] if report.before is None else ["before", "after"]
     shown = Table()
     shown.add_column("measure")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare._util.threads import threads_for
+from calirare.calibration import Calibrator
 from calirare.graph import Graph, check_graph
 from calirare.intervals.ends import Evaluator, IntervalEnds, IntervalRequest, LogitMap, interval_ends
 from calirare.intervals.result import JackknifeResult
@@ -35,6 +36,7 @@ def jackknife(
     calibration_nodes: Tensor | None = None,
     keep_differences: bool = False,
     evaluator: Evaluator | None = None,
+    population_map: Calibrator | None = None,
 ) -> JackknifeResult:
     """Returns jackknife intervals, uncertainty, ICE and EICE (paper, Algorithm 1), without retraining.
 
@@ -68,6 +70,7 @@ def jackknife(
         keep_differences: put every leave-one-out logit difference into the result.
         evaluator: what evaluates all nodes in blocks where the fused evaluation fits (`intervals.streaming`); None: for
             a large graph a `Streaming` in memory.
+        population_map: of the uncertainty "map": a fitted map for the population; None: one is fitted.
 
     Returns:
         Everything Algorithm 1 computes on the way.
@@ -88,7 +91,8 @@ def jackknife(
         method, note_of_models = method or ALO(), ""
         if result is None:
             method, note_of_models = method.for_labels(fitted.nodes.numel())
-        definition = uncertainty_named(uncertainty, printed=method.prints != "corrected")
+        printed = method.prints != "corrected"
+        definition = uncertainty_named(uncertainty, printed=printed, population_map=population_map)
         request = IntervalRequest(method, _levels(coverage, method), calibrator, rare, keep_differences)
         ends = interval_ends(fitted, graph, nodes, request, result, evaluator)
         if not bool(torch.isfinite(ends.own).all(1).any()):

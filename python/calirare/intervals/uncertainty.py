@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from calirare.calibration import JackknifeCalibrator
+from calirare.calibration import Calibrator, JackknifeCalibrator
 from calirare.intervals.ends import IntervalEnds, IntervalRequest
 
 UncertaintyName = Literal["auto", "map", "midpoint"]
@@ -53,7 +53,13 @@ class Uncertainty(Protocol):
 
 @dataclass(frozen=True)
 class MapUncertainty:
-    """P(predicted class | v) under a Platt map for the population, fitted on leave-one-out logits."""
+    """P(predicted class | v) under a map for the population.
+
+    Attributes:
+        population_map: the fitted map; None: Platt scaling of leave-one-out logits.
+    """
+
+    population_map: Calibrator | None = None
 
     def assess(
         self, ends: IntervalEnds, targets: Tensor, calibration_nodes: Tensor | None, request: IntervalRequest
@@ -61,11 +67,14 @@ class MapUncertainty:
         """See `Uncertainty.assess`; the confidence is the network's own."""
         known = torch.isfinite(ends.own).all(1)
         chosen = known if calibration_nodes is None else known & calibration_nodes.to(known.device)
-        fitted = JackknifeCalibrator(target="population").fit(ends.own[chosen], targets[chosen])
+        note, fitted = "", self.population_map
+        if fitted is None:
+            fitted = JackknifeCalibrator(target="population").fit(ends.own[chosen], targets[chosen])
+            note = fitted.note_
         estimate = fitted.transform(ends.logits)
         confidence, predicted = torch.softmax(ends.logits, 1).max(1)
         right = estimate.gather(1, predicted[:, None]).squeeze(1)
-        return Assessment(right, confidence, estimate, fitted.note_)
+        return Assessment(right, confidence, estimate, note)
 
 
 @dataclass(frozen=True)
@@ -85,8 +94,13 @@ class Midpoint:
 UNCERTAINTIES: dict[str, Uncertainty] = {"map": MapUncertainty(), "midpoint": Midpoint()}
 
 
-def uncertainty_named(name: str, *, printed: bool) -> Uncertainty:
+def uncertainty_named(name: str, *, printed: bool, population_map: Calibrator | None = None) -> Uncertainty:
     """Returns a definition by its name; "auto": "map", and where the paper's formulas are taken as printed "midpoint".
+
+    Args:
+        name: the name.
+        printed: whether the paper's formulas are taken as printed.
+        population_map: see `MapUncertainty`.
 
     Raises:
         ValueError: it is unknown.
@@ -95,4 +109,4 @@ def uncertainty_named(name: str, *, printed: bool) -> Uncertainty:
         name = "midpoint" if printed else "map"
     if name not in UNCERTAINTIES:
         raise ValueError(f"jackknife: uncertainty must be auto, {' or '.join(UNCERTAINTIES)}, got {name!r}")
-    return UNCERTAINTIES[name]
+    return MapUncertainty(population_map) if name == "map" else UNCERTAINTIES[name]

@@ -1,11 +1,11 @@
-"""Every label's logits without itself, their check, and the maps that are fitted on them."""
+"""Every label's logits without itself, and their check."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from calirare.calibration import TARGETS, AffineCalibrator, Calibrator, JackknifeCalibrator, Target, target_weights
+from calirare.calibration import target_weights
 from calirare.curvature import with_class_zero
 from calirare.leave_one_out import OwnLogits, choose_damping, leave_one_out
 from calirare.pipeline.job import Job, LeftOutLabels, Trained
@@ -54,38 +54,3 @@ def _other_leave_one_out(job: Job, fitted: FittedNetwork) -> LeftOutLabels:
     result = leave_one_out(fitted, job.graph, method, progress=lambda done: job.report(method.name, done, m))
     own = with_class_zero(fitted.linearisation.differences + result.own)
     return LeftOutLabels(own, method.damping, result=result)
-
-
-def calibrate(
-    job: Job, logits: Tensor, loo_logits: Tensor, of_every_node: bool = True
-) -> tuple[dict[Target, Calibrator], list[str]]:
-    """Returns the fitted map for each target, and notes.
-
-    Args:
-        job: the job.
-        logits: of every node [n, k], or of the validation nodes alone.
-        loo_logits: of the labels without themselves, [m, k].
-        of_every_node: which of the two `logits` are.
-    """
-    split, labels = job.graph.split, job.graph.y
-    assert split is not None
-    assert labels is not None
-    if job.settings.method == "ts":
-        z = logits[split.val] if of_every_node else logits
-        return {t: AffineCalibrator(with_bias=False, target=t).fit(z, labels[split.val]) for t in TARGETS}, []
-    if job.settings.method != "jackknife":
-        return {}, []
-    maps: dict[Target, Calibrator] = {}
-    notes, chosen = [], job.calibration_nodes
-    for target in TARGETS:
-        sharpen = job.settings.calibration.sharpen and target == "balanced"
-        fitted = JackknifeCalibrator(target=target, sharpen=sharpen).fit(loo_logits[chosen], labels[job.nodes][chosen])
-        notes.append(fitted.note_)
-        if fitted.note_ and sharpen:
-            notes.append("sharpen changed nothing: a temperature has no sharpness of its own")
-        maps[target] = fitted
-    if split.val.numel() == 0:
-        notes.append(
-            "no validation nodes: the map was fitted on the training nodes, which may not represent the population"
-        )
-    return maps, notes

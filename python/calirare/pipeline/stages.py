@@ -20,7 +20,8 @@ from calirare.leave_one_out import ALO
 from calirare.models import TreesDetector, TreesTraining
 from calirare.pipeline.auto import TREES, fit_auto
 from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
-from calirare.pipeline.left_out import calibrate, leave_labels_out
+from calirare.pipeline.left_out import leave_labels_out
+from calirare.pipeline.maps import calibrate
 from calirare.pipeline.networks import fit_network
 from calirare.run import Outcome, Settings, ignored_settings
 from calirare.training import Fitted, FittedNetwork
@@ -104,17 +105,27 @@ def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingM
     left_out = clock.time("check", lambda: leave_labels_out(job, trained))
     if left_out.result is not None:  # a label without a model calibrates nothing
         job = replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(left_out.logits).all(1))
-    calibrators, notes = clock.time("calibrate", lambda: calibrate(job, logits, left_out.logits, evaluator is None))
-    result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, calibrators, evaluator))
+    maps = clock.time("calibrate", lambda: calibrate(job, fitted, logits, left_out.logits, evaluator is None))
+    result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, maps.maps, evaluator))
     if evaluator is not None:
         assert evaluator.logits is not None
         logits = evaluator.logits
         _check_finite(graph, logits)
-    said = [scale_note(graph), *ignored_settings(settings), *trained.notes, *left_out.notes, *notes]
+    said = [scale_note(graph), *ignored_settings(settings), *trained.notes, *left_out.notes, *maps.notes]
     said += [result.note] if settings.method == "jackknife" else []
     notes = list(dict.fromkeys(note for note in said if note))
     return Outcome(
-        graph, settings, fitted, logits, calibrators, result, left_out.agreement, notes, clock.seconds, trained.choice
+        graph,
+        settings,
+        fitted,
+        logits,
+        maps.maps,
+        result,
+        left_out.agreement,
+        notes,
+        clock.seconds,
+        choice=trained.choice,
+        check=maps.check,
     )
 
 
@@ -173,6 +184,7 @@ def _intervals(
         calibrator=cast(LogitMap | None, calibrators.get(settings.calibration.target)),
         result=left_out.result,
         uncertainty=settings.intervals.uncertainty,
+        population_map=calibrators.get("population") if settings.calibration.map == "prior" else None,
         calibration_nodes=job.calibration_nodes,
         evaluator=evaluator,
     )

@@ -13,6 +13,7 @@ from calirare.calibration import TARGETS, Calibrator, Target
 from calirare.graph import Graph, answered
 from calirare.intervals import JackknifeResult
 from calirare.leave_one_out import Agreement
+from calirare.metrics import PopulationCheck
 from calirare.models import GcnFit
 from calirare.run.choice import Choice
 from calirare.run.settings import Settings
@@ -33,6 +34,7 @@ class RunResult:
         agreement: how leave-one-out loss and held-out loss compare; None without the check.
         notes: sentences a user should read (fallbacks, warnings).
         choice: what was chosen among detectors, and why; None where one was asked for.
+        check: mean P(rare) over the share observed, by maps without each label; None where labels cannot tell.
         seconds: wall time of each stage.
     """
 
@@ -46,6 +48,7 @@ class RunResult:
     notes: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     choice: Choice | None = None
+    check: PopulationCheck | None = None
 
     __repr__ = brief
 

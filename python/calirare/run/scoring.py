@@ -131,6 +131,7 @@ class Scorer:
             calibrator=cast(LogitMap | None, self.calibrator),
             result=result,
             uncertainty=settings.intervals.uncertainty,
+            population_map=self.calibrators.get("population") if settings.calibration.map == "prior" else None,
             calibration_nodes=self.calibration_nodes,
         )
 

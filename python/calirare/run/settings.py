@@ -14,7 +14,7 @@ import yaml
 
 from calirare._util.errors import InputError
 from calirare._util.files import read_text
-from calirare.calibration import TARGETS, Target
+from calirare.calibration import CALIBRATE_ON, TARGETS, CalibrateOn, Target
 from calirare.datasets import load_dataset
 from calirare.eice import EiceSettings
 from calirare.graph import Graph
@@ -30,7 +30,7 @@ Model = Literal["gcn", "auto", "hops", "trees", "forest"]
 MODELS: tuple[Model, ...] = ("gcn", "auto", "hops", "trees", "forest")
 HIDDEN = {"hops": 64}  # width of the hidden layer where none is given; of others 16 (Kipf & Welling 2017)
 Preset = Literal["default", "paper"]
-PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": {"model": "gcn", "target": "balanced"}}
+PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": {"model": "gcn", "target": "balanced", "map": "platt"}}
 MAX_SEED = 2**63
 # Beyond these a training does not end, does not fit or leaves float32.
 MOST = {"epochs": 10**7, "hidden": 10**5, "n_layers": 50, "hops": 100, "learning_rate": 1e6, "weight_decay": 1e6}
@@ -123,11 +123,19 @@ class Calibration:
         sharpen: of the balanced map: the sharpness at which each true class's mean confidence is its accuracy. Lower
             Macro-ACE, the same decisions; the probabilities are then right within classes and for no population.
         folds: of the cross-validation that checks the leave-one-out loss; 0 leaves the check out.
+        map: "prior" (Platt scaling with a prior that undoes what training did, right with few rare labels) or "platt"
+            (free, and with fewer than 25 of the rarest class a temperature).
+        calibrate_on: labels that represent the population: "val", "all", "random" (those not drawn per class), or
+            "auto", worked out from how classes are spread over training and validation labels.
+        prevalence: share of the rare class among all nodes, where it is known better than labels tell; none: by labels.
     """
 
     target: Target = "balanced"
     sharpen: bool = False
     folds: int = 5
+    map: Literal["prior", "platt"] = "prior"
+    calibrate_on: CalibrateOn = "auto"
+    prevalence: float | None = None
 
     def __post_init__(self) -> None:
         """Checks words and ranges.
@@ -135,6 +143,15 @@ class Calibration:
         Raises:
             InputError: a setting is unknown or out of range.
         """
+        if self.map not in ("prior", "platt"):
+            raise InputError(f"setting map must be one of prior, platt, got {self.map!r}")
+        if self.calibrate_on not in CALIBRATE_ON:
+            words = ", ".join(CALIBRATE_ON)
+            raise InputError(f"setting calibrate_on must be one of {words}, got {self.calibrate_on!r}")
+        if self.prevalence is not None and not 0 < self.prevalence < 1:
+            raise InputError(f"setting prevalence must be in (0, 1), got {self.prevalence}")
+        if self.prevalence is not None and self.map != "prior":
+            raise InputError("setting prevalence needs map prior, got map platt: leave out one of them")
         if self.target not in TARGETS:
             raise InputError(f"setting target must be one of {', '.join(map(str, TARGETS))}, got {self.target!r}")
         if self.folds != 0 and self.folds < 2:

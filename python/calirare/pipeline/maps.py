@@ -1,0 +1,134 @@
+"""The maps from logits to probabilities, fitted on the labels that represent the population."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.calibration import (
+    TARGETS,
+    AffineCalibrator,
+    CalibrateOn,
+    Calibrator,
+    JackknifeCalibrator,
+    PriorPlattCalibrator,
+    Sampling,
+    Target,
+    cross_fitted_probabilities,
+    effective_shares,
+    representative_labels,
+    with_prevalence,
+)
+from calirare.metrics import PopulationCheck, population_check
+from calirare.pipeline.job import Job
+from calirare.training import Fitted
+
+
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """What calibration ends with.
+
+    Attributes:
+        maps: of each target; none without calibration.
+        notes: sentences a user should read.
+        check: mean P(rare) over the observed share, by maps without each label; None where labels cannot tell.
+    """
+
+    maps: dict[Target, Calibrator] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    check: PopulationCheck | None = None
+
+
+def calibrate(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor, of_every_node: bool = True) -> Maps:
+    """Returns the fitted map for each target.
+
+    Args:
+        job: the job.
+        fitted: the detector.
+        logits: of every node [n, k], or of the validation nodes alone.
+        loo_logits: of the labels without themselves, [m, k].
+        of_every_node: which of the two `logits` are.
+    """
+    split, labels = job.graph.split, job.graph.y
+    assert split is not None
+    assert labels is not None
+    if job.settings.method == "ts":
+        z = logits[split.val] if of_every_node else logits
+        return Maps({t: AffineCalibrator(with_bias=False, target=t).fit(z, labels[split.val]) for t in TARGETS})
+    if job.settings.method != "jackknife":
+        return Maps()
+    if job.settings.calibration.map == "platt":
+        return _free(job, loo_logits)
+    return _with_prior(job, fitted, logits if of_every_node else None, loo_logits)
+
+
+def _free(job: Job, loo_logits: Tensor) -> Maps:
+    """Returns Platt maps, or with few labels of the rarest class temperatures."""
+    maps: dict[Target, Calibrator] = {}
+    notes, chosen = list[str](), job.calibration_nodes
+    assert job.graph.y is not None
+    assert job.graph.split is not None
+    targets = job.graph.y[job.nodes][chosen]
+    for target in TARGETS:
+        sharpen = job.settings.calibration.sharpen and target == "balanced"
+        fitted = JackknifeCalibrator(target=target, sharpen=sharpen).fit(loo_logits[chosen], targets)
+        notes.append(fitted.note_)
+        if fitted.note_ and sharpen:
+            notes.append("sharpen changed nothing: a temperature has no sharpness of its own")
+        maps[target] = fitted
+    if job.graph.split.val.numel() == 0:
+        notes.append(
+            "no validation nodes: the map was fitted on the training nodes, which may not represent the population"
+        )
+    return Maps(maps, tuple(notes))
+
+
+def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Tensor) -> Maps:
+    """Returns Platt maps with the prior that undoes what training did, and what labels say of their mean."""
+    known = torch.isfinite(loo_logits).all(1)
+    own, targets = loo_logits[known].double(), fitted.targets[known]
+    used, sampling = _sample(job, known, targets)
+    k = job.graph.n_classes
+    shares = effective_shares(fitted.targets, fitted.sample_weights, k)
+    maps: dict[Target, Calibrator] = {}
+    for target in TARGETS:
+        one = PriorPlattCalibrator(target=target, trained_shares=shares)
+        maps[target] = one.fit(own[used], targets[used], sampling=sampling)
+    told = job.settings.calibration.prevalence
+    if told is not None and logits is None:
+        raise InputError(
+            "setting prevalence needs every node's logits at once, but this graph is streamed: leave it out, or take "
+            "model auto, hops or trees"
+        )
+    if told is not None:
+        assert logits is not None
+        maps["population"] = with_prevalence(_prior_map(maps["population"]), logits.double(), told)
+        return Maps(maps, (f"mean P(rare) is {told:g}, the prevalence that was said",))
+    check, at = None, sampling.representative
+    if k == 2 and bool(at.any()) and len(targets[used]) > 1:
+        p = cross_fitted_probabilities(_prior_map(maps["population"]), own[used], targets[used], sampling=sampling)
+        check = population_check((targets[used][at] == 1).long(), p[at, 1])
+    said = (sampling.sentence, check.sentence if check is not None and not check.trusted else "")
+    return Maps(maps, said, check)
+
+
+def _sample(job: Job, known: Tensor, targets: Tensor) -> tuple[Tensor, Sampling]:
+    """Returns which labels calibrate, and how they were drawn.
+
+    Labels drawn per class before classes were merged leave "the rest" in other shares than the population's: they are
+    left out where others represent it.
+    """
+    split, graph, asked = job.graph.split, job.graph, job.settings.calibration.calibrate_on
+    assert split is not None
+    in_train = (torch.arange(known.numel(), device=known.device) < split.train.numel())[known]
+    merged = graph.original_y is not None and len(graph.original_class_names) > 2
+    on: CalibrateOn = "random" if asked == "auto" and merged and bool((~in_train).any()) else asked
+    return representative_labels(targets, in_train, graph.n_classes, calibrate_on=on)
+
+
+def _prior_map(calibrator: Calibrator) -> PriorPlattCalibrator:
+    assert isinstance(calibrator, PriorPlattCalibrator)
+    return calibrator
