@@ -17,14 +17,14 @@ from calirare.features.column_map import ColumnMap
 from calirare.features.dates import Cyclic
 from calirare.features.fitting import Impute, Options, fit_columns, with_categories
 from calirare.features.gaps import Missing
-from calirare.features.numeric import Kept, Ranked, Standardized
+from calirare.features.numeric import Kept, Logged, Ranked, Standardized
 from calirare.features.raw_table import RawTable, Say, columns_of, numbered, places_of, read_table
 from calirare.features.whole import AsIs, RowSums, Svd, TfIdf, WholeMap, fit_svd, fit_tfidf, least
 from calirare.graph import Column, Graph, check_nodes, columns_of_text, columns_to_text, fingerprint
 from calirare_ext import Csr
 
 How = Literal["auto", "rank", "standardize", "row", "tfidf", "svd", "none", "stored"]
-COLUMN_MAPS: tuple[type[ColumnMap], ...] = (Kept, Standardized, Ranked, OneHot, TargetEncoded, Cyclic, Missing)
+COLUMN_MAPS: tuple[type[ColumnMap], ...] = (Kept, Standardized, Logged, Ranked, OneHot, TargetEncoded, Cyclic, Missing)
 WHOLE_MAPS: tuple[type[WholeMap], ...] = (AsIs, RowSums, TfIdf, Svd)
 
 
@@ -88,8 +88,8 @@ class FeatureMap:
 
         Args:
             graph: the run's own.
-            how: "auto": each column by what it holds: normal scores of the ranks of skewed or heavy-tailed numbers,
-                0 and 1 as they are, others standardised; rows of sparse features >= 0 divided by their sum. "rank" and
+            how: "auto": each column by what it holds: of skewed or heavy-tailed numbers normal scores of the ranks, or
+                the signed logarithm where more than half are one number; 0 and 1 as they are; others standardised; rows of sparse features >= 0 divided by their sum. "rank" and
                 "standardize": every column so. "row": rows divided by their sum. "tfidf" and "svd": words, weighted,
                 and reduced to 128 directions. "none": numbers as they are. "stored": what the graph says in
                 `feature_normalisation`, and constant columns stay. Categories, dates and missing values become

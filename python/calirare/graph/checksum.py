@@ -11,7 +11,7 @@ from calirare_ext import Csr
 
 
 def fingerprint(graph: Graph) -> str:
-    """Returns a checksum of everything a training reads of a graph: edges, features (with what they mean) and labels."""
+    """Returns a checksum of everything a training reads of a graph: edges, features and what they mean, labels."""
     matrices = [graph.adjacency] + ([graph.x] if isinstance(graph.x, Csr) else [])
     parts = [part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.values)]
     parts += [] if isinstance(graph.x, Csr) else [graph.x]

@@ -104,7 +104,9 @@ def has_self_loop(adjacency: Csr) -> bool:
 
 
 def check_features(x: Tensor | Csr, n_nodes: int, where: str, *, missing: bool = False) -> None:
-    """Checks that there is one row of finite features [n, d], dense or sparse, per node; `missing`: NaN may stand there.
+    """Checks that there is one row of finite features [n, d], dense or sparse, per node.
+
+    `missing`: NaN may stand there.
 
     Raises:
         TypeError: the features are not float32.
