@@ -88,12 +88,12 @@ class FeatureMap:
 
         Args:
             graph: the run's own.
-            how: "auto": each column by what it holds: of skewed or heavy-tailed numbers normal scores of the ranks, or
-                the signed logarithm where more than half are one number; 0 and 1 as they are; others standardised; rows of sparse features >= 0 divided by their sum. "rank" and
-                "standardize": every column so. "row": rows divided by their sum. "tfidf" and "svd": words, weighted,
-                and reduced to 128 directions. "none": numbers as they are. "stored": what the graph says in
-                `feature_normalisation`, and constant columns stay. Categories, dates and missing values become
-                numbers under each.
+            how: "auto": each column by what it holds. Of skewed or heavy-tailed numbers normal scores of the ranks, or
+                the signed logarithm where more than half are one number; 0 and 1 as they are; others standardised; rows
+                of sparse features >= 0 divided by their sum. "rank" and "standardize": every column so. "row": rows
+                divided by their sum. "tfidf" and "svd": words, weighted, and reduced to 128 directions. "none": numbers
+                as they are. "stored": what the graph says in `feature_normalisation`, and constant columns stay.
+                Categories, dates and missing values become numbers under each.
             impute: what missing numbers become, beside a column that says where: "median", "zero" or "error".
             one_hot: names of columns that get a column per category, though they hold numbers or many categories.
             nodes: labelled nodes, int64 [m], by whose labels columns of more than 20 common categories are encoded, out
