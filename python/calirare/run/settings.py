@@ -221,7 +221,9 @@ class Data:
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("dataset", "root")}
         if self.dataset is None or not self.dataset.lower().endswith(TABLE_SUFFIXES):
             del values["one_hot"], values["impute"]  # which are for the features then, however they were stored
-        return {name: value for name, value in values.items() if value not in (None, False, ())}
+        return {
+            name: value for name, value in values.items() if value is not None and value is not False and value != ()
+        }
 
     def columns(self) -> dict[str, Any]:
         """Returns the columns of tables that were named, as keywords."""

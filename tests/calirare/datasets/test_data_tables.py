@@ -96,7 +96,11 @@ def test_ids_of_different_types_meet_as_text(write):
         (NODES, EDGES.replace("r,s", "r,z"), "node 'z' has none, named in line 4: add the row or remove"),
         (NODES, EDGES.replace("r,s", "r,"), "both ends of an edge must be given, but 'target' is empty in line 4"),
         (NODES, EDGES.replace("0.5", "-1"), r"finite and positive in float32, got -1 at line 4 \(r, s\)"),
-        (NODES, EDGES.replace("0.5", "heavy"), "edge weights must be numbers, but column 'weight' holds 'heavy' in line 4"),
+        (
+            NODES,
+            EDGES.replace("0.5", "heavy"),
+            "edge weights must be numbers, but column 'weight' holds 'heavy' in line 4",
+        ),
         (NODES, EDGES + "p,q,thu,1\n", r"line 2 \(p, q\) is listed 2 times \(1 repeated\): pass duplicates="),
         (NODES, EDGES + "t,t,thu,1\n", "line 5 joins node t to itself: pass self_loops="),
         (NODES, "source\np\n", r"must have two columns, source and target .*, got source:"),
@@ -184,7 +188,11 @@ def test_unknown_names_list_the_known_ones(tmp_path):
         ("f,y\n1,0\n2,-5\n", "a,b\n0,1\n", "whole numbers from 0, empty or -1 where unknown, .* holds -5 in line 3"),
         ("f,y\n1,0\n2,nan\n", "a,b\n0,1\n", "column 'y' holds nan in line 3"),
         # Names of nodes.
-        (NODES.replace("node", "account"), EDGES, "'account' holds another text in every row, 'p' in line 2: .* name it 'node' or 'id'"),
+        (
+            NODES.replace("node", "account"),
+            EDGES,
+            "'account' holds another text in every row, 'p' in line 2: .* name it 'node' or 'id'",
+        ),
         (NODES.replace("t,5", "p,5"), EDGES, "nodes.csv: the node table lists node p more than once, again in line 6"),
         (NODES.replace("t,5", ",5"), EDGES, "every node must have a name, but 'node' is empty in line 6"),
         ("node,f\n7,1\n8,2\n", "source,target\n7,8\n8,9999\n", "node '9999' has none, named in line 3"),
