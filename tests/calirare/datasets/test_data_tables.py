@@ -277,5 +277,5 @@ def test_without_labels_no_list_of_classes_is_shown(write):
 def test_features_can_be_scaled_when_loaded(write):
     assert read(write(), scale="standardize").feature_normalisation == "standardize"
     assert read(write()).feature_normalisation == "none"
-    with pytest.raises(InputError, match="scale must be one of none, row, .*, got 'big'"):
+    with pytest.raises(InputError, match=r"scale must be one of none, row, .*, got 'big'"):
         read(write(), scale="big")

@@ -87,7 +87,7 @@ def test_columns_may_be_named(write):
     graph = Graph.from_edges(path, None, id="phone", source_column="caller", target_column="called")
     assert graph.node_names.tolist() == ["7", "8"]
     assert graph.adjacency.to_dense().tolist() == [[0, 1], [1, 0]]
-    with pytest.raises(FaultsError, match="there is no column 'from'; .*\n.*both ends must be named: pass --source"):
+    with pytest.raises(FaultsError, match=r"there is no column 'from'; .*\n.*both ends must be named: pass --source"):
         Graph.from_edges(path, None, id="phone", source_column="from")
     with pytest.raises(InputError, match="there is no column 'mobile'; the columns are phone, f"):
         Graph.from_edges(path, None, id="mobile", source_column="caller", target_column="called")
@@ -115,7 +115,7 @@ def test_a_cell_among_others_is_named(write, change, message):
 def test_dates_that_can_be_read_two_ways_are_refused(write):
     nodes = NODES.replace("2024-01-02 12:00", "02/01/2024").replace("2024-01-01", "01/01/2024")
     nodes = nodes.replace("2024-01-03", "03/01/2024")
-    with pytest.raises(InputError, match="'joined' holds '01/01/2024', day or month first, in line 2 .*2024-01-31"):
+    with pytest.raises(InputError, match=r"'joined' holds '01/01/2024', day or month first, in line 2 .*2024-01-31"):
         read(write(nodes))
 
 
@@ -126,10 +126,11 @@ def test_empty_cells_are_refused_where_wanted_with_all_other_faults(write):
     found = [fault.rpartition("csv: ")[2] for fault in error.value.faults]
     assert [fault.partition(" in line ")[0] for fault in found] == [
         "the node table lists node a more than once, again",
-        "every node must have a value, but column 'amount' is empty",
-        "every node must have a value, but column 'city' is empty",
+        "must have a value for every node, but column 'amount' is empty",
+        "must have a value for every node, but column 'city' is empty",
         "column 'joined' holds 'soon' among dates",
-        "every node must have a value, but column 'vip' is empty",
+        "must have a value for every node, but column 'joined' is empty",
+        "must have a value for every node, but column 'vip' is empty",
         "every end of an edge must have a row in the node table, but node 'd' has none, named",
         "edges must not join a node to itself, but line 5 joins node a to itself: pass self_loops='drop' or 'keep' "
         "(command line: --self-loops drop)",
