@@ -144,6 +144,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
             feature_normalisation=graph.feature_normalisation,
             node_names=graph.node_names,
             feature_names=graph.feature_names,
+            columns=graph.columns,
             trusted=True,
         )
         self.outcome_ = train(graph, self._settings())

@@ -161,6 +161,13 @@ class FeatureMap:
             graph, x=x, feature_names=self.feature_names, columns=(), feature_normalisation="none", trusted=True
         )
 
+    def own(self, graph: Graph) -> Graph:
+        """Returns the map's own graph as a detector takes it.
+
+        Numbers alone under "stored" stay as they are: every detector scales them by itself, as the graph says.
+        """
+        return graph if self.how == "stored" and not graph.columns else self.transform(graph)
+
     def _of_matrix_x(self, graph: Graph, say: Say) -> Tensor | Csr:
         """Returns the features of a graph, mapped as one matrix."""
         assert self.whole is not None

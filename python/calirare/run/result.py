@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from calirare._util.brief import brief
 from calirare.calibration import TARGETS, Calibrator, Target
+from calirare.features import FeatureMap
 from calirare.graph import Graph, answered
 from calirare.intervals import JackknifeResult
 from calirare.leave_one_out import Agreement
@@ -34,6 +35,8 @@ class RunResult:
         notes: sentences a user should read (fallbacks, warnings).
         choice: what was chosen among detectors, and why; None where one was asked for.
         seconds: wall time of each stage.
+        features: what the features became; None stands for "stored".
+        mapped: the graph as the detector took it; None: as it is.
     """
 
     graph: Graph
@@ -46,6 +49,8 @@ class RunResult:
     notes: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     choice: Choice | None = None
+    features: FeatureMap | None = None
+    mapped: Graph | None = None
 
     __repr__ = brief
 
