@@ -145,6 +145,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
             node_names=graph.node_names,
             feature_names=graph.feature_names,
             columns=graph.columns,
+            relations=graph.relations,
             trusted=True,
         )
         self.outcome_ = train(graph, self._settings())

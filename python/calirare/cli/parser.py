@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from calirare.cli.options import UsageError, add_settings, budget, share, whole
 
-COLUMNS = ("label", "weight", "id", "source_column", "target_column")
+COLUMNS = ("label", "weight", "id", "source_column", "target_column", "time", "as_of")
 SCORED = ("root", "features", *COLUMNS, "duplicates", "self_loops", "symmetrize", "download")
 
 

@@ -27,10 +27,10 @@ from calirare.graph import (
 class LoadOptions(FileOptions, total=False):
     """Further keywords of `load_dataset`.
 
-    `features` (path), `label`, `weight`, `id`, `source_column`, `target_column` and `one_hot` (names of columns) and
-    `impute` belong to edge tables, see `calirare.graph.tables`; `symmetrize`, `duplicates` and `self_loops` to all of
-    the user's own graphs, see `calirare.graph.EdgeRules`. `progress` is called during a download with the bytes so far
-    and in all.
+    `features` (path), `label`, `weight`, `id`, `source_column`, `target_column`, `one_hot`, `relation` and `time` (names
+    of columns), `as_of`, `directed` and `impute` belong to edge tables, see `calirare.graph.tables`; `symmetrize`,
+    `duplicates` and `self_loops` to all of the user's own graphs, see `calirare.graph.EdgeRules`. `progress` is called
+    during a download with the bytes so far and in all.
     """
 
     features: str | Path
@@ -39,7 +39,8 @@ class LoadOptions(FileOptions, total=False):
     progress: Progress
 
 
-COLUMN_OPTIONS = ("id", "source_column", "target_column", "one_hot", "impute", "need_label")
+EDGE_COLUMNS = ("relation", "directed", "time", "as_of")
+COLUMN_OPTIONS = ("id", "source_column", "target_column", "one_hot", "impute", "need_label", *EDGE_COLUMNS)
 TABLE_OPTIONS = ("features", "label", "weight", *COLUMN_OPTIONS)
 EDGE_OPTIONS = ("symmetrize", "duplicates", "self_loops")
 

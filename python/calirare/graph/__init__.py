@@ -9,6 +9,7 @@ from calirare.graph.features import column_statistics, normalize_features, scale
 from calirare.graph.graph import Graph, Normalisation
 from calirare.graph.labelled import answered, check_graph, check_nodes, check_trainable, check_training_labels
 from calirare.graph.matrices import matrix_named, named_tensors
+from calirare.graph.relations import Relation
 from calirare.graph.splits import LABEL_RATE, N_VAL, PARTS, Split, raise_label_rate, random_split
 from calirare.graph.table_files import TABLE_SUFFIXES
 from calirare.graph.validation import check_adjacency
@@ -27,6 +28,7 @@ __all__ = [
     "LazyPropagation",
     "Normalisation",
     "Propagation",
+    "Relation",
     "Split",
     "answered",
     "as_features",

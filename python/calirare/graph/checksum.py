@@ -16,6 +16,7 @@ def fingerprint(graph: Graph) -> str:
     parts = [part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.values)]
     parts += [] if isinstance(graph.x, Csr) else [graph.x]
     parts += [] if graph.y is None else [graph.y]
+    parts += [part for each in graph.relations for part in (each.out.indptr, each.out.indices, each.out.values)]
     sums = [checksum(part) for part in parts]
     if graph.columns:
         sums.append(crc32(columns_to_text(graph.columns).encode()))

@@ -11,7 +11,7 @@ import numpy as np
 
 from calirare._util.array_files import NumpyArray
 from calirare.graph.edges import Naming
-from calirare.graph.table_files import as_float, place
+from calirare.graph.table_files import as_float, days_of, place
 
 END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
 NO_NUMBER = -1  # of a node that is not in the node table
@@ -35,8 +35,13 @@ class EdgeCells:
     n_nodes: int
     faults: list[str] = field(default_factory=list)
 
-    def ends(self, columns: tuple[str, str]) -> tuple[NumpyArray, NumpyArray]:
-        """Returns the ends of the edges that are whole, int64 [m, 2], and their rows in the table."""
+    def ends(self, columns: tuple[str, str], until: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+        """Returns the ends of the edges that are whole and count, int64 [m, 2], and their rows in the table.
+
+        Args:
+            columns: of the ends.
+            until: which rows count, bool.
+        """
         cells = [self.table[name] for name in columns]
         empty = np.stack([column.isna().to_numpy() for column in cells], axis=1)
         numbers = np.stack(
@@ -53,8 +58,63 @@ class EdgeCells:
         if unknown.any():
             at, end = (int(i) for i in np.argwhere(unknown)[0])
             self.faults.append(self._unknown(str(cells[end].iloc[at]), place(at, self.path) + _more(unknown)))
-        rows = np.flatnonzero((numbers != NO_NUMBER).all(1))
+        rows = np.flatnonzero((numbers != NO_NUMBER).all(1) & until)
         return numbers[rows], rows
+
+    def types(self, column: str | None) -> NumpyArray | None:
+        """Returns the types of all rows as text, or None without a column."""
+        if column is None:
+            return None
+        if column not in self.table.columns:
+            return self._absent(column, "--relation")
+        cells = self.table[column]
+        empty = cells.isna().to_numpy()
+        if empty.any():
+            self.faults.append(
+                f"{self.path}: every edge must have a type, but column {column!r} is empty in "
+                f"{place(int(np.flatnonzero(empty)[0]), self.path)}{_more(empty)}: fill it in or remove the edge"
+            )
+        return cells.astype(str).to_numpy().astype(str)
+
+    def until(self, column: str | None, as_of: str | None) -> NumpyArray:
+        """Returns which rows are not after a time, bool.
+
+        Args:
+            column: of the times, numbers or dates in ISO 8601; None: all rows count.
+            as_of: the last time that counts; None: all rows count.
+        """
+        every = np.ones(len(self.table), dtype=bool)
+        if as_of is None:
+            return every
+        if column is None:
+            self.faults.append(f"{self.path}: as_of needs the column of times: pass time (command line: --time COLUMN)")
+            return every
+        if column not in self.table.columns:
+            self._absent(column, "--time")
+            return every
+        times, last = as_float(self.table[column]), as_float(self._column_of(as_of))
+        if np.isnan(times).all() or np.isnan(last).any():
+            times, last = days_of(self.table[column].astype(str)), days_of(self._column_of(as_of))
+        wrong = np.isnan(times)
+        if np.isnan(last).any() or wrong.any():
+            at = int(np.flatnonzero(wrong)[0]) if wrong.any() else 0
+            self.faults.append(
+                f"{self.path}: times must be all numbers or all dates such as 2024-01-31, but column {column!r} holds "
+                f"{str(self.table[column].iloc[at])!r} in {place(at, self.path)} and as_of is {as_of!r}: mend one"
+            )
+        return times <= last[0]
+
+    @staticmethod
+    def _column_of(cell: str) -> Any:
+        import pandas as pd
+
+        return pd.Series([str(cell)])
+
+    def _absent(self, column: str, option: str) -> None:
+        names = ", ".join(self.table.columns)
+        self.faults.append(
+            f"{self.path}: there is no column {column!r}; the columns are {names}: name another ({option})"
+        )
 
     def _unknown(self, node: str, where: str) -> str:
         """Returns what says that a node is not in the node table."""

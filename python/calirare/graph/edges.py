@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -31,6 +31,10 @@ class FileOptions(EdgeOptions, total=False):
     one_hot: tuple[str, ...]
     impute: Literal["median", "zero", "error"] | None
     need_label: bool
+    relation: str | None
+    directed: bool
+    time: str | None
+    as_of: str | None
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,19 @@ def _check_edges(edges: NumpyArray, n_nodes: int, where: str) -> NumpyArray:
             "(rows of the features)"
         )
     return edges.astype(np.int64, copy=False)
+
+
+def directed(edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules: EdgeRules) -> Csr:
+    """Returns the matrix of a list of directed edges, each there once; see `relations_of`."""
+    rows, cols = edges[:, 0], edges[:, 1]
+    if rules.self_loops != "keep":
+        kept = rows != cols
+        rows, cols = rows[kept], cols[kept]
+        weights = None if weights is None else weights[kept]
+    duplicates = "sum" if rules.duplicates == "sum" else "drop"
+    united = _unite_duplicates(rows * n_nodes + cols, weights, replace(rules, duplicates=duplicates))
+    assert united is not None
+    return _csr_of_keys(*united, n_nodes)
 
 
 def edge_faults(

@@ -17,6 +17,7 @@ from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, part
 from calirare.graph.edges import EdgeOptions, EdgeRules, FileOptions
 from calirare.graph.folder import read_folder, write_folder
 from calirare.graph.npz import read_npz, write_npz
+from calirare.graph.relations import Relation, check_relations
 from calirare.graph.splits import Split
 from calirare.graph.tables import TableOptions, read_tables
 from calirare.graph.validation import (
@@ -63,6 +64,7 @@ class Graph:
         node_names: the user's names of the nodes, str [n], no two alike, or None where nodes are numbers.
         feature_names: the user's names of the features, d of them, no two alike, or none where features are numbers.
         columns: what each raw column of `x` holds, d of them, or none where all are finite numbers.
+        relations: the edges by type and direction, or none where nothing is known of either.
         where: where the graph came from, put in front of a message instead of the name; not stored.
         trusted: leaves out the checks of adjacency and features, for a graph made of a checked one; not stored.
 
@@ -92,6 +94,7 @@ class Graph:
     node_names: NumpyArray | None = None
     feature_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
+    relations: tuple[Relation, ...] = ()
     where: InitVar[str] = ""
     trusted: InitVar[bool] = False
 
@@ -102,6 +105,7 @@ class Graph:
         if not trusted:
             check_adjacency(self.adjacency, where, self.node_name)
             check_features(self.x, n, where, missing=bool(self.columns))
+            check_relations(self.relations, n, where)
         self._check_columns(where, trusted)
         for labels, names in (("y", "class_names"), ("original_y", "original_class_names")):
             y, given = getattr(self, labels), getattr(self, names)
@@ -273,7 +277,8 @@ class Graph:
                 (name, getattr(self, name)) for name in ("adjacency", "x", "y", "original_y", "split", "posterior")
             )
         }
-        return dataclasses.replace(self, **moved, trusted=True)
+        relations = tuple(relation.to(device) for relation in self.relations)
+        return dataclasses.replace(self, **moved, relations=relations, trusted=True)
 
     @classmethod
     def from_edges(

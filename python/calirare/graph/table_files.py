@@ -12,6 +12,7 @@ import numpy as np
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
+from calirare.graph.columns import EPOCH
 
 TABLE_SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 # A CSV line counts from 1 and the first is the header.
@@ -55,3 +56,11 @@ def as_float(column: Any) -> NumpyArray:
 
     cells = column if column.dtype.kind in "iuf" else column.astype(str)
     return np.asarray(pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def days_of(cells: Any) -> NumpyArray:
+    """Returns dates (ISO 8601, or of a dtype of dates) as days since `EPOCH`, float64, NaN for what is none."""
+    import pandas as pd
+
+    times = pd.to_datetime(cells, format="ISO8601", utc=True, errors="coerce")
+    return np.asarray(((times - pd.Timestamp(EPOCH, tz="UTC")) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64))

@@ -21,10 +21,10 @@ from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
 from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of
 from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults
+from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.table_files import TABLE_SUFFIXES, as_float, place, read_table
 from calirare.graph.typed_columns import NodeCells
-from calirare_ext import Csr
 
 ID_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS = ("node", "id"), ("label", "y"), ("split",)
 
@@ -47,6 +47,10 @@ class TableOptions:
         one_hot: of the node table: columns whose cells are names of categories, though they look like numbers.
         impute: "error" refuses empty cells among the features.
         need_label: a label column that was named must be there.
+        relation: of the edge table: the types of the edges, of which each becomes one of `Graph.relations`.
+        directed: edges keep their direction too, in `Graph.relations`.
+        time: of the edge table: when an edge came to be, a number or a date.
+        as_of: edges after it are left out; none: all are there.
     """
 
     label: str | None = None
@@ -57,6 +61,10 @@ class TableOptions:
     one_hot: tuple[str, ...] = ()
     impute: Literal["median", "zero", "error"] | None = None
     need_label: bool = True
+    relation: str | None = None
+    directed: bool = False
+    time: str | None = None
+    as_of: str | None = None
 
 
 class _Roles(NamedTuple):
@@ -92,10 +100,10 @@ def read_tables(edges: Path, nodes: str | Path | None, rules: EdgeRules, options
     """
     faults: list[str] = []
     found = _read_nodes(_beside(edges) if nodes is None else Path(nodes), options, faults)
-    adjacency = _read_edges(edges, found, rules, options, faults)
-    if faults or adjacency is None:
+    read = _read_edges(edges, found, rules, options, faults)
+    if faults or read is None:
         raise FaultsError(faults)
-    return found.parts | {"adjacency": adjacency, "name": edges.name.split(".")[0], "where": str(edges)}
+    return found.parts | read | {"name": edges.name.split(".")[0], "where": str(edges)}
 
 
 def _read_nodes(path: Path, options: TableOptions, faults: list[str]) -> _Nodes:
@@ -135,10 +143,12 @@ def _read_nodes(path: Path, options: TableOptions, faults: list[str]) -> _Nodes:
     return _Nodes(parts, ids, len(table))
 
 
-def _read_edges(path: Path, nodes: _Nodes, rules: EdgeRules, options: TableOptions, faults: list[str]) -> Csr | None:
-    """Returns the adjacency of the edge table, None where there are faults."""
+def _read_edges(path: Path, nodes: _Nodes, rules: EdgeRules, options: TableOptions, faults: list[str]) -> Parts | None:
+    """Returns adjacency and relations of the edge table, None where there are faults."""
     wanted = (options.source_column, options.target_column)
-    table = read_table(path, lambda names: [name for name in ends_of(names, wanted, path)[0] if name in names])
+    table = read_table(
+        path, lambda names: [name for name in (*ends_of(names, wanted, path)[0], options.relation) if name in names]
+    )
     if len(table) == 0:
         raise InputError(f"{path}: the table of edges has a header but no rows: write one row per edge")
     table.columns = [str(name) for name in table.columns]
@@ -155,8 +165,9 @@ def _read_edges(path: Path, nodes: _Nodes, rules: EdgeRules, options: TableOptio
         faults += wrong
         return None
     cells = EdgeCells(table, path, nodes.ids, nodes.n_nodes)
-    ends, rows = cells.ends(columns)
-    weights = cells.weights(weight)
+    until = cells.until(options.time, options.as_of)
+    ends, rows = cells.ends(columns, until)
+    weights, types = cells.weights(weight), cells.types(options.relation)
     faults += cells.faults
     weights = None if weights is None else weights[rows]
     naming = cells.naming(rows)
@@ -166,7 +177,16 @@ def _read_edges(path: Path, nodes: _Nodes, rules: EdgeRules, options: TableOptio
         faults += [f"{path}: {fault}" for fault in edge_faults(ends, single, nodes.n_nodes, rules, naming)]
         return None
     try:
-        return build_adjacency(ends, weights, nodes.n_nodes, rules, str(path), naming)
+        if types is None:
+            adjacency = build_adjacency(ends, weights, nodes.n_nodes, rules, str(path), naming)
+        else:
+            adjacency = typed_adjacency(ends, weights, types[rows], nodes.n_nodes, rules, str(path), naming)
+        typed = options.directed or types is not None
+        some = None if types is None else types[rows]
+        return {
+            "adjacency": adjacency,
+            "relations": relations_of(ends, weights, some, nodes.n_nodes, rules) if typed else (),
+        }
     except FaultsError as error:
         faults += error.faults
         return None

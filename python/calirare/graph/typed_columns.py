@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
-from calirare.graph.columns import EPOCH, Column
-from calirare.graph.table_files import as_float, place
+from calirare.graph.columns import Column
+from calirare.graph.table_files import as_float, days_of, place
 
 MOST = 0.5  # share of a column's cells that make the others faults
 DAY_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*"  # or the month first: nobody knows
@@ -75,7 +75,7 @@ class NodeCells:
         if kind in "biuf":
             return "numeric", (), column.to_numpy(dtype=np.float64, na_value=np.nan)
         if kind == "M":
-            return "date", (), _days(column)
+            return "date", (), days_of(column)
         if hasattr(column, "cat"):
             return _categories(_names(column))
         return self._of_text(name, column)
@@ -91,7 +91,7 @@ class NodeCells:
             numbers = as_float(cells)
             if self._are(name, here, numbers, "numbers", f"names (--one-hot {name})"):
                 return "numeric", (), numbers
-        days = _days(cells)
+        days = days_of(cells)
         if self._are(name, here, days, "dates", f"names (--one-hot {name})"):
             return "date", (), days
         odd = cells.str.fullmatch(DAY_FIRST).to_numpy(dtype=bool, na_value=False)
@@ -134,11 +134,3 @@ def _categories(cells: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
     numbers = np.full(len(cells), np.nan)
     numbers[here] = codes
     return "categorical", tuple(str(name) for name in names), numbers
-
-
-def _days(cells: Any) -> NumpyArray:
-    """Returns dates (ISO 8601, or of a dtype of dates) as days since `EPOCH`, float64, NaN for what is none."""
-    import pandas as pd
-
-    times = pd.to_datetime(cells, format="ISO8601", utc=True, errors="coerce")
-    return np.asarray(((times - pd.Timestamp(EPOCH, tz="UTC")) / pd.Timedelta(days=1)).to_numpy(dtype=np.float64))

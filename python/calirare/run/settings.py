@@ -186,6 +186,10 @@ class Data:
         id: column of the names in the node table that the edge table refers to; none: node or id.
         source_column: column of the edge table where an edge starts; none: source, src, from or u.
         target_column: column of the edge table where an edge ends; none: target, dst, to or v.
+        relation: column of the edge table with the types of the edges, each a relation of its own.
+        directed: keep the directions of the edges too, beside the graph without them.
+        time: column of the edge table: when an edge came to be, a number or a date.
+        as_of: edges after this time are left out.
         one_hot: columns of the node table that hold names of categories, though they look like numbers.
         impute: what a missing number becomes, beside a column that says where: "median", "zero", or "error", which
             refuses it.
@@ -208,6 +212,10 @@ class Data:
     id: str | None = None
     source_column: str | None = None
     target_column: str | None = None
+    relation: str | None = None
+    directed: bool = False
+    time: str | None = None
+    as_of: str | None = None
     one_hot: tuple[str, ...] = ()
     impute: Impute = "median"
     scale: Scale = "stored"
@@ -227,8 +235,10 @@ class Data:
 
     def columns(self) -> dict[str, Any]:
         """Returns the columns of tables that were named, as keywords."""
-        names = ("label", "weight", "id", "source_column", "target_column", "one_hot", "impute")
-        return {name: getattr(self, name) for name in names if getattr(self, name) not in (None, ())}
+        names = ("label", "weight", "id", "source_column", "target_column", "one_hot", "impute", "relation")
+        return {name: getattr(self, name) for name in names if getattr(self, name) not in (None, ())} | (
+            {"directed": True} if self.directed else {}
+        )
 
     def load(self, seed: int) -> Graph:
         """Returns the graph; see `load_dataset`. Without a data set an InputError."""
