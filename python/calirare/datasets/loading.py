@@ -27,10 +27,10 @@ from calirare.graph import (
 class LoadOptions(FileOptions, total=False):
     """Further keywords of `load_dataset`.
 
-    `features` (path), `label`, `weight`, `id`, `source_column`, `target_column`, `one_hot`, `relation` and `time` (names
-    of columns), `as_of`, `directed` and `impute` belong to edge tables, see `calirare.graph.tables`; `symmetrize`,
-    `duplicates` and `self_loops` to all of the user's own graphs, see `calirare.graph.EdgeRules`. `progress` is called
-    during a download with the bytes so far and in all.
+    `features` (path), `label`, `weight`, `id`, `source_column`, `target_column`, `one_hot`, `relation` and `time`
+    (names of columns), `as_of`, `directed` and `impute` belong to edge tables, see `calirare.graph.tables`;
+    `symmetrize`, `duplicates` and `self_loops` to all of the user's own graphs, see `calirare.graph.EdgeRules`.
+    `progress` is called during a download with the bytes so far and in all.
     """
 
     features: str | Path
@@ -89,7 +89,7 @@ random(label_rate=20, seed=0) 200/500/1000)
     graph = graph.rare(_choose_minority(graph, minority, stored))
     graph = _choose_split(graph, split, label_rate, seed)
     check_trainable(graph)
-    if scale not in (None, "stored"):
+    if scale is not None and scale != "stored":
         if scale not in get_args(Normalisation):
             raise InputError(f"load_dataset: scale must be one of {', '.join(get_args(Normalisation))}, got {scale!r}")
         graph = dataclasses.replace(graph, feature_normalisation=scale, trusted=True)

@@ -179,10 +179,6 @@ class FeatureMap:
 
     def _of_columns(self, graph: Graph, say: Say) -> Tensor:
         """Returns the features of a graph, mapped column by column."""
-        if not isinstance(graph.x, Tensor):
-            raise InputError(
-                f"features: graph {graph.name!r} must have dense features, as those of the run's graph, got sparse"
-            )
         table = read_table(graph, self._columns, self.newest, say)
         table = dataclasses.replace(table, own=bool(self.graph) and fingerprint(graph) == self.graph)
         out = np.empty((graph.n_nodes, self.n_features), dtype=np.float32)

@@ -201,6 +201,7 @@ def with_categories(graph: Graph, columns: tuple[Column, ...], names: Sequence[s
         )
 
     def categories(i: int) -> tuple[str, ...]:
+        assert isinstance(graph.x, torch.Tensor)
         values = torch.unique(graph.x[:, i])
         return tuple(written(float(value)) for value in values[~values.isnan()])
 

@@ -44,9 +44,9 @@ class Kept(ColumnMap):
             out[:, at] = self.scaled(block, at)
 
     def _check(self, table: RawTable, at: slice, block: NumpyArray) -> None:
-        left = np.isnan(block).any(0)
-        if left.any():
-            names = [table.columns[i].name for i, gap in zip(self.inputs[at], left, strict=True) if gap]
+        left = np.flatnonzero(np.isnan(block).any(0))
+        if len(left):
+            names = [table.columns[self.inputs[at][int(j)]].name for j in left]
             raise InputError(
                 f"features: {named(names)} must have a value for every node, as in the run's graph: fill the empty "
                 "cells, or train with --impute median"

@@ -66,7 +66,8 @@ class EdgeCells:
         if column is None:
             return None
         if column not in self.table.columns:
-            return self._absent(column, "--relation")
+            self._absent(column, "--relation")
+            return None
         cells = self.table[column]
         empty = cells.isna().to_numpy()
         if empty.any():

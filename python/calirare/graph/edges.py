@@ -164,7 +164,7 @@ def directed(edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules:
         kept = rows != cols
         rows, cols = rows[kept], cols[kept]
         weights = None if weights is None else weights[kept]
-    duplicates = "sum" if rules.duplicates == "sum" else "drop"
+    duplicates: Literal["sum", "drop"] = "sum" if rules.duplicates == "sum" else "drop"
     united = _unite_duplicates(rows * n_nodes + cols, weights, replace(rules, duplicates=duplicates))
     assert united is not None
     return _csr_of_keys(*united, n_nodes)

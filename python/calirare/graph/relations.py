@@ -87,8 +87,8 @@ def typed_adjacency(
         raise FaultsError(
             [
                 f"{where}: edges must be listed once in each type, but {naming.edge(at)} ({u}, {v}) of type "
-                f"{str(types[at])!r} is there before ({len(key) - len(first)} repeated): pass duplicates='drop' or 'sum' "
-                "(command line: --duplicates drop)"
+                f"{str(types[at])!r} is there before ({len(key) - len(first)} repeated): pass duplicates='drop' or "
+                "'sum' (command line: --duplicates drop)"
             ]
         )
     if rules.duplicates == "drop":
