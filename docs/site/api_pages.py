@@ -16,6 +16,7 @@ TITLES = {
     "calirare.eice": "Algorithm 2",
     "calirare.calibration": "calibrators",
     "calirare.decisions": "decisions",
+    "calirare.features": "what raw columns become",
     "calirare.metrics": "measures",
     "calirare.plots": "pictures",
     "calirare.multilabel": "several labels",

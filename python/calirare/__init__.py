@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from calirare import datasets as datasets
     from calirare import decisions as decisions
     from calirare import eice as eice
+    from calirare import features as features
     from calirare import graph as graph
     from calirare import intervals as intervals
     from calirare import leave_one_out as leave_one_out
@@ -61,6 +62,7 @@ _PACKAGES = (
     "datasets",
     "decisions",
     "eice",
+    "features",
     "graph",
     "intervals",
     "leave_one_out",

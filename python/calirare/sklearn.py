@@ -144,6 +144,8 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
             feature_normalisation=graph.feature_normalisation,
             node_names=graph.node_names,
             feature_names=graph.feature_names,
+            columns=graph.columns,
+            relations=graph.relations,
             trusted=True,
         )
         self.outcome_ = train(graph, self._settings())

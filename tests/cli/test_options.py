@@ -18,6 +18,7 @@ CHOSEN = {
     "device": "cpu",
     "n_layers": 3,
     "minority": "fraud",
+    "one_hot": ("region", "branch"),
     "dropout": 0.25,
     "coverage": 0.75,
     "eice_weight": 0.5,

@@ -218,15 +218,18 @@ def test_predict_takes_columns_and_weights_by_name(own_tables, tmp_path):
     assert call("train", "--dataset", own, *QUICK, *roles, "--out", run).code == 0
     expected = pd.read_csv(run / "predictions.csv")
     turned = nodes[["fraud", *sorted(nodes.columns[1:], reverse=True)]]
-    table, err = predicted(run, tables(tmp_path, "turned", turned, edges))
-    assert "note: left out, as the run has no such feature: fraud" in err
+    table, err = predicted(run, tables(tmp_path, "turned", turned.assign(extra=1), edges))
+    assert "note: left out, as the run has no such feature: extra" in err
     assert table["p_raw"].tolist() == expected["p_raw"].tolist()
-    table, _ = predicted(run, own, "--label", "fraud")
-    assert table["y"].tolist() == expected["y"].tolist()
+    assert table["y"].tolist() == expected["y"].tolist()  # the run knows the column of the labels
+    table, _ = predicted(run, tables(tmp_path, "bare", nodes.drop(columns="fraud"), edges))
+    assert set(table["y"]) == {-1}
     assert table["p_raw"].tolist() == expected["p_raw"].tolist()
+    missing = call("predict", "--run", run, "--graph", own, "--label", "kind")
+    assert "there is no column 'kind'" in assert_one_sentence(missing)
     leaking = tables(tmp_path, "leaking", nodes.drop(columns="f3"), edges)
     said = assert_one_sentence(call("predict", "--run", run, "--graph", leaking))
-    assert "'f3' is not among its columns fraud, f0, f1, f2, f4, f5" in said
+    assert "f3 is not among its columns f0, f1, f2, f4 and f5" in said
     unweighted = tables(tmp_path, "unweighted", nodes, edges.drop(columns="amount"))
     assert "there is no column 'amount'" in assert_one_sentence(call("predict", "--run", run, "--graph", unweighted))
 
@@ -470,3 +473,37 @@ def test_eice_of_an_empty_part(tmp_path):
     assert call("train", "--dataset", tmp_path / "g.npz", *QUICK, "--out", tmp_path / "run").code == 0
     said = call("eice", "--run", tmp_path / "run", "--nodes", "test")
     assert "the run has no test nodes" in assert_one_sentence(said)
+
+
+@pytest.mark.parametrize("scale", ["auto", "stored"])
+def test_a_table_with_names_dates_and_gaps_is_trained_on_and_predicted(own_tables, scale, tmp_path):
+    nodes, edges = own_tables
+    rng = np.random.default_rng(0)
+    nodes = nodes.assign(
+        phone=[f"+41 {i}" for i in range(len(nodes))],
+        city=rng.choice(["Bern", "Oslo", "Rome"], len(nodes)),
+        joined=(pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 90, len(nodes)), "D")).strftime(
+            "%Y-%m-%d"
+        ),
+        region=rng.integers(1, 5, len(nodes)),
+        f0=nodes["f0"].where(rng.random(len(nodes)) < 0.9),
+    )
+    edges = edges.rename(columns={"source": "caller", "target": "called"})
+    for end in ("caller", "called"):
+        edges[end] = [f"+41 {i}" for i in edges[end]]
+    run, own = tmp_path / "run", tables(tmp_path, "own", nodes, edges)
+    columns = ("--id", "phone", "--source-column", "caller", "--target-column", "called", "--one-hot", "region")
+    labels = ("--label", "fraud", "--minority", "1", "--split", "random", "--label-rate", 15, "--scale", scale)
+    said = call("train", "--dataset", own, *QUICK, *columns, *labels, "--out", run)
+    assert said.code == 0, said.err
+    assert "features: city and region: a column per category" in said.err
+    assert "features: f0: missing values become the median, a column says where" in (run / "log.txt").read_text()
+    expected = pd.read_csv(run / "predictions.csv", dtype={"node": str})
+    table, _ = predicted(run, own)
+    assert table["p_raw"].tolist() == expected["p_raw"].tolist()
+    assert table["y"].tolist() == expected["y"].tolist()
+    newcomers = nodes.head(40).assign(city="Lima")
+    kept = edges["caller"].isin(newcomers["phone"]) & edges["called"].isin(newcomers["phone"])
+    table, _ = predicted(run, tables(tmp_path, "new", newcomers.drop(columns="fraud"), edges[kept]))
+    assert table["p_raw"].between(0, 1).all()
+    assert call("eice", "--run", run).code == 0

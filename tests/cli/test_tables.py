@@ -95,7 +95,7 @@ def test_what_the_tables_lack_is_said(options, message, tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("edges", lambda text: text + "p001,nobody\n", "names node 'nobody', which has no row in the node table"),
+        ("edges", lambda text: text + "p001,nobody\n", "node 'nobody' has none, named in line"),
         ("edges", lambda text: text + "p001,\n", "'target' is empty in line"),
         ("edges", lambda text: text + "p003,p003\n", "edges must not join a node to itself"),
         ("edges", lambda text: text + text.splitlines()[1] + "\n", "edges must be listed once"),
@@ -103,12 +103,11 @@ def test_what_the_tables_lack_is_said(options, message, tmp_path):
         ("edges", lambda text: "", "cannot be read"),
         (
             "nodes",
-            lambda text: text.replace("fraud", "", 1).replace("p000", "p001", 1),
+            lambda text: text + text.splitlines()[2] + "\n",
             "lists node p001 more than once",
         ),
         ("nodes", lambda text: text.replace(",train", ",training", 1), "must hold train, val, test or nothing"),
         ("nodes", lambda text: text.splitlines()[0] + "\n", "has a header but no rows"),
-        ("nodes", lambda text: text[:200], "nodes.csv"),
     ],
 )
 def test_a_damaged_table_is_one_sentence(name, change, message, tmp_path):
@@ -120,3 +119,28 @@ def test_a_damaged_table_is_one_sentence(name, change, message, tmp_path):
     said = call("train", "--dataset", edges, *options, "--out", tmp_path / "run")
     assert message in assert_one_sentence(said)
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_all_faults_are_said_at_once_with_the_names_of_nodes(tmp_path):
+    edges = write_tables(tmp_path)
+    nodes = tmp_path / "nodes.csv"
+    nodes.write_text(nodes.read_text().replace("p000", "p001", 1).replace(",train", ",training", 1))
+    edges.write_text(edges.read_text() + "p003,p003\np004,nobody\n" + edges.read_text().splitlines()[-1] + "\n")
+    said = call("train", "--dataset", edges, "--minority", "fraud", *QUICK, "--out", tmp_path / "run")
+    assert (said.code, said.out) == (2, "")
+    lines = said.err.splitlines()
+    assert lines[0] == "calirare: 6 faults to mend:"
+    for line, (file, words) in zip(
+        lines[1:],
+        [
+            ("nodes.csv", "lists node p001 more than once, again in line 3: keep one row of it"),
+            ("nodes.csv", "must hold train, val, test or nothing, got 'training' in line"),
+            ("edges.csv", "must have a row in the node table, but node 'p000' has none, named in line"),
+            ("edges.csv", "joins node p003 to itself: pass self_loops="),
+            ("edges.csv", "is listed 2 times (1 repeated): pass duplicates="),
+            ("edges.csv", "has no opposite edge"),
+        ],
+        strict=True,
+    ):
+        assert file in line
+        assert words in line

@@ -30,9 +30,9 @@ def graph_of(columns: dict[str, object], y: object = None, **changes) -> Graph:
 
 
 def plain_graph(x: object, **changes) -> Graph:
-    """A ring of nodes with numbers for features."""
-    x = torch.as_tensor(x, dtype=torch.float32)
-    return Graph(**({"adjacency": ring(len(x)), "x": x, "name": "plain"} | changes))
+    """A ring of nodes with numbers for features, or a sparse matrix of them."""
+    x = x if isinstance(x, Csr) else torch.as_tensor(x, dtype=torch.float32)
+    return Graph(**({"adjacency": ring(x.shape[0]), "x": x, "name": "plain"} | changes))
 
 
 def ring(n: int) -> Csr:

@@ -1,5 +1,7 @@
 """The errors a user meets, beside Python's own."""
 
+from collections.abc import Sequence
+
 LONGEST = 600  # characters of a message: what is quoted from a file can be of any length
 
 
@@ -12,6 +14,24 @@ class InputError(ValueError):
 
     def __init__(self, message: object = "") -> None:
         super().__init__(one_line(str(message)))
+
+
+class FaultsError(InputError):
+    """Several faults of what the user gave, all in one message.
+
+    Each is as short as the message of an `InputError`, and has a line of its own.
+
+    Attributes:
+        faults: a sentence each: what, where, how to mend it.
+    """
+
+    MOST = 20  # that a message lists
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        self.faults = tuple(one_line(fault) for fault in dict.fromkeys(faults))
+        shown, n = self.faults[: self.MOST], len(self.faults)
+        more = [f"and {n - self.MOST} more"] if n > self.MOST else []
+        ValueError.__init__(self, shown[0] if n == 1 else "\n  ".join([f"{n} faults to mend:", *shown, *more]))
 
 
 class NotConvergedError(RuntimeError):

@@ -28,7 +28,7 @@ def run(folder: Path, graph: str | None = None, nodes: str = "val", coverage: fl
     if nodes not in PARTS:
         raise InputError(f"eice: --nodes must be one of {', '.join(PARTS)}, got {nodes!r}")
     saved = load(folder)
-    own = saved.graph(graph)
+    own = saved.mapped(saved.graph(graph))
     chosen = torch.arange(own.n_nodes) if nodes == "all" else getattr(saved.split, nodes)
     if chosen.numel() == 0:
         raise InputError(f"eice: the run has no {nodes} nodes; take another --nodes")

@@ -64,7 +64,7 @@ def run(
     there = [path.name for path in (picture, numbers) if path.exists()]
     if there and not overwrite:
         raise InputError(f"loo-check: {folder} holds {there[0]} already; give --overwrite to replace it")
-    chosen, found = _compare(saved.fit, saved.graph(graph), nodes, seed, jobs=jobs, kept=resume)
+    chosen, found = _compare(saved.fit, saved.mapped(saved.graph(graph)), nodes, seed, jobs=jobs, kept=resume)
     for line in table(found):
         print(line)
     if found.unconverged:

@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 
 from calirare.cli.options import UsageError, add_settings, budget, share, whole
 
-SCORED = ("root", "features", "label", "weight", "duplicates", "self_loops", "symmetrize", "download")
+COLUMNS = ("label", "weight", "id", "source_column", "target_column", "time", "as_of")
+SCORED = ("root", "features", *COLUMNS, "duplicates", "self_loops", "symmetrize", "download")
 
 
 @dataclass(frozen=True)

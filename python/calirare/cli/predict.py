@@ -20,8 +20,8 @@ def run(folder: Path, graph: str, settings: dict[str, Any], out: Path | None = N
         folder: the run's folder.
         graph: name or path; the graph must have the run's features, in any order where they have names; labels are not
             needed.
-        settings: keywords of `read_graph`. A table is read with the column of weights that the run named, where
-            there is none among them.
+        settings: keywords of `read_graph`. A table is read with the columns that the run named, where there is none
+            among them; a column of labels need not be there.
         out: CSV to write (beside it a Parquet file of that name); None: `<run>/predictions_<graph>.csv`.
         overwrite: replace a file that is there.
 
@@ -29,10 +29,9 @@ def run(folder: Path, graph: str, settings: dict[str, Any], out: Path | None = N
         InputError: a file cannot be used, or the features are others.
     """
     saved = load(folder)
-    weight = saved.settings.data.weight
-    if weight is not None and graph.lower().endswith(TABLE_SUFFIXES):
-        settings = {"weight": weight} | settings
-    given = {name: value for name, value in settings.items() if value is not False}
+    if graph.lower().endswith(TABLE_SUFFIXES):
+        settings = saved.settings.data.columns() | {"need_label": "label" in settings} | settings
+    given = {name: value for name, value in settings.items() if value is not False or name == "need_label"}
     loaded, _ = read_graph(graph, **given)
     path = out or folder / f"predictions_{_stem(graph)}.csv"
     if path.suffix != ".csv":

@@ -85,6 +85,8 @@ def _run(settings: Settings, out: Path, blocks: Path, ranks: Ranks, *, overwrite
         if ranks.size > 1 and not held:
             reporter.say(f"note: the graph is too small to share, one of {ranks.size} processes did all the work")
         ranks.send(None)
+        for line in outcome.features.log if outcome.features is not None else ():
+            reporter.say(f"features: {line}")
         for note in notes:
             reporter.say(f"note: {note}")
         outcome.write(folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Unpack, cast, get_args
+from typing import Literal, Unpack, cast, get_args
 
 from calirare._util.errors import InputError
 from calirare.datasets.catalogue import CATALOGUE
@@ -15,6 +15,7 @@ from calirare.graph import (
     LABEL_RATE,
     TABLE_SUFFIXES,
     EdgeOptions,
+    FileOptions,
     Graph,
     Normalisation,
     check_trainable,
@@ -23,10 +24,11 @@ from calirare.graph import (
 )
 
 
-class LoadOptions(EdgeOptions, total=False):
+class LoadOptions(FileOptions, total=False):
     """Further keywords of `load_dataset`.
 
-    `features` (path), `label` and `weight` (names of columns) belong to edge tables, see `calirare.graph.tables`;
+    `features` (path), `label`, `weight`, `id`, `source_column`, `target_column`, `one_hot`, `relation` and `time`
+    (names of columns), `as_of`, `directed` and `impute` belong to edge tables, see `calirare.graph.tables`;
     `symmetrize`, `duplicates` and `self_loops` to all of the user's own graphs, see `calirare.graph.EdgeRules`.
     `progress` is called during a download with the bytes so far and in all.
     """
@@ -37,7 +39,9 @@ class LoadOptions(EdgeOptions, total=False):
     progress: Progress
 
 
-TABLE_OPTIONS = ("features", "label", "weight")
+EDGE_COLUMNS = ("relation", "directed", "time", "as_of")
+COLUMN_OPTIONS = ("id", "source_column", "target_column", "one_hot", "impute", "need_label", *EDGE_COLUMNS)
+TABLE_OPTIONS = ("features", "label", "weight", *COLUMN_OPTIONS)
 EDGE_OPTIONS = ("symmetrize", "duplicates", "self_loops")
 
 
@@ -48,7 +52,7 @@ def load_dataset(
     minority: int | str | None = None,
     label_rate: int | None = None,
     split: str | None = None,
-    scale: Normalisation | None = None,
+    scale: Normalisation | Literal["stored"] | None = None,
     seed: int = 0,
     download: bool = False,
     **options: Unpack[LoadOptions],
@@ -64,8 +68,8 @@ def load_dataset(
         label_rate: training nodes per class before merging. A stored split is enlarged to it with random nodes; None
             leaves that as it is, and stands for 20 in a random one.
         split: "public" for the stored split, "random", or None for "public" where there is one.
-        scale: how the features are scaled before they are used: "standardize", "row" or "none", see
-            `calirare.graph.normalize_features`; None for what the data set wants or the file says.
+        scale: how the features are mapped before they are used: "auto", "rank", "standardize", "row", "tfidf", "svd" or
+            "none", see `calirare.features.FeatureMap`; None or "stored" for what the data set wants or the file says.
         seed: of the random split or of the nodes added to the public one.
         download: fetch a data set that is not there, into `root` or the user's cache.
         **options: see `LoadOptions`.
@@ -85,9 +89,9 @@ random(label_rate=20, seed=0) 200/500/1000)
     graph = graph.rare(_choose_minority(graph, minority, stored))
     graph = _choose_split(graph, split, label_rate, seed)
     check_trainable(graph)
-    if scale is not None:
+    if scale is not None and scale != "stored":
         if scale not in get_args(Normalisation):
-            raise InputError(f"load_dataset: scale must be standardize, row or none, got {scale!r}")
+            raise InputError(f"load_dataset: scale must be one of {', '.join(get_args(Normalisation))}, got {scale!r}")
         graph = dataclasses.replace(graph, feature_normalisation=scale, trusted=True)
     return graph
 
@@ -133,8 +137,9 @@ def _from_path(path: Path, options: LoadOptions) -> tuple[Graph, int | None]:
         _refuse(options, TABLE_OPTIONS, "a graph's folder" if path.is_dir() else "an .npz file", "edge tables")
         return Graph.read(path, **rules)
     if path.name.lower().endswith(TABLE_SUFFIXES):
-        features, label, weight = (options.get(name) for name in TABLE_OPTIONS)
-        return Graph.from_edges(path, features, label, weight=weight, **rules), None
+        features, label, weight = (options.get(name) for name in ("features", "label", "weight"))
+        more = {name: options[name] for name in COLUMN_OPTIONS if name in options}  # type: ignore[literal-required]
+        return Graph.from_edges(path, features, label, weight=weight, **rules, **more), None
     raise InputError(
         f"load_dataset: name must be one of {', '.join(CATALOGUE)}, a folder, or a path that ends in .npz or "
         f"{', '.join(TABLE_SUFFIXES)}, got {str(path)!r}"
@@ -143,7 +148,7 @@ def _from_path(path: Path, options: LoadOptions) -> tuple[Graph, int | None]:
 
 def _refuse(options: LoadOptions, names: tuple[str, ...], kind: str, meant_for: str) -> None:
     """Checks that options which mean nothing to a kind of data set have their defaults."""
-    given = [name for name in names if options.get(name) not in (None, False, "error")]
+    given = [name for name in names if options.get(name) not in (None, False, "error", ()) and name != "need_label"]
     if given:
         raise InputError(f"load_dataset: {', '.join(given)} must be left out for {kind}, it is for {meant_for}")
 

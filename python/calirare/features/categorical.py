@@ -99,17 +99,21 @@ def fit_target(table: RawTable, i: int, nodes: NumpyArray, y: NumpyArray, seed: 
         y: their labels, int64 [m]; each class at least twice.
         seed: of the folds.
     """
+    from sklearn.model_selection import StratifiedKFold
     from sklearn.preprocessing import TargetEncoder
 
     name, codes = table.columns[i].name, _codes(table, i)
     classes = np.unique(y)
-    encoder = TargetEncoder(
-        target_type="binary" if len(classes) == 2 else "multiclass",
-        cv=min(FOLDS, int(np.bincount(y)[classes].min())),
-        random_state=seed,
+    kind, given = "binary" if len(classes) == 2 else "multiclass", codes[nodes, None]
+    value = (
+        TargetEncoder(target_type=kind)
+        .fit(given, y)
+        .transform(np.arange(len(table.columns[i].categories) + 2)[:, None])
     )
-    own = encoder.fit_transform(codes[nodes, None], y)
-    value = encoder.transform(np.arange(len(table.columns[i].categories) + 2)[:, None])
+    own = np.empty((len(nodes), value.shape[1]))
+    folds = StratifiedKFold(min(FOLDS, int(np.bincount(y)[classes].min())), shuffle=True, random_state=seed)
+    for others, these in folds.split(given, y):
+        own[these] = TargetEncoder(target_type=kind).fit(given[others], y[others]).transform(given[these])
     everyone = value[codes]
     everyone[nodes] = own
     mean, spread = everyone.mean(0), everyone.std(0)

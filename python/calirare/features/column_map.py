@@ -45,4 +45,5 @@ class ColumnMap(ABC):
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
         """Returns the map of a `state`, from JSON or not."""
         plain = {name: tuple(v) if isinstance(v, list) else v for name, v in facts.items() if name != "kind"}
-        return cls(**{name: tensor.numpy() for name, tensor in tensors.items()}, **plain)
+        arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
+        return cls(**arrays, **plain)

@@ -17,14 +17,14 @@ from calirare.features.column_map import ColumnMap
 from calirare.features.dates import Cyclic
 from calirare.features.fitting import Impute, Options, fit_columns, with_categories
 from calirare.features.gaps import Missing
-from calirare.features.numeric import Kept, Ranked, Standardized
+from calirare.features.numeric import Kept, Logged, Ranked, Standardized
 from calirare.features.raw_table import RawTable, Say, columns_of, numbered, places_of, read_table
 from calirare.features.whole import AsIs, RowSums, Svd, TfIdf, WholeMap, fit_svd, fit_tfidf, least
 from calirare.graph import Column, Graph, check_nodes, columns_of_text, columns_to_text, fingerprint
 from calirare_ext import Csr
 
 How = Literal["auto", "rank", "standardize", "row", "tfidf", "svd", "none", "stored"]
-COLUMN_MAPS: tuple[type[ColumnMap], ...] = (Kept, Standardized, Ranked, OneHot, TargetEncoded, Cyclic, Missing)
+COLUMN_MAPS: tuple[type[ColumnMap], ...] = (Kept, Standardized, Logged, Ranked, OneHot, TargetEncoded, Cyclic, Missing)
 WHOLE_MAPS: tuple[type[WholeMap], ...] = (AsIs, RowSums, TfIdf, Svd)
 
 
@@ -88,12 +88,12 @@ class FeatureMap:
 
         Args:
             graph: the run's own.
-            how: "auto": each column by what it holds: normal scores of the ranks of skewed or heavy-tailed numbers,
-                0 and 1 as they are, others standardised; rows of sparse features >= 0 divided by their sum. "rank" and
-                "standardize": every column so. "row": rows divided by their sum. "tfidf" and "svd": words, weighted,
-                and reduced to 128 directions. "none": numbers as they are. "stored": what the graph says in
-                `feature_normalisation`, and constant columns stay. Categories, dates and missing values become
-                numbers under each.
+            how: "auto": each column by what it holds. Of skewed or heavy-tailed numbers normal scores of the ranks, or
+                the signed logarithm where more than half are one number; 0 and 1 as they are; others standardised; rows
+                of sparse features >= 0 divided by their sum. "rank" and "standardize": every column so. "row": rows
+                divided by their sum. "tfidf" and "svd": words, weighted, and reduced to 128 directions. "none": numbers
+                as they are. "stored": what the graph says in `feature_normalisation`, and constant columns stay.
+                Categories, dates and missing values become numbers under each.
             impute: what missing numbers become, beside a column that says where: "median", "zero" or "error".
             one_hot: names of columns that get a column per category, though they hold numbers or many categories.
             nodes: labelled nodes, int64 [m], by whose labels columns of more than 20 common categories are encoded, out
@@ -161,6 +161,13 @@ class FeatureMap:
             graph, x=x, feature_names=self.feature_names, columns=(), feature_normalisation="none", trusted=True
         )
 
+    def own(self, graph: Graph) -> Graph:
+        """Returns the map's own graph as a detector takes it.
+
+        Numbers alone under "stored" stay as they are: every detector scales them by itself, as the graph says.
+        """
+        return graph if self.how == "stored" and not graph.columns else self.transform(graph)
+
     def _of_matrix_x(self, graph: Graph, say: Say) -> Tensor | Csr:
         """Returns the features of a graph, mapped as one matrix."""
         assert self.whole is not None
@@ -172,10 +179,6 @@ class FeatureMap:
 
     def _of_columns(self, graph: Graph, say: Say) -> Tensor:
         """Returns the features of a graph, mapped column by column."""
-        if not isinstance(graph.x, Tensor):
-            raise InputError(
-                f"features: graph {graph.name!r} must have dense features, as those of the run's graph, got sparse"
-            )
         table = read_table(graph, self._columns, self.newest, say)
         table = dataclasses.replace(table, own=bool(self.graph) and fingerprint(graph) == self.graph)
         out = np.empty((graph.n_nodes, self.n_features), dtype=np.float32)

@@ -16,7 +16,7 @@ from calirare.features.column_map import ColumnMap
 from calirare.features.dates import fit_cyclic
 from calirare.features.gaps import fit_missing
 from calirare.features.looks import Looks
-from calirare.features.numeric import Kept, Ranked, Standardized, fit_quantiles
+from calirare.features.numeric import Kept, Logged, Ranked, Standardized, fit_logs, fit_quantiles
 from calirare.features.raw_table import RawTable, written
 from calirare.graph import Column, Graph, column_statistics, named
 
@@ -118,6 +118,11 @@ def _numeric(
     for kind, said, arrays in (
         (Kept, "as they are", lambda at: {}),
         (Standardized, "standardised", lambda at: _moments(graph, table, looks, at, options)),
+        (
+            Logged,
+            "signed logarithm, mostly one number",
+            lambda at: fit_logs(table, _at(numbers, at), looks.median[at], looks.spread[at]),
+        ),
         (Ranked, "rank to normal", lambda at: {"quantiles": fit_quantiles(table, _at(numbers, at), options.seed)}),
     ):
         at = np.flatnonzero(kinds == kind.kind)
@@ -144,6 +149,8 @@ def _kinds(options: Options, looks: Looks) -> NumpyArray:
     else:
         tails = looks.long_tailed if options.how == "auto" else looks.between > 0
         kinds = np.where(looks.zero_one, kept, np.where(tails, ranked, standard)).astype(object)
+        if options.how == "auto":
+            kinds[tails & looks.mostly_one] = Logged.kind
     if not options.exact:
         kinds[looks.constant] = ""
     return kinds
@@ -194,12 +201,11 @@ def with_categories(graph: Graph, columns: tuple[Column, ...], names: Sequence[s
         )
 
     def categories(i: int) -> tuple[str, ...]:
+        assert isinstance(graph.x, torch.Tensor)
         values = torch.unique(graph.x[:, i])
         return tuple(written(float(value)) for value in values[~values.isnan()])
 
     return tuple(
-        Column(column.name, "categorical", categories(i))
-        if column.name in names and column.kind == "numeric"
-        else column
-        for i, column in enumerate(columns)
+        Column(each.name, "categorical", categories(i)) if each.name in names and each.kind == "numeric" else each
+        for i, each in enumerate(columns)
     )

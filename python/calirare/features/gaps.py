@@ -37,6 +37,6 @@ def fit_missing(table: RawTable, inputs: Sequence[int]) -> Missing:
     for at, block in table.blocks(inputs):
         for i, gaps in zip(inputs[at], np.isnan(block).T, strict=True):
             if not gaps.all():
-                first.setdefault(crc32(np.packbits(gaps)), i)
+                first.setdefault(crc32(np.packbits(gaps).tobytes()), i)
     kept = tuple(first.values())
     return Missing(kept, tuple(f"{table.columns[i].name} missing" for i in kept))

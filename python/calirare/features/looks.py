@@ -25,6 +25,7 @@ class Looks:
         low: least number; NaN where all are missing, and so below.
         high: greatest number.
         between: how many numbers are neither of the two.
+        same: share of the numbers that are the median.
         median: of the numbers.
         mean: of the numbers.
         spread: standard deviation.
@@ -36,6 +37,7 @@ class Looks:
     low: NumpyArray
     high: NumpyArray
     between: NumpyArray
+    same: NumpyArray
     median: NumpyArray
     mean: NumpyArray
     spread: NumpyArray
@@ -60,6 +62,11 @@ class Looks:
         return (self.low == 0) & (self.high == 1) & (self.between == 0)
 
     @property
+    def mostly_one(self) -> NumpyArray:
+        """Whether more than half of the numbers are one and the same; bool [d]."""
+        return self.same > 0.5
+
+    @property
     def long_tailed(self) -> NumpyArray:
         """Whether the distribution is skewed or heavy-tailed, and more than two points; bool [d]."""
         return (self.between > 0) & ((np.abs(self.skewness) > SKEWED) | (self.excess > HEAVY))
@@ -70,13 +77,15 @@ def _look(column: NumpyArray) -> tuple[float, ...]:
     numbers = column[~np.isnan(column)]
     gone = float(len(column) - len(numbers))
     if not len(numbers):
-        return (gone, *[np.nan] * 2, 0.0, *[np.nan] * 3, 0.0, 0.0)
+        return (gone, *[np.nan] * 2, 0.0, 0.0, *[np.nan] * 3, 0.0, 0.0)
     low, high = float(numbers.min()), float(numbers.max())
     between = float(((numbers > low) & (numbers < high)).sum())
     if low == high:
-        return gone, low, high, between, low, low, 0.0, 0.0, 0.0
+        return gone, low, high, between, 1.0, low, low, 0.0, 0.0, 0.0
     mean, spread = float(numbers.mean()), float(numbers.std())
     scores = (numbers - mean) / spread
     square = scores * scores
     third, fourth = float((square * scores).mean()), float((square * square).mean())
-    return gone, low, high, between, float(np.median(numbers)), mean, spread, third, fourth - 3.0
+    median = float(np.median(numbers))
+    same = (numbers == median).mean()
+    return gone, low, high, between, same, median, mean, spread, third, fourth - 3.0

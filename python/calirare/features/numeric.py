@@ -44,9 +44,9 @@ class Kept(ColumnMap):
             out[:, at] = self.scaled(block, at)
 
     def _check(self, table: RawTable, at: slice, block: NumpyArray) -> None:
-        left = np.isnan(block).any(0)
-        if left.any():
-            names = [table.columns[i].name for i, gap in zip(self.inputs[at], left, strict=True) if gap]
+        left = np.flatnonzero(np.isnan(block).any(0))
+        if len(left):
+            names = [table.columns[self.inputs[at][int(j)]].name for j in left]
             raise InputError(
                 f"features: {named(names)} must have a value for every node, as in the run's graph: fill the empty "
                 "cells, or train with --impute median"
@@ -77,6 +77,29 @@ class Standardized(Kept):
 
 
 @dataclass(frozen=True, eq=False)
+class Logged(Kept):
+    """sign(z) log(1 + |z|) with z = (x - centre) / spread, divided by `scale`.
+
+    For columns that are mostly one number, the centre: ranks would tear that number's nodes away from the others by a
+    distance that the numbers do not have.
+
+    Attributes:
+        centre: medians, float64 [d].
+        spread: standard deviations, float64 [d].
+        scale: standard deviations of the logarithms, float64 [d].
+    """
+
+    kind: ClassVar[str] = "logged"
+    centre: NumpyArray
+    spread: NumpyArray
+    scale: NumpyArray
+
+    def scaled(self, block: NumpyArray, at: slice) -> NumpyArray:
+        """Returns signed logarithms."""
+        return signed_log((block - self.centre[at]) / self.spread[at]) / self.scale[at]
+
+
+@dataclass(frozen=True, eq=False)
 class Ranked(Kept):
     """The normal quantile of a number's mean rank among those of the map's graph (van der Waerden's scores).
 
@@ -103,6 +126,26 @@ class Ranked(Kept):
         transformer.references_ = np.concatenate([ranks[:1], ranks, ranks[-1:]])
         transformer.n_quantiles_, transformer.n_features_in_ = q + 2, block.shape[1]
         return transformer.transform(block)
+
+
+def signed_log(z: NumpyArray) -> NumpyArray:
+    """Returns sign(z) log(1 + |z|)."""
+    return np.sign(z) * np.log1p(np.abs(z))
+
+
+def fit_logs(table: RawTable, inputs: Sequence[int], centre: NumpyArray, spread: NumpyArray) -> dict[str, NumpyArray]:
+    """Returns the arrays of `Logged` for columns of a table that vary.
+
+    Args:
+        table: the raw columns.
+        inputs: which of them.
+        centre: their medians, float64 [d].
+        spread: their standard deviations, float64 [d].
+    """
+    scale = np.empty(len(inputs))
+    for at, block in table.blocks(inputs):
+        scale[at] = np.nanstd(signed_log((block - centre[at]) / spread[at]), axis=0)
+    return {"centre": centre, "spread": spread, "scale": scale}
 
 
 def fit_quantiles(table: RawTable, inputs: Sequence[int], seed: int = 0) -> NumpyArray:

@@ -111,12 +111,16 @@ def read_table(graph: Graph, columns: tuple[Column, ...], newest: dict[int, floa
     Raises:
         InputError: columns are missing or hold something else; all of them are named.
     """
-    here = columns_of(graph)
+    if not isinstance(graph.x, Tensor):
+        raise InputError(
+            f"features: graph {graph.name!r} must have dense features, as those of the run's graph, got sparse"
+        )
+    x, here = graph.x, columns_of(graph)
     places = places_of(graph, columns, say)
     faults = [
         f"{column.name!r} is {here[place].kind} where the run's is {column.kind}"
         for column, place in zip(columns, places, strict=True)
-        if not _fits(here[place], column) and not bool(graph.x[:, place].isnan().all())
+        if not _fits(here[place], column) and not bool(x[:, place].isnan().all())
     ]
     if faults:
         raise InputError(
@@ -124,11 +128,11 @@ def read_table(graph: Graph, columns: tuple[Column, ...], newest: dict[int, floa
             "their cells as in the run's table"
         )
     recoded = {
-        i: _recoding(graph, here[place], column, place)
+        i: _recoding(x[:, place], here[place], column)
         for i, (column, place) in enumerate(zip(columns, places, strict=True))
         if column.kind == "categorical" and here[place] != column
     }
-    return RawTable(graph.x, columns, places, recoded, newest)
+    return RawTable(x, columns, places, recoded, newest)
 
 
 def _fits(here: Column, wanted: Column) -> bool:
@@ -160,12 +164,12 @@ def places_of(graph: Graph, columns: tuple[Column, ...], say: Say) -> tuple[int,
     return tuple(place[name] for name in wanted)
 
 
-def _recoding(graph: Graph, here: Column, wanted: Column, place: int) -> Recoding:
+def _recoding(numbers: Tensor, here: Column, wanted: Column) -> Recoding:
     """Returns the map's number of each category, the number after its last for one it does not know."""
     if here.kind == "categorical":
         values, names = np.arange(len(here.categories)), list(here.categories)
     else:
-        values = torch.unique(graph.x[:, place]).cpu().numpy()
+        values = torch.unique(numbers).cpu().numpy()
         values = values[~np.isnan(values)]
         names = [written(value) for value in values]
     number = {name: i for i, name in enumerate(wanted.categories)}

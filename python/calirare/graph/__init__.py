@@ -4,13 +4,14 @@ from calirare.graph.arrays import as_features, csr_of_scipy
 from calirare.graph.checksum import fingerprint
 from calirare.graph.columns import Column, columns_of_text, columns_to_text, named
 from calirare.graph.convolution import LARGE, LazyPropagation, Propagation, propagated_features, propagation
-from calirare.graph.edges import EdgeOptions, EdgeRules, build_adjacency
+from calirare.graph.edges import EdgeOptions, EdgeRules, FileOptions, build_adjacency
 from calirare.graph.features import column_statistics, normalize_features, scale_note, standardized
 from calirare.graph.graph import Graph, Normalisation
 from calirare.graph.labelled import answered, check_graph, check_nodes, check_trainable, check_training_labels
 from calirare.graph.matrices import matrix_named, named_tensors
+from calirare.graph.relations import Relation
 from calirare.graph.splits import LABEL_RATE, N_VAL, PARTS, Split, raise_label_rate, random_split
-from calirare.graph.tables import TABLE_SUFFIXES
+from calirare.graph.table_files import TABLE_SUFFIXES
 from calirare.graph.validation import check_adjacency
 
 __all__ = [
@@ -22,10 +23,12 @@ __all__ = [
     "Column",
     "EdgeOptions",
     "EdgeRules",
+    "FileOptions",
     "Graph",
     "LazyPropagation",
     "Normalisation",
     "Propagation",
+    "Relation",
     "Split",
     "answered",
     "as_features",

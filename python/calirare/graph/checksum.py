@@ -11,11 +11,12 @@ from calirare_ext import Csr
 
 
 def fingerprint(graph: Graph) -> str:
-    """Returns a checksum of everything a training reads of a graph: edges, features (with what they mean) and labels."""
+    """Returns a checksum of everything a training reads of a graph: edges, features and what they mean, labels."""
     matrices = [graph.adjacency] + ([graph.x] if isinstance(graph.x, Csr) else [])
     parts = [part for matrix in matrices for part in (matrix.indptr, matrix.indices, matrix.values)]
     parts += [] if isinstance(graph.x, Csr) else [graph.x]
     parts += [] if graph.y is None else [graph.y]
+    parts += [part for each in graph.relations for part in (each.out.indptr, each.out.indices, each.out.values)]
     sums = [checksum(part) for part in parts]
     if graph.columns:
         sums.append(crc32(columns_to_text(graph.columns).encode()))

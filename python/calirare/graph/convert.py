@@ -12,7 +12,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels
-from calirare.graph.edges import EdgeOptions, EdgeRules, build_adjacency
+from calirare.graph.edges import EdgeOptions, EdgeRules, Naming, build_adjacency
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.validation import located
 from calirare_ext import Csr
@@ -180,6 +180,7 @@ def parts_of_networkx(
         listed += [(v, u, value) for u, v, value in listed if u != v]
     edges = np.array([(number[u], number[v]) for u, v, _ in listed], dtype=np.int64).reshape(-1, 2)
     weights = as_array([value for _, _, value in listed], "edge weights", where) if weight else None
+    naming = Naming(lambda i: str(nodes[i]), lambda i: "edge")
     if isinstance(features, str):
         features = [features]
     if isinstance(features, Sequence) and all(isinstance(item, str) for item in features):
@@ -187,7 +188,7 @@ def parts_of_networkx(
     if isinstance(labels, str):
         labels = [graph.nodes[node].get(labels, -1) for node in nodes]
     return {
-        "adjacency": build_adjacency(edges, weights, len(nodes), EdgeRules(**edge_options), where),
+        "adjacency": build_adjacency(edges, weights, len(nodes), EdgeRules(**edge_options), where, naming),
         "x": as_features(features, where),
         "y": None if labels is None else as_labels(labels, where),
         "name": name,

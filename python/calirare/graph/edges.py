@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, TypedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import torch
 
 from calirare._util.array_files import NumpyArray
-from calirare._util.errors import InputError
+from calirare._util.errors import FaultsError, InputError
 from calirare_ext import Csr
 
 
@@ -19,6 +20,21 @@ class EdgeOptions(TypedDict, total=False):
     symmetrize: bool
     duplicates: Literal["error", "drop", "sum"]
     self_loops: Literal["error", "drop", "keep"]
+
+
+class FileOptions(EdgeOptions, total=False):
+    """Further keywords for tables in files, see `calirare.graph.tables.TableOptions`."""
+
+    id: str | None
+    source_column: str | None
+    target_column: str | None
+    one_hot: tuple[str, ...]
+    impute: Literal["median", "zero", "error"] | None
+    need_label: bool
+    relation: str | None
+    directed: bool
+    time: str | None
+    as_of: str | None
 
 
 @dataclass(frozen=True)
@@ -40,6 +56,12 @@ class EdgeRules:
     duplicates: Literal["error", "drop", "sum"] = "error"
     self_loops: Literal["error", "drop", "keep"] = "error"
 
+    @classmethod
+    def split(cls, options: FileOptions) -> tuple[EdgeRules, dict[str, Any]]:
+        """Returns the rules among options, and the others."""
+        own = {name: options[name] for name in EdgeOptions.__annotations__ if name in options}  # type: ignore[literal-required]
+        return cls(**own), {name: value for name, value in options.items() if name not in own}
+
     def __post_init__(self) -> None:
         """Checks the two words."""
         for name, value, words in (
@@ -50,7 +72,34 @@ class EdgeRules:
                 raise InputError(f"edges: {name} must be one of {', '.join(words)}, got {value!r}")
 
 
-def build_adjacency(edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules: EdgeRules, where: str) -> Csr:
+def _edge(number: int) -> str:
+    return f"edge {number}"
+
+
+@dataclass(frozen=True)
+class Naming:
+    """What a message calls nodes and edges.
+
+    Attributes:
+        node: the name of a node by its number.
+        edge: the place of an edge by its number in the list.
+    """
+
+    node: Callable[[int], str] = str
+    edge: Callable[[int], str] = _edge
+
+
+NUMBERS = Naming()
+
+
+def build_adjacency(
+    edges: NumpyArray,
+    weights: NumpyArray | None,
+    n_nodes: int,
+    rules: EdgeRules,
+    where: str,
+    naming: Naming = NUMBERS,
+) -> Csr:
     """Returns the adjacency of an edge list; its symmetry is checked when the graph is built.
 
     Args:
@@ -59,29 +108,30 @@ def build_adjacency(edges: NumpyArray, weights: NumpyArray | None, n_nodes: int,
         n_nodes: number of nodes n.
         rules: what to do with repeated edges, self loops and missing opposite directions.
         where: where the edges come from, put in front of a message.
+        naming: what a message calls nodes and edges.
 
     Returns:
         The adjacency [n, n] with float32 weights.
 
     Raises:
-        InputError: an end or a weight is out of range, or the list breaks one of the `rules`.
+        InputError: an end or a weight is out of range, or the list breaks one of the `rules`; all faults are named.
     """
     edges = _check_edges(edges, n_nodes, where)
     if weights is not None:
-        weights = _check_weights(weights, edges, where)
+        weights = _as_weights(weights, edges, where)
     rows, cols = edges[:, 0], edges[:, 1]
     loops = rows == cols
+    wrong = _wrong(weights) if weights is not None else None
+    if (wrong is not None and wrong.any()) or (rules.self_loops == "error" and loops.any()):
+        raise FaultsError([f"{where}: {fault}" for fault in edge_faults(edges, weights, n_nodes, rules, naming)])
     if rules.self_loops != "keep" and loops.any():
-        if rules.self_loops == "error":
-            at = int(np.flatnonzero(loops)[0])
-            raise InputError(
-                f"{where}: edges must not join a node to itself, but edge {at} joins node {int(rows[at])} to itself "
-                f"({int(loops.sum())} such): pass self_loops='drop' or 'keep' (command line: --self-loops drop)"
-            )
         rows, cols = rows[~loops], cols[~loops]
         weights = None if weights is None else weights[~loops]
     key = rows * n_nodes + cols
-    key, weights = _unite_duplicates(key, weights, n_nodes, rules, where)
+    united = _unite_duplicates(key, weights, rules)
+    if united is None:
+        raise FaultsError([f"{where}: {fault}" for fault in edge_faults(edges, weights, n_nodes, rules, naming)])
+    key, weights = united
     if rules.symmetrize:
         key, weights = _symmetrize(key, weights, n_nodes)
     return _csr_of_keys(key, weights, n_nodes)
@@ -107,8 +157,76 @@ def _check_edges(edges: NumpyArray, n_nodes: int, where: str) -> NumpyArray:
     return edges.astype(np.int64, copy=False)
 
 
-def _check_weights(weights: NumpyArray, edges: NumpyArray, where: str) -> NumpyArray:
-    """Returns the weights as float32 [m], finite and positive."""
+def directed(edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules: EdgeRules) -> Csr:
+    """Returns the matrix of a list of directed edges, each there once; see `relations_of`."""
+    rows, cols = edges[:, 0], edges[:, 1]
+    if rules.self_loops != "keep":
+        kept = rows != cols
+        rows, cols = rows[kept], cols[kept]
+        weights = None if weights is None else weights[kept]
+    duplicates: Literal["sum", "drop"] = "sum" if rules.duplicates == "sum" else "drop"
+    united = _unite_duplicates(rows * n_nodes + cols, weights, replace(rules, duplicates=duplicates))
+    assert united is not None
+    return _csr_of_keys(*united, n_nodes)
+
+
+def edge_faults(
+    edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules: EdgeRules, naming: Naming
+) -> list[str]:
+    """Returns every kind of fault of an edge list under the rules, a sentence each, with the first edge at fault.
+
+    Args:
+        edges: int64 [m, 2], each end in [0, n_nodes).
+        weights: float32 [m], or None.
+        n_nodes: number of nodes n.
+        rules: what may be in the list.
+        naming: what a sentence calls nodes and edges.
+    """
+    faults, rows, cols = [], edges[:, 0], edges[:, 1]
+
+    def joined(at: int) -> str:
+        return f"{naming.edge(at)} ({naming.node(int(rows[at]))}, {naming.node(int(cols[at]))})"
+
+    wrong = np.zeros(len(edges), dtype=bool) if weights is None else _wrong(weights)
+    if wrong.any():
+        at = int(np.flatnonzero(wrong)[0])
+        assert weights is not None
+        faults.append(
+            f"edge weights must be finite and positive in float32, got {weights[at]:g} at {joined(at)}"
+            f"{_such(wrong)}: remove the edge or mend its weight"
+        )
+    loops = rows == cols
+    if rules.self_loops == "error" and loops.any():
+        at = int(np.flatnonzero(loops)[0])
+        faults.append(
+            f"edges must not join a node to itself, but {naming.edge(at)} joins node {naming.node(int(rows[at]))} to "
+            f"itself{_such(loops)}: pass self_loops='drop' or 'keep' (command line: --self-loops drop)"
+        )
+    key = rows * n_nodes + cols
+    listed, first, times = np.unique(key, return_index=True, return_counts=True)
+    if rules.duplicates == "error" and (times > 1).any():
+        at = int(first[times > 1].min())
+        faults.append(
+            f"edges must be listed once, but {joined(at)} is listed {int((key == key[at]).sum())} times "
+            f"({int((times - 1).sum())} repeated): pass duplicates='drop' or 'sum' (command line: --duplicates drop)"
+        )
+    alone = ~np.isin(cols * n_nodes + rows, listed)
+    if not rules.symmetrize and alone.any():
+        at = int(np.flatnonzero(alone)[0])
+        back = f"({naming.node(int(cols[at]))}, {naming.node(int(rows[at]))})"
+        faults.append(
+            f"every edge must be listed in both directions, but {joined(at)} has no opposite edge {back}"
+            f"{_such(alone)}: pass symmetrize=True (command line: --symmetrize)"
+        )
+    return faults
+
+
+def _such(wrong: NumpyArray) -> str:
+    return f" ({int(wrong.sum()):,} such)" if wrong.sum() > 1 else ""
+
+
+def _as_weights(weights: NumpyArray, edges: NumpyArray, where: str) -> NumpyArray:
+    """Returns the weights as float32 [m]."""
     if weights.shape != (len(edges),):
         raise InputError(
             f"{where}: edge weights must be one number per edge, got shape {weights.shape} for {len(edges)} edges"
@@ -116,21 +234,18 @@ def _check_weights(weights: NumpyArray, edges: NumpyArray, where: str) -> NumpyA
     if weights.dtype.kind not in "iuf":
         raise InputError(f"{where}: edge weights must be numbers, got {weights.dtype}")
     with np.errstate(over="ignore"):
-        single = weights.astype(np.float32, copy=False)
-    wrong = ~(np.isfinite(single) & (single > 0))
-    if wrong.any():
-        at = int(np.flatnonzero(wrong)[0])
-        raise InputError(
-            f"{where}: edge weights must be finite and positive in float32, got {weights[at]} at edge {at} "
-            f"({int(edges[at, 0])}, {int(edges[at, 1])}): remove the edge or mend its weight"
-        )
-    return single
+        return weights.astype(np.float32, copy=False)
+
+
+def _wrong(weights: NumpyArray) -> NumpyArray:
+    """Returns which weights are not finite and positive, bool [m]."""
+    return ~(np.isfinite(weights) & (weights > 0))
 
 
 def _unite_duplicates(
-    key: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules: EdgeRules, where: str
-) -> tuple[NumpyArray, NumpyArray | None]:
-    """Returns the keys in rising order without repetition, and their weights."""
+    key: NumpyArray, weights: NumpyArray | None, rules: EdgeRules
+) -> tuple[NumpyArray, NumpyArray | None] | None:
+    """Returns the keys in rising order without repetition, and their weights; None where none may be repeated."""
     if bool((key[1:] > key[:-1]).all()):
         return key, weights
     order = np.argsort(key, kind="stable")
@@ -141,11 +256,7 @@ def _unite_duplicates(
     if first.all():
         return key, weights
     if rules.duplicates == "error":
-        u, v = divmod(int(key[~first][0]), n_nodes)
-        raise InputError(
-            f"{where}: edges must be listed once, but ({u}, {v}) is listed {int((key == u * n_nodes + v).sum())} times "
-            f"({int((~first).sum())} repeated): pass duplicates='drop' or 'sum' (command line: --duplicates drop)"
-        )
+        return None
     starts = np.flatnonzero(first)
     if rules.duplicates == "sum":
         weights = np.add.reduceat(np.ones(len(key)) if weights is None else weights.astype(np.float64), starts)

@@ -3,7 +3,7 @@
 The arrays are those of `calirare.graph.npz`, a file each, of just these types: `indptr` and `x_indptr` int64,
 `indices` (ascending in each row) and `x_indices` int32, `x`, `x_data` and `weights` float32, `y` int64. `graph.json`
 holds `format` and, optionally, `name`, `class_names`, `minority`, `split_name`, `feature_normalisation`,
-`feature_names`, `columns` (see there), `self_loops`, with sparse features `n_features`, and `checksums`, the CRC-32 of
+`feature_names`, `columns` and `relations` (see there), `self_loops`, with sparse features `n_features`, and `checksums`, the CRC-32 of
 each array's file.
 """
 
@@ -26,6 +26,7 @@ from calirare._util.files import parse_json, read_text
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import columns_of_text
 from calirare.graph.edges import EdgeRules, build_adjacency
+from calirare.graph.relations import stored_relations
 from calirare.graph.stored import (
     SPLIT_KEYS,
     arrays_of,
@@ -67,6 +68,9 @@ def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
         raise InputError(f"{path}: x and y must have one row per node, {n}, got {x.shape[0]}: write the folder again")
     optional = ("posterior", "node_names", *SPLIT_KEYS)
     arrays = {name: map_array(path / f"{name}.npy") for name in optional if (path / f"{name}.npy").exists()}
+    relations = _names(facts, "relations", path)
+    files = [f"relation{i}_{part}" for i in range(len(relations)) for part in ("indptr", "indices", "values")]
+    mapped = {name: map_array(path / f"{name}.npy") for name in files}
     parts: Parts = {
         "adjacency": adjacency,
         "x": x,
@@ -78,6 +82,7 @@ def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
         "posterior": as_posterior(arrays["posterior"], path) if "posterior" in arrays else None,
         "node_names": arrays.get("node_names"),
         "feature_names": _names(facts, "feature_names", path),
+        "relations": stored_relations(mapped, relations, n, str(path)),
         "columns": columns_of_text(facts.get("columns", "[]"), str(path)),
         "where": str(path),
         "trusted": checked,

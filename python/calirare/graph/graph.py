@@ -14,11 +14,12 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph.columns import Column, check_columns, unmapped
 from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, parts_of_networkx
-from calirare.graph.edges import EdgeOptions, EdgeRules
+from calirare.graph.edges import EdgeOptions, EdgeRules, FileOptions
 from calirare.graph.folder import read_folder, write_folder
 from calirare.graph.npz import read_npz, write_npz
+from calirare.graph.relations import Relation, check_relations
 from calirare.graph.splits import Split
-from calirare.graph.tables import read_tables
+from calirare.graph.tables import TableOptions, read_tables
 from calirare.graph.validation import (
     check_adjacency,
     check_class_names,
@@ -63,6 +64,7 @@ class Graph:
         node_names: the user's names of the nodes, str [n], no two alike, or None where nodes are numbers.
         feature_names: the user's names of the features, d of them, no two alike, or none where features are numbers.
         columns: what each raw column of `x` holds, d of them, or none where all are finite numbers.
+        relations: the edges by type and direction, or none where nothing is known of either.
         where: where the graph came from, put in front of a message instead of the name; not stored.
         trusted: leaves out the checks of adjacency and features, for a graph made of a checked one; not stored.
 
@@ -92,6 +94,7 @@ class Graph:
     node_names: NumpyArray | None = None
     feature_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
+    relations: tuple[Relation, ...] = ()
     where: InitVar[str] = ""
     trusted: InitVar[bool] = False
 
@@ -100,8 +103,9 @@ class Graph:
         where = where or f"graph {self.name!r}"
         n = self.adjacency.n_rows
         if not trusted:
-            check_adjacency(self.adjacency, where)
+            check_adjacency(self.adjacency, where, self.node_name)
             check_features(self.x, n, where, missing=bool(self.columns))
+            check_relations(self.relations, n, where)
         self._check_columns(where, trusted)
         for labels, names in (("y", "class_names"), ("original_y", "original_class_names")):
             y, given = getattr(self, labels), getattr(self, names)
@@ -200,7 +204,8 @@ class Graph:
 
     def node_name(self, node: int) -> str:
         """Returns what the user calls a node; its number where nodes have no names."""
-        return str(node if self.node_names is None else self.node_names[node])
+        named = self.node_names is not None and node < len(self.node_names)
+        return str(self.node_names[node]) if named and self.node_names is not None else str(node)
 
     def check_mapped(self, who: str) -> None:
         """Checks that the features are finite numbers, which raw columns need not be.
@@ -272,7 +277,8 @@ class Graph:
                 (name, getattr(self, name)) for name in ("adjacency", "x", "y", "original_y", "split", "posterior")
             )
         }
-        return dataclasses.replace(self, **moved, trusted=True)
+        relations = tuple(relation.to(device) for relation in self.relations)
+        return dataclasses.replace(self, **moved, relations=relations, trusted=True)
 
     @classmethod
     def from_edges(
@@ -284,7 +290,7 @@ class Graph:
         weight: Any = None,
         name: str | None = None,
         where: str = "",
-        **edge_options: Unpack[EdgeOptions],
+        **options: Unpack[FileOptions],
     ) -> Graph:
         """Returns the graph of an edge list, from arrays or from files.
 
@@ -298,7 +304,8 @@ class Graph:
             weight: real [m], > 0, or the name of a column of the edge file; None for ones.
             name: what the graph is called; None for the name of the file.
             where: where the graph came from, put in front of a message instead of the name.
-            **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
+            **options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`; of files also `id`,
+                `source_column`, `target_column`, `one_hot` and `impute`, see `calirare.graph.tables.TableOptions`.
 
         Returns:
             The graph.
@@ -306,12 +313,16 @@ class Graph:
         Raises:
             InputError: anything does not fit.
         """
-        rules = EdgeRules(**edge_options)
+        rules, of_files = EdgeRules.split(options)
         if isinstance(edges, (str, Path)):
-            parts = read_tables(Path(edges), features, rules, label=labels, weight=weight)
+            parts = read_tables(Path(edges), features, rules, TableOptions(labels, weight, **of_files))
             return cls(**parts | ({} if name is None else {"name": name}))
         name = name or "graph"
         where = where or f"graph {name!r}"
+        if of_files:
+            raise InputError(
+                f"{where}: {', '.join(of_files)} must be left out for arrays, they are for tables in files"
+            )
         parts = parts_of_arrays(edges, features, labels, weight=weight, rules=rules, where=where)
         return cls(**parts, name=name, where=where)
 

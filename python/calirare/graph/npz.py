@@ -15,6 +15,7 @@ Our layout (every array plain, nothing pickled):
 | `self_loops` | optional, "keep": the edges hold self loops on purpose |
 | `class_names`, `node_names`, `feature_names` | optional strings; no two classes are called alike |
 | `columns` | optional, JSON: name, kind and categories of each column of `x`, where NaN stands for a missing value |
+| `relations` | optional strings; the edges of the i-th leave in `relation<i>_indptr`, `_indices` (int32), `_values` |
 | `posterior` | optional float [n], P(y = 1) of simulated nodes |
 """
 
@@ -32,6 +33,7 @@ from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_features, as_labels
 from calirare.graph.columns import columns_of_text
 from calirare.graph.edges import EdgeRules, build_adjacency
+from calirare.graph.relations import stored_relations
 from calirare.graph.stored import (
     arrays_of,
     as_posterior,
@@ -90,6 +92,7 @@ def _own_layout(arrays: dict[str, NumpyArray], rules: EdgeRules, path: Path) -> 
         "posterior": as_posterior(arrays["posterior"], path) if "posterior" in arrays else None,
         "node_names": arrays.get("node_names"),
         "feature_names": _names(arrays, "feature_names", path),
+        "relations": stored_relations(arrays, _names(arrays, "relations", path), len(arrays["indptr"]) - 1, str(path)),
         "columns": columns_of_text(_word(arrays, "columns", path) or "[]", str(path)),
     }
 

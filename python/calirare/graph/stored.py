@@ -16,6 +16,7 @@ from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import columns_to_text
 from calirare.graph.edges import EdgeRules
+from calirare.graph.relations import relation_arrays
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.validation import has_self_loop, located
 from calirare_ext import Csr
@@ -108,6 +109,9 @@ def arrays_of(graph: Parts) -> tuple[dict[str, NumpyArray], dict[str, Any]]:
     if graph["split"] is not None:
         arrays |= {f"{part}_idx": getattr(graph["split"], part).cpu().numpy() for part in PARTS}
         facts["split_name"] = graph["split"].name
+    if graph["relations"]:
+        arrays |= relation_arrays(graph["relations"])
+        facts["relations"] = [relation.name for relation in graph["relations"]]
     if graph["posterior"] is not None:
         arrays["posterior"] = graph["posterior"].cpu().numpy()
     if graph["node_names"] is not None:

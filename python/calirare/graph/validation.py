@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,13 @@ def located(where: str) -> Iterator[None]:
         raise InputError(f"{where}: {error}") from error
 
 
-def check_adjacency(adjacency: Csr, where: str) -> None:
+def check_adjacency(adjacency: Csr, where: str, name: Callable[[int], str] = str) -> None:
     """Checks that the adjacency is a symmetric matrix with positive weights.
 
     Args:
         adjacency: the matrix, on any device.
         where: put in front of a message.
+        name: what a message calls a node.
 
     Raises:
         TypeError: the weights are not float32.
@@ -61,9 +62,10 @@ def check_adjacency(adjacency: Csr, where: str) -> None:
         at = int(weights.argmin())
         u, v = int(adjacency.rows()[at]), int(adjacency.indices[at])
         raise InputError(
-            f"{where}: edge weights must be > 0, got {float(weights[at])} at edge ({u}, {v}): remove the edge"
+            f"{where}: edge weights must be > 0, got {float(weights[at])} at edge ({name(u)}, {name(v)}): remove the "
+            "edge"
         )
-    _check_symmetry(adjacency, where)
+    _check_symmetry(adjacency, where, name)
 
 
 def _check_constant(values: Tensor, what: str, where: str) -> None:
@@ -72,7 +74,7 @@ def _check_constant(values: Tensor, what: str, where: str) -> None:
         raise InputError(f"{where}: {what} must not require a gradient, got a tensor that does: call detach()")
 
 
-def _check_symmetry(adjacency: Csr, where: str) -> None:
+def _check_symmetry(adjacency: Csr, where: str, name: Callable[[int], str]) -> None:
     """Checks that every edge has an opposite edge with the same weight."""
     a = scipy_of_csr(adjacency)
     # The transposition sorts by counting, which takes a fraction of the time of a comparison sort.
@@ -82,10 +84,11 @@ def _check_symmetry(adjacency: Csr, where: str) -> None:
     wrong = (a - t).tocoo()
     u, v = int(wrong.row[0]), int(wrong.col[0])
     u, v = (u, v) if a[u, v] else (v, u)
+    there, back = f"({name(u)}, {name(v)})", f"({name(v)}, {name(u)})"
     fault = (
-        f"({u}, {v}) has weight {a[u, v]:g} and ({v}, {u}) has weight {a[v, u]:g}"
+        f"{there} has weight {a[u, v]:g} and {back} has weight {a[v, u]:g}"
         if a[v, u]
-        else f"edge ({u}, {v}) has no opposite edge ({v}, {u})"
+        else f"edge {there} has no opposite edge {back}"
     )
     raise InputError(
         f"{where}: adjacency must be symmetric, but {fault}: pass symmetrize=True (command line: --symmetrize)"
@@ -104,7 +107,9 @@ def has_self_loop(adjacency: Csr) -> bool:
 
 
 def check_features(x: Tensor | Csr, n_nodes: int, where: str, *, missing: bool = False) -> None:
-    """Checks that there is one row of finite features [n, d], dense or sparse, per node; `missing`: NaN may stand there.
+    """Checks that there is one row of finite features [n, d], dense or sparse, per node.
+
+    `missing`: NaN may stand there.
 
     Raises:
         TypeError: the features are not float32.

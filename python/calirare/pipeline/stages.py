@@ -14,6 +14,7 @@ from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.tracing import named
 from calirare.calibration import Calibrator, Target
+from calirare.features import FeatureMap
 from calirare.graph import Graph, check_trainable, scale_note
 from calirare.intervals import JackknifeResult, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import ALO
@@ -68,7 +69,22 @@ def train(
         got = type(graph).__name__
         raise TypeError(f"train: graph must be a calirare.Graph, got {got}: take Graph.from_data, from_networkx, ...")
     check_trainable(graph)
-    return _run(graph.to(choose_device(settings.device)), settings, report or _silent, streaming)
+    graph = graph.to(choose_device(settings.device))
+    features = fit_features(graph, settings)
+    mapped = features.own(graph)
+    outcome = _run(mapped, settings, report or _silent, streaming)
+    return replace(outcome, graph=graph, features=features, mapped=mapped)
+
+
+def fit_features(graph: Graph, settings: Settings) -> FeatureMap:
+    """Returns what the features of a run's graph become: fitted on all its nodes, and labels that train."""
+    assert graph.split is not None
+    nodes, data = graph.split.train, settings.data
+    if settings.method == "jackknife":
+        nodes = torch.cat([nodes, graph.split.val])
+    return FeatureMap.fit(
+        graph, data.scale, impute=data.impute, one_hot=data.one_hot, nodes=nodes, seed=settings.seed % 2**32
+    )
 
 
 def _silent(stage: str, done: int, total: int) -> None:

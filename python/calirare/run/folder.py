@@ -27,7 +27,8 @@ from calirare._util.output import left_aside
 from calirare._util.run_files import check_as_written
 from calirare.calibration import KINDS, Target
 from calirare.datasets import CATALOGUE
-from calirare.graph import LABEL_RATE, PARTS, Graph, Normalisation, Split, fingerprint, random_split
+from calirare.features import FeatureMap
+from calirare.graph import LABEL_RATE, PARTS, Graph, Split, fingerprint, random_split
 from calirare.leave_one_out import Retrain
 from calirare.models import FITS
 from calirare.run.result import RunResult
@@ -40,7 +41,7 @@ from calirare.training import Fitted
 METADATA, FORMAT = "calirare", "calirare run 4"
 CONFIG, MODEL = "config.yaml", "model.safetensors"
 FIT = "fit."  # before the names of the detector's own tensors
-SCALING = ("features.mean", "features.spread")
+FEATURES = "features."  # before those of the map of the features
 
 
 def write_json(values: dict[str, Any], path: Path) -> None:
@@ -104,18 +105,16 @@ def save_model(outcome: RunResult, path: Path) -> None:
     tensors |= {f"split.{name}": getattr(split, name) for name in PARTS}
     if scorer.calibration_nodes is not None:
         tensors["calibration_nodes"] = scorer.calibration_nodes
-    if scorer.scaling is not None:  # of the run's nodes: another graph is scaled in the same way
-        tensors |= dict(zip(SCALING, scorer.scaling, strict=True))
+    mapping, columns = scorer.features.state()
+    tensors |= {FEATURES + name: value for name, value in mapping.items()}
     facts = {
         "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in outcome.calibrators.items()},
         "class_names": list(scorer.class_names),
         "damping": scorer.damping,
-        "feature_names": list(scorer.feature_names),
-        "feature_normalisation": scorer.normalisation,
+        "features": columns,
         "fit": {"kind": type(scorer.fit).__name__, "state": state},
         "graph": fingerprint(outcome.graph),
         "format": FORMAT,
-        "n_features": scorer.n_features,
     }
     # Copies: safetensors refuses tensors that share memory.
     owned = {name: value.cpu().contiguous().clone() for name, value in tensors.items()}
@@ -169,6 +168,10 @@ class SavedRun:
                 f"run {self.folder}: {data or settings.data.dataset} is not the graph the run was trained on any more"
             )
         return graph.with_split(self.split)
+
+    def mapped(self, graph: Graph) -> Graph:
+        """Returns the run's own graph as its detector takes it: with features mapped where the run mapped them."""
+        return self.scorer.features.own(graph)
 
     def _data(self, now: str | Path | None) -> Data:
         """Returns the graph's settings for where it is now; a node table that has gone lies beside the edge table."""
@@ -277,8 +280,10 @@ def _check_numbers(tensors: dict[str, Tensor]) -> None:
 
 
 def _scorer(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Settings) -> Scorer:
-    own = {name.removeprefix(FIT): value for name, value in tensors.items() if name.startswith(FIT)}
-    how = cast(Normalisation, facts["feature_normalisation"])
+    own, mapping = (
+        {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        for prefix in (FIT, FEATURES)
+    )
     return Scorer(
         FITS[facts["fit"]["kind"]].from_state(own, facts["fit"]["state"]),
         settings,
@@ -286,8 +291,5 @@ def _scorer(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Setting
         float(facts["damping"]),
         tensors.get("calibration_nodes"),
         tuple(facts["class_names"]),
-        tuple(facts["feature_names"]),
-        int(facts["n_features"]),
-        how,
-        (tensors[SCALING[0]], tensors[SCALING[1]]) if how == "standardize" else None,
+        FeatureMap.from_state(mapping, facts["features"]),
     )

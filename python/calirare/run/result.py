@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from calirare._util.brief import brief
 from calirare.calibration import TARGETS, Calibrator, Target
+from calirare.features import FeatureMap
 from calirare.graph import Graph, answered
 from calirare.intervals import JackknifeResult
 from calirare.leave_one_out import Agreement
@@ -36,6 +37,8 @@ class RunResult:
         choice: what was chosen among detectors, and why; None where one was asked for.
         check: mean P(rare) over the share observed, by maps without each label; None where labels cannot tell.
         seconds: wall time of each stage.
+        features: what the features became; None stands for "stored".
+        mapped: the graph as the detector took it; None: as it is.
     """
 
     graph: Graph
@@ -49,6 +52,8 @@ class RunResult:
     seconds: dict[str, float] = field(default_factory=dict)
     choice: Choice | None = None
     check: PopulationCheck | None = None
+    features: FeatureMap | None = None
+    mapped: Graph | None = None
 
     __repr__ = brief
 

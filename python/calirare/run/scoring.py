@@ -12,9 +12,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from calirare._util.errors import InputError
 from calirare.calibration import Calibrator, Target
-from calirare.graph import Graph, Normalisation, column_statistics, standardized
+from calirare.features import FeatureMap
+from calirare.graph import Graph
 from calirare.intervals import JackknifeResult, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.run.result import RunResult
@@ -42,10 +42,7 @@ class Scorer:
         damping: of the leave-one-out step.
         calibration_nodes: labels that represent the population, bool [m], or None for all.
         class_names: names of the task's classes.
-        feature_names: names of the run's features, or none.
-        n_features: how many they are.
-        normalisation: how the features are scaled before use.
-        scaling: mean and standard deviation of each feature of the run's graph, [d], where they are standardized.
+        features: what the features of the run's graph became.
     """
 
     fit: Fitted
@@ -54,10 +51,7 @@ class Scorer:
     damping: float
     calibration_nodes: Tensor | None
     class_names: tuple[str, ...]
-    feature_names: tuple[str, ...]
-    n_features: int
-    normalisation: Normalisation
-    scaling: tuple[Tensor, Tensor] | None
+    features: FeatureMap
 
     @classmethod
     def of(cls, outcome: RunResult) -> Scorer:
@@ -65,7 +59,6 @@ class Scorer:
         graph, split = outcome.graph, outcome.graph.split
         assert split is not None
         in_val = torch.isin(outcome.fit.nodes, split.val)
-        standardize = graph.feature_normalisation == "standardize"
         return cls(
             outcome.fit,
             outcome.settings,
@@ -73,10 +66,7 @@ class Scorer:
             outcome.jackknife.facts.damping,
             in_val if bool(in_val.any()) else None,
             graph.class_names,
-            graph.feature_names,
-            graph.n_features,
-            graph.feature_normalisation,
-            column_statistics(graph) if standardize else None,
+            outcome.features or FeatureMap.fit(graph, "stored"),
         )
 
     @property
@@ -136,12 +126,12 @@ class Scorer:
         )
 
     def prepared(self, graph: Graph, say: Say = to_stderr) -> Graph:
-        """Returns a graph with labels merged, features chosen and scaled as of the run's graph.
+        """Returns a graph with labels merged as in the run, and features mapped as those of its graph.
 
         Raises:
             InputError: the features are others.
         """
-        return self._scaled(self._with_features(self._labelled(graph, say), say))
+        return self.features.transform(self._labelled(graph, say), say)
 
     def _labelled(self, graph: Graph, say: Say) -> Graph:
         """Returns the graph with its labels merged as in the run: 1 for its rare class, 0 for the others."""
@@ -153,37 +143,3 @@ class Scorer:
             return dataclasses.replace(graph, y=None, split=None, class_names=(), trusted=True)
         y = torch.where(graph.y < 0, graph.y, (graph.y == graph.class_names.index(rare)).long())
         return dataclasses.replace(graph, y=y, class_names=self.class_names, posterior=None, trusted=True)
-
-    def _with_features(self, graph: Graph, say: Say) -> Graph:
-        """Returns the graph with the run's features: by their names where both have names, else by their number."""
-        wanted, given = self.feature_names, graph.feature_names
-        absent = [feature for feature in wanted if feature not in given]
-        if wanted and given and absent:
-            raise InputError(
-                f"predict: graph {graph.name!r} must have the features the run was trained on, {absent[0]!r} is not "
-                f"among its columns {', '.join(given[:20])}: name the columns as the run's graph does"
-            )
-        if wanted and given and wanted != given:
-            more = [feature for feature in given if feature not in wanted]
-            if more:
-                say(f"left out, as the run has no such feature: {', '.join(more)}")
-            assert isinstance(graph.x, Tensor)
-            x = graph.x[:, [given.index(feature) for feature in wanted]]
-            return dataclasses.replace(graph, x=x, feature_names=wanted, trusted=True)
-        if graph.n_features != self.n_features:
-            raise InputError(
-                f"predict: graph {graph.name!r} must have the {self.n_features} features the run was trained "
-                f"on, got {graph.n_features}"
-            )
-        return graph
-
-    def _scaled(self, graph: Graph) -> Graph:
-        """Returns the graph with features scaled as the run's graph was: standardized by the run's own statistics."""
-        if self.scaling is None:
-            return dataclasses.replace(graph, feature_normalisation=self.normalisation, trusted=True)
-        if not isinstance(graph.x, Tensor):
-            raise InputError(
-                f"predict: graph {graph.name!r} must have dense features, as the run standardizes, got sparse"
-            )
-        x = standardized(graph.x, *self.scaling)
-        return dataclasses.replace(graph, x=x, feature_normalisation="none", trusted=True)

@@ -17,7 +17,9 @@ from calirare._util.files import read_text
 from calirare.calibration import CALIBRATE_ON, TARGETS, CalibrateOn, Target
 from calirare.datasets import load_dataset
 from calirare.eice import EiceSettings
-from calirare.graph import Graph
+from calirare.features import How as Scale
+from calirare.features import Impute
+from calirare.graph import TABLE_SUFFIXES, Graph
 from calirare.intervals import UNCERTAINTIES, UncertaintyName
 from calirare.leave_one_out import ALO, LeaveOneOutMethod
 from calirare.models import GcnTraining, HopsTraining
@@ -198,7 +200,18 @@ class Data:
         features: node table that belongs to an edge table.
         label: column of the labels in the node table.
         weight: column of the weights in the edge table.
-        scale: of the features: "standardize" (each column), "row" (sums to 1) or "none"; none: as stored.
+        id: column of the names in the node table that the edge table refers to; none: node or id.
+        source_column: column of the edge table where an edge starts; none: source, src, from or u.
+        target_column: column of the edge table where an edge ends; none: target, dst, to or v.
+        relation: column of the edge table with the types of the edges, each a relation of its own.
+        directed: keep the directions of the edges too, beside the graph without them.
+        time: column of the edge table: when an edge came to be, a number or a date.
+        as_of: edges after this time are left out.
+        one_hot: columns of the node table that hold names of categories, though they look like numbers.
+        impute: what a missing number becomes, beside a column that says where: "median", "zero", or "error", which
+            refuses it.
+        scale: of the features: "auto" (each column by what it holds), "rank" (to a normal distribution), "standardize",
+            "row" (sums to 1), "tfidf", "svd", "none" or "stored" (as the graph says).
         duplicates: repeated edges: "error", "drop" or "sum"; none: error.
         self_loops: self loops: "error", "drop" or "keep"; none: error.
         symmetrize: add the missing direction of every edge.
@@ -213,7 +226,16 @@ class Data:
     features: str | None = None
     label: str | None = None
     weight: str | None = None
-    scale: str | None = None
+    id: str | None = None
+    source_column: str | None = None
+    target_column: str | None = None
+    relation: str | None = None
+    directed: bool = False
+    time: str | None = None
+    as_of: str | None = None
+    one_hot: tuple[str, ...] = ()
+    impute: Impute = "median"
+    scale: Scale = "stored"
     duplicates: str | None = None
     self_loops: str | None = None
     symmetrize: bool = False
@@ -222,7 +244,18 @@ class Data:
     def options(self) -> dict[str, Any]:
         """Returns what was said, beside the data set and the root, as keywords."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("dataset", "root")}
-        return {name: value for name, value in values.items() if value is not None and value is not False}
+        if self.dataset is None or not self.dataset.lower().endswith(TABLE_SUFFIXES):
+            del values["one_hot"], values["impute"]  # which are for the features then, however they were stored
+        return {
+            name: value for name, value in values.items() if value is not None and value is not False and value != ()
+        }
+
+    def columns(self) -> dict[str, Any]:
+        """Returns the columns of tables that were named, as keywords."""
+        names = ("label", "weight", "id", "source_column", "target_column", "one_hot", "impute", "relation")
+        return {name: getattr(self, name) for name in names if getattr(self, name) not in (None, ())} | (
+            {"directed": True} if self.directed else {}
+        )
 
     def load(self, seed: int) -> Graph:
         """Returns the graph; see `load_dataset`. Without a data set an InputError."""

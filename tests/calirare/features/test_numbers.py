@@ -178,7 +178,7 @@ def test_a_graph_of_constants_is_refused():
 
 
 def test_unknown_words_are_refused():
-    with pytest.raises(InputError, match="how must be one of auto, .*, got 'ranks'"):
+    with pytest.raises(InputError, match=r"how must be one of auto, .*, got 'ranks'"):
         FeatureMap.fit(plain_graph([[1.0], [2]]), "ranks")
     with pytest.raises(InputError, match="impute must be one of median, zero, error, got 'mean'"):
         FeatureMap.fit(plain_graph([[1.0], [2]]), impute="mean")

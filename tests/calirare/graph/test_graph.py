@@ -84,7 +84,7 @@ def test_a_rare_class_may_be_called_rest():
 
 
 def test_a_way_of_scaling_must_be_known():
-    with pytest.raises(InputError, match="feature_normalisation must be one of none, row, .*, got 'rows'"):
+    with pytest.raises(InputError, match=r"feature_normalisation must be one of none, row, .*, got 'rows'"):
         small_graph(feature_normalisation="rows")
 
 

@@ -196,7 +196,7 @@ def test_an_adjacency_in_coordinates_keeps_its_repeated_entries():
     matrix = torch.sparse_coo_tensor(
         torch.tensor([[0, 1, 0, 1], [1, 0, 1, 0]]), torch.ones(4), (2, 2), check_invariants=True
     )
-    with pytest.raises(InputError, match=r"edges must be listed once, but \(0, 1\) is listed 2 times"):
+    with pytest.raises(InputError, match=r"edges must be listed once, but edge 0 \(0, 1\) is listed 2 times"):
         Graph.from_edges(matrix, torch.ones(2, 1))
     assert Graph.from_edges(matrix, torch.ones(2, 1), duplicates="sum").adjacency.values.tolist() == [2, 2]
     with pytest.raises(InputError, match=r"one row and one column per node, got shape \(2, 2\) for 4 nodes"):

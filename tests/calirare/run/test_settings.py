@@ -182,7 +182,7 @@ def test_numbers_with_an_exponent_are_numbers(group, name, number, tmp_path):
 
 def test_an_unknown_name_lists_all_there_are():
     with pytest.raises(
-        InputError, match=r"^f: unknown setting 'bogus'; there are preset, method, seed, device, training, loo, .*, data$"
+        InputError, match=r"^f: unknown setting 'bogus'; there are preset, method, seed, device, training, .*, data$"
     ):
         Settings.from_mapping({"bogus": 1}, "f")
     with pytest.raises(
@@ -190,7 +190,7 @@ def test_an_unknown_name_lists_all_there_are():
     ):
         Settings.from_mapping({"data": {"bogus": 1}}, "f")
     with pytest.raises(
-        InputError, match=r"^f: unknown setting 'bogus'; there are coverage, dataset, .*, weight_decay$"
+        InputError, match=r"^f: unknown setting 'bogus'; there are as_of, coverage, dataset, .*, weight_decay$"
     ):
         Settings().but("f", bogus=1)
 

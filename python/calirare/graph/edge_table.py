@@ -1,0 +1,211 @@
+"""The cells of an edge table as numbers of nodes and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calirare._util.array_files import NumpyArray
+from calirare.graph.edges import Naming
+from calirare.graph.table_files import as_float, days_of, place
+
+END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
+NO_NUMBER = -1  # of a node that is not in the node table
+
+
+@dataclass
+class EdgeCells:
+    """An edge table beside its node table.
+
+    Attributes:
+        table: of pandas.
+        path: where it is from, for messages.
+        ids: the names of the nodes, a column of pandas, or None where nodes are numbers.
+        n_nodes: rows of the node table.
+        faults: what was found, a sentence each.
+    """
+
+    table: Any
+    path: Path
+    ids: Any
+    n_nodes: int
+    faults: list[str] = field(default_factory=list)
+
+    def ends(self, columns: tuple[str, str], until: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
+        """Returns the ends of the edges that are whole and count, int64 [m, 2], and their rows in the table.
+
+        Args:
+            columns: of the ends.
+            until: which rows count, bool.
+        """
+        cells = [self.table[name] for name in columns]
+        empty = np.stack([column.isna().to_numpy() for column in cells], axis=1)
+        numbers = np.stack(
+            [self._of_rows(each) if self.ids is None else self._of_names(each) for each in cells], axis=1
+        )
+        numbers[empty] = NO_NUMBER
+        unknown = (numbers == NO_NUMBER) & ~empty
+        if empty.any():
+            at, end = (int(i) for i in np.argwhere(empty)[0])
+            self.faults.append(
+                f"{self.path}: both ends of an edge must be given, but {columns[end]!r} is empty in "
+                f"{place(at, self.path)}{_more(empty)}: fill it in or remove the edge"
+            )
+        if unknown.any():
+            at, end = (int(i) for i in np.argwhere(unknown)[0])
+            self.faults.append(self._unknown(str(cells[end].iloc[at]), place(at, self.path) + _more(unknown)))
+        rows = np.flatnonzero((numbers != NO_NUMBER).all(1) & until)
+        return numbers[rows], rows
+
+    def types(self, column: str | None) -> NumpyArray | None:
+        """Returns the types of all rows as text, or None without a column."""
+        if column is None:
+            return None
+        if column not in self.table.columns:
+            self._absent(column, "--relation")
+            return None
+        cells = self.table[column]
+        empty = cells.isna().to_numpy()
+        if empty.any():
+            self.faults.append(
+                f"{self.path}: every edge must have a type, but column {column!r} is empty in "
+                f"{place(int(np.flatnonzero(empty)[0]), self.path)}{_more(empty)}: fill it in or remove the edge"
+            )
+        return cells.astype(str).to_numpy().astype(str)
+
+    def until(self, column: str | None, as_of: str | None) -> NumpyArray:
+        """Returns which rows are not after a time, bool.
+
+        Args:
+            column: of the times, numbers or dates in ISO 8601; None: all rows count.
+            as_of: the last time that counts; None: all rows count.
+        """
+        every = np.ones(len(self.table), dtype=bool)
+        if as_of is None:
+            return every
+        if column is None:
+            self.faults.append(f"{self.path}: as_of needs the column of times: pass time (command line: --time COLUMN)")
+            return every
+        if column not in self.table.columns:
+            self._absent(column, "--time")
+            return every
+        times, last = as_float(self.table[column]), as_float(self._column_of(as_of))
+        if np.isnan(times).all() or np.isnan(last).any():
+            times, last = days_of(self.table[column].astype(str)), days_of(self._column_of(as_of))
+        wrong = np.isnan(times)
+        if np.isnan(last).any() or wrong.any():
+            at = int(np.flatnonzero(wrong)[0]) if wrong.any() else 0
+            self.faults.append(
+                f"{self.path}: times must be all numbers or all dates such as 2024-01-31, but column {column!r} holds "
+                f"{str(self.table[column].iloc[at])!r} in {place(at, self.path)} and as_of is {as_of!r}: mend one"
+            )
+        return times <= last[0]
+
+    @staticmethod
+    def _column_of(cell: str) -> Any:
+        import pandas as pd
+
+        return pd.Series([str(cell)])
+
+    def _absent(self, column: str, option: str) -> None:
+        names = ", ".join(self.table.columns)
+        self.faults.append(
+            f"{self.path}: there is no column {column!r}; the columns are {names}: name another ({option})"
+        )
+
+    def _unknown(self, node: str, where: str) -> str:
+        """Returns what says that a node is not in the node table."""
+        if self.ids is None:
+            return (
+                f"{self.path}: ends of edges must be whole numbers from 0 to {self.n_nodes - 1}, the rows of the node "
+                f"table, which has no column 'node' or 'id', got {node!r} in {where}: name the column with the names "
+                "of the nodes so (or say which it is: --id), or add the row"
+            )
+        return (
+            f"{self.path}: every end of an edge must have a row in the node table, but node {node!r} has none, named "
+            f"in {where}: add the row or remove the edge"
+        )
+
+    def weights(self, column: str | None) -> NumpyArray | None:
+        """Returns the weights of all rows, or None without a column."""
+        if column is None:
+            return None
+        cells = self.table[column]
+        if cells.dtype.kind in "iuf":
+            return cells.to_numpy(dtype=np.float64, na_value=np.nan)
+        numbers = as_float(cells)
+        wrong = np.isnan(numbers)
+        if wrong.any():
+            at = int(np.flatnonzero(wrong)[0])
+            self.faults.append(
+                f"{self.path}: edge weights must be numbers, but column {column!r} holds {str(cells.iloc[at])!r} in "
+                f"{place(at, self.path)}{_more(wrong)}: mend the cell or name the column of weights (--weight)"
+            )
+        return np.where(wrong, 1.0, numbers)
+
+    def naming(self, rows: NumpyArray) -> Naming:
+        """Returns what a message calls nodes and edges; `rows` are those of the edges."""
+        name: Callable[[int], str] = str if self.ids is None else (lambda node: str(self.ids.iloc[node]))
+        return Naming(name, lambda edge: place(int(rows[edge]), self.path))
+
+    def _of_rows(self, column: Any) -> NumpyArray:
+        numbers = as_float(column)
+        right = (numbers >= 0) & (numbers < self.n_nodes) & (numbers == np.floor(numbers))
+        return np.where(right, numbers, NO_NUMBER).astype(np.int64)
+
+    def _of_names(self, column: Any) -> NumpyArray:
+        import pandas as pd
+
+        ids = self.ids
+        if column.dtype.kind not in "iu" or ids.dtype.kind not in "iu":
+            column, ids = column.astype(str), ids.astype(str)
+        first = ~ids.duplicated().to_numpy()
+        found = pd.Index(ids[first]).get_indexer(column)
+        return np.where(found < 0, NO_NUMBER, np.flatnonzero(first)[found]).astype(np.int64)
+
+
+def _more(wrong: NumpyArray) -> str:
+    """Returns how many faults there are beside the first."""
+    n = int(wrong.sum()) - 1
+    return f" ({n:,} more)" if n else ""
+
+
+def ends_of(names: list[str], wanted: tuple[str | None, str | None], path: Path) -> tuple[tuple[str, str], list[str]]:
+    """Returns the two columns that hold the ends of the edges, or what is wrong with them.
+
+    Args:
+        names: of the columns.
+        wanted: the two that the user named, None for one that was not.
+        path: of the table.
+    """
+    pairs = ", ".join(" and ".join(pair) for pair in END_COLUMNS[1:])
+    if any(wanted):
+        absent = [name for name in wanted if name is not None and name not in names]
+        faults = [f"{path}: there is no column {name!r}; the columns are {', '.join(names)}" for name in absent]
+        if None in wanted:
+            faults.append(f"{path}: both ends must be named: pass --source-column and --target-column")
+        return (str(wanted[0]), str(wanted[1])), faults
+    lower = [name.lower() for name in names]
+    for pair in END_COLUMNS:
+        if set(pair) <= set(lower):
+            return (names[lower.index(pair[0])], names[lower.index(pair[1])]), []
+    if len(names) == 2 and not any(_is_number(name) for name in names):
+        return (names[0], names[1]), []
+    fault = (
+        f"{path}: an edge table must have two columns, source and target (or {pairs}), named in its first line, got "
+        f"{', '.join(names)}: write a first line with these names, or say which they are (command line: "
+        "--source-column, --target-column)"
+    )
+    return ("", ""), [fault]
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,64 @@
+"""Labels and split of a node table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from calirare.graph.splits import PARTS, Split
+from calirare.graph.table_files import as_float, place
+
+# Whole numbers up to this one are told apart in float64; the next one, 2^53, is also what 2^53 + 1 becomes.
+MAX_WHOLE = 2**53 - 1
+# What programs write for a missing number; beside numbers it is no name of a class.
+MISSING_NUMBERS = ("nan", "na", "n/a", "null", "none")
+
+
+def labels_of(column: Any, path: Path, faults: list[str]) -> tuple[torch.Tensor | None, tuple[str, ...]]:
+    """Returns the labels as numbers, -1 for unknown, and the names of the classes."""
+    cells = column.astype(str).where(column.notna(), "").str.strip()
+    numbers = as_float(cells.str.lower().replace({"true": "1", "false": "0"}))
+    known = (cells != "").to_numpy() & (numbers != -1)
+    cells, numbers = cells[known], numbers[known]
+    words = np.isnan(numbers)
+    missing = cells.str.lower().isin(MISSING_NUMBERS).to_numpy()
+    # Classes such as 007 are names: as numbers they would come back without their zeros.
+    if cells.str.fullmatch(r"0\d+").any() or (words & ~missing).any() or words.all():
+        classes, inverse = np.unique(cells.to_numpy().astype(str), return_inverse=True)
+    else:
+        wrong = words | (numbers != np.floor(numbers)) | (numbers < 0) | (numbers > MAX_WHOLE)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            faults.append(
+                f"{path}: labels must be names or whole numbers from 0, empty or -1 where unknown, but column "
+                f"{column.name!r} holds {cells.iloc[at]} in {place(int(np.flatnonzero(known)[at]), path)}: mend the "
+                "cell or name the label column (command line: --label)"
+            )
+            return None, ()
+        classes, inverse = np.unique(numbers.astype(np.int64), return_inverse=True)
+    y = np.full(len(column), -1, dtype=np.int64)
+    y[known] = inverse
+    return torch.from_numpy(y), tuple(str(name) for name in classes)
+
+
+def split_of(column: Any, path: Path, faults: list[str]) -> Split | None:
+    """Returns the split that a column of part names stands for."""
+    parts = column.astype(str).where(column.notna(), "")
+    wrong = np.flatnonzero(~parts.isin((*PARTS, "")).to_numpy())
+    if len(wrong):
+        faults.append(
+            f"{path}: the column {column.name!r} must hold train, val, test or nothing, got "
+            f"{parts.iloc[int(wrong[0])]!r} in {place(int(wrong[0]), path)}: mend it or rename the column"
+        )
+    elif (parts == "").all():
+        faults.append(
+            f"{path}: the column {column.name!r} must hold train, val and test, but it is empty in every row: fill it "
+            "in, or remove it for a random split"
+        )
+    else:
+        train, val, test = (torch.from_numpy(np.flatnonzero((parts == part).to_numpy())) for part in PARTS)
+        return Split(train, val, test, "given")
+    return None

@@ -1,0 +1,136 @@
+"""The cells of a node table as numbers, categories and dates: what a column holds is found out, never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.array_files import NumpyArray
+from calirare.graph.columns import Column
+from calirare.graph.table_files import as_float, days_of, place
+
+MOST = 0.5  # share of a column's cells that make the others faults
+DAY_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*"  # or the month first: nobody knows
+
+
+class NodeCells:
+    """The feature columns of a node table.
+
+    Args:
+        table: of pandas.
+        path: where it is from, for messages.
+        ids: the names of the nodes, a column of pandas, or None.
+        one_hot: columns whose cells are names of categories, whatever they look like.
+        gaps: whether a value may be missing.
+    """
+
+    def __init__(self, table: Any, path: Path, ids: Any, one_hot: Sequence[str], gaps: bool) -> None:
+        self.table, self.path, self.ids, self.one_hot, self.gaps = table, path, ids, one_hot, gaps
+        self.faults: list[str] = []
+
+    def read(self, names: Sequence[str]) -> tuple[Tensor, tuple[Column, ...]]:
+        """Returns the named columns as float32 [n, d], and what each holds; none where all are finite numbers.
+
+        Faults are kept in `faults`, one of a column.
+        """
+        values = np.empty((len(self.table), len(names)), dtype=np.float32)
+        columns = []
+        for i, name in enumerate(names):
+            column = self.table[name]
+            kind, categories, numbers = self._typed(name, column)
+            with np.errstate(over="ignore"):
+                values[:, i] = numbers
+            self._check(name, numbers, values[:, i])
+            columns.append(Column(str(name), kind, categories))
+        plain = all(column.kind == "numeric" for column in columns) and not np.isnan(values).any()
+        return torch.from_numpy(values), () if plain else tuple(columns)
+
+    def _check(self, name: str, numbers: NumpyArray, single: NumpyArray) -> None:
+        """Notes an infinite or, where none may be, a missing number."""
+        wrong = np.isinf(single) | (np.isnan(single) if not self.gaps else False)
+        if wrong.any():
+            at = int(np.flatnonzero(wrong)[0])
+            empty = np.isnan(single[at])
+            found = "is empty" if empty else f"holds {numbers[at]}"
+            mend = "fill it in, remove the node or let it be filled (--impute median)" if empty else "mend the cell"
+            must = "must have a value for every node" if empty else "features must be finite in float32, up to 3.4e38"
+            self._fault(f"{must}, but column {name!r} {found} in", at, wrong, mend)
+
+    def _fault(self, what: str, at: int, wrong: NumpyArray, mend: str) -> None:
+        node = "" if self.ids is None else f" (node {self.ids.iloc[at]})"
+        more = int(wrong.sum()) - 1
+        also = f" and {more:,} more" if more else ""
+        self.faults.append(f"{self.path}: {what} {place(at, self.path)}{node}{also}: {mend}")
+
+    def _typed(self, name: str, column: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
+        """Returns kind, categories and numbers of a column."""
+        if name in self.one_hot:
+            return _categories(_names(column))
+        kind = column.dtype.kind
+        if kind in "biuf":
+            return "numeric", (), column.to_numpy(dtype=np.float64, na_value=np.nan)
+        if kind == "M":
+            return "date", (), days_of(column)
+        if hasattr(column, "cat"):
+            return _categories(_names(column))
+        return self._of_text(name, column)
+
+    def _of_text(self, name: str, column: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
+        """Returns kind, categories and numbers of a column of text."""
+        cells = column.astype(str).where(column.notna(), None)
+        here = column.notna().to_numpy()
+        lower = cells[here].str.lower()
+        if lower.isin(("true", "false")).all():
+            return "numeric", (), cells.str.lower().map({"true": 1.0, "false": 0.0}).to_numpy(dtype=np.float64)
+        if not cells[here].str.fullmatch(r"0\d+").any():
+            numbers = as_float(cells)
+            if self._are(name, here, numbers, "numbers", f"names (--one-hot {name})"):
+                return "numeric", (), numbers
+        days = days_of(cells)
+        if self._are(name, here, days, "dates", f"names (--one-hot {name})"):
+            return "date", (), days
+        odd = cells.str.fullmatch(DAY_FIRST).to_numpy(dtype=bool, na_value=False)
+        if odd.sum() > MOST * here.sum():
+            mend = f"write dates as 2024-01-31, or take the cells as names (--one-hot {name})"
+            at = int(np.flatnonzero(odd)[0])
+            self._fault(f"column {name!r} holds {cells.iloc[at]!r}, day or month first, in", at, odd[:1], mend)
+        elif self.ids is None and cells[here].is_unique and here.all() and len(cells) > 1:
+            mend = "remove it, or name it 'node' or 'id' (command line: --id COLUMN) if it holds the names of the nodes"
+            what = f"column {name!r} holds another text in every row, {cells.iloc[0]!r} in"
+            self._fault(what, 0, here[:1], mend)
+        return _categories(cells)
+
+    def _are(self, name: str, here: NumpyArray, values: NumpyArray, what: str, otherwise: str) -> bool:
+        """Returns whether cells are numbers or dates: all of them, or most, and then the others are faults."""
+        wrong = here & np.isnan(values)
+        share = 1 - wrong.sum() / max(here.sum(), 1)
+        if wrong.any() and share > MOST:
+            at = int(np.flatnonzero(wrong)[0])
+            cell = str(self.table[name].iloc[at])
+            mend = f"mend the cell, leave it empty if nothing is known, or take all cells as {otherwise}"
+            self._fault(f"column {name!r} holds {cell!r} among {what} in", at, wrong, mend)
+        return bool(share > MOST)
+
+
+def _names(column: Any) -> Any:
+    """Returns the cells of a column as names of categories, None where empty; whole numbers without a point."""
+    if column.dtype.kind == "f":
+        whole = column.notna() & (column % 1 == 0)
+        text = column.astype(str).where(~whole, column.where(whole, 0).astype("int64").astype(str))
+    else:
+        text = column.astype(str)
+    return text.where(column.notna(), None)
+
+
+def _categories(cells: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
+    """Returns the numbers of names, NaN where there is none."""
+    here = cells.notna().to_numpy()
+    names, codes = np.unique(cells[here].to_numpy().astype(str), return_inverse=True)
+    numbers = np.full(len(cells), np.nan)
+    numbers[here] = codes
+    return "categorical", tuple(str(name) for name in names), numbers

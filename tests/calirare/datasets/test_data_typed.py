@@ -1,0 +1,175 @@
+"""Tables with text, dates and gaps: what each column is taken for, and what is refused."""
+
+import gzip
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from calirare._util.errors import FaultsError, InputError
+from calirare.datasets import load_dataset
+from calirare.features import FeatureMap
+from calirare.graph import Column, Graph, normalize_features
+
+NODES = """id,amount,city,joined,vip,region,label
+a,1.5,Bern,2024-01-01,True,1,0
+b,,Oslo,2024-01-02 12:00,False,2,0
+c,3,,2024-01-03,,1,1
+d,4,Bern,,True,3,
+"""
+EDGES = "source,target\na,b\nb,c\nc,d\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def save(nodes=NODES, edges=EDGES) -> Path:
+        (tmp_path / "nodes.csv").write_text(nodes)
+        (tmp_path / "edges.csv").write_text(edges)
+        return tmp_path / "edges.csv"
+
+    return save
+
+
+def read(path: Path, **options) -> Graph:
+    return Graph.from_edges(path, None, symmetrize=True, **options)
+
+
+def test_each_column_is_what_its_cells_are(write):
+    graph = read(write())
+    assert graph.columns == (
+        Column("amount"),
+        Column("city", "categorical", ("Bern", "Oslo")),
+        Column("joined", "date"),
+        Column("vip"),
+        Column("region"),
+    )
+    nan = float("nan")
+    day = 8766  # 1 January 2024, of 24 years with six leap days
+    want = np.array([[1.5, 0, day, 1, 1], [nan, 1, day + 1.5, 0, 2], [3, nan, day + 2, nan, 1], [4, 0, nan, 1, 3]])
+    assert np.array_equal(graph.x.numpy(), want.astype(np.float32), equal_nan=True)
+    assert graph.feature_names == ("amount", "city", "joined", "vip", "region")
+    assert graph.y.tolist() == [0, 0, 1, -1]
+
+
+def test_parquet_gives_the_same_columns(write, tmp_path):
+    path = write()
+    want = read(path)
+    table = pd.read_csv(tmp_path / "nodes.csv")
+    table["joined"] = pd.to_datetime(table["joined"], format="ISO8601", utc=True)
+    table["city"] = table["city"].astype("category")
+    table["vip"] = table["vip"].astype("boolean")
+    table.to_parquet(tmp_path / "n.parquet")
+    got = Graph.from_edges(path, tmp_path / "n.parquet", symmetrize=True)
+    assert got.columns == want.columns
+    assert np.array_equal(got.x.numpy(), want.x.numpy(), equal_nan=True)
+
+
+def test_a_table_of_numbers_has_no_columns_to_map(write):
+    graph = read(write("id,a,b\np,1,2\nq,3,4\n", "u,v\np,q\n"))
+    assert graph.columns == ()
+    assert normalize_features(graph).x is graph.x
+
+
+def test_numbers_are_names_where_wanted(write):
+    graph = read(write(NODES.replace(",1,0", ",01,0")), one_hot=("region",))
+    assert graph.columns[4] == Column("region", "categorical", ("01", "1", "2", "3"))
+    with pytest.raises(
+        InputError, match="there is no feature column 'place' to read as names; the features are amount"
+    ):
+        read(write(), one_hot=("place",))
+
+
+def test_columns_may_be_named(write):
+    path = write("phone,f\n7,1\n8,2\n", "when,caller,called\n1,7,8\n2,8,7\n")
+    graph = Graph.from_edges(path, None, id="phone", source_column="caller", target_column="called")
+    assert graph.node_names.tolist() == ["7", "8"]
+    assert graph.adjacency.to_dense().tolist() == [[0, 1], [1, 0]]
+    with pytest.raises(FaultsError, match=r"there is no column 'from'; .*\n.*both ends must be named: pass --source"):
+        Graph.from_edges(path, None, id="phone", source_column="from")
+    with pytest.raises(InputError, match="there is no column 'mobile'; the columns are phone, f"):
+        Graph.from_edges(path, None, id="mobile", source_column="caller", target_column="called")
+    with pytest.raises(InputError, match="id must be left out for arrays, they are for tables"):
+        Graph.from_edges([[0, 1], [1, 0]], torch.ones(2, 1), id="phone")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("1.5", "1x5"), r"column 'amount' holds '1x5' among numbers in line 2 \(node a\): mend the cell"),
+        (("2024-01-03", "soon"), r"column 'joined' holds 'soon' among dates in line 4 \(node c\): mend the cell"),
+        (
+            ("1.5", "inf"),
+            r"must be finite in float32, up to 3.4e38, but column 'amount' holds inf in line 2 \(node a\)",
+        ),
+    ],
+)
+def test_a_cell_among_others_is_named(write, change, message):
+    with pytest.raises(InputError, match=message) as error:
+        read(write(NODES.replace(*change)))
+    assert "\n" not in str(error.value)
+
+
+def test_dates_that_can_be_read_two_ways_are_refused(write):
+    nodes = NODES.replace("2024-01-02 12:00", "02/01/2024").replace("2024-01-01", "01/01/2024")
+    nodes = nodes.replace("2024-01-03", "03/01/2024")
+    with pytest.raises(InputError, match=r"'joined' holds '01/01/2024', day or month first, in line 2 .*2024-01-31"):
+        read(write(nodes))
+
+
+def test_empty_cells_are_refused_where_wanted_with_all_other_faults(write):
+    nodes = NODES.replace("d,4", "a,4").replace("Bern,2024-01-01", "Bern,soon")
+    with pytest.raises(FaultsError) as error:
+        read(write(nodes, EDGES + "a,a\n"), impute="error")
+    found = [fault.rpartition("csv: ")[2] for fault in error.value.faults]
+    assert [fault.partition(" in line ")[0] for fault in found] == [
+        "the node table lists node a more than once, again",
+        "must have a value for every node, but column 'amount' is empty",
+        "must have a value for every node, but column 'city' is empty",
+        "column 'joined' holds 'soon' among dates",
+        "must have a value for every node, but column 'joined' is empty",
+        "must have a value for every node, but column 'vip' is empty",
+        "every end of an edge must have a row in the node table, but node 'd' has none, named",
+        "edges must not join a node to itself, but line 5 joins node a to itself: pass self_loops='drop' or 'keep' "
+        "(command line: --self-loops drop)",
+    ]
+
+
+def test_columns_survive_storing_splitting_and_merging(write, tmp_path):
+    graph = read(write())
+    graph.rare("1").to_npz(tmp_path / "g.npz")
+    again = Graph.from_npz(tmp_path / "g.npz")
+    assert again.columns == graph.columns
+    assert np.array_equal(again.x.numpy(), graph.x.numpy(), equal_nan=True)
+    mapped = FeatureMap.fit(again).transform(again)
+    assert bool(torch.isfinite(mapped.x).all())
+
+
+SICHUAN = Path(os.environ.get("CALIRARE_DATA", Path(__file__).parents[3].parent / "shared" / "data")) / "fraud"
+
+
+@pytest.mark.skipif(not SICHUAN.is_dir(), reason="no sichuan_nodes.csv.gz")
+def test_a_real_table_with_seven_thousand_gaps(tmp_path):
+    stored = Graph.from_npz(SICHUAN / "sichuan.npz")
+    with gzip.open(SICHUAN / "sichuan_nodes.csv.gz", "rt") as file:
+        names = [line.partition(",")[0] for line in file][1:]
+    rows, cols = stored.adjacency.rows()[:20_000], stored.adjacency.indices[:20_000]
+    calls = pd.DataFrame({"caller": [names[i] for i in rows], "called": [names[i] for i in cols]})
+    calls.to_csv(tmp_path / "calls.csv", index=False)
+    options = {"features": SICHUAN / "sichuan_nodes.csv.gz", "id": "phone_no_m", "symmetrize": True}
+    with pytest.raises(InputError, match="'phone_no_m' holds another text in every row, '672ddbf02a5544d3"):
+        load_dataset(tmp_path / "calls.csv", **options | {"id": None})
+    graph = load_dataset(tmp_path / "calls.csv", **options)
+    assert (graph.n_nodes, graph.n_features, int(graph.x.isnan().sum())) == (6106, 55, 7062)
+    assert torch.equal(graph.x.nan_to_num(), stored.x)
+    assert torch.equal(graph.original_y, stored.y)
+    with pytest.raises(InputError, match=r"lack 7,062 values \(the first of node [0-9a-f]+\)"):
+        normalize_features(graph)
+    fitted = FeatureMap.fit(graph)
+    mapped = fitted.transform(graph)
+    assert bool(torch.isfinite(mapped.x).all())
+    gaps = [name for name in mapped.feature_names if name.endswith("missing")]
+    assert 0 < len(gaps) < 10
+    assert float(mapped.x.abs().max()) < 40

@@ -1,0 +1,156 @@
+"""Categories: a column each, or mean labels out of fold; rare and unknown ones; numbers that are names."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.model_selection import StratifiedKFold
+
+from calirare._util.errors import InputError
+from calirare.features import FeatureMap
+from tests.helpers.raw_columns import graph_of, plain_graph
+from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
+
+CITIES = ["Bern"] * 6 + ["Oslo"] * 5 + ["Rome"] * 4 + ["Lima"]
+
+
+def rows(fitted: FeatureMap, graph) -> dict[str, list[float]]:
+    out = fitted.transform(graph)
+    return {name: out.x[:, i].tolist() for i, name in enumerate(out.feature_names)}
+
+
+def test_common_categories_get_a_column_and_rare_ones_share_one():
+    graph = graph_of({"city": CITIES})
+    fitted = FeatureMap.fit(graph)
+    want = {
+        "city=Bern": [1] * 6 + [0] * 10,
+        "city=Oslo": [0] * 6 + [1] * 5 + [0] * 5,
+        "city=Rome": [0] * 11 + [1] * 4 + [0],
+        "city=other": [0] * 15 + [1],
+    }
+    assert rows(fitted, graph) == want
+    assert fitted.log == ("city: a column per category",)
+
+
+def test_a_category_the_run_never_saw_is_other():
+    fitted = FeatureMap.fit(graph_of({"city": CITIES}))
+    new = graph_of({"city": ["Kyiv", "Rome", None, "Lima"]})  # numbered otherwise than in the run
+    assert rows(fitted, new) == {
+        "city=Bern": [0, 0, 0, 0],
+        "city=Oslo": [0, 0, 0, 0],
+        "city=Rome": [0, 1, 0, 0],
+        "city=other": [1, 0, 0, 1],
+    }
+
+
+def test_missing_is_a_category_where_it_is_common():
+    fitted = FeatureMap.fit(graph_of({"city": [*CITIES[:12], None, None, None, None]}))
+    assert fitted.feature_names == ("city=Bern", "city=Oslo", "city=missing", "city=other")
+    assert rows(fitted, graph_of({"city": ["Rome", None]}))["city=missing"] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("cells", "names"),
+    [
+        (["no", "yes", "no", "yes"], ("c=yes",)),
+        (["a", "a", "a", "b"], ("c=a",)),
+        (["a", "a", None, None], ("c=missing",)),
+    ],
+)
+def test_two_columns_that_say_the_same_are_one(cells, names):
+    graph = graph_of({"c": cells, "v": [1, 2, 3, 4]})
+    fitted = FeatureMap.fit(graph)
+    assert fitted.feature_names == ("v", *names)
+    first = names[0].removeprefix("c=")
+    assert rows(fitted, graph)[names[0]] == [float((cell or "missing") == first) for cell in cells]
+
+
+def test_one_category_is_a_constant():
+    assert FeatureMap.fit(graph_of({"c": ["a"] * 4, "v": [1, 2, 3, 4]})).log == (
+        "v: standardised",
+        "c: dropped, constant",
+    )
+
+
+def test_numbers_may_be_names():
+    x = torch.tensor([[1.0], [1], [2], [2], [7], [7]])
+    graph = plain_graph(x, feature_names=("region",))
+    fitted = FeatureMap.fit(graph, one_hot=["region"])
+    assert fitted.feature_names == ("region=1", "region=2", "region=7")
+    assert rows(fitted, plain_graph([[7.0], [3], [1]], feature_names=("region",)))["region=7"] == [1, 0, 0]
+    with pytest.raises(InputError, match="graph 'plain', area is not among region"):
+        FeatureMap.fit(graph, one_hot=["area"])
+
+
+def many(n: int = 600) -> tuple[dict[str, list], torch.Tensor, torch.Tensor]:
+    """Thirty shops whose share of fraud differs, all nodes labelled but every fifth."""
+    rng = np.random.default_rng(5)
+    shop = rng.integers(0, 30, n)
+    y = torch.from_numpy((rng.random(n) < 0.05 + 0.6 * (shop < 6)).astype(np.int64))
+    y[::5] = -1
+    return {"shop": [f"shop {i}" for i in shop]}, y, (y >= 0).nonzero().flatten()
+
+
+def drawn_mean(here: np.ndarray, y: np.ndarray) -> float:
+    """The mean label of a category under a normal prior around that of all (Micci-Barreca 2001, empirical Bayes)."""
+    shares = here.sum() * y.var() / (here.sum() * y.var() + y[here].var())
+    return shares * y[here].mean() + (1 - shares) * y.mean()
+
+
+def test_many_categories_get_mean_labels_out_of_fold():
+    columns, y, nodes = many()
+    graph = graph_of(columns, y)
+    fitted = FeatureMap.fit(graph, nodes=nodes)
+    assert (fitted.feature_names, fitted.log) == (("shop rate",), ("shop: mean label of the category, out of fold",))
+    names, labels = np.array(columns["shop"]), y[nodes].numpy()
+    want = np.array([drawn_mean(names[nodes] == name, labels) for name in names])
+    for others, these in StratifiedKFold(5, shuffle=True, random_state=0).split(labels, labels):
+        seen = names[nodes[others]]
+        want[nodes[these]] = [drawn_mean(seen == name, labels[others]) for name in names[nodes[these]]]
+    want = torch.from_numpy((want - want.mean()) / want.std())[:, None]
+    got = fitted.transform(graph).x
+    assert_within(got, want, sum_bound(want, 64, want.abs() + 4, out=torch.float32, accumulate=torch.float64))
+    other = fitted.transform(graph_of({"shop": columns["shop"]})).x
+    assert not torch.equal(other[nodes], got[nodes])
+    assert_identical(other[::5], got[::5])
+
+
+def test_a_label_is_not_in_its_own_feature():
+    """Where each category has one label, that label is all there is to its mean, and must not reach its own node."""
+    shops = np.repeat(np.arange(40), 6)
+    y = torch.full((240,), -1)
+    y[::6] = torch.arange(40) % 4 == 0
+    nodes = torch.arange(0, 240, 6)
+    graph = graph_of({"shop": [f"s{i}" for i in shops]}, y)
+    got = FeatureMap.fit(graph, nodes=nodes).transform(graph).x[:, 0]
+    rare = y[nodes] == 1
+    assert got[nodes + 1][rare].min() > got[nodes + 1][~rare].max()  # neighbours in the shop have its label
+    assert set(got[nodes][rare].tolist()) == set(got[nodes][~rare].tolist())  # the node itself has its fold's mean
+
+
+def test_without_labels_the_commonest_get_a_column():
+    columns, y, nodes = many()
+    fitted = FeatureMap.fit(graph_of(columns, y))
+    assert len(fitted.feature_names) == 21
+    assert fitted.log == ("shop: a column for each of the 20 commonest categories",)
+    assert len(FeatureMap.fit(graph_of(columns, y), one_hot=["shop"], nodes=nodes).feature_names) == 30
+
+
+def test_nodes_need_labels():
+    columns, y, _ = many()
+    with pytest.raises(InputError, match="nodes must have labels, but graph 'raw' lacks some"):
+        FeatureMap.fit(graph_of(columns, y), nodes=torch.tensor([0, 1]))
+
+
+def test_a_column_must_hold_what_the_runs_holds_all_faults_in_one_message():
+    import datetime
+
+    fitted = FeatureMap.fit(graph_of({"city": CITIES, "v": range(16), "w": range(16)}))
+    other = graph_of({"city": [datetime.datetime(2024, 1, 1), None], "v": ["a", "b"], "w": [1, 2]})
+    with pytest.raises(InputError, match="'city' is date where the run's is categorical, 'v' is categorical where"):
+        fitted.transform(other)
+
+
+def test_a_column_without_any_value_fits_every_kind():
+    fitted = FeatureMap.fit(graph_of({"city": CITIES, "v": range(16)}))
+    got = rows(fitted, graph_of({"city": [None, None], "v": [3, None]}))
+    assert got["city=Bern"] == [0, 0]

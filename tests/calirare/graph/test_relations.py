@@ -1,0 +1,115 @@
+"""Typed, directed and timed edges of a table: worked examples, storing, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from calirare._util.errors import FaultsError, InputError
+from calirare.graph import Graph, Relation, fingerprint
+from calirare_ext import Csr
+from tests.helpers.graphs import small_graph
+from tests.helpers.tolerance import assert_identical
+
+NODES = "id,f\na,1\nb,2\nc,3\n"
+EDGES = "source,target,kind,amount,when\na,b,pay,2,1\nb,c,pay,3,5\na,b,call,4,2\nc,a,call,1,9\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def save(edges=EDGES) -> Path:
+        (tmp_path / "nodes.csv").write_text(NODES)
+        (tmp_path / "edges.csv").write_text(edges)
+        return tmp_path / "edges.csv"
+
+    return save
+
+
+def read(path, **options) -> Graph:
+    return Graph.from_edges(path, None, symmetrize=True, **options)
+
+
+def test_each_type_has_its_edges_as_they_point(write):
+    graph = read(write(), relation="kind", weight="amount")
+    call, pay = graph.relations
+    assert (call.name, pay.name) == ("call", "pay")
+    assert pay.out.to_dense().tolist() == [[0, 2, 0], [0, 0, 3], [0, 0, 0]]
+    assert call.out.to_dense().tolist() == [[0, 4, 0], [0, 0, 0], [1, 0, 0]]
+    for relation in (call, pay):
+        assert_identical(relation.into.to_dense(), relation.out.to_dense().T.contiguous())
+    assert graph.adjacency.to_dense().tolist() == [[0, 6, 1], [6, 0, 3], [1, 3, 0]]
+
+
+def test_without_weights_an_edge_of_two_types_is_one(write):
+    graph = read(write(), relation="kind")
+    assert graph.adjacency.to_dense().tolist() == [[0, 1, 1], [1, 0, 1], [1, 1, 0]]
+
+
+def test_directions_alone_are_one_relation(write):
+    path = write("source,target\na,b\nb,c\n")
+    assert read(path).relations == ()
+    (edges,) = read(path, directed=True).relations
+    assert edges.name == "edges"
+    assert edges.out.to_dense().tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(("as_of", "kept"), [("0.5", 0), ("1", 1), ("4.9", 2), ("5", 3), ("100", 4)])
+def test_edges_of_the_future_are_left_out(write, as_of, kept):
+    graph = read(write(), relation="kind", time="when", as_of=as_of)
+    assert sum(relation.out.nnz for relation in graph.relations) == kept
+
+
+def test_times_may_be_dates(write):
+    path = write("source,target,on\na,b,2024-01-01\nb,c,2024-02-01 10:00\n")
+    assert read(path, time="on", as_of="2024-02-01").n_edges == 2
+    assert read(path, time="on", as_of="2024-02-02").n_edges == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"relation": "type"}, "there is no column 'type'; .* name another"),
+        ({"time": "on", "as_of": "3"}, "there is no column 'on'"),
+        ({"as_of": "3"}, "as_of needs the column of times: pass time"),
+        ({"time": "when", "as_of": "2024-01-31"}, "times must be all numbers or all dates .* as_of is '2024-01-31'"),
+        ({"time": "kind", "as_of": "3"}, "but column 'kind' holds 'pay' in line 2"),
+    ],
+)
+def test_what_does_not_fit_is_named(write, options, message):
+    with pytest.raises(FaultsError, match=message):
+        read(write(), **({"duplicates": "sum"} | options))
+
+
+def test_an_edge_is_there_once_in_each_type(write):
+    with pytest.raises(
+        InputError, match=r"once in each type, but line 6 \(a, b\) of type 'pay' is there before \(1 rep"
+    ):
+        read(write(EDGES + "a,b,pay,7,1\n"), relation="kind")
+    graph = read(write(EDGES + "a,b,pay,7,1\n"), relation="kind", weight="amount", duplicates="sum")
+    assert graph.relations[1].out.to_dense()[0, 1] == 9
+    assert graph.adjacency.to_dense()[0, 1] == 13
+    graph = read(write(EDGES + "a,b,pay,7,1\n"), relation="kind", weight="amount", duplicates="drop")
+    assert graph.relations[1].out.to_dense()[0, 1] == 2
+    assert graph.adjacency.to_dense()[0, 1] == 6
+
+
+def test_relations_are_stored_and_moved(write, tmp_path):
+    graph = read(write(), relation="kind", weight="amount")
+    graph.to_npz(tmp_path / "g.npz")
+    graph.to_folder(tmp_path / "g")
+    for again in (Graph.read(tmp_path / "g.npz")[0], Graph.read(tmp_path / "g")[0], graph.to("cpu")):
+        assert [relation.name for relation in again.relations] == ["call", "pay"]
+        for one, other in zip(again.relations, graph.relations, strict=True):
+            assert_identical(one.out.to_dense(), other.out.to_dense())
+            assert_identical(one.into.to_dense(), other.into.to_dense())
+        assert fingerprint(again) == fingerprint(graph)
+    assert fingerprint(graph) != fingerprint(read(write(), weight="amount", duplicates="sum"))
+
+
+def test_relations_must_fit_the_graph():
+    far = Relation.of("far", Csr.from_dense(torch.eye(3)))
+    with pytest.raises(InputError, match=r"relation 'far' must join the 5 nodes of the graph, got shape \(3, 3\)"):
+        small_graph(relations=(far,))
+    near = Relation.of("near", Csr.from_dense(torch.eye(5)))
+    with pytest.raises(InputError, match="every relation must have its own name, got near, near"):
+        small_graph(relations=(near, near))
