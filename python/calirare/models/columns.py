@@ -23,7 +23,8 @@ class HopColumns:
     """[x, M x, .., M^K x, log(1 + degree)] with M = D^-1 A the mean of the neighbours, each column scaled.
 
     A node's own features stay apart from its neighbours', so that a model may weigh them where neighbours are unlike
-    (SIGN, Frasca et al. 2020; XGBGraph of GADBench, Tang et al. 2023). Sparse features are reduced to their leading
+    (SIGN, Frasca et al. 2020; XGBGraph of GADBench, Tang et al. 2023). Of a graph with typed or directed relations each
+    adds the means over the neighbours that a node's edges lead to and come from, and their numbers. Sparse features are reduced to their leading
     singular directions first. Scaling is fitted on one graph and applied to any.
 
     Attributes:
@@ -87,26 +88,37 @@ _KEPT: WeakKeyDictionary[Graph, WeakKeyDictionary[HopColumns, Graph]] = WeakKeyD
 
 
 def _raw(graph: Graph, hops: int) -> Graph:
-    """Returns the graph with the columns before they are scaled."""
+    """Returns the graph with the columns before they are scaled; of relations one hop each way."""
     x = graph.x.to_dense() if isinstance(graph.x, Csr) else graph.x
-    blocks, names = [x], [_named(graph, hop) for hop in range(hops + 1)]
+    features = graph.feature_names or tuple(f"feature {i}" for i in range(graph.n_features))
+    blocks, names = [x], list(features)
+
+    def add(block: Tensor, whose: str) -> None:
+        blocks.append(block)
+        names.extend(f"{whose} {name}" for name in features)
+
+    def add_degree(matrix: Csr, name: str) -> None:
+        degree = (matrix.indptr[1:] - matrix.indptr[:-1]).to(x)
+        blocks.append(torch.log1p(degree)[:, None])
+        names.append(name)
+
     if hops:
         mean = _mean_of_neighbours(graph.adjacency)
-        for _ in range(hops):
-            blocks.append(propagate(mean, blocks[-1]))
-        degree = (graph.adjacency.indptr[1:] - graph.adjacency.indptr[:-1]).to(x)
-        blocks.append(torch.log1p(degree)[:, None])
-    every = tuple(name for part in names for name in part) + (("log degree",) if hops else ())
+        for hop in range(1, hops + 1):
+            add(propagate(mean, blocks[-1]), "neighbours'" if hop == 1 else f"{hop} hops'")
+        add_degree(graph.adjacency, "log degree")
+        for relation in graph.relations:
+            for way, matrix in (("to", relation.out), ("from", relation.into)):
+                add(propagate(_mean_of_neighbours(matrix), x), f"{relation.name} {way}")
+                add_degree(matrix, f"log degree, {relation.name} {way}")
     return dataclasses.replace(
-        graph, x=torch.cat(blocks, 1), feature_names=every, feature_normalisation="none", trusted=True
+        graph,
+        x=torch.cat(blocks, 1),
+        feature_names=tuple(names),
+        feature_normalisation="none",
+        relations=(),
+        trusted=True,
     )
-
-
-def _named(graph: Graph, hop: int) -> tuple[str, ...]:
-    """Returns the names of the features after some hops."""
-    names = graph.feature_names or tuple(f"feature {i}" for i in range(graph.n_features))
-    where = ("", "neighbours' ")[hop] if hop < 2 else f"{hop} hops' "
-    return tuple(where + name for name in names)
 
 
 def _mean_of_neighbours(adjacency: Csr) -> Csr:

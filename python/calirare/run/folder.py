@@ -272,9 +272,9 @@ def _read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _check_numbers(tensors: dict[str, Tensor]) -> None:
-    """Checks that no tensor holds a NaN, and none but the spread of constant features an infinity."""
+    """Checks that no tensor holds a NaN, and none but those of features (the spread of a constant one) an infinity."""
     for name, tensor in tensors.items():
-        wrong = tensor.isnan() if name == SCALING[1] else ~tensor.isfinite()
+        wrong = tensor.isnan() if name.startswith(FEATURES) else ~tensor.isfinite()
         if bool(wrong.any()):
             raise ValueError(f"{name} must hold finite numbers")
 

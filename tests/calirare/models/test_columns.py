@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from calirare.features import FeatureMap
-from calirare.graph import Graph
+from calirare.graph import Graph, Relation
 from calirare.models import HopColumns
 from calirare.models.columns import _KEPT, _raw
 from calirare_ext import Csr
@@ -46,6 +46,19 @@ def test_weights_of_edges_weigh_the_neighbours():
     a = Csr.from_coo(torch.tensor([0, 1, 0, 2]), torch.tensor([1, 0, 2, 0]), torch.tensor([3.0, 3.0, 1.0, 1.0]), (3, 3))
     raw = _raw(Graph(a, torch.tensor([[0.0], [4.0], [8.0]])), 1)
     assert float(raw.x[0, 1]) == 5.0
+
+
+def test_relations_are_read_each_way():
+    pays = Relation.of("pays", Csr.from_coo(torch.tensor([0, 0]), torch.tensor([1, 2]), None, (4, 4)))
+    raw = _raw(path_of_three(feature_names=("amount",), relations=(pays,)), 1)
+    assert raw.feature_names[3:] == (
+        "pays to amount",
+        "log degree, pays to",
+        "pays from amount",
+        "log degree, pays from",
+    )
+    log2, log3 = np.log([2, 3]).astype(np.float32).tolist()
+    assert_identical(raw.x[:, 3:], torch.tensor([[3.5, log3, 0, 0], [0, 0, 1, log2], [0, 0, 1, log2], [0, 0, 0, 0]]))
 
 
 def test_scaling_is_that_of_the_graph_it_was_fitted_on():
