@@ -3,8 +3,8 @@
 The arrays are those of `calirare.graph.npz`, a file each, of just these types: `indptr` and `x_indptr` int64,
 `indices` (ascending in each row) and `x_indices` int32, `x`, `x_data` and `weights` float32, `y` int64. `graph.json`
 holds `format` and, optionally, `name`, `class_names`, `minority`, `split_name`, `feature_normalisation`,
-`feature_names`, `columns` and `relations` (see there), `self_loops`, with sparse features `n_features`, and `checksums`, the CRC-32 of
-each array's file.
+`feature_names`, `columns` and `relations` (see there), `self_loops`, with sparse features `n_features`, and
+`checksums`, the CRC-32 of each array's file.
 """
 
 from __future__ import annotations
