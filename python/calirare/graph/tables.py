@@ -143,10 +143,10 @@ def _read_edges(path: Path, nodes: _Nodes, rules: EdgeRules, options: TableOptio
     table = read_table(
         path, lambda names: [name for name in (*ends_of(names, wanted, path)[0], options.relation) if name in names]
     )
-    if len(table) == 0:
-        raise InputError(f"{path}: the table of edges has a header but no rows: write one row per edge")
     table.columns = [str(name) for name in table.columns]
     columns, wrong = ends_of(list(table.columns), wanted, path)
+    if len(table) == 0 and not wrong:
+        wrong = [f"{path}: the table of edges has a header but no rows: write one row per edge"]
     weight = _column(
         list(table.columns), options.weight, () if options.weight else ("weight",), "weights", path, faults
     )

@@ -24,8 +24,8 @@ class HopColumns:
 
     A node's own features stay apart from its neighbours', so that a model may weigh them where neighbours are unlike
     (SIGN, Frasca et al. 2020; XGBGraph of GADBench, Tang et al. 2023). Of a graph with typed or directed relations each
-    adds the means over the neighbours that a node's edges lead to and come from, and their numbers. Sparse features are reduced to their leading
-    singular directions first. Scaling is fitted on one graph and applied to any.
+    adds the means over the neighbours that a node's edges lead to and come from, and their numbers. Sparse features are
+    reduced to their leading singular directions first. Scaling is fitted on one graph and applied to any.
 
     Attributes:
         hops: K >= 0; 0 are the features alone.

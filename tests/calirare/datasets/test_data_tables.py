@@ -104,7 +104,7 @@ def test_ids_of_different_types_meet_as_text(write):
         (NODES, EDGES + "p,q,thu,1\n", r"line 2 \(p, q\) is listed 2 times \(1 repeated\): pass duplicates="),
         (NODES, EDGES + "t,t,thu,1\n", "line 5 joins node t to itself: pass self_loops="),
         (NODES, "source\np\n", r"must have two columns, source and target .*, got source:"),
-        ("node,label,split\np,ok,train\n", "u,v\n", "at least one feature column"),
+        ("node,label,split\np,ok,train\nq,ok,train\n", "u,v\np,q\n", "at least one feature column"),
         ("", EDGES, "shop_nodes.csv: the table cannot be read"),
         (NODES, "a,b\n1,2,3,4\n1\n", "edges.csv"),
         (NODES + 'u,"6', EDGES, "shop_nodes.csv"),
