@@ -68,7 +68,7 @@ def evaluate(
         The network's own logits before the map, lower ends, upper ends.
     """
     known = left.seen if left.seen is not None and left.seen.field is field else None
-    z = pre_activation(linearised.layers, field.inputs) if known is None else known.pre_activation
+    z = pre_activation(linearised.layers, field.features) if known is None else known.pre_activation
     a, (weight, shift) = field.blocks[0], linearised.layers[1]
     with threads_for(z.shape[1] * (a.nnz + z.shape[0])):
         logits = torch.addmm(shift, propagate(a, z.relu()), weight)

@@ -31,11 +31,14 @@ from calirare.leave_one_out.result import LooResult
 from calirare.leave_one_out.size import Size
 from calirare_ext import (
     Csr,
+    Inputs,
     LooDirections,
     ReceptiveField,
     loo_messages,
+    multiply_adds,
     node_gradients,
     propagate,
+    times,
 )
 
 
@@ -201,11 +204,11 @@ def change_of_logits(linearised: GcnLinearisation, field: ReceptiveField, dampin
     return LooResult(change[:, None], left.own, left.leverage, damping)
 
 
-def pre_activation(layers: Sequence[tuple[Tensor, Tensor]], inputs: Tensor | Csr) -> Tensor:
+def pre_activation(layers: Sequence[tuple[Tensor, Tensor]], inputs: Inputs) -> Tensor:
     """Returns z = inputs W1 + b1, [r, h], differentiable."""
     weight, bias = layers[0]
-    with threads_for(weight.shape[1] * (inputs.nnz if isinstance(inputs, Csr) else inputs.numel())):
-        return propagate(inputs, weight) + bias if isinstance(inputs, Csr) else torch.addmm(bias, inputs, weight)
+    with threads_for(weight.shape[1] * multiply_adds(inputs)):
+        return torch.addmm(bias, inputs, weight) if isinstance(inputs, Tensor) else times(inputs, weight) + bias
 
 
 def _directions(linearised: GcnLinearisation, rows: Tensor, mix: Tensor | None) -> LooDirections:
@@ -238,7 +241,7 @@ def _kernel_of_messages(
     own = linearised.field
     place = None if at is None or _too_large(at, directions) else places_of_rows(at, own)
     field = own if place is None or at is None else at
-    z = pre_activation(linearised.layers, field.inputs)
+    z = pre_activation(linearised.layers, field.features)
     sent = loo_messages(field.inputs, z, directions)
     kernel = propagate(own.blocks[0], sent if place is None else sent[place]) + shift
     return kernel, None if place is None else Seen(field, z, sent)

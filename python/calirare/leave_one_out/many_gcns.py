@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare_ext import Csr, ReceptiveField, propagate
+from calirare_ext import ReceptiveField, propagate, times, turned_times
 
 Shapes = Sequence[tuple[Sequence[int], Sequence[int]]]  # of weight [d, h] and bias [h] of each layer
 
@@ -73,7 +73,7 @@ class ManyGcns:
         """Returns the logits [m, b, k] and every relu(z_l), [r_l, b, h_l]."""
         (weight, bias), *later = layers
         b, d, h = weight.shape
-        z = _product(self.field.inputs, weight.transpose(0, 1).reshape(d, b * h)).view(-1, b, h).add_(bias)
+        z = times(self.field.features, weight.transpose(0, 1).reshape(d, b * h)).view(-1, b, h).add_(bias)
         hidden = []
         for block, (weight, bias) in zip(self.field.blocks, later, strict=True):
             hidden.append(z.relu_())
@@ -100,10 +100,5 @@ class ManyGcns:
             delta = torch.bmm(back, weight.transpose(1, 2)).transpose(0, 1) * (below > 0)
         into[0][1].copy_(delta.sum(0))
         d, h = self.shapes[0][0]
-        inputs = self.field.inputs
-        turned = inputs.transpose() if isinstance(inputs, Csr) else inputs.T
-        into[0][0].copy_(_product(turned, delta.flatten(1)).view(d, b, h).transpose(0, 1))
-
-
-def _product(x: Tensor | Csr, y: Tensor) -> Tensor:
-    return propagate(x, y) if isinstance(x, Csr) else x @ y
+        product = turned_times(self.field.features, delta.flatten(1))
+        into[0][0].copy_(product.view(d, b, h).transpose(0, 1))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.threads import threads_for
-from calirare.graph import Graph
+from calirare.graph import ORDERS, Graph, Order
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network, step_work
 from calirare.training import Adam, Convergence, converge, cross_entropy
@@ -30,6 +30,8 @@ class GcnTraining:
         n_layers: number of layers.
         hops: how often features are propagated before the first weights, see `calirare.graph.propagation`.
         dropout: probability of dropping a hidden unit.
+        order: of the products with sparse features, see `calirare.graph.propagation`; "propagated" gives the numbers of
+            versions up to 0.2.0 to the bit.
         seed: of the weights and the dropout.
 
     Raises:
@@ -43,6 +45,7 @@ class GcnTraining:
     n_layers: int = 2
     hops: int = 1
     dropout: float = 0.5
+    order: Order = "auto"
     seed: int = 0
 
     low_hops: ClassVar[int] = 1
@@ -56,6 +59,8 @@ class GcnTraining:
             raise ValueError(f"GcnTraining: learning_rate must be positive, got {self.learning_rate}")
         if not self.weight_decay > 0:
             raise ValueError(f"GcnTraining: weight_decay must be positive, got {self.weight_decay}")
+        if self.order not in ORDERS:
+            raise ValueError(f"GcnTraining: order must be one of {', '.join(ORDERS)}, got {self.order!r}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"GcnTraining: dropout must be in [0, 1), got {self.dropout}")
 
@@ -71,6 +76,7 @@ class GcnTraining:
             n_layers=self.n_layers,
             dropout=self.dropout,
             hops=hops,
+            order=self.order,
             generator=torch.Generator().manual_seed(self.seed),
         )
 
