@@ -114,13 +114,13 @@ def multiply_adds(inputs: Inputs) -> int:
     return inputs.nnz if isinstance(inputs, Csr) else inputs.numel()
 
 
-def product_of(a: Csr, x: Tensor | Csr) -> Tensor | Csr:
-    """Returns A X; of two sparse matrices sparse, or dense where more than `DENSE_ABOVE` of it is not zero."""
+def product_of(a: Csr, x: Tensor | Csr, dense_above: float = DENSE_ABOVE) -> Tensor | Csr:
+    """Returns A X; of two sparse matrices sparse, or dense where more than a share of it is not zero."""
     if not isinstance(x, Csr):
         return propagate(a, x)
     product = _scipy(a) @ _scipy(x)
     product.sort_indices()
-    if product.nnz > DENSE_ABOVE * product.shape[0] * product.shape[1]:
+    if product.nnz > dense_above * product.shape[0] * product.shape[1]:
         return torch.from_numpy(product.toarray()).to(a.values)
     indptr = torch.from_numpy(product.indptr.astype("int64"))
     indices = torch.from_numpy(product.indices.astype("int32", copy=False))

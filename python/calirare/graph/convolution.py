@@ -16,6 +16,7 @@ from calirare_ext import (
     Factored,
     Inputs,
     ReceptiveField,
+    as_dense,
     as_matrix,
     cut,
     gcn_norm,
@@ -33,7 +34,7 @@ WHOLE = 0.25  # share of the nodes from which "the rows asked for" are best take
 BLOCK = 65_536  # rows of A_hat X made together
 # Cost of a multiply-add of a dense product in those of a sparse one (benchmarks/bench_epoch.py, "constants").
 DENSE_COST = 0.15
-SAMPLE = 1_024  # rows of A_hat X that are made to count its entries
+SAMPLE = 256  # rows of A_hat X that are made to count its entries
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,16 +204,20 @@ def cheapest(product: Factored) -> Inputs:
     r, d = product.shape
     if r == 0 or isinstance(product.x, Tensor):  # dense features: the product has fewer rows and no more columns
         return product.matrix()
-    step = -(-r // SAMPLE)
-    some = rows_of_inputs(product, torch.arange(0, r, step, device=product.device))
-    assert isinstance(some, Factored)
-    made = _stored(some.matrix()) * r / some.shape[0]
-    return product if multiply_adds(product) <= made else product.matrix()
+    dense = DENSE_COST * r * d
+    if multiply_adds(product) <= min(_entries(product), dense):
+        return product
+    return propagate(product.a, as_dense(product.x)) if dense < _entries(product) else product.matrix()
 
 
-def _stored(x: Tensor | Csr) -> float:
-    """Returns the cost of a product with a matrix per column, in multiply-adds of a sparse one."""
-    return x.nnz if isinstance(x, Csr) else DENSE_COST * x.numel()
+def _entries(product: Factored) -> float:
+    """Returns how many entries of a product are not zero, from up to `SAMPLE` of its rows, evenly spaced."""
+    if "entries" not in product._cache:
+        r = product.shape[0]
+        some = torch.arange(0, r, -(-r // SAMPLE), device=product.device)
+        made = product_of(product.a.select_rows(some), as_matrix(product.x), dense_above=1.0)
+        product._cache["entries"] = (made.nnz if isinstance(made, Csr) else made.numel()) * r / some.numel()
+    return product._cache["entries"]
 
 
 _KEPT: WeakKeyDictionary[Graph, dict[tuple[int, Order], Propagation]] = WeakKeyDictionary()
