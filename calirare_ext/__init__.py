@@ -4,6 +4,7 @@ from calirare_ext.build_info import BuildInfo, build_info
 from calirare_ext.confidence_bins import confidence_bins
 from calirare_ext.csr import Csr
 from calirare_ext.eice_term import PATHS, GradientPath, eice_term
+from calirare_ext.first_layer import times, turned_times
 from calirare_ext.gcn_norm import gcn_norm
 from calirare_ext.inputs import (
     DENSE_ABOVE,
@@ -14,8 +15,6 @@ from calirare_ext.inputs import (
     multiply_adds,
     product_of,
     rows_of_inputs,
-    times,
-    turned_times,
 )
 from calirare_ext.inverse_hvp import (
     SolverResult,

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from calirare_ext.csr import Csr
-from calirare_ext.propagate import propagate
 
 DENSE_ABOVE = 0.25  # a product with more non-zeros than this share is faster as a dense matrix
 
@@ -86,20 +85,6 @@ def as_dense(inputs: Inputs) -> Tensor:
     return found.to_dense() if isinstance(found, Csr) else found
 
 
-def times(inputs: Inputs, weight: Tensor) -> Tensor:
-    """Returns inputs W [r, h] for W [d, h], differentiable in W."""
-    if isinstance(inputs, Factored):
-        return propagate(inputs.a, times(inputs.x, weight))
-    return propagate(inputs, weight) if isinstance(inputs, Csr) else inputs @ weight
-
-
-def turned_times(inputs: Inputs, delta: Tensor) -> Tensor:
-    """Returns inputs^T D [d, h] for D [r, h]."""
-    if isinstance(inputs, Factored):
-        return turned_times(inputs.x, propagate(inputs.a.transpose(), delta))
-    return propagate(inputs.transpose(), delta) if isinstance(inputs, Csr) else inputs.T @ delta
-
-
 def rows_of_inputs(inputs: Inputs, rows: Tensor) -> Inputs:
     """Returns some rows of inputs, in the order given (int64 [k])."""
     if isinstance(inputs, Factored):
@@ -115,9 +100,9 @@ def multiply_adds(inputs: Inputs) -> int:
 
 
 def product_of(a: Csr, x: Tensor | Csr, dense_above: float = DENSE_ABOVE) -> Tensor | Csr:
-    """Returns A X; of two sparse matrices sparse, or dense where more than a share of it is not zero."""
+    """Returns A X by scipy; of two sparse matrices sparse, or dense where more than a share of it is not zero."""
     if not isinstance(x, Csr):
-        return propagate(a, x)
+        return torch.from_numpy(_scipy(a) @ x.detach().cpu().numpy()).to(x)
     product = _scipy(a) @ _scipy(x)
     product.sort_indices()
     if product.nnz > dense_above * product.shape[0] * product.shape[1]:

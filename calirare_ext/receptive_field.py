@@ -119,7 +119,9 @@ def _at(inputs: Inputs, rows: Tensor) -> Inputs:
     if isinstance(inputs, Factored):
         block, below = cut(inputs.a, rows)
         return Factored(block, _at(inputs.x, below))
-    everything = rows.numel() == inputs.shape[0] and bool((rows == torch.arange(rows.numel(), device=rows.device)).all())
+    everything = rows.numel() == inputs.shape[0] and bool(
+        (rows == torch.arange(rows.numel(), device=rows.device)).all()
+    )
     if everything:
         return inputs.contiguous() if isinstance(inputs, Tensor) else inputs
     found = rows_of_inputs(inputs, rows)

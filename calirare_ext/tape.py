@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from calirare_ext._backend import _C
 from calirare_ext._checks import check_like, check_shape, dtype_name
 from calirare_ext.csr import Csr
-from calirare_ext.inputs import Factored, Inputs, as_matrix, times
+from calirare_ext.first_layer import times
+from calirare_ext.inputs import Factored, Inputs, as_matrix
 from calirare_ext.propagate import compiled, propagate
 from calirare_ext.receptive_field import ReceptiveField
 

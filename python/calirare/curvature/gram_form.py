@@ -121,9 +121,7 @@ def _where_on(block: Csr, on: Tensor) -> Csr:
     return Csr(before[block.indptr], block.indices[kept], block.values[kept], block.n_cols)
 
 
-def _blocks_of_products(
-    tape: GcnTape, field: ReceptiveField, keep: bool = False
-) -> Iterator[tuple[slice, Tensor]]:
+def _blocks_of_products(tape: GcnTape, field: ReceptiveField, keep: bool = False) -> Iterator[tuple[slice, Tensor]]:
     """Yields some rows of the field and G = S_R S^T + 1 there, [r_R, s]; `keep`: that of the tape's own field."""
     seen, n_rows = tape.field.features, field.rows[0].numel()
     small = keep and seen.shape[0] * n_rows * tape.logits.element_size() <= KEPT_BYTES

@@ -32,7 +32,7 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 LARGE = 50_000  # nodes from which A_hat X is made at the rows that are asked for
 WHOLE = 0.25  # share of the nodes from which "the rows asked for" are best taken from the whole product
 BLOCK = 65_536  # rows of A_hat X made together
-# Cost of a multiply-add of a dense product in those of a sparse one (benchmarks/bench_epoch.py, "constants").
+# A multiply-add of a dense product costs this many of a sparse one (benchmarks/bench_epoch.py, "constants").
 DENSE_COST = 0.15
 SAMPLE = 256  # rows of A_hat X that are made to count its entries
 
@@ -202,7 +202,9 @@ def cheapest(product: Factored) -> Inputs:
     product, counted at up to `SAMPLE` of its rows, or `DENSE_COST` of all its places.
     """
     r, d = product.shape
-    if r == 0 or isinstance(product.x, Tensor):  # dense features: the product has fewer rows and no more columns
+    if isinstance(product.x, Tensor):  # dense features: the product has fewer rows and no more columns
+        return propagate(product.a, product.x)
+    if r == 0:
         return product.matrix()
     dense = DENSE_COST * r * d
     if multiply_adds(product) <= min(_entries(product), dense):
@@ -261,9 +263,9 @@ def _propagation(graph: Graph, hops: int, order: Order) -> Propagation:
     if isinstance(graph.x, Csr) and order == "auto":
         return FactoredPropagation(a_hat, _scaled(graph) if below is None else below)
     x = _scaled(graph) if below is None else below.inputs
-    if isinstance(x, Csr) or graph.n_nodes < LARGE:
+    if isinstance(x, Csr):
         return Propagation(a_hat, product_of(a_hat, x))
-    return LazyPropagation(a_hat, x)
+    return Propagation(a_hat, propagate(a_hat, x)) if graph.n_nodes < LARGE else LazyPropagation(a_hat, x)
 
 
 def _scaled(graph: Graph) -> Tensor | Csr:
