@@ -8,7 +8,7 @@ its gradient in the differences and mu the damping, leaving label i out moves th
 It is the Newton step of the loss without label i: its Hessian is H - J_i^T D_i J_i, whose inverse Woodbury's identity
 gives in terms of H^-1. The bracket is one minus the leverage of the label, which plain influence functions leave out.
 In the dual H^-1 J^T = J^T M^-1 with M = mu I + D K, and I - D_i P_i = mu (M^-1)_ii, so all labels cost one inverse.
-With D = C C^T and e = C c it is M^-1 C = C B^-1 with the symmetric B = mu I + C^T K C, whose inverse costs 2.7 times less.
+With D = C C^T and e = C c it is M^-1 C = C B^-1 with the symmetric B = mu I + C^T K C, whose inverse costs a third.
 """
 
 from __future__ import annotations
