@@ -7,7 +7,7 @@ from torch import Tensor
 
 from calirare._util.threads import threads_for
 from calirare.curvature import GcnLinearisation
-from calirare.leave_one_out import LeftOut, pre_activation
+from calirare.leave_one_out import LeftOut, pre_activation, readable
 from calirare_ext import Csr, ReceptiveField, loo_messages, message_interval, propagate
 
 
@@ -73,7 +73,7 @@ def evaluate(
     with threads_for(z.shape[1] * (a.nnz + z.shape[0])):
         logits = torch.addmm(shift, propagate(a, z.relu()), weight)
     if known is None or left.directions.mix is None:
-        sent = loo_messages(field.inputs, z, left.directions, out=sent)
+        sent = loo_messages(readable(field.features, left.directions), z, left.directions, out=sent)
     else:
         sent = torch.mm(known.along, left.directions.mix, out=sent)
     ends = intervals(left, a, sent, logits[:, 1] - logits[:, 0], residuals, levels, scale=scale, bias=bias)
