@@ -11,12 +11,11 @@ from torch import Tensor
 from calirare._util.memory import BLOCK_BYTES as SAFE_BLOCK_BYTES
 from calirare.curvature import GcnLinearisation, GgnInverse, linearise, logit_differences
 from calirare.leave_one_out.formula import loo_coefficients
-from calirare.leave_one_out.many_gcns import ManyGcns
 from calirare.leave_one_out.method import Problem
 from calirare.leave_one_out.quasi_newton import Objective, take_steps
 from calirare.leave_one_out.result import Diagnostics, LooResult, models_of
 from calirare.leave_one_out.retrain import TOLERANCE
-from calirare.models import GcnFit, unflatten
+from calirare.models import GcnFit, ManyGcns, unflatten
 from calirare.training import FittedNetwork, minimise
 from calirare_ext import Inputs, ReceptiveField, as_dense, reference
 

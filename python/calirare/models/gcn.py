@@ -124,7 +124,7 @@ class GCN(nn.Module):
 
     def dropping(self, generator: torch.Generator | None = None) -> Callable[[Tensor], Tensor] | None:
         """Returns what drops hidden units while training; None where nothing is dropped."""
-        return (lambda h: _drop(h, self.dropout, generator)) if self.training and self.dropout > 0 else None
+        return (lambda h: dropped(h, self.dropout, generator)) if self.training and self.dropout > 0 else None
 
     @torch.no_grad()
     def logits(self, graph: Graph) -> Tensor:
@@ -136,7 +136,7 @@ class GCN(nn.Module):
         return out
 
 
-def _drop(h: Tensor, probability: float, generator: torch.Generator | None) -> Tensor:
+def dropped(h: Tensor, probability: float, generator: torch.Generator | None) -> Tensor:
     """Returns h with entries dropped and the rest scaled up; a third of the time of torch's own on a CPU."""
     kept = torch.rand(h.shape, dtype=h.dtype, device=h.device, generator=generator) >= probability
     return h * (kept / (1 - probability))
