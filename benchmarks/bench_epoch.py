@@ -10,8 +10,8 @@ backward, nothing element by element, no Adam. `bare` is the floor's order with 
 ReLU, softmax, gradients, one fused Adam call. The PyG loop is two GCNConv on the whole graph with a normalised torch
 CSR adjacency and dense features. The first losses of all must agree before a time is taken.
 
-"constants" are times of a multiply-add of a dense and of a sparse product (`calirare.graph.convolution.DENSE_COST`),
-and "words" X W for sparse X beside MKL (torch CSR) and SciPy, both in the same run. Writes results/epoch.json.
+"folds" are five-fold cross-validation beside one training of as many epochs. "words" are times of a multiply-add of a dense and of a sparse product (`calirare.graph.convolution.DENSE_COST`),
+and of X W for sparse X beside MKL (torch CSR) and SciPy, both in the same run. Writes results/epoch.json.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from calirare.datasets import load_dataset
 from calirare.datasets.places import data_roots
 from calirare.graph import Graph, Order, normalize_features, propagation
 from calirare.models import GcnTraining
-from calirare.training import class_weights, cross_entropy
+from calirare.training import class_weights, cross_entropy, cross_fitted_logits
 from calirare_ext import (
     Csr,
     Factored,
@@ -243,6 +243,23 @@ def epochs_of(name: str, repeats: int, epochs: int) -> dict[str, Any]:
     }
 
 
+def folds_of(name: str, repeats: int, epochs: int) -> dict[str, Any]:
+    """Returns times of five-fold cross-validation beside one training, with the dropout that is the default."""
+    graph = graph_of(name)
+    nodes = labels_of(graph)
+    settings = GcnTraining(epochs=epochs, hidden=HIDDEN)
+    one_by_one = GcnTraining(epochs=epochs, hidden=HIDDEN, order="propagated")
+    taken = alternately(
+        {
+            "training": lambda: settings.fit(graph, nodes),
+            "five folds": lambda: cross_fitted_logits(graph, nodes, settings),
+            "five folds, one by one": lambda: cross_fitted_logits(graph, nodes, one_by_one),
+        },
+        repeats,
+    )
+    return taken | {"over_training": taken["five folds"]["median_s"] / taken["training"]["median_s"]}
+
+
 def words_of(name: str, repeats: int) -> dict[str, Any]:
     """Returns times of X W for sparse X: ours, MKL and SciPy, at three widths; and the cost of a dense multiply-add."""
     x = normalize_features(graph_of(name)).x
@@ -278,14 +295,14 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: of all threads, for a busy machine")
-    parser.add_argument("--only", choices=("epochs", "words"), default=None)
+    parser.add_argument("--only", choices=("epochs", "folds", "words"), default=None)
     arguments = parser.parse_args()
     global CLOCK  # one for all that is timed
     CLOCK = CLOCKS[arguments.clock]
     torch.set_num_threads(arguments.threads)
-    found: dict[str, Any] = {"clock": arguments.clock, "epochs": {}, "words": {}}
+    found: dict[str, Any] = {"clock": arguments.clock, "epochs": {}, "folds": {}, "words": {}}
     for name in arguments.graphs:
-        if arguments.only != "words":
+        if arguments.only in (None, "epochs"):
             one = epochs_of(name, arguments.repeats, arguments.epochs)
             found["epochs"][name] = one
             took = {form: round(1000 * t["median"], 2) for form, t in one["epoch_s"].items()}
@@ -295,7 +312,10 @@ def main() -> None:
                 f"milliseconds {took}",
                 flush=True,
             )
-        if arguments.only != "epochs" and name not in ("facebook", "sichuan"):
+        if arguments.only in (None, "folds"):
+            folds = found["folds"][name] = folds_of(name, max(3, arguments.repeats // 2), 5 * arguments.epochs)
+            print(f"  five folds take {folds['over_training']:.2f} trainings", flush=True)
+        if arguments.only in (None, "words") and name not in ("facebook", "sichuan"):
             found["words"][name] = words_of(name, arguments.repeats)
             for width in ("16", "32", "64"):
                 cell = found["words"][name][width]

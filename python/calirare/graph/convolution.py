@@ -32,7 +32,7 @@ ORDERS: tuple[Order, ...] = get_args(Order)
 LARGE = 50_000  # nodes from which A_hat X is made at the rows that are asked for
 WHOLE = 0.25  # share of the nodes from which "the rows asked for" are best taken from the whole product
 BLOCK = 65_536  # rows of A_hat X made together
-# A multiply-add of a dense product costs this many of a sparse one (benchmarks/bench_epoch.py, "constants").
+# A multiply-add of a dense product costs this many of a sparse one (benchmarks/bench_epoch.py, "words").
 DENSE_COST = 0.4
 SAMPLE = 256  # rows of A_hat X that are made to count its entries
 

@@ -25,6 +25,7 @@ class ManyGcns:
 
     def __init__(self, field: ReceptiveField, shapes: Shapes) -> None:
         self.field, self.shapes = field, shapes
+        self._answers: tuple[Tensor, Tensor] | None = None
 
     def numbers_of_a_model(self) -> int:
         """Returns how many numbers a forward pass of one network makes."""
@@ -77,16 +78,16 @@ class ManyGcns:
         log_p = torch.log_softmax(logits, 2)
         own = log_p.gather(2, targets[:, None, None].expand(-1, parameters.shape[0], 1)).squeeze(2)  # [m, b]
         share = sample_weights.T / m
-        right = F.one_hot(targets, logits.shape[2]).to(logits)
-        gradient = torch.empty_like(parameters)
-        self._backward(
-            layers,
-            hidden,
-            share[:, :, None] * (log_p.exp() - right[:, None, :]),
-            self._layers(gradient),
-            1 / (1 - dropout),
-        )
+        gradient, delta = torch.empty_like(parameters), log_p.exp().sub_(self._right(targets, logits))
+        self._backward(layers, hidden, delta.mul_(share[:, :, None]), self._layers(gradient), 1 / (1 - dropout))
         return -(share * own).sum(0), gradient
+
+    def _right(self, targets: Tensor, like: Tensor) -> Tensor:
+        """Returns the right answers [m, 1, k], made once for the same targets."""
+        if self._answers is None or self._answers[0] is not targets:
+            right = F.one_hot(targets, like.shape[2]).to(like)
+            self._answers = (targets, right[:, None, :])
+        return self._answers[1]
 
     def _layers(self, parameters: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Returns views of weights [b, d, h] and biases [b, h]."""
@@ -109,7 +110,7 @@ class ManyGcns:
         for block, (weight, bias) in zip(self.field.blocks, later, strict=True):
             hidden.append(z.relu_() if dropout == 0 else dropped(z.relu_(), dropout, generator))
             # The narrow product first: the logits' layer then propagates k numbers per network, not h.
-            product = torch.bmm(hidden[-1].transpose(0, 1), weight).transpose(0, 1).flatten(1)
+            product = _each(hidden[-1].transpose(0, 1), weight).transpose(0, 1).flatten(1)
             z = propagate(block, product).view(-1, b, weight.shape[2]).add_(bias)
         return z, hidden
 
@@ -128,10 +129,16 @@ class ManyGcns:
             into[level][1].copy_(delta.sum(0))
             back = propagate(self.field.blocks[level - 1].transpose(), delta.flatten(1)).view(-1, b, weight.shape[2])
             back = back.transpose(0, 1)  # [b, r, h_l]
-            into[level][0].copy_(torch.bmm(below.permute(1, 2, 0), back))
-            delta = torch.bmm(back, weight.transpose(1, 2)).transpose(0, 1) * (below > 0)
+            into[level][0].copy_(_each(below.permute(1, 2, 0), back))
+            delta = _each(back, weight.transpose(1, 2)).transpose(0, 1)
+            delta = torch.ops.aten.threshold_backward(delta, below, 0)  # where the unit was on
             delta = delta if scale == 1 else delta.mul_(scale)
         into[0][1].copy_(delta.sum(0))
         d, h = self.shapes[0][0]
         product = turned_times(self.field.features, delta.flatten(1))
         into[0][0].copy_(product.view(d, b, h).transpose(0, 1))
+
+
+def _each(a: Tensor, b: Tensor) -> Tensor:
+    """Returns the product of each pair of matrices; of a single one without the detour of a batch."""
+    return (a[0] @ b[0])[None] if a.shape[0] == 1 else torch.bmm(a, b)
