@@ -214,8 +214,8 @@ CALIRARE_INLINE void propagate_rows(CsrView<T> a, MatrixView<const T> x, Target<
   }
 }
 
-// target_clones does not take templates, hence plain functions. Vectors are as long as the processor's: longer ones than
-// it has registers for go over the stack, five times slower. The sums are the same.
+// target_clones does not take templates, hence plain functions. Vectors are as long as the processor's registers: GCC
+// keeps longer ones on the stack, ten times slower. The sums are the same.
 CALIRARE_CLONES void rows_f32_64(CsrView<float> a, MatrixView<const float> x, Target<float> out, int64_t first,
                                  int64_t stop) {
   propagate_rows<float, 64>(a, x, out, first, stop);
