@@ -260,9 +260,10 @@ def _propagation(graph: Graph, hops: int, order: Order) -> Propagation:
     else:
         below = propagation(graph, hops - 1, order)
         a_hat = below.a_hat
-    if isinstance(graph.x, Csr) and order == "auto":
-        return FactoredPropagation(a_hat, _scaled(graph) if below is None else below)
-    x = _scaled(graph) if below is None else below.inputs
+    source = _scaled(graph) if below is None else below
+    if order == "auto" and isinstance(source, Csr | FactoredPropagation):
+        return FactoredPropagation(a_hat, source)
+    x = source.inputs if isinstance(source, Propagation) else source
     if isinstance(x, Csr):
         return Propagation(a_hat, product_of(a_hat, x))
     return Propagation(a_hat, propagate(a_hat, x)) if graph.n_nodes < LARGE else LazyPropagation(a_hat, x)

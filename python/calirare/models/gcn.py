@@ -137,6 +137,10 @@ class GCN(nn.Module):
 
 
 def dropped(h: Tensor, probability: float, generator: torch.Generator | None) -> Tensor:
-    """Returns h with entries dropped and the rest scaled up; a third of the time of torch's own on a CPU."""
-    kept = torch.rand(h.shape, dtype=h.dtype, device=h.device, generator=generator) >= probability
+    """Returns h with entries dropped and the rest scaled up; a third of the time of torch's own on a CPU.
+
+    Of hidden states [r, h], or of those of networks side by side [r, b, h], which then all drop the same.
+    """
+    shape = (h.shape[0], 1, h.shape[2]) if h.dim() == 3 else h.shape
+    kept = torch.rand(shape, dtype=h.dtype, device=h.device, generator=generator) >= probability
     return h * (kept / (1 - probability))
