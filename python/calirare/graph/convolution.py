@@ -20,7 +20,6 @@ from calirare_ext import (
     as_matrix,
     cut,
     gcn_norm,
-    multiply_adds,
     product_of,
     propagate,
     receptive_field,
@@ -34,6 +33,7 @@ WHOLE = 0.25  # share of the nodes from which "the rows asked for" are best take
 BLOCK = 65_536  # rows of A_hat X made together
 # A multiply-add of a dense product costs this many of a sparse one (benchmarks/bench_epoch.py, "words").
 DENSE_COST = 0.4
+ROW_COST = 4.0  # likewise, of a row of X W that is written and read again
 SAMPLE = 256  # rows of A_hat X that are made to count its entries
 
 
@@ -198,8 +198,9 @@ class FactoredPropagation(_Lazy):
 def cheapest(product: Factored) -> Inputs:
     """Returns a product as it costs an epoch least: its factors, or itself as a sparse or a dense matrix.
 
-    Counted are the multiply-adds of one column of W, forward as backward: the entries of both factors, those of the
-    product, counted at up to `SAMPLE` of its rows, or `DENSE_COST` of all its places.
+    Counted are the multiply-adds of one column of W, forward as backward: the entries of both factors and `ROW_COST`
+    for each row that is made between them, the entries of the product, counted at up to `SAMPLE` of its rows, or
+    `DENSE_COST` of all its places.
     """
     r, d = product.shape
     if isinstance(product.x, Tensor):  # dense features: the product has fewer rows and no more columns
@@ -207,9 +208,16 @@ def cheapest(product: Factored) -> Inputs:
     if r == 0:
         return product.matrix()
     dense = DENSE_COST * r * d
-    if multiply_adds(product) <= min(_entries(product), dense):
+    if _cost(product) <= min(_entries(product), dense):
         return product
     return propagate(product.a, as_dense(product.x)) if dense < _entries(product) else product.matrix()
+
+
+def _cost(inputs: Inputs) -> float:
+    """Returns the cost of a product with inputs as they are stored, in multiply-adds of a sparse matrix."""
+    if isinstance(inputs, Factored):
+        return inputs.a.nnz + ROW_COST * inputs.a.n_cols + _cost(inputs.x)
+    return inputs.nnz if isinstance(inputs, Csr) else DENSE_COST * inputs.numel()
 
 
 def _entries(product: Factored) -> float:

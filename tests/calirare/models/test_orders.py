@@ -20,7 +20,7 @@ from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
 NODES = torch.arange(0, 120, 3)
 
 
-def words(n_classes: int = 2, share: float = 0.03, n_words: int = 60) -> Graph:
+def words(n_classes: int = 2, share: float = 0.03, n_words: int = 300) -> Graph:
     generator = torch.Generator().manual_seed(1)
     x = (torch.rand(150, n_words, generator=generator) < share) * torch.rand(150, n_words, generator=generator)
     return random_graph(150, n_classes, seed=3, x=Csr.from_dense(x))
@@ -156,9 +156,9 @@ def test_products_of_factors_within_factors() -> None:
     a, x = propagation(graph).a_hat.to(torch.float64), graph.x.to(torch.float64)
     twice = Factored(a, Factored(a, x))
     dense = a.to_dense() @ a.to_dense() @ x.to_dense()
-    w = torch.randn(60, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    w = torch.randn(300, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     d = torch.randn(150, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
     close(times(twice, w), dense @ w, "A A X W")
     close(turned_times(twice, d), dense.T @ d, "X^T A^T A^T D")
     close(as_dense(twice), dense, "A A X")
-    assert twice.shape == (150, 60)
+    assert twice.shape == (150, 300)
