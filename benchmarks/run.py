@@ -36,6 +36,7 @@ STEPS = {
     "propagate": Step("bench_propagate.py", "--quick --repeats 20", 90),
     "kernels": Step("bench_kernels.py", "--device cpu --repeats 5 --most 2000000", 90),
     "training": Step("bench_training.py", "--repeats 1", 120),
+    "epoch": Step("bench_epoch.py", "--graphs cora facebook_bag --repeats 3 --epochs 20", 120),
     "jackknife": Step("bench_jackknife.py", "--datasets cora facebook --repeats 5 --slow 1", 180),
     "metrics": Step("bench_metrics.py", "--repeats 5", 90, "torchmetrics"),
     "multi-label": Step("bench_multilabel.py", "speed --repeats 3", 60),

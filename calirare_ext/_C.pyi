@@ -15,6 +15,8 @@ class GcnTape:
     sparse_inputs: CsrTensors
     sparse_inputs_t: CsrTensors
     dense_inputs: Tensor
+    first_block: CsrTensors
+    first_block_t: CsrTensors
     blocks: list[CsrTensors]
     blocks_t: list[CsrTensors]
     aggregated: list[Tensor]

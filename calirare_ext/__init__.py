@@ -4,7 +4,18 @@ from calirare_ext.build_info import BuildInfo, build_info
 from calirare_ext.confidence_bins import confidence_bins
 from calirare_ext.csr import Csr
 from calirare_ext.eice_term import PATHS, GradientPath, eice_term
+from calirare_ext.first_layer import times, turned_times
 from calirare_ext.gcn_norm import gcn_norm
+from calirare_ext.inputs import (
+    DENSE_ABOVE,
+    Factored,
+    Inputs,
+    as_dense,
+    as_matrix,
+    multiply_adds,
+    product_of,
+    rows_of_inputs,
+)
 from calirare_ext.inverse_hvp import (
     SolverResult,
     SolverStatus,
@@ -20,18 +31,21 @@ from calirare_ext.masked_gram import in_panels, masked_gram
 from calirare_ext.message_interval import message_interval
 from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
 from calirare_ext.propagate import propagate
-from calirare_ext.receptive_field import ReceptiveField, receptive_field
+from calirare_ext.receptive_field import ReceptiveField, cut, receptive_field
 from calirare_ext.row_sums import row_sums
 from calirare_ext.tape import GcnTape, gcn_forward, record
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "DENSE_ABOVE",
     "PATHS",
     "BuildInfo",
     "Csr",
+    "Factored",
     "GcnTape",
     "GradientPath",
+    "Inputs",
     "JackknifeInterval",
     "LayerFactors",
     "Layout",
@@ -41,9 +55,12 @@ __all__ = [
     "SolverResult",
     "SolverStatus",
     "__version__",
+    "as_dense",
+    "as_matrix",
     "block_cg",
     "build_info",
     "confidence_bins",
+    "cut",
     "eice_term",
     "gcn_forward",
     "gcn_norm",
@@ -54,11 +71,16 @@ __all__ = [
     "masked_gram",
     "message_interval",
     "move_logits",
+    "multiply_adds",
     "node_gradients",
     "prepare",
+    "product_of",
     "propagate",
     "receptive_field",
     "record",
     "row_sums",
+    "rows_of_inputs",
     "solve_inverse_hvp",
+    "times",
+    "turned_times",
 ]

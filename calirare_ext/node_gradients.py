@@ -173,8 +173,8 @@ def entry_plans(field: ReceptiveField) -> tuple[EntryPlan, ...]:
 def _entry_plans(field: ReceptiveField) -> tuple[EntryPlan, ...]:
     m, device = field.nodes.numel(), field.nodes.device
     own = torch.arange(m, device=device)
-    like = field.inputs.values if isinstance(field.inputs, Csr) else field.inputs
-    none = Csr.unchecked(torch.zeros(m + 1, dtype=torch.int64, device=device), own[:0].int(), like.new_empty(0), 0)
+    nothing = torch.empty(0, dtype=field.features.dtype, device=device)
+    none = Csr.unchecked(torch.zeros(m + 1, dtype=torch.int64, device=device), own[:0].int(), nothing, 0)
     plans = [EntryPlan(torch.arange(m + 1, device=device), own.int(), none)]
     owner, nodes = own, own  # the labelled node and the row of every entry of the layer above
     for block in reversed(field.blocks):

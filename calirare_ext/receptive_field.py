@@ -10,6 +10,7 @@ from torch import Tensor
 
 from calirare_ext._checks import check_index, check_shape, dtype_name
 from calirare_ext.csr import Csr
+from calirare_ext.inputs import Factored, Inputs, as_matrix, rows_of_inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +22,7 @@ class ReceptiveField:
 
     Attributes:
         rows: int64 node ids of the rows of layers 1 .. L.
-        inputs: (A_hat X) at the rows of layer 1, [r_1, d], dense or sparse.
+        features: (A_hat X) at the rows of layer 1, [r_1, d], dense, sparse or by its factors.
         blocks: A_hat cut to [rows of layer l, rows of layer l - 1], for l = 2 .. L.
 
     Raises:
@@ -30,7 +31,7 @@ class ReceptiveField:
     """
 
     rows: tuple[Tensor, ...]
-    inputs: Tensor | Csr
+    features: Inputs
     blocks: tuple[Csr, ...]
     _cache: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -58,6 +59,11 @@ class ReceptiveField:
         return {**self.__dict__, "_cache": {}}
 
     @property
+    def inputs(self) -> Tensor | Csr:
+        """(A_hat X) at the rows of layer 1 as one matrix, [r_1, d]; factors are multiplied once and that is kept."""
+        return as_matrix(self.features)
+
+    @property
     def n_layers(self) -> int:
         """Number of layers."""
         return len(self.rows)
@@ -68,12 +74,12 @@ class ReceptiveField:
         return self.rows[-1]
 
 
-def receptive_field(a_hat: Csr, inputs: Tensor | Csr, nodes: Tensor, n_layers: int) -> ReceptiveField:
+def receptive_field(a_hat: Csr, inputs: Inputs, nodes: Tensor, n_layers: int) -> ReceptiveField:
     """Returns the receptive field of `nodes` under an `n_layers` graph convolution.
 
     Args:
         a_hat: propagation matrix [n, n], from `gcn_norm`.
-        inputs: features propagated once, A_hat X [n, d], dense or sparse.
+        inputs: features propagated once, A_hat X [n, d], dense, sparse or by its factors.
         nodes: int64 [m], distinct node ids.
         n_layers: number of layers, >= 1.
 
@@ -93,9 +99,8 @@ def receptive_field(a_hat: Csr, inputs: Tensor | Csr, nodes: Tensor, n_layers: i
     if nodes.dtype != torch.int64:
         raise TypeError(f"receptive_field: nodes must be int64, got {dtype_name(nodes.dtype)}")
     check_shape("receptive_field", "nodes", nodes, (None,))
-    n_inputs = inputs.n_rows if isinstance(inputs, Csr) else inputs.shape[0]
-    if n_inputs != n:
-        raise ValueError(f"receptive_field: inputs must have {n} rows, one per node, got {n_inputs}")
+    if inputs.shape[0] != n:
+        raise ValueError(f"receptive_field: inputs must have {n} rows, one per node, got {inputs.shape[0]}")
     if nodes.numel() and (int(nodes.min()) < 0 or int(nodes.max()) >= n):
         raise ValueError(f"receptive_field: nodes must be in [0, {n}), got {int(nodes.min())} to {int(nodes.max())}")
     if torch.unique(nodes).numel() != nodes.numel():
@@ -103,17 +108,28 @@ def receptive_field(a_hat: Csr, inputs: Tensor | Csr, nodes: Tensor, n_layers: i
     rows = [nodes]
     blocks: list[Csr] = []
     for _ in range(n_layers - 1):
-        block, below = _cut(a_hat, rows[0])
+        block, below = cut(a_hat, rows[0])
         rows.insert(0, below)
         blocks.insert(0, block)
-    if isinstance(inputs, Csr):
-        return ReceptiveField(tuple(rows), inputs.select_rows(rows[0]), tuple(blocks))
-    everything = rows[0].numel() == n and bool((rows[0] == torch.arange(n, device=nodes.device)).all())
-    return ReceptiveField(tuple(rows), (inputs if everything else inputs[rows[0]]).contiguous(), tuple(blocks))
+    return ReceptiveField(tuple(rows), _at(inputs, rows[0]), tuple(blocks))
 
 
-def _cut(a_hat: Csr, rows: Tensor) -> tuple[Csr, Tensor]:
-    """Returns A_hat at the given rows with its columns renumbered, and the nodes the columns stand for (ascending)."""
+def _at(inputs: Inputs, rows: Tensor) -> Inputs:
+    """Returns the inputs at some rows; of factors with the columns that these do not touch left out."""
+    if isinstance(inputs, Factored):
+        block, below = cut(inputs.a, rows)
+        return Factored(block, _at(inputs.x, below))
+    everything = rows.numel() == inputs.shape[0] and bool(
+        (rows == torch.arange(rows.numel(), device=rows.device)).all()
+    )
+    if everything:
+        return inputs.contiguous() if isinstance(inputs, Tensor) else inputs
+    found = rows_of_inputs(inputs, rows)
+    return found.contiguous() if isinstance(found, Tensor) else found
+
+
+def cut(a_hat: Csr, rows: Tensor) -> tuple[Csr, Tensor]:
+    """Returns A at the given rows with its columns renumbered, and what the columns stand for, ascending int64."""
     block = a_hat.select_rows(rows)
     used = torch.zeros(a_hat.n_cols, dtype=torch.bool, device=rows.device)
     used[block.indices.long()] = True

@@ -129,7 +129,7 @@ def _check_factors() -> str | None:
     field, layers, targets, weights = _problem(torch.device("cpu"))
     assert isinstance(field.inputs, Tensor)
     dense = field.inputs
-    tape = record(dataclasses.replace(field, inputs=Csr.from_dense(dense)), layers, targets, weights)
+    tape = record(dataclasses.replace(field, features=Csr.from_dense(dense)), layers, targets, weights)
     gradients, (d, h), m = node_gradients(tape), layers[0][0].shape, targets.numel()
     rows = gradients.dense()[:, : (d + 1) * h].view(m, d + 1, h).transpose(0, 1)
     z, second, contrast = dense @ layers[0][0] + layers[0][1], tape.aggregated[0].T.contiguous(), layers[1][0][:, 0]

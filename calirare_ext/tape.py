@@ -15,6 +15,8 @@ from torch.nn import functional as F
 from calirare_ext._backend import _C
 from calirare_ext._checks import check_like, check_shape, dtype_name
 from calirare_ext.csr import Csr
+from calirare_ext.first_layer import times
+from calirare_ext.inputs import Factored, Inputs, as_matrix
 from calirare_ext.propagate import compiled, propagate
 from calirare_ext.receptive_field import ReceptiveField
 
@@ -44,7 +46,7 @@ def gcn_forward(
         ValueError: the number of layers, a shape or a device does not fit.
     """
     _check_layers("gcn_forward", field, layers)
-    z = _affine(field.inputs, *layers[0]) if first is None else first
+    z = _affine(field.features, *layers[0]) if first is None else first
     for block, layer in zip(field.blocks, layers[1:], strict=True):
         hidden = F.relu(z)
         z = _affine(propagate(block, hidden if between is None else between(hidden)), *layer)
@@ -55,8 +57,8 @@ def _check_layers(op: str, field: ReceptiveField, layers: Sequence[Layer]) -> Te
     """Raises TypeError or ValueError unless the layers fit the field; returns a tensor with its dtype and device."""
     if len(layers) != field.n_layers:
         raise ValueError(f"{op}: layers must be {field.n_layers} as in the field, got {len(layers)}")
-    inputs = field.inputs
-    like, width = (inputs.values, inputs.n_cols) if isinstance(inputs, Csr) else (inputs, inputs.shape[1])
+    width = field.features.shape[1]
+    like = torch.empty(0, dtype=field.features.dtype, device=field.features.device)
     for number, (weight, bias) in enumerate(layers, 1):
         check_like(op, f"weight {number}", weight, like, "the field's inputs")
         check_shape(op, f"weight {number}", weight, (width, None))
@@ -66,7 +68,7 @@ def _check_layers(op: str, field: ReceptiveField, layers: Sequence[Layer]) -> Te
     return like
 
 
-def _check_inputs(op: str, inputs: Tensor | Csr) -> None:
+def _check_inputs(op: str, inputs: Inputs) -> None:
     """Raises ValueError where `node_gradients` would write one number from two threads of a GPU."""
     row = inputs.repeated_row() if isinstance(inputs, Csr) else None
     if row is not None:
@@ -76,8 +78,8 @@ def _check_inputs(op: str, inputs: Tensor | Csr) -> None:
         )
 
 
-def _affine(x: Tensor | Csr, weight: Tensor, bias: Tensor) -> Tensor:
-    return propagate(x, weight) + bias if isinstance(x, Csr) else torch.addmm(bias, x, weight)
+def _affine(x: Inputs, weight: Tensor, bias: Tensor) -> Tensor:
+    return torch.addmm(bias, x, weight) if isinstance(x, Tensor) else times(x, weight) + bias
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +174,7 @@ def record(
     """
     op = "record"
     like = _check_layers(op, field, layers)
-    _check_inputs(op, field.inputs)
+    _check_inputs(op, field.features)
     fixed = tuple((weight.detach().contiguous(), bias.detach().contiguous()) for weight, bias in layers)
     if targets.dtype != torch.int64:
         raise TypeError(f"{op}: targets must be int64, got {dtype_name(targets.dtype)}")
@@ -185,7 +187,7 @@ def record(
         weights = sample_weights.detach().to(like)
         check_shape(op, "sample_weights", weights, (targets.numel(),))
     with torch.no_grad():
-        z = _affine(field.inputs, *fixed[0]) if first is None else first.detach()
+        z = _affine(field.features, *fixed[0]) if first is None else first.detach()
         aggregated, masks = [], []
         for block, layer in zip(field.blocks, fixed[1:], strict=True):
             masks.append((z > 0).to(z.dtype))
@@ -197,7 +199,11 @@ def record(
 
 def _compile(tape: GcnTape) -> _C.GcnTape:
     out = _C.GcnTape()
-    inputs = tape.field.inputs
+    inputs = tape.field.features
+    if isinstance(inputs, Factored) and not isinstance(inputs.x, Factored):
+        out.first_block, out.first_block_t = compiled(inputs.a), compiled(inputs.a.transpose())
+        inputs = inputs.x
+    inputs = as_matrix(inputs)
     if isinstance(inputs, Csr):
         out.sparse_inputs, out.sparse_inputs_t = compiled(inputs), compiled(inputs.transpose())
     else:

@@ -120,6 +120,8 @@ void bind_solvers(py::module_& m) {
       .def_readwrite("sparse_inputs", &GcnTape::sparse_inputs)
       .def_readwrite("sparse_inputs_t", &GcnTape::sparse_inputs_t)
       .def_readwrite("dense_inputs", &GcnTape::dense_inputs)
+      .def_readwrite("first_block", &GcnTape::first_block)
+      .def_readwrite("first_block_t", &GcnTape::first_block_t)
       .def_readwrite("blocks", &GcnTape::blocks)
       .def_readwrite("blocks_t", &GcnTape::blocks_t)
       .def_readwrite("aggregated", &GcnTape::aggregated)

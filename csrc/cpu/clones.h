@@ -6,4 +6,19 @@
 #else
 #define CALIRARE_CLONES
 #endif
+
+namespace calirare {
+
+// Whether the processor has registers of 64 bytes.
+inline bool long_vectors() {
+#if defined(__x86_64__)
+  static const bool found = __builtin_cpu_supports("avx512f");
+  return found;
+#else
+  return false;
+#endif
+}
+
+}  // namespace calirare
+
 #define CALIRARE_INLINE inline __attribute__((always_inline))

@@ -9,16 +9,15 @@
 namespace calirare {
 namespace {
 
-constexpr int kVectors = kPanelBytes / 64;  // vectors of rows u side by side
 constexpr int64_t kSerialWork = 1 << 16;    // vector steps below which a second thread gains nothing
 
 template <typename T>
 constexpr int64_t kWide = kPanelBytes / int64_t(sizeof(T));
 
 // Rows u = first .. first + kWide: units in scratch as [h, kWide], sums as [m, kWide].
-template <typename T>
+template <typename T, int kBytes>
 CALIRARE_INLINE void block(const MaskedGramTask<T>& t, int64_t first, T* units, T* sums) {
-  constexpr int kLanes = 64 / sizeof(T);
+  constexpr int kLanes = kBytes / sizeof(T), kVectors = kPanelBytes / kBytes;  // of rows u side by side
   using V = typename Vector<T, kLanes>::type;
   const int64_t h = t.mask.n_cols, size = std::min(kWide<T>, t.scaled.n_rows - first);
   for (int64_t j = 0; j < h; ++j) {
@@ -55,12 +54,18 @@ CALIRARE_INLINE void block(const MaskedGramTask<T>& t, int64_t first, T* units, 
   }
 }
 
-// target_clones does not take templates, hence one plain function per type.
-CALIRARE_CLONES void block_f32(const MaskedGramTask<float>& t, int64_t first, float* units, float* sums) {
-  block(t, first, units, sums);
+// target_clones does not take templates, hence plain functions; see propagate.cpp for the two lengths.
+CALIRARE_CLONES void block_f32_64(const MaskedGramTask<float>& t, int64_t first, float* units, float* sums) {
+  block<float, 64>(t, first, units, sums);
 }
-CALIRARE_CLONES void block_f64(const MaskedGramTask<double>& t, int64_t first, double* units, double* sums) {
-  block(t, first, units, sums);
+CALIRARE_CLONES void block_f32_32(const MaskedGramTask<float>& t, int64_t first, float* units, float* sums) {
+  block<float, 32>(t, first, units, sums);
+}
+CALIRARE_CLONES void block_f64_64(const MaskedGramTask<double>& t, int64_t first, double* units, double* sums) {
+  block<double, 64>(t, first, units, sums);
+}
+CALIRARE_CLONES void block_f64_32(const MaskedGramTask<double>& t, int64_t first, double* units, double* sums) {
+  block<double, 32>(t, first, units, sums);
 }
 
 template <typename T, typename Block>
@@ -77,9 +82,11 @@ void spread(const Parallel& parallel, const MaskedGramTask<T>& t, Block one) {
 
 }  // namespace
 
-void masked_gram_cpu(const Parallel& parallel, const MaskedGramTask<float>& task) { spread(parallel, task, block_f32); }
+void masked_gram_cpu(const Parallel& parallel, const MaskedGramTask<float>& task) {
+  spread(parallel, task, long_vectors() ? block_f32_64 : block_f32_32);
+}
 void masked_gram_cpu(const Parallel& parallel, const MaskedGramTask<double>& task) {
-  spread(parallel, task, block_f64);
+  spread(parallel, task, long_vectors() ? block_f64_64 : block_f64_32);
 }
 
 }  // namespace calirare

@@ -46,9 +46,9 @@ CALIRARE_INLINE void add_entries(TilesView<T> a, int64_t tile, MatrixView<const 
   }
 }
 
-template <typename T>
+template <typename T, int kBytes>
 CALIRARE_INLINE void tile_of(TilesView<T> a, int64_t tile, MatrixView<const T> x, MatrixView<T> out) {
-  constexpr int kLanes = 64 / sizeof(T);
+  constexpr int kLanes = kBytes / sizeof(T);
   const int64_t first = tile * a.tile_rows, stop = std::min(out.n_rows, first + a.tile_rows), width = out.n_cols;
   for (int64_t r = first; r < stop; ++r) std::fill_n(out.data + r * out.stride, width, T(0));
   int64_t c = 0;
@@ -63,11 +63,19 @@ CALIRARE_INLINE void tile_of(TilesView<T> a, int64_t tile, MatrixView<const T> x
   if (left & 1) add_entries<T, 1, 1>(a, tile, x, out, c);
 }
 
-CALIRARE_CLONES void tile_f32(TilesView<float> a, int64_t tile, MatrixView<const float> x, MatrixView<float> out) {
-  tile_of(a, tile, x, out);
+CALIRARE_CLONES void tile_f32_64(TilesView<float> a, int64_t tile, MatrixView<const float> x, MatrixView<float> out) {
+  tile_of<float, 64>(a, tile, x, out);
 }
-CALIRARE_CLONES void tile_f64(TilesView<double> a, int64_t tile, MatrixView<const double> x, MatrixView<double> out) {
-  tile_of(a, tile, x, out);
+CALIRARE_CLONES void tile_f32_32(TilesView<float> a, int64_t tile, MatrixView<const float> x, MatrixView<float> out) {
+  tile_of<float, 32>(a, tile, x, out);
+}
+CALIRARE_CLONES void tile_f64_64(TilesView<double> a, int64_t tile, MatrixView<const double> x,
+                                 MatrixView<double> out) {
+  tile_of<double, 64>(a, tile, x, out);
+}
+CALIRARE_CLONES void tile_f64_32(TilesView<double> a, int64_t tile, MatrixView<const double> x,
+                                 MatrixView<double> out) {
+  tile_of<double, 32>(a, tile, x, out);
 }
 
 // A thread takes neighbouring tiles with nearly its share of the entries.
@@ -124,11 +132,11 @@ void cut_tiles(CsrView<double> a, int64_t n_cols, int64_t tile_rows, TilesOut<do
 
 void propagate_tiles_cpu(const Parallel& parallel, TilesView<float> a, MatrixView<const float> x,
                          MatrixView<float> out) {
-  spread(parallel, a, x, out, tile_f32);
+  spread(parallel, a, x, out, long_vectors() ? tile_f32_64 : tile_f32_32);
 }
 void propagate_tiles_cpu(const Parallel& parallel, TilesView<double> a, MatrixView<const double> x,
                          MatrixView<double> out) {
-  spread(parallel, a, x, out, tile_f64);
+  spread(parallel, a, x, out, long_vectors() ? tile_f64_64 : tile_f64_32);
 }
 
 }  // namespace calirare

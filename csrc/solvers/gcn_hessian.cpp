@@ -41,10 +41,12 @@ at::Tensor times(const at::Tensor& x, int64_t b, const at::Tensor& weight) {
 }
 
 at::Tensor inputs_times(const GcnTape& tape, const at::Tensor& x) {
-  return tape.sparse() ? propagate(tape.sparse_inputs, x) : at::mm(tape.dense_inputs, x);
+  const at::Tensor y = tape.sparse() ? propagate(tape.sparse_inputs, x) : at::mm(tape.dense_inputs, x);
+  return tape.factored() ? propagate(tape.first_block, y) : y;
 }
 at::Tensor inputs_t_times(const GcnTape& tape, const at::Tensor& x) {
-  return tape.sparse() ? propagate(tape.sparse_inputs_t, x) : at::mm(tape.dense_inputs.t(), x);
+  const at::Tensor y = tape.factored() ? propagate(tape.first_block_t, x) : x;
+  return tape.sparse() ? propagate(tape.sparse_inputs_t, y) : at::mm(tape.dense_inputs.t(), y);
 }
 
 // x [r, b * h] times mask [r, h], in place.

@@ -9,11 +9,13 @@
 namespace calirare {
 
 // Everything a product needs, at fixed parameters. Layer l of L maps rows r_{l-1} to rows r_l; the rows of layer L are
-// the m labelled nodes. Layer 1 reads `inputs` = (A X) at rows r_1, sparse or dense; later layers aggregate first.
+// the m labelled nodes. Layer 1 reads `inputs` = (A X) at rows r_1, sparse, dense or by its factors A_1 and X; later
+// layers aggregate first.
 //   z_l = s_l W_l + b_l,  s_1 = inputs,  s_l = A_l relu(z_{l-1})
 struct GcnTape {
   CsrTensors sparse_inputs, sparse_inputs_t;  // [r_1, d] and its transpose, where the features are sparse
   at::Tensor dense_inputs;                    // [r_1, d] otherwise
+  CsrTensors first_block, first_block_t;      // A_1 [r_1, c], where the inputs above are X [c, d] alone
   std::vector<CsrTensors> blocks, blocks_t;   // A_2 .. A_L and their transposes
   std::vector<at::Tensor> aggregated;         // s_2 .. s_L [r_l, h_{l-1}]
   std::vector<at::Tensor> weights;            // W_1 .. W_L [h_{l-1}, h_l]
@@ -23,6 +25,7 @@ struct GcnTape {
   at::Tensor loss_weights;                    // weight of each labelled node's loss in the mean, w_i / m [m]
 
   bool sparse() const { return sparse_inputs.indptr.defined(); }
+  bool factored() const { return first_block.indptr.defined(); }
   int64_t n_layers() const { return int64_t(weights.size()); }
   int64_t n_parameters() const;
 };

@@ -53,7 +53,9 @@ def test_one_layer_has_no_indefinite_part(name):
     hessian_product_matches(hessian_product(tape, v, curvature="ggn"), tape, v, "exact", 0.0)
 
 
-@pytest.mark.parametrize("name", sorted(set(NETWORKS) - {"one layer", "sparse inputs, one layer"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(NETWORKS) - {"one layer", "sparse inputs, one layer", "inputs in factors, one layer"})
+)
 def test_exact_and_gauss_newton_differ_where_there_is_a_hidden_layer(name):
     tape = network(name).tape
     v = normal(1, tape.n_parameters, seed=1)

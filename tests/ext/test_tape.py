@@ -191,7 +191,7 @@ def test_record_refuses_inputs_that_name_a_column_twice_in_a_row(device):
         torch.cat([x.values[: x.indptr[2]], x.values[x.indptr[2] - 1 :]]),
         x.n_cols,
     )
-    field = dataclasses.replace(net.field, inputs=repeated)
+    field = dataclasses.replace(net.field, features=repeated)
     with pytest.raises(
         ValueError, match="record: inputs must name a column once in a row, row 1 of the field names one"
     ):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calirare_ext import Csr, GcnTape, ReceptiveField, gcn_norm, receptive_field, record
+from calirare_ext import Csr, Factored, GcnTape, Inputs, ReceptiveField, gcn_norm, receptive_field, record
 from calirare_ext.reference import gcn
 from calirare_ext.tape import Layer
 
@@ -131,6 +131,7 @@ class NetworkSpec:
     n_layers: int = 2
     n_classes: int = 2
     sparse: bool = False
+    factored: bool = False
     directed: bool = True
     n_hidden: int = 5
     nodes: tuple[int, ...] = (5, 0, 13, 2, 7)  # out of order; 0 is the hub, 2 has a self loop, 13 is isolated
@@ -145,6 +146,9 @@ NETWORKS = {
     "sparse inputs": NetworkSpec(sparse=True, n_classes=3),
     "sparse inputs, one layer": NetworkSpec(sparse=True, n_layers=1, n_classes=3),
     "sparse inputs, one hidden unit": NetworkSpec(sparse=True, n_hidden=1),
+    "inputs in factors": NetworkSpec(factored=True, n_classes=3),
+    "inputs in factors, two classes": NetworkSpec(factored=True),
+    "inputs in factors, one layer": NetworkSpec(factored=True, n_layers=1),
     "undirected": NetworkSpec(directed=False),
     "one labelled node": NetworkSpec(nodes=(4,), n_classes=3),
     "an isolated node alone": NetworkSpec(nodes=(13,)),
@@ -170,17 +174,20 @@ def network(name: str, dtype: torch.dtype = torch.float64, device: torch.device 
     """Returns the network, with parameters from the first seed that keeps every hidden unit off its kink."""
     spec = NETWORKS[name]
     a_hat, x = gcn_norm(graph(spec.directed)), normal(N_NODES, N_FEATURES, seed=13)
-    x = x * (normal(N_NODES, N_FEATURES, seed=14) > 0.3) if spec.sparse else x
-    inputs = a_hat.to_dense() @ x
-    a_hat, inputs = a_hat.to(dtype).to(device), inputs.to(dtype).to(device)
+    x = x * (normal(N_NODES, N_FEATURES, seed=14) > 0.3) if spec.sparse or spec.factored else x
+    dense = a_hat.to_dense() @ x
+    a_hat, dense, x = a_hat.to(dtype).to(device), dense.to(dtype).to(device), x.to(dtype).to(device)
     nodes = torch.tensor(spec.nodes, device=device)
-    field = receptive_field(a_hat, Csr.from_dense(inputs) if spec.sparse else inputs, nodes, spec.n_layers)
+    inputs: Inputs = Csr.from_dense(dense) if spec.sparse else dense
+    if spec.factored:
+        inputs = Factored(a_hat, Csr.from_dense(x))
+    field = receptive_field(a_hat, inputs, nodes, spec.n_layers)
     sizes = [N_FEATURES, *[spec.n_hidden] * (spec.n_layers - 1), spec.n_classes]
     targets = torch.arange(nodes.numel(), device=device) % spec.n_classes
     weights = (0.5 + torch.rand(nodes.numel(), generator=generator(15), dtype=torch.float64)).to(dtype).to(device)
     for seed in range(100, 200):
         layers = tuple(
-            ((normal(d, h, seed=10 * seed + i) / d**0.5).to(inputs), (normal(h, seed=10 * seed + i + 5) / 4).to(inputs))
+            ((normal(d, h, seed=10 * seed + i) / d**0.5).to(dense), (normal(h, seed=10 * seed + i + 5) / 4).to(dense))
             for i, (d, h) in enumerate(itertools.pairwise(sizes))
         )
         if _distance_to_kink(field, layers) > KINK_MARGIN:

@@ -14,8 +14,8 @@ from calirare.curvature.gram_form import gram
 from calirare.curvature.linearisation import Forward, Kernels, Linearisation, Product, check_forward, logit_differences
 from calirare.curvature.places import places_of_nodes
 from calirare_ext import (
-    Csr,
     GcnTape,
+    Inputs,
     ReceptiveField,
     SolverResult,
     gcn_forward,
@@ -25,6 +25,7 @@ from calirare_ext import (
     propagate,
     record,
     solve_inverse_hvp,
+    turned_times,
 )
 
 Layer = tuple[Tensor, Tensor]  # weight [d, h], bias [h]
@@ -154,13 +155,12 @@ def pull_back(tape: GcnTape, seeds: Tensor) -> Tensor:
     """
     b = seeds.shape[0]
     delta = seeds.transpose(0, 1).reshape(tape.n_nodes, b * seeds.shape[2])  # [r_l, b h_l]
-    inputs: list[Tensor | Csr] = [tape.field.inputs, *tape.aggregated]
+    inputs: list[Inputs] = [tape.field.features, *tape.aggregated]
     parts: list[Tensor] = []
     for level in range(len(tape.layers) - 1, -1, -1):
         weight = tape.layers[level][0]
         d, h = weight.shape
-        below = inputs[level]
-        product = propagate(below.transpose(), delta) if isinstance(below, Csr) else below.T @ delta
+        product = turned_times(inputs[level], delta)
         parts[:0] = [product.view(d, b, h).transpose(0, 1).reshape(b, d * h), delta.sum(0).view(b, h)]
         if level:
             back = (delta.view(-1, b, h) @ weight.T).view(delta.shape[0], b * d)

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-from calirare_ext import Csr, GcnTape, ReceptiveField, gcn_forward, in_panels, masked_gram, propagate
+from calirare_ext import (
+    Csr,
+    GcnTape,
+    Inputs,
+    ReceptiveField,
+    as_dense,
+    gcn_forward,
+    in_panels,
+    masked_gram,
+    propagate,
+    rows_of_inputs,
+    times,
+)
 
 BLOCK_NUMBERS = 1_000_000  # numbers held per block of rows: measured best, 1.3 times faster than eight times as many
 KEPT_BYTES = 128_000_000  # of products kept for later, with what making them takes
@@ -32,6 +46,9 @@ def gram(tape: GcnTape, field: ReceptiveField, products: Tensor | None = None, f
     A_T^T, G = S S^T + 1 and M = m diag(d_c d_c') m^T. The second layer's derivatives are (A H)_v and 1 at class c and
     minus them at class 0, so its share is (1 + [c = c']) (<(A H)_v, (A H)_i> + 1).
 
+    Of more than two classes the first layer's share is taken a hidden unit at a time, sum_h d_ch d_c'h Phi_h with
+    Phi_h = (A m_h) G (m_h A_T^T), the columns of A where the unit is on: no class or pair of classes costs a pass.
+
     Args:
         tape: the network at the labelled nodes; one or two layers.
         field: receptive field of the nodes v.
@@ -49,7 +66,7 @@ def gram(tape: GcnTape, field: ReceptiveField, products: Tensor | None = None, f
         raise ValueError(f"gram: the Gram form needs one or two layers, got {n_layers}")
     shared = torch.ones(k, k, dtype=tape.logits.dtype, device=tape.logits.device).fill_diagonal_(2.0)
     if n_layers == 1:
-        return _outer(_dense_gram(field.inputs, tape.field.inputs) + 1, shared)
+        return _outer(_dense_gram(field.features, tape.field.features) + 1, shared)
     if field is tape.field:
         active, aggregated = tape.masks[0], tape.aggregated[0]
     else:
@@ -59,14 +76,64 @@ def gram(tape: GcnTape, field: ReceptiveField, products: Tensor | None = None, f
     top = aggregated @ tape.aggregated[0].T + 1
     out = _outer(top, shared)
     difference = contrasts(tape.layers[1][0])
-    for a in range(k):
-        for b in range(a, k):
-            scale = difference[:, a] * difference[:, b]
-            share = _first_layer_share(tape, field, active, scale, products)
-            out[:, a, :, b] += share
-            if a != b:
-                out[:, b, :, a] += share
+    if k == 1:
+        out[:, 0, :, 0] += _first_layer_share(tape, field, active, difference[:, 0].square(), products)
+    else:
+        _add_units(out, tape, field, active, difference)
     return out
+
+
+def _add_units(out: Tensor, tape: GcnTape, field: ReceptiveField, active: Tensor, difference: Tensor) -> None:
+    """Adds sum_h d_ch d_c'h Phi_h to K [n_v, k - 1, m, k - 1], some hidden units at a time."""
+    n, k, m, _ = out.shape
+    h = active.shape[1]
+    below = (active.shape[0] * m + 2 * n * m) * out.element_size()
+    together = max(1, min(h, KEPT_BYTES // max(below, 1)))
+    for units in torch.arange(h).split(together):
+        phi = _units_share(tape, field, active, units).view(units.numel(), n * m)
+        for a in range(k):
+            for b in range(a, k):
+                scale = difference[units, a] * difference[units, b]
+                share = (scale @ phi).view(n, m)
+                out[:, a, :, b] += share
+                if a != b:
+                    out[:, b, :, a] += share
+
+
+def _units_share(tape: GcnTape, field: ReceptiveField, active: Tensor, units: Tensor) -> Tensor:
+    """Returns Phi_h for some hidden units [s, n_v, m], a block of rows of G at a time."""
+    mask, labelled = tape.masks[0], tape.field.blocks[0]
+    sides = [_where_on(labelled, mask[:, unit]) for unit in units]
+    n_rows = active.shape[0]
+    below = mask.new_empty(units.numel(), n_rows, tape.n_nodes)
+    for rows, g in _blocks_of_products(tape, field, keep=True):
+        for place, side in enumerate(sides):
+            below[place, rows] = propagate(side, g).T
+    pairs = zip(units, below, strict=True)
+    return torch.stack([propagate(_where_on(field.blocks[0], active[:, unit]), part) for unit, part in pairs])
+
+
+def _where_on(block: Csr, on: Tensor) -> Csr:
+    """Returns A diag(on), entries of units that are off left out."""
+    kept = on[block.indices.long()] > 0
+    before = torch.zeros(block.nnz + 1, dtype=torch.int64, device=on.device)
+    torch.cumsum(kept, 0, out=before[1:])
+    return Csr(before[block.indptr], block.indices[kept], block.values[kept], block.n_cols)
+
+
+def _blocks_of_products(tape: GcnTape, field: ReceptiveField, keep: bool = False) -> Iterator[tuple[slice, Tensor]]:
+    """Yields some rows of the field and G = S_R S^T + 1 there, [r_R, s]; `keep`: that of the tape's own field."""
+    seen, n_rows = tape.field.features, field.rows[0].numel()
+    small = keep and seen.shape[0] * n_rows * tape.logits.element_size() <= KEPT_BYTES
+    if field is tape.field and small:
+        if "products" not in field._cache:
+            field._cache["products"] = _dense_gram(seen, seen).add_(1)
+        yield slice(0, n_rows), field._cache["products"]
+        return
+    step = max(16, BLOCK_NUMBERS // max(seen.shape[0], 1))
+    for start in range(0, n_rows, step):
+        rows = slice(start, min(start + step, n_rows))
+        yield rows, _dense_gram(seen, _rows(field.features, rows)).add_(1)
 
 
 def _outer(nodes: Tensor, classes: Tensor) -> Tensor:
@@ -76,48 +143,44 @@ def _outer(nodes: Tensor, classes: Tensor) -> Tensor:
 
 def _first_layer(field: ReceptiveField) -> ReceptiveField:
     """Returns the field of the first layer alone."""
-    return ReceptiveField(field.rows[:1], field.inputs, ())
+    return ReceptiveField(field.rows[:1], field.features, ())
 
 
 def _first_layer_share(
     tape: GcnTape, field: ReceptiveField, active: Tensor, scale: Tensor, products: Tensor | None
 ) -> Tensor:
     """Returns A (G * M) A_T^T [n_v, m], G = S S_R^T + 1 and M = (m diag(scale)) m_R^T, a block of rows at a time."""
-    seen, mask = tape.field.inputs, tape.masks[0]
+    mask = tape.masks[0]
     n_rows = active.shape[0]
     scaled = active * scale
     if products is not None:
         return propagate(field.blocks[0], masked_gram(tape.field.blocks[0], products, mask, scaled))
     below = torch.empty(n_rows, tape.n_nodes, dtype=mask.dtype, device=mask.device)
-    step = max(16, BLOCK_NUMBERS // max(mask.shape[0], 1))
-    for start in range(0, n_rows, step):
-        rows = slice(start, min(start + step, n_rows))
-        g = _dense_gram(seen, _rows(field.inputs, rows)).add_(1)  # [r_R, block]
+    for rows, g in _blocks_of_products(tape, field):
         g.mul_(mask @ scaled[rows].T)
         below[rows] = propagate(tape.field.blocks[0], g).T
     return propagate(field.blocks[0], below)
 
 
-def inputs_gram(seen: Tensor | Csr, inputs: Tensor | Csr) -> Tensor | None:
+def inputs_gram(seen: Inputs, inputs: Inputs) -> Tensor | None:
     """Returns S_R S^T + 1 `in_panels`, which no parameter changes, for `gram` again and again; None where it is large.
 
     Args:
         seen: S_R, the inputs of the tape's field, [r_R, d].
         inputs: S, those of the nodes v, [r, d].
     """
-    like = seen.values if isinstance(seen, Csr) else seen
     numbers = (seen.shape[0] + inputs.shape[1]) * inputs.shape[0]
-    return None if numbers * like.element_size() > KEPT_BYTES else in_panels(_dense_gram(seen, inputs).add_(1))
+    return None if numbers * seen.dtype.itemsize > KEPT_BYTES else in_panels(_dense_gram(seen, inputs).add_(1))
 
 
-def _rows(x: Tensor | Csr, rows: slice) -> Tensor | Csr:
-    if isinstance(x, Csr):
-        return x.select_rows(torch.arange(rows.start, rows.stop, device=x.device))
-    return x[rows]
+def _rows(x: Inputs, rows: slice) -> Inputs:
+    if isinstance(x, Tensor):
+        return x[rows]
+    return rows_of_inputs(x, torch.arange(rows.start, rows.stop, device=x.device))
 
 
-def _dense_gram(a: Tensor | Csr, b: Tensor | Csr) -> Tensor:
+def _dense_gram(a: Inputs, b: Inputs) -> Tensor:
     """Returns a b^T as a dense matrix."""
-    if isinstance(a, Csr):
-        return propagate(a, (b.to_dense() if isinstance(b, Csr) else b).T.contiguous())
-    return a @ b.T if isinstance(b, Tensor) else _dense_gram(b, a).T
+    if isinstance(a, Tensor):
+        return a @ b.T if isinstance(b, Tensor) else times(b, a.T.contiguous()).T
+    return times(a, as_dense(b).T.contiguous())

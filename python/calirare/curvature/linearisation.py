@@ -16,6 +16,7 @@ from calirare_ext import SolverResult
 Forward = Literal["linearised", "full"]
 FORWARDS: tuple[Forward, ...] = ("linearised", "full")
 Product = Callable[[Tensor], Tensor]
+TINY = 1e-150  # a probability below counts as this: the inverse of a product of two is finite
 
 
 class EvaluationField(Protocol):
@@ -106,6 +107,31 @@ class Linearisation(abc.ABC, Generic[FieldT]):
         curvature.diagonal(dim1=1, dim2=2).add_(weighted)
         right = self.targets[:, None] == torch.arange(1, self.n_classes, device=p.device)
         return curvature, weight * (p - right.to(p))
+
+    @cached_property
+    def loss_roots(self) -> tuple[Tensor, Tensor]:
+        """C [m, k - 1, k - 1], lower triangular, and c [m, k - 1] with D_i = C_i C_i^T and e_i = C_i c_i, float64.
+
+        In closed form (Tanabe & Sagae 1992, "An exact Cholesky decomposition and the generalized inverse of the
+        variance-covariance matrix of the multinomial distribution"), so that neither a probability near 0 nor one near
+        1 costs a digit: with q_j the probability left after classes 1 .. j, class 0 included, and s = (w_i / m)^1/2,
+
+            C_jj = s (p_j q_j / q_{j-1})^1/2,  C_lj = -s p_l (p_j / (q_j q_{j-1}))^1/2 for l > j,
+
+        and c_j is s (p_j / (q_j q_{j-1}))^1/2 before the label's class, -s (q_j / (p_j q_{j-1}))^1/2 at it, 0 after it.
+        """
+        p = torch.softmax(self.logits.double(), 1).clamp(min=TINY)
+        left = torch.cat([p[:, 1:], p[:, :1]], 1).flip(1).cumsum(1).flip(1)  # q_{j-1}; class 0 counts last
+        own, before, after = p[:, 1:], left[:, :-1], left[:, 1:]
+        scale = (self.sample_weights.double() / self.n_nodes).sqrt()[:, None]
+        along = scale * (own / (after * before)).sqrt()
+        roots = torch.tril(-own[:, :, None] * along[:, None, :], -1)
+        roots.diagonal(dim1=1, dim2=2).copy_(scale * (own * after / before).sqrt())
+        place, label = torch.arange(1, self.n_classes, device=p.device), self.targets[:, None]
+        at = -scale * (after / (own * before)).sqrt()
+        passed = (label > 0) & (place > label)  # class 0 is the last one
+        errors = torch.where(place == label, at, along).masked_fill(passed, 0.0)
+        return roots, errors
 
     @property
     @abc.abstractmethod

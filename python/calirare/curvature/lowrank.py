@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calirare.curvature.gcn import GcnLinearisation
-from calirare_ext import Csr, SolverResult, block_cg, propagate
+from calirare_ext import SolverResult, block_cg, propagate, turned_times
 
 COLUMNS = 4096  # of a piece that is widened to float64: it stays in the cache
 REPEATED = 1e-12  # of the cosine of two rows that are one but for rounding
@@ -45,8 +45,7 @@ def residual_factors(linearised: GcnLinearisation) -> tuple[Tensor, Tensor]:
     _, error = linearised.loss_terms
     back = propagate(linearised.field.blocks[0].transpose(), error.to(like.dtype))  # [r_1, k - 1]
     delta = (back[:, :, None] * linearised.masks[0][:, None, :]).reshape(-1, (k - 1) * h)  # [r_1, (k - 1) h]
-    inputs = linearised.field.inputs
-    product = propagate(inputs.transpose(), delta) if isinstance(inputs, Csr) else inputs.T @ delta
+    product = turned_times(linearised.field.features, delta)
     q = like.new_zeros(k - 1, h, linearised.n_parameters)
     e = torch.zeros_like(q)
     unit = torch.arange(h, device=like.device)

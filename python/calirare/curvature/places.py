@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.threads import threads_for
-from calirare_ext import Csr, ReceptiveField
+from calirare_ext import Csr, ReceptiveField, as_matrix, rows_of_inputs
 
 
 def places_of_nodes(field: ReceptiveField, own: ReceptiveField) -> Tensor | None:
@@ -30,7 +30,9 @@ def places_of_rows(field: ReceptiveField, own: ReceptiveField) -> Tensor | None:
     inputs = own.inputs
     with threads_for(inputs.nnz if isinstance(inputs, Csr) else inputs.numel()):
         below = _find(field.rows[0], own.rows[0])
-        return below if below is not None and _equal(_rows(field.inputs, below), inputs) else None
+        if below is None:
+            return None
+        return below if _equal(as_matrix(rows_of_inputs(field.features, below)), inputs) else None
 
 
 def _find(nodes: Tensor, wanted: Tensor) -> Tensor | None:
@@ -40,10 +42,6 @@ def _find(nodes: Tensor, wanted: Tensor) -> Tensor | None:
     order = torch.argsort(nodes)
     at = order[torch.searchsorted(nodes[order], wanted).clamp(max=nodes.numel() - 1)]
     return at if bool((nodes[at] == wanted).all()) else None
-
-
-def _rows(x: Tensor | Csr, rows: Tensor) -> Tensor | Csr:
-    return x.select_rows(rows) if isinstance(x, Csr) else x[rows]
 
 
 def _equal(a: Tensor | Csr, b: Tensor | Csr) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calirare._util.threads import threads_for
 from calirare.eice.together import Together, change_together, together
-from calirare.graph import Graph, propagation
+from calirare.graph import Graph
 from calirare.leave_one_out import LooResult, pre_activation
 from calirare.models import GcnFit, GcnTraining, step_work
 from calirare.training import cross_entropy
@@ -150,10 +150,10 @@ class GradientSteps:
         # Before dropout acts, and the same in every pass of the step.
         both, of_all = self.regulariser.both, None
         if counts or refresh:
-            of_all = pre_activation(layers, both.field.inputs)
+            of_all = pre_activation(layers, both.field.features)
             first = of_all.index_select(0, both.rows)
         else:
-            first = pre_activation(layers, trained.field.inputs)
+            first = pre_activation(layers, trained.field.features)
         if refresh:
             self.regulariser.refresh(of_all)
         logits = gcn_forward(trained.field, layers, trained.model.dropping(self.generator), first=first)
@@ -221,7 +221,7 @@ def train_calirare(
         raise ValueError(f"train_calirare: graph {graph.name!r} must have labels and a split")
     nodes = graph.split.train if nodes is None else nodes
     trained = settings.start(graph, nodes, sample_weights)
-    both = together(propagation(graph, settings.hops), trained.field, _regularised(graph, nodes, eice))
+    both = together(trained.model.propagation(graph), trained.field, _regularised(graph, nodes, eice))
     regulariser = EiceRegulariser(both, trained, eice)
     losses = _train(trained, regulariser, settings, progress, history)
     return replace(trained, losses=losses)

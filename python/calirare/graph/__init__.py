@@ -3,7 +3,15 @@
 from calirare.graph.arrays import as_features, csr_of_scipy
 from calirare.graph.checksum import fingerprint
 from calirare.graph.columns import Column, columns_of_text, columns_to_text, named
-from calirare.graph.convolution import LARGE, LazyPropagation, Propagation, propagated_features, propagation
+from calirare.graph.convolution import (
+    LARGE,
+    ORDERS,
+    LazyPropagation,
+    Order,
+    Propagation,
+    propagated_features,
+    propagation,
+)
 from calirare.graph.edges import EdgeOptions, EdgeRules, FileOptions, build_adjacency
 from calirare.graph.features import column_statistics, normalize_features, scale_note, standardized
 from calirare.graph.graph import Graph, Normalisation
@@ -18,6 +26,7 @@ __all__ = [
     "LABEL_RATE",
     "LARGE",
     "N_VAL",
+    "ORDERS",
     "PARTS",
     "TABLE_SUFFIXES",
     "Column",
@@ -27,6 +36,7 @@ __all__ = [
     "Graph",
     "LazyPropagation",
     "Normalisation",
+    "Order",
     "Propagation",
     "Relation",
     "Split",

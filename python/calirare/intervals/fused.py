@@ -7,7 +7,7 @@ from torch import Tensor
 
 from calirare._util.threads import threads_for
 from calirare.curvature import GcnLinearisation
-from calirare.leave_one_out import LeftOut, pre_activation
+from calirare.leave_one_out import LeftOut, pre_activation, readable
 from calirare_ext import Csr, ReceptiveField, loo_messages, message_interval, propagate
 
 
@@ -68,12 +68,12 @@ def evaluate(
         The network's own logits before the map, lower ends, upper ends.
     """
     known = left.seen if left.seen is not None and left.seen.field is field else None
-    z = pre_activation(linearised.layers, field.inputs) if known is None else known.pre_activation
+    z = pre_activation(linearised.layers, field.features) if known is None else known.pre_activation
     a, (weight, shift) = field.blocks[0], linearised.layers[1]
     with threads_for(z.shape[1] * (a.nnz + z.shape[0])):
         logits = torch.addmm(shift, propagate(a, z.relu()), weight)
     if known is None or left.directions.mix is None:
-        sent = loo_messages(field.inputs, z, left.directions, out=sent)
+        sent = loo_messages(readable(field.features, left.directions), z, left.directions, out=sent)
     else:
         sent = torch.mm(known.along, left.directions.mix, out=sent)
     ends = intervals(left, a, sent, logits[:, 1] - logits[:, 0], residuals, levels, scale=scale, bias=bias)

@@ -4,7 +4,15 @@ from calirare.leave_one_out.agreement import Agreement, choose_damping
 from calirare.leave_one_out.alo import ALO, alo_change
 from calirare.leave_one_out.comparison import Comparison, compare
 from calirare.leave_one_out.compute import leave_one_out
-from calirare.leave_one_out.directions import LeftOut, change_of_logits, fits, left_out, messages, pre_activation
+from calirare.leave_one_out.directions import (
+    LeftOut,
+    change_of_logits,
+    fits,
+    left_out,
+    messages,
+    pre_activation,
+    readable,
+)
 from calirare.leave_one_out.folds import from_folds
 from calirare.leave_one_out.formula import loo_coefficients, own_change
 from calirare.leave_one_out.grouped import Grouped
@@ -53,4 +61,5 @@ __all__ = [
     "pre_activation",
     "quality",
     "quality_of",
+    "readable",
 ]

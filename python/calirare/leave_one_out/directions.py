@@ -31,11 +31,16 @@ from calirare.leave_one_out.result import LooResult
 from calirare.leave_one_out.size import Size
 from calirare_ext import (
     Csr,
+    Inputs,
+    LayerFactors,
     LooDirections,
     ReceptiveField,
+    as_matrix,
     loo_messages,
+    multiply_adds,
     node_gradients,
     propagate,
+    times,
 )
 
 
@@ -165,20 +170,27 @@ def left_out_bytes(linearised: GcnLinearisation, form: str, n_models: int, n_row
 
 
 def messages(
-    left: LeftOut, layers: tuple[tuple[Tensor, Tensor], ...], inputs: Tensor | Csr, out: Tensor | None = None
+    left: LeftOut, layers: tuple[tuple[Tensor, Tensor], ...], inputs: Inputs, out: Tensor | None = None
 ) -> Tensor:
     """Returns how the messages of some rows change in each model, [r, m].
 
     Args:
         left: the models.
         layers: the network's weights and biases (`GcnLinearisation.layers`).
-        inputs: A_hat X at the rows, [r, d].
+        inputs: A_hat X at the rows, [r, d], in any form.
         out: where to write, [r, m], such as a part of a memory-mapped tensor; None: a new matrix.
 
     Returns:
         The changes.
     """
-    return loo_messages(inputs, pre_activation(layers, inputs), left.directions, out=out)
+    return loo_messages(readable(inputs, left.directions), pre_activation(layers, inputs), left.directions, out=out)
+
+
+def readable(inputs: Inputs, directions: LooDirections) -> Tensor | Csr:
+    """Returns inputs as `loo_messages` reads them: one matrix, and a sparse one where directions are in factors."""
+    found = as_matrix(inputs)
+    in_factors = isinstance(directions.first, LayerFactors)
+    return Csr.from_dense(found) if in_factors and isinstance(found, Tensor) else found
 
 
 def change_of_logits(linearised: GcnLinearisation, field: ReceptiveField, damping: float) -> LooResult:
@@ -196,16 +208,16 @@ def change_of_logits(linearised: GcnLinearisation, field: ReceptiveField, dampin
         ValueError: the network or the damping does not fit.
     """
     left = left_out(linearised, damping, n_rows=field.rows[0].numel())
-    sent = messages(left, linearised.layers, field.inputs)
+    sent = messages(left, linearised.layers, field.features)
     change = propagate(field.blocks[0], sent).add_(left.shift)
     return LooResult(change[:, None], left.own, left.leverage, damping)
 
 
-def pre_activation(layers: Sequence[tuple[Tensor, Tensor]], inputs: Tensor | Csr) -> Tensor:
+def pre_activation(layers: Sequence[tuple[Tensor, Tensor]], inputs: Inputs) -> Tensor:
     """Returns z = inputs W1 + b1, [r, h], differentiable."""
     weight, bias = layers[0]
-    with threads_for(weight.shape[1] * (inputs.nnz if isinstance(inputs, Csr) else inputs.numel())):
-        return propagate(inputs, weight) + bias if isinstance(inputs, Csr) else torch.addmm(bias, inputs, weight)
+    with threads_for(weight.shape[1] * multiply_adds(inputs)):
+        return torch.addmm(bias, inputs, weight) if isinstance(inputs, Tensor) else times(inputs, weight) + bias
 
 
 def _directions(linearised: GcnLinearisation, rows: Tensor, mix: Tensor | None) -> LooDirections:
@@ -238,8 +250,8 @@ def _kernel_of_messages(
     own = linearised.field
     place = None if at is None or _too_large(at, directions) else places_of_rows(at, own)
     field = own if place is None or at is None else at
-    z = pre_activation(linearised.layers, field.inputs)
-    sent = loo_messages(field.inputs, z, directions)
+    z = pre_activation(linearised.layers, field.features)
+    sent = loo_messages(readable(field.features, directions), z, directions)
     kernel = propagate(own.blocks[0], sent if place is None else sent[place]) + shift
     return kernel, None if place is None else Seen(field, z, sent)
 

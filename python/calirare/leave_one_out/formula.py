@@ -8,15 +8,19 @@ its gradient in the differences and mu the damping, leaving label i out moves th
 It is the Newton step of the loss without label i: its Hessian is H - J_i^T D_i J_i, whose inverse Woodbury's identity
 gives in terms of H^-1. The bracket is one minus the leverage of the label, which plain influence functions leave out.
 In the dual H^-1 J^T = J^T M^-1 with M = mu I + D K, and I - D_i P_i = mu (M^-1)_ii, so all labels cost one inverse.
+With D = C C^T and e = C c it is M^-1 C = C B^-1 with the symmetric B = mu I + C^T K C, whose inverse costs a third.
 """
 
 from __future__ import annotations
 
 import torch
+from scipy.linalg.lapack import dpotri
 from torch import Tensor
 
 from calirare._util.threads import threads_for
 from calirare.curvature import Linearisation, block_of_labels, closed_form, dual_system, gauss_newton
+
+SYMMETRIC_FROM = 1_000  # labels of two classes; below it little is saved, and published numbers keep their bits
 
 
 def choose_form(linearised: Linearisation) -> str:
@@ -41,14 +45,54 @@ def loo_coefficients(
         Coefficients and leverages.
     """
     with threads_for(kernel.shape[0] ** 3):
+        m, k = linearised.n_nodes, linearised.n_classes - 1
+        if k > 1 or m >= SYMMETRIC_FROM:
+            return symmetric_coefficients(linearised, kernel, damping, leverage_corrected)
         curvature, error = linearised.loss_terms
-        m, k = error.shape
         inverse = torch.linalg.inv(dual_system(curvature, kernel, damping))
         blocks = inverse.reshape(m, k, m, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # [m, k, k]
         scaled = _solve_each(damping * blocks, error) if leverage_corrected else error
         coefficients = (inverse.reshape(m * k, m, k) * scaled).sum(2)
         leverage = 1 - damping * blocks.diagonal(dim1=1, dim2=2).mean(1)
     return coefficients, leverage
+
+
+def symmetric_coefficients(
+    linearised: Linearisation, kernel: Tensor, damping: float, leverage_corrected: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Returns what `loo_coefficients` returns, from the inverse of B = damping I + C^T K C by Cholesky.
+
+    M^-1 C = C B^-1, so that C_i^-1 (I - D_i P_i) C_i = damping (B^-1)_ii and alpha_i = C B^-1[:, i] t_i with
+    t_i = (damping (B^-1)_ii)^-1 c_i.
+
+    Precision: float64. Cost: N^3 / 2 multiply-adds for N = m (k - 1), a third of an inverse without symmetry.
+    """
+    roots, error = linearised.loss_roots
+    m, k = error.shape
+    turned = roots.mT.contiguous()
+    half = torch.bmm(turned, kernel.double().view(m, k, m * k)).view(m * k, m * k)  # C^T K
+    system = torch.bmm(turned, half.T.reshape(m, k, m * k)).view(m * k, m * k)
+    del half
+    system.diagonal().add_(damping)
+    inverse = _inverse(system)
+    blocks = inverse.view(m, k, m, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # [m, k, k]
+    scaled = _solve_each(damping * blocks, error) if leverage_corrected else error
+    mixed = torch.bmm(scaled[:, None], inverse.view(m, k, m * k)).view(m, m * k).T  # B^-1[:, i] t_i in column i
+    coefficients = torch.bmm(roots, mixed.reshape(m, k, m)).view(m * k, m)
+    return coefficients, 1 - damping * blocks.diagonal(dim1=1, dim2=2).mean(1)
+
+
+def _inverse(system: Tensor) -> Tensor:
+    """Returns the inverse of a symmetric positive definite matrix, float64 [N, N], contiguous."""
+    factor = torch.linalg.cholesky(system)
+    if factor.device.type != "cpu":
+        return torch.cholesky_inverse(factor).contiguous()
+    # LAPACK's routine, 1.5 times faster as scipy calls it than as torch does (N = 3,600). It sees L^T, by columns.
+    found, failed = dpotri(factor.contiguous().numpy().T, lower=0, overwrite_c=1)
+    if failed:
+        raise ValueError(f"symmetric_coefficients: kernel must be positive semi-definite, dpotri ended with {failed}")
+    half = torch.from_numpy(found.T).tril_()
+    return half + half.tril(-1).mT
 
 
 def _solve_each(blocks: Tensor, rhs: Tensor) -> Tensor:

@@ -11,14 +11,13 @@ from torch import Tensor
 from calirare._util.memory import BLOCK_BYTES as SAFE_BLOCK_BYTES
 from calirare.curvature import GcnLinearisation, GgnInverse, linearise, logit_differences
 from calirare.leave_one_out.formula import loo_coefficients
-from calirare.leave_one_out.many_gcns import ManyGcns
 from calirare.leave_one_out.method import Problem
 from calirare.leave_one_out.quasi_newton import Objective, take_steps
 from calirare.leave_one_out.result import Diagnostics, LooResult, models_of
 from calirare.leave_one_out.retrain import TOLERANCE
-from calirare.models import GcnFit, unflatten
+from calirare.models import GcnFit, ManyGcns, unflatten
 from calirare.training import FittedNetwork, minimise
-from calirare_ext import Csr, ReceptiveField, reference
+from calirare_ext import Inputs, ReceptiveField, as_dense, reference
 
 BLOCK_BYTES = 256_000_000  # of the models that move, or are evaluated, together
 WIDEST_BASIS = 4096  # rows: making a basis of more costs more than it saves
@@ -138,11 +137,10 @@ class _Loss:
         layers = [(weight.detach(), bias.detach()) for weight, bias in fitted.model.layers()]
         self.fitted, self.start = fitted, reference.flatten(layers)
         self.shapes = [(weight.shape, bias.shape) for weight, bias in layers]
-        self.basis = _basis(fitted.field.inputs)
+        self.basis = _basis(fitted.field.features)
         field = fitted.field
         if self.basis is not None:
-            inputs = field.inputs.to_dense() if isinstance(field.inputs, Csr) else field.inputs
-            field = ReceptiveField(field.rows, inputs @ self.basis, field.blocks)
+            field = ReceptiveField(field.rows, as_dense(field.features) @ self.basis, field.blocks)
             layers[0] = (self.basis.T @ layers[0][0], layers[0][1])
         self.field = field
         self.linearised: GcnLinearisation = linearise(field, layers, fitted.targets, fitted.sample_weights)
@@ -210,12 +208,12 @@ class _Loss:
         return (pairs + passes + 2 * self.start.numel()) * self.start.element_size()
 
 
-def _basis(inputs: Tensor | Csr) -> Tensor | None:
+def _basis(inputs: Inputs) -> Tensor | None:
     """Returns orthonormal columns [d, r] that span the r rows of the inputs, or None where that saves little."""
-    r, d = (inputs.n_rows, inputs.n_cols) if isinstance(inputs, Csr) else inputs.shape
+    r, d = inputs.shape
     if 2 * r > d or r > WIDEST_BASIS:
         return None
-    return torch.linalg.qr((inputs.to_dense() if isinstance(inputs, Csr) else inputs).T).Q
+    return torch.linalg.qr(as_dense(inputs).T).Q
 
 
 def _own(logits: Tensor, places: Tensor) -> Tensor:

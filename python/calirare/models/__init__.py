@@ -6,6 +6,7 @@ from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
 from calirare.models.gcn_training import GcnTraining, fit
 from calirare.models.hops import HopsFit, HopsTraining
+from calirare.models.many_gcns import ManyGcns
 from calirare.models.mixture import Member, Mixture, mixture_of, stacking_weights
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
 from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining
@@ -25,6 +26,7 @@ __all__ = [
     "HopColumns",
     "HopsFit",
     "HopsTraining",
+    "ManyGcns",
     "Member",
     "Mixture",
     "ModuleFit",

@@ -14,10 +14,10 @@ from torch import Tensor
 from calirare._util.brief import brief
 from calirare._util.threads import threads_for
 from calirare.curvature import GcnLinearisation, linearise
-from calirare.graph import Graph, check_nodes, check_training_labels, matrix_named, named_tensors, propagation
+from calirare.graph import Graph, check_nodes, check_training_labels, matrix_named, named_tensors
 from calirare.models.gcn import GCN
 from calirare.training import FittedNetwork, State, class_weights, cross_entropy, flat
-from calirare_ext import Csr, ReceptiveField
+from calirare_ext import Csr, Factored, Inputs, ReceptiveField, as_matrix, multiply_adds
 
 Shapes = Sequence[tuple[Sequence[int], Sequence[int]]]  # of weight [d, h] and bias [h] of each layer
 
@@ -67,12 +67,12 @@ class GcnFit(FittedNetwork):
         """See `FittedNetwork.evaluation_field`; of all nodes without a copy of anything. In the network's dtype."""
         if graph is None:
             raise ValueError("graph must be given with a GCN, got None")
-        kept = propagation(graph, self.model.hops).to(self.model.weights[0].dtype)
+        kept = self.model.propagation(graph)
         if nodes is not None:
             check_nodes("evaluation_field", nodes, graph.n_nodes)
             return kept.field(nodes, self.model.n_layers)
         every = torch.arange(graph.n_nodes, device=graph.device)
-        return ReceptiveField((every,) * self.model.n_layers, kept.inputs, (kept.a_hat,) * (self.model.n_layers - 1))
+        return ReceptiveField((every,) * self.model.n_layers, kept.features, (kept.a_hat,) * (self.model.n_layers - 1))
 
     def logits_at(self, field: ReceptiveField) -> Tensor:
         """See `FittedNetwork.logits_at`."""
@@ -129,7 +129,7 @@ class GcnFit(FittedNetwork):
         if graph is None:
             raise ValueError("as_dtype: graph must be given with a GCN, got None")
         model = copy.deepcopy(self.model).to(dtype)
-        field = propagation(graph, model.hops).to(dtype).field(self.nodes, model.n_layers)
+        field = model.propagation(graph).field(self.nodes, model.n_layers)
         return replace(self, model=model, field=field, sample_weights=self.sample_weights.to(dtype))
 
     def inputs_read(self) -> tuple[Any, ...]:
@@ -141,13 +141,12 @@ class GcnFit(FittedNetwork):
         tensors = {name: value.detach() for name, value in self.model.state_dict().items()}
         tensors |= {"targets": self.targets, "sample_weights": self.sample_weights}
         tensors |= {f"rows.{i}": rows for i, rows in enumerate(self.field.rows)}
-        for name, matrix in (
-            ("inputs", self.field.inputs),
-            *((f"blocks.{i}", b) for i, b in enumerate(self.field.blocks)),
-        ):
-            tensors |= named_tensors(name, matrix)
+        features, matrices = self.field.features, {f"blocks.{i}": b for i, b in enumerate(self.field.blocks)}
+        parts = {"first": features.a, "inputs": features.x} if isinstance(features, Factored) else {"inputs": features}
+        for name, matrix in (parts | matrices).items():
+            tensors |= named_tensors(name, as_matrix(matrix))
         model = self.model
-        facts = {"n_layers": model.n_layers, "dropout": model.dropout, "hops": model.hops}
+        facts = {"n_layers": model.n_layers, "dropout": model.dropout, "hops": model.hops, "order": model.order}
         return tensors, facts | {"weight_decay": self.weight_decay, "losses": list(self.losses)}
 
     @classmethod
@@ -166,12 +165,16 @@ class GcnFit(FittedNetwork):
             n_layers=n_layers,
             dropout=float(facts["dropout"]),
             hops=int(facts["hops"]),
+            order=facts["order"],
             generator=torch.Generator(),  # not the caller's: what is drawn is overwritten
         ).to(first.dtype)
         model.load_state_dict({k: v for k, v in tensors.items() if k.startswith(("weights.", "biases."))})
         rows = tuple(tensors[f"rows.{i}"] for i in range(n_layers))
         blocks = tuple(cast(Csr, matrix_named(tensors, f"blocks.{i}")) for i in range(n_layers - 1))
-        field = ReceptiveField(rows, matrix_named(tensors, "inputs"), blocks)
+        features: Inputs = matrix_named(tensors, "inputs")
+        if "first.indptr" in tensors:
+            features = Factored(cast(Csr, matrix_named(tensors, "first")), features)
+        field = ReceptiveField(rows, features, blocks)
         decay, losses = float(facts["weight_decay"]), tuple(facts["losses"])
         return cls(model.eval(), field, tensors["targets"], tensors["sample_weights"], decay, losses)
 
@@ -200,7 +203,7 @@ def of_network(
     if sample_weights is None:
         sample_weights = class_weights(targets, model.n_classes)[targets]
     first = model.weights[0]
-    field = propagation(graph, model.hops).to(first.dtype).field(nodes, model.n_layers)
+    field = model.propagation(graph).field(nodes, model.n_layers)
     return GcnFit(model, field, targets, sample_weights.to(first), weight_decay)
 
 
@@ -213,5 +216,4 @@ def unflatten(theta: Tensor, shapes: Shapes) -> list[tuple[Tensor, Tensor]]:
 
 def step_work(field: ReceptiveField, hidden: int) -> int:
     """Returns the multiply-adds of one forward pass, about."""
-    inputs = field.inputs.nnz if isinstance(field.inputs, Csr) else field.inputs.numel()
-    return max(hidden, 1) * (inputs + sum(block.nnz for block in field.blocks))
+    return max(hidden, 1) * (multiply_adds(field.features) + sum(block.nnz for block in field.blocks))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -10,12 +10,36 @@ import torch
 from torch import Tensor
 
 from calirare._util.threads import threads_for
-from calirare.graph import Graph
+from calirare.graph import ORDERS, Graph, Order
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network, step_work
+from calirare.models.many_gcns import ManyGcns
 from calirare.training import Adam, Convergence, converge, cross_entropy
 
 EpochEnd = Callable[[int, GcnFit], bool | None]
+TOGETHER = 32_000_000  # numbers of a pass of networks that are trained side by side
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What is called after epochs; attributes as the arguments of `GcnTraining.fit`."""
+
+    every: int
+    at_checkpoint: EpochEnd | None
+    progress: Callable[[int], None] | None
+
+    def after(self, epoch: int, so_far: Callable[[], GcnFit]) -> bool:
+        """Calls what is due and returns whether training ends."""
+        if self.progress is not None:
+            self.progress(epoch)
+        if self.at_checkpoint is None or not self.every or epoch % self.every:
+            return False
+        return bool(self.at_checkpoint(epoch, so_far()))
+
+
+def _evaluating(fitted: GcnFit) -> GcnFit:
+    fitted.model.eval()
+    return fitted
 
 
 @dataclass(frozen=True)
@@ -30,6 +54,8 @@ class GcnTraining:
         n_layers: number of layers.
         hops: how often features are propagated before the first weights, see `calirare.graph.propagation`.
         dropout: probability of dropping a hidden unit.
+        order: of the products with sparse features, see `calirare.graph.propagation`; "propagated" gives the numbers of
+            versions up to 0.2.0 to the bit.
         seed: of the weights and the dropout.
 
     Raises:
@@ -43,6 +69,7 @@ class GcnTraining:
     n_layers: int = 2
     hops: int = 1
     dropout: float = 0.5
+    order: Order = "auto"
     seed: int = 0
 
     low_hops: ClassVar[int] = 1
@@ -56,6 +83,8 @@ class GcnTraining:
             raise ValueError(f"GcnTraining: learning_rate must be positive, got {self.learning_rate}")
         if not self.weight_decay > 0:
             raise ValueError(f"GcnTraining: weight_decay must be positive, got {self.weight_decay}")
+        if self.order not in ORDERS:
+            raise ValueError(f"GcnTraining: order must be one of {', '.join(ORDERS)}, got {self.order!r}")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"GcnTraining: dropout must be in [0, 1), got {self.dropout}")
 
@@ -71,6 +100,7 @@ class GcnTraining:
             n_layers=self.n_layers,
             dropout=self.dropout,
             hops=hops,
+            order=self.order,
             generator=torch.Generator().manual_seed(self.seed),
         )
 
@@ -112,25 +142,100 @@ class GcnTraining:
             ValueError: a node has no label.
         """
         start = self.start(graph, nodes, sample_weights)
+        end = Hooks(every, at_checkpoint, progress)
+        if self.order == "propagated":
+            return self._by_differentiation(start, end)
+        theta, weights = start.theta[None].clone(), start.sample_weights[None]
+        losses = list[Tensor]()
+
+        def so_far() -> GcnFit:
+            start.move_to(theta[0])
+            return replace(start, losses=tuple(torch.stack(losses).tolist()) if losses else ())
+
+        start.model.eval()
+        for epoch, loss in enumerate(self._steps(start, theta, weights), 1):
+            losses.append(loss[0])
+            if end.after(epoch, so_far):
+                break
+        return so_far()
+
+    def _steps(self, start: GcnFit, parameters: Tensor, sample_weights: Tensor) -> Iterator[Tensor]:
+        """Takes every step of networks side by side, in place on `parameters` [b, p]; yields their losses [b]."""
+        networks = ManyGcns(start.field, start.shapes)
+        optimiser = Adam([parameters], learning_rate=self.learning_rate, weight_decay=self.weight_decay)
+        generator = torch.Generator(parameters.device).manual_seed(self.seed)
+        for _ in range(self.epochs):
+            with threads_for(parameters.shape[0] * step_work(start.field, self.hidden)), torch.no_grad():
+                loss, gradient = networks.loss(parameters, start.targets, sample_weights, self.dropout, generator)
+                optimiser.step([gradient])
+            yield loss
+
+    @property
+    def folds_together(self) -> bool:
+        """Whether `without_folds` serves; with order "propagated" every fold is trained as published numbers were."""
+        return self.order != "propagated"
+
+    def without_folds(
+        self,
+        graph: Graph,
+        nodes: Tensor,
+        fold: Tensor,
+        sample_weights: Tensor,
+        *,
+        progress: Callable[[int], None] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Trains a network without each fold of the labels, side by side: one pass over the graph serves all of them.
+
+        Each is what `fit` makes of the other folds' nodes, but for rounding and for what dropout draws.
+
+        Args:
+            graph: the graph with labels.
+            nodes: distinct labelled nodes, int64 [m].
+            fold: of each, int64 [m], 0 to K - 1, none empty.
+            sample_weights: w_i, [m].
+            progress: called with the number of folds done, as if one were trained after the other.
+
+        Returns:
+            Parameters [K, p], and each node's logits from the network without its fold, [m, k].
+        """
+        start, n_folds = self.start(graph, nodes, sample_weights), int(fold.max()) + 1
+        start.model.eval()
+        kept = fold != torch.arange(n_folds, device=fold.device)[:, None]  # [K, m]
+        weights = kept * start.sample_weights * (nodes.numel() / kept.sum(1, keepdim=True)).to(start.sample_weights)
+        networks, parts, done = ManyGcns(start.field, start.shapes), list[Tensor](), 0
+        together = max(1, TOGETHER // max(networks.numbers_of_a_model() + start.theta.numel(), 1))
+        out = start.theta.new_empty(nodes.numel(), start.model.n_classes)
+        for some in torch.arange(n_folds, device=fold.device).split(together):
+            theta = start.theta.expand(some.numel(), -1).clone()
+            for epoch, _ in enumerate(self._steps(start, theta, weights[some]), 1):
+                for _ in range(done, int(some[0]) + some.numel() * epoch // self.epochs):
+                    done += 1
+                    if progress is not None:
+                        progress(done)
+            parts.append(theta)
+            with torch.no_grad():
+                logits = networks.logits(theta)
+            mine = torch.isin(fold, some)
+            out[mine] = logits[mine, fold[mine] - some[0]]
+        return torch.cat(parts), out
+
+    def _by_differentiation(self, start: GcnFit, end: Hooks) -> GcnFit:
+        """Returns the trained network, every bit as versions up to 0.2.0 made it."""
         model, losses = start.model, list[Tensor]()
 
         def so_far() -> GcnFit:
             return replace(start, losses=tuple(torch.stack(losses).tolist()) if losses else ())
 
         parameters, optimiser = list(model.parameters()), self.optimiser(model)
-        generator = torch.Generator(graph.device).manual_seed(self.seed)
+        generator = torch.Generator(start.targets.device).manual_seed(self.seed)
         with threads_for(step_work(start.field, self.hidden)):
             for epoch in range(1, self.epochs + 1):
                 model.train()
                 loss = cross_entropy(model(start.field, generator=generator), start.targets, start.sample_weights)
                 optimiser.step(torch.autograd.grad(loss, parameters))
                 losses.append(loss.detach())  # read at the end: no wait per step on a GPU
-                if progress is not None:
-                    progress(epoch)
-                if at_checkpoint is not None and every and epoch % every == 0:
-                    model.eval()
-                    if at_checkpoint(epoch, so_far()):
-                        break
+                if end.after(epoch, lambda: _evaluating(so_far())):
+                    break
         model.eval()
         return so_far()
 

@@ -37,7 +37,8 @@ def train_cagcn_base(graph: Graph, nodes: Tensor, validation: Tensor, settings: 
     """
     if graph.y is None or bool((graph.y[validation] < 0).any()):
         raise ValueError(f"train_cagcn_base: validation nodes must be labelled; one of {graph.name!r} has no label")
-    targets, field = graph.y[validation], propagation(graph, settings.hops).field(validation, settings.n_layers)
+    targets = graph.y[validation]
+    field = propagation(graph, settings.hops, settings.order).field(validation, settings.n_layers)
     best_loss, best_epoch = float("inf"), 0
     best: dict[str, Tensor] = {}
 

@@ -19,7 +19,7 @@ from calirare.models import GCN, GcnTraining, of_network
 from calirare_lab.baselines.losses import label_smoothing_loss, optimise, train_with_loss
 
 # What their program trains with; width, dropout and weight decay are those of the paper.
-OFFICIAL_TRAINING = GcnTraining(epochs=2000, learning_rate=1e-3)
+OFFICIAL_TRAINING = GcnTraining(epochs=2000, learning_rate=1e-3, order="propagated")
 
 
 @dataclass(frozen=True)

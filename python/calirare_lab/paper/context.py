@@ -16,7 +16,7 @@ from calirare_lab.baselines import OfficialSettings, train_official
 from calirare_lab.paper.protocol import Place
 
 # The paper's base network: Kipf & Welling's settings.
-PAPER_TRAINING = GcnTraining()
+PAPER_TRAINING = GcnTraining(order="propagated")
 
 
 class Context:

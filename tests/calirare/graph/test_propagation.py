@@ -72,8 +72,8 @@ def test_two_hops_are_a_hat_squared_x(kind, monkeypatch):
         assert_within(got, expected, sum_bound(expected, 40, expected.abs(), out=torch.float32))
     assert propagation(graph, 2) is made
     assert made.a_hat is propagation(graph).a_hat
-    with pytest.raises(ValueError, match="propagation: hops must be at least 1, got 0"):
-        propagation(graph, 0)
+    with pytest.raises(ValueError, match="propagation: hops must be at least 0, got -1"):
+        propagation(graph, -1)
 
 
 def test_features_are_scaled_as_the_graph_wants():

@@ -340,7 +340,7 @@ def test_directions_of_sparse_features_that_stay_in_factors_need_no_room() -> No
     words = Csr.from_coo(row, col, dense[row, col], (len(dense), wide))
     wider = dataclasses.replace(
         tape,
-        field=dataclasses.replace(tape.field, inputs=words),
+        field=dataclasses.replace(tape.field, features=words),
         layers=((torch.empty(wide, 1).expand(wide, 4), tape.layers[0][1]), tape.layers[1]),
     )
     assert wider.n_parameters > 4 * wide

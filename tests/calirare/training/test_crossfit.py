@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
-from calirare.models import GcnTraining
+from calirare.models import GcnTraining, HopsTraining, gcn_training
 from calirare.training import class_weights, cross_fitted_logits, fold_of
 from tests.helpers.tasks import rare_task
-from tests.helpers.tolerance import assert_identical
+from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
 
 SETTINGS = GcnTraining(epochs=4)
+ONE_BY_ONE = GcnTraining(epochs=4, order="propagated")
 
 
 @pytest.mark.parametrize("n_folds", [2, 3, 7])
@@ -28,18 +31,59 @@ def test_folds_are_of_one_size_within_every_class(n_folds):
 def test_each_nodes_logits_come_from_a_network_without_its_fold():
     graph = rare_task()
     nodes = graph.split.train
-    fold = fold_of(graph.y[nodes], 3, SETTINGS.seed)
+    fold = fold_of(graph.y[nodes], 3, ONE_BY_ONE.seed)
     done = []
-    got = cross_fitted_logits(graph, nodes, SETTINGS, n_folds=3, progress=done.append)
+    got = cross_fitted_logits(graph, nodes, ONE_BY_ONE, n_folds=3, progress=done.append)
     assert done == [1, 2, 3]
     weights = class_weights(graph.y[nodes], 2)[graph.y[nodes]]
     for k in range(3):
         kept = fold != k
-        trained = SETTINGS.fit(graph, nodes[kept], sample_weights=weights[kept])
+        trained = ONE_BY_ONE.fit(graph, nodes[kept], sample_weights=weights[kept])
         assert_identical(got[fold == k], trained.model(graph, nodes[fold == k]).detach())
 
 
-def test_a_label_has_no_say_in_its_own_logits(monkeypatch):
+@pytest.mark.parametrize("together", [1, 1_000_000, 1_000_000_000], ids=["alone", "few", "all"])
+@pytest.mark.parametrize(
+    "detector",
+    [
+        GcnTraining(epochs=6, dropout=0.0),
+        GcnTraining(epochs=6, dropout=0.0, n_layers=1),
+        GcnTraining(epochs=6, dropout=0.0, n_layers=3, hidden=4),
+        HopsTraining(epochs=6, dropout=0.0, hidden=4),
+    ],
+    ids=["two layers", "one layer", "three layers", "hop columns"],
+)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_folds_side_by_side_are_folds_one_by_one(detector, n_classes, together, monkeypatch):
+    monkeypatch.setattr(gcn_training, "TOGETHER", together)
+    graph = rare_task(n_classes=n_classes)
+    nodes, done = graph.split.train, []
+    got = cross_fitted_logits(graph, nodes, detector, n_folds=4, progress=done.append)
+    assert done == [1, 2, 3, 4]
+    want = cross_fitted_logits(graph, nodes, dataclasses.replace(detector, order="propagated"), n_folds=4)
+    scale = 100 * want.double().abs().max().expand_as(want)
+    assert_within(got, want.double(), sum_bound(want.double(), 50, scale, out=torch.float32))
+    wrong = detector.fit(graph, nodes).logits_of(graph, nodes)  # nothing left out
+    assert float((wrong - want).abs().max()) > 100 * float((got - want).abs().max())
+
+
+def test_folds_side_by_side_with_dropout_are_drawn_apart():
+    graph = rare_task()
+    nodes = graph.split.train
+    fold = fold_of(graph.y[nodes], 2, 0)
+    weights = torch.ones(nodes.numel())
+    parameters, logits = SETTINGS.without_folds(graph, nodes, fold, weights)
+    again, _ = SETTINGS.without_folds(graph, nodes, fold, weights)
+    assert_identical(parameters, again)
+    network = SETTINGS.start(graph, nodes)
+    network.move_to(parameters[1])
+    assert float((network.label_logits[fold == 1] - logits[fold == 1]).abs().max()) < 1e-5
+    plain, _ = dataclasses.replace(SETTINGS, dropout=0.0).without_folds(graph, nodes, fold, weights)
+    assert float((plain - parameters).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, ONE_BY_ONE], ids=["together", "one by one"])
+def test_a_label_has_no_say_in_its_own_logits(settings, monkeypatch):
     graph = rare_task()
     nodes = graph.split.train
     fold = fold_of(graph.y[nodes], 4, 0)
@@ -50,8 +94,8 @@ def test_a_label_has_no_say_in_its_own_logits(monkeypatch):
     y[nodes[a]], y[nodes[b]] = 1, 0
     other = type(graph)(graph.adjacency, graph.x, y)
     monkeypatch.setattr("calirare.training.crossfit.fold_of", lambda targets, n_folds, seed: fold)
-    before = cross_fitted_logits(graph, nodes, SETTINGS, n_folds=4)
-    after = cross_fitted_logits(other, nodes, SETTINGS, n_folds=4)
+    before = cross_fitted_logits(graph, nodes, settings, n_folds=4)
+    after = cross_fitted_logits(other, nodes, settings, n_folds=4)
     assert_identical(before[fold == 1], after[fold == 1])
     assert not torch.equal(before[fold != 1], after[fold != 1])
 
@@ -72,9 +116,9 @@ def test_a_graph_without_labels_is_refused():
 def test_one_fold_per_label_is_leave_one_out():
     graph = rare_task()
     nodes = graph.split.train[np.r_[0:3, 37:40]]
-    got = cross_fitted_logits(graph, nodes, SETTINGS, n_folds=6)
+    got = cross_fitted_logits(graph, nodes, ONE_BY_ONE, n_folds=6)
     weights = class_weights(graph.y[nodes], 2)[graph.y[nodes]]
     for i in range(6):
         kept = torch.arange(6) != i
-        trained = SETTINGS.fit(graph, nodes[kept], sample_weights=weights[kept])
+        trained = ONE_BY_ONE.fit(graph, nodes[kept], sample_weights=weights[kept])
         assert_identical(got[i : i + 1], trained.model(graph, nodes[i : i + 1]).detach())

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare_ext import Csr, ReceptiveField, propagate
+from calirare.models.gcn import dropped
+from calirare_ext import ReceptiveField, propagate, times, turned_times
 
 Shapes = Sequence[tuple[Sequence[int], Sequence[int]]]  # of weight [d, h] and bias [h] of each layer
 
@@ -24,6 +25,7 @@ class ManyGcns:
 
     def __init__(self, field: ReceptiveField, shapes: Shapes) -> None:
         self.field, self.shapes = field, shapes
+        self._answers: tuple[Tensor, Tensor] | None = None
 
     def numbers_of_a_model(self) -> int:
         """Returns how many numbers a forward pass of one network makes."""
@@ -47,17 +49,45 @@ class ManyGcns:
         Returns:
             Losses [b] and gradients [b, p].
         """
+        loss, gradient = self.loss(parameters, targets, sample_weights)
+        return weight_decay / 2 * parameters.square().sum(1) + loss, gradient.add_(parameters, alpha=weight_decay)
+
+    def loss(
+        self,
+        parameters: Tensor,
+        targets: Tensor,
+        sample_weights: Tensor,
+        dropout: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Returns sum_i w_i l_i / m of each network, and its gradient, without automatic differentiation.
+
+        Args:
+            parameters: theta, [b, p].
+            targets: classes of the field's nodes, int64 [m].
+            sample_weights: w of each network, [b, m].
+            dropout: probability of dropping a hidden unit.
+            generator: of the dropout.
+
+        Returns:
+            Losses [b] and gradients [b, p].
+        """
         layers = self._layers(parameters)
-        logits, hidden = self._forward(layers)
+        logits, hidden = self._forward(layers, dropout, generator)
         m = max(targets.numel(), 1)
         log_p = torch.log_softmax(logits, 2)
         own = log_p.gather(2, targets[:, None, None].expand(-1, parameters.shape[0], 1)).squeeze(2)  # [m, b]
         share = sample_weights.T / m
-        loss = weight_decay / 2 * parameters.square().sum(1) - (share * own).sum(0)
-        right = F.one_hot(targets, logits.shape[2]).to(logits)
-        gradient = torch.empty_like(parameters)
-        self._backward(layers, hidden, share[:, :, None] * (log_p.exp() - right[:, None, :]), self._layers(gradient))
-        return loss, gradient.add_(parameters, alpha=weight_decay)
+        gradient, delta = torch.empty_like(parameters), log_p.exp().sub_(self._right(targets, logits))
+        self._backward(layers, hidden, delta.mul_(share[:, :, None]), self._layers(gradient), 1 / (1 - dropout))
+        return -(share * own).sum(0), gradient
+
+    def _right(self, targets: Tensor, like: Tensor) -> Tensor:
+        """Returns the right answers [m, 1, k], made once for the same targets."""
+        if self._answers is None or self._answers[0] is not targets:
+            right = F.one_hot(targets, like.shape[2]).to(like)
+            self._answers = (targets, right[:, None, :])
+        return self._answers[1]
 
     def _layers(self, parameters: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Returns views of weights [b, d, h] and biases [b, h]."""
@@ -69,16 +99,18 @@ class ManyGcns:
             start = end
         return out
 
-    def _forward(self, layers: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, list[Tensor]]:
-        """Returns the logits [m, b, k] and every relu(z_l), [r_l, b, h_l]."""
+    def _forward(
+        self, layers: list[tuple[Tensor, Tensor]], dropout: float = 0.0, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Returns the logits [m, b, k] and every hidden state after ReLU and dropout, [r_l, b, h_l]."""
         (weight, bias), *later = layers
         b, d, h = weight.shape
-        z = _product(self.field.inputs, weight.transpose(0, 1).reshape(d, b * h)).view(-1, b, h).add_(bias)
+        z = times(self.field.features, weight.transpose(0, 1).reshape(d, b * h)).view(-1, b, h).add_(bias)
         hidden = []
         for block, (weight, bias) in zip(self.field.blocks, later, strict=True):
-            hidden.append(z.relu_())
+            hidden.append(z.relu_() if dropout == 0 else dropped(z.relu_(), dropout, generator))
             # The narrow product first: the logits' layer then propagates k numbers per network, not h.
-            product = torch.bmm(hidden[-1].transpose(0, 1), weight).transpose(0, 1).flatten(1)
+            product = _each(hidden[-1].transpose(0, 1), weight).transpose(0, 1).flatten(1)
             z = propagate(block, product).view(-1, b, weight.shape[2]).add_(bias)
         return z, hidden
 
@@ -88,22 +120,25 @@ class ManyGcns:
         hidden: list[Tensor],
         delta: Tensor,
         into: list[tuple[Tensor, Tensor]],
+        scale: float = 1.0,
     ) -> None:
-        """Writes the gradients of each layer, from d loss / d logits [m, b, k]."""
+        """Writes the gradients of each layer, from d loss / d logits [m, b, k]; hidden units were scaled by `scale`."""
         b = delta.shape[1]
         for level in range(len(layers) - 1, 0, -1):
             weight, below = layers[level][0], hidden[level - 1]
             into[level][1].copy_(delta.sum(0))
             back = propagate(self.field.blocks[level - 1].transpose(), delta.flatten(1)).view(-1, b, weight.shape[2])
             back = back.transpose(0, 1)  # [b, r, h_l]
-            into[level][0].copy_(torch.bmm(below.permute(1, 2, 0), back))
-            delta = torch.bmm(back, weight.transpose(1, 2)).transpose(0, 1) * (below > 0)
+            into[level][0].copy_(_each(below.permute(1, 2, 0), back))
+            delta = _each(back, weight.transpose(1, 2)).transpose(0, 1)
+            delta = torch.ops.aten.threshold_backward(delta, below, 0)  # where the unit was on
+            delta = delta if scale == 1 else delta.mul_(scale)
         into[0][1].copy_(delta.sum(0))
         d, h = self.shapes[0][0]
-        inputs = self.field.inputs
-        turned = inputs.transpose() if isinstance(inputs, Csr) else inputs.T
-        into[0][0].copy_(_product(turned, delta.flatten(1)).view(d, b, h).transpose(0, 1))
+        product = turned_times(self.field.features, delta.flatten(1))
+        into[0][0].copy_(product.view(d, b, h).transpose(0, 1))
 
 
-def _product(x: Tensor | Csr, y: Tensor) -> Tensor:
-    return propagate(x, y) if isinstance(x, Csr) else x @ y
+def _each(a: Tensor, b: Tensor) -> Tensor:
+    """Returns the product of each pair of matrices; of a single one without the detour of a batch."""
+    return (a[0] @ b[0])[None] if a.shape[0] == 1 else torch.bmm(a, b)

@@ -1,0 +1,164 @@
+"""A_hat (X W) and (A_hat X) W: the cheaper is taken, and every answer is the same."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from calirare.graph import Graph, propagation
+from calirare.graph import convolution as module
+from calirare.graph.convolution import FactoredPropagation, cheapest
+from calirare.leave_one_out import ALO, OwnLogits, leave_one_out
+from calirare.models import GcnFit, GcnTraining, of_network
+from calirare_ext import Csr, Factored, as_dense, gcn_forward, multiply_adds, propagate, times, turned_times
+from tests.helpers.graphs import random_graph
+from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
+
+NODES = torch.arange(0, 120, 3)
+
+
+def words(n_classes: int = 2, share: float = 0.03, n_words: int = 300) -> Graph:
+    generator = torch.Generator().manual_seed(1)
+    x = (torch.rand(150, n_words, generator=generator) < share) * torch.rand(150, n_words, generator=generator)
+    return random_graph(150, n_classes, seed=3, x=Csr.from_dense(x))
+
+
+def in_both_orders(graph: Graph, n_layers: int = 2, hops: int = 1) -> tuple[GcnFit, GcnFit]:
+    """The same random network, float64, in factors and multiplied out."""
+    fits = []
+    for order in ("auto", "propagated"):
+        training = GcnTraining(order=order, n_layers=n_layers, hops=hops, hidden=5)
+        model = training.network(graph.n_features, graph.n_classes).double().eval()
+        fits.append(of_network(model, graph, NODES, 5e-3))
+    return fits[0], fits[1]
+
+
+def close(found: Tensor, want: Tensor, what: str) -> None:
+    """A_hat X multiplied out is rounded to float32, once for each of a row's few terms; all else is float64."""
+    scale = 10 * want.abs().max().expand_as(want).double()
+    assert_within(found, want.double(), sum_bound(want.double(), 20, scale, out=torch.float32), what)
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+@pytest.mark.parametrize(("n_layers", "n_classes"), [(1, 2), (2, 2), (2, 4), (3, 3)])
+def test_every_answer_is_that_of_the_other_order(n_layers: int, n_classes: int, hops: int) -> None:
+    graph = words(n_classes)
+    ours, other = in_both_orders(graph, n_layers, hops)
+    assert hops > 1 or n_layers == 1 or isinstance(ours.field.features, Factored)
+    assert not isinstance(other.field.features, Factored)
+    close(ours.logits_of(graph), other.logits_of(graph), "logits")
+    loss, gradient = ours.objective(ours.theta)
+    expected, other_gradient = other.objective(other.theta)
+    close(torch.tensor([loss]), torch.tensor([expected]), "loss")
+    close(gradient, other_gradient, "gradient")
+    close(ours.linearisation.kernel, other.linearisation.kernel, "kernel")
+    close(ours.linearisation.jacobian, other.linearisation.jacobian, "Jacobian")
+    vectors = torch.randn(2, gradient.numel(), dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    close(ours.linearisation.hvp(vectors), other.linearisation.hvp(vectors), "Hessian product")
+    close(OwnLogits(ours.linearisation)(0.05), OwnLogits(other.linearisation)(0.05), "own logits")
+    for method in (ALO(damping=0.05), ALO(damping=0.05, form="jacobian"), ALO(damping=0.05, form="primal")):
+        found, want = leave_one_out(ours, graph, method), leave_one_out(other, graph, method)
+        close(found.change, want.change, f"leave-one-out by {method}")
+
+
+def test_training_in_both_orders_ends_at_the_same_network() -> None:
+    graph = words()
+    ours = GcnTraining(epochs=30, hidden=5).fit(graph, NODES)
+    other = GcnTraining(epochs=30, hidden=5, order="propagated").fit(graph, NODES)
+    assert isinstance(ours.field.features, Factored)
+    assert ours.losses[0] != ours.losses[-1]
+    apart = max(abs(a - b) for a, b in zip(ours.losses, other.losses, strict=True))
+    assert apart < 1e-4 * ours.losses[0]
+
+
+def test_gradients_of_a_step_by_automatic_differentiation() -> None:
+    graph = words(3)
+    ours, other = in_both_orders(graph)
+    gradients = []
+    for fit in (ours, other):
+        parameters = list(fit.model.parameters())
+        gradients.append(torch.autograd.grad(gcn_forward(fit.field, fit.model.layers()).square().sum(), parameters))
+    for found, want in zip(*gradients, strict=True):
+        close(found, want, "gradient")
+
+
+def test_the_cheapest_form_is_taken() -> None:
+    a = propagation(words()).a_hat
+    few, filled = words(share=0.03), words(share=0.9)
+    wide = words(share=0.004, n_words=400)
+    product = Factored(a, few.x)
+    assert isinstance(cheapest(product), Factored)
+    assert multiply_adds(product) < as_dense(product).count_nonzero() < multiply_adds(Factored(a, filled.x))
+    assert isinstance(cheapest(Factored(a, filled.x)), torch.Tensor)
+    # Few rows of a product of few words: A_hat's own entries outweigh what is saved.
+    row = Factored(a.select_rows(torch.tensor([0])), Csr.from_dense(torch.eye(150, 400)[torch.zeros(150).long()]))
+    assert isinstance(cheapest(row), Csr)
+    dense = as_dense(wide.x)
+    assert_identical(cheapest(Factored(a, dense)), propagate(a, dense))
+
+
+def test_entries_are_counted_on_some_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    product = Factored(propagation(words()).a_hat, words().x)
+    exact = float(as_dense(product).count_nonzero())
+    assert module._entries(product) == exact
+    monkeypatch.setattr(module, "SAMPLE", 50)
+    assert 0.7 * exact < module._entries(dataclasses.replace(product)) < 1.3 * exact
+
+
+def test_order_propagated_is_the_matrix_as_it_was() -> None:
+    graph = words()
+    kept = propagation(graph, 1, "propagated")
+    assert not isinstance(kept, FactoredPropagation)
+    assert kept is propagation(graph, 1, "propagated")
+    assert kept is not propagation(graph)
+    assert kept.a_hat is propagation(graph).a_hat
+    want = as_dense(kept.inputs)
+    assert_identical(as_dense(propagation(graph).inputs), want)
+    assert_identical(as_dense(kept.field(NODES, 1).features), want[NODES])
+    with pytest.raises(ValueError, match="propagation: order must be one of auto, propagated, got 'best'"):
+        propagation(graph, 1, "best")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="GcnTraining: order must be one of auto, propagated, got 'best'"):
+        GcnTraining(order="best")  # type: ignore[arg-type]
+
+
+def test_a_fit_tells_its_factors_and_comes_back() -> None:
+    ours, _ = in_both_orders(words())
+    tensors, facts = ours.state()
+    back = GcnFit.from_state(tensors, facts)
+    assert back.model.order == "auto"
+    assert isinstance(back.field.features, Factored)
+    assert_identical(back.logits_at_labels(), ours.logits_at_labels())
+    assert_identical(back.linearise().kernel, ours.linearise().kernel)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"x": torch.zeros(3, 2)}, ValueError, r"Factored: x must have 150 rows, one per column of a, got 3"),
+        (
+            {"x": torch.zeros(150, 2).double()},
+            TypeError,
+            r"Factored: x must be torch.float32 as a is, got torch.float64",
+        ),
+    ],
+)
+def test_factors_that_do_not_fit_are_refused(changes: dict, error: type, message: str) -> None:
+    product = Factored(propagation(words()).a_hat, words().x)
+    with pytest.raises(error, match=message):
+        dataclasses.replace(product, **changes)
+
+
+def test_products_of_factors_within_factors() -> None:
+    graph = words()
+    a, x = propagation(graph).a_hat.to(torch.float64), graph.x.to(torch.float64)
+    twice = Factored(a, Factored(a, x))
+    dense = a.to_dense() @ a.to_dense() @ x.to_dense()
+    w = torch.randn(300, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    d = torch.randn(150, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    close(times(twice, w), dense @ w, "A A X W")
+    close(turned_times(twice, d), dense.T @ d, "X^T A^T A^T D")
+    close(as_dense(twice), dense, "A A X")
+    assert twice.shape == (150, 300)
