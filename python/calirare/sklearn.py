@@ -218,4 +218,4 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31)
-        return Settings.of(**plain, seed=int(seed))
+        return Settings.of(preset="paper", **plain, seed=int(seed))

@@ -155,8 +155,8 @@ def test_algorithm_2(make, n_classes, device):
 @pytest.mark.parametrize("method", ["jackknife", "calirare", "ts"])
 def test_the_pipeline(method, device):
     changes = {"method": method, "epochs": 60, "dropout": 0.0, "loo": ALO(damping=0.02), "folds": 2}
-    here = calirare.train(rare_task(), **changes, device="cpu")
-    there = calirare.train(rare_task(), **changes, device=str(device))
+    here = calirare.train(rare_task(), preset="paper", **changes, device="cpu")
+    there = calirare.train(rare_task(), preset="paper", **changes, device=str(device))
     assert there.logits.device.type == device.type
     assert apart(there.logits, here.logits) < TRAINED
     for target in here.calibrators:

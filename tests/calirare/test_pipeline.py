@@ -25,7 +25,7 @@ from calirare.training.selection import HOPS, WEIGHT_DECAYS, loo_loss
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
-QUICK = {"epochs": 12, "folds": 0}
+QUICK = {"preset": "paper", "epochs": 12, "folds": 0}
 NONE = torch.zeros(0, dtype=torch.int64)
 
 
@@ -108,9 +108,9 @@ def test_hops_are_chosen_at_the_chosen_weight_decay():
 
 def test_the_check_cross_validates_networks_of_the_same_hops():
     graph = rare_task()
-    outcome = calirare.train(graph, epochs=12, folds=3, hops=2)
+    outcome = calirare.train(graph, preset="paper", epochs=12, folds=3, hops=2)
     further = dataclasses.replace(graph, x=propagation(graph).inputs)
-    same = calirare.train(further, epochs=12, folds=3)
+    same = calirare.train(further, preset="paper", epochs=12, folds=3)
     assert outcome.agreement == same.agreement
     assert_identical(outcome.logits, same.logits)
 
@@ -188,7 +188,7 @@ def test_the_midpoint_is_selectable_and_the_printed_formulas_come_with_it():
 @pytest.mark.parametrize("method", ["ts", "uncalibrated", "calirare"])
 def test_the_other_methods_train_on_the_training_labels(method):
     graph = rare_task()
-    outcome = calirare.train(graph, method=method, epochs=60)
+    outcome = calirare.train(graph, preset="paper", method=method, epochs=60)
     assert torch.equal(outcome.fit.nodes, graph.split.train)
     assert outcome.agreement is None
     assert bool(outcome.calibrators) == (method == "ts")
@@ -205,11 +205,11 @@ def test_the_other_methods_train_on_the_training_labels(method):
 
 def test_algorithm_2_differs_from_plain_training_and_says_when_it_does_not():
     graph = rare_task()
-    plain = calirare.train(graph, method="uncalibrated", epochs=60)
-    eice = calirare.train(graph, method="calirare", epochs=60)
+    plain = calirare.train(graph, preset="paper", method="uncalibrated", epochs=60)
+    eice = calirare.train(graph, preset="paper", method="calirare", epochs=60)
     assert not torch.equal(plain.logits, eice.logits)
     assert eice.notes == []
-    short = calirare.train(graph, method="calirare", epochs=50)
+    short = calirare.train(graph, preset="paper", method="calirare", epochs=50)
     assert short.notes == ["the EICE term counts from epoch 51 on, so 50 epochs trained without it"]
 
 
@@ -250,7 +250,7 @@ def test_no_rare_validation_node_at_all_is_no_trouble():
 def test_the_least_that_can_be_trained_on():
     graph = rare_task()
     one_each = torch.stack([(graph.y == k).nonzero()[0, 0] for k in (0, 1)])
-    outcome = calirare.train(graph.with_split(Split(one_each, NONE, NONE)), epochs=5, folds=2)
+    outcome = calirare.train(graph.with_split(Split(one_each, NONE, NONE)), preset="paper", epochs=5, folds=2)
     assert torch.isfinite(outcome.probabilities("balanced")).all()
     assert torch.isfinite(outcome.jackknife.ice).all()
 
@@ -259,17 +259,17 @@ def test_automatic_epochs_keep_the_best_checkpoint(monkeypatch):
     monkeypatch.setattr("calirare.pipeline.networks.MAX_EPOCHS", 40)
     monkeypatch.setattr("calirare.pipeline.networks.CHECKPOINT_EVERY", 10)
     graph, done = rare_task(), []
-    best = calirare.train(graph, folds=0, report=lambda stage, k, total: done.append((stage, k, total)))
+    best = calirare.train(graph, preset="paper", folds=0, report=lambda stage, k, total: done.append((stage, k, total)))
     assert best.epochs in (10, 20, 30, 40)
     assert best.settings.training.epochs == "auto"
     assert done[-1] == ("train", 40, 40)
-    given = calirare.train(graph, folds=0, epochs=best.epochs)
+    given = calirare.train(graph, preset="paper", folds=0, epochs=best.epochs)
     assert_identical(best.logits, given.logits)
     assert best.fit.losses == given.fit.losses
     # The choice is by leave-one-out loss in the target population, on the validation nodes.
     losses = {}
     for epochs in (10, 20, 30, 40):
-        outcome = calirare.train(graph, folds=0, epochs=epochs)
+        outcome = calirare.train(graph, preset="paper", folds=0, epochs=epochs)
         y = graph.y[graph.split.val]
         share = torch.bincount(y).double() / y.numel()
         each = torch.nn.functional.cross_entropy(outcome.jackknife.own_loo_logits[40:].double(), y, reduction="none")
@@ -279,7 +279,7 @@ def test_automatic_epochs_keep_the_best_checkpoint(monkeypatch):
 
 def test_the_check_compares_with_cross_validation():
     graph = rare_task()
-    outcome = calirare.train(graph, epochs=40, folds=3)
+    outcome = calirare.train(graph, preset="paper", epochs=40, folds=3)
     agreement = outcome.agreement
     nodes = outcome.fit.nodes
     held = cross_fitted_logits(graph, nodes, outcome.settings.training.detector(0, 40), n_folds=3)[40:].double()
@@ -302,7 +302,7 @@ def test_a_check_that_fails_takes_the_cross_validated_logits_and_says_so(monkeyp
         lambda *a: dataclasses.replace(real(*a), verdict="do not trust", reason="leave-one-out is off"),
     )
     graph = rare_task()
-    outcome = calirare.train(graph, epochs=12, folds=2)
+    outcome = calirare.train(graph, preset="paper", epochs=12, folds=2)
     assert outcome.notes == ["leave-one-out is off: the map was fitted on cross-validated logits instead"]
     held = cross_fitted_logits(graph, outcome.fit.nodes, outcome.settings.training.detector(0, 12), n_folds=2)
     want = JackknifeCalibrator(target="balanced").fit(held[40:], graph.y[graph.split.val])
@@ -310,7 +310,7 @@ def test_a_check_that_fails_takes_the_cross_validated_logits_and_says_so(monkeyp
 
 
 def test_a_given_damping_is_taken_as_it_is():
-    outcome = calirare.train(rare_task(), loo=ALO(damping=0.02), epochs=12, folds=5)
+    outcome = calirare.train(rare_task(), preset="paper", loo=ALO(damping=0.02), epochs=12, folds=5)
     assert outcome.jackknife.diagnostics["damping"] == 0.02
     assert outcome.agreement is None
 
@@ -318,7 +318,12 @@ def test_a_given_damping_is_taken_as_it_is():
 def test_retraining_reports_how_far_it_is():
     said = []
     calirare.train(
-        rare_task(), loo=Retrain(max_steps=1), method="uncalibrated", epochs=3, report=lambda *what: said.append(what)
+        rare_task(),
+        preset="paper",
+        loo=Retrain(max_steps=1),
+        method="uncalibrated",
+        epochs=3,
+        report=lambda *what: said.append(what),
     )
     assert said[3:] == [("retrain", done, 40) for done in range(1, 41)]
 
@@ -338,7 +343,7 @@ def test_more_than_two_classes(options):
 
 @pytest.mark.parametrize("n_layers", [1, 2, 3])
 def test_every_depth(n_layers):
-    outcome = calirare.train(rare_task(), n_layers=n_layers, epochs=40, folds=0)
+    outcome = calirare.train(rare_task(), preset="paper", n_layers=n_layers, epochs=40, folds=0)
     assert outcome.model.n_layers == n_layers
     assert torch.isfinite(outcome.jackknife.ice).all()
 
@@ -361,11 +366,11 @@ def test_the_same_call_gives_the_same_numbers_and_leaves_the_random_state():
     torch.manual_seed(5)
     np.random.seed(5)  # noqa: NPY002 (the global state is what is watched)
     torch_state, numpy_state = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    a = calirare.train(rare_task(), epochs=8, folds=2)
+    a = calirare.train(rare_task(), preset="paper", epochs=8, folds=2)
     assert torch.equal(torch.random.get_rng_state(), torch_state)
     assert np.array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
     torch.manual_seed(6)
-    b = calirare.train(rare_task(), epochs=8, folds=2)
+    b = calirare.train(rare_task(), preset="paper", epochs=8, folds=2)
     assert_identical(a.logits, b.logits)
     assert_identical(a.jackknife.ice, b.jackknife.ice)
     assert a.calibrator.state() == b.calibrator.state()
@@ -373,20 +378,20 @@ def test_the_same_call_gives_the_same_numbers_and_leaves_the_random_state():
 
 def test_progress_is_reported_by_stage():
     said = []
-    calirare.train(rare_task(), epochs=3, folds=2, report=lambda *what: said.append(what))
+    calirare.train(rare_task(), preset="paper", epochs=3, folds=2, report=lambda *what: said.append(what))
     assert said == [*(("train", k, 3) for k in (1, 2, 3)), ("check", 1, 2), ("check", 2, 2)]
 
 
 def test_changes_go_over_settings():
-    settings = Settings.of(epochs=3, folds=0, hidden=5, target="population")
+    settings = Settings.of(preset="paper", epochs=3, folds=0, hidden=5, target="population")
     outcome = calirare.train(rare_task(), settings, hidden=7)
     assert (outcome.model.hidden, outcome.settings.calibration.target, settings.training.hidden) == (7, "population", 5)
     with pytest.raises(InputError, match="unknown setting 'hiden'"):
-        calirare.train(rare_task(), hiden=7)
+        calirare.train(rare_task(), preset="paper", hiden=7)
     with pytest.raises(InputError, match="method must be one of"):
-        calirare.train(rare_task(), method="magic")
+        calirare.train(rare_task(), preset="paper", method="magic")
     with pytest.raises(TypeError, match="graph must be a calirare\\.Graph, got NoneType"):
-        calirare.train(None)
+        calirare.train(None, preset="paper")
     with pytest.raises(TypeError, match="settings must be Settings, got dict"):
         calirare.train(rare_task(), {"epochs": 3})
     with pytest.raises(ValueError, match="target must be one of balanced, population or None, got 'populaton'"):
@@ -423,7 +428,7 @@ def test_a_training_that_runs_away_is_named():
 
 def test_what_was_trained_can_be_copied_and_saved(tmp_path):
     graph = rare_task()
-    outcome = calirare.train(graph, epochs=5, folds=0)
+    outcome = calirare.train(graph, preset="paper", epochs=5, folds=0)
     torch.save(outcome, tmp_path / "trained.pt")
     for other in (torch.load(tmp_path / "trained.pt", weights_only=False), copy.deepcopy(outcome)):
         assert_identical(other.model.logits(other.graph), outcome.logits)
@@ -437,6 +442,6 @@ def test_labels_are_used_up_by_no_test_node():
     y = graph.y.clone()
     y[graph.split.test] = 1 - y[graph.split.test]
     other = calirare.Graph(graph.adjacency, graph.x, y, split=graph.split, name="task")
-    a, b = calirare.train(graph, epochs=12, folds=2), calirare.train(other, epochs=12, folds=2)
+    a, b = (calirare.train(each, preset="paper", epochs=12, folds=2) for each in (graph, other))
     assert_identical(a.probabilities("balanced"), b.probabilities("balanced"))
     assert_identical(a.jackknife.ice, b.jackknife.ice)

@@ -142,7 +142,7 @@ class Targets:
     def fuzz_run(self, rng: np.random.Generator) -> bool:
         folder = self.folder / "run"
         if not folder.exists():
-            calirare.train(rare_task(), epochs=2, folds=0).save(folder)
+            calirare.train(rare_task(), preset="paper", epochs=2, folds=0).save(folder)
             self.run = {path.name: path.read_bytes() for path in folder.iterdir()}
         name = some(rng, ["model.safetensors", "config.yaml", "files.json"])
         (folder / name).write_bytes(spoilt_bytes(rng, self.run[name]))

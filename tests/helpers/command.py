@@ -15,7 +15,7 @@ from calirare.cli import main
 from calirare.metrics import calibration_report
 
 # A training of a fraction of a second.
-QUICK = ("--epochs", "12", "--folds", "0")
+QUICK = ("--preset", "paper", "--epochs", "12", "--folds", "0")
 
 
 class Said(NamedTuple):

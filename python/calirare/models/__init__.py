@@ -1,7 +1,7 @@
 """Networks and how each is trained (a `Detector`): graph convolution, GAT, GIN, GraphSAGE; and trees on columns."""
 
 from calirare.models.columns import HopColumns
-from calirare.models.folded import FoldedNetwork, fold_network
+from calirare.models.folded import FoldedNetwork, fold_converged, fold_network
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
 from calirare.models.gcn_training import GcnTraining, fit
@@ -38,6 +38,7 @@ __all__ = [
     "TreesTraining",
     "fit",
     "fit_of",
+    "fold_converged",
     "fold_network",
     "mixture_of",
     "of_network",

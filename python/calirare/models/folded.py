@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -14,8 +13,9 @@ from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit
 from calirare.models.gcn_training import GcnTraining
 from calirare.models.hops import HopsFit
-from calirare.training import FoldFitted, State, fold_of, prefixed, unprefixed
+from calirare.training import FoldFitted, State, fold_of, minimise, prefixed, unprefixed
 
+TOLERANCE, MAX_STEPS = 1e-4, 100  # of a fold's network, in the network's own precision
 KINDS: dict[str, type[GcnFit]] = {"GcnFit": GcnFit, "HopsFit": HopsFit}
 
 
@@ -89,30 +89,43 @@ class FoldedNetwork(FoldFitted):
         return cls(network, tuple(without), tensors["fold"], tensors["own_logits"])
 
 
-def fold_network(
-    detector: GcnTraining,
-    graph: Graph,
-    network: GcnFit,
-    n_folds: int,
-    *,
-    progress: Callable[[int], None] | None = None,
-) -> FoldedNetwork:
-    """Returns a trained network with one more per fold, trained as it was; own logits are those of the folds.
+def fold_network(detector: GcnTraining, graph: Graph, network: GcnFit, n_folds: int) -> FoldedNetwork:
+    """Returns a trained network with one more per fold, trained side by side; own logits are those of the folds.
 
     Args:
         detector: what trained the network.
         graph: the graph.
         network: on all labels.
         n_folds: K >= 2, at most as many as labels.
-        progress: called with the number of folds done after each.
+    """
+    fold = fold_of(network.targets, n_folds, detector.seed)
+    theta, own = detector.without_folds(graph, network.nodes, fold, network.sample_weights)
+    return FoldedNetwork(network, tuple(_moved(network, each) for each in theta), fold, own.double())
+
+
+def fold_converged(detector: GcnTraining, graph: Graph, network: GcnFit, n_folds: int) -> FoldedNetwork:
+    """Returns the same of a network at its minimum, each fold's network brought to its own from there.
+
+    Args:
+        detector: see `fold_network`.
+        graph: the graph.
+        network: on all labels, converged.
+        n_folds: K.
     """
     fold, without = fold_of(network.targets, n_folds, detector.seed), list[GCN]()
     own = torch.empty(*network.label_logits.shape, dtype=torch.float64, device=graph.device)
     for k in range(n_folds):
-        kept = fold != k
-        part = detector.fit(graph, network.nodes[kept], sample_weights=network.sample_weights[kept])
+        kept = (fold != k).to(network.sample_weights)
+        scaled = network.sample_weights * kept * (kept.numel() / kept.sum())
+        part = network.copy(sample_weights=scaled)
+        minimise(part, tolerance=TOLERANCE, max_steps=MAX_STEPS)
         without.append(part.model)
-        own[~kept] = part.logits_of(graph, network.nodes[~kept]).double()
-        if progress is not None:
-            progress(k + 1)
+        own[fold == k] = part.label_logits[fold == k].double()
     return FoldedNetwork(network, tuple(without), fold, own)
+
+
+def _moved(network: GcnFit, theta: Tensor) -> GCN:
+    """Returns a copy of a network's model at other parameters [p]."""
+    other = network.copy()
+    other.move_to(theta)
+    return other.model

@@ -22,6 +22,7 @@ from calirare.models import (
     Mixture,
     TreesDetector,
     TreesTraining,
+    fold_converged,
     fold_network,
     mixture_of,
 )
@@ -177,7 +178,8 @@ def label_losses(own_logits: Tensor, task: Task) -> Tensor:
 
 def _folded(task: Task, fitted: GcnFit, detector: GcnTraining, *, converged: bool = False) -> FoldedNetwork:
     """Returns a network with its folds; own logits are leave-one-out's where these agree with the folds'."""
-    folded = fold_network(detector, task.graph, fitted, task.n_folds)
+    make = fold_converged if converged else fold_network
+    folded = make(detector, task.graph, fitted, task.n_folds)
     if min(task.nodes.numel() * (task.graph.n_classes - 1), fitted.linearisation.n_parameters) > CLOSED_FORM:
         return folded
     own = OwnLogits(fitted.linearisation)

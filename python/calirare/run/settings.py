@@ -19,7 +19,7 @@ from calirare.datasets import load_dataset
 from calirare.eice import EiceSettings
 from calirare.features import How as Scale
 from calirare.features import Impute
-from calirare.graph import TABLE_SUFFIXES, Graph
+from calirare.graph import ORDERS, TABLE_SUFFIXES, Graph, Order
 from calirare.intervals import UNCERTAINTIES, UncertaintyName
 from calirare.leave_one_out import ALO, LeaveOneOutMethod
 from calirare.models import GcnTraining, HopsTraining
@@ -28,11 +28,14 @@ from calirare.training import HOPS, WEIGHT_DECAYS
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
 METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")
-Model = Literal["gcn", "auto", "hops", "trees", "forest"]
-MODELS: tuple[Model, ...] = ("gcn", "auto", "hops", "trees", "forest")
+Model = Literal["auto", "gcn", "hops", "trees", "forest"]
+MODELS: tuple[Model, ...] = ("auto", "gcn", "hops", "trees", "forest")
 HIDDEN = {"hops": 64}  # width of the hidden layer where none is given; of others 16 (Kipf & Welling 2017)
 Preset = Literal["default", "paper"]
-PRESETS: dict[str, dict[str, Any]] = {"default": {}, "paper": {"model": "gcn", "target": "balanced", "map": "platt"}}
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "paper": {"model": "gcn", "target": "balanced", "map": "platt", "scale": "stored", "order": "propagated"},
+}
 MAX_SEED = 2**63
 # Beyond these a training does not end, does not fit or leaves float32.
 MOST = {"epochs": 10**7, "hidden": 10**5, "n_layers": 50, "hops": 100, "learning_rate": 1e6, "weight_decay": 1e6}
@@ -57,9 +60,11 @@ class Training:
             8e-3 the one with the lowest leave-one-out loss; five trainings.
         hops: how often features are propagated before the first weights (1, Kipf & Welling 2017), or "auto": of 1, 2
             and 3 the one with the lowest leave-one-out loss, after the weight decay; two trainings more.
+        order: of the products with sparse features: "auto", the cheapest by count; "propagated", the features first, to
+            the last bit as versions up to 0.2.0 made it.
     """
 
-    model: Model = "gcn"
+    model: Model = "auto"
     epochs: int | Literal["auto"] = "auto"
     hidden: int | Literal["auto"] = "auto"
     n_layers: int = 2
@@ -67,6 +72,7 @@ class Training:
     learning_rate: float = 0.01
     weight_decay: float | Literal["auto"] = 5e-4
     hops: int | Literal["auto"] = 1
+    order: Order = "auto"
 
     def __post_init__(self) -> None:
         """Checks ranges.
@@ -90,6 +96,8 @@ class Training:
                 raise InputError(f"setting {name} must be {also}a positive number, got {value!r}")
             if value != "auto" and not SMALLEST <= value <= MOST[name]:
                 raise InputError(f"setting {name} must be from {SMALLEST:g} to {MOST[name]:g}, got {value:g}")
+        if self.order not in ORDERS:
+            raise InputError(f"setting order must be one of {', '.join(ORDERS)}, got {self.order!r}")
         if not 0 <= self.dropout < 1:
             raise InputError(f"setting dropout must be in [0, 1), got {self.dropout}")
 
@@ -110,7 +118,7 @@ class Training:
             hops = HOPS[0] if self.hops == "auto" else self.hops
             hops = 2 if self.model == "hops" and self.hops == "auto" else hops
         hidden = HIDDEN.get(self.model, 16) if self.hidden == "auto" else self.hidden
-        fixed = {name: getattr(self, name) for name in ("n_layers", "dropout", "learning_rate")}
+        fixed = {name: getattr(self, name) for name in ("n_layers", "dropout", "learning_rate", "order")}
         kind = HopsTraining if self.model == "hops" else GcnTraining
         return kind(epochs=epochs, weight_decay=weight_decay, hops=hops, hidden=hidden, seed=seed, **fixed)
 
@@ -132,7 +140,7 @@ class Calibration:
         prevalence: share of the rare class among all nodes, where it is known better than labels tell; none: by labels.
     """
 
-    target: Target = "balanced"
+    target: Target = "population"
     sharpen: bool = False
     folds: int = 5
     map: Literal["prior", "platt"] = "prior"
@@ -235,7 +243,7 @@ class Data:
     as_of: str | None = None
     one_hot: tuple[str, ...] = ()
     impute: Impute = "median"
-    scale: Scale = "stored"
+    scale: Scale = "auto"
     duplicates: str | None = None
     self_loops: str | None = None
     symmetrize: bool = False

@@ -271,9 +271,9 @@ def test_a_folder_of_something_else_stays(tmp_path):
 
 @pytest.mark.parametrize(("method", "hops"), [("jackknife", 1), ("jackknife", 3), ("jackknife", "auto"), ("ts", 2)])
 def test_a_large_graph_streams_through_the_whole_pipeline(small_is_large, monkeypatch, method, hops):
-    outcome = calirare.train(rare_task(), epochs=12, folds=2, method=method, hops=hops)
+    outcome = calirare.train(rare_task(), preset="paper", epochs=12, folds=2, method=method, hops=hops)
     monkeypatch.setattr(propagation_module, "LARGE", 10**9)
-    expected = calirare.train(rare_task(), epochs=12, folds=2, method=method, hops=hops)
+    expected = calirare.train(rare_task(), preset="paper", epochs=12, folds=2, method=method, hops=hops)
     assert outcome.model.hops == expected.model.hops
     assert outcome.logits.shape == expected.logits.shape
     assert float((outcome.logits - expected.logits).abs().max()) < LEVEL

@@ -125,5 +125,5 @@ def test_intervals_rest_on_as_many_models_as_a_quantile_needs(n_classes: int, mo
 @pytest.mark.slow
 def test_the_main_job_says_that_it_drew_models(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_at_most(monkeypatch, 50)
-    outcome = calirare.train(calirare.load_dataset("digits"), epochs=20, folds=2)
+    outcome = calirare.train(calirare.load_dataset("digits"), preset="paper", epochs=20, folds=2)
     assert any("intervals rest on 50 of the" in note for note in outcome.notes)

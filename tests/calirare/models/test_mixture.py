@@ -14,6 +14,7 @@ from calirare.models import (
     Mixture,
     TreesDetector,
     TreesTraining,
+    fold_converged,
     fold_network,
     mixture_of,
     stacking_weights,
@@ -69,12 +70,29 @@ def test_logits_are_the_logarithm_of_the_weighted_mean_of_the_members(mixture, g
 
 
 def test_models_without_a_fold_have_not_seen_it(mixture, graph):
-    network = mixture.members[1].fitted
-    fold, nodes = network.fold, network.nodes
-    kept = fold != 1
-    alone = HopsTraining(epochs=15, hidden=4).fit(graph, nodes[kept], sample_weights=network.sample_weights[kept])
-    assert_identical(network.without[1](network.evaluation_field(graph)).detach(), alone.logits_of(graph))
-    assert_identical(network.own_logits[~kept], alone.logits_of(graph, nodes[~kept]).double())
+    nodes = graph.split.train
+    detector = HopsTraining(epochs=15, hidden=4, dropout=0.0)
+    network = fold_network(detector, graph, detector.fit(graph, nodes), 3)
+    kept = network.fold != 1
+    alone = detector.fit(graph, nodes[kept], sample_weights=network.sample_weights[kept])
+    z, own = alone.logits_of(graph), alone.logits_of(graph, nodes[~kept]).double()
+    assert float((network.without[1](network.evaluation_field(graph)).detach() - z).norm() / z.norm()) < 1e-4
+    assert float((network.own_logits[~kept] - own).norm() / own.norm()) < 1e-4
+
+
+def test_converged_folds_are_minima_without_their_labels(graph):
+    detector = HopsTraining(n_layers=1, weight_decay=0.05)
+    fitted, _ = detector.fit_to_convergence(graph, graph.split.train)
+    folded = fold_converged(detector, graph, fitted, 4)
+    kept = folded.fold != 2
+    alone, _ = detector.fit_to_convergence(
+        graph, fitted.nodes[kept], sample_weights=fitted.sample_weights[kept] / fitted.sample_weights[kept].mean()
+    )
+    z = folded.without[2](folded.evaluation_field(graph)).detach()
+    scaled = fitted.copy(sample_weights=fitted.sample_weights * kept * (kept.numel() / kept.sum()))
+    scaled.move_to(torch.cat([p.detach().flatten() for layer in folded.without[2].layers() for p in layer]))
+    assert scaled.gradient_norm() < 1e-3
+    assert float(torch.corrcoef(torch.stack([z[:, 1], alone.logits_of(graph)[:, 1]]))[0, 1]) > 0.999
 
 
 def test_members_share_their_folds(mixture):

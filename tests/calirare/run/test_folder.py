@@ -25,7 +25,7 @@ from tests.helpers.tolerance import assert_identical
 
 @pytest.fixture(scope="module")
 def outcome():
-    return calirare.train(rare_task(), epochs=12, folds=0)
+    return calirare.train(rare_task(), preset="paper", epochs=12, folds=0)
 
 
 def saved(outcome, folder):
@@ -42,7 +42,7 @@ OPTIONS = [{}, {"method": "ts"}, {"n_layers": 1}, {"n_layers": 3, "hidden": 4}, 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_what_is_saved_is_read_again(options, tmp_path):
-    outcome = calirare.train(rare_task(), epochs=5, folds=0, **options)
+    outcome = calirare.train(rare_task(), preset="paper", epochs=5, folds=0, **options)
     run = saved(outcome, tmp_path)
     scorer, fit = run.scorer, run.fit
     for one, other in zip(fit.model.parameters(), outcome.model.parameters(), strict=True):
@@ -122,7 +122,7 @@ def test_a_damaged_folder_says_what_is_damaged(outcome, tmp_path, monkeypatch):
 
 def test_paths_in_a_run_are_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    outcome = calirare.train(rare_task(), epochs=2, folds=0)
+    outcome = calirare.train(rare_task(), preset="paper", epochs=2, folds=0)
     (tmp_path / "cora").mkdir()  # a folder here, but "cora" is the name of a data set
     loo = Retrain(folder="kept")
     for dataset, resolved in (("g.npz", str(tmp_path / "g.npz")), ("cora", "cora")):

@@ -26,7 +26,7 @@ from tests.helpers.tasks import rare_task
     ],
 )
 def test_what_plays_no_part_is_noted(settings, why):
-    outcome = calirare.train(rare_task(), epochs=5, **settings)
+    outcome = calirare.train(rare_task(), preset="paper", epochs=5, **settings)
     assert len(outcome.notes) == 1
     assert why in outcome.notes[0]
     assert (
@@ -39,7 +39,7 @@ def test_sharpening_that_falls_back_is_noted():
     val = graph.split.val
     few = torch.cat([val[graph.y[val] == 0], val[graph.y[val] == 1][:7]])
     split = dataclasses.replace(graph.split, val=few)
-    notes = calirare.train(graph.with_split(split), sharpen=True, epochs=12, folds=0).notes
+    notes = calirare.train(graph.with_split(split), preset="paper", sharpen=True, epochs=12, folds=0).notes
     assert notes[1:] == ["sharpen changed nothing: a temperature has no sharpness of its own"]
 
 

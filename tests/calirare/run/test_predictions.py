@@ -17,7 +17,7 @@ from tests.helpers.tasks import rare_task
 
 @pytest.fixture(scope="module")
 def outcome():
-    return calirare.train(rare_task(), epochs=12, folds=0)
+    return calirare.train(rare_task(), preset="paper", epochs=12, folds=0)
 
 
 def test_predictions_of_a_graph_without_anything_known(outcome):
@@ -73,7 +73,7 @@ def test_uncertainty_and_ice_are_about_the_prediction_of_their_row(outcome):
 
 
 def test_with_the_midpoint_they_are_those_of_the_interval():
-    outcome = calirare.train(rare_task(), epochs=12, folds=0, uncertainty="midpoint")
+    outcome = calirare.train(rare_task(), preset="paper", epochs=12, folds=0, uncertainty="midpoint")
     graph, result = outcome.graph, outcome.jackknife
     raw = outcome.probabilities()[:, 1]
     table = predictions(graph, raw, outcome.probabilities("balanced"), result, graph.split)
@@ -90,7 +90,7 @@ def test_review_lists_nodes_without_a_label_where_there_are_some(tmp_path):
     asked[in_split] = False
     asked &= torch.arange(graph.n_nodes) % 2 == 0
     graph = dataclasses.replace(graph, y=graph.y.masked_fill(asked, -1), original_y=None, original_class_names=())
-    outcome = calirare.train(graph, epochs=12, folds=0)
+    outcome = calirare.train(graph, preset="paper", epochs=12, folds=0)
     assert set(outcome.review().tolist()) == set(asked.nonzero().flatten().tolist())
     p = outcome.probabilities("balanced")
     path = write_review(graph, outcome.probabilities()[:, 1], p, outcome.jackknife, graph.split, tmp_path)

@@ -31,7 +31,7 @@ def rough_floors(monkeypatch):
 
 @pytest.fixture(scope="module")
 def outcome():
-    return calirare.train(rare_task(), epochs=30, folds=2)
+    return calirare.train(rare_task(), preset="paper", epochs=30, folds=2)
 
 
 def test_the_test_nodes_report(outcome):
@@ -71,7 +71,9 @@ def test_without_rare_test_nodes_the_labels_judge_by_leave_one_out(kept):
     graph = rare_task()
     test = graph.split.test
     test = NONE if kept == "none" else test[graph.y[test] == 0]
-    outcome = calirare.train(graph.with_split(dataclasses.replace(graph.split, test=test)), epochs=12, folds=0)
+    outcome = calirare.train(
+        graph.with_split(dataclasses.replace(graph.split, test=test)), preset="paper", epochs=12, folds=0
+    )
     judged_on, nodes = evaluated_nodes(outcome)
     assert judged_on == "leave-one-out"
     assert torch.equal(nodes, outcome.fit.nodes)
@@ -86,7 +88,7 @@ def test_without_rare_test_nodes_the_labels_judge_by_leave_one_out(kept):
 
 
 def test_intervals_upside_down_count_in_order():
-    outcome = calirare.train(rare_task(), loo=Influence(convention="paper"), epochs=12, folds=0)
+    outcome = calirare.train(rare_task(), preset="paper", loo=Influence(convention="paper"), epochs=12, folds=0)
     low, high = outcome.jackknife.lower, outcome.jackknife.upper
     assert bool((low > high).any())
     metrics = report(outcome)
@@ -104,12 +106,12 @@ def test_unlabelled_test_nodes_do_not_report():
     # A split may not hold unlabelled nodes, so they leave it.
     split = dataclasses.replace(graph.split, test=graph.split.test[30:])
     other = calirare.Graph(graph.adjacency, graph.x, y, split=split)
-    assert report(calirare.train(other, epochs=5, folds=0))["n_judged"] == 70
+    assert report(calirare.train(other, preset="paper", epochs=5, folds=0))["n_judged"] == 70
 
 
 def test_more_than_two_classes_are_judged_by_the_predicted_one():
     graph = rare_task(n_classes=3)
-    outcome = calirare.train(graph, epochs=12, folds=0)
+    outcome = calirare.train(graph, preset="paper", epochs=12, folds=0)
     metrics = report(outcome)
     test = graph.split.test
     right = (outcome.probabilities("balanced")[test].argmax(1) == graph.y[test]).double()
@@ -121,7 +123,7 @@ def test_more_than_two_classes_are_judged_by_the_predicted_one():
 
 @pytest.mark.parametrize(("method", "sides"), [("ts", {"raw", "balanced", "population"}), ("uncalibrated", {"raw"})])
 def test_every_method_is_judged(method, sides):
-    metrics = report(calirare.train(rare_task(), method=method, epochs=5))
+    metrics = report(calirare.train(rare_task(), preset="paper", method=method, epochs=5))
     assert set(metrics["report"]) == sides
     assert set(metrics["calibrators"]) == sides - {"raw"}
     assert metrics["agreement"] is None
@@ -129,7 +131,7 @@ def test_every_method_is_judged(method, sides):
 
 
 def test_a_newton_step_to_a_saddle_is_not_trusted():
-    outcome = calirare.train(rare_task(), epochs=30, loo="newton")
+    outcome = calirare.train(rare_task(), preset="paper", epochs=30, loo="newton")
     result = outcome.jackknife
     lowest, damping = result.facts.lowest_curvature, result.facts.damping
     assert lowest <= 0
@@ -162,7 +164,9 @@ def test_detection_and_p_rare_are_judged_on_the_test_nodes(outcome):
 
 def test_without_test_nodes_p_rare_is_judged_by_maps_that_did_not_see_the_node():
     graph = rare_task()
-    outcome = calirare.train(graph.with_split(dataclasses.replace(graph.split, test=NONE)), epochs=12, folds=0)
+    outcome = calirare.train(
+        graph.with_split(dataclasses.replace(graph.split, test=NONE)), preset="paper", epochs=12, folds=0
+    )
     data = judged_rare(outcome)
     val = torch.isin(outcome.fit.nodes, graph.split.val)
     assert data.on == "leave-one-out"

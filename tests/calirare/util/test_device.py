@@ -46,5 +46,5 @@ def test_a_gpu_is_taken_by_number(monkeypatch):
 def test_the_tests_run_on_the_cpu_unless_they_ask_for_more(monkeypatch):
     """Their comparisons are of numbers on the CPU, with tensors on the CPU."""
     monkeypatch.setattr("calirare._util.device.build_info", lambda: BuildInfo("2.13.0", True, ("90",), 1, ""))
-    outcome = calirare.train(rare_task(), epochs=2, folds=0)
+    outcome = calirare.train(rare_task(), preset="paper", epochs=2, folds=0)
     assert outcome.logits.device == outcome.graph.device == torch.device("cpu")

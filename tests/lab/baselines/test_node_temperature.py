@@ -189,7 +189,7 @@ def test_gats_of_three_hundred_classes_does_not_overflow() -> None:
 
 def test_what_was_trained_can_be_copied_and_saved(tmp_path):
     graph = rare_task()
-    outcome = calirare.train(graph, epochs=5, folds=0)
+    outcome = calirare.train(graph, preset="paper", epochs=5, folds=0)
     val = graph.split.val
     cagcn = CaGCN(epochs=1).fit(graph, outcome.logits, val, graph.y[val])
     torch.save(cagcn, tmp_path / "trained.pt")
