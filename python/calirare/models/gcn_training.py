@@ -54,8 +54,8 @@ class GcnTraining:
         n_layers: number of layers.
         hops: how often features are propagated before the first weights, see `calirare.graph.propagation`.
         dropout: probability of dropping a hidden unit.
-        order: of the products with sparse features, see `calirare.graph.propagation`; "propagated" gives the numbers of
-            versions up to 0.2.0 to the bit.
+        order: of the products with sparse features, see `calirare.graph.propagation`; "propagated" gives the numbers
+            published before there was a choice, to the bit.
         seed: of the weights and the dropout.
 
     Raises:
@@ -220,7 +220,7 @@ class GcnTraining:
         return torch.cat(parts), out
 
     def _by_differentiation(self, start: GcnFit, end: Hooks) -> GcnFit:
-        """Returns the trained network, every bit as versions up to 0.2.0 made it."""
+        """Returns the trained network, every bit as published numbers were made."""
         model, losses = start.model, list[Tensor]()
 
         def so_far() -> GcnFit:
