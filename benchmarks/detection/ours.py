@@ -11,7 +11,8 @@ from detection.tasks import Draw
 
 RECIPES: dict[str, dict[str, Any]] = {
     "calirare": {},
-    "calirare, auto decay and hops": {"weight_decay": "auto", "hops": "auto"},
+    "calirare, paper": {"preset": "paper"},
+    "calirare, paper, auto decay and hops": {"preset": "paper", "weight_decay": "auto", "hops": "auto"},
 }
 
 

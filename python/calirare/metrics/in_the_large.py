@@ -46,6 +46,13 @@ class PopulationCheck(NamedTuple):
         return not self.low <= 1 <= self.high
 
     @property
+    def verdict(self) -> str:
+        """How far probabilities may be trusted on the whole: "trust", "caution" or "do not trust"."""
+        if self.trusted:
+            return "trust"
+        return "do not trust" if self.wrong else "caution"
+
+    @property
     def sentence(self) -> str:
         """What a user should know."""
         times = (

@@ -111,8 +111,7 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
     if k == 2 and bool(at.any()) and len(targets[used]) > 1:
         p = cross_fitted_probabilities(_prior_map(maps["population"]), own[used], targets[used], sampling=sampling)
         check = population_check((targets[used][at] == 1).long(), p[at, 1])
-    said = (sampling.sentence, check.sentence if check is not None and not check.trusted else "")
-    return Maps(maps, said, check)
+    return Maps(maps, (sampling.sentence,), check)
 
 
 def _sample(job: Job, known: Tensor, targets: Tensor) -> tuple[Tensor, Sampling]:

@@ -70,6 +70,7 @@ def report(outcome: RunResult) -> dict[str, Any]:
         "interval_coverage": {"wanted": result.coverage, **_coverages(outcome, nodes)},
         "leave_one_out": diagnostics,
         "agreement": None if agreement is None else vars(agreement),
+        "population_check": _checked(outcome),
         "quality": _plain(asdict(quality)),
         "spectrum": _spectrum(outcome),
         "calibrators": states,
@@ -77,6 +78,12 @@ def report(outcome: RunResult) -> dict[str, Any]:
         "model": outcome.settings.model,
         "notes": outcome.notes + _notes(outcome, judged_on, quality) + ([] if wrong is None else [wrong]),
     }
+
+
+def _checked(outcome: RunResult) -> dict[str, Any] | None:
+    """Returns what labels say of the mean of P(rare), by maps without each of them."""
+    check = outcome.check
+    return None if check is None else check._asdict() | {"verdict": check.verdict, "reason": check.sentence}
 
 
 def _notes(outcome: RunResult, judged_on: str, quality: Quality) -> list[str]:

@@ -82,6 +82,9 @@ def _lines(metrics: dict[str, Any]) -> list[str]:
     if metrics["agreement"] is not None:
         verdict = metrics["agreement"]
         lines.append(f"leave-one-out check: {verdict['verdict']} ({verdict['reason']})")
+    if metrics["population_check"] is not None:
+        verdict = metrics["population_check"]
+        lines.append(f"P(rare) check: {verdict['verdict']} ({verdict['reason']})")
     if metrics["choice"] is not None:
         lines += Choice.from_mapping(metrics["choice"]).lines()
     return lines + [f"note: {note}" for note in metrics["notes"]]

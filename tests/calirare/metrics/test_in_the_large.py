@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from calirare.metrics import population_check
+from calirare.metrics import PopulationCheck, population_check
 
 CLOSE = 1e-6  # relative, of roots found to 1e-12 in log-odds
 
@@ -83,3 +83,9 @@ def test_the_interval_holds_the_true_factor(weighted):
         found = population_check(y, given, weights=weights)
         holds += found.low <= (w @ given) / (w @ true) <= found.high
     assert 0.92 * runs <= holds
+
+
+def test_the_verdict_is_as_sure_as_the_interval():
+    assert PopulationCheck(1.0, 0.9, 1.1, 0.1, 0.1, 500).verdict == "trust"
+    assert PopulationCheck(1.0, 0.5, 2.1, 0.1, 0.1, 5).verdict == "caution"
+    assert PopulationCheck(3.0, 2.1, 4.1, 0.3, 0.1, 50).verdict == "do not trust"
