@@ -20,6 +20,7 @@ from calirare.graph.splits import Split
 from calirare.intervals import jackknife
 from calirare.leave_one_out import ALO, METHODS, Influence, Retrain, leave_one_out
 from calirare.run.folder import write_config
+from calirare.run.settings import MOST
 from calirare.training import cross_fitted_logits
 from calirare.training.selection import HOPS, WEIGHT_DECAYS, loo_loss
 from tests.helpers.tasks import rare_task
@@ -421,7 +422,8 @@ def test_a_column_of_another_scale_is_noted():
     assert not any("--scale" in note for note in calirare.train(graph, **QUICK).notes)
 
 
-def test_a_training_that_runs_away_is_named():
+def test_a_training_that_runs_away_is_named(monkeypatch):
+    monkeypatch.setitem(MOST, "learning_rate", 1e31)
     with pytest.raises(InputError, match=r"training ran away.*lower the learning rate"):
         calirare.train(rare_task(), learning_rate=1e30, **QUICK)
 

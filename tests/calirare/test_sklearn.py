@@ -8,6 +8,8 @@ import pickle
 import re
 import subprocess
 import sys
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import numpy as np
@@ -74,10 +76,12 @@ def test_with_a_graph_those_checks_fail_that_feed_no_node_numbers():
 
 
 def test_defaults_are_those_of_the_library_but_for_the_target():
-    known = {option.name: option.default for option in options_of(Settings)}
+    paper = Settings.of(preset="paper").to_mapping()
+    known = {option.name: reduce(getitem, option.path, paper) for option in options_of(Settings)}
+    known["loo"] = "alo"
     given = GraphClassifier().get_params()
     differing = {name: value for name, value in given.items() if value != known.get(name, value)}
-    assert differing == {"target": "population"}
+    assert differing == {"hidden": 16, "target": "population"}, "16 is what auto is for a graph convolution"
     assert given.keys() - known.keys() == {"graph", "random_state"}
     assert given["random_state"] == known["seed"]
 
@@ -86,7 +90,7 @@ def test_it_learns_what_train_learns_with_all_labels_for_training_and_calibratio
     classifier = fitted(loo=ALO(damping=0.01), random_state=3)
     none = torch.zeros(0, dtype=torch.int64)
     graph = GRAPH.with_split(Split(torch.from_numpy(SEEN), none, none))
-    outcome = calirare.train(graph, **QUICK, target="population", loo=ALO(damping=0.01), seed=3)
+    outcome = calirare.train(graph, preset="paper", **QUICK, target="population", loo=ALO(damping=0.01), seed=3)
     want = outcome.calibrators["population"].transform(outcome.logits.double())
     assert np.array_equal(classifier.predict_proba(np.arange(260)), want.numpy())
     assert torch.equal(classifier.outcome_.jackknife.ice, outcome.jackknife.ice)
@@ -201,7 +205,7 @@ def test_what_is_no_node_is_refused(X, y, message):
 
 def test_a_setting_out_of_range_is_named_when_fitting():
     classifier = GraphClassifier(GRAPH, hidden=-1, target="magic")
-    with pytest.raises(ValueError, match="hidden must be a whole number"):
+    with pytest.raises(ValueError, match="hidden must be auto or a whole number"):
         classifier.set_params(target="balanced").fit(SEEN, Y[SEEN])
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calirare.run.settings import MOST
 from tests.helpers.command import QUICK, assert_one_sentence, call
 from tests.helpers.tasks import arrays_of, rare_task
 
@@ -213,7 +214,8 @@ def test_a_method_that_needs_validation_nodes_says_so(method, tmp_path):
 def test_a_training_that_runs_away_says_what_to_do(graph_file, tmp_path, monkeypatch):
     monkeypatch.setattr("calirare.pipeline.networks.MAX_EPOCHS", 10)
     monkeypatch.setattr("calirare.pipeline.networks.CHECKPOINT_EVERY", 5)
-    options = ("--learning-rate", "1e30", "--folds", "0", "--epochs")
+    monkeypatch.setitem(MOST, "learning_rate", 1e31)
+    options = ("--preset", "paper", "--learning-rate", "1e30", "--folds", "0", "--epochs")
     for more in (["9"], ["9", "--method", "uncalibrated"], ["auto"]):
         said = call("train", "--dataset", graph_file, *options, *more, "--out", tmp_path / "run")
         assert said.code == 2, said.err

@@ -178,15 +178,18 @@ def test_the_config_is_resolved(finished, graph_file):
 def test_the_model_is_plain_tensors(finished, graph_file):
     graph = Graph.from_npz(graph_file)
     with safe_open(str(finished[0] / "model.safetensors"), "pt") as file:
-        of_field = {name for name in file.keys() if name.startswith("field.")}  # noqa: SIM118 (not a mapping)
-        assert set(file.keys()) - of_field == {
-            *("weights.0", "weights.1", "biases.0", "biases.1"),
-            *("split.train", "split.val", "split.test", "targets", "sample_weights", "calibration_nodes"),
+        fitted = {name.removeprefix("fit.") for name in file.keys() if name.startswith("fit.")}  # noqa: SIM118
+        assert fitted == {
+            *("weights.0", "weights.1", "biases.0", "biases.1", "targets", "sample_weights", "inputs"),
+            *("rows.0", "rows.1", *(f"blocks.0.{part}" for part in ("indptr", "indices", "values", "n_cols"))),
         }
-        assert file.get_tensor("weights.0").shape == (graph.n_features, 16)
+        assert {name for name in file.keys() if not name.startswith("fit.")} == {  # noqa: SIM118 (not a mapping)
+            *("split.train", "split.val", "split.test", "calibration_nodes"),
+        }
+        assert file.get_tensor("fit.weights.0").shape == (graph.n_features, 16)
         labelled = torch.cat([graph.split.train, graph.split.val])
-        assert torch.equal(file.get_tensor("field.rows.1"), labelled)
-        assert torch.equal(file.get_tensor("targets"), graph.y[labelled])
+        assert torch.equal(file.get_tensor("fit.rows.1"), labelled)
+        assert torch.equal(file.get_tensor("fit.targets"), graph.y[labelled])
 
 
 SAME = ("config.yaml", "metrics.json", "predictions.csv", "predictions.parquet", "model.safetensors")

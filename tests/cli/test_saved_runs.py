@@ -244,7 +244,7 @@ def test_predict_standardizes_with_the_runs_statistics(own_tables, tmp_path):
     expected = pd.read_csv(run / "predictions.csv")
     table, _ = predicted(run, own, "--label", "fraud")
     assert (table["p_raw"] - expected["p_raw"]).abs().max() == 0
-    alone, every = edges.iloc[:0], nodes.drop(columns="fraud")
+    alone, every = pd.DataFrame({"source": [0, 1], "target": [1, 0]}), nodes.drop(columns="fraud")
     table, _ = predicted(run, tables(tmp_path, "all", every, alone))
     few, _ = predicted(run, tables(tmp_path, "few", every.iloc[:9], alone))
     assert (few["p_raw"] - table["p_raw"][:9]).abs().max() <= FLOAT32_SLACK
@@ -381,7 +381,7 @@ def test_a_run_of_another_version_says_how_to_train_it_again(command, found, qui
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"training": {"hidden": 7}}, "model.safetensors is damaged"),
+        ({"training": {"hidden": 0}}, "hidden must be auto or a whole number"),
         ({"method": "magic"}, "method must be one of"),
         ({"data": {"dataset": 3}}, "data.dataset must be text"),
         ({"data": {"dataset": "digits", "label_rate": "many"}}, "data.label_rate must be a whole number"),

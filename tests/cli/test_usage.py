@@ -150,7 +150,7 @@ def test_bad_usage_of_the_lab_is_one_sentence(arguments, message, tmp_path, monk
         ("--self-loops", "maybe", "self_loops must be one of error, drop, keep"),
         ("--epochs", "0", "epochs must be auto or a whole number of at least 1"),
         ("--epochs", "-5", "epochs must be auto or a whole number of at least 1"),
-        ("--hidden", "0", "hidden must be a whole number of at least 1"),
+        ("--hidden", "0", "hidden must be auto or a whole number of at least 1"),
         ("--n-layers", "0", "n_layers must be a whole number of at least 1"),
         ("--dropout", "1.0", "dropout must be in [0, 1)"),
         ("--dropout", "nan", "dropout must be in [0, 1)"),

@@ -82,10 +82,10 @@ def test_a_field_whose_parts_do_not_fit_is_refused():
     for change, message in (
         ({"rows": (rows,)}, "blocks must be one fewer than layers"),
         ({"rows": ()}, "blocks must be one fewer than layers"),
-        ({"inputs": normal(2, 4, seed=2)}, "inputs must have 3 rows"),
+        ({"features": normal(2, 4, seed=2)}, "inputs must have 3 rows"),
         ({"rows": (rows, rows)}, r"a block must be \(3, 3\)"),
     ):
-        good = {"rows": (rows, rows[:2]), "inputs": normal(3, 4, seed=2), "blocks": (block,)}
+        good = {"rows": (rows, rows[:2]), "features": normal(3, 4, seed=2), "blocks": (block,)}
         with pytest.raises(ValueError, match=f"ReceptiveField: {message}"):
             ReceptiveField(**(good | change))
 

@@ -61,7 +61,7 @@ class Training:
         hops: how often features are propagated before the first weights (1, Kipf & Welling 2017), or "auto": of 1, 2
             and 3 the one with the lowest leave-one-out loss, after the weight decay; two trainings more.
         order: of the products with sparse features: "auto", the cheapest by count; "propagated", the features first, to
-            the last bit as versions up to 0.2.0 made it.
+            the last bit the numbers published with the paper's tables.
     """
 
     model: Model = "auto"

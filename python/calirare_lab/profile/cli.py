@@ -43,5 +43,5 @@ def profile(
     if run is not None and dataset is None and given:
         words = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given))
         raise InputError(f"profile: {words} must be left out with --run, which trains a run as it was")
-    settings = None if dataset is None else Settings.of(**{"epochs": 50} | given)
+    settings = None if dataset is None else Settings.of(preset="paper", **{"epochs": 50} | given)
     run_profile(run, settings, out, overwrite=overwrite)

@@ -99,7 +99,7 @@ def test_folds_spread_every_class() -> None:
 
 def test_cross_fitted_logits_come_from_networks_without_the_fold() -> None:
     graph, nodes = words_graph(2), torch.arange(0, 90, 3)
-    settings = GcnTraining(epochs=15, hidden=4, seed=2)
+    settings = GcnTraining(epochs=15, hidden=4, seed=2, order="propagated")
     logits = cross_fitted_logits(graph, nodes, settings, n_folds=3)
     targets = graph.y[nodes]  # type: ignore[index]
     fold, weights = fold_of(targets, 3, 2), class_weights(targets, 2)[targets]

@@ -7,7 +7,8 @@ import torch
 
 import calirare
 from calirare._util.errors import InputError
-from calirare.leave_one_out import ALO, OwnLogits, Replicates, alo_change, formula, leave_one_out, left_out
+from calirare.curvature import primal
+from calirare.leave_one_out import ALO, OwnLogits, Replicates, alo_change, leave_one_out, left_out
 from calirare.leave_one_out import alo as alo_module
 from calirare.leave_one_out import replicates as replicates_module
 from calirare.leave_one_out.formula import choose_form, primal_directions
@@ -37,8 +38,8 @@ def test_own_logits_by_the_spectrum_are_those_by_the_kernel(n_classes: int, monk
     tape = trained.linearisation
     assert choose_form(tape) == "primal"
     by_kernel = OwnLogits(tape, tape.kernel)
-    for block in (formula.BLOCK_NUMBERS, 50):
-        monkeypatch.setattr(formula, "BLOCK_NUMBERS", block)
+    for block in (primal.BLOCK_NUMBERS, 50):
+        monkeypatch.setattr(primal, "BLOCK_NUMBERS", block)
         by_spectrum = OwnLogits(tape)
         assert by_spectrum.primal
         assert not by_kernel.primal
@@ -61,7 +62,7 @@ def test_directions_of_some_labels_are_rows_of_all(name: str, monkeypatch: pytes
     jacobian = dense_jacobian(tape)
     every, own, leverage = primal_directions(tape, 0.05)
     chosen = torch.tensor([3, 1])
-    monkeypatch.setattr("calirare.leave_one_out.formula.BLOCK_NUMBERS", 2 * tape.n_parameters)
+    monkeypatch.setattr("calirare.curvature.primal.BLOCK_NUMBERS", 2 * tape.n_parameters)
     some, own_again, leverage_again = primal_directions(tape, 0.05, chosen=chosen)
     assert torch.allclose(some, every[chosen], rtol=1e-9, atol=1e-12)
     assert torch.allclose(own_again, own)

@@ -32,7 +32,7 @@ from calirare_lab.baselines import (
 from calirare_lab.baselines.mixup import mixed_logits
 from tests.helpers.graphs import small_graph
 
-QUICK = GcnTraining(epochs=15, hidden=4)
+QUICK = GcnTraining(epochs=15, hidden=4, order="propagated")
 
 
 @pytest.fixture(scope="module")
