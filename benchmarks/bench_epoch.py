@@ -10,8 +10,9 @@ backward, nothing element by element, no Adam. `bare` is the floor's order with 
 ReLU, softmax, gradients, one fused Adam call. The PyG loop is two GCNConv on the whole graph with a normalised torch
 CSR adjacency and dense features. The first losses of all must agree before a time is taken.
 
-"folds" are five-fold cross-validation beside one training of as many epochs. "words" are times of a multiply-add of a dense and of a sparse product (`calirare.graph.convolution.DENSE_COST`),
-and of X W for sparse X beside MKL (torch CSR) and SciPy, both in the same run. Writes results/epoch.json.
+"folds" are five-fold cross-validation beside one training of as many epochs. "words" are times of a
+multiply-add of a dense and of a sparse product (`calirare.graph.convolution.DENSE_COST`), and of X W for sparse X
+beside MKL (torch CSR) and SciPy, both in the same run. Writes results/epoch.json.
 """
 
 from __future__ import annotations

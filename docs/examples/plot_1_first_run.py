@@ -8,11 +8,11 @@ Trains on an embedded graph, in which one handwritten digit is the rare class, a
 import calirare
 
 graph = calirare.load_dataset("digits")
-outcome = calirare.train(graph, epochs=100)
+outcome = calirare.train(graph)
 print(outcome.summary())
 
 # %%
-# One row per node: the network's probability, the calibrated one, its interval, and how far both can be trusted.
+# One row per node: the detector's probability, the calibrated one, its interval, and how far both can be trusted.
 
 outcome.to_frame().head()
 

@@ -2,15 +2,15 @@
 Which population
 ================
 
-A probability is right for a population. ``balanced`` means classes equally common, as cost-sensitive training does;
-``population`` means nodes as they come. Both maps are fitted in every run; here both are judged on test nodes.
+A probability is right for a population. ``population`` means nodes as they come;
+``balanced`` means classes equally common, as cost-sensitive training does. Both maps are fitted in every run; here both are judged on test nodes.
 """
 
 import calirare
 from calirare.plots import confidence_panel, reliability_diagram
 
 graph = calirare.load_dataset("digits")
-outcome = calirare.train(graph, target="population", epochs=100)
+outcome = calirare.train(graph, model="gcn", epochs=100)
 test = graph.split.test
 y = graph.y[test]
 

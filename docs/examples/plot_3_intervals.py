@@ -12,12 +12,12 @@ import calirare
 from calirare.plots import interval_diagram
 
 graph = calirare.load_dataset("digits")
-outcome = calirare.train(graph, epochs=100, coverage=0.9)
+outcome = calirare.train(graph, model="gcn", epochs=100, coverage=0.9)
 result, test = outcome.jackknife, graph.split.test
 held = calirare.metrics.coverage(graph.y[test], result.lower[test], result.upper[test])
 print(f"intervals hold the label of {held:.1%} of the test nodes, wanted {result.coverage:.0%}")
 
-p = outcome.probabilities("balanced")[:, 1]
+p = outcome.probabilities("population")[:, 1]
 ends = result.lower[test], result.upper[test]
 interval_diagram(graph.y[test], p[test], *ends, "intervals.png", max_nodes=120, class_names=graph.class_names)
 
