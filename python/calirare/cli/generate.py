@@ -16,6 +16,7 @@ TITLES = {
     "loo": "leave-one-out",
     "calibration": "calibration",
     "intervals": "intervals",
+    "decision": "decision: which nodes are alerts",
     "eice": "Algorithm 2 (--method calirare)",
     "data": "graph",
 }

@@ -22,6 +22,7 @@ from calirare.calibration import (
     representative_labels,
     with_prevalence,
 )
+from calirare.decisions import Labelled
 from calirare.metrics import PopulationCheck, population_check
 from calirare.pipeline.job import Job
 from calirare.training import Fitted
@@ -35,11 +36,13 @@ class Maps:
         maps: of each target; none without calibration.
         notes: sentences a user should read.
         check: mean P(rare) over the observed share, by maps without each label; None where labels cannot tell.
+        labelled: labels that represent the population, with P(rare) by such maps; None where there is none.
     """
 
     maps: dict[Target, Calibrator] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     check: PopulationCheck | None = None
+    labelled: Labelled | None = None
 
 
 def calibrate(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor, of_every_node: bool = True) -> Maps:
@@ -107,11 +110,12 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
         assert logits is not None
         maps["population"] = with_prevalence(_prior_map(maps["population"]), logits.double(), told)
         return Maps(maps, (f"mean P(rare) is {told:g}, the prevalence that was said",))
-    check, at = None, sampling.representative
+    check, labelled, at = None, None, sampling.representative
     if k == 2 and bool(at.any()) and len(targets[used]) > 1:
         p = cross_fitted_probabilities(_prior_map(maps["population"]), own[used], targets[used], sampling=sampling)
-        check = population_check((targets[used][at] == 1).long(), p[at, 1])
-    return Maps(maps, (sampling.sentence,), check)
+        rare = targets[used][at] == 1
+        check, labelled = population_check(rare.long(), p[at, 1]), Labelled(p[at, 1].cpu().numpy(), rare.cpu().numpy())
+    return Maps(maps, (sampling.sentence,), check, labelled)
 
 
 def _sample(job: Job, known: Tensor, targets: Tensor) -> tuple[Tensor, Sampling]:

@@ -24,7 +24,7 @@ from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
 from calirare.pipeline.left_out import leave_labels_out
 from calirare.pipeline.maps import calibrate
 from calirare.pipeline.networks import fit_network
-from calirare.run import Outcome, Settings, ignored_settings
+from calirare.run import Outcome, Settings, check_decision, decided, ignored_settings
 from calirare.training import Fitted, FittedNetwork
 
 StreamingMaker = Callable[[Graph, Report], Streaming]
@@ -69,6 +69,7 @@ def train(
         got = type(graph).__name__
         raise TypeError(f"train: graph must be a calirare.Graph, got {got}: take Graph.from_data, from_networkx, ...")
     check_trainable(graph)
+    check_decision(settings.decision, settings.method, settings.calibration.map, graph.n_classes)
     graph = graph.to(choose_device(settings.device))
     features = fit_features(graph, settings)
     mapped = features.own(graph)
@@ -127,6 +128,8 @@ def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingM
         assert evaluator.logits is not None
         logits = evaluator.logits
         _check_finite(graph, logits)
+    n_rare = int((fitted.targets == 1).sum())
+    decision = clock.time("decide", lambda: decided(settings.decision, graph, logits, maps.maps, maps.labelled, n_rare))
     said = [scale_note(graph), *ignored_settings(settings), *trained.notes, *left_out.notes, *maps.notes]
     said += [result.note] if settings.method == "jackknife" else []
     notes = list(dict.fromkeys(note for note in said if note))
@@ -138,6 +141,7 @@ def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingM
         maps.maps,
         result,
         left_out.agreement,
+        decision,
         notes,
         clock.seconds,
         choice=trained.choice,

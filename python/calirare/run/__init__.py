@@ -1,8 +1,10 @@
 """A run: its settings, outcome, folder, report and predictions."""
 
 from calirare.run.choice import Choice, Row
+from calirare.run.deciding import Decided, Deciding, check_decision, decided
 from calirare.run.folder import SavedRun, load, write_json
 from calirare.run.outcome import Outcome
+from calirare.run.probabilities import Probabilities
 from calirare.run.schema import Option, method_options, options_of, words_for
 from calirare.run.scoring import Scorer
 from calirare.run.settings import MAX_SEED, Calibration, Data, Intervals, Settings, Training, read_yaml
@@ -15,14 +17,19 @@ __all__ = [
     "Calibration",
     "Choice",
     "Data",
+    "Decided",
+    "Deciding",
     "Intervals",
     "Option",
     "Outcome",
+    "Probabilities",
     "Row",
     "SavedRun",
     "Scorer",
     "Settings",
     "Training",
+    "check_decision",
+    "decided",
     "ignored_settings",
     "load",
     "method_options",

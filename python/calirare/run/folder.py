@@ -115,6 +115,7 @@ def save_model(outcome: RunResult, path: Path) -> None:
         "fit": {"kind": type(scorer.fit).__name__, "state": state},
         "graph": fingerprint(outcome.graph),
         "format": FORMAT,
+        "threshold": scorer.threshold,
     }
     # Copies: safetensors refuses tensors that share memory.
     owned = {name: value.cpu().contiguous().clone() for name, value in tensors.items()}
@@ -291,4 +292,5 @@ def _scorer(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Setting
         tensors.get("calibration_nodes"),
         tuple(facts["class_names"]),
         FeatureMap.from_state(mapping, facts["features"]),
+        float(facts["threshold"]),
     )

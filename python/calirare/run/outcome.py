@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 
 from calirare._util.brief import brief
 from calirare._util.output import fresh_folder
@@ -30,7 +29,7 @@ class Outcome(RunResult):
         >>> import calirare
         >>> outcome = calirare.train(calirare.load_dataset("digits"), epochs=60, folds=0)
         >>> outcome.to_frame().columns.tolist()[:5]
-        ['node', 'split', 'y', 'p_raw', 'p_calibrated']
+        ['node', 'split', 'y', 'p_rare', 'p_balanced']
     """
 
     __repr__ = brief
@@ -45,9 +44,8 @@ class Outcome(RunResult):
         return summary_of(self.metrics, width)
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns one row per node: probabilities, interval, uncertainty, ICE (the columns of `predictions.csv`)."""
-        chosen = self.probabilities(self.settings.calibration.target)
-        return predictions(self.graph, self.probabilities()[:, 1], chosen, self.jackknife, self.graph.split)
+        """Returns one row per node: probabilities, alert, interval, uncertainty, ICE (columns of `predictions.csv`)."""
+        return predictions(self.graph, self.for_tables(), self.jackknife, self.graph.split)
 
     def predict(self, graph: Graph, say: Say = to_stderr) -> pd.DataFrame:
         """Returns the same of another graph with the same features, see `run.Scorer.predict`."""
@@ -71,9 +69,8 @@ class Outcome(RunResult):
         graph = self.graph
         write_config(self, folder / CONFIG)
         write_json(self.metrics, folder / "metrics.json")
-        chosen = self.probabilities(self.settings.calibration.target)
-        raw = torch.softmax(self.logits, 1)[:, 1]
-        write_table(graph, raw, chosen, self.jackknife, graph.split, folder)
-        write_review(graph, raw, chosen, self.jackknife, graph.split, folder)
+        said = self.for_tables()
+        write_table(graph, said, self.jackknife, graph.split, folder)
+        write_review(graph, said, self.jackknife, graph.split, folder)
         save_model(self, folder / MODEL)
         draw(self, folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from calirare.plots import (
@@ -27,7 +28,7 @@ def draw(outcome: RunResult, folder: Path) -> None:
 
 
 def _draw_rare(outcome: RunResult, folder: Path) -> None:
-    data, rare, target = judged_rare(outcome), outcome.graph.class_names[1], outcome.settings.calibration.target
+    data, rare = judged_rare(outcome), outcome.graph.class_names[1]
     y, where = (data.labels == 1).long(), f"({data.labels.numel():,} {data.on} nodes)"
     titles = {s: "before calibration" if s == "raw" else f"after, target {s}" for s in data.probabilities}
     panels = {side: Panel(titles[side], y, p[:, 1]) for side, p in data.probabilities.items()}
@@ -35,9 +36,15 @@ def _draw_rare(outcome: RunResult, folder: Path) -> None:
     title = f"{outcome.graph.name}: is P({rare}) right? {where}"
     path = folder / "p_rare.png"
     rare_reliability_diagram(list(panels.values()), path, event=rare, n_draws=draws, title=title)
-    chosen = panels[str(target) if str(target) in panels else "raw"]
+    chosen = panels["population" if "population" in panels else "raw"]
     title = f"{outcome.graph.name}: finding {rare} {where}"
-    precision_recall_diagram([chosen], folder / "precision_recall.png", n_draws=draws, title=title)
+    operating = _below(outcome.decision.threshold)
+    precision_recall_diagram([chosen], folder / "precision_recall.png", threshold=operating, n_draws=draws, title=title)
+
+
+def _below(threshold: float) -> float | None:
+    """Returns the largest float32 below a threshold: the picture's alerts lie above; None where there is no alert."""
+    return float(np.nextafter(np.float32(threshold), np.float32(-1))) if 0 < threshold <= 1 else None
 
 
 def _draw_confidence(outcome: RunResult, folder: Path) -> None:

@@ -12,6 +12,8 @@ from calirare.calibration import TARGETS
 from calirare.curvature import spectrum_ends
 from calirare.leave_one_out import Quality, quality_of
 from calirare.metrics import calibration_report, coverage
+from calirare.run.deciding import realised
+from calirare.run.probabilities import p_rare
 from calirare.run.rare_class import Judged, judged, rare_class, wrong_in_the_large
 from calirare.run.result import RunResult
 from calirare.training import FittedNetwork
@@ -74,6 +76,7 @@ def report(outcome: RunResult) -> dict[str, Any]:
         "quality": _plain(asdict(quality)),
         "spectrum": _spectrum(outcome),
         "calibrators": states,
+        "decision": _decision(outcome, judged_on, nodes),
         "choice": None if outcome.choice is None else outcome.choice.to_mapping(),
         "model": outcome.settings.model,
         "notes": outcome.notes + _notes(outcome, judged_on, quality) + ([] if wrong is None else [wrong]),
@@ -84,6 +87,16 @@ def _checked(outcome: RunResult) -> dict[str, Any] | None:
     """Returns what labels say of the mean of P(rare), by maps without each of them."""
     check = outcome.check
     return None if check is None else check._asdict() | {"verdict": check.verdict, "reason": check.sentence}
+
+
+def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, Any]:
+    """Returns the decision, what to expect of it, and under "test" what it does among labelled test nodes."""
+    values, y = outcome.decision.to_mapping(), outcome.graph.y
+    if judged_on != "test":
+        return values | {"test": None}
+    assert y is not None
+    p = p_rare(outcome.logits[nodes], outcome.calibrators)
+    return values | {"test": realised(p, y[nodes], outcome.decision.threshold)}
 
 
 def _notes(outcome: RunResult, judged_on: str, quality: Quality) -> list[str]:

@@ -17,6 +17,8 @@ from calirare.leave_one_out import Agreement
 from calirare.metrics import PopulationCheck
 from calirare.models import GcnFit
 from calirare.run.choice import Choice
+from calirare.run.deciding import Decided
+from calirare.run.probabilities import Probabilities
 from calirare.run.settings import Settings
 from calirare.training import Fitted, FittedNetwork
 
@@ -33,6 +35,7 @@ class RunResult:
         calibrators: the fitted map of each target; empty without calibration.
         jackknife: intervals and errors of every node, under the chosen target's map.
         agreement: how leave-one-out loss and held-out loss compare; None without the check.
+        decision: the threshold from which a node is an alert, and what to expect of it.
         notes: sentences a user should read (fallbacks, warnings).
         choice: what was chosen among detectors, and why; None where one was asked for.
         check: mean P(rare) over the share observed, by maps without each label; None where labels cannot tell.
@@ -48,6 +51,7 @@ class RunResult:
     calibrators: dict[Target, Calibrator]
     jackknife: JackknifeResult
     agreement: Agreement | None
+    decision: Decided
     notes: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     choice: Choice | None = None
@@ -99,6 +103,11 @@ class RunResult:
         if target is None or target not in self.calibrators:
             return torch.softmax(self.logits, 1)
         return self.calibrators[target].transform(self.logits)
+
+    def for_tables(self) -> Probabilities:
+        """Returns what tables say of the class of each node."""
+        target = self.settings.calibration.target
+        return Probabilities.of(self.logits, self.calibrators, target, self.decision.threshold)
 
     def review(self) -> Tensor:
         """Returns the nodes without a label in the order in which a human should look at them, int64.

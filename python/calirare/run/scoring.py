@@ -17,6 +17,8 @@ from calirare.features import FeatureMap
 from calirare.graph import Graph
 from calirare.intervals import JackknifeResult, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
+from calirare.run.deciding import threshold_on
+from calirare.run.probabilities import Probabilities
 from calirare.run.result import RunResult
 from calirare.run.settings import Settings
 from calirare.run.tables import predictions
@@ -43,6 +45,7 @@ class Scorer:
         calibration_nodes: labels that represent the population, bool [m], or None for all.
         class_names: names of the task's classes.
         features: what the features of the run's graph became.
+        threshold: of the run's decision.
     """
 
     fit: Fitted
@@ -52,6 +55,7 @@ class Scorer:
     calibration_nodes: Tensor | None
     class_names: tuple[str, ...]
     features: FeatureMap
+    threshold: float
 
     @classmethod
     def of(cls, outcome: RunResult) -> Scorer:
@@ -67,6 +71,7 @@ class Scorer:
             in_val if bool(in_val.any()) else None,
             graph.class_names,
             outcome.features or FeatureMap.fit(graph, "stored"),
+            outcome.decision.threshold,
         )
 
     @property
@@ -87,14 +92,13 @@ class Scorer:
         """
         graph = self.prepared(graph, say)
         result = self.intervals(graph, report=report)
-        raw, probabilities = self.probabilities(graph)
-        return predictions(graph, raw, probabilities, result, None)
+        return predictions(graph, self.probabilities(graph), result, None)
 
-    def probabilities(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        """Returns raw P(class 1) [n] and probabilities under the run's map [n, k] of a prepared graph."""
-        logits = self.fit.logits_of(graph)
-        raw = torch.softmax(logits, 1)
-        return raw[:, 1], raw if self.calibrator is None else self.calibrator.transform(logits)
+    def probabilities(self, graph: Graph) -> Probabilities:
+        """Returns what the run's maps say of a prepared graph; alerts by the run's threshold, see `threshold_on`."""
+        logits, settings = self.fit.logits_of(graph), self.settings
+        threshold = threshold_on(settings.decision, self.threshold, graph, logits, self.calibrators)
+        return Probabilities.of(logits, self.calibrators, settings.calibration.target, threshold)
 
     def intervals(self, graph: Graph, coverage: float | None = None, report: Report | None = None) -> JackknifeResult:
         """Returns Algorithm 1 for the nodes of a prepared graph, leaving out the run's labels.

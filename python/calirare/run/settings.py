@@ -23,6 +23,7 @@ from calirare.graph import ORDERS, TABLE_SUFFIXES, Graph, Order
 from calirare.intervals import UNCERTAINTIES, UncertaintyName
 from calirare.leave_one_out import ALO, LeaveOneOutMethod
 from calirare.models import GcnTraining, HopsTraining
+from calirare.run.deciding import Deciding, check_decision
 from calirare.run.schema import beneath, changed, from_mapping, to_mapping
 from calirare.training import HOPS, WEIGHT_DECAYS
 
@@ -289,6 +290,7 @@ class Settings:
             raised until leave-one-out loss agrees with cross-validation.
         calibration: the maps and their check.
         intervals: the jackknife intervals.
+        decision: which nodes are alerts.
         eice: of method "calirare": the regulariser.
         data: the graph, where none is given.
     """
@@ -301,6 +303,7 @@ class Settings:
     loo: LeaveOneOutMethod = field(default_factory=ALO)
     calibration: Calibration = field(default_factory=Calibration)
     intervals: Intervals = field(default_factory=Intervals)
+    decision: Deciding = field(default_factory=Deciding)
     eice: EiceSettings = field(default_factory=EiceSettings)
     data: Data = field(default_factory=Data)
 
@@ -323,6 +326,7 @@ class Settings:
         for name in ("weight_decay", "hops"):
             if getattr(self.training, name) == "auto" and self.method == "calirare":
                 raise InputError(f"setting {name} must be a number with method calirare, got 'auto'")
+        check_decision(self.decision, self.method, self.calibration.map)
 
     @property
     def model(self) -> Model:

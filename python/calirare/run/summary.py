@@ -85,6 +85,17 @@ def _lines(metrics: dict[str, Any]) -> list[str]:
     if metrics["population_check"] is not None:
         verdict = metrics["population_check"]
         lines.append(f"P(rare) check: {verdict['verdict']} ({verdict['reason']})")
+    if "decision" in metrics:  # likewise
+        lines += _decision(metrics["decision"])
     if metrics["choice"] is not None:
         lines += Choice.from_mapping(metrics["choice"]).lines()
     return lines + [f"note: {note}" for note in metrics["notes"]]
+
+
+def _decision(decision: dict[str, Any]) -> list[str]:
+    """Returns what is an alert, what to expect of it, and what it did among the test nodes."""
+    lines, test = [f"decision: {decision['sentence']}"], decision["test"]
+    if test is not None:
+        shares = [f"{name} {test[name]:.3g}" for name in ("precision", "recall") if test[name] is not None]
+        lines.append(f"  among the {test['nodes']:,} test nodes: {test['alerts']:,} alerts, {', '.join(shares)}")
+    return lines + ([f"  {decision['caveat']}"] if decision["caveat"] else [])

@@ -15,13 +15,17 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare.graph import LARGE, PARTS, Graph, Split, answered
 from calirare.intervals import JackknifeResult
+from calirare.run.probabilities import Probabilities
 
 COLUMNS = (
     "node",
     "split",
     "y",
+    "p_rare",
+    "p_balanced",
     "p_raw",
-    "p_calibrated",
+    "alert",
+    "threshold",
     "prediction",
     "confidence",
     "lower",
@@ -36,22 +40,21 @@ ROWS = 1 << 18  # rows of a table of predictions made and written together
 
 
 def predictions(
-    graph: Graph, p_raw: Tensor, probabilities: Tensor, result: JackknifeResult | None, split: Split | None
+    graph: Graph, probabilities: Probabilities, result: JackknifeResult | None, split: Split | None
 ) -> pd.DataFrame:
     """Returns one row per node with the columns of `predictions.csv`.
 
     Args:
         graph: the graph.
-        p_raw: the network's P(class 1) [n].
-        probabilities: calibrated probabilities [n, k]; `prediction` and `confidence` are about these, and so are
-            `uncertainty`, P(prediction is right), and `ice`, its distance to `confidence`. `ice_raw` is the network's.
+        probabilities: of every node. `prediction` and `confidence` are about the chosen ones, and so are `uncertainty`,
+            P(prediction is right), and `ice`, its distance to `confidence`. `ice_raw` is the network's.
         result: intervals of every node; None leaves their columns empty.
         split: for the `split` column (train, val, test, unused); None leaves it empty.
 
     Returns:
         The table.
     """
-    return _rows(graph, p_raw, probabilities, result, _parts(graph.n_nodes, split), slice(0, graph.n_nodes))
+    return _rows(graph, probabilities, result, _parts(graph.n_nodes, split), slice(0, graph.n_nodes))
 
 
 def _parts(n_nodes: int, split: Split | None) -> Any:
@@ -123,8 +126,7 @@ def read_predictions(folder: Path, stem: str = "predictions") -> pd.DataFrame:
 
 def write_table(
     graph: Graph,
-    p_raw: Tensor,
-    probabilities: Tensor,
+    probabilities: Probabilities,
     result: JackknifeResult | None,
     split: Split | None,
     folder: Path,
@@ -132,14 +134,13 @@ def write_table(
 ) -> list[Path]:
     """Writes the table of `predictions`: in blocks where the graph is large; see `write_large_predictions`."""
     if graph.n_nodes >= LARGE:
-        return write_large_predictions(graph, p_raw, probabilities, result, split, folder, stem)
-    return write_predictions(predictions(graph, p_raw, probabilities, result, split), folder, stem)
+        return write_large_predictions(graph, probabilities, result, split, folder, stem)
+    return write_predictions(predictions(graph, probabilities, result, split), folder, stem)
 
 
 def write_large_predictions(
     graph: Graph,
-    p_raw: Tensor,
-    probabilities: Tensor,
+    probabilities: Probabilities,
     result: JackknifeResult | None,
     split: Split | None,
     folder: Path,
@@ -151,8 +152,7 @@ def write_large_predictions(
 
     Args:
         graph: the graph.
-        p_raw: the network's P(class 1) [n].
-        probabilities: calibrated probabilities [n, k].
+        probabilities: of every node.
         result: intervals of every node; None leaves their columns empty.
         split: for the `split` column; None leaves it empty.
         folder: where.
@@ -167,7 +167,7 @@ def write_large_predictions(
     try:
         for first in range(0, graph.n_nodes, ROWS):
             rows = slice(first, min(first + ROWS, graph.n_nodes))
-            table = _rows(graph, p_raw, probabilities, result, part[rows], rows)
+            table = _rows(graph, probabilities, result, part[rows], rows)
             if write is not None:
                 write(table)
             else:
@@ -179,13 +179,12 @@ def write_large_predictions(
 
 
 def write_review(
-    graph: Graph, p_raw: Tensor, probabilities: Tensor, result: JackknifeResult, split: Split | None, folder: Path
+    graph: Graph, probabilities: Probabilities, result: JackknifeResult, split: Split | None, folder: Path
 ) -> Path:
     """Writes review.csv: the nodes that a human should look at first (`JackknifeResult.review`), without `answered`.
 
     Args:
         graph: the graph.
-        p_raw: as in `predictions`.
         probabilities: as in `predictions`.
         result: as in `predictions`.
         split: for the `split` column.
@@ -194,8 +193,8 @@ def write_review(
     Returns:
         The path; columns as in `predictions`.
     """
-    nodes = result.review(probabilities, answered(graph))[:REVIEWED].cpu()
-    table = _rows(graph, p_raw, probabilities, result, _parts(graph.n_nodes, split)[nodes.numpy()], nodes)
+    nodes = result.review(probabilities.chosen, answered(graph))[:REVIEWED].cpu()
+    table = _rows(graph, probabilities, result, _parts(graph.n_nodes, split)[nodes.numpy()], nodes)
     path = folder / "review.csv"
     _to_csv(table, path)
     return path
@@ -203,29 +202,33 @@ def write_review(
 
 def _rows(
     graph: Graph,
-    p_raw: Tensor,
-    probabilities: Tensor,
+    probabilities: Probabilities,
     result: JackknifeResult | None,
     part: Any,
     rows: slice | Tensor,
 ) -> pd.DataFrame:
     """Returns some rows of the table of predictions."""
-    confidence, predicted = probabilities[rows].max(1)
+    p = probabilities
+    chosen, p_raw = p.chosen[rows], p.raw[rows]
+    confidence, predicted = chosen.max(1)
     names = np.arange(graph.n_nodes) if graph.node_names is None else graph.node_names
     table = {
         "node": names[rows if isinstance(rows, slice) else rows.numpy()],
         "split": np.asarray(part, dtype=object),
         "y": -1 if graph.y is None else _numbers(graph.y[rows]),
-        "p_raw": _numbers(p_raw[rows]),
-        "p_calibrated": _numbers(probabilities[rows, 1]),
+        "p_rare": _numbers(p.rare[rows]),
+        "p_balanced": _numbers(p.balanced[rows]),
+        "p_raw": _numbers(p_raw),
+        "alert": _numbers((p.rare[rows] >= p.threshold).long()),
+        "threshold": p.threshold,
         "prediction": _numbers(predicted),
         "confidence": _numbers(confidence),
     }
     if result is None:
         table |= dict.fromkeys(("lower", "upper", "uncertainty", "ice", "ice_raw"), float("nan"))
         return pd.DataFrame(table)[list(COLUMNS)]
-    right, ice = result.about(probabilities[rows], rows)
-    raw = torch.stack([1 - p_raw[rows], p_raw[rows]], 1)
+    right, ice = result.about(chosen, rows)
+    raw = torch.stack([1 - p_raw, p_raw], 1)
     numbers = {"lower": result.lower[rows], "upper": result.upper[rows], "uncertainty": right, "ice": ice}
     table |= {name: _numbers(x) for name, x in (numbers | {"ice_raw": result.about(raw, rows)[1]}).items()}
     return pd.DataFrame(table)[list(COLUMNS)]

@@ -9,7 +9,7 @@ NETWORK = ("epochs", "hidden", "n_layers", "dropout", "learning_rate", "weight_d
 
 def ignored_settings(settings: Settings) -> list[str]:
     """Returns a note for each thing asked for that other settings leave out."""
-    return [note for note in (_network(settings), _check(settings), _sharpen(settings)) if note]
+    return [note for note in (_network(settings), _check(settings), _sharpen(settings), _decision(settings)) if note]
 
 
 def _network(settings: Settings) -> str:
@@ -52,3 +52,9 @@ def _sharpen(settings: Settings) -> str:
         target = settings.calibration.target
         return f"sharpen changed the balanced map alone, and the predictions are for the target {target}"
     return ""
+
+
+def _decision(settings: Settings) -> str:
+    """Returns a note where a rule of decision other than the chosen one was given something."""
+    names = settings.decision.idle
+    return f"{' and '.join(names)} changed nothing with decide {settings.decision.decide}" if names else ""

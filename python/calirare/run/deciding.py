@@ -1,0 +1,218 @@
+"""Which nodes are alerts: settings of the decision, and the threshold they make, with what to expect of it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.calibration import Calibrator, PriorPlattCalibrator, Target
+from calirare.decisions import Decision, Labelled, Rule, decide, make_rule
+from calirare.graph import Graph, answered
+from calirare.run.probabilities import LIKELIER, p_rare
+
+Decide = Literal["balanced", "cost", "budget", "precision", "recall"]
+NARROW = 20  # rare labels from which the intervals held less often than promised (benchmarks/results/decisions.json)
+CAVEAT = (
+    "the intervals take the form of the map for right: where it is wrong they are too narrow (of 90 % ones 60 to 92 % "
+    "held, see docs/probability.md); a precision or recall with --confidence asks nothing of the form"
+)
+
+
+@dataclass(frozen=True)
+class Deciding:
+    """Which nodes are alerts: those whose P(rare) for the population is at least a threshold.
+
+    Attributes:
+        decide: what chooses the threshold: "cost" (of a miss and of a false alarm; where these are alike, an alert is
+            likelier rare than not), "balanced" (both classes count alike), "budget" (so many alerts), "precision" or
+            "recall" (at least so much of it).
+        cost_miss: with decide cost: what a missed rare node costs.
+        cost_alarm: with decide cost: what a false alarm costs.
+        budget: with decide budget: how many alerts can be looked at, or a share of the nodes in (0, 1).
+        precision: with decide precision: share of the alerts that are rare.
+        recall: with decide recall: share of the rare nodes that are alerts.
+        confidence: with decide precision or recall: with which labels must prove it; none: expected by P(rare).
+    """
+
+    decide: Decide = "cost"
+    cost_miss: float = 1.0
+    cost_alarm: float = 1.0
+    budget: int | float = 100
+    precision: float = 0.8
+    recall: float = 0.8
+    confidence: float | None = None
+
+    def __post_init__(self) -> None:
+        """Checks words and ranges.
+
+        Raises:
+            InputError: a setting is unknown or out of range.
+        """
+        for name, options in self._options().items():
+            make_rule(name, **options)
+        if self.decide not in self._options():
+            raise InputError(f"setting decide must be one of {', '.join(self._options())}, got {self.decide!r}")
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that is asked for."""
+        return make_rule(self.decide, **self._options()[self.decide])
+
+    @property
+    def idle(self) -> list[str]:
+        """Settings that were given to a rule other than the one that is asked for."""
+        used = {"cost": ("cost_miss", "cost_alarm"), "balanced": (), "budget": ("budget",)}
+        plain, own = Deciding(), used.get(self.decide, (self.decide, "confidence"))
+        names = ("cost_miss", "cost_alarm", "budget", "precision", "recall", "confidence")
+        return [name for name in names if name not in own and getattr(self, name) != getattr(plain, name)]
+
+    def _options(self) -> dict[str, dict[str, Any]]:
+        return {
+            "balanced": {},
+            "cost": {"miss": self.cost_miss, "alarm": self.cost_alarm},
+            "budget": {"alerts": self.budget},
+            "precision": {"at_least": self.precision, "confidence": self.confidence},
+            "recall": {"at_least": self.recall, "confidence": self.confidence},
+        }
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The threshold of a run and what to expect of it.
+
+    Attributes:
+        rule: its name.
+        threshold: nodes with P(rare) at least this are alerts; above 1: none.
+        alerts: number of alerts among the nodes.
+        nodes: number of nodes decided on.
+        on: which these are: "unlabelled"; "held-out", where every node has a label; "all", where each trained.
+        expected: hits, misses and cost; None where the uncertainty of P(rare) is not known.
+        caveat: what the intervals leave out, or empty.
+    """
+
+    rule: str
+    threshold: float
+    alerts: int
+    nodes: int
+    on: str
+    expected: Decision | None = None
+    caveat: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """What was asked for, and what to expect."""
+        if self.expected is not None:
+            return self.expected.sentence
+        return f"P(rare) of at least {self.threshold:.3g} makes {self.alerts} alerts"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Returns everything as JSON holds it."""
+        out = {name: getattr(self, name) for name in ("rule", "threshold", "alerts", "nodes", "on", "caveat")}
+        told = {} if self.expected is None else asdict(self.expected)
+        names = ("hits", "misses", "cost", "precision", "recall", "coverage")
+        return out | {name: told.get(name) for name in names} | {"sentence": self.sentence}
+
+
+def check_decision(deciding: Deciding, method: str, map_: str, n_classes: int = 2) -> None:
+    """Checks that the decision that is asked for can be made.
+
+    Args:
+        deciding: what is asked for.
+        method: of the run.
+        map_: kind of the run's maps.
+        n_classes: of the graph.
+
+    Raises:
+        InputError: it is not the default, and P(rare) has no known uncertainty.
+    """
+    if deciding == Deciding() or (method == "jackknife" and map_ == "prior" and n_classes == 2):
+        return
+    got = f"method {method}" if method != "jackknife" else f"map {map_}" if map_ != "prior" else f"{n_classes} classes"
+    raise InputError(
+        "settings of the decision other than the default (equal costs) need two classes, method jackknife and map "
+        f"prior, got {got}: leave them out, and compare p_rare of predictions.csv with a threshold of your own"
+    )
+
+
+def decided(
+    deciding: Deciding,
+    graph: Graph,
+    logits: Tensor,
+    maps: dict[Target, Calibrator],
+    labelled: Labelled | None = None,
+    n_rare: int = 0,
+) -> Decided:
+    """Returns the decision on the nodes without a label; where each has one, on those that did not train or calibrate.
+
+    Args:
+        deciding: what is asked for.
+        graph: the graph.
+        logits: of its nodes, [n, k].
+        maps: the fitted map of each target.
+        labelled: labels that represent the population, with P(rare) made without them.
+        n_rare: rare labels that the maps were fitted on.
+
+    Raises:
+        InputError: labels cannot prove what is asked for.
+    """
+    nodes, on = nodes_to_decide(graph)
+    z, fitted, rule = logits[nodes], maps.get("population"), deciding.rule
+    if not isinstance(fitted, PriorPlattCalibrator) or logits.shape[1] != 2:
+        alerts = int((p_rare(z, maps) >= LIKELIER).sum())
+        return Decided(rule.name, LIKELIER, alerts, len(z), on)
+    expected = decide(rule, fitted, z, labelled=labelled)
+    caveat = CAVEAT if n_rare >= NARROW and deciding.confidence is None else ""
+    return Decided(rule.name, expected.threshold, expected.alerts, len(z), on, expected, caveat)
+
+
+def threshold_on(
+    deciding: Deciding, kept: float, graph: Graph, logits: Tensor, maps: dict[Target, Calibrator]
+) -> float:
+    """Returns the threshold for another graph: the run's, but a budget's is chosen anew, for as many alerts there.
+
+    Args:
+        deciding: of the run.
+        kept: the run's threshold.
+        graph: the graph.
+        logits: of its nodes, [n, k].
+        maps: of the run.
+    """
+    nodes, _ = nodes_to_decide(graph)
+    if deciding.decide != "budget" or not len(logits[nodes]):
+        return kept
+    return deciding.rule.threshold(p_rare(logits[nodes], maps).cpu().numpy(), None)
+
+
+def nodes_to_decide(graph: Graph) -> tuple[Tensor, str]:
+    """Returns the nodes whose class is to be decided on, int64, and which these are (`Decided.on`)."""
+    every = torch.arange(graph.n_nodes, device=graph.device)
+    known = answered(graph)
+    rest = every if known is None else every[~torch.isin(every, known)]
+    if known is None or not rest.numel():
+        return every, "all"
+    assert graph.y is not None
+    return rest, "unlabelled" if graph.unlabelled.numel() else "held-out"
+
+
+def realised(p: Tensor, labels: Tensor, threshold: float) -> dict[str, Any]:
+    """Returns what a threshold does among labelled nodes; precision is None without alerts, recall without rare nodes.
+
+    Args:
+        p: P(rare) made without their labels, [m].
+        labels: classes, int64 [m].
+        threshold: of the decision.
+    """
+    alert, rare = (p >= threshold).cpu(), (labels == 1).cpu()
+    alerts, hits, n_rare = int(alert.sum()), int((alert & rare).sum()), int(rare.sum())
+    return {
+        "nodes": len(labels),
+        "alerts": alerts,
+        "hits": hits,
+        "misses": n_rare - hits,
+        "precision": hits / alerts if alerts else None,
+        "recall": hits / n_rare if n_rare else None,
+    }

@@ -1,0 +1,50 @@
+"""Probabilities that tables of a run hold of each node, and which of the nodes are alerts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calirare._util.brief import brief
+from calirare.calibration import Calibrator, Target
+
+LIKELIER = 0.5  # the threshold of equal costs
+
+
+@dataclass(frozen=True, eq=False)
+class Probabilities:
+    """What tables say of the class of each node.
+
+    Attributes:
+        raw: the network's own P(class 1), [n].
+        rare: P(class 1) for the population, float64 [n]; without calibration the network's own.
+        balanced: the same for classes equally common.
+        chosen: for the run's target, [n, k]: what `prediction` and `confidence` are about.
+        threshold: nodes with `rare` at least this are alerts.
+    """
+
+    raw: Tensor
+    rare: Tensor
+    balanced: Tensor
+    chosen: Tensor
+    threshold: float = LIKELIER
+
+    __repr__ = brief
+
+    @classmethod
+    def of(
+        cls, logits: Tensor, maps: dict[Target, Calibrator], target: Target, threshold: float = LIKELIER
+    ) -> Probabilities:
+        """Returns them from logits [n, k] and the fitted map of each target; none without calibration."""
+        raw = torch.softmax(logits, 1)
+        chosen = maps[target].transform(logits) if target in maps else raw
+        return cls(raw[:, 1], p_rare(logits, maps), p_rare(logits, maps, "balanced"), chosen, threshold)
+
+
+def p_rare(logits: Tensor, maps: dict[Target, Calibrator], target: Target = "population") -> Tensor:
+    """Returns P(class 1) of each node under a target's map, float64 [n]; without one the network's own."""
+    z = logits.double()
+    p: Tensor = maps[target].transform(z) if target in maps else torch.softmax(z, 1)
+    return p[:, 1]
