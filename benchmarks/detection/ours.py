@@ -22,4 +22,4 @@ def score(name: str, draw: Draw) -> np.ndarray:
     if draw.scored.x is draw.seen.x:
         return outcome.probabilities("population")[:, 1].double().numpy()[draw.test]
     table = outcome.predict(draw.scored).set_index("node")
-    return table.loc[draw.test, "p_calibrated"].to_numpy(np.float64)
+    return table.loc[draw.test, "p_rare"].to_numpy(np.float64)

@@ -21,4 +21,4 @@ outcome.to_frame().head()
 
 outcome.save("digits-run")
 again = calirare.load("digits-run")
-again.predict(graph)[["p_raw", "p_calibrated"]].describe()
+again.predict(graph)[["p_raw", "p_rare", "p_balanced"]].describe()

@@ -41,7 +41,7 @@ def test_tables_train_and_give_the_users_names_back(suffix, tmp_path, graph_file
     # The same graph as an archive gives the same numbers.
     assert call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "npz").code == 0
     own = pd.read_csv(tmp_path / "npz" / "predictions.csv")
-    assert table["p_calibrated"].tolist() == own["p_calibrated"].tolist()
+    assert table["p_rare"].tolist() == own["p_rare"].tolist()
     assert table["split"].tolist() == own["split"].tolist()
     # And the run finds its tables again.
     said = call("eice", "--run", tmp_path / "run", "--nodes", "all")
@@ -59,7 +59,7 @@ def test_unlabelled_nodes_are_predicted_too(tmp_path):
     assert said.code == 0, said.err
     table = pd.read_csv(tmp_path / "run" / "predictions.csv")
     assert (table.loc[table["split"] == "unused", "y"] == -1).all()
-    assert table["p_calibrated"].notna().all()
+    assert table["p_rare"].notna().all()
 
 
 def test_other_columns_can_be_named(tmp_path):

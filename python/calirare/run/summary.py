@@ -71,7 +71,9 @@ def _table(metrics: dict[str, Any], title: str) -> Table:
 def _lines(metrics: dict[str, Any]) -> list[str]:
     lines = ["(floor): what a perfectly calibrated model scores on as many nodes by chance"]
     if len(_sides(metrics)) > 1:
-        lines.append(f"* the probabilities in predictions.csv (target {metrics['target']}); the other target: --target")
+        lines.append(
+            f"* the target of prediction, confidence and intervals in predictions.csv; --target takes the other"
+        )
     if "p_rare" in metrics:
         raw = metrics["p_rare"]["raw"]
         if raw["n"] != metrics["n_judged"]:

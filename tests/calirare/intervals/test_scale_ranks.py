@@ -91,7 +91,7 @@ def test_two_processes_agree_with_one_and_survive_a_death(tmp_path, monkeypatch)
     assert not blocks.exists()
     got = table(tmp_path, "two")
     assert list(got.columns) == list(expected.columns)
-    numbers = ["p_raw", "p_calibrated", "confidence", "lower", "upper", "uncertainty", "ice", "ice_raw"]
+    numbers = ["p_raw", "p_rare", "p_balanced", "confidence", "lower", "upper", "uncertainty", "ice", "ice_raw"]
     assert float((got[numbers] - expected[numbers]).abs().to_numpy().max()) < 1e-6
     assert got["split"].fillna("").equals(expected["split"].fillna(""))
     assert got["split"].value_counts()["train"] == 40

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import calirare
-from calirare.run import COLUMNS, predictions, write_predictions
+from calirare.run import COLUMNS, Probabilities, predictions, write_predictions
 from calirare.run.tables import write_large_predictions, write_review
 from tests.helpers.tasks import rare_task
 
@@ -22,7 +22,7 @@ def outcome():
 
 def test_predictions_of_a_graph_without_anything_known(outcome):
     graph = calirare.Graph(outcome.graph.adjacency, outcome.graph.x)
-    table = predictions(graph, outcome.probabilities()[:, 1], outcome.probabilities("balanced"), None, None)
+    table = predictions(graph, outcome.for_tables(), None, None)
     assert tuple(table.columns) == COLUMNS
     assert (table["y"] == -1).all()
     assert (table["split"] == "").all()
@@ -30,9 +30,7 @@ def test_predictions_of_a_graph_without_anything_known(outcome):
 
 
 def test_without_pyarrow_there_is_only_csv(outcome, tmp_path, monkeypatch):
-    table = predictions(
-        outcome.graph, outcome.probabilities()[:, 1], outcome.probabilities("balanced"), outcome.jackknife, None
-    )
+    table = predictions(outcome.graph, outcome.for_tables(), outcome.jackknife, None)
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     assert write_predictions(table, tmp_path) == [tmp_path / "predictions.csv"]
     assert [path.name for path in tmp_path.iterdir()] == ["predictions.csv"]
@@ -41,13 +39,12 @@ def test_without_pyarrow_there_is_only_csv(outcome, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("with_arrow", [True, False])
 def test_a_table_written_in_blocks_is_the_table(outcome, tmp_path, monkeypatch, with_arrow):
-    graph, chosen = outcome.graph, outcome.probabilities("balanced")
-    table = predictions(graph, outcome.probabilities()[:, 1], chosen, outcome.jackknife, graph.split)
+    graph, said = outcome.graph, outcome.for_tables()
+    table = predictions(graph, said, outcome.jackknife, graph.split)
     monkeypatch.setattr("calirare.run.tables.ROWS", 100)
     if not with_arrow:
         monkeypatch.setattr("calirare.run.tables._arrow_writer", lambda folder, stem: None)
-    arguments = (graph, outcome.probabilities()[:, 1], chosen, outcome.jackknife, graph.split)
-    paths = write_large_predictions(*arguments, tmp_path)
+    paths = write_large_predictions(graph, said, outcome.jackknife, graph.split, tmp_path)
     assert [path.name for path in paths] == ["predictions.csv", "predictions.parquet"][: 1 + with_arrow]
     assert paths[0].read_text().startswith(",".join(COLUMNS) + "\n")
     for path in paths:
@@ -61,8 +58,8 @@ def test_a_table_written_in_blocks_is_the_table(outcome, tmp_path, monkeypatch, 
 def test_uncertainty_and_ice_are_about_the_prediction_of_their_row(outcome):
     graph = outcome.graph
     for target in ("balanced", "population"):
-        p = outcome.probabilities(target)
-        table = predictions(graph, outcome.probabilities()[:, 1], p, outcome.jackknife, graph.split)
+        said = Probabilities.of(outcome.logits, outcome.calibrators, target)
+        table = predictions(graph, said, outcome.jackknife, graph.split)
         rare = outcome.jackknife.estimate[:, 1].numpy()
         right = np.where(table["prediction"] == 1, rare, 1 - rare)
         assert np.abs(table["uncertainty"] - right).max() < 1e-6
@@ -76,7 +73,7 @@ def test_with_the_midpoint_they_are_those_of_the_interval():
     outcome = calirare.train(rare_task(), preset="paper", epochs=12, folds=0, uncertainty="midpoint")
     graph, result = outcome.graph, outcome.jackknife
     raw = outcome.probabilities()[:, 1]
-    table = predictions(graph, raw, outcome.probabilities("balanced"), result, graph.split)
+    table = predictions(graph, outcome.for_tables(), result, graph.split)
     assert np.abs(table["uncertainty"] - result.uncertainty.numpy()).max() < 1e-6
     assert np.abs(table["ice"] - result.ice.numpy()).max() < 1e-6
     own = torch.maximum(raw, 1 - raw)
@@ -92,8 +89,7 @@ def test_review_lists_nodes_without_a_label_where_there_are_some(tmp_path):
     graph = dataclasses.replace(graph, y=graph.y.masked_fill(asked, -1), original_y=None, original_class_names=())
     outcome = calirare.train(graph, preset="paper", epochs=12, folds=0)
     assert set(outcome.review().tolist()) == set(asked.nonzero().flatten().tolist())
-    p = outcome.probabilities("balanced")
-    path = write_review(graph, outcome.probabilities()[:, 1], p, outcome.jackknife, graph.split, tmp_path)
+    path = write_review(graph, outcome.for_tables(), outcome.jackknife, graph.split, tmp_path)
     table = pd.read_csv(path)
     assert len(table) == int(asked.sum()) > 3
     assert bool((table["y"] == -1).all())
@@ -110,10 +106,10 @@ def test_review_begins_with_the_prediction_most_likely_wrong(outcome, tmp_path):
     wrong = (p.argmax(1) != graph.y)[order].double()
     tenth = len(order) // 10
     assert float(wrong[:tenth].mean()) > 2 * float(wrong.mean())
-    path = write_review(graph, outcome.probabilities()[:, 1], p, outcome.jackknife, graph.split, tmp_path)
+    path = write_review(graph, outcome.for_tables(), outcome.jackknife, graph.split, tmp_path)
     table = pd.read_csv(path)
     assert tuple(table.columns) == COLUMNS
     assert table["node"].tolist() == order[:100].tolist()
-    every = predictions(graph, outcome.probabilities()[:, 1], p, outcome.jackknife, graph.split)
+    every = predictions(graph, outcome.for_tables(), outcome.jackknife, graph.split)
     assert (table["uncertainty"] - every["uncertainty"].to_numpy()[table["node"]]).abs().max() < 1e-6
     assert outcome.jackknife.review(p).numel() == graph.n_nodes

@@ -12,7 +12,7 @@ from calirare import metrics
 from calirare._util.errors import InputError
 from calirare.cli.metrics import run as run_metrics
 from calirare.cli.tables import TableColumns, evaluate_table, load_table
-from calirare.run import predictions, write_predictions
+from calirare.run import Probabilities, predictions, write_predictions
 from tests.helpers.tasks import rare_task
 
 NOTE = "rows left out because their label is not known (-1 or empty): {}"
@@ -30,17 +30,17 @@ def test_the_programs_own_table_counts_known_labels_alone(tmp_path, capsys):
     y = torch.where(torch.arange(260) % 3 == 0, task.y, -1)
     graph = calirare.Graph(task.adjacency, task.x, y)
     p = torch.linspace(0.01, 0.99, 260)
-    table = predictions(graph, p, torch.stack([1 - p, p], 1), None, None)
+    table = predictions(graph, Probabilities(p, p.double(), p, torch.stack([1 - p, p], 1)), None, None)
     known = table["y"] != -1
     for path in write_predictions(table, tmp_path):
-        report = evaluate_table(path, TableColumns(probabilities=("p_calibrated",)), n_draws=2)
+        report = evaluate_table(path, TableColumns(probabilities=("p_rare",)), n_draws=2)
         assert report.values["ece"] == pytest.approx(
-            metrics.ece(table.loc[known, "y"].to_numpy(), table.loc[known, "p_calibrated"].to_numpy().astype(float)),
+            metrics.ece(table.loc[known, "y"].to_numpy(), table.loc[known, "p_rare"].to_numpy().astype(float)),
             rel=1e-6,  # digits of the table
             abs=0,
         )
         assert report.notes[0] == NOTE.format(int((~known).sum())) == NOTE.format(173)
-    run_metrics(tmp_path / "predictions.csv", p=["p_calibrated"])
+    run_metrics(tmp_path / "predictions.csv", p=["p_rare"])
     assert f"note: {NOTE.format(173)}" in capsys.readouterr().out
 
 
