@@ -39,7 +39,9 @@ FILES = {
     "p_rare.png",
     "log.txt",
 }
-COLUMNS = "node,split,y,p_raw,p_calibrated,prediction,confidence,lower,upper,uncertainty,ice,ice_raw"
+COLUMNS = (
+    "node,split,y,p_rare,p_balanced,p_raw,alert,threshold,prediction,confidence,lower,upper,uncertainty,ice,ice_raw"
+)
 # CSV numbers have seven significant digits.
 CSV_ULP = 1e-6
 
@@ -78,10 +80,12 @@ def test_the_columns_mean_what_they_say(finished, graph_file, table):
     for part in ("train", "val", "test"):
         assert np.array_equal(np.flatnonzero(table["split"] == part), getattr(graph.split, part).numpy())
     assert (table["split"] == "unused").sum() == 10
-    p = table["p_calibrated"]
+    p = table["p_balanced"]
     assert p.between(0, 1).all()
     assert table["p_raw"].between(0, 1).all()
     assert np.array_equal(table["prediction"], (p > 0.5).astype(int))
+    assert np.array_equal(table["alert"], (table["p_rare"] >= 0.5).astype(int))
+    assert (table["threshold"] == 0.5).all()
     assert (table["confidence"] - np.maximum(p, 1 - p)).abs().max() <= CSV_ULP
     # The uncertainty is P(the prediction is right) for the population, ICE its distance to the row's confidence.
     raw = table["p_raw"]
@@ -100,9 +104,20 @@ def test_the_columns_mean_what_they_say(finished, graph_file, table):
 def test_parquet_holds_the_same_as_csv(finished, table):
     parquet = pd.read_parquet(finished[0] / "predictions.parquet")
     assert list(parquet.columns) == COLUMNS.split(",")
-    for name in ("node", "split", "y", "prediction"):
+    for name in ("node", "split", "y", "alert", "prediction"):
         assert parquet[name].tolist() == table[name].tolist()
-    for name in ("p_raw", "p_calibrated", "confidence", "lower", "upper", "uncertainty", "ice", "ice_raw"):
+    for name in (
+        "p_rare",
+        "p_balanced",
+        "p_raw",
+        "threshold",
+        "confidence",
+        "lower",
+        "upper",
+        "uncertainty",
+        "ice",
+        "ice_raw",
+    ):
         exact = parquet[name].to_numpy(dtype=np.float64)
         # Half a unit of the seventh digit.
         assert (np.abs(exact - table[name]) <= 5e-7 * np.abs(exact)).all(), name
@@ -115,7 +130,7 @@ def test_metrics_follow_from_the_predictions(finished):
     y = torch.tensor(test["y"].to_list())
     assert metrics["n_judged"] == len(test) == 100
     assert metrics["n_judged_rare"] == int((test["y"] == 1).sum())
-    for column, side in (("p_raw", "raw"), ("p_calibrated", "balanced")):
+    for column, side in (("p_raw", "raw"), ("p_balanced", "balanced"), ("p_rare", "population")):
         p1 = torch.tensor(test[column].to_list())
         report = metrics["report"][side]
         predicted = (p1 > 0.5).long()

@@ -72,7 +72,7 @@ def _lines(metrics: dict[str, Any]) -> list[str]:
     lines = ["(floor): what a perfectly calibrated model scores on as many nodes by chance"]
     if len(_sides(metrics)) > 1:
         lines.append(
-            f"* the target of prediction, confidence and intervals in predictions.csv; --target takes the other"
+            "* the target of prediction, confidence and intervals in predictions.csv; --target takes the other"
         )
     if "p_rare" in metrics:
         raw = metrics["p_rare"]["raw"]

@@ -1,0 +1,177 @@
+"""The decision of a run: its threshold, its alerts in every table, what it expects, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import calirare
+from calirare import InputError, Settings
+from calirare.run import ignored_settings
+from calirare.run.deciding import CAVEAT, nodes_to_decide, realised
+from tests.helpers.tasks import rare_task
+
+QUICK = {"model": "gcn", "epochs": 30, "folds": 0}
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    return calirare.train(rare_task(), **QUICK)
+
+
+def test_by_default_an_alert_is_likelier_rare_than_not(outcome):
+    table = outcome.to_frame()
+    assert np.array_equal(table["alert"], table["prediction"]), "of the target population"
+    assert (table["threshold"] == 0.5).all()
+    assert np.abs(table["p_rare"] - outcome.probabilities("population")[:, 1].numpy()).max() < 1e-6
+    assert np.abs(table["p_balanced"] - outcome.probabilities("balanced")[:, 1].numpy()).max() < 1e-6
+    assert np.abs(table["p_raw"] - outcome.probabilities()[:, 1].numpy()).max() < 1e-6
+    assert bool((table["p_balanced"] > table["p_rare"]).all()), "the rare class is rare"
+
+
+@pytest.mark.parametrize(
+    ("asked", "holds"),
+    [
+        ({"cost_miss": 3, "cost_alarm": 1}, lambda p, t: t == 0.25),
+        ({"decide": "balanced"}, lambda p, t: t == pytest.approx(p.mean(), rel=1e-9, abs=0)),
+        ({"decide": "budget", "budget": 7}, lambda p, t: (p >= t).sum() == 7),
+        ({"decide": "budget", "budget": 0.1}, lambda p, t: (p >= t).sum() == 11),
+        ({"decide": "precision", "precision": 0.7}, lambda p, t: p[p >= t].mean() >= 0.7),
+        ({"decide": "recall", "recall": 0.6}, lambda p, t: p[p >= t].sum() >= 0.6 * p.sum() > p[p > t].sum()),
+    ],
+    ids=str,
+)
+def test_a_rule_chooses_among_the_nodes_that_wait_for_a_decision(asked, holds):
+    outcome = calirare.train(rare_task(), **QUICK, **asked)
+    table, decision = outcome.to_frame(), outcome.decision
+    waiting = table[table["split"].isin(["test", "unused"])]
+    assert holds(waiting["p_rare"].to_numpy(), decision.threshold)
+    assert (decision.nodes, decision.on) == (110, "held-out")
+    assert waiting["alert"].sum() == decision.alerts
+    assert np.array_equal(table["alert"], (table["p_rare"] >= decision.threshold).astype(int))
+    assert decision.expected.hits.expected == pytest.approx(waiting["p_rare"][waiting["alert"] == 1].sum())
+    assert decision.expected.hits.low <= decision.expected.hits.expected <= decision.expected.hits.high
+    said = outcome.metrics["decision"]
+    assert said["sentence"] in outcome.summary(200)
+    test = table[table["split"] == "test"]
+    assert said["test"]["alerts"] == test["alert"].sum()
+    assert said["test"]["hits"] == ((test["alert"] == 1) & (test["y"] == 1)).sum()
+    assert said["test"]["recall"] == said["test"]["hits"] / (test["y"] == 1).sum()
+    assert json.loads(json.dumps(said)) == said
+
+
+def test_nodes_without_a_label_are_decided_on():
+    graph = rare_task()
+    test, none = graph.split.test, graph.split.test[:0]
+    y = graph.y.index_fill(0, test, -1)
+    split = dataclasses.replace(graph.split, test=none)
+    graph = dataclasses.replace(graph, y=y, split=split, original_y=None, original_class_names=())
+    nodes, on = nodes_to_decide(graph)
+    assert (sorted(nodes.tolist()), on) == (sorted(test.tolist()), "unlabelled")
+    outcome = calirare.train(graph, **QUICK, decide="budget", budget=5)
+    assert outcome.to_frame()["alert"][test.numpy()].sum() == outcome.decision.alerts == 5
+    assert outcome.metrics["decision"]["test"] is None, "no test node has a label"
+    everything = torch.arange(graph.n_nodes)
+    split = dataclasses.replace(graph.split, train=everything, val=none, test=none)
+    assert nodes_to_decide(rare_task().with_split(split))[1] == "all"
+
+
+def test_another_graph_keeps_the_threshold_but_a_budget_is_chosen_anew(tmp_path):
+    other = rare_task(n_nodes=400, seed=1)
+    other = dataclasses.replace(other, y=None, split=None, class_names=(), original_y=None, original_class_names=())
+    for asked, alerts in (({"decide": "balanced"}, None), ({"decide": "budget", "budget": 9}, 9)):
+        outcome = calirare.train(rare_task(), **QUICK, **asked)
+        outcome.save(tmp_path / asked["decide"])
+        table = calirare.load(tmp_path / asked["decide"]).predict(other)
+        assert table.equals(outcome.predict(other)), "the folder holds the decision"
+        assert np.array_equal(table["alert"], (table["p_rare"] >= table["threshold"]).astype(int))
+        assert (table["threshold"] == outcome.decision.threshold).all() == (alerts is None)
+        assert alerts is None or table["alert"].sum() == alerts
+
+
+def test_a_confidence_rests_on_labels_that_represent_the_population():
+    outcome = calirare.train(rare_task(), **QUICK, decide="recall", recall=0.8, confidence=0.9)
+    assert "with confidence 0.9" in outcome.decision.sentence
+    assert outcome.decision.caveat == "", "it asks nothing of the form of the map"
+    expected = calirare.train(rare_task(), **QUICK, decide="recall", recall=0.8)
+    assert expected.decision.caveat == CAVEAT
+    assert outcome.decision.threshold < expected.decision.threshold, "a proof costs alerts"
+    with pytest.raises(InputError, match=r"cannot be proved with confidence 0\.99 by 110 labels"):
+        calirare.train(rare_task(), **QUICK, decide="precision", confidence=0.99)
+    with pytest.raises(InputError, match="a confidence needs labels drawn at random"):
+        calirare.train(rare_task(), **QUICK, decide="precision", confidence=0.9, prevalence=0.1)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"preset": "paper"}, {"method": "ts"}, {"method": "uncalibrated"}], ids=lambda x: next(iter(x))
+)
+def test_maps_without_a_known_uncertainty_have_the_default_alone(settings):
+    quick = {"epochs": 12, "model": "gcn"} | settings
+    outcome = calirare.train(rare_task(), **quick)
+    table, said = outcome.to_frame(), outcome.metrics["decision"]
+    assert np.array_equal(table["alert"], (outcome.probabilities("population")[:, 1] >= 0.5).long().numpy())
+    assert (said["threshold"], said["hits"]) == (0.5, None)
+    assert f"makes {said['alerts']} alerts" in said["sentence"]
+    if "method" in settings and settings["method"] == "uncalibrated":
+        assert table["p_rare"].equals(table["p_balanced"])
+    with pytest.raises(InputError, match="need two classes, method jackknife and map prior, got m"):
+        Settings.of(**quick, decide="balanced")
+
+
+def test_more_classes_have_the_default_alone():
+    graph = rare_task(n_classes=3)
+    outcome = calirare.train(graph, **QUICK)
+    table = outcome.to_frame()
+    assert np.array_equal(table["alert"], (table["p_rare"] >= 0.5).astype(int))
+    assert np.abs(table["p_rare"] - outcome.probabilities("population")[:, 1].numpy()).max() < 1e-6
+    with pytest.raises(InputError, match="got 3 classes"):
+        calirare.train(graph, **QUICK, decide="budget")
+
+
+def test_what_another_rule_takes_is_noted():
+    assert ignored_settings(Settings.of(budget=5, recall=0.5)) == ["budget and recall changed nothing with decide cost"]
+    assert ignored_settings(Settings.of(decide="recall", recall=0.5, confidence=0.5)) == []
+    for wrong, message in (
+        ({"cost_miss": 0.0}, "cost of a miss must be positive"),
+        ({"budget": 2.5}, "whole number or a share"),
+        ({"precision": 1.0}, r"precision must be in \(0, 1\)"),
+        ({"decide": "luck"}, "decision.decide must be one of balanced, cost, budget, precision, recall"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Settings.of(**wrong)
+
+
+def test_realised_by_hand():
+    p, y = torch.tensor([0.9, 0.5, 0.4, 0.1]), torch.tensor([1, 0, 1, 0])
+    assert realised(p, y, 0.5) == {
+        "nodes": 4,
+        "alerts": 2,
+        "hits": 1,
+        "misses": 1,
+        "precision": 0.5,
+        "recall": 0.5,
+    }
+    assert realised(p, y, 1.1)["precision"] is None
+
+
+def test_the_pictures_operating_point_is_the_decision(outcome, tmp_path, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(
+        "calirare.run.pictures.precision_recall_diagram", lambda panels, path, **how: seen.update(how, panels=panels)
+    )
+    from calirare.run.pictures import _draw_rare
+
+    for threshold, none in ((0.25, False), (1.1, True)):
+        changed = dataclasses.replace(outcome, decision=dataclasses.replace(outcome.decision, threshold=threshold))
+        _draw_rare(changed, tmp_path)
+        assert (seen["threshold"] is None) == none
+    p = seen["panels"][0].p
+    _draw_rare(
+        dataclasses.replace(outcome, decision=dataclasses.replace(outcome.decision, threshold=float(p[3]))), tmp_path
+    )
+    assert float(p[3]) > seen["threshold"], "a node at the threshold is an alert"
+    assert int((p > seen["threshold"]).sum()) == int((p >= p[3]).sum())
