@@ -44,7 +44,7 @@ def test_the_default_trains_and_calibrates_on_all_labels():
     assert_identical(outcome.probabilities(), torch.softmax(outcome.logits, 1))
     assert_identical(outcome.probabilities("population"), outcome.calibrators["population"].transform(outcome.logits))
     assert not outcome.model.training
-    assert set(outcome.seconds) == {"prepare", "train", "predict", "check", "calibrate", "jackknife"}
+    assert set(outcome.seconds) == {"prepare", "train", "predict", "check", "calibrate", "jackknife", "decide"}
     assert outcome.agreement is None, "folds=0"
     assert outcome.notes == []
 

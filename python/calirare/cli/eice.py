@@ -34,7 +34,8 @@ def run(folder: Path, graph: str | None = None, nodes: str = "val", coverage: fl
         raise InputError(f"eice: the run has no {nodes} nodes; take another --nodes")
     with Reporter() as reporter:
         result = saved.scorer.intervals(own, coverage, reporter)
-    raw, probabilities = saved.scorer.probabilities(own)
+    said = saved.scorer.probabilities(own)
+    raw, probabilities = said.raw, said.chosen
     right, ice = result.about(probabilities[chosen], chosen)
     ice_raw = result.about(torch.stack([1 - raw, raw], 1)[chosen], chosen)[1]
     what = "calibrated" if saved.scorer.calibrator is not None else "the network's own, there is no map"

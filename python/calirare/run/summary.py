@@ -96,8 +96,9 @@ def _lines(metrics: dict[str, Any]) -> list[str]:
 
 def _decision(decision: dict[str, Any]) -> list[str]:
     """Returns what is an alert, what to expect of it, and what it did among the test nodes."""
-    lines, test = [f"decision: {decision['sentence']}"], decision["test"]
+    where, test = f"{decision['nodes']:,} {decision['on']} nodes", decision["test"]
+    lines = [f"decision on {where}: {decision['sentence']}"]
     if test is not None:
         shares = [f"{name} {test[name]:.3g}" for name in ("precision", "recall") if test[name] is not None]
-        lines.append(f"  among the {test['nodes']:,} test nodes: {test['alerts']:,} alerts, {', '.join(shares)}")
+        lines.append(f"  among the {test['nodes']:,} test nodes: {', '.join([f'{test['alerts']:,} alerts', *shares])}")
     return lines + ([f"  {decision['caveat']}"] if decision["caveat"] else [])

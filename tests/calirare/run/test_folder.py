@@ -57,7 +57,9 @@ def test_what_is_saved_is_read_again(options, tmp_path):
     assert_identical(fit.model.logits(outcome.graph), outcome.logits)
     assert scorer.class_names == outcome.graph.class_names
     assert not fit.model.training
-    raw, probabilities = scorer.probabilities(outcome.graph)
+    said = scorer.probabilities(outcome.graph)
+    raw, probabilities = said.raw, said.chosen
+    assert said.threshold == outcome.decision.threshold
     assert_identical(raw, outcome.probabilities()[:, 1])
     assert_identical(probabilities, outcome.probabilities("balanced"))
     assert_identical(fit.sample_weights, outcome.fit.sample_weights)
