@@ -99,6 +99,6 @@ def _decision(decision: dict[str, Any]) -> list[str]:
     where, test = f"{decision['nodes']:,} {decision['on']} nodes", decision["test"]
     lines = [f"decision on {where}: {decision['sentence']}"]
     if test is not None:
-        shares = [f"{name} {test[name]:.3g}" for name in ("precision", "recall") if test[name] is not None]
-        lines.append(f"  among the {test['nodes']:,} test nodes: {', '.join([f'{test['alerts']:,} alerts', *shares])}")
+        shares = [f", {name} {test[name]:.3g}" for name in ("precision", "recall") if test[name] is not None]
+        lines.append(f"  among the {test['nodes']:,} test nodes: {test['alerts']:,} alerts{''.join(shares)}")
     return lines + ([f"  {decision['caveat']}"] if decision["caveat"] else [])
