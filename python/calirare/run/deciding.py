@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -12,9 +12,12 @@ from calirare._util.errors import InputError
 from calirare.calibration import Calibrator, PriorPlattCalibrator, Target
 from calirare.decisions import Decision, Labelled, Rule, decide, make_rule
 from calirare.graph import Graph, answered
-from calirare.run.probabilities import LIKELIER, p_rare
+from calirare.intervals import JackknifeResult
+from calirare.run.probabilities import LIKELIER, Probabilities, p_rare
 
 Decide = Literal["balanced", "cost", "budget", "precision", "recall"]
+By = Literal["uncertainty", "p", "expected-loss"]
+ORDERS: tuple[By, ...] = ("uncertainty", "p", "expected-loss")
 NARROW = 20  # rare labels from which the intervals held less often than promised (benchmarks/results/decisions.json)
 CAVEAT = (
     "the intervals take the form of the map for right: where it is wrong they are too narrow (of 90 % ones 60 to 92 % "
@@ -36,6 +39,8 @@ class Deciding:
         precision: with decide precision: share of the alerts that are rare.
         recall: with decide recall: share of the rare nodes that are alerts.
         confidence: with decide precision or recall: with which labels must prove it; none: expected by P(rare).
+        by: which nodes review.csv begins with: by "uncertainty" those whose prediction is most likely wrong, by "p" the
+            likeliest rare ones, by "expected-loss" those where a wrong decision is expected to cost most.
     """
 
     decide: Decide = "cost"
@@ -45,6 +50,7 @@ class Deciding:
     precision: float = 0.8
     recall: float = 0.8
     confidence: float | None = None
+    by: By = "uncertainty"
 
     def __post_init__(self) -> None:
         """Checks words and ranges.
@@ -56,6 +62,8 @@ class Deciding:
             make_rule(name, **options)
         if self.decide not in self._options():
             raise InputError(f"setting decide must be one of {', '.join(self._options())}, got {self.decide!r}")
+        if self.by not in ORDERS:
+            raise InputError(f"setting by must be one of {', '.join(ORDERS)}, got {self.by!r}")
 
     @property
     def rule(self) -> Rule:
@@ -129,7 +137,7 @@ def check_decision(deciding: Deciding, method: str, map_: str, n_classes: int = 
     Raises:
         InputError: it is not the default, and P(rare) has no known uncertainty.
     """
-    if deciding == Deciding() or (method == "jackknife" and map_ == "prior" and n_classes == 2):
+    if replace(deciding, by=ORDERS[0]) == Deciding() or (method == "jackknife" and map_ == "prior" and n_classes == 2):
         return
     got = f"method {method}" if method != "jackknife" else f"map {map_}" if map_ != "prior" else f"{n_classes} classes"
     raise InputError(
@@ -196,6 +204,28 @@ def nodes_to_decide(graph: Graph) -> tuple[Tensor, str]:
         return every, "all"
     assert graph.y is not None
     return rest, "unlabelled" if graph.unlabelled.numel() else "held-out"
+
+
+def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: JackknifeResult) -> Tensor:
+    """Returns the nodes that `answered` leaves, in the order in which a human should look at them, int64.
+
+    The expected loss is that of the decision: P(rare) times the cost of a miss, of an alert 1 - P(rare) times that of a
+    false alarm.
+
+    Args:
+        deciding: by what.
+        graph: the graph.
+        said: of its nodes.
+        result: of its nodes.
+    """
+    known = answered(graph)
+    if deciding.by == "uncertainty":
+        return result.review(said.chosen, known)
+    worth, (miss, alarm) = said.rare, deciding.rule.costs()
+    if deciding.by == "expected-loss":
+        worth = torch.where(said.rare >= said.threshold, (1 - said.rare) * alarm, said.rare * miss)
+    nodes = torch.argsort(worth, descending=True, stable=True)
+    return nodes if known is None else nodes[~torch.isin(nodes, known)]
 
 
 def realised(p: Tensor, labels: Tensor, threshold: float) -> dict[str, Any]:

@@ -71,6 +71,6 @@ class Outcome(RunResult):
         write_json(self.metrics, folder / "metrics.json")
         said = self.for_tables()
         write_table(graph, said, self.jackknife, graph.split, folder)
-        write_review(graph, said, self.jackknife, graph.split, folder)
+        write_review(graph, said, self.jackknife, graph.split, self.review(), folder)
         save_model(self, folder / MODEL)
         draw(self, folder)

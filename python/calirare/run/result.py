@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from calirare._util.brief import brief
 from calirare.calibration import TARGETS, Calibrator, Target
 from calirare.features import FeatureMap
-from calirare.graph import Graph, answered
+from calirare.graph import Graph
 from calirare.intervals import JackknifeResult
 from calirare.leave_one_out import Agreement
 from calirare.metrics import PopulationCheck
 from calirare.models import GcnFit
 from calirare.run.choice import Choice
-from calirare.run.deciding import Decided
+from calirare.run.deciding import Decided, review_order
 from calirare.run.probabilities import Probabilities
 from calirare.run.settings import Settings
 from calirare.training import Fitted, FittedNetwork
@@ -112,7 +112,7 @@ class RunResult:
     def review(self) -> Tensor:
         """Returns the nodes without a label in the order in which a human should look at them, int64.
 
-        First the one whose prediction, for the chosen target, is most likely wrong; see `JackknifeResult.review`. Where
-        every node has a label, the nodes that neither trained nor calibrated.
+        First, unless the settings say otherwise (`by`), the one whose prediction for the chosen target is most likely
+        wrong; see `JackknifeResult.review`. Where every node has a label, nodes that neither trained nor calibrated.
         """
-        return self.jackknife.review(self.probabilities(self.settings.calibration.target), answered(self.graph))
+        return review_order(self.settings.decision, self.graph, self.for_tables(), self.jackknife)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.graph import LARGE, PARTS, Graph, Split, answered
+from calirare.graph import LARGE, PARTS, Graph, Split
 from calirare.intervals import JackknifeResult
 from calirare.run.probabilities import Probabilities
 
@@ -179,21 +179,27 @@ def write_large_predictions(
 
 
 def write_review(
-    graph: Graph, probabilities: Probabilities, result: JackknifeResult, split: Split | None, folder: Path
+    graph: Graph,
+    probabilities: Probabilities,
+    result: JackknifeResult,
+    split: Split | None,
+    nodes: Tensor,
+    folder: Path,
 ) -> Path:
-    """Writes review.csv: the nodes that a human should look at first (`JackknifeResult.review`), without `answered`.
+    """Writes review.csv: the nodes that a human should look at first.
 
     Args:
         graph: the graph.
         probabilities: as in `predictions`.
         result: as in `predictions`.
         split: for the `split` column.
+        nodes: in their order, int64; the first `REVIEWED` are written.
         folder: where.
 
     Returns:
         The path; columns as in `predictions`.
     """
-    nodes = result.review(probabilities.chosen, answered(graph))[:REVIEWED].cpu()
+    nodes = nodes[:REVIEWED].cpu()
     table = _rows(graph, probabilities, result, _parts(graph.n_nodes, split)[nodes.numpy()], nodes)
     path = folder / "review.csv"
     _to_csv(table, path)

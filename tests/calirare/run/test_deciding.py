@@ -6,6 +6,7 @@ import dataclasses
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -143,6 +144,23 @@ def test_what_another_rule_takes_is_noted():
     ):
         with pytest.raises(InputError, match=message):
             Settings.of(**wrong)
+
+
+def test_review_begins_with_what_is_asked_for(tmp_path):
+    asked = {"cost_miss": 4.0, "cost_alarm": 2.0}
+    first = calirare.train(rare_task(), **QUICK, **asked, by="p")
+    table = first.to_frame()
+    waiting = table[table["split"].isin(["test", "unused"])]
+    by_p = waiting.sort_values("p_rare", ascending=False, kind="stable")["node"].tolist()
+    assert first.review().tolist() == by_p
+    settings = first.settings.but(by="expected-loss")
+    loss = np.where(waiting["alert"] == 1, 2 * (1 - waiting["p_rare"]), 4 * waiting["p_rare"])
+    by_loss = waiting["node"].to_numpy()[np.argsort(-loss, kind="stable")].tolist()
+    second = dataclasses.replace(first, settings=settings)
+    assert second.review().tolist() == by_loss != by_p
+    first.write(tmp_path)
+    assert pd.read_csv(tmp_path / "review.csv")["node"].tolist() == by_p[:100]
+    assert Settings.of(method="ts", by="p").decision.by == "p", "an order needs no map"
 
 
 def test_realised_by_hand():

@@ -89,7 +89,7 @@ def test_review_lists_nodes_without_a_label_where_there_are_some(tmp_path):
     graph = dataclasses.replace(graph, y=graph.y.masked_fill(asked, -1), original_y=None, original_class_names=())
     outcome = calirare.train(graph, preset="paper", epochs=12, folds=0)
     assert set(outcome.review().tolist()) == set(asked.nonzero().flatten().tolist())
-    path = write_review(graph, outcome.for_tables(), outcome.jackknife, graph.split, tmp_path)
+    path = write_review(graph, outcome.for_tables(), outcome.jackknife, graph.split, outcome.review(), tmp_path)
     table = pd.read_csv(path)
     assert len(table) == int(asked.sum()) > 3
     assert bool((table["y"] == -1).all())
@@ -106,7 +106,7 @@ def test_review_begins_with_the_prediction_most_likely_wrong(outcome, tmp_path):
     wrong = (p.argmax(1) != graph.y)[order].double()
     tenth = len(order) // 10
     assert float(wrong[:tenth].mean()) > 2 * float(wrong.mean())
-    path = write_review(graph, outcome.for_tables(), outcome.jackknife, graph.split, tmp_path)
+    path = write_review(graph, outcome.for_tables(), outcome.jackknife, graph.split, outcome.review(), tmp_path)
     table = pd.read_csv(path)
     assert tuple(table.columns) == COLUMNS
     assert table["node"].tolist() == order[:100].tolist()
