@@ -32,7 +32,8 @@ def test_cora(tmp_path):
     assert population["ece"] <= 0.045
     assert population["nll"] < metrics["report"]["raw"]["nll"]
     assert metrics["graph"]["labels_trained_on"] == 640
-    assert metrics["agreement"]["verdict"] in ("trust", "caution")
+    assert metrics["population_check"]["verdict"] in ("trust", "caution")
+    assert metrics["choice"]["graph_gain"] > 0
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -62,7 +63,10 @@ def test_one_process_is_alone(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_a_process_that_waits_for_others_hears_signals(number):
-    with subprocess.Popen([sys.executable, "-c", JOIN], env=environment(), stdout=subprocess.PIPE) as process:
+    # A background job of a shell ignores SIGINT, and so would what it starts.
+    heard = partial(signal.signal, number, signal.SIG_DFL)
+    command = [sys.executable, "-c", JOIN]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, preexec_fn=heard) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"joins\n"
         process.send_signal(number)
