@@ -39,7 +39,8 @@ MEASURES = (
 
 
 def command(dataset: str, seed: int, *more: str) -> list[str]:
-    return ["calirare", "train", "--preset", "paper", "--dataset", dataset, "--seed", str(seed), "--method", "jackknife", *more]
+    paper = ("--preset", "paper", "--method", "jackknife")
+    return ["calirare", "train", "--dataset", dataset, "--seed", str(seed), *paper, *more]
 
 
 def run(words: list[str], folder: Path) -> tuple[dict[str, Any], float, float]:

@@ -52,7 +52,8 @@ def run(folder: Path, path: Path, threads: int, ranks: int = 1) -> dict[str, Any
     """Runs the command in `ranks` processes; returns wall time, peak memory of the largest, seconds per stage."""
     out = folder / "run"
     shutil.rmtree(out, ignore_errors=True)
-    arguments = ["train", "--preset", "paper", "--dataset", str(path), "--epochs", "100", "--out", str(out), "--device", "cpu"]
+    how = ("--preset", "paper", "--epochs", "100", "--device", "cpu")
+    arguments = ["train", "--dataset", str(path), *how, "--out", str(out)]
     base = os.environ | {"OMP_NUM_THREADS": str(threads)}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

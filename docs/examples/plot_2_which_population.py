@@ -2,8 +2,8 @@
 Which population
 ================
 
-A probability is right for a population. ``population`` means nodes as they come;
-``balanced`` means classes equally common, as cost-sensitive training does. Both maps are fitted in every run; here both are judged on test nodes.
+A probability is right for a population. ``population`` means nodes as they come; ``balanced`` means classes equally
+common, as cost-sensitive training does. Both maps are fitted in every run; here both are judged on test nodes.
 """
 
 import calirare

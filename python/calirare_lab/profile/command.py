@@ -20,6 +20,7 @@ from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
 from calirare._util.tracing import PREFIX
 from calirare.graph import Graph
+from calirare.models import GcnFit
 from calirare.pipeline import train
 from calirare.run import Outcome, Settings, load, write_json
 from calirare_ext import Csr
@@ -187,15 +188,16 @@ def summary(outcome: Outcome, events: list[Event], peaks: dict[str, float], seco
 
 def sizes_of(outcome: Outcome) -> Sizes:
     """Returns the sizes that the cost of a run depends on; the check's trainings are counted as their own stage."""
-    graph, model = outcome.graph, outcome.model
-    field = outcome.fit.field
-    rows = field.rows[0].numel()
+    graph, fitted = outcome.graph, outcome.fit
+    if not isinstance(fitted, GcnFit):
+        raise InputError(f"profile: the run must hold one network, got a {type(fitted).__name__}: take --preset paper")
+    rows = fitted.field.rows[0].numel()
     return Sizes(
         graph.n_nodes,
         graph.n_edges + graph.n_nodes,
         graph.n_features,
-        max(model.hidden, 1),
-        outcome.fit.nodes.numel(),
+        max(fitted.model.hidden, 1),
+        fitted.nodes.numel(),
         rows,
         outcome.epochs,
     )
