@@ -9,7 +9,7 @@
 namespace calirare {
 namespace {
 
-constexpr int64_t kSerialWork = 1 << 16;    // vector steps below which a second thread gains nothing
+constexpr int64_t kSerialWork = 1 << 16;  // vector steps below which a second thread gains nothing
 
 template <typename T>
 constexpr int64_t kWide = kPanelBytes / int64_t(sizeof(T));
