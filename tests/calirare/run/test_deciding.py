@@ -44,7 +44,7 @@ def test_by_default_an_alert_is_likelier_rare_than_not(outcome):
         ({"decide": "precision", "precision": 0.7}, lambda p, t: p[p >= t].mean() >= 0.7),
         ({"decide": "recall", "recall": 0.6}, lambda p, t: p[p >= t].sum() >= 0.6 * p.sum() > p[p > t].sum()),
     ],
-    ids=str,
+    ids=["cost", "balanced", "seven alerts", "a tenth", "precision", "recall"],
 )
 def test_a_rule_chooses_among_the_nodes_that_wait_for_a_decision(asked, holds):
     outcome = calirare.train(rare_task(), **QUICK, **asked)
