@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from calirare.plots import (
@@ -15,6 +15,7 @@ from calirare.plots import (
     rare_reliability_diagram,
     reliability_diagram,
 )
+from calirare.run.probabilities import p_rare
 from calirare.run.report import evaluated_logits, evaluated_nodes, judged_rare
 from calirare.run.result import RunResult
 
@@ -37,14 +38,16 @@ def _draw_rare(outcome: RunResult, folder: Path) -> None:
     path = folder / "p_rare.png"
     rare_reliability_diagram(list(panels.values()), path, event=rare, n_draws=draws, title=title)
     chosen = panels["population" if "population" in panels else "raw"]
+    if data.on == "test":  # in double precision as the decision is made: a node may lie at its threshold
+        chosen = chosen._replace(p=p_rare(outcome.logits[data.nodes], outcome.calibrators).detach().cpu())
     title = f"{outcome.graph.name}: finding {rare} {where}"
     operating = _below(outcome.decision.threshold)
     precision_recall_diagram([chosen], folder / "precision_recall.png", threshold=operating, n_draws=draws, title=title)
 
 
 def _below(threshold: float) -> float | None:
-    """Returns the largest float32 below a threshold: the picture's alerts lie above; None where there is no alert."""
-    return float(np.nextafter(np.float32(threshold), np.float32(-1))) if 0 < threshold <= 1 else None
+    """Returns the largest number below a threshold: the picture's alerts lie above; None where there is no alert."""
+    return math.nextafter(threshold, 0.0) if threshold <= 1 else None
 
 
 def _draw_confidence(outcome: RunResult, folder: Path) -> None:

@@ -193,3 +193,4 @@ def test_the_pictures_operating_point_is_the_decision(outcome, tmp_path, monkeyp
     )
     assert float(p[3]) > seen["threshold"], "a node at the threshold is an alert"
     assert int((p > seen["threshold"]).sum()) == int((p >= p[3]).sum())
+    assert np.array_equal(p, outcome.for_tables().rare[outcome.graph.split.test]), "as precise as the tables"
