@@ -31,7 +31,8 @@ demo: setup
 	$(BIN)/calirare train --dataset digits --out runs/demo --overwrite
 
 # One worker per core, one thread each. Worksteal: neighbours share what they trained, and no core waits for a long file.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
+# Bytecode is kept, whatever the machine says: rewriting every assertion anew takes each worker ten seconds.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
 
 # While working: style, types and what is fast; at most 90 seconds on two cores.
 check: setup lint
