@@ -13,7 +13,7 @@ from calirare_lab.profile.timeline import depths, draw_timeline
 from tests.helpers.command import call
 from tests.helpers.tasks import rare_task
 
-STAGES = {"prepare", "train", "predict", "check", "calibrate", "jackknife"}
+STAGES = {"prepare", "train", "predict", "check", "calibrate", "jackknife", "decide"}
 
 
 @pytest.fixture(scope="module")
