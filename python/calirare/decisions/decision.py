@@ -29,7 +29,8 @@ class Counted:
 
     def __str__(self) -> str:
         """Returns "94 (71 to 120)"."""
-        return f"{self.expected:.3g} ({self.low:.3g} to {self.high:.3g})"
+        expected, low, high = (f"{x:,.0f}" if x >= 100 else f"{x:.3g}" for x in (self.expected, self.low, self.high))
+        return f"{expected} ({low} to {high})"
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,6 @@ def _decision(
     rare = hits + misses
     recall = counted(np.where(rare > 0, hits / np.where(rare > 0, rare, 1), 1.0))
     missed = counted(misses)
-    what = f"P(rare) of at least {threshold:.3g} makes {alerts} alerts; expect {found} hits and {missed} misses"
+    what = f"P(rare) of at least {threshold:.3g} makes {alerts:,} alerts; expect {found} hits and {missed} misses"
     sentence = f"{rule.sentence}: {what}"
     return Decision(threshold, alerts, found, missed, cost, precision, recall, coverage, sentence)

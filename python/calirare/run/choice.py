@@ -42,7 +42,7 @@ class Choice:
         """Whether the graph helps, with a 95 % interval."""
         low, high = self.graph_gain - 1.96 * self.graph_error, self.graph_gain + 1.96 * self.graph_error
         says = "helps" if low > 0 else "hurts" if high < 0 else "makes no sure difference"
-        return f"the graph {says}: loss {self.graph_gain:+.3f} lower than without it (95 %: {low:+.3f} to {high:+.3f})"
+        return f"the graph {says}: it takes {self.graph_gain:+.3f} off the loss (95 %: {low:+.3f} to {high:+.3f})"
 
     def lines(self) -> list[str]:
         """Returns the table, a line per detector, the heaviest first."""

@@ -1,0 +1,72 @@
+"""`auto`: what is chosen is what labels earned, nothing of a test label is read, and a saved run says the same."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+import calirare
+from calirare.run import Choice, Row
+from tests.helpers.tasks import rare_task
+from tests.helpers.tolerance import assert_identical
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return rare_task()
+
+
+@pytest.fixture(scope="module")
+def outcome(graph):
+    return calirare.train(graph)
+
+
+@pytest.mark.slow
+def test_every_detector_is_in_the_table_with_its_share(outcome):
+    choice = outcome.choice
+    assert {row.name for row in choice.rows} == {"trees", "forest", "linear", "hops", "gcn"}
+    assert sum(row.weight for row in choice.rows) == pytest.approx(1, abs=1e-12)
+    assert [row.weight for row in choice.rows] == [member.weight for member in outcome.fit.members]
+    assert choice.loss < max(row.loss for row in choice.rows)
+    assert outcome.metrics["choice"] == choice.to_mapping()
+    for line in choice.lines():
+        assert line in outcome.summary(200)
+
+
+@pytest.mark.slow
+def test_a_saved_run_scores_as_the_outcome_does(outcome, graph, tmp_path):
+    outcome.save(tmp_path / "run")
+    again = calirare.load(tmp_path / "run").predict(graph)
+    here = outcome.to_frame()
+    for name in ("p_rare", "p_balanced", "p_raw", "lower", "upper", "uncertainty"):
+        assert (again[name] - here[name]).abs().max() == 0, name
+
+
+@pytest.mark.slow
+def test_labels_of_test_nodes_have_no_effect(outcome, graph):
+    y = graph.y.clone()
+    y[graph.split.test] = 1 - y[graph.split.test]
+    other = calirare.train(dataclasses.replace(graph, y=y, original_y=None, minority=None, trusted=True))
+    assert_identical(other.logits, outcome.logits)
+    assert other.choice == outcome.choice
+
+
+@pytest.mark.slow
+def test_intervals_are_those_of_models_without_each_fold(outcome):
+    assert outcome.jackknife.method == "cross-fitting"
+    assert torch.unique(outcome.fit.fold).numel() == 5
+
+
+def test_the_sentence_on_the_graph_is_as_sure_as_its_interval():
+    rows = (Row("trees", 1.0, 0.3),)
+    said = [Choice(rows, 0.3, gain, 0.01).graph_sentence for gain in (0.1, 0.01, -0.1)]
+    assert [line.partition(":")[0] for line in said] == [
+        "the graph helps",
+        "the graph makes no sure difference",
+        "the graph hurts",
+    ]
+    assert said[0].endswith("it takes +0.100 off the loss (95 %: +0.080 to +0.120)")
+    again = Choice.from_mapping(Choice(rows, 0.3, 0.1, 0.01).to_mapping())
+    assert again.lines() == Choice(rows, 0.3, 0.1, 0.01).lines()
