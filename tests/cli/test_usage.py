@@ -90,7 +90,7 @@ def test_the_commands_of_several_labels_have_help(words):
         (["eice"], "missing --run"),
         (["predict", "--run", "r"], "missing --graph"),
         (["train", "--epochs", "many"], "--epochs must be a whole number or auto, got 'many'"),
-        (["train", "--hops", "1.5"], "--hops must be a whole number or auto, got '1.5'"),
+        (["train", "--hops", "1.5"], "--hops must be a whole number, auto or none, got '1.5'"),
         (
             ["train", "--dataset", "digits", "--hops", "0"],
             "setting hops must be auto or a whole number of at least 1, got 0",

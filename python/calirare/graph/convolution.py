@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
 from typing import Literal, get_args
 from weakref import WeakKeyDictionary
@@ -77,7 +78,7 @@ class Propagation:
         return self if dtype == self.a_hat.dtype else Propagation(self.a_hat.to(dtype), self.inputs.to(dtype))
 
 
-class _Lazy(Propagation):
+class _Lazy(Propagation, abc.ABC):
     """A propagation whose `inputs` are made when they are first asked for, and kept."""
 
     def __getattr__(self, name: str) -> Tensor | Csr:
@@ -87,8 +88,9 @@ class _Lazy(Propagation):
         object.__setattr__(self, "inputs", self._make())
         return self.__dict__["inputs"]
 
+    @abc.abstractmethod
     def _make(self) -> Tensor | Csr:
-        raise NotImplementedError
+        """Returns the inputs."""
 
     def _bare(self, nodes: Tensor, n_layers: int) -> ReceptiveField:
         """Returns a receptive field without inputs."""

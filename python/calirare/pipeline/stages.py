@@ -156,9 +156,7 @@ def fit(job: Job) -> Trained:
         return fit_auto(job)
     if model in TREES:
         growing = TreesTraining(kind=TREES[model], seed=job.settings.seed)
-        hops = job.settings.training.hops
-        detector = TreesDetector(growing) if hops == "auto" else TreesDetector(growing, hops)
-        return Trained(detector.fit(job.graph, job.nodes))
+        return Trained(TreesDetector(growing, job.settings.training.reach).fit(job.graph, job.nodes))
     return fit_network(job)
 
 

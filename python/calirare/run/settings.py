@@ -31,11 +31,19 @@ Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
 METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")
 Model = Literal["auto", "gcn", "hops", "trees", "forest"]
 MODELS: tuple[Model, ...] = ("auto", "gcn", "hops", "trees", "forest")
+COLUMN_HOPS = 2  # of columns, where none are given
 HIDDEN = {"hops": 64}  # width of the hidden layer where none is given; of others 16 (Kipf & Welling 2017)
 Preset = Literal["default", "paper"]
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    "paper": {"model": "gcn", "target": "balanced", "map": "platt", "scale": "stored", "order": "propagated"},
+    "paper": {
+        "model": "gcn",
+        "hops": 1,
+        "target": "balanced",
+        "map": "platt",
+        "scale": "stored",
+        "order": "propagated",
+    },
 }
 MAX_SEED = 2**63
 # Beyond these a training does not end, does not fit or leaves float32.
@@ -59,7 +67,8 @@ class Training:
         learning_rate: of Adam (0.01, Kipf & Welling 2017).
         weight_decay: penalty mu / 2 |theta|^2 (5e-4, Kipf & Welling 2017), or "auto": of 5e-4 and its doubles up to
             8e-3 the one with the lowest leave-one-out loss; five trainings.
-        hops: how often features are propagated before the first weights (1, Kipf & Welling 2017), or "auto": of 1, 2
+        hops: how often features are propagated before the first weights; none: 1 of a gcn (Kipf & Welling 2017), 2 of
+            the columns of hops, trees and forest; or "auto", of gcn and hops: of 1, 2
             and 3 the one with the lowest leave-one-out loss, after the weight decay; two trainings more.
         order: of the products with sparse features: "auto", the cheapest by count; "propagated", the features first, to
             the last bit the numbers published with the paper's tables.
@@ -72,7 +81,7 @@ class Training:
     dropout: float = 0.5
     learning_rate: float = 0.01
     weight_decay: float | Literal["auto"] = 5e-4
-    hops: int | Literal["auto"] = 1
+    hops: int | Literal["auto"] | None = None
     order: Order = "auto"
 
     def __post_init__(self) -> None:
@@ -85,6 +94,8 @@ class Training:
             raise InputError(f"setting model must be one of {', '.join(MODELS)}, got {self.model!r}")
         for name in ("epochs", "hidden", "n_layers", "hops"):
             value = getattr(self, name)
+            if name == "hops" and value is None:
+                continue
             if value != "auto" and not (isinstance(value, int) and value >= 1):
                 also = "auto or " if name != "n_layers" else ""
                 raise InputError(f"setting {name} must be {also}a whole number of at least 1, got {value!r}")
@@ -102,6 +113,13 @@ class Training:
         if not 0 <= self.dropout < 1:
             raise InputError(f"setting dropout must be in [0, 1), got {self.dropout}")
 
+    @property
+    def reach(self) -> int:
+        """How many hops a detector reads: as set, and where none is, or it is chosen, where choosing starts."""
+        if isinstance(self.hops, int):
+            return self.hops
+        return COLUMN_HOPS if self.hops is None and self.model in ("hops", "trees", "forest") else HOPS[0]
+
     def detector(
         self, seed: int, epochs: int = 1, weight_decay: float | None = None, hops: int | None = None
     ) -> GcnTraining:
@@ -116,8 +134,7 @@ class Training:
         if weight_decay is None:
             weight_decay = WEIGHT_DECAYS[0] if self.weight_decay == "auto" else self.weight_decay
         if hops is None:
-            hops = HOPS[0] if self.hops == "auto" else self.hops
-            hops = 2 if self.model == "hops" and self.hops == "auto" else hops
+            hops = self.reach
         hidden = HIDDEN.get(self.model, 16) if self.hidden == "auto" else self.hidden
         fixed = {name: getattr(self, name) for name in ("n_layers", "dropout", "learning_rate", "order")}
         kind = HopsTraining if self.model == "hops" else GcnTraining

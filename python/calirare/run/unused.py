@@ -18,6 +18,9 @@ def _network(settings: Settings) -> str:
     if model in ("gcn", "hops"):
         return ""
     names = [name for name in NETWORK if getattr(settings.training, name) != getattr(plain.training, name)]
+    names += (
+        ["hops"] if settings.training.hops is not None and (model == "auto" or settings.training.hops == "auto") else []
+    )
     names += ["loo"] if settings.loo != plain.loo else []
     if not names:
         return ""

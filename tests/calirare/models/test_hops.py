@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import calirare
+from calirare import Settings
 from calirare.leave_one_out import ALO, Retrain, leave_one_out
 from calirare.models import GCN, HopColumns, HopsFit, HopsTraining
 from calirare.training import fold_of
@@ -85,3 +87,14 @@ def test_folds_spread_classes_evenly():
     fold = fold_of(targets, 5, 0)
     assert torch.bincount(fold[targets == 1]).tolist() == [2] * 5
     assert float(F.one_hot(fold).sum(0).float().std()) == 0
+
+
+@pytest.mark.parametrize("model", ["hops", "trees", "forest"])
+def test_columns_reach_two_hops_where_nothing_is_said(model):
+    outcome = calirare.train(rare_task(), model=model, **({"epochs": 3, "folds": 0} if model == "hops" else {}))
+    assert outcome.fit.columns.hops == 2
+
+
+def test_hops_that_are_asked_for_are_taken():
+    assert calirare.train(rare_task(), model="hops", hops=1, epochs=3, folds=0).fit.columns.hops == 1
+    assert Settings.of(model="gcn").training.detector(0).hops == 1

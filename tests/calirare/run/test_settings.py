@@ -97,7 +97,7 @@ def test_a_wrong_type_is_refused(name, value):
         ({"training": {"epochs": 50.5}}, "training.epochs must be a whole number or auto, got 50.5"),
         ({"training": {"weight_decay": "abc"}}, "training.weight_decay must be a number or auto, got 'abc'"),
         ({"loo": {"damping": [1]}}, r"with alo: loo.damping must be a number or none, got \[1\]"),
-        ({"training": {"hops": 1.5}}, "training.hops must be a whole number or auto, got 1.5"),
+        ({"training": {"hops": 1.5}}, "training.hops must be a whole number, auto or none, got 1.5"),
         ({"training": {"hidden": "abc"}}, "training.hidden must be a whole number or auto, got 'abc'"),
         ({"training": {"dropout": "auto"}}, "training.dropout must be a number, got 'auto'"),
         ({"training": 3}, "training must hold names and values, got 3"),
