@@ -3,7 +3,7 @@
 A linear opinion pool p(v) = sum_j w_j p_j(v), its weights by stacking of predictive distributions (Yao, Vehtari,
 Simpson and Gelman 2018): they maximise the log likelihood of the labels under the members' predictions without each
 label. Every member speaks through an affine map of its logits fitted on the same predictions, so that a boaster and a
-doubter are heard alike.
+doubter are heard alike; the map has a prior, or six labels that happen to lie apart would make a member all but sure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from calirare.calibration import AffineCalibrator
+from calirare.calibration import PriorPlattCalibrator, effective_shares
 from calirare.graph import Graph
 from calirare.models.folded import FoldedNetwork
 from calirare.models.tree_fit import TreesFit
@@ -39,7 +39,7 @@ class Member:
 
     name: str
     fitted: FoldFitted
-    spoken: AffineCalibrator
+    spoken: PriorPlattCalibrator
     weight: float
 
     def probabilities(self, logits: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class Mixture(FoldFitted):
         members = []
         for i, each in enumerate(facts["members"]):
             fitted = MEMBERS[each["kind"]].from_state(unprefixed(str(i), tensors), each["fit"])
-            spoken = AffineCalibrator.from_state(each["spoken"])
+            spoken = PriorPlattCalibrator.from_state(each["spoken"])
             members.append(Member(each["name"], fitted, spoken, float(each["weight"])))
         return cls(tuple(members))
 
@@ -176,10 +176,12 @@ def mixture_of(fits: dict[str, FoldFitted], sample_weights: Tensor) -> Mixture:
         fits: detectors by name, on the same labels with the same folds.
         sample_weights: v_i [m], the labels' weights in the population that is asked about.
     """
-    maps, said = dict[str, AffineCalibrator](), []
+    maps, said = dict[str, PriorPlattCalibrator](), []
     targets = next(iter(fits.values())).targets
     for name, fitted in fits.items():
-        maps[name] = AffineCalibrator(with_bias=True, target="balanced").fit(fitted.own_logits, targets)
+        shares = effective_shares(targets, fitted.sample_weights, fitted.n_classes)
+        one = PriorPlattCalibrator(target="balanced", trained_shares=shares)
+        maps[name] = one.fit(fitted.own_logits.double(), targets)
         said.append(maps[name].transform(fitted.own_logits).gather(1, targets[:, None]))
     weights = stacking_weights(torch.cat(said, 1), sample_weights / sample_weights.mean())
     parts = zip(fits.items(), weights.tolist(), strict=True)
