@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+SHARE_STEPS, SHARE_TOLERANCE = 10_000, 1e-14
+
 
 @dataclass(frozen=True, eq=False)
 class PlattPosterior:
@@ -38,6 +40,25 @@ class PlattPosterior:
         k = self.away.shape[1]
         seen = self.counts.index_add(0, self.labels, self.weights * self.representative)
         return torch.cat([seen.new_zeros(k), (seen[1:] / seen[0]).log()])
+
+    def log_shares(self) -> Tensor:
+        """Returns lambda as the representative labels tell it by their numbers alone, relative to class 0, [k - 1].
+
+        It maximises sum_i w_i log(pi_y rho_iy / sum_c pi_c rho_ic) + sum_c counts_c log pi_c with rho_i the rates that
+        label i was drawn at, by minorisation: every step solves for the pi whose expected numbers are those seen.
+        """
+        some = self.representative > 0
+        weights, rates = self.weights[some], self.offsets[some].exp()
+        seen = self.counts.index_add(0, self.labels[some], weights)
+        shares = seen / seen.sum()
+        for _ in range(SHARE_STEPS):
+            drawn = weights / (rates @ shares)
+            new = seen / (drawn @ rates + self.counts.sum())
+            new = new / new.sum()
+            moved, shares = float((new - shares).abs().max()), new
+            if moved < SHARE_TOLERANCE:
+                break
+        return (shares[1:] / shares[0]).log()
 
     def loss(self, theta: Tensor) -> Tensor:
         """Returns the loss; its unit is one label, so that rounding does not grow with their number."""

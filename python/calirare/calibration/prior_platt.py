@@ -36,8 +36,10 @@ class PriorPlattCalibrator(Calibrator):
 
         log s ~ N(0, slope_sd^2),  alpha_c - alpha_d ~ N(0, ratio_sd^2),  pi ~ Dirichlet(1/2 + elsewhere)
 
-    (Jeffreys' prior, plus nodes counted elsewhere). Labels drawn at random see alpha + lambda. A label drawn with
-    numbers m_c fixed per class is of class c with odds that the design sets: Bayes' rule gives
+    (Jeffreys' prior, plus nodes counted elsewhere). Logits of labels drawn at random see alpha + lambda alone; how many
+    labels there are of each class then says which part is lambda, so that a network that is wrong about the classes'
+    ratio is mended for a balanced world too. A label drawn with numbers m_c fixed per class is of class c with odds that
+    the design sets: Bayes' rule gives
 
         P(c | x, drawn) prop. to p(x | c) m_c, hence logits s (z - r) + alpha + log m
 
@@ -177,7 +179,7 @@ class PriorPlattCalibrator(Calibrator):
         )
         theta = newton_minimum(posterior.loss, posterior.start(), posterior.derivatives)
         information = posterior.information(theta)
-        self.theta_, self.unit_ = theta.cpu(), unit
+        self.theta_, self.unit_ = _as_counted(theta, posterior.log_shares()).cpu(), unit
         self.covariance_ = torch.cholesky_inverse(torch.linalg.cholesky(information)).cpu()
 
     def _theta(self) -> Tensor:
@@ -192,3 +194,14 @@ class PriorPlattCalibrator(Calibrator):
 
     def _transform(self, logits: Tensor) -> Tensor:
         return softmax_after(self.calibrated_logits, logits)
+
+
+def _as_counted(theta: Tensor, log_shares: Tensor) -> Tensor:
+    """Returns theta with lambda as labels count it and alpha the rest: alpha + lambda, what logits tell, is as it was.
+
+    Labels drawn at random see only the sum through their logits; how many there are of each class says the other.
+    """
+    k, out = len(log_shares) + 1, theta.clone()
+    out[1:k] += theta[k:] - log_shares
+    out[k:] = log_shares
+    return out

@@ -71,11 +71,15 @@ def test_the_map_is_the_maximum_of_the_posterior_as_the_docstring_has_it():
     sampling = Sampling(torch.from_numpy(draw), torch.zeros(300, 2, dtype=torch.float64), torch.from_numpy(elsewhere))
     ours.fit(z, y, sampling=sampling)
     exact = minimize(loss, np.zeros(3), method="BFGS", options={"gtol": 1e-8}).x
-    assert np.abs(ours.theta_.numpy() - exact).max() < 1e-5
+    found = ours.theta_.numpy()
+    assert np.abs(found[:1] - exact[:1]).max() < 1e-5
+    assert abs(found[1:].sum() - exact[1:].sum()) < 1e-5
+    counted = np.bincount(y[draw == 0], minlength=2) + 0.5 + elsewhere
+    assert found[2] == pytest.approx(np.log(counted[1] / counted[0]), abs=CLOSE)
     eta = np.exp(exact[0]) * (z - np.log(shares[1] / shares[0])) + exact[1] + exact[2]
     assert np.abs(ours.transform(z) - expit(eta)).max() < 1e-5
     looser = minimize(lambda theta: loss(theta, 5.0), np.zeros(3), method="BFGS", options={"gtol": 1e-8}).x
-    assert np.abs(ours.theta_.numpy() - looser).max() > OFF
+    assert abs(found[1:].sum() - looser[1:].sum()) > OFF
 
 
 def test_without_a_rare_label_it_is_the_analytic_correction():
@@ -86,7 +90,30 @@ def test_without_a_rare_label_it_is_the_analytic_correction():
     assert fitted.scale_ == pytest.approx(1.0, abs=CLOSE)
     assert float(fitted.bias_[1]) == pytest.approx(np.log(40.5 / 960.5) - np.log(0.2 / 0.8), abs=CLOSE)
     balanced = fitted.set_params(target="balanced")
-    assert float(balanced.bias_[1]) == pytest.approx(-np.log(0.2 / 0.8), abs=CLOSE)
+    one_more = np.log(961.5 / 960.5)  # its class is counted all the same
+    assert float(balanced.bias_[1]) == pytest.approx(one_more - np.log(0.2 / 0.8), abs=CLOSE)
+
+
+@pytest.mark.parametrize("shift", [-2.0, 0.0, 2.0])
+def test_a_balanced_world_is_right_where_the_network_had_the_ratio_wrong(shift):
+    rng = np.random.default_rng(7)
+    y = (rng.random(20_000) < 0.05).astype(int)
+    p = PriorPlattCalibrator(target="balanced").fit(drawn_logits(y, rng, slope=1.5, shift=shift), y)
+    said = p.transform(drawn_logits(y, rng, slope=1.5, shift=shift))[:, 1]
+    of_class = [float(said[y == c].mean()) for c in (0, 1)]
+    assert sum(of_class) == pytest.approx(1.0, abs=0.03), "the mean of P(rare) over equal classes is a half"
+
+
+def test_shares_are_counted_through_the_rates_of_the_draw():
+    rng = np.random.default_rng(8)
+    y = (rng.random(40_000) < 0.02).astype(int)
+    rate = np.where(rng.random(40_000) < 0.5, 0.1, 0.5)[:, None] ** np.array([1.0, 0.0])  # two ways to draw the rest
+    kept = rng.random(40_000) < rate[np.arange(40_000), y]
+    sampling = Sampling(
+        torch.zeros(int(kept.sum()), dtype=torch.int64), torch.from_numpy(np.log(rate[kept])), torch.zeros(2).double()
+    )
+    fitted = PriorPlattCalibrator().fit(drawn_logits(y, rng)[kept], y[kept], sampling=sampling)
+    assert float(fitted.shares_[1]) == pytest.approx(0.02, rel=0.1)
 
 
 @pytest.mark.parametrize("k", [2, 3])
