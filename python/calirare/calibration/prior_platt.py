@@ -38,8 +38,8 @@ class PriorPlattCalibrator(Calibrator):
 
     (Jeffreys' prior, plus nodes counted elsewhere). Logits of labels drawn at random see alpha + lambda alone; how many
     labels there are of each class then says which part is lambda, so that a network that is wrong about the classes'
-    ratio is mended for a balanced world too. A label drawn with numbers m_c fixed per class is of class c with odds that
-    the design sets: Bayes' rule gives
+    ratio is mended for a balanced world too. A label drawn with numbers m_c fixed per class is of class c with odds
+    that the design sets: Bayes' rule gives
 
         P(c | x, drawn) prop. to p(x | c) m_c, hence logits s (z - r) + alpha + log m
 
