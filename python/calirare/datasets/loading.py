@@ -21,6 +21,7 @@ from calirare.graph import (
     check_trainable,
     raise_label_rate,
     random_split,
+    share_split,
 )
 
 
@@ -67,7 +68,9 @@ def load_dataset(
             the labels are 0 and 1.
         label_rate: training nodes per class before merging. A stored split is enlarged to it with random nodes; None
             leaves that as it is, and stands for 20 in a random one.
-        split: "public" for the stored split, "random", or None for "public" where there is one.
+        split: "public" for the stored split, "random" for so many nodes per class (`random_split`), "share" for three
+            quarters of every class (`share_split`); None for "public" where there is one, else for "random" of a data
+            set by name and where a label rate is given, and for "share" of the user's own graph.
         scale: how the features are mapped before they are used: "auto", "rank", "standardize", "row", "tfidf", "svd" or
             "none", see `calirare.features.FeatureMap`; None or "stored" for what the data set wants or the file says.
         seed: of the random split or of the nodes added to the public one.
@@ -87,7 +90,7 @@ random(label_rate=20, seed=0) 200/500/1000)
     """
     graph, stored = read_graph(name, root, download=download, **options)
     graph = graph.rare(_choose_minority(graph, minority, stored))
-    graph = _choose_split(graph, split, label_rate, seed)
+    graph = _choose_split(graph, split, label_rate, seed, published=str(name) in CATALOGUE)
     check_trainable(graph)
     if scale is not None and scale != "stored":
         if scale not in get_args(Normalisation):
@@ -154,7 +157,7 @@ def _refuse(options: LoadOptions, names: tuple[str, ...], kind: str, meant_for: 
 
 
 def _choose_minority(graph: Graph, minority: int | str | None, stored: int | None) -> int | str:
-    """Returns the rare class: the one wanted, the stored one, or 1 of 0 and 1."""
+    """Returns the rare class: the one wanted, the stored one, 1 of 0 and 1, or the smaller one of two."""
     if minority is not None:
         return minority
     if stored is not None:
@@ -164,6 +167,8 @@ def _choose_minority(graph: Graph, minority: int | str | None, stored: int | Non
     if graph.unlabelled.numel() == graph.n_nodes:
         raise InputError(f"graph {graph.name!r}: training needs labels, but no node has one")
     sizes = [int((graph.y == k).sum()) for k in range(graph.n_classes)]
+    if len(sizes) == 2 and sizes[0] != sizes[1]:
+        return graph.class_names[sizes.index(min(sizes))]
     shown = ", ".join(f"{name} ({size} nodes)" for name, size in zip(graph.class_names[:20], sizes, strict=False))
     raise InputError(
         f"graph {graph.name!r}: the rare class must be named, the classes are {shown}: pass minority=CLASS (command "
@@ -171,16 +176,20 @@ def _choose_minority(graph: Graph, minority: int | str | None, stored: int | Non
     )
 
 
-def _choose_split(graph: Graph, split: str | None, label_rate: int | None, seed: int) -> Graph:
-    """Returns a rare-class task with its stored split, enlarged to the label rate, or with a random one."""
+def _choose_split(graph: Graph, split: str | None, label_rate: int | None, seed: int, *, published: bool) -> Graph:
+    """Returns a rare-class task with its stored split, enlarged to the label rate, or with one that is drawn."""
     original, names = graph.original_y, graph.original_class_names
     assert original is not None
-    if split not in (None, "public", "random"):
-        raise InputError(f"load_dataset: split must be public or random, got {split!r}")
+    if split not in (None, "public", "random", "share"):
+        raise InputError(f"load_dataset: split must be public, random or share, got {split!r}")
     if split == "public" and graph.split is None:
         raise InputError(
             f"load_dataset: {graph.name} has no public split: take split='random' (command line: --split random)"
         )
+    if split == "share" or (split is None and graph.split is None and label_rate is None and not published):
+        if label_rate is not None:
+            raise InputError("load_dataset: label_rate is for split='random' (command line: --split random)")
+        return graph.with_split(share_split(original, seed))
     if split == "random" or graph.split is None:
         rate = LABEL_RATE if label_rate is None else label_rate
         return graph.with_split(random_split(original, rate, seed=seed, class_names=names))

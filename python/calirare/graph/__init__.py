@@ -18,7 +18,7 @@ from calirare.graph.graph import Graph, Normalisation
 from calirare.graph.labelled import answered, check_graph, check_nodes, check_trainable, check_training_labels
 from calirare.graph.matrices import matrix_named, named_tensors
 from calirare.graph.relations import Relation
-from calirare.graph.splits import LABEL_RATE, N_VAL, PARTS, Split, raise_label_rate, random_split
+from calirare.graph.splits import LABEL_RATE, N_VAL, PARTS, Split, raise_label_rate, random_split, share_split
 from calirare.graph.table_files import TABLE_SUFFIXES
 from calirare.graph.validation import check_adjacency
 
@@ -62,5 +62,6 @@ __all__ = [
     "raise_label_rate",
     "random_split",
     "scale_note",
+    "share_split",
     "standardized",
 ]

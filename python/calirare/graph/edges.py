@@ -13,6 +13,8 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.errors import FaultsError, InputError
 from calirare_ext import Csr
 
+STRICT = ("error", None)  # what refuses
+
 
 class EdgeOptions(TypedDict, total=False):
     """The keywords of `EdgeRules`, as the functions that read a graph take them."""
@@ -41,6 +43,8 @@ class FileOptions(EdgeOptions, total=False):
 class EdgeRules:
     """What to do with edges a symmetric adjacency without repetition cannot hold as they are.
 
+    None is strict, but for the tables of `read_tables`, which are mended, see `for_table`.
+
     Attributes:
         symmetrize: give every edge its opposite direction. Where both directions are there with different weights,
             both take the mean. Without it an edge list must hold each edge in both directions.
@@ -52,9 +56,18 @@ class EdgeRules:
         InputError: `duplicates` or `self_loops` is none of the above.
     """
 
-    symmetrize: bool = False
-    duplicates: Literal["error", "drop", "sum"] = "error"
-    self_loops: Literal["error", "drop", "keep"] = "error"
+    symmetrize: bool | None = None
+    duplicates: Literal["error", "drop", "sum"] | None = None
+    self_loops: Literal["error", "drop", "keep"] | None = None
+
+    def for_table(self, *, weighted: bool) -> EdgeRules:
+        """Returns the rules with what was left open as tables of events need it: every edge counts once, both ways.
+
+        Args:
+            weighted: whether edges have weights; those of repeated edges are added then.
+        """
+        symmetrize = True if self.symmetrize is None else self.symmetrize
+        return EdgeRules(symmetrize, self.duplicates or ("sum" if weighted else "drop"), self.self_loops or "drop")
 
     @classmethod
     def split(cls, options: FileOptions) -> tuple[EdgeRules, dict[str, Any]]:
@@ -68,7 +81,7 @@ class EdgeRules:
             ("duplicates", self.duplicates, ("error", "drop", "sum")),
             ("self_loops", self.self_loops, ("error", "drop", "keep")),
         ):
-            if value not in words:
+            if value is not None and value not in words:
                 raise InputError(f"edges: {name} must be one of {', '.join(words)}, got {value!r}")
 
 
@@ -122,7 +135,7 @@ def build_adjacency(
     rows, cols = edges[:, 0], edges[:, 1]
     loops = rows == cols
     wrong = _wrong(weights) if weights is not None else None
-    if (wrong is not None and wrong.any()) or (rules.self_loops == "error" and loops.any()):
+    if (wrong is not None and wrong.any()) or (rules.self_loops in STRICT and loops.any()):
         raise FaultsError([f"{where}: {fault}" for fault in edge_faults(edges, weights, n_nodes, rules, naming)])
     if rules.self_loops != "keep" and loops.any():
         rows, cols = rows[~loops], cols[~loops]
@@ -196,7 +209,7 @@ def edge_faults(
             f"{_such(wrong)}: remove the edge or mend its weight"
         )
     loops = rows == cols
-    if rules.self_loops == "error" and loops.any():
+    if rules.self_loops in STRICT and loops.any():
         at = int(np.flatnonzero(loops)[0])
         faults.append(
             f"edges must not join a node to itself, but {naming.edge(at)} joins node {naming.node(int(rows[at]))} to "
@@ -204,7 +217,7 @@ def edge_faults(
         )
     key = rows * n_nodes + cols
     listed, first, times = np.unique(key, return_index=True, return_counts=True)
-    if rules.duplicates == "error" and (times > 1).any():
+    if rules.duplicates in STRICT and (times > 1).any():
         at = int(first[times > 1].min())
         faults.append(
             f"edges must be listed once, but {joined(at)} is listed {int((key == key[at]).sum())} times "
@@ -219,6 +232,39 @@ def edge_faults(
             f"{_such(alone)}: pass symmetrize=True (command line: --symmetrize)"
         )
     return faults
+
+
+def mended(
+    edges: NumpyArray, asked: EdgeRules, taken: EdgeRules, n_nodes: int, types: NumpyArray | None = None
+) -> list[str]:
+    """Returns what was done to edges that nobody asked for, a sentence each.
+
+    Args:
+        edges: int64 [m, 2], each end in [0, n_nodes).
+        asked: the rules that were given.
+        taken: the rules that were followed.
+        n_nodes: number of nodes n.
+        types: names of the edges' types, str [m], or None: an edge may be there once in each type.
+    """
+    notes, loops = [], edges[:, 0] == edges[:, 1]
+    if asked.self_loops is None and loops.any():
+        notes.append(f"left out, edges of a node to itself: {int(loops.sum()):,} (--self-loops keep keeps them)")
+    rows, cols = edges[~loops].T
+    key = rows * n_nodes + cols
+    kinds = 0 if types is None else np.unique(types, return_inverse=True)[1][~loops]
+    n_different, listed = len(np.unique(kinds * n_nodes**2 + key)), np.unique(key)
+    if asked.duplicates is None and (more := len(rows) - n_different):
+        how = "their weights were added (--duplicates drop takes the first)"
+        if taken.duplicates == "drop":
+            how = "each edge counts once (--duplicates sum makes its number the weight)"
+        notes.append(f"repetitions among them: {more:,}, {how}")
+    u, v = np.divmod(listed, n_nodes)
+    if asked.symmetrize is None and (alone := int((~np.isin(v * n_nodes + u, listed)).sum())):
+        notes.append(
+            f"listed in one direction only: {alone:,} of {len(listed):,}, each joins its nodes both ways "
+            "(--directed tells directions apart too)"
+        )
+    return notes
 
 
 def _such(wrong: NumpyArray) -> str:
@@ -255,7 +301,7 @@ def _unite_duplicates(
     first[1:] = key[1:] != key[:-1]
     if first.all():
         return key, weights
-    if rules.duplicates == "error":
+    if rules.duplicates in STRICT:
         return None
     starts = np.flatnonzero(first)
     if rules.duplicates == "sum":

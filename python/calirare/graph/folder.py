@@ -25,7 +25,7 @@ from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import columns_of_text
-from calirare.graph.edges import EdgeRules, build_adjacency
+from calirare.graph.edges import STRICT, EdgeRules, build_adjacency
 from calirare.graph.relations import stored_relations
 from calirare.graph.stored import (
     SPLIT_KEYS,
@@ -172,8 +172,8 @@ def _names(facts: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
 
 def _with_rules(adjacency: Csr, rules: EdgeRules, path: Path, *, checked: bool) -> Csr:
     """Returns the adjacency under the rules: as it is, mapped, where they change nothing, else made anew in memory."""
-    changed = rules.symmetrize or rules.duplicates != "error"
-    if rules.self_loops == "drop" or (rules.self_loops == "error" and not checked):
+    changed = rules.symmetrize or rules.duplicates not in STRICT
+    if rules.self_loops == "drop" or (rules.self_loops in STRICT and not checked):
         changed = changed or has_self_loop(adjacency)  # made anew it has none, or is refused
     if not changed:
         return adjacency

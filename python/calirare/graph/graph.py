@@ -65,6 +65,7 @@ class Graph:
         feature_names: the user's names of the features, d of them, no two alike, or none where features are numbers.
         columns: what each raw column of `x` holds, d of them, or none where all are finite numbers.
         relations: the edges by type and direction, or none where nothing is known of either.
+        notes: what was done to tables that nobody asked for, a sentence each; not stored.
         where: where the graph came from, put in front of a message instead of the name; not stored.
         trusted: leaves out the checks of adjacency and features, for a graph made of a checked one; not stored.
 
@@ -95,6 +96,7 @@ class Graph:
     feature_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     relations: tuple[Relation, ...] = ()
+    notes: tuple[str, ...] = ()
     where: InitVar[str] = ""
     trusted: InitVar[bool] = False
 

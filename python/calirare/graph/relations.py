@@ -11,7 +11,7 @@ import torch
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import csr_of_scipy, scipy_of_csr
-from calirare.graph.edges import EdgeRules, Naming, build_adjacency, directed
+from calirare.graph.edges import STRICT, EdgeRules, Naming, build_adjacency, directed
 from calirare_ext import Csr
 
 
@@ -81,7 +81,7 @@ def typed_adjacency(
     numbers = np.unique(types, return_inverse=True)[1]
     key = (numbers * n_nodes + edges[:, 0]) * n_nodes + edges[:, 1]
     first = np.unique(key, return_index=True)[1]
-    if rules.duplicates == "error" and len(first) < len(key):
+    if rules.duplicates in STRICT and len(first) < len(key):
         at = int(np.setdiff1d(np.arange(len(key)), first)[0])
         u, v = (naming.node(int(end)) for end in edges[at])
         raise FaultsError(

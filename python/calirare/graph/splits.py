@@ -17,6 +17,8 @@ PARTS = ("train", "val", "test")
 
 # The paper, Section 5.1: 20 nodes per class train, 500 nodes validate, 1,000 test.
 LABEL_RATE, N_VAL, N_TEST = 20, 500, 1000
+# Of the user's own labels: enough to judge by, and as many as one machine trains on within minutes.
+TEST_SHARE, N_TRAIN = 0.25, 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +171,45 @@ def random_split(
         n_val, n_test = fewer, len(rest) - fewer
     val, test = rest[:n_val], rest[n_val : n_val + n_test]
     return Split(torch.from_numpy(train), torch.from_numpy(val), torch.from_numpy(test), name)
+
+
+def share_split(original_y: Tensor, seed: int = 0, *, test_share: float = TEST_SHARE, n_train: int = N_TRAIN) -> Split:
+    """Returns a random split of all labels: of every class the same share tests, the others train.
+
+    What suits labels that somebody has paid for: none lies idle, and the labels that train look like the population
+    that they were drawn from, so that all of them calibrate too; leave-one-out needs no validation nodes.
+
+    Args:
+        original_y: int64 [n], classes 0 to k - 1 before merging, -1 for a node without a label.
+        seed: of numpy's default generator, >= 0; the same seed gives the same split.
+        test_share: share of each class that tests, rounded down, in [0, 1).
+        n_train: the most that train, of every class in proportion but one at least; the others test.
+
+    Returns:
+        The split, on the CPU, without validation nodes.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+    if not 0 <= test_share < 1:
+        raise InputError(f"share_split: test_share must lie in [0, 1), got {test_share}")
+    for name, value, least in (("n_train", n_train, 1), ("seed", seed, 0)):
+        if value < least:
+            raise InputError(f"share_split: {name} must be >= {least}, got {value}")
+    y = original_y.cpu().numpy()
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(np.flatnonzero(y >= 0))
+    most = min(1.0, n_train / max(len(order) * (1 - test_share), 1))
+    train = np.zeros(len(y), dtype=bool)
+    for k in np.unique(y[order]):
+        members = order[y[order] == k]
+        kept = len(members) - int(len(members) * test_share)
+        train[members[: max(1, int(kept * most))]] = True
+    name = f"share(test={test_share:g}, seed={seed})"
+    if most < 1:
+        name = f"share(test={test_share:g}, n_train={n_train}, seed={seed})"
+    chosen, left = (torch.from_numpy(np.flatnonzero(part)) for part in (train, (y >= 0) & ~train))
+    return Split(chosen, chosen.new_empty(0), left, name)
 
 
 def raise_label_rate(

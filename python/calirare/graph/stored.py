@@ -15,7 +15,7 @@ from calirare._util.array_files import NumpyArray, integers
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import columns_to_text
-from calirare.graph.edges import EdgeRules
+from calirare.graph.edges import STRICT, EdgeRules
 from calirare.graph.relations import relation_arrays
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.validation import has_self_loop, located
@@ -28,7 +28,7 @@ def keeping_stored_loops(rules: EdgeRules, stored: object, path: Path) -> EdgeRu
     """Returns the rules, with self loops kept where the graph was stored so and the user says nothing of them."""
     if stored not in (None, "keep"):
         raise InputError(f"{path}: self_loops must be 'keep' or left out, got {stored!r}: write it again")
-    if stored is None or rules.self_loops != "error":
+    if stored is None or rules.self_loops not in STRICT:
         return rules
     return dataclasses.replace(rules, self_loops="keep")
 

@@ -10,7 +10,7 @@ have capitals. Names of nodes and classes are text and stay as they are written.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,9 +19,10 @@ import numpy as np
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
 from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of
-from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults
+from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults, mended
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.table_files import TABLE_SUFFIXES, place, read_table
+from calirare.graph.table_ids import column_of_names
 from calirare.graph.table_labels import labels_of, split_of
 from calirare.graph.typed_columns import NodeCells
 
@@ -92,12 +93,36 @@ def read_tables(edges: Path, nodes: str | Path | None, rules: EdgeRules, options
     Raises:
         InputError: a table is missing or damaged, or cells do not fit: every kind of fault of both tables is named.
     """
-    faults: list[str] = []
-    found = _read_nodes(_beside(edges) if nodes is None else Path(nodes), options, faults)
-    read = _read_edges(edges, found, rules, options, faults)
-    if faults or read is None:
+    of_nodes, faults, said = _beside(edges) if nodes is None else Path(nodes), list[str](), tuple[str, ...]()
+    parts = _read_both(edges, of_nodes, rules, options, faults)
+    if faults and _nameless(of_nodes, options):
+        ids = column_of_names(edges, of_nodes, (options.source_column, options.target_column))
+        if ids is not None:
+            faults, said = [], (f"nodes: the edges refer to them by column {ids!r}",)
+            parts = _read_both(edges, of_nodes, rules, replace(options, id=ids), faults)
+    if faults or parts is None:
         raise FaultsError(faults)
-    return found.parts | read | {"name": edges.name.split(".")[0], "where": str(edges)}
+    return parts | {"name": edges.name.split(".")[0], "where": str(edges), "notes": (*said, *parts["notes"])}
+
+
+def _read_both(edges: Path, nodes: Path, rules: EdgeRules, options: TableOptions, faults: list[str]) -> Parts | None:
+    """Returns the parts of the graph of two tables, None where there are faults."""
+    found = _read_nodes(nodes, options, faults)
+    read = _read_edges(edges, found, rules, options, faults)
+    return None if read is None else found.parts | read
+
+
+def _nameless(nodes: Path, options: TableOptions) -> bool:
+    """Returns whether no column of the node table is known to hold the names of the nodes."""
+    found: list[str | None] = [options.id]
+
+    def no_text(names: list[str]) -> list[str]:
+        found[0] = _roles(names, options, nodes, []).ids
+        return []
+
+    if options.id is None:
+        read_table(nodes, no_text)
+    return found[0] is None
 
 
 def _read_nodes(path: Path, options: TableOptions, faults: list[str]) -> _Nodes:
@@ -164,7 +189,8 @@ def _read_edges(path: Path, nodes: _Nodes, rules: EdgeRules, options: TableOptio
     weights, types = cells.weights(weight), cells.types(options.relation)
     faults += cells.faults
     weights = None if weights is None else weights[rows]
-    naming = cells.naming(rows)
+    naming, asked = cells.naming(rows), rules
+    rules = asked.for_table(weighted=weights is not None)
     if faults:
         with np.errstate(over="ignore"):
             single = None if weights is None else weights.astype(np.float32)
@@ -180,6 +206,7 @@ def _read_edges(path: Path, nodes: _Nodes, rules: EdgeRules, options: TableOptio
         return {
             "adjacency": adjacency,
             "relations": relations_of(ends, weights, some, nodes.n_nodes, rules) if typed else (),
+            "notes": tuple(f"edges: {note}" for note in mended(ends, asked, rules, nodes.n_nodes, some)),
         }
     except FaultsError as error:
         faults += error.faults

@@ -28,7 +28,7 @@ from calirare._util.run_files import check_as_written
 from calirare.calibration import KINDS, Target
 from calirare.datasets import CATALOGUE
 from calirare.features import FeatureMap
-from calirare.graph import LABEL_RATE, PARTS, Graph, Split, fingerprint, random_split
+from calirare.graph import LABEL_RATE, PARTS, Graph, Split, fingerprint, random_split, share_split
 from calirare.leave_one_out import Retrain
 from calirare.models import FITS
 from calirare.run.result import RunResult
@@ -87,13 +87,18 @@ def _absolute(path: str | None) -> str | None:
 
 
 def _split_kind(graph: Graph, settings: Settings) -> str:
-    """Returns "random" where `load_dataset` drew the split, "public" where it took or enlarged a stored one."""
+    """Returns how `load_dataset` drew the split, "public" where it took or enlarged a stored one."""
     assert graph.split is not None
-    if graph.original_y is None or not graph.split.name.startswith("random("):
+    kind = graph.split.name.split("(")[0]
+    if graph.original_y is None or kind not in ("random", "share"):
         return "public"
-    drawn = random_split(graph.original_y.cpu(), settings.data.label_rate or LABEL_RATE, seed=settings.seed)
+    labels = graph.original_y.cpu()
+    if kind == "share":
+        drawn = share_split(labels, settings.seed)
+    else:
+        drawn = random_split(labels, settings.data.label_rate or LABEL_RATE, seed=settings.seed)
     same = all(torch.equal(getattr(drawn, part), getattr(graph.split.to("cpu"), part)) for part in PARTS)
-    return "random" if same else "public"
+    return kind if same else "public"
 
 
 def save_model(outcome: RunResult, path: Path) -> None:

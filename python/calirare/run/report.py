@@ -79,7 +79,9 @@ def report(outcome: RunResult) -> dict[str, Any]:
         "decision": _decision(outcome, judged_on, nodes),
         "choice": None if outcome.choice is None else outcome.choice.to_mapping(),
         "model": outcome.settings.model,
-        "notes": outcome.notes + _notes(outcome, judged_on, quality) + ([] if wrong is None else [wrong]),
+        "notes": [*outcome.graph.notes, *outcome.notes]
+        + _notes(outcome, judged_on, quality)
+        + ([] if wrong is None else [wrong]),
     }
 
 

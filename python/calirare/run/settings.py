@@ -222,7 +222,8 @@ class Data:
         root: folder to look for named data sets in; none: `CALIRARE_DATA` and the user's cache.
         minority: name or number of the rare class.
         label_rate: training labels per class; none: 20 in a random split, a stored one stays as it is.
-        split: "public" or "random"; none: public where there is one.
+        split: "public", "random" (so many labels per class) or "share" (three quarters of the labels train, the others
+            test); none: public where there is one, else random of a data set by name, and share of your own graph.
         features: node table that belongs to an edge table.
         label: column of the labels in the node table.
         weight: column of the weights in the edge table.
@@ -238,9 +239,10 @@ class Data:
             refuses it.
         scale: of the features: "auto" (each column by what it holds), "rank" (to a normal distribution), "standardize",
             "row" (sums to 1), "tfidf", "svd", "none" or "stored" (as the graph says).
-        duplicates: repeated edges: "error", "drop" or "sum"; none: error.
-        self_loops: self loops: "error", "drop" or "keep"; none: error.
-        symmetrize: add the missing direction of every edge.
+        duplicates: repeated edges: "error", "drop" or "sum"; none: of tables drop, of those with weights sum, else
+            error.
+        self_loops: self loops: "error", "drop" or "keep"; none: of tables drop, else error.
+        symmetrize: add the missing direction of every edge, as is done with tables in any case.
         download: fetch a named data set that is not there.
     """
 

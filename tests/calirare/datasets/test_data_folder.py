@@ -103,10 +103,10 @@ def test_part_of_a_split_is_refused(folder, part):
     assert str(folder) in str(error.value)
 
 
-def test_a_folder_without_a_split_gets_a_random_one(folder):
+def test_a_folder_without_a_split_gets_one_of_all_labels(folder):
     for part in ("train", "val", "test"):
         (folder / f"{part}_idx.npy").unlink()
-    assert load_dataset(folder).split.name.startswith("random(")
+    assert load_dataset(folder).split.name.startswith("share(")
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint16, np.int64])

@@ -120,13 +120,13 @@ def test_ids_of_different_types_meet_as_text(write):
 )
 def test_a_cell_that_does_not_fit_is_named(write, nodes, edges, message):
     with pytest.raises(InputError, match=message) as error:
-        read(write(nodes, edges))
+        read(write(nodes, edges), duplicates="error", self_loops="error")
     assert "\n" not in str(error.value)
 
 
-def test_one_way_edges_ask_for_symmetrize(write):
+def test_one_way_edges_are_refused_where_they_must_not_be(write):
     with pytest.raises(InputError, match=r"shop_edges.csv: .*pass symmetrize=True \(command line: --symmetrize\)"):
-        load_dataset(write(), minority="fraud")
+        load_dataset(write(), minority="fraud", symmetrize=False)
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path, write):
@@ -190,7 +190,7 @@ def test_unknown_names_list_the_known_ones(tmp_path):
         # Names of nodes.
         (
             NODES.replace("node", "account"),
-            EDGES,
+            EDGES.replace("p,", "pp,"),
             "'account' holds another text in every row, 'p' in line 2: .* name it 'node' or 'id'",
         ),
         (NODES.replace("t,5", "p,5"), EDGES, "nodes.csv: the node table lists node p more than once, again in line 6"),

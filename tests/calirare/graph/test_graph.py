@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.graph import Split, check_trainable, random_split
+from calirare.graph import Split, check_trainable, share_split
 from calirare.graph.validation import find_class
 from calirare_ext import Csr
 from tests.helpers.graphs import EDGES, N_NODES, random_graph, small_adjacency, small_features, small_graph
@@ -226,8 +226,8 @@ def trainable(train, y, n_classes=2):
     [
         (lambda: small_graph(y=None, split=None), "training needs labels"),
         (lambda: small_graph(y=torch.full((5,), -1), split=None), "training needs labels"),
-        (lambda: small_graph(split=None), r"needs a split, .*: draw one with .*random_split\(graph\.y\)\)$"),
-        (lambda: small_graph(split=None).rare(1), r"calirare\.graph\.random_split\(graph\.original_y\)\)$"),
+        (lambda: small_graph(split=None), r"needs a split, .*: draw one with .*share_split\(graph\.y\)\)$"),
+        (lambda: small_graph(split=None).rare(1), r"calirare\.graph\.share_split\(graph\.original_y\)\)$"),
         (lambda: trainable([0, 1], [0, 0, 0, 0, 0], 1), "needs two classes, but every labelled node is '0'"),
         (lambda: trainable([], [0, 1, 0, 0, 0]), "at least two labelled nodes, got 0"),
         (lambda: trainable([1], [0, 1, 0, 0, 0]), "at least two labelled nodes, got 1"),
@@ -247,10 +247,10 @@ def test_the_split_that_the_sentence_names_can_be_trained_on():
     graph = random_graph().rare(1)
     with pytest.raises(InputError) as error:
         check_trainable(graph)
-    call = str(error.value).partition("draw one with ")[2].replace("graph.original_y", "graph.original_y, 5")
+    call = str(error.value).partition("draw one with ")[2].replace("graph.original_y", "graph.original_y, 5")  # a seed
     names = {"graph": graph, "calirare": importlib.import_module("calirare")}
     check_trainable(eval(call, names))
-    assert torch.equal(eval(call, names).split.train, random_split(graph.original_y, 5).train)
+    assert torch.equal(eval(call, names).split.train, share_split(graph.original_y, 5).train)
 
 
 def test_what_can_be_trained_on_passes():

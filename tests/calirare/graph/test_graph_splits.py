@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.graph.splits import Split, raise_label_rate, random_split
+from calirare.graph.splits import Split, raise_label_rate, random_split, share_split
 
 Y = torch.from_numpy(np.random.default_rng(7).permutation(np.repeat([0, 1, 2, -1], [400, 1500, 60, 40])))
 NONE = torch.tensor([], dtype=torch.long)
@@ -150,3 +150,20 @@ def test_masks_and_ids_are_the_same_split():
         Split.from_masks(torch.ones(6, 10, dtype=torch.bool), *masks[1:])
     with pytest.raises(InputError, match="val_mask must have one entry per node, got 5 for 6 nodes"):
         Split.from_masks(masks[0], masks[1][:5], masks[2])
+
+
+def test_a_share_of_every_class_tests_and_no_label_lies_idle():
+    y = torch.tensor([0] * 101 + [1] * 7 + [2] + [-1] * 50)
+    split = share_split(y, seed=3)
+    assert split.val.numel() == 0
+    assert torch.bincount(y[split.test], minlength=3).tolist() == [25, 1, 0]
+    assert torch.bincount(y[split.train], minlength=3).tolist() == [76, 6, 1]
+    assert split.name == "share(test=0.25, seed=3)"
+    assert share_split(y, seed=3).test.tolist() == split.test.tolist() != share_split(y, seed=4).test.tolist()
+    few = share_split(y, n_train=20)
+    assert torch.bincount(y[few.train], minlength=3).tolist() == [18, 1, 1]
+    assert few.test.numel() == 109 - 20
+    assert few.name == "share(test=0.25, n_train=20, seed=0)"
+    for wrong in ({"test_share": 1.0}, {"n_train": 0}, {"seed": -1}):
+        with pytest.raises(InputError, match=f"share_split: {next(iter(wrong))} must"):
+            share_split(y, **wrong)
