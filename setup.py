@@ -48,7 +48,10 @@ class CMakeBuild(build_ext):
 
 setup(
     package_dir={"calirare": "python/calirare", "calirare_ext": "calirare_ext"},
-    package_data={"calirare_ext": ["py.typed", "*.pyi"], "calirare": ["py.typed", "cli/options.json"]},
+    package_data={
+        "calirare_ext": ["py.typed", "*.pyi"],
+        "calirare": ["py.typed", "cli/options.json", "page/template.html"],
+    },
     # `depends` puts the sources into a source distribution; CMakeLists.txt says which are compiled.
     ext_modules=[Extension("calirare_ext._C", sources=[], depends=SOURCES)],
     cmdclass={"build_ext": CMakeBuild},

@@ -95,7 +95,7 @@ FLOORS = {
         {"leave_one_out"},
         {"intervals", "eice"},
         {"run"},
-        {"pipeline"},
+        {"pipeline", "page"},
         {"cli", "sklearn", ""},  # "": the front door, calirare/__init__.py, which imports when a name is asked for
         {"__main__"},
     ),

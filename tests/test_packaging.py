@@ -100,7 +100,13 @@ def built_lab(source, tmp_path_factory) -> list[Path]:
 
 class TestWheel:
     def test_type_information_is_shipped(self, built):
-        for name in ("calirare_ext/py.typed", "calirare_ext/_C.pyi", "calirare/py.typed", "calirare/cli/options.json"):
+        for name in (
+            "calirare_ext/py.typed",
+            "calirare_ext/_C.pyi",
+            "calirare/py.typed",
+            "calirare/cli/options.json",
+            "calirare/page/template.html",
+        ):
             assert Path(name) in built
 
     def test_the_operators_ship_no_data(self, built):

@@ -112,6 +112,15 @@ def _predict(parser: argparse.ArgumentParser) -> None:
     add_settings(parser, SCORED)
 
 
+def _report(parser: argparse.ArgumentParser) -> None:
+    _run(parser)
+    _moved(parser)
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="HTML file. [default: report.html in the run's folder]"
+    )
+    _overwrite(parser)
+
+
 def _eice(parser: argparse.ArgumentParser) -> None:
     _run(parser)
     _moved(parser)
@@ -172,6 +181,12 @@ COMMANDS = {
         _train,
     ),
     "predict": Command("Score a graph with a saved run.", "It needs the run's folder alone.", _predict),
+    "report": Command(
+        "Write one HTML page of a saved run, to hand over.",
+        "What was found, how far to believe it, where P(rare) is wrong, the alerts, limits and settings; nothing is "
+        "fetched. Slices need the run's own graph.",
+        _report,
+    ),
     "eice": Command("Recompute uncertainty, ICE and EICE of a saved run.", "It needs the run's own graph.", _eice),
     "loo-check": Command(
         "Hold every leave-one-out method of a saved run beside true retraining.",

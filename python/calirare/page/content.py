@@ -1,0 +1,146 @@
+"""The page's words and numbers, from what a run wrote of itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from calirare._util.measure_tables import floor_of, rare_rows
+from calirare.run import Choice
+
+ALERTS = 25  # rows of the table of alerts
+PICTURES = (
+    ("p_rare.png", "Reliability of P(rare): observed share against predicted, with the band that chance alone leaves"),
+    ("precision_recall.png", "Precision against recall, with the operating point"),
+    ("reliability.png", "Reliability of the confidence in the predicted class"),
+    ("intervals.png", "P(rare) with its jackknife interval"),
+)
+MEANING = {
+    "trust": "the probabilities may be read as they stand, on the whole",
+    "caution": "too few rare labels to be sure: read the probabilities as estimates",
+    "do not trust": "the probabilities are wrong on the whole: use the order of the nodes, not the numbers",
+}
+
+
+def lead(metrics: dict[str, Any]) -> list[str]:
+    """Returns what a reader who has half a minute should know, plain sentences."""
+    graph, found = metrics["graph"], _side(metrics["detection"], metrics)
+    rare = graph["rare_class"]
+    judged = f"{found['n']:,} {found['judged_on']} nodes, {found['n_rare']:,} of them {rare}"
+    lines = [
+        f"A graph of {graph['nodes']:,} nodes, of whose labels {graph['rare_share']:.2%} are {rare}; "
+        f"{graph['labels_trained_on']:,} labels trained the detector.",
+        f"Finding {rare}: AUPRC {found['auprc']:.3f} (95 %: {found['auprc_lower']:.3f} to {found['auprc_upper']:.3f}), "
+        f"where chance reads {found['prevalence']:.3f}, on {judged}.",
+    ]
+    check = metrics["population_check"]
+    if check is not None:
+        verdict = check["verdict"]
+        lines.append(f"P({rare}): {verdict}, {MEANING.get(verdict, '')}. {sentence(check['reason'])}")
+    decision = metrics["decision"]
+    lines.append(f"Decision on {decision['nodes']:,} {decision['on']} nodes: {decision['sentence']}.")
+    if metrics["choice"] is not None:
+        lines.append(sentence(Choice.from_mapping(metrics["choice"]).graph_sentence))
+    return lines
+
+
+def data_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns what the graph and its split are."""
+    graph = metrics["graph"]
+    names = (("nodes", "nodes"), ("directed_edges", "edges, each direction for itself"), ("features", "columns"))
+    rows = [(label, f"{graph[key]:,}") for key, label in names]
+    rows += [("rare class", graph["rare_class"]), ("its share of all labels", f"{graph['rare_share']:.3%}")]
+    parts = (("train", "labels that train"), ("val", "labels that validate"), ("test", "labels that test"))
+    rows += [(label, f"{graph[key]:,}") for key, label in parts]
+    return [*rows, ("labels that the detector saw", f"{graph['labels_trained_on']:,}"), ("split", graph["split"])]
+
+
+def detection_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Returns measure, value, interval and what chance reads."""
+    found = _side(metrics["detection"], metrics)
+
+    def row(name: str, label: str, chance: str, at: dict[str, Any]) -> tuple[str, str, str, str]:
+        return label, f"{at[name]:.3f}", f"{at[name + '_lower']:.3f} to {at[name + '_upper']:.3f}", chance
+
+    rows = [row("auprc", "AUPRC", f"{found['prevalence']:.3f}", found), row("auroc", "AUROC", "0.500", found)]
+    for budget in found["budgets"]:
+        size = f"{budget['nodes']:,.3g} nodes looked at"
+        rows.append(row("recall", f"recall, {size}", f"{budget['nodes'] / found['n']:.3f}", budget))
+        rows.append(row("precision", f"precision, {size}", f"{found['prevalence']:.3f}", budget))
+    return rows
+
+
+def probability_table(metrics: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Returns head and rows of the measures of P(rare), before calibration and after."""
+    sides = sorted(metrics["p_rare"], key=lambda side: side != "raw")
+    rows = [list(row) for row in rare_rows([metrics["p_rare"][side] for side in sides])]
+    for key, label in (("ece", "ECE of the confidence (floor)"), ("macro_ace", "Macro-ACE (floor)")):
+        cells = [metrics["report"][side] for side in sides]
+        rows.append([label, *(f"{cell[key]:.3f}" + floor_of(cell[f"{key}_noise_floor"]) for cell in cells)])
+    return ["", *("before calibration" if side == "raw" else side for side in sides)], rows
+
+
+def decision_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Returns what to expect of the decision: name, number, interval."""
+    decision = metrics["decision"]
+    rows = [("alerts", f"{decision['alerts']:,}", "")]
+    for key in ("hits", "misses", "precision", "recall", "cost"):
+        value = decision.get(key)
+        if isinstance(value, dict) and value.get("expected") is not None:
+            rows.append((key, f"{value['expected']:.3g}", f"{value['low']:.3g} to {value['high']:.3g}"))
+    return rows
+
+
+def alerts(predictions: pd.DataFrame, names: tuple[str, str]) -> list[dict[str, Any]]:
+    """Returns the unlabelled alerts with the highest P(rare); where every node is labelled, the test nodes'."""
+    open_ = predictions[predictions["y"] == -1]
+    if open_.empty:
+        open_ = predictions[predictions["split"] == "test"]
+    first = open_[open_["alert"] == 1].nlargest(ALERTS, "p_rare")
+    return [
+        {
+            "node": str(row["node"]),
+            "p": f"{row['p_rare']:.3f}",
+            "interval": _interval(row["lower"], row["upper"]),
+            "label": "unknown" if row["y"] == -1 else names[int(row["y"] == 1)],
+        }
+        for _, row in first.iterrows()
+    ]
+
+
+def _interval(lower: float, upper: float) -> str:
+    if pd.isna(lower) or pd.isna(upper):
+        return ""
+    low, high = (min(max(end, 0.0), 1.0) for end in sorted((lower, upper)))
+    return f"{low:.3f} to {high:.3f}"
+
+
+def limits(metrics: dict[str, Any]) -> list[str]:
+    """Returns what a reader must not take from the page."""
+    covered, lines = metrics["interval_coverage"], list(metrics["notes"])
+    shown = [f"{covered[k]:.1%} of {name}" for k, name in (("all", "all"), ("rare", "rare")) if covered[k] is not None]
+    lines.append(
+        f"Intervals are meant to hold the label of {covered['wanted']:.0%} of the nodes; they hold "
+        f"{' and '.join(shown)} judged nodes."
+    )
+    quality = metrics["quality"]
+    lines.append(f"Leave-one-out models: {quality['verdict']}. {sentence(quality['reason'])}")
+    if metrics["decision"]["caveat"]:
+        lines.append(sentence(metrics["decision"]["caveat"]))
+    lines.append(
+        "Everything here is about nodes like the labelled ones. Labels that were chosen because somebody suspected "
+        "something, another region or another month may have another share of the rare class (--prevalence)."
+    )
+    return lines
+
+
+def sentence(words: str) -> str:
+    """Returns words with a capital and a full stop."""
+    return words[:1].upper() + words[1:].rstrip(".") + "."
+
+
+def _side(reports: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+    """Returns the report of the run's target, else that before calibration."""
+    side: dict[str, Any] = reports.get(metrics["target"] if metrics["target"] in reports else "raw", reports["raw"])
+    return side

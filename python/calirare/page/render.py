@@ -1,0 +1,99 @@
+"""The page as HTML: one file, nothing fetched, readable without scripts, every name of the user's escaped."""
+
+from __future__ import annotations
+
+import base64
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jinja2 import Environment, StrictUndefined
+
+from calirare._util.errors import InputError
+from calirare._util.files import parse_json, read_text
+from calirare._util.run_files import check_as_written
+from calirare.graph import Graph
+from calirare.page import content
+from calirare.page.slices import Slice, slices_of
+from calirare.page.variables import variables_of
+from calirare.run import SavedRun
+
+TEMPLATE = "template.html"
+# Characters that turn the direction of what follows, or show nothing: a name with them could pass for another.
+HIDDEN = dict.fromkeys(
+    [*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF], "\N{REPLACEMENT CHARACTER}"
+)
+HIDDEN |= dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "�")
+
+
+def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "") -> str:
+    """Returns the page of a run.
+
+    Args:
+        saved: the run.
+        graph: the run's own graph with the run's split, for the slices; None: there are none.
+        why_not: why there is no graph, a sentence.
+
+    Raises:
+        InputError: a file of the run is missing or damaged.
+    """
+    check_as_written(saved.folder, ("metrics.json", "config.yaml"))
+    predictions = saved.to_frame()
+    try:
+        metrics = parse_json(read_text(saved.folder / "metrics.json"))
+        values = _values(saved, metrics, predictions)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"run {saved.folder}: metrics.json is damaged or of another version: {error}") from error
+    slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.finalize = lambda value: value.translate(HIDDEN) if type(value) is str else value
+    template = environment.from_string(files("calirare.page").joinpath(TEMPLATE).read_text(encoding="utf-8"))
+    flagged = [each for each in slices if each.flag]
+    return template.render(**values, slices=slices, flagged=flagged, no_slices=absent)
+
+
+def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame) -> dict[str, Any]:
+    """Returns what the template shows beside the slices."""
+    graph = metrics["graph"]
+    head, rows = content.probability_table(metrics)
+    log = read_text(saved.folder / "log.txt") if (saved.folder / "log.txt").is_file() else ""
+    versions = [line for line in log.splitlines() if line.startswith(("calirare ", "device "))]
+    choice = metrics["choice"]
+    return {
+        "title": f"{graph['name']}: {graph['rare_class']}",
+        "rare": graph["rare_class"],
+        "verdict": None if metrics["population_check"] is None else metrics["population_check"]["verdict"],
+        "lead": content.lead(metrics),
+        "data": content.data_rows(metrics),
+        "detection": content.detection_rows(metrics),
+        "probability_head": head,
+        "probability": rows,
+        "decision": content.sentence(metrics["decision"]["sentence"]),
+        "decision_rows": content.decision_rows(metrics),
+        "detectors": [] if choice is None else sorted(choice["rows"], key=lambda row: -row["weight"]),
+        "together": None if choice is None else choice["loss"],
+        "alerts": content.alerts(predictions, (saved.scorer.class_names[0], saved.scorer.class_names[1])),
+        "limits": content.limits(metrics),
+        "pictures": [(words, _embedded(saved.folder / name)) for name, words in content.PICTURES],
+        "config": read_text(saved.folder / "config.yaml"),
+        "versions": versions,
+    }
+
+
+def _embedded(path: Path) -> str | None:
+    """Returns a picture as an address that holds it, None where it is not there."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return None
+    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
+
+
+def _sliced(graph: Graph, predictions: pd.DataFrame) -> tuple[list[Slice], str]:
+    """Returns the slices of the test nodes, or why there are none."""
+    nodes = np.flatnonzero(((predictions["split"] == "test") & (predictions["y"] >= 0)).to_numpy())
+    if len(nodes) == 0:
+        return [], "the run has no labelled test nodes to judge slices by"
+    p = predictions["p_rare"].to_numpy(dtype=np.float64)
+    rare = (predictions["y"].to_numpy()[nodes] == 1).astype(bool)
+    return slices_of(variables_of(graph, p), p[nodes], rare, nodes), ""

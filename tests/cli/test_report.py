@@ -1,0 +1,100 @@
+"""`calirare report`: one page, whole, without anything from elsewhere, and inert whatever names there are."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+
+from tests.cli.test_tables import NAMES, write_tables
+from tests.helpers.command import QUICK, assert_one_sentence, call
+
+HOSTILE = "<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "{{ 7 * 7 }}", "a\u202eb\x07"
+
+
+class Reader(HTMLParser):
+    """Collects tags, links and text."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.addresses, self.ids, self.text = [], [], [], ""
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("href", "src")]
+        self.ids += [value for name, value in attrs if name == "id"]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def read(path):
+    reader = Reader()
+    reader.feed(path.read_text(encoding="utf-8"))
+    return reader
+
+
+@pytest.fixture(scope="module")
+def hostile_run(tmp_path_factory):
+    """A run on tables with names that would do harm if a page took them for its own."""
+    folder = tmp_path_factory.mktemp("hostile")
+    edges = write_tables(folder)
+    names = [*HOSTILE, *NAMES[len(HOSTILE) :]]
+    table = pd.read_csv(edges)
+    place = dict(zip(NAMES, names, strict=True))
+    table.replace(place).to_csv(edges, index=False)
+    nodes = pd.read_csv(folder / "nodes.csv").rename(columns={"f0": HOSTILE[0]})
+    nodes["label"] = nodes["label"].replace("fraud", HOSTILE[1]).where(nodes.index > 3)
+    nodes.assign(node=names, split=nodes["split"].where(nodes.index > 3)).to_csv(folder / "nodes.csv", index=False)
+    options = ("--minority", HOSTILE[1], "--map", "prior", "--decide", "budget", "--budget", 4)
+    said = call("train", "--dataset", edges, *options, *QUICK, "--out", folder / "run", pictures=True)
+    assert said.code == 0, said.err
+    return folder
+
+
+@pytest.mark.slow
+def test_the_page_is_whole_and_nothing_in_it_runs_or_is_fetched(hostile_run):
+    said = call("report", "--run", hostile_run / "run")
+    assert (said.code, said.out.strip()) == (0, str(hostile_run / "run" / "report.html"))
+    path = hostile_run / "run" / "report.html"
+    page, text = read(path), path.read_text(encoding="utf-8")
+    assert page.tags.count("script") == 1, "our own, which sorts tables"
+    assert "onerror" not in re.sub(r"&#34;&gt;&lt;img src=x onerror=alert\(2\)&gt;", "", text)
+    assert all(address.startswith(("#", "data:image/png;base64,")) for address in page.addresses)
+    assert page.tags.count("img") == 4
+    assert len(text) < 3_000_000
+    assert {address[1:] for address in page.addresses if address.startswith("#")} <= set(page.ids)
+    assert "{{ 7 * 7 }}" in page.text
+    assert "49" not in re.findall(r"[^\n]*7 \* 7[^\n]*", page.text)[0]
+    assert not re.search("[\u202a-\u202e\x07]", text)
+    for words in ("Data and split", "AUPRC", "ECE of P(rare)", "divided by", HOSTILE[0], "calirare train --config"):
+        assert words in page.text
+    again = call("report", "--run", hostile_run / "run")
+    assert "report.html exists already: take another --out, or pass --overwrite" in assert_one_sentence(again)
+    assert call("report", "--run", hostile_run / "run", "--overwrite").code == 0
+    kept = call("train", "--config", hostile_run / "run" / "config.yaml", "--out", hostile_run / "run", "--overwrite")
+    assert kept.code == 0, "the page is one of the run's own files, which --overwrite may replace"
+
+
+def test_a_page_without_the_graph_says_so(quick_run, graph_file, tmp_path):
+    moved = graph_file.rename(graph_file.with_name("away.npz"))
+    try:
+        assert call("report", "--run", quick_run, "--out", tmp_path / "p.html").code == 0
+        assert "There are no slices:" in read(tmp_path / "p.html").text
+        said = call("report", "--run", quick_run, "--out", tmp_path / "q.html", "--graph", moved)
+        assert said.code == 0, said.err
+        assert "divided by" in read(tmp_path / "q.html").text
+    finally:
+        moved.rename(graph_file)
+    assert "must end in .html" in assert_one_sentence(call("report", "--run", quick_run, "--out", tmp_path / "p.txt"))
+
+
+def test_a_damaged_run_makes_no_page(quick_run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(quick_run, copy)
+    (copy / "metrics.json").write_text("{}")
+    assert "metrics.json is damaged" in assert_one_sentence(call("report", "--run", copy))
+    assert not (copy / "report.html").exists()
