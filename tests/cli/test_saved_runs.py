@@ -133,12 +133,20 @@ def reordered(graph: Graph, order: torch.Tensor) -> Graph:
 
 
 @pytest.mark.parametrize(
-    ("hidden", "loo"), [(4, "alo"), (32, "alo"), (4, "influence")], ids=["few parameters", "many", "influence"]
+    ("model", "hidden", "loo"),
+    [
+        ("gcn", 4, "alo"),
+        ("gcn", 32, "alo"),
+        ("gcn", 4, "influence"),
+        pytest.param("auto", 4, "alo", marks=pytest.mark.slow),  # five models
+        pytest.param("auto", 4, "influence", marks=pytest.mark.slow),
+    ],
+    ids=["few parameters", "many", "influence", "average", "average, influence"],
 )
-def test_predict_knows_another_graph_from_its_own(hidden, loo, graph_file, tmp_path):
+def test_predict_knows_another_graph_from_its_own(model, hidden, loo, graph_file, tmp_path):
     # The same nodes under other numbers, without labels: each must get the numbers it had.
     run = tmp_path / "run"
-    options = ("--epochs", 60, "--folds", 0, "--hidden", hidden, "--loo", loo, "--out", run)
+    options = ("--model", model, "--epochs", 60, "--folds", 0, "--hidden", hidden, "--loo", loo, "--out", run)
     assert call("train", "--dataset", graph_file, *options).code == 0
     order = torch.from_numpy(np.random.default_rng(0).permutation(260))
     reordered(rare_task(), order).to_npz(tmp_path / "other.npz")

@@ -6,7 +6,8 @@ import functools
 import io
 import signal
 import sys
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -35,9 +36,7 @@ def call(*arguments: object, pictures: bool = False) -> Said:
         stack.enter_context(redirect_stdout(out))
         stack.enter_context(redirect_stderr(err))
         if not pictures:
-            stack.enter_context(mock.patch("calirare.run.outcome.draw", _no_pictures))
-            stack.enter_context(mock.patch("calirare.run.report.calibration_report", _rough_report))
-            stack.enter_context(mock.patch.multiple("calirare.run.rare_class", RESAMPLES=0, DRAWS=0))
+            stack.enter_context(rough_runs())
         try:
             main()
         except SystemExit as stop:
@@ -50,6 +49,17 @@ def call(*arguments: object, pictures: bool = False) -> Said:
 
 PICTURES = ("reliability.png", "intervals.png", "precision_recall.png", "p_rare.png")
 _rough_report = functools.partial(calibration_report, n_draws=3)
+
+
+@contextmanager
+def rough_runs() -> Iterator[None]:
+    """Meanwhile runs draw empty pictures and take their noise floors and intervals from the fewest draws."""
+    with (
+        mock.patch("calirare.run.outcome.draw", _no_pictures),
+        mock.patch("calirare.run.report.calibration_report", _rough_report),
+        mock.patch.multiple("calirare.run.rare_class", RESAMPLES=0, DRAWS=0, LEAST=3),
+    ):
+        yield
 
 
 def _no_pictures(outcome: object, folder: Path) -> None:
