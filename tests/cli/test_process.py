@@ -186,7 +186,8 @@ def test_a_program_whose_reader_has_gone_ends_as_others_do(command):
 @pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
 def test_closed_streams_and_an_odd_backend_are_no_trouble(closed, graph_file, tmp_path):
     out = tmp_path / "run"
-    line = f"{sys.executable} -m calirare train --dataset {graph_file} --epochs 4 --folds 0 --out {out} {closed}"
+    options = f"--dataset {graph_file} --model gcn --epochs 4 --folds 0 --out {out}"
+    line = f"{sys.executable} -m calirare train {options} {closed}"
     done = subprocess.run(["bash", "-c", line], env=SILENT | {"MPLBACKEND": "none_such"}, timeout=120)
     assert done.returncode == 0
     assert (out / "reliability.png").read_bytes().startswith(b"\x89PNG")

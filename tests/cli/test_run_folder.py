@@ -212,10 +212,11 @@ SAME = ("config.yaml", "metrics.json", "predictions.csv", "predictions.parquet",
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2])
-def test_the_same_command_gives_the_same_bytes(count, graph_file, tmp_path, threads):
+@pytest.mark.parametrize(("model", "folds"), [("gcn", 2), ("auto", 0)])
+def test_the_same_command_gives_the_same_bytes(model, folds, count, graph_file, tmp_path, threads):
     for name in ("a", "b"):
         with threads(count):
-            options = ("--epochs", 4, "--folds", 2, "--seed", 3, "--out", tmp_path / name)
+            options = ("--model", model, "--epochs", 4, "--folds", folds, "--seed", 3, "--out", tmp_path / name)
             assert call("train", "--dataset", graph_file, *options).code == 0
     for name in SAME:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
@@ -231,11 +232,12 @@ def test_another_seed_gives_another_run(quick_run, graph_file, tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        ("--epochs", "auto", "--folds", "0", "--target", "population"),
-        ("--split", "random", "--label-rate", "15", "--seed", "4", "--epochs", "10", "--folds", "2"),
-        ("--label-rate", "21", "--seed", "5", "--epochs", "10", "--method", "ts"),
+        ("--model", "gcn", "--epochs", "auto", "--folds", "0", "--target", "population"),
+        ("--model", "gcn", "--split", "random", "--label-rate", "15", "--seed", "4", "--epochs", "10", "--folds", "2"),
+        ("--model", "gcn", "--label-rate", "21", "--seed", "5", "--epochs", "10", "--method", "ts"),
+        ("--split", "random", "--label-rate", "15", "--seed", "4", "--epochs", "auto", "--folds", "2"),
     ],
-    ids=["auto epochs", "random split", "higher label rate"],
+    ids=["auto epochs", "random split", "higher label rate", "average"],
 )
 def test_a_run_repeats_from_its_own_config(options, graph_file, tmp_path, monkeypatch):
     monkeypatch.setattr("calirare.pipeline.networks.MAX_EPOCHS", 30)
