@@ -5,6 +5,7 @@ torch is imported by what needs it: the process that hands the tests out to the 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -22,6 +23,11 @@ hypothesis.settings.load_profile("calirare")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--require-cuda", action="store_true", help="a CUDA test that cannot run is a failure, not a skip")
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the garbage collector need not look through it ever again."""
+    gc.freeze()
 
 
 def why_no_cuda() -> str | None:
