@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from functools import cache
 
 import numpy as np
 import pytest
@@ -28,6 +29,12 @@ QUICK = {"preset": "paper", "epochs": 12, "folds": 0}
 NONE = torch.zeros(0, dtype=torch.int64)
 
 
+@cache
+def quick():
+    """A run on the task as it is."""
+    return calirare.train(rare_task(), **QUICK)
+
+
 def with_parts(graph, **parts):
     return graph.with_split(dataclasses.replace(graph.split, **parts))
 
@@ -48,8 +55,7 @@ def test_the_default_trains_and_calibrates_on_all_labels():
 
 
 def test_the_map_is_fitted_on_leave_one_out_logits_of_the_validation_nodes():
-    graph = rare_task()
-    outcome = calirare.train(graph, **QUICK)
+    graph, outcome = rare_task(), quick()
     own = outcome.jackknife.own_loo_logits[40:].double()
     labels = graph.y[graph.split.val]
     fitted = JackknifeCalibrator(target="balanced").fit(own, labels).state()["map"]
@@ -167,7 +173,7 @@ def test_another_leave_one_out(loo):
     )
     assert_identical(outcome.jackknife.lower, again.lower)
     assert_identical(outcome.jackknife.uncertainty, again.uncertainty)
-    plain = calirare.train(graph, **QUICK)
+    plain = quick()
     same = torch.allclose(outcome.jackknife.own_loo_logits, plain.jackknife.own_loo_logits, atol=1e-5)
     assert same == (loo == "replicates")  # `alo` for fewer models; there are few labels here
 
@@ -355,7 +361,7 @@ def test_pytorch_geometric_data_goes_in_and_comes_out():
     edges = torch.stack([graph.adjacency.rows(), graph.adjacency.indices.long()])
     data = Data(x=graph.x, edge_index=edges, y=graph.y, train_mask=train, val_mask=val, test_mask=test)
     outcome = calirare.train(calirare.Graph.from_data(data), **QUICK)
-    assert_identical(outcome.logits, calirare.train(graph, **QUICK).logits)
+    assert_identical(outcome.logits, quick().logits)
     back = outcome.graph.to_data()
     assert torch.equal(back.x, data.x)
     assert torch.equal(back.train_mask, train)
