@@ -202,12 +202,11 @@ SAME = ("config.yaml", "metrics.json", "predictions.csv", "predictions.parquet",
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize(("model", "folds"), [("gcn", 2), ("auto", 0)])
-def test_the_same_command_gives_the_same_bytes(model, folds, count, graph_file, tmp_path, threads):
+@pytest.mark.parametrize(("model", "count"), [("gcn", 1), ("auto", 2)])  # auto on one thread: by the next test
+def test_the_same_command_gives_the_same_bytes(model, count, graph_file, tmp_path, threads):
     for name in ("a", "b"):
         with threads(count):
-            options = ("--model", model, "--epochs", 4, "--folds", folds, "--seed", 3, "--out", tmp_path / name)
+            options = ("--model", model, "--epochs", 4, "--folds", 2, "--seed", 3, "--out", tmp_path / name)
             assert call("train", "--dataset", graph_file, *options).code == 0
     for name in SAME:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
