@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 PY_DIRS := python calirare_ext tests benchmarks docs/examples docs/site setup.py
 
-.PHONY: setup demo check test fuzz lint format docs options bench gpu clean
+.PHONY: setup demo check test fast-tests all-tests fuzz lint format docs options bench gpu clean
 
 # Dependencies: again only when the pins or the project's own list change.
 $(VENV)/.dependencies: pyproject.toml $(PINS) $(PEERS)
@@ -34,11 +34,18 @@ demo: setup
 # Bytecode is kept, whatever the machine says: rewriting every assertion anew takes each worker ten seconds.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
 
-# While working: style, types and what is fast; at most 90 seconds on two cores.
-check: setup lint
+# While working: style, types and what is fast; at most 90 seconds on two cores. The linters run beside the tests: the
+# types are read by one process, and tests do not always keep every core.
+check: setup
+	$(MAKE) --no-print-directory -j2 lint fast-tests
+
+test: setup
+	$(MAKE) --no-print-directory -j2 lint all-tests
+
+fast-tests: setup
 	$(PYTEST) -m "not slow"
 
-test: setup lint
+all-tests: setup
 	$(PYTEST)
 
 # Damaged and hostile files, settings and matrices; another SEED gives other cases. The tests run a short turn of it.

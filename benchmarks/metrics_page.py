@@ -7,16 +7,20 @@ python benchmarks/metrics_page.py --check    # exits 1 when the page is not what
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
+import contextlib
+import io
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import record
 from multilabel_page import rule, source
 from readme_tables import between, load
+
+from calirare.cli import main as main_of_calirare
 
 PAGE = record.ROOT / "docs" / "metrics.md"
 PICTURE = record.ROOT / "docs" / "figures" / "metrics_reliability.png"
@@ -39,23 +43,25 @@ pd.DataFrame({"y": y, "p": p, "raw": q}).to_csv("preds.csv", index=False)
 COMMAND = "calirare metrics preds.csv --y y --p p --before raw --out pictures"
 
 
+def printed(run: Callable[[], object]) -> list[str]:
+    """Returns the lines that a program prints."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        try:
+            run()
+        except SystemExit as stop:
+            if stop.code:
+                raise
+    return [line.rstrip() for line in said.getvalue().splitlines()]
+
+
 def example() -> tuple[list[str], bytes]:
     """Runs code and command in an empty folder; returns the page's lines and the reliability picture."""
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(record.ROOT / "python"), str(record.ROOT)]),
-        "PYTHONIOENCODING": "utf-8",
-    }
-
-    def printed(*arguments: str) -> list[str]:
-        done = subprocess.run(
-            [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, check=True
-        )
-        return [line.rstrip() for line in done.stdout.decode().splitlines()]
-
-    with tempfile.TemporaryDirectory() as folder:
-        shown = printed("-c", CODE)
-        table = printed("-m", "calirare", *COMMAND.split()[1:])
-        picture = Path(folder, "pictures", "reliability.png").read_bytes()
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        shown = printed(lambda: exec(compile(CODE, PAGE.name, "exec"), {}))
+        with mock.patch.object(sys, "argv", COMMAND.split()):
+            table = printed(main_of_calirare)
+        picture = Path("pictures", "reliability.png").read_bytes()
     lines = ["```python", *CODE.splitlines(), "```", "", "```", *shown, "```", ""]
     lines += ["The same for a table, with pictures (bars, gaps, counts, consistency bands; before and after):", ""]
     lines += ["```", f"$ {COMMAND}", *table, "```", ""]

@@ -1,15 +1,20 @@
-"""What every test may ask for: a device, a dtype, a number of threads."""
+"""What every test may ask for: a device, a dtype, a number of threads.
+
+torch is imported by what needs it: the process that hands the tests out to the others runs none itself.
+"""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-import torch
 
-from calirare_ext._backend import _C
+if TYPE_CHECKING:
+    import torch
 
 # Derandomised: a failure in CI is the failure at home. No deadline: the machines that run this are shared.
 hypothesis.settings.register_profile("calirare", derandomize=True, deadline=None, database=None)
@@ -20,8 +25,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--require-cuda", action="store_true", help="a CUDA test that cannot run is a failure, not a skip")
 
 
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays to the end: the garbage collector need not look through it ever again."""
+    gc.freeze()
+
+
 def why_no_cuda() -> str | None:
     """Returns why CUDA tests cannot run here, or None where they can."""
+    import torch
+
+    from calirare_ext._backend import _C
+
     compiled, count, reason = _C.cuda_status()
     if not compiled or count == 0:
         return reason or "no GPU was found"
@@ -31,6 +45,8 @@ def why_no_cuda() -> str | None:
 @pytest.fixture(scope="session")
 def cuda_device(request: pytest.FixtureRequest) -> torch.device:
     """The GPU, for what only a GPU has, such as streams; without one a visible skip, or a failure where required."""
+    import torch
+
     reason = why_no_cuda()
     if reason and request.config.getoption("--require-cuda"):
         pytest.fail(f"--require-cuda, but CUDA tests cannot run: {reason}")
@@ -43,26 +59,34 @@ def cuda_device(request: pytest.FixtureRequest) -> torch.device:
 @pytest.fixture(scope="session", params=["cpu", "cuda"])
 def device(request: pytest.FixtureRequest) -> torch.device:
     """Each device in turn."""
+    import torch
+
     return torch.device("cpu") if request.param == "cpu" else request.getfixturevalue("cuda_device")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def auto_is_the_cpu() -> Iterator[None]:
     """Makes device "auto" the CPU, whatever this machine has: what runs on a GPU asks for it by `device`."""
+    import torch
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("calirare._util.device.automatic", lambda build: torch.device("cpu"))
         yield
 
 
-@pytest.fixture(scope="session", params=[torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.fixture(scope="session", params=["float32", "float64"])
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     """Each storage dtype in turn."""
-    return request.param
+    import torch
+
+    return getattr(torch, request.param)
 
 
 @pytest.fixture
 def threads() -> Iterator[Callable]:
     """Returns a context manager that sets torch's number of threads for a while."""
+    import torch
+
     before = torch.get_num_threads()
 
     @contextmanager

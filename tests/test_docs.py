@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shlex
@@ -42,6 +43,16 @@ def elsewhere(tmp_path, monkeypatch) -> Path:
 def test_an_example_of_the_gallery_runs(example: Path, elsewhere: Path) -> None:
     assert len(example.read_text(encoding="utf-8").splitlines()) <= 40
     runpy.run_path(str(example))
+    if example.stem == "plot_1_first_run":
+        assert_the_embedded_digits_improve(json.loads((elsewhere / "digits-run" / "metrics.json").read_text()))
+
+
+def assert_the_embedded_digits_improve(metrics: dict) -> None:
+    """The product's bars on the first run that a user sees, by what it wrote."""
+    report = metrics["report"]
+    assert report["balanced"]["recall"] >= 0.9
+    assert report["population"]["nll"] < report["raw"]["nll"]
+    assert metrics["eice"]["population"] < metrics["eice"]["raw"]
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,12 +38,18 @@ def sources(*folders: str) -> list[Path]:
     return sorted(p for f in folders for p in (CSRC / f).iterdir() if p.suffix in {".h", ".cpp", ".cu", ".cuh"})
 
 
+@cache
+def imports_of(source: str) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """Returns every import of a source, those within functions too."""
+    return tuple(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom))
+
+
 def imported(source: str, package: str) -> Iterator[str]:
     """Yields the absolute dotted names a module of `package` imports, each name of a from-import its own."""
-    for node in ast.walk(ast.parse(source)):
+    for node in imports_of(source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*parents, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" for alias in node.names)

@@ -1,7 +1,8 @@
-// Compiles a function for AVX-512, AVX2 and the plain target; the loader picks one. It does not take templates.
+// Compiles a function for AVX-512, AVX2 and the plain target; the loader picks one. It does not take templates. With
+// CALIRARE_ONE_CLONE for the plain target alone: the same sums, in a third of the time to compile.
 #pragma once
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(CALIRARE_ONE_CLONE)
 #define CALIRARE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define CALIRARE_CLONES

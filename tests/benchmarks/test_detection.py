@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +15,7 @@ import torch
 
 from calirare import Graph
 from calirare.datasets import synthetic_rare
+from tests.helpers.pages import is_current
 from tests.helpers.tolerance import assert_telling, assert_within, sum_bound
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -202,5 +201,4 @@ def test_a_result_that_is_there_is_not_run_again(bench: Any, tmp_path: Path, mon
 
 @pytest.mark.slow
 def test_the_page_is_what_the_file_says() -> None:
-    done = subprocess.run([sys.executable, "benchmarks/detection_page.py", "--check"], cwd=ROOT, check=False)
-    assert done.returncode == 0, "run python benchmarks/detection_page.py"
+    assert is_current("detection"), "run python benchmarks/detection_page.py"

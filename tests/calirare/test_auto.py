@@ -9,6 +9,7 @@ import torch
 
 import calirare
 from calirare.run import Choice, Row
+from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
@@ -20,7 +21,10 @@ def graph():
 
 @pytest.fixture(scope="module")
 def outcome(graph):
-    return calirare.train(graph)
+    with rough_runs():
+        trained = calirare.train(graph)
+        assert trained.metrics, "read once, and kept"
+    return trained
 
 
 @pytest.mark.slow
@@ -37,7 +41,8 @@ def test_every_detector_is_in_the_table_with_its_share(outcome):
 
 @pytest.mark.slow
 def test_a_saved_run_scores_as_the_outcome_does(outcome, graph, tmp_path):
-    outcome.save(tmp_path / "run")
+    with rough_runs():
+        outcome.save(tmp_path / "run")
     again = calirare.load(tmp_path / "run").predict(graph)
     here = outcome.to_frame()
     for name in ("p_rare", "p_balanced", "p_raw", "lower", "upper", "uncertainty"):

@@ -168,9 +168,10 @@ def test_the_pipeline(method, device):
     assert float(doubt[few].min()) > float(doubt[here.review()].sort(descending=True).values[20]) - TRAINED
 
 
-def test_a_run_on_disk_and_predictions_from_it(device, tmp_path):
+@pytest.mark.parametrize("model", ["gcn", pytest.param("auto", marks=pytest.mark.slow)])
+def test_a_run_on_disk_and_predictions_from_it(model, device, tmp_path):
     rare_task().to_npz(tmp_path / "task.npz")
-    options = ("--epochs", 40, "--folds", 2, "--dropout", 0, "--loo-damping", 0.02)
+    options = ("--model", model, "--epochs", 40, "--folds", 2, "--dropout", 0, "--loo-damping", 0.02)
     said = call("train", "--dataset", tmp_path / "task.npz", *options, "--device", device, "--out", tmp_path / "run")
     assert said.code == 0, said.err
     said = call("train", "--dataset", tmp_path / "task.npz", *options, "--device", "cpu", "--out", tmp_path / "cpu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ import torch
 import yaml
 
 import calirare
-from calirare import Settings
 from calirare._util.errors import InputError
 from calirare.calibration import AffineCalibrator, JackknifeCalibrator
 from calirare.calibration.sharpness import sharpened
@@ -20,7 +20,6 @@ from calirare.graph.splits import Split
 from calirare.intervals import jackknife
 from calirare.leave_one_out import ALO, METHODS, Influence, Retrain, leave_one_out
 from calirare.run.folder import write_config
-from calirare.run.settings import MOST
 from calirare.training import cross_fitted_logits
 from calirare.training.selection import HOPS, WEIGHT_DECAYS, loo_loss
 from tests.helpers.tasks import rare_task
@@ -28,6 +27,12 @@ from tests.helpers.tolerance import assert_identical
 
 QUICK = {"preset": "paper", "epochs": 12, "folds": 0}
 NONE = torch.zeros(0, dtype=torch.int64)
+
+
+@cache
+def quick():
+    """A run on the task as it is."""
+    return calirare.train(rare_task(), **QUICK)
 
 
 def with_parts(graph, **parts):
@@ -50,8 +55,7 @@ def test_the_default_trains_and_calibrates_on_all_labels():
 
 
 def test_the_map_is_fitted_on_leave_one_out_logits_of_the_validation_nodes():
-    graph = rare_task()
-    outcome = calirare.train(graph, **QUICK)
+    graph, outcome = rare_task(), quick()
     own = outcome.jackknife.own_loo_logits[40:].double()
     labels = graph.y[graph.split.val]
     fitted = JackknifeCalibrator(target="balanced").fit(own, labels).state()["map"]
@@ -169,7 +173,7 @@ def test_another_leave_one_out(loo):
     )
     assert_identical(outcome.jackknife.lower, again.lower)
     assert_identical(outcome.jackknife.uncertainty, again.uncertainty)
-    plain = calirare.train(graph, **QUICK)
+    plain = quick()
     same = torch.allclose(outcome.jackknife.own_loo_logits, plain.jackknife.own_loo_logits, atol=1e-5)
     assert same == (loo == "replicates")  # `alo` for fewer models; there are few labels here
 
@@ -357,7 +361,7 @@ def test_pytorch_geometric_data_goes_in_and_comes_out():
     edges = torch.stack([graph.adjacency.rows(), graph.adjacency.indices.long()])
     data = Data(x=graph.x, edge_index=edges, y=graph.y, train_mask=train, val_mask=val, test_mask=test)
     outcome = calirare.train(calirare.Graph.from_data(data), **QUICK)
-    assert_identical(outcome.logits, calirare.train(graph, **QUICK).logits)
+    assert_identical(outcome.logits, quick().logits)
     back = outcome.graph.to_data()
     assert torch.equal(back.x, data.x)
     assert torch.equal(back.train_mask, train)
@@ -375,57 +379,6 @@ def test_the_same_call_gives_the_same_numbers_and_leaves_the_random_state():
     assert_identical(a.logits, b.logits)
     assert_identical(a.jackknife.ice, b.jackknife.ice)
     assert a.calibrator.state() == b.calibrator.state()
-
-
-def test_progress_is_reported_by_stage():
-    said = []
-    calirare.train(rare_task(), preset="paper", epochs=3, folds=2, report=lambda *what: said.append(what))
-    assert said == [*(("train", k, 3) for k in (1, 2, 3)), ("check", 1, 2), ("check", 2, 2)]
-
-
-def test_changes_go_over_settings():
-    settings = Settings.of(preset="paper", epochs=3, folds=0, hidden=5, target="population")
-    outcome = calirare.train(rare_task(), settings, hidden=7)
-    assert (outcome.model.hidden, outcome.settings.calibration.target, settings.training.hidden) == (7, "population", 5)
-    with pytest.raises(InputError, match="unknown setting 'hiden'"):
-        calirare.train(rare_task(), preset="paper", hiden=7)
-    with pytest.raises(InputError, match="method must be one of"):
-        calirare.train(rare_task(), preset="paper", method="magic")
-    with pytest.raises(TypeError, match="graph must be a calirare\\.Graph, got NoneType"):
-        calirare.train(None, preset="paper")
-    with pytest.raises(TypeError, match="settings must be Settings, got dict"):
-        calirare.train(rare_task(), {"epochs": 3})
-    with pytest.raises(ValueError, match="target must be one of balanced, population or None, got 'populaton'"):
-        outcome.probabilities("populaton")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"y": None, "original_y": None, "minority": None, "split": None}, "training needs labels"),
-        ({"split": None}, "training needs a split"),
-        ({"split": Split(NONE, NONE, NONE)}, "at least two labelled nodes, got 0"),
-        ({"split": Split(torch.tensor([0]), NONE, NONE)}, "at least two labelled nodes, got 1"),
-    ],
-)
-def test_what_cannot_be_trained_on_is_refused(change, message):
-    with pytest.raises(InputError, match=message):
-        calirare.train(dataclasses.replace(rare_task(), **change), **QUICK)
-
-
-def test_a_column_of_another_scale_is_noted():
-    graph = rare_task()
-    large = graph.x.clone()
-    large[:, 0] *= 1e6
-    outcome = calirare.train(dataclasses.replace(graph, x=large), **QUICK)
-    assert any("--scale standardize" in note for note in outcome.notes)
-    assert not any("--scale" in note for note in calirare.train(graph, **QUICK).notes)
-
-
-def test_a_training_that_runs_away_is_named(monkeypatch):
-    monkeypatch.setitem(MOST, "learning_rate", 1e31)
-    with pytest.raises(InputError, match=r"training ran away.*lower the learning rate"):
-        calirare.train(rare_task(), learning_rate=1e30, **QUICK)
 
 
 def test_what_was_trained_can_be_copied_and_saved(tmp_path):

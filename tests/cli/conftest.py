@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,16 @@ def finished(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     return folder, said
 
 
-@pytest.fixture
-def quick_run(graph_file: Path, tmp_path: Path) -> Path:
-    """A run of this test's own, which it may spoil."""
-    folder = tmp_path / "quick"
+@pytest.fixture(scope="session")
+def trained_quickly(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without pictures, of few epochs. Read only."""
+    folder = tmp_path_factory.mktemp("runs") / "quick"
     said = call("train", "--dataset", graph_file, *QUICK, "--out", folder)
     assert said.code == 0, said.err
     return folder
+
+
+@pytest.fixture
+def quick_run(trained_quickly: Path, tmp_path: Path) -> Path:
+    """A run of this test's own, which it may spoil: a copy of the one that was trained."""
+    return shutil.copytree(trained_quickly, tmp_path / "quick")

@@ -149,7 +149,7 @@ def test_none_is_a_word_where_text_is_asked_for():
 def test_options_win_over_a_nested_file_and_the_rest_of_it_stays(graph_file, tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text(
-        "training: {epochs: 5, hidden: 4}\ncalibration: {folds: 0}\nloo: {method: alo, form: primal}\n"
+        "training: {model: gcn, epochs: 5, hidden: 4}\ncalibration: {folds: 0}\nloo: {method: alo, form: primal}\n"
         f"data: {{dataset: {graph_file}}}\n"
     )
     words = ("--hidden", "3", "--loo", "alo", "--loo-forward", "full", "--no-download")

@@ -12,14 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import yaml
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
 
-from calirare import InputError, load
-from calirare._util.run_files import seal
 from calirare.graph import Graph
-from calirare.run.folder import FORMAT
 from calirare_ext import Csr
 from tests.cli.test_tables import write_tables
 from tests.helpers.command import QUICK, assert_one_sentence, call
@@ -133,12 +127,20 @@ def reordered(graph: Graph, order: torch.Tensor) -> Graph:
 
 
 @pytest.mark.parametrize(
-    ("hidden", "loo"), [(4, "alo"), (32, "alo"), (4, "influence")], ids=["few parameters", "many", "influence"]
+    ("model", "hidden", "loo"),
+    [
+        ("gcn", 4, "alo"),
+        ("gcn", 32, "alo"),
+        ("gcn", 4, "influence"),
+        pytest.param("auto", 4, "alo", marks=pytest.mark.slow),  # five models
+        pytest.param("auto", 4, "influence", marks=pytest.mark.slow),
+    ],
+    ids=["few parameters", "many", "influence", "average", "average, influence"],
 )
-def test_predict_knows_another_graph_from_its_own(hidden, loo, graph_file, tmp_path):
+def test_predict_knows_another_graph_from_its_own(model, hidden, loo, graph_file, tmp_path):
     # The same nodes under other numbers, without labels: each must get the numbers it had.
     run = tmp_path / "run"
-    options = ("--epochs", 60, "--folds", 0, "--hidden", hidden, "--loo", loo, "--out", run)
+    options = ("--model", model, "--epochs", 60, "--folds", 0, "--hidden", hidden, "--loo", loo, "--out", run)
     assert call("train", "--dataset", graph_file, *options).code == 0
     order = torch.from_numpy(np.random.default_rng(0).permutation(260))
     reordered(rare_task(), order).to_npz(tmp_path / "other.npz")
@@ -340,129 +342,6 @@ def test_predict_that_fails_leaves_nothing(quick_run, graph_file, tmp_path, monk
     (tmp_path / "file").write_text("")
     said = call("predict", "--run", quick_run, "--graph", graph_file, "--out", tmp_path / "file" / "p.csv")
     assert "cannot be written" in assert_one_sentence(said)
-
-
-@pytest.mark.parametrize("command", [("eice",), ("predict", "--graph", "g.npz")], ids=["eice", "predict"])
-def test_a_folder_that_is_no_run(command, tmp_path):
-    assert "there is no such folder" in assert_one_sentence(call(*command, "--run", tmp_path / "none"))
-    (tmp_path / "empty").mkdir()
-    assert "config.yaml is missing" in assert_one_sentence(call(*command, "--run", tmp_path / "empty"))
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def overwritten(path: Path) -> None:
-    path.write_bytes(b"\x80\x04N.")
-
-
-def without_metadata(path: Path) -> None:
-    save_file(load_file(path), path)
-
-
-def with_odd_facts(path: Path) -> None:
-    save_file(load_file(path), path, {"calirare": json.dumps({"format": FORMAT, "calibrators": [1]})})
-
-
-def without_a_tensor(path: Path) -> None:
-    shutil.copy(path, path.with_suffix(".bak"))
-    with safe_open(str(path), "pt") as file:
-        metadata = file.metadata()
-    save_file({k: v for k, v in load_file(path).items() if not k.endswith("weights.1")}, path, metadata)
-
-
-@pytest.mark.parametrize("spoil", [cut, overwritten, without_metadata, with_odd_facts, without_a_tensor])
-def test_a_damaged_model_is_one_sentence(spoil, quick_run, graph_file):
-    spoil(quick_run / "model.safetensors")
-    sentence = assert_one_sentence(call("predict", "--run", quick_run, "--graph", graph_file))
-    assert "model.safetensors is damaged or was" in sentence
-
-
-@pytest.mark.parametrize("found", ["calirare run 2", "calirare run 99"])
-@pytest.mark.parametrize("command", [("eice",), ("predict", "--graph", "g.npz"), ("loo-check",)], ids=lambda c: c[0])
-def test_a_run_of_another_version_says_how_to_train_it_again(command, found, quick_run):
-    path = quick_run / "model.safetensors"
-    save_file(load_file(path), path, {"calirare": json.dumps({"format": found})})
-    sentence = assert_one_sentence(call(*command, "--run", quick_run))
-    assert f"it was written by another version of calirare ({found!r}, {FORMAT!r} is known): train it again" in sentence
-    assert "`calirare train --help`" in sentence
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"training": {"hidden": 0}}, "hidden must be auto or a whole number"),
-        ({"method": "magic"}, "method must be one of"),
-        ({"data": {"dataset": 3}}, "data.dataset must be text"),
-        ({"data": {"dataset": "digits", "label_rate": "many"}}, "data.label_rate must be a whole number"),
-        ({"data": {"dataset": None}}, "its graph was given in Python"),
-        ({"data": {"dataset": "none.npz"}}, "none.npz"),
-    ],
-)
-def test_a_damaged_config_is_one_sentence(change, message, quick_run):
-    path = quick_run / "config.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | change))
-    seal(quick_run)
-    assert message in assert_one_sentence(call("eice", "--run", quick_run))
-
-
-def flip_a_bit(path: Path, place: float) -> None:
-    content = bytearray(path.read_bytes())
-    content[int(place * len(content))] ^= 4
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "config.yaml"])
-@pytest.mark.parametrize("place", [0.3, 0.6, 0.9999])
-def test_a_flipped_bit_is_noticed(name, place, quick_run, graph_file):
-    flip_a_bit(quick_run / name, place)
-    sentence = assert_one_sentence(call("predict", "--run", quick_run, "--graph", graph_file))
-    assert f"{name} is damaged or was" in sentence
-
-
-def test_the_model_of_another_run_is_noticed(quick_run, graph_file, tmp_path):
-    other = tmp_path / "other"
-    assert call("train", "--dataset", graph_file, *QUICK, "--seed", 1, "--out", other).code == 0
-    for name in ("model.safetensors", "config.yaml"):
-        shutil.copytree(quick_run, tmp_path / name)
-        shutil.copy(other / name, tmp_path / name / name)
-        sentence = assert_one_sentence(call("predict", "--run", tmp_path / name, "--graph", graph_file))
-        assert f"{name} is damaged or was exchanged" in sentence
-    (other / "files.json").unlink()
-    assert "files.json is missing or damaged" in assert_one_sentence(call("eice", "--run", other))
-
-
-@pytest.mark.parametrize("name", ["weights.0", "biases.1", "sample_weights"])
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_model_with_a_number_that_is_none_is_refused(name, value, quick_run, graph_file):
-    path = quick_run / "model.safetensors"
-    with safe_open(str(path), "pt") as file:
-        metadata = file.metadata()
-    tensors = load_file(path)
-    name = next(key for key in tensors if key.endswith(name) and tensors[key].is_floating_point())
-    tensors[name].view(-1)[1] = value
-    save_file(tensors, path, metadata)
-    seal(quick_run)
-    sentence = assert_one_sentence(call("predict", "--run", quick_run, "--graph", graph_file))
-    assert f"{name} must hold finite numbers" in sentence
-
-
-def test_the_files_of_a_run_that_are_read_later_are_looked_at_too(quick_run):
-    run = load(quick_run)
-    run.summary()
-    for name, read in (("metrics.json", run.summary), ("predictions.csv", run.to_frame)):
-        flip_a_bit(quick_run / name, 0.5)
-        with pytest.raises(InputError, match=f"{name} is damaged or was exchanged"):
-            read()
-
-
-def test_another_graph_in_the_place_of_the_runs_is_noticed(tmp_path):
-    rare_task().to_npz(tmp_path / "g.npz")
-    run = tmp_path / "run"
-    assert call("train", "--dataset", tmp_path / "g.npz", *QUICK, "--out", run).code == 0
-    rare_task(seed=1).to_npz(tmp_path / "g.npz")
-    assert "is not the graph the run was trained on any more" in assert_one_sentence(call("eice", "--run", run))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import functools
 import io
 import signal
 import sys
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -27,17 +28,14 @@ class Said(NamedTuple):
 
 
 def call(*arguments: object, pictures: bool = False) -> Said:
-    """Runs `calirare ARGUMENTS`; without `pictures` a run gets empty ones and rough numbers: it saves seconds."""
+    """Runs `calirare ARGUMENTS`; a run gets rough numbers, and without `pictures` empty ones: it saves seconds."""
     out, err = io.StringIO(), io.StringIO()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(sys, "argv", ["calirare", *map(str, arguments)]))
         stack.enter_context(redirect_stdout(out))
         stack.enter_context(redirect_stderr(err))
-        if not pictures:
-            stack.enter_context(mock.patch("calirare.run.outcome.draw", _no_pictures))
-            stack.enter_context(mock.patch("calirare.run.report.calibration_report", _rough_report))
-            stack.enter_context(mock.patch.multiple("calirare.run.rare_class", RESAMPLES=0, DRAWS=0))
+        stack.enter_context(rough_runs(pictures))
         try:
             main()
         except SystemExit as stop:
@@ -50,6 +48,17 @@ def call(*arguments: object, pictures: bool = False) -> Said:
 
 PICTURES = ("reliability.png", "intervals.png", "precision_recall.png", "p_rare.png")
 _rough_report = functools.partial(calibration_report, n_draws=3)
+
+
+@contextmanager
+def rough_runs(pictures: bool = False) -> Iterator[None]:
+    """Meanwhile runs take noise floors and intervals from the fewest draws, and without `pictures` draw empty ones."""
+    with ExitStack() as stack:
+        stack.enter_context(mock.patch("calirare.run.report.calibration_report", _rough_report))
+        stack.enter_context(mock.patch.multiple("calirare.run.rare_class", RESAMPLES=0, DRAWS=0, LEAST=3))
+        if not pictures:
+            stack.enter_context(mock.patch("calirare.run.outcome.draw", _no_pictures))
+        yield
 
 
 def _no_pictures(outcome: object, folder: Path) -> None:

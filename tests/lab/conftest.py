@@ -2,3 +2,4 @@
 
 from tests.cli.conftest import graph_file as graph_file
 from tests.cli.conftest import quick_run as quick_run
+from tests.cli.conftest import trained_quickly as trained_quickly

@@ -80,11 +80,10 @@ def _newton(loss: Callable[[Tensor], Tensor], theta: Tensor, derivatives: Deriva
         if float(gradient.norm()) < 1e-10:
             return theta + step  # so near the minimum a step squares what is left of the error
         length = 1.0
-        while length > 1e-12 and not loss(theta + length * step) < value:
+        while length > 1e-12 and not (lower := loss(theta + length * step)) < value:
             length /= 2
         if length <= 1e-12:  # the loss no longer tells better from worse, the gradient still does
             better = derivatives(theta + step)[0].norm() < gradient.norm()
             return theta + step if better else theta
-        theta = theta + length * step
-        value = loss(theta)
+        theta, value = theta + length * step, lower
     return theta

@@ -36,6 +36,18 @@ class Column:
     categories: tuple[str, ...] = ()
 
 
+def names_of_features(columns: tuple[Column, ...], given: tuple[str, ...], where: str) -> tuple[str, ...]:
+    """Returns the names that columns give the features.
+
+    Raises:
+        InputError: the features were given other names.
+    """
+    names = tuple(column.name for column in columns)
+    if given not in ((), names):
+        raise InputError(f"{where}: columns must be named as feature_names says: leave feature_names out")
+    return names
+
+
 def check_columns(columns: tuple[Column, ...], x: Tensor | Csr, where: str) -> None:
     """Checks that raw columns describe the features: one each, dense, every number of a category there, none infinite.
 

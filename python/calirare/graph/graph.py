@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.graph.columns import Column, check_columns, unmapped
+from calirare.graph.columns import Column, check_columns, names_of_features, unmapped
 from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, parts_of_networkx
 from calirare.graph.edges import EdgeOptions, EdgeRules, FileOptions
 from calirare.graph.folder import read_folder, write_folder
@@ -22,6 +22,7 @@ from calirare.graph.splits import Split
 from calirare.graph.tables import TableOptions, read_tables
 from calirare.graph.validation import (
     check_adjacency,
+    check_class_beside_others,
     check_class_names,
     check_features,
     check_labels,
@@ -138,10 +139,7 @@ class Graph:
     def _check_columns(self, where: str, trusted: bool) -> None:
         """Checks names and kinds of the features; columns with kinds name them."""
         if self.columns:
-            names = tuple(column.name for column in self.columns)
-            if self.feature_names not in ((), names):
-                raise InputError(f"{where}: columns must be named as feature_names says: leave feature_names out")
-            object.__setattr__(self, "feature_names", names)
+            object.__setattr__(self, "feature_names", names_of_features(self.columns, self.feature_names, where))
             if not trusted:
                 check_columns(self.columns, self.x, where)
         if self.feature_names and len(self.feature_names) != self.n_features:
@@ -242,13 +240,7 @@ class Graph:
         if original is None or not names:
             raise InputError(f"graph {self.name!r}: a rare class needs labels, but there are none")
         k = find_class(minority, names, self.name)
-        counts = torch.bincount(original[original >= 0], minlength=len(names))
-        if int(counts[k]) == 0:
-            raise InputError(f"graph {self.name!r}: the rare class {names[k]!r} must have nodes, it has none")
-        if int(counts[k]) == int(counts.sum()):
-            raise InputError(
-                f"graph {self.name!r}: a rare-class task needs two classes, but every labelled node is {names[k]!r}"
-            )
+        check_class_beside_others(original, k, names, self.name)
         y = torch.where(original < 0, original, (original == k).long())
         return dataclasses.replace(
             self,

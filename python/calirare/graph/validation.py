@@ -252,3 +252,24 @@ def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> in
     raise InputError(
         f"graph {graph_name!r}: there is no class {wanted!r}; the classes are {shown}{more} (command line: --minority)"
     )
+
+
+def check_class_beside_others(y: Tensor, k: int, names: tuple[str, ...], graph_name: str) -> None:
+    """Checks that there are labels of the rare class, and labels of others.
+
+    Args:
+        y: labels, int64 [n], -1 for unknown.
+        k: the rare class.
+        names: names of the classes.
+        graph_name: what the graph is called in a message.
+
+    Raises:
+        InputError: no node, or every labelled one, is of the class.
+    """
+    counts = torch.bincount(y[y >= 0], minlength=len(names))
+    if int(counts[k]) == 0:
+        raise InputError(f"graph {graph_name!r}: the rare class {names[k]!r} must have nodes, it has none")
+    if int(counts[k]) == int(counts.sum()):
+        raise InputError(
+            f"graph {graph_name!r}: a rare-class task needs two classes, but every labelled node is {names[k]!r}"
+        )

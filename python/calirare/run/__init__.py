@@ -1,15 +1,17 @@
 """A run: its settings, outcome, folder, report and predictions."""
 
 from calirare.run.choice import Choice, Row
+from calirare.run.data_settings import Data
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
 from calirare.run.folder import SavedRun, load, write_json
 from calirare.run.outcome import Outcome
 from calirare.run.probabilities import Probabilities
 from calirare.run.schema import Option, method_options, options_of, words_for
 from calirare.run.scoring import Scorer
-from calirare.run.settings import MAX_SEED, Calibration, Data, Intervals, Settings, Training, read_yaml
+from calirare.run.settings import MAX_SEED, Calibration, Intervals, Settings, Training
 from calirare.run.tables import COLUMNS, predictions, write_predictions
 from calirare.run.unused import ignored_settings
+from calirare.run.yaml_files import read_yaml
 
 __all__ = [
     "COLUMNS",

@@ -31,11 +31,13 @@ from calirare.features import FeatureMap
 from calirare.graph import LABEL_RATE, PARTS, Graph, Split, fingerprint, random_split, share_split
 from calirare.leave_one_out import Retrain
 from calirare.models import FITS
+from calirare.run.data_settings import Data
 from calirare.run.result import RunResult
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
-from calirare.run.settings import Data, Settings, read_yaml
+from calirare.run.settings import Settings
 from calirare.run.summary import WIDTH, summary_of
 from calirare.run.tables import read_predictions
+from calirare.run.yaml_files import read_yaml
 from calirare.training import Fitted
 
 METADATA, FORMAT = "calirare", "calirare run 4"

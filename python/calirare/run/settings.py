@@ -7,22 +7,16 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, Self
 
-import yaml
-
 from calirare._util.errors import InputError
-from calirare._util.files import read_text
 from calirare.calibration import CALIBRATE_ON, TARGETS, CalibrateOn, Target
-from calirare.datasets import load_dataset
 from calirare.eice import EiceSettings
-from calirare.features import How as Scale
-from calirare.features import Impute
-from calirare.graph import ORDERS, TABLE_SUFFIXES, Graph, Order
+from calirare.graph import ORDERS, Order
 from calirare.intervals import UNCERTAINTIES, UncertaintyName
 from calirare.leave_one_out import ALO, LeaveOneOutMethod
 from calirare.models import GcnTraining, HopsTraining
+from calirare.run.data_settings import Data
 from calirare.run.deciding import Deciding, check_decision
 from calirare.run.schema import beneath, changed, from_mapping, to_mapping
 from calirare.training import HOPS, WEIGHT_DECAYS
@@ -49,7 +43,6 @@ MAX_SEED = 2**63
 # Beyond these a training does not end, does not fit or leaves float32.
 MOST = {"epochs": 10**7, "hidden": 10**5, "n_layers": 50, "hops": 100, "learning_rate": 1e6, "weight_decay": 1e6}
 SMALLEST = 1e-30
-MAX_CONFIG, MAX_DEPTH = 1 << 18, 20  # bytes of a file of settings, and how deep it may nest; ours: 2 kB, 2
 
 
 @dataclass(frozen=True)
@@ -213,86 +206,6 @@ class Intervals:
 
 
 @dataclass(frozen=True)
-class Data:
-    """Which graph is trained on, as `calirare.load_dataset` takes it.
-
-    Attributes:
-        dataset: name (see `calirare datasets`), .npz file, folder, or edge table (CSV, Parquet); none: digits on the
-            command line, in Python the graph that is given.
-        root: folder to look for named data sets in; none: `CALIRARE_DATA` and the user's cache.
-        minority: name or number of the rare class.
-        label_rate: training labels per class; none: 20 in a random split, a stored one stays as it is.
-        split: "public", "random" (so many labels per class) or "share" (three quarters of the labels train, the others
-            test); none: public where there is one, else random of a data set by name, and share of your own graph.
-        features: node table that belongs to an edge table.
-        label: column of the labels in the node table.
-        weight: column of the weights in the edge table.
-        id: column of the names in the node table that the edge table refers to; none: node or id.
-        source_column: column of the edge table where an edge starts; none: source, src, from or u.
-        target_column: column of the edge table where an edge ends; none: target, dst, to or v.
-        relation: column of the edge table with the types of the edges, each a relation of its own.
-        directed: keep the directions of the edges too, beside the graph without them.
-        time: column of the edge table: when an edge came to be, a number or a date.
-        as_of: edges after this time are left out.
-        one_hot: columns of the node table that hold names of categories, though they look like numbers.
-        impute: what a missing number becomes, beside a column that says where: "median", "zero", or "error", which
-            refuses it.
-        scale: of the features: "auto" (each column by what it holds), "rank" (to a normal distribution), "standardize",
-            "row" (sums to 1), "tfidf", "svd", "none" or "stored" (as the graph says).
-        duplicates: repeated edges: "error", "drop" or "sum"; none: of tables drop, of those with weights sum, else
-            error.
-        self_loops: self loops: "error", "drop" or "keep"; none: of tables drop, else error.
-        symmetrize: add the missing direction of every edge, as is done with tables in any case.
-        download: fetch a named data set that is not there.
-    """
-
-    dataset: str | None = None
-    root: str | None = None
-    minority: int | str | None = None
-    label_rate: int | None = None
-    split: str | None = None
-    features: str | None = None
-    label: str | None = None
-    weight: str | None = None
-    id: str | None = None
-    source_column: str | None = None
-    target_column: str | None = None
-    relation: str | None = None
-    directed: bool = False
-    time: str | None = None
-    as_of: str | None = None
-    one_hot: tuple[str, ...] = ()
-    impute: Impute = "median"
-    scale: Scale = "auto"
-    duplicates: str | None = None
-    self_loops: str | None = None
-    symmetrize: bool = False
-    download: bool = False
-
-    def options(self) -> dict[str, Any]:
-        """Returns what was said, beside the data set and the root, as keywords."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("dataset", "root")}
-        if self.dataset is None or not self.dataset.lower().endswith(TABLE_SUFFIXES):
-            del values["one_hot"], values["impute"]  # which are for the features then, however they were stored
-        return {
-            name: value for name, value in values.items() if value is not None and value is not False and value != ()
-        }
-
-    def columns(self) -> dict[str, Any]:
-        """Returns the columns of tables that were named, as keywords."""
-        names = ("label", "weight", "id", "source_column", "target_column", "one_hot", "impute", "relation")
-        return {name: getattr(self, name) for name in names if getattr(self, name) not in (None, ())} | (
-            {"directed": True} if self.directed else {}
-        )
-
-    def load(self, seed: int) -> Graph:
-        """Returns the graph; see `load_dataset`. Without a data set an InputError."""
-        if self.dataset is None:
-            raise InputError("setting dataset must name the data to load, got none")
-        return load_dataset(self.dataset, self.root, seed=seed, **self.options())
-
-
-@dataclass(frozen=True)
 class Settings:
     """How to train, calibrate and judge one detector.
 
@@ -395,62 +308,3 @@ class Settings:
     def to_mapping(self) -> dict[str, Any]:
         """Returns every setting by name, nested, as plain values."""
         return to_mapping(self)
-
-
-class _PlainLoader(yaml.SafeLoader):
-    """Reads YAML without anchors, with which a few lines stand for more than memory holds, and of bounded depth."""
-
-    depth = 0
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
-            raise yaml.MarkedYAMLError(
-                problem="*aliases are not read, write the value out", problem_mark=event.start_mark
-            )
-        if self.depth >= MAX_DEPTH:
-            raise yaml.MarkedYAMLError(problem=f"it is nested more than {MAX_DEPTH} deep")
-        self.depth += 1
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self.depth -= 1
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key.value!r} stands twice", problem_mark=key.start_mark)
-            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Returns the mapping in a YAML file.
-
-    Args:
-        path: the file.
-
-    Returns:
-        Its names and values; empty for an empty file.
-
-    Raises:
-        InputError: the file is missing, is no plain file or too large, is not YAML, or does not hold a mapping.
-    """
-    where = f"config {path}"
-    try:
-        values = yaml.load(read_text(Path(path), where, MAX_CONFIG), _PlainLoader)  # a SafeLoader
-    except OSError as error:
-        raise InputError(f"{where}: cannot be read: {error.strerror or error}") from error
-    except yaml.MarkedYAMLError as error:
-        line = "" if error.problem_mark is None else f" in line {error.problem_mark.line + 1}"
-        raise InputError(f"{where}: is not YAML that can be read{line}: {error.problem or error.context}") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number that there cannot be, no UTF-8
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{where}: is not YAML: {str(error).splitlines()[0]}") from error
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise InputError(f"{where}: must hold names and values such as `seed: 1`, got {type(values).__name__}")
-    return values

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
@@ -92,9 +89,3 @@ def test_settings_may_be_set_and_are_checked_again():
             calibrator.set_params(**wrong)
         with pytest.raises(ValueError, match="must be at least"):
             calibrator.fit(*problem())
-
-
-@pytest.mark.slow
-def test_scikit_learn_is_not_loaded_for_it():
-    code = "import sys, calirare.calibration; sys.exit('sklearn' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

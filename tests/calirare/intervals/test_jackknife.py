@@ -18,8 +18,10 @@ from tests.helpers.tasks import rare_task
 
 
 def softmax(differences: np.ndarray) -> np.ndarray:
-    full = np.concatenate([[0.0], differences])
-    return np.exp(full - full.max()) / np.exp(full - full.max()).sum()
+    """Probabilities [.., k] of logits that lie [.., k - 1] above the first."""
+    full = np.concatenate([np.zeros((*differences.shape[:-1], 1)), differences], -1)
+    powers = np.exp(full - full.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
 
 
 def every_logit(fit, graph) -> np.ndarray:
@@ -49,7 +51,7 @@ def algorithm_1(fit, graph, change: LooResult, *, low: float, high: float, rare:
     for v in range(len(z)):
         plain = probabilities(z[v, 1:] - z[v, 0])
         watched = 1 if rare else int(plain.argmax())
-        f = np.array([probabilities(z[v, 1:] - z[v, 0] + change.change[v, :, c].numpy())[watched] for c in models])
+        f = probabilities(z[v, 1:] - z[v, 0] + change.change[v].numpy().T[models])[:, watched]
         ends = np.quantile(f - residuals, low), np.quantile(f + residuals, high)
         middle = sum(ends) / 2
         rows.append((*ends, 1 - middle if rare and plain.argmax() == 0 else middle, plain.max()))

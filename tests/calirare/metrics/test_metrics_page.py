@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from calirare import metrics
+from tests.helpers.pages import is_current
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.slow
 def test_the_page_is_what_example_and_file_say():
-    done = subprocess.run([sys.executable, "benchmarks/metrics_page.py", "--check"], cwd=ROOT, check=False)
-    assert done.returncode == 0, "run python benchmarks/metrics_page.py"
+    assert is_current("metrics"), "run python benchmarks/metrics_page.py"
 
 
 def test_the_bars_are_met_by_the_committed_times():

@@ -14,9 +14,16 @@ import calirare
 from calirare import InputError, Settings
 from calirare.run import ignored_settings
 from calirare.run.deciding import CAVEAT, nodes_to_decide, realised
+from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
 QUICK = {"model": "gcn", "epochs": 30, "folds": 0}
+
+
+@pytest.fixture(autouse=True)
+def rough():
+    with rough_runs():
+        yield
 
 
 @pytest.fixture(scope="module")

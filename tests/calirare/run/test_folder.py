@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from functools import partial
 
 import pytest
 import torch
@@ -16,9 +15,9 @@ from calirare._util.output import fresh_files, fresh_folder
 from calirare._util.run_files import seal
 from calirare.graph import fingerprint
 from calirare.leave_one_out import ALO, Retrain
-from calirare.metrics import calibration_report
 from calirare.run import COLUMNS, Settings, read_yaml
 from calirare.run.folder import save_model, write_config, write_json
+from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
@@ -76,9 +75,14 @@ def same_tables(one, other):
         assert one[name].tolist() == other[name].tolist(), name
 
 
+@pytest.fixture
+def rough():
+    with rough_runs():
+        yield
+
+
 @pytest.mark.slow
-def test_save_load_predict_and_the_tables_are_one(outcome, tmp_path, monkeypatch):
-    monkeypatch.setattr("calirare.run.report.calibration_report", partial(calibration_report, n_draws=3))
+def test_save_load_predict_and_the_tables_are_one(outcome, rough, tmp_path):
     outcome.save(tmp_path / "run")
     (tmp_path / "run").rename(tmp_path / "moved")
     run = calirare.load(tmp_path / "moved")
@@ -106,9 +110,7 @@ def test_save_load_predict_and_the_tables_are_one(outcome, tmp_path, monkeypatch
         run.graph(rare_task(seed=1))
 
 
-@pytest.mark.slow
-def test_a_damaged_folder_says_what_is_damaged(outcome, tmp_path, monkeypatch):
-    monkeypatch.setattr("calirare.run.report.calibration_report", partial(calibration_report, n_draws=3))
+def test_a_damaged_folder_says_what_is_damaged(outcome, rough, tmp_path):
     outcome.save(tmp_path / "run")
     run = calirare.load(tmp_path / "run")
     (tmp_path / "run" / "metrics.json").write_text("{}")

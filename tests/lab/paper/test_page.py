@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 from calirare_lab.paper.cells import cell_path, write_cell
 from calirare_lab.paper.methods import METHODS
 from calirare_lab.paper.protocol import DATASETS, Place
+from tests.helpers.pages import is_current
 
 ROOT = Path(__file__).resolve().parents[3]
 NEW = ("citeseer", 30, "matrix")
@@ -22,8 +21,7 @@ NEW = ("citeseer", 30, "matrix")
 
 @pytest.mark.slow
 def test_the_pages_are_what_the_file_says() -> None:
-    done = subprocess.run([sys.executable, "benchmarks/paper_page.py", "--check"], cwd=ROOT, check=False)
-    assert done.returncode == 0, "run python benchmarks/paper_page.py"
+    assert is_current("paper"), "run python benchmarks/paper_page.py"
 
 
 def test_the_page_is_short_and_links_every_page_of_tables(page: Any) -> None:

@@ -1,0 +1,93 @@
+"""The settings of the data: which graph is trained on, and how it is read."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from calirare._util.errors import InputError
+from calirare.datasets import load_dataset
+from calirare.features import How as Scale
+from calirare.features import Impute
+from calirare.graph import TABLE_SUFFIXES, Graph
+
+
+@dataclass(frozen=True)
+class Data:
+    """Which graph is trained on, as `calirare.load_dataset` takes it.
+
+    Attributes:
+        dataset: name (see `calirare datasets`), .npz file, folder, or edge table (CSV, Parquet); none: digits on the
+            command line, in Python the graph that is given.
+        root: folder to look for named data sets in; none: `CALIRARE_DATA` and the user's cache.
+        minority: name or number of the rare class.
+        label_rate: training labels per class; none: 20 in a random split, a stored one stays as it is.
+        split: "public", "random" (so many labels per class) or "share" (three quarters of the labels train, the others
+            test); none: public where there is one, else random of a data set by name, and share of your own graph.
+        features: node table that belongs to an edge table.
+        label: column of the labels in the node table.
+        weight: column of the weights in the edge table.
+        id: column of the names in the node table that the edge table refers to; none: node or id.
+        source_column: column of the edge table where an edge starts; none: source, src, from or u.
+        target_column: column of the edge table where an edge ends; none: target, dst, to or v.
+        relation: column of the edge table with the types of the edges, each a relation of its own.
+        directed: keep the directions of the edges too, beside the graph without them.
+        time: column of the edge table: when an edge came to be, a number or a date.
+        as_of: edges after this time are left out.
+        one_hot: columns of the node table that hold names of categories, though they look like numbers.
+        impute: what a missing number becomes, beside a column that says where: "median", "zero", or "error", which
+            refuses it.
+        scale: of the features: "auto" (each column by what it holds), "rank" (to a normal distribution), "standardize",
+            "row" (sums to 1), "tfidf", "svd", "none" or "stored" (as the graph says).
+        duplicates: repeated edges: "error", "drop" or "sum"; none: of tables drop, of those with weights sum, else
+            error.
+        self_loops: self loops: "error", "drop" or "keep"; none: of tables drop, else error.
+        symmetrize: add the missing direction of every edge, as is done with tables in any case.
+        download: fetch a named data set that is not there.
+    """
+
+    dataset: str | None = None
+    root: str | None = None
+    minority: int | str | None = None
+    label_rate: int | None = None
+    split: str | None = None
+    features: str | None = None
+    label: str | None = None
+    weight: str | None = None
+    id: str | None = None
+    source_column: str | None = None
+    target_column: str | None = None
+    relation: str | None = None
+    directed: bool = False
+    time: str | None = None
+    as_of: str | None = None
+    one_hot: tuple[str, ...] = ()
+    impute: Impute = "median"
+    scale: Scale = "auto"
+    duplicates: str | None = None
+    self_loops: str | None = None
+    symmetrize: bool = False
+    download: bool = False
+
+    def options(self) -> dict[str, Any]:
+        """Returns what was said, beside the data set and the root, as keywords."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("dataset", "root")}
+        if self.dataset is None or not self.dataset.lower().endswith(TABLE_SUFFIXES):
+            del values["one_hot"], values["impute"]  # which are for the features then, however they were stored
+        return {
+            name: value for name, value in values.items() if value is not None and value is not False and value != ()
+        }
+
+    def columns(self) -> dict[str, Any]:
+        """Returns the columns of tables that were named, as keywords."""
+        names = ("label", "weight", "id", "source_column", "target_column", "one_hot", "impute", "relation")
+        return {name: getattr(self, name) for name in names if getattr(self, name) not in (None, ())} | (
+            {"directed": True} if self.directed else {}
+        )
+
+    def load(self, seed: int) -> Graph:
+        """Returns the graph; see `load_dataset`. Without a data set an InputError."""
+        if self.dataset is None:
+            raise InputError("setting dataset must name the data to load, got none")
+        return load_dataset(self.dataset, self.root, seed=seed, **self.options())

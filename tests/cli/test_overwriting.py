@@ -1,0 +1,269 @@
+"""`calirare train` spoils nothing that is there: runs are replaced as a whole or not at all, failures leave nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from calirare._util.output import fresh_folder
+from calirare.run import outcome as outcome_module
+from tests.cli.test_run_folder import FILES
+from tests.helpers.command import QUICK, assert_one_sentence, call
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_is_not_overwritten_unasked(quick_run, graph_file):
+    before = contents(quick_run.parent)
+    said = call("train", "--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run)
+    assert "--overwrite" in assert_one_sentence(said)
+    assert contents(quick_run.parent) == before
+
+
+def test_overwrite_replaces_the_whole_run(quick_run, graph_file):
+    other = Path(shutil.copy(graph_file, quick_run.parent / "other.npz"))
+    assert call("predict", "--run", quick_run, "--graph", other).code == 0
+    assert (quick_run / "predictions_other.csv").is_file()
+    other.unlink()
+    assert call("train", "--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run, "--overwrite").code == 0
+    assert {path.name for path in quick_run.iterdir()} == FILES
+    assert [path.name for path in quick_run.parent.iterdir()] == ["quick"]
+    assert yaml.safe_load((quick_run / "config.yaml").read_text())["seed"] == 1
+
+
+def test_overwrite_spares_a_folder_that_is_no_run(graph_file, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+    before = contents(tmp_path)
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "thesis", "--overwrite")
+    assert "replaces runs only" in assert_one_sentence(said)
+    assert contents(tmp_path) == before
+    (tmp_path / "empty").mkdir()
+    assert call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "empty", "--overwrite").code == 0
+
+
+def test_overwrite_spares_what_no_run_wrote(quick_run, graph_file):
+    shutil.copy(graph_file, quick_run / "mine.npz")
+    before = contents(quick_run)
+    said = call("train", "--dataset", quick_run / "mine.npz", *QUICK, "--out", quick_run, "--overwrite")
+    assert "also holds mine.npz, which no run wrote: move it elsewhere" in assert_one_sentence(said)
+    assert contents(quick_run) == before
+
+
+@pytest.mark.parametrize(
+    "name", ["my.png", "predictions_final.csv", "predictions_2024.parquet", "review.csv", "log.txt"]
+)
+def test_overwrite_spares_files_that_look_like_ours(name, quick_run, graph_file):
+    """Of these names, a run writes the last two: there they were changed since."""
+    with (quick_run / name).open("a") as file:
+        file.write("mine")
+    before = contents(quick_run)
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", quick_run, "--overwrite")
+    expected = f"{name} has been changed since" if name in FILES else f"also holds {name}, which no run wrote"
+    assert expected in assert_one_sentence(said)
+    assert contents(quick_run) == before
+
+
+def test_overwrite_spares_a_folder_whose_files_are_called_as_a_runs(graph_file, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    for name in ("config.yaml", "model.safetensors", "metrics.json"):
+        (tmp_path / "theirs" / name).write_text("of another program")
+    before = contents(tmp_path)
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "theirs", "--overwrite")
+    assert "replaces runs only" in assert_one_sentence(said)
+    assert contents(tmp_path) == before
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from calirare._util import output
+from calirare._util.output import fresh_folder
+
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if sys.argv[2] == "renames":  # as where the file system cannot exchange two names
+    output.exchange = lambda *_: False
+    real = os.replace
+    os.replace = lambda a, b: kill() if str(a).endswith(".partial") else real(a, b)
+with fresh_folder(Path(sys.argv[1]), overwrite=True) as folder:
+    (folder / "config.yaml").write_text("new")
+    if sys.argv[2] == "writing":
+        kill()
+"""
+
+
+@pytest.mark.parametrize("moment", ["writing", "renames"])
+def test_what_a_killed_process_leaves_is_put_right(moment, quick_run, graph_file):
+    before = contents(quick_run)
+    found = subprocess.run([sys.executable, "-c", KILLED, quick_run, moment], capture_output=True, text=True)
+    assert found.returncode == -signal.SIGKILL, found.stderr
+    assert any(path.name.endswith(".partial") for path in quick_run.parent.iterdir())
+    if moment == "renames":
+        assert not quick_run.exists()
+        said = assert_one_sentence(call("predict", "--run", quick_run, "--graph", graph_file))
+        assert "a job that replaced it was killed and left it as" in said
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", quick_run)
+    assert "exists already" in assert_one_sentence(said)
+    assert contents(quick_run) == before
+    assert call("train", "--dataset", graph_file, *QUICK, "--out", quick_run, "--overwrite").code == 0
+    assert [path.name for path in quick_run.parent.iterdir()] == ["quick"]
+
+
+def test_a_killed_predict_does_not_stand_in_the_way_of_overwrite(quick_run, graph_file):
+    (quick_run / ".ab_12xyz.partial").mkdir()
+    (quick_run / ".ab_12xyz.partial" / "p.csv").write_text("half")
+    assert call("train", "--dataset", graph_file, *QUICK, "--out", quick_run, "--overwrite").code == 0
+    assert {path.name for path in quick_run.iterdir()} == FILES
+    (quick_run / ".ab_12xyz.partial").mkdir()
+    assert call("predict", "--run", quick_run, "--graph", graph_file).code == 0
+    assert not (quick_run / ".ab_12xyz.partial").exists()
+
+
+def test_a_second_process_is_told_who_is_writing(graph_file, tmp_path):
+    with fresh_folder(tmp_path / "run", overwrite=False) as partial:
+        said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "run")
+        assert f"another process is writing there (process {os.getpid()} on " in assert_one_sentence(said)
+        assert partial.is_dir()
+        (partial / "config.yaml").write_text("")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_folder_behind_a_loop_of_links(graph_file, tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert_one_sentence(call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "a" / "run"))
+    assert_one_sentence(call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "a"))
+
+
+def test_a_failed_overwrite_keeps_the_old_run(quick_run, graph_file, monkeypatch):
+    before = contents(quick_run.parent)
+    options = ("--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run, "--overwrite")
+    monkeypatch.setattr("calirare.run.outcome.save_model", no_space)
+    assert "No space left" in call("train", *options).err.splitlines()[-1]
+    assert contents(quick_run.parent) == before
+    monkeypatch.undo()
+    # The new run is complete, but cannot take the old one's place.
+    real = os.replace
+
+    def no_second(source, target):
+        if str(source).endswith(".partial"):
+            no_space()
+        real(source, target)
+
+    monkeypatch.setattr("calirare._util.output.exchange", lambda *_: False)
+    monkeypatch.setattr("calirare._util.output.os.replace", no_second)
+    assert call("train", *options).code == 2
+    assert contents(quick_run.parent) == before
+
+
+def test_of_two_runs_with_one_out_the_later_is_kept_elsewhere(graph_file, tmp_path, monkeypatch):
+    out, real = tmp_path / "run", outcome_module.save_model
+
+    def meanwhile(*arguments):
+        out.mkdir()
+        (out / "config.yaml").write_text("theirs")
+        real(*arguments)
+
+    monkeypatch.setattr(outcome_module, "save_model", meanwhile)
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", out)
+    assert said.code == 2
+    assert contents(out) == {"config.yaml": b"theirs"}
+    (kept,) = (path for path in tmp_path.iterdir() if path != out)
+    assert f"another was written there while this one was made, which is kept as {kept}" in said.err.splitlines()[-1]
+    assert {path.name for path in kept.iterdir()} == FILES
+    assert not kept.name.startswith(".")
+
+
+@pytest.mark.parametrize("out", [".", "", ".."])
+def test_out_must_be_a_folder_of_its_own(out, graph_file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", out)
+    assert "--out must name a folder of its own" in assert_one_sentence(said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_way_stays(graph_file, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for out in (tmp_path / "file", tmp_path / "file" / "run"):
+        said = call("train", "--dataset", graph_file, *QUICK, "--out", out, "--overwrite")
+        assert str(out) in assert_one_sentence(said)
+    assert contents(tmp_path) == {"file": b"mine"}
+
+
+def no_space(*_: object, **__: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "writer",
+    ["write_config", "write_json", "write_table", "save_model", "draw", "report"],
+)
+def test_a_full_disk_leaves_nothing(writer, graph_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(f"calirare.run.outcome.{writer}", no_space)
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "runs" / "a", pictures=writer == "draw")
+    assert (said.code, said.out) == (2, "")
+    assert "nothing was kept: No space left on device" in said.err.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [13, 30, 28], ids=["EACCES", "EROFS", "ENOSPC"])
+def test_a_folder_that_cannot_be_made_leaves_nothing(number, graph_file, tmp_path, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("calirare._util.claims.tempfile.mkdtemp", refuse)
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "deep" / "runs" / "a")
+    assert f"cannot be written: {os.strerror(number)}" in assert_one_sentence(said)
+    assert list(tmp_path.iterdir()) == []
+
+
+@contextmanager
+def unprivileged(folder: Path) -> Iterator[None]:
+    """Root may write everywhere: a test run by root is somebody else for a while, who can reach `folder`."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for path in (folder, *list(folder.parents)[:2]):
+        path.chmod(0o755)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o555], ids=["closed", "read only"])
+def test_a_folder_without_permission(mode, graph_file, tmp_path):
+    # Once before, so that everything is imported that somebody else may not read.
+    assert call("train", "--dataset", tmp_path / "none.npz", "--out", tmp_path / "run").code == 2
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    theirs.chmod(mode)
+    with unprivileged(tmp_path):
+        said = call("train", "--dataset", graph_file, *QUICK, "--out", theirs / "runs" / "a")
+    theirs.chmod(0o755)
+    assert "cannot be written: Permission denied" in assert_one_sentence(said)
+    assert list(theirs.iterdir()) == []
+
+
+def test_out_may_be_a_link_to_a_place_elsewhere(graph_file, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for _ in range(2):
+        assert call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "link", "--overwrite").code == 0
+    assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == FILES
+    assert (tmp_path / "link").is_symlink()
+    assert {path.name for path in tmp_path.iterdir()} == {"elsewhere", "link"}

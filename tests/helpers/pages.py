@@ -1,0 +1,28 @@
+"""The scripts that write pages of docs, run in this process: in one of their own they import for seconds."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from unittest import mock
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+def is_current(name: str) -> bool:
+    """Returns whether `python benchmarks/<name>_page.py --check` finds nothing to write anew."""
+    script, before = BENCHMARKS / f"{name}_page.py", set(sys.modules)
+    with (
+        mock.patch.object(sys, "argv", [str(script), "--check"]),
+        mock.patch.object(sys, "path", [str(BENCHMARKS), *sys.path]),
+    ):
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except SystemExit as stop:
+            return not stop.code
+        finally:
+            for module in set(sys.modules) - before:  # the scripts' own have names that others may have too
+                if BENCHMARKS in Path(getattr(sys.modules[module], "__file__", None) or "/").parents:
+                    del sys.modules[module]
+    return True
