@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
-from calirare.cli.options import UsageError, add_settings, budget, share, whole
+from calirare.cli.options import UsageError, add_settings, budget, prevailing, share, whole
 
 COLUMNS = ("label", "weight", "id", "source_column", "target_column", "time", "as_of")
 SCORED = ("root", "features", *COLUMNS, "duplicates", "self_loops", "symmetrize", "download")
@@ -109,6 +109,13 @@ def _predict(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="CSV to write. [default: in the run's folder]")
     _overwrite(parser)
+    words = (
+        "Share of the rare class in this graph, or two numbers that it lies between (95 %%), as 0.01 or 0.008,0.015: "
+        "P(rare) is corrected to it; estimate: by what the scores tell."
+    )
+    parser.add_argument("--prevalence", type=prevailing, metavar="P|A,B|estimate", help=words)
+    words = "End with code 3 where the graph differs so much from the run's that P(rare) is not to be trusted."
+    parser.add_argument("--fail-on-drift", action="store_true", help=words)
     add_settings(parser, SCORED)
 
 
@@ -171,7 +178,12 @@ COMMANDS = {
         "given here win over --config.",
         _train,
     ),
-    "predict": Command("Score a graph with a saved run.", "It needs the run's folder alone.", _predict),
+    "predict": Command(
+        "Score a graph with a saved run.",
+        "It needs the run's folder alone. It says how many rare nodes to expect and whether the graph is one that the "
+        "run can be relied on for; beside the table is a JSON file with all of it.",
+        _predict,
+    ),
     "eice": Command("Recompute uncertainty, ICE and EICE of a saved run.", "It needs the run's own graph.", _eice),
     "loo-check": Command(
         "Hold every leave-one-out method of a saved run beside true retraining.",

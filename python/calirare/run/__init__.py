@@ -4,8 +4,10 @@ from calirare.run.choice import Choice, Row
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
 from calirare.run.folder import SavedRun, load, write_json
 from calirare.run.outcome import Outcome
+from calirare.run.prevailing import Prevailing
 from calirare.run.probabilities import Probabilities
 from calirare.run.schema import Option, method_options, options_of, words_for
+from calirare.run.scored import Scored
 from calirare.run.scoring import Scorer
 from calirare.run.settings import MAX_SEED, Calibration, Data, Intervals, Settings, Training, read_yaml
 from calirare.run.tables import COLUMNS, predictions, write_predictions
@@ -22,9 +24,11 @@ __all__ = [
     "Intervals",
     "Option",
     "Outcome",
+    "Prevailing",
     "Probabilities",
     "Row",
     "SavedRun",
+    "Scored",
     "Scorer",
     "Settings",
     "Training",

@@ -27,21 +27,25 @@ from calirare._util.output import left_aside
 from calirare._util.run_files import check_as_written
 from calirare.calibration import KINDS, Target
 from calirare.datasets import CATALOGUE
+from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import LABEL_RATE, PARTS, Graph, Split, fingerprint, random_split
 from calirare.leave_one_out import Retrain
 from calirare.models import FITS
+from calirare.run.prevailing import Prevailing
 from calirare.run.result import RunResult
+from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
 from calirare.run.settings import Data, Settings, read_yaml
 from calirare.run.summary import WIDTH, summary_of
 from calirare.run.tables import read_predictions
 from calirare.training import Fitted
 
-METADATA, FORMAT = "calirare", "calirare run 4"
+METADATA, FORMAT = "calirare", "calirare run 5"
 CONFIG, MODEL = "config.yaml", "model.safetensors"
 FIT = "fit."  # before the names of the detector's own tensors
 FEATURES = "features."  # before those of the map of the features
+REFERENCE = "reference."  # before those of what is remembered of the run's graph
 
 
 def write_json(values: dict[str, Any], path: Path) -> None:
@@ -107,6 +111,8 @@ def save_model(outcome: RunResult, path: Path) -> None:
         tensors["calibration_nodes"] = scorer.calibration_nodes
     mapping, columns = scorer.features.state()
     tensors |= {FEATURES + name: value for name, value in mapping.items()}
+    remembered, reference = scorer.reference.state()
+    tensors |= {REFERENCE + name: value for name, value in remembered.items()}
     facts = {
         "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in outcome.calibrators.items()},
         "class_names": list(scorer.class_names),
@@ -115,6 +121,7 @@ def save_model(outcome: RunResult, path: Path) -> None:
         "fit": {"kind": type(scorer.fit).__name__, "state": state},
         "graph": fingerprint(outcome.graph),
         "format": FORMAT,
+        "reference": reference,
         "threshold": scorer.threshold,
     }
     # Copies: safetensors refuses tensors that share memory.
@@ -189,8 +196,14 @@ class SavedRun:
         return dataclasses.replace(data, dataset=str(now), features=features)
 
     def predict(self, graph: Graph, say: Say = to_stderr, report: Report | None = None) -> pd.DataFrame:
-        """Returns one row per node of a graph, see `Scorer.predict`."""
-        return self.scorer.predict(graph, say, report)
+        """Returns one row per node of a graph; `score` says more, of which this notes a drift."""
+        return self.scorer.score(graph, say, report).noted(say)
+
+    def score(
+        self, graph: Graph, say: Say = to_stderr, report: Report | None = None, *, prevalence: Prevailing = None
+    ) -> Scored:
+        """Returns predictions, what to expect and how the graph differs from the run's own, see `Scorer.score`."""
+        return self.scorer.score(graph, say, report, prevalence)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the run's predictions of its own graph, one row per node.
@@ -280,9 +293,9 @@ def _check_numbers(tensors: dict[str, Tensor]) -> None:
 
 
 def _scorer(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Settings) -> Scorer:
-    own, mapping = (
+    own, mapping, remembered = (
         {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-        for prefix in (FIT, FEATURES)
+        for prefix in (FIT, FEATURES, REFERENCE)
     )
     return Scorer(
         FITS[facts["fit"]["kind"]].from_state(own, facts["fit"]["state"]),
@@ -293,4 +306,5 @@ def _scorer(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Setting
         tuple(facts["class_names"]),
         FeatureMap.from_state(mapping, facts["features"]),
         float(facts["threshold"]),
+        Reference.from_state(remembered, facts["reference"]),
     )
