@@ -119,6 +119,16 @@ def _predict(parser: argparse.ArgumentParser) -> None:
     add_settings(parser, SCORED)
 
 
+def _recalibrate(parser: argparse.ArgumentParser) -> None:
+    _run(parser)
+    words = "Graph with fresh labels, drawn at random: all that `calirare train --dataset` takes."
+    parser.add_argument("--graph", required=True, metavar="PATH", help=words)
+    words = "Folder of the run with new maps. [default: the run's own, with --overwrite]"
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help=words)
+    _overwrite(parser)
+    add_settings(parser, SCORED)
+
+
 def _eice(parser: argparse.ArgumentParser) -> None:
     _run(parser)
     _moved(parser)
@@ -183,6 +193,11 @@ COMMANDS = {
         "It needs the run's folder alone. It says how many rare nodes to expect and whether the graph is one that the "
         "run can be relied on for; beside the table is a JSON file with all of it.",
         _predict,
+    ),
+    "recalibrate": Command(
+        "Check a saved run on fresh labels, and fit its maps on them anew.",
+        "Nothing else of the run changes; it says how right P(rare) was before and is after.",
+        _recalibrate,
     ),
     "eice": Command("Recompute uncertainty, ICE and EICE of a saved run.", "It needs the run's own graph.", _eice),
     "loo-check": Command(

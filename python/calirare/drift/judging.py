@@ -30,12 +30,12 @@ class Limits:
         return "do not trust" if difference > self.distrust else "caution"
 
 
-DISTANCE = Limits(0.1, 0.3)
+DISTANCE = Limits(0.15, 0.3)
 NEVER_SEEN = Limits(0.01, 0.1)  # the rare class is itself a percent of the nodes
 GAPS = Limits(0.05, 0.3)
-EDGES = Limits(0.1, 0.5)  # a longer period or a larger crop has other degrees by itself
+EDGES = Limits(0.2, 0.5)  # a longer period or a larger crop has other degrees by itself
 ISOLATED = Limits(0.05, 0.5)
-ALIKE = Limits(0.2, math.inf)
+ALIKE = Limits(0.3, math.inf)
 MEAN = Limits(math.log(1.5), math.log(5.0))  # of the ratio
 
 
@@ -83,7 +83,7 @@ def of_scores(now: ScoresNow) -> Iterable[Finding]:
     verdict = MEAN.verdict(ratio, 0.0 if beyond else math.inf)
     said = "" if verdict == "ok" else why
     yield Finding(part, "mean P(rare)", "mean", now.mean, now.mean_then, now.mean_by_chance, verdict, said)
-    limits = Limits(DISTANCE.caution, math.inf)  # how the ranks shift tells of the mean, and the columns of the cause
+    limits = Limits(DISTANCE.distrust, math.inf)  # most of it is among nodes that nobody would look at
     found = now.numbers.distance
     yield _distance(part, "P(rare)", found, now.numbers.distance_by_chance, "probabilities", limits)
     if math.isfinite(now.alike) and math.isfinite(now.alike_then):

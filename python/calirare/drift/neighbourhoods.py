@@ -5,17 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
+from calirare.drift.communities import communities
 from calirare_ext import Csr
 
-FEWEST, MOST = 16, 64  # patches: few say little about noise, many are no larger than what depends on each other
+# Patches, and nodes in one: few say little about noise, many are no larger than what depends on each other.
+FEWEST, MOST, NODES = 16, 64, 64
 ENDS = 1 << 22  # neighbours looked at together
 SAMPLE = 50_000  # nodes that are looked at, where there are more
 
 
 def patches(adjacency: Csr, seed: int = 0) -> NumpyArray:
-    """Returns the patch of each node, int64 [n], below `MOST`: what is nearest to one of some nodes drawn at random.
+    """Returns the patch of each node, int64 [n], below `MOST`.
 
-    They grow a step along the edges at a time. Components that none of them lies in go to patches at random, whole.
+    Up to `SAMPLE` nodes patches are `communities`. Of more they are what is nearest to one of some nodes drawn at
+    random: they grow a step along the edges at a time, and components that none of them lies in go to patches at
+    random, whole.
 
     Args:
         adjacency: [n, n], symmetric.
@@ -24,7 +28,9 @@ def patches(adjacency: Csr, seed: int = 0) -> NumpyArray:
     Cost: O(n + nnz) time, O(n) space.
     """
     n, rng = adjacency.n_rows, np.random.default_rng(seed)
-    number = int(np.clip(np.sqrt(n), FEWEST, MOST))
+    number = int(np.clip(n // NODES, FEWEST, MOST))
+    if n <= SAMPLE:
+        return communities(adjacency, max(1, min(number, n // 2)), seed)
     indptr, indices = adjacency.indptr.cpu().numpy(), adjacency.indices.cpu().numpy()
     patch = np.full(n, -1, dtype=np.int64)
     front = np.sort(rng.choice(n, min(number, n), replace=False))

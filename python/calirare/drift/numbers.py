@@ -11,6 +11,7 @@ from calirare._util.array_files import NumpyArray
 from calirare.drift.neighbourhoods import design_effect
 from calirare.drift.noise import Noise
 
+TAIL = 0.05
 POINTS = 513  # of a stored distribution: distances are right to 2 thousandths
 
 
@@ -23,6 +24,7 @@ class NumbersThen:
         quantiles: of the numbers at equal steps, rising, float32 [POINTS]; none where every number is missing.
         gaps: share of missing numbers.
         effect: design effect of the numbers.
+        tail_effect: design effect of being among the lowest or highest twentieth.
         gap_effect: design effect of being missing.
     """
 
@@ -30,6 +32,7 @@ class NumbersThen:
     quantiles: NumpyArray
     gaps: float
     effect: float
+    tail_effect: float
     gap_effect: float
 
     @classmethod
@@ -44,12 +47,17 @@ class NumbersThen:
         there = values[~missing].astype(np.float32)
         levels = np.linspace(0, 1, POINTS)
         quantiles = np.quantile(there, levels, method="inverted_cdf") if len(there) else there
-        effect = design_effect(_places(quantiles, there), patch[~missing]) if len(there) else 1.0
-        return cls(len(values), quantiles, float(missing.mean()), effect, design_effect(missing.astype(float), patch))
+        gap_effect = design_effect(missing.astype(float), patch)
+        if not len(there):
+            return cls(len(values), quantiles, 1.0, 1.0, 1.0, gap_effect)
+        places, own = _places(quantiles, there), patch[~missing]
+        tails = [design_effect(tail.astype(float), own) for tail in (places < TAIL, places > 1 - TAIL)]
+        effect = design_effect(places, own)
+        return cls(len(values), quantiles, float(missing.mean()), effect, max(tails), gap_effect)
 
     def state(self) -> tuple[dict[str, NumpyArray], dict[str, Any]]:
         """Returns the arrays by name, and the rest as JSON holds it."""
-        facts = {"n": self.n, "gaps": self.gaps, "effect": self.effect, "gap_effect": self.gap_effect}
+        facts = {name: getattr(self, name) for name in ("n", "gaps", "effect", "tail_effect", "gap_effect")}
         return {"quantiles": self.quantiles}, facts
 
     @classmethod
@@ -110,7 +118,7 @@ def compare_numbers(then: NumbersThen, values: NumpyArray, noise: Noise) -> Numb
         _distance(q, there),
         noise.distance(known, len(there), then.effect) + 1 / POINTS,
         beyond / len(there),
-        noise.beyond(known, len(there), then.effect) / len(there),
+        noise.beyond(known, len(there), then.tail_effect) / len(there),
         gaps,
         then.gaps,
         gap_noise,

@@ -84,12 +84,6 @@ class Reference:
         scores = ScoresThen.of(p.cpu().numpy()[own_nodes], own_nodes, graph.adjacency, patch) if len(nodes) else None
         return cls(columns, NumbersThen.of(degrees, patch), float(alone.mean()), design_effect(alone, patch), scores)
 
-    def with_scores(self, p: Tensor, graph: Graph) -> Self:
-        """Returns the summary with P(rare) of every node of another graph, as a new map sees it."""
-        nodes = np.arange(graph.n_nodes)
-        scores = ScoresThen.of(p.cpu().numpy(), nodes, graph.adjacency, patches(graph.adjacency))
-        return dataclasses.replace(self, scores=scores)
-
     def compare(self, graph: Graph, features: FeatureMap, p: Tensor) -> Drift:
         """Returns how another graph differs from the run's, and what that means for P(rare).
 
@@ -126,7 +120,8 @@ class Reference:
         parts["degrees"] = self.degrees
         if self.scores is not None:
             parts["scores"] = self.scores
-        tensors, facts = {}, {}
+        tensors: dict[str, Tensor] = {}
+        facts: dict[str, Any] = {}
         for part, value in parts.items():
             arrays, facts[part] = value.state()
             tensors |= {f"{part}.{name}": torch.from_numpy(np.ascontiguousarray(x)) for name, x in arrays.items()}

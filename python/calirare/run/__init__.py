@@ -1,4 +1,4 @@
-"""A run: its settings, outcome, folder, report and predictions."""
+"""A run: its settings, outcome, folder, report and predictions, and its maps fitted anew."""
 
 from calirare.run.choice import Choice, Row
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
@@ -6,6 +6,7 @@ from calirare.run.folder import SavedRun, load, write_json
 from calirare.run.outcome import Outcome
 from calirare.run.prevailing import Prevailing
 from calirare.run.probabilities import Probabilities
+from calirare.run.recalibration import Recalibrated, recalibrated
 from calirare.run.schema import Option, method_options, options_of, words_for
 from calirare.run.scored import Scored
 from calirare.run.scoring import Scorer
@@ -26,6 +27,7 @@ __all__ = [
     "Outcome",
     "Prevailing",
     "Probabilities",
+    "Recalibrated",
     "Row",
     "SavedRun",
     "Scored",
@@ -40,6 +42,7 @@ __all__ = [
     "options_of",
     "predictions",
     "read_yaml",
+    "recalibrated",
     "words_for",
     "write_json",
     "write_predictions",

@@ -102,8 +102,12 @@ def _split_kind(graph: Graph, settings: Settings) -> str:
 
 def save_model(outcome: RunResult, path: Path) -> None:
     """Writes the detector with its labels, split and calibrators: all that scores another graph."""
-    split, scorer = outcome.graph.split, Scorer.of(outcome)
-    assert split is not None
+    assert outcome.graph.split is not None
+    write_model(Scorer.of(outcome), outcome.graph.split, fingerprint(outcome.graph), path)
+
+
+def write_model(scorer: Scorer, split: Split, own_graph: str, path: Path) -> None:
+    """Writes what scores graphs, with split and checksum of the run's own graph."""
     own, state = scorer.fit.state()
     tensors = {FIT + name: value for name, value in own.items()}
     tensors |= {f"split.{name}": getattr(split, name) for name in PARTS}
@@ -114,12 +118,12 @@ def save_model(outcome: RunResult, path: Path) -> None:
     remembered, reference = scorer.reference.state()
     tensors |= {REFERENCE + name: value for name, value in remembered.items()}
     facts = {
-        "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in outcome.calibrators.items()},
+        "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in scorer.calibrators.items()},
         "class_names": list(scorer.class_names),
         "damping": scorer.damping,
         "features": columns,
         "fit": {"kind": type(scorer.fit).__name__, "state": state},
-        "graph": fingerprint(outcome.graph),
+        "graph": own_graph,
         "format": FORMAT,
         "reference": reference,
         "threshold": scorer.threshold,
