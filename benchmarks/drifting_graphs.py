@@ -14,6 +14,7 @@ from calirare.graph import Column, Graph, Split, csr_of_scipy
 N_REGIONS = 30  # accounts of a region deal with each other and resemble each other: rows are not independent
 REGION_SD = 0.5  # of a region's own mean, in standard deviations of an account
 COUNTRIES = ("de", "fr", "it", "us")
+TIMES = ("first_seen", "last_seen")  # days, numbers as any other
 CHANNELS = tuple(f"shop {i}" for i in range(12))
 
 
@@ -78,6 +79,7 @@ def month(seed: int, n: int = 1500, share: float = 0.05) -> Month:
     shop = (1 / np.arange(1, 13)) / (1 / np.arange(1, 13)).sum()
     income = 2000 * np.exp(0.5 * (rng.standard_normal(n) + mean[region, 0]))
     income[rng.random(n) < 0.1] = np.nan
+    first_seen = 30 * rng.random(n)
     columns = {
         "amount": 50 * np.exp(rng.standard_normal(n) + 1.5 * y),
         "score": rng.standard_normal(n) + 1.5 * y,
@@ -86,7 +88,8 @@ def month(seed: int, n: int = 1500, share: float = 0.05) -> Month:
         "clicks": rng.poisson(4 + 4 * y).astype(float),
         "balance": rng.standard_t(4, n) + mean[region, 2],
         "insured": (rng.random(n) < 0.3).astype(float),
-        "first_seen": 30 * rng.random(n),
+        "first_seen": first_seen,
+        "last_seen": first_seen + 5 * rng.random(n) * rng.random(n),
         "country": rng.choice(4, n, p=[0.6, 0.25, 0.1, 0.05]).astype(float),
         "channel": rng.choice(12, n, p=shop).astype(float),
     }
@@ -124,7 +127,8 @@ def _swapped(given: Month) -> Month:
 
 
 def _later(given: Month) -> Month:
-    return _column("first_seen", lambda x, rng: x + 30)(given)
+    """Returns the month after: its times are numbers beyond all that were."""
+    return replace(given, columns=given.columns | {name: given.columns[name] + 30 for name in TIMES})
 
 
 def _new_country(given: Month) -> Month:
@@ -160,7 +164,7 @@ def _shuffled(given: Month) -> Month:
 
 # What goes wrong, and where the report must see it: a name in its sentence, or any of several.
 DRIFTS: dict[str, tuple[Callable[[Month], Month], tuple[str, ...]]] = {
-    "next month's dates": (_later, ("first_seen",)),
+    "next month's times": (_later, TIMES),
     "another currency": (_column("amount", lambda x, rng: 100 * x), ("amount",)),
     "two columns swapped": (_swapped, ("amount", "age")),
     "a sign turned": (_column("clicks", lambda x, rng: -x), ("clicks",)),
