@@ -1,7 +1,7 @@
 """How often the drift report raises a false alarm, and what it sees of what may go wrong, on simulated months.
 
-`python benchmarks/bench_drift.py` trains each detector on a few months (`drifting_graphs.py`), holds further months of the
-same law against each, then months in which something went wrong, and writes results/drift.json.
+`python benchmarks/bench_drift.py` trains each detector on a few months (`drifting_graphs.py`), holds further months of
+the same law against each, then months in which something went wrong, and writes results/drift.json.
 """
 
 from __future__ import annotations

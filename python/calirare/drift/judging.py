@@ -33,7 +33,7 @@ class Limits:
 DISTANCE = Limits(0.15, 0.3)
 NEVER_SEEN = Limits(0.01, 0.1)  # the rare class is itself a percent of the nodes
 GAPS = Limits(0.05, 0.3)
-EDGES = Limits(0.2, 0.5)  # a longer period or a larger crop has other degrees by itself
+EDGES = Limits(0.3, 0.5)  # a longer period or a larger crop has other degrees by itself
 ISOLATED = Limits(0.05, 0.5)
 ALIKE = Limits(0.3, math.inf)
 MEAN = Limits(math.log(1.5), math.log(5.0))  # of the ratio
@@ -87,7 +87,7 @@ def of_scores(now: ScoresNow) -> Iterable[Finding]:
     found = now.numbers.distance
     yield _distance(part, "P(rare)", found, now.numbers.distance_by_chance, "probabilities", limits)
     if math.isfinite(now.alike) and math.isfinite(now.alike_then):
-        why = f"correlation {now.alike:.2f} along edges where it was {now.alike_then:.2f}"
+        why = f"rank correlation {now.alike:.2f} along edges where it was {now.alike_then:.2f}"
         name = "neighbours' P(rare)"
         yield _finding(part, name, "correlation", now.alike, now.alike_then, now.alike_by_chance, ALIKE, why)
 

@@ -14,7 +14,7 @@ from calirare.drift.numbers import NumbersNow, NumbersThen, compare_numbers
 from calirare_ext import Csr
 
 LEAST = 30  # nodes and edges that say something of a distribution
-TINY = 1e-9  # P(rare) nearer to 0 or 1 is taken for this far from it
+TINY = 1e-12  # a variance of ranks below it is rounding
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Alike:
     """How much P(rare) of the two ends of an edge is alike.
 
     Attributes:
-        correlation: of their log-odds over edges, in [-1, 1]; NaN with fewer than 30 edges.
+        correlation: of their ranks over edges, in [-1, 1]; NaN with fewer than 30 edges. An edge weighs 1 over the
+            larger of its ends' numbers of neighbours, so that a hub, one probability, counts for no more than a node.
         error: its standard deviation from patch to patch (jackknife).
     """
 
@@ -39,16 +40,19 @@ class Alike:
             adjacency: [n, n], symmetric.
             patch: of each node, int64 [n].
         """
-        odds = np.full(adjacency.n_rows, np.nan)
-        inside = np.clip(p, TINY, 1 - TINY)
-        odds[nodes] = np.log(inside) - np.log1p(-inside)
+        from scipy.stats import rankdata
+
+        ranks = np.full(adjacency.n_rows, np.nan)
+        ranks[nodes] = rankdata(p) / len(p)
         rows, columns = edges_of(adjacency, drawn(nodes))
-        known = np.isfinite(odds[columns]) & (rows != columns)
-        if known.sum() < LEAST:
+        known = np.isfinite(ranks[columns]) & (rows != columns)
+        rows, columns = rows[known], columns[known]
+        if len(rows) < LEAST:
             return cls(float("nan"), 0.0)
-        one, other = odds[rows[known]] - odds[nodes].mean(), odds[columns[known]] - odds[nodes].mean()
+        degrees = np.diff(adjacency.indptr.cpu().numpy())
+        one, other, weight = ranks[rows], ranks[columns], 1 / np.maximum(degrees[rows], degrees[columns])
         sums = (2 * one**0, one + other, one**2 + other**2, 2 * one * other)
-        moments = np.stack([np.bincount(patch[rows[known]], x) for x in sums])
+        moments = np.stack([np.bincount(patch[rows], weight * x) for x in sums])
         whole, number = moments.sum(1), int((moments[0] > 0).sum())
         without = np.array([_correlation(whole - part) for part in moments.T if part[0] > 0])
         error = np.sqrt((number - 1) / number * ((without - without.mean()) ** 2).sum())
@@ -56,10 +60,12 @@ class Alike:
 
 
 def _correlation(moments: NumpyArray) -> float:
-    """Returns the correlation from number, sum, sum of squares and of products of all ends of edges."""
+    """Returns the correlation from weight, sum, sum of squares and of products of all ends of edges."""
     n, total, squares, products = moments
-    variance = squares - total**2 / max(n, 1)
-    return float((products - total**2 / max(n, 1)) / variance) if variance > 0 else 0.0
+    if n <= 0:
+        return 0.0
+    variance = squares - total**2 / n
+    return float((products - total**2 / n) / variance) if variance > TINY * n else 0.0
 
 
 @dataclass(frozen=True, eq=False)
