@@ -67,13 +67,19 @@ class Scored:
         doubt = ", not to be trusted (see drift)" if self.verdict == "do not trust" else ""
         lines = [f"{expected}, mean P(rare) {self.mean:.3g}{doubt}"]
         if self.prevalence is not None:
-            lines.append(f"prevalence: {self.prevalence}: P(rare) is corrected to it")
+            lines.append(f"prevalence: {self._prevalence(self.prevalence)}: P(rare) is corrected to it")
         lines.append(
             f"alerts: {self.alerts:,}, from P(rare) of {self.threshold:.3g} on (the run's decision: {self.rule})"
         )
         if self.drift is not None:
             lines.append(f"drift: {self.drift.sentence}")
         return "\n".join(lines) + "\n"
+
+    def _prevalence(self, told: Prevalence) -> str:
+        if told.low == told.high:
+            return f"{100 * told.share:.2g} %, {told.method}"
+        estimated = " (if each class looks as among the run's labels)" if told.method == "em" else ""
+        return f"{told}{estimated}"
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything but the table as JSON holds it."""
