@@ -179,7 +179,7 @@ DRIFTS: dict[str, tuple[Callable[[Month], Month], tuple[str, ...]]] = {
     ),
     "twice as many edges and more": (_dense, ("number of neighbours",)),
     "most edges lost": (_bare, ("number of neighbours", "isolated nodes")),
-    "a new component": (_component, ("age",)),
+    "a new component": (_component, ("age", "nodes apart from the main part")),
 }
 
 

@@ -14,6 +14,7 @@ from calirare.drift.findings import Finding, Part, Verdict
 from calirare.drift.kinds import KindsNow
 from calirare.drift.numbers import NumbersNow
 from calirare.drift.scores import ScoresNow
+from calirare.drift.structure import EdgesNow
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ NEVER_SEEN = Limits(0.01, 0.1)  # the rare class is itself a percent of the node
 GAPS = Limits(0.05, 0.3)
 EDGES = Limits(0.3, 0.5)  # a longer period or a larger crop has other degrees by itself
 ISOLATED = Limits(0.05, 0.5)
+APART = Limits(0.1, 0.5)
 ALIKE = Limits(0.3, math.inf)
 MEAN = Limits(math.log(1.5), math.log(5.0))  # of the ratio
 
@@ -57,20 +59,17 @@ def of_kinds(name: str, now: KindsNow) -> Iterable[Finding]:
     yield _gaps(name, now)
 
 
-def of_edges(degrees: NumbersNow, isolated: float, isolated_then: float, by_chance: float) -> Iterable[Finding]:
-    """Yields the findings of a graph's edges.
-
-    Args:
-        degrees: numbers of neighbours.
-        isolated: share of nodes without any.
-        isolated_then: in the run's graph.
-        by_chance: what their difference stays below.
-    """
-    found, chance = degrees.distance, degrees.distance_by_chance
+def of_edges(now: EdgesNow) -> Iterable[Finding]:
+    """Yields the findings of a graph's edges."""
+    found, chance = now.degrees.distance, now.degrees.distance_by_chance
     why = f"the distribution is {found:.2f} apart from the run's, on a scale from 0 to 1"
     yield _finding("edges", "number of neighbours", "distance", found, None, chance, EDGES, why)
-    why = f"{_percent(isolated)} of the nodes where it was {_percent(isolated_then)}"
-    yield _finding("edges", "isolated nodes", "share", isolated, isolated_then, by_chance, ISOLATED, why)
+    for name, share, limits in (
+        ("isolated nodes", now.isolated, ISOLATED),
+        ("nodes apart from the main part", now.apart, APART),
+    ):
+        why = f"{_percent(share[0])} of the nodes where it was {_percent(share[1])}"
+        yield _finding("edges", name, "share", *share, limits, why)
 
 
 def of_scores(now: ScoresNow) -> Iterable[Finding]:

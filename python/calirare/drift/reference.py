@@ -16,18 +16,19 @@ from calirare._util.brief import brief
 from calirare.drift.findings import Drift, Finding
 from calirare.drift.judging import of_edges, of_kinds, of_numbers, of_scores
 from calirare.drift.kinds import KindsThen, compare_kinds
-from calirare.drift.neighbourhoods import design_effect, drawn, patches
+from calirare.drift.neighbourhoods import drawn, patches
 from calirare.drift.noise import Noise
 from calirare.drift.numbers import NumbersThen, compare_numbers
 from calirare.drift.scores import ScoresThen, compare_scores
+from calirare.drift.structure import EdgesThen, compare_edges
 from calirare.features import FeatureMap
 from calirare.graph import Graph
 from calirare_ext import Csr
 
 Then = NumbersThen | KindsThen
-# Tests of a column: distance, what was never seen, gaps. Of the edges: degrees, isolated nodes. Of P(rare): its
-# distribution, its mean, likeness along edges.
-OF_COLUMN, OF_EDGES, OF_SCORES = 3, 2, 3
+# Tests of a column: distance, what was never seen, gaps. Of the edges: degrees, isolated nodes, components. Of P(rare):
+# its distribution, its mean, likeness along edges.
+OF_COLUMN, OF_EDGES, OF_SCORES = 3, 3, 3
 
 
 @dataclass(frozen=True)
@@ -46,16 +47,12 @@ class Reference:
 
     Attributes:
         columns: of every column that the run's map reads, by name.
-        degrees: numbers of neighbours.
-        isolated: share of nodes without any.
-        isolated_effect: its design effect.
+        edges: how they are spread.
         scores: P(rare) of nodes that did not teach the run; None where there is none.
     """
 
     columns: dict[str, Then]
-    degrees: NumbersThen
-    isolated: float
-    isolated_effect: float
+    edges: EdgesThen
     scores: ScoresThen | None
 
     __repr__ = brief
@@ -78,11 +75,9 @@ class Reference:
                 columns[each.name] = NumbersThen.of(each.values, own)
             else:
                 columns[each.name] = KindsThen.of(each.values, own, each.categories)
-        degrees = _degrees(graph.adjacency)
-        alone = (degrees == 0).astype(float)
         own_nodes = nodes.cpu().numpy()
         scores = ScoresThen.of(p.cpu().numpy()[own_nodes], own_nodes, graph.adjacency, patch) if len(nodes) else None
-        return cls(columns, NumbersThen.of(degrees, patch), float(alone.mean()), design_effect(alone, patch), scores)
+        return cls(columns, EdgesThen.of(graph.adjacency, patch), scores)
 
     def compare(self, graph: Graph, features: FeatureMap, p: Tensor) -> Drift:
         """Returns how another graph differs from the run's, and what that means for P(rare).
@@ -104,11 +99,7 @@ class Reference:
                 findings += of_kinds(each.name, compare_kinds(then, each.values, noise))
             else:
                 findings += of_numbers(each.name, compare_numbers(then, each.values, noise))
-        degrees = _degrees(graph.adjacency)
-        alone, n, m = float((degrees == 0).mean()), self.degrees.n, graph.n_nodes
-        share = (alone * m + self.isolated * n) / (n + m)
-        by_chance = noise.mean(n, m, self.isolated_effect, share * (1 - share))
-        findings += of_edges(compare_numbers(self.degrees, degrees, noise), alone, self.isolated, by_chance)
+        findings += of_edges(compare_edges(self.edges, graph.adjacency, noise))
         if self.scores is not None:
             now = compare_scores(self.scores, p.cpu().numpy(), graph.adjacency, patches(graph.adjacency), noise)
             findings += of_scores(now)
@@ -116,8 +107,10 @@ class Reference:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Returns everything as tensors by name and as what JSON holds; `from_state` reads it."""
-        parts: dict[str, Then | ScoresThen] = {f"column {i}": each for i, each in enumerate(self.columns.values())}
-        parts["degrees"] = self.degrees
+        parts: dict[str, Then | EdgesThen | ScoresThen] = {
+            f"column {i}": each for i, each in enumerate(self.columns.values())
+        }
+        parts["edges"] = self.edges
         if self.scores is not None:
             parts["scores"] = self.scores
         tensors: dict[str, Tensor] = {}
@@ -127,8 +120,7 @@ class Reference:
             tensors |= {f"{part}.{name}": torch.from_numpy(np.ascontiguousarray(x)) for name, x in arrays.items()}
         kinds = ["categories" if isinstance(each, KindsThen) else "numbers" for each in self.columns.values()]
         named = [list(pair) for pair in zip(self.columns, kinds, strict=True)]
-        own = {"columns": named, "isolated": self.isolated, "isolated_effect": self.isolated_effect}
-        return tensors, own | {"parts": facts}
+        return tensors, {"columns": named, "parts": facts}
 
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
@@ -148,8 +140,7 @@ class Reference:
         kinds = {"categories": KindsThen, "numbers": NumbersThen}
         columns = {name: read(f"column {i}", kinds[kind]) for i, (name, kind) in enumerate(facts["columns"])}
         scores = read("scores", ScoresThen) if "scores" in facts["parts"] else None
-        edges = float(facts["isolated"]), float(facts["isolated_effect"])
-        return cls(cast(dict[str, Then], columns), read("degrees", NumbersThen), *edges, scores)
+        return cls(cast(dict[str, Then], columns), read("edges", EdgesThen), scores)
 
 
 def _columns(graph: Graph, features: FeatureMap) -> Iterator[_Column]:
@@ -177,8 +168,3 @@ def _sparse(x: Csr, nodes: NumpyArray) -> Iterator[_Column]:
     yield _Column("number of features", None, many.astype(float), nodes)
     yield _Column("sum of features", None, np.bincount(rows, values, x.n_rows)[nodes], nodes)
     yield _Column("which features", x.n_cols, x.indices.cpu().numpy()[kept].astype(float), rows[kept])
-
-
-def _degrees(adjacency: Csr) -> NumpyArray:
-    """Returns the number of neighbours of each node, float64 [n]."""
-    return np.diff(adjacency.indptr.cpu().numpy()).astype(float)
