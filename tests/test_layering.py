@@ -98,7 +98,7 @@ FLOORS = {
         {"_util"},
         {"graph", "curvature", "metrics", "calibration"},
         {"datasets", "plots", "training", "features", "decisions"},
-        {"models", "multilabel"},
+        {"models", "multilabel", "drift"},
         {"leave_one_out"},
         {"intervals", "eice"},
         {"run"},

@@ -17,6 +17,7 @@ TITLES = {
     "calirare.calibration": "calibrators",
     "calirare.decisions": "decisions",
     "calirare.features": "what raw columns become",
+    "calirare.drift": "a graph held against the run's",
     "calirare.metrics": "measures",
     "calirare.plots": "pictures",
     "calirare.multilabel": "several labels",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from calirare import curvature as curvature
     from calirare import datasets as datasets
     from calirare import decisions as decisions
+    from calirare import drift as drift
     from calirare import eice as eice
     from calirare import features as features
     from calirare import graph as graph
@@ -61,6 +62,7 @@ _PACKAGES = (
     "curvature",
     "datasets",
     "decisions",
+    "drift",
     "eice",
     "features",
     "graph",

@@ -110,8 +110,9 @@ def same_numbers(one: pd.DataFrame, other: pd.DataFrame, slack: float = 0.0) -> 
 def test_predict_on_the_runs_graph_gives_the_runs_numbers(run, graph_file, tmp_path):
     said = call("predict", "--run", run, "--graph", graph_file, "--out", tmp_path / "new" / "p.csv")
     assert (said.code, said.err) == (0, "")
-    assert said.out.splitlines() == [str(tmp_path / "new" / name) for name in ("p.csv", "p.parquet")]
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["p.csv", "p.parquet"]
+    names = ["p.csv", "p.json", "p.parquet"]
+    assert sorted(said.out.splitlines()[-3:]) == [str(tmp_path / "new" / name) for name in names]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == names
     table = pd.read_csv(tmp_path / "new" / "p.csv")
     assert table.columns.tolist() == pd.read_csv(run / "predictions.csv").columns.tolist()
     same_numbers(table, pd.read_csv(run / "predictions.csv"))

@@ -19,9 +19,8 @@ LAB = plugins.commands().keys() & set(plugins.LAB)
 
 
 def test_the_commands_of_the_product_are_there():
-    assert {"train", "eice", "predict", "loo-check", "datasets", "doctor", "metrics", "multilabel", "report"} == set(
-        HELP
-    )
+    of_runs = {"train", "predict", "recalibrate", "explain", "audit", "report", "eice", "loo-check"}
+    assert of_runs | {"datasets", "doctor", "metrics", "multilabel"} == set(HELP)
     assert set(HELP) == set(COMMANDS) | set(APPS)
 
 

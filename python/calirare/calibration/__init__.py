@@ -8,7 +8,7 @@ from calirare.calibration.elkan_noto import PositiveUnlabelled, positive_unlabel
 from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
 from calirare.calibration.histogram import HistogramCalibrator
 from calirare.calibration.isotonic import IsotonicCalibrator
-from calirare.calibration.label_shift import ESTIMATORS, Estimator, Prevalence, estimated_prevalence
+from calirare.calibration.label_shift import ESTIMATORS, Estimator, Prevalence, estimated_prevalence, prevalence_by_map
 from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
 from calirare.calibration.posterior import ExpectedCount, count_draws, expected_count, probability_interval
@@ -57,6 +57,7 @@ __all__ = [
     "matrix_scaling",
     "platt_scaling",
     "positive_unlabelled",
+    "prevalence_by_map",
     "probability_interval",
     "representative_labels",
     "save_calibrator",

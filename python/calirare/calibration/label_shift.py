@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -94,6 +94,39 @@ def estimated_prevalence(
     rng = np.random.default_rng(seed)
     ratios = _Ratios.of(logits, labels, scored, trained_shares)
     point, draws = (_em if estimator == "em" else _bbse)(ratios, rng)
+    return _identified(point, draws, estimator)
+
+
+def prevalence_by_map(fitted: PriorPlattCalibrator, scored: Tensor, *, seed: int = 0) -> Prevalence:
+    """Returns the share of class 1 among scored nodes, from their logits and a fitted map alone.
+
+    As `estimated_prevalence` by "em", where the labels that the map was fitted on represent a population: their numbers
+    per class stand in its lambda, and slope and alpha are the likelihood ratio.
+
+    Args:
+        fitted: the map.
+        scored: logits of the nodes whose share is asked for, [n, 2].
+        seed: of the draws.
+
+    Raises:
+        InputError: the share cannot be identified.
+        ValueError: the logits are not of two classes.
+    """
+    check_logits("prevalence_by_map", scored)
+    fitted.check_classes(scored)
+    if scored.shape[1] != 2 or not len(scored):
+        raise ValueError("prevalence_by_map: logits must be of two classes, and some nodes scored")
+    ratios = _Ratios.of_map(fitted, scored)
+    point, draws = _em(ratios, np.random.default_rng(seed))
+    return _identified(point, draws, "em")
+
+
+def _identified(point: float, draws: np.ndarray, estimator: Estimator) -> Prevalence:
+    """Returns a share with its interval.
+
+    Raises:
+        InputError: the ends lie too far apart.
+    """
     low, high = np.quantile(draws, [0.025, 0.975])
     if not point > 10 * LOWEST or not high < 1 - LOWEST or high > WIDEST * low:
         raise InputError(
@@ -131,23 +164,33 @@ class _Ratios:
         whole = Sampling.at_random(len(labels), 2)
         sampling = Sampling(torch.ones_like(whole.draw), whole.log_rates, whole.elsewhere)
         fitted = PriorPlattCalibrator(trained_shares=trained_shares).fit(logits, labels, sampling=sampling)
+        of_scored = cls.of_map(fitted, scored)
+        return replace(of_scored, y=labels.cpu().numpy(), labelled=_away(fitted, logits) + of_scored.alpha)
+
+    @classmethod
+    def of_map(cls, fitted: PriorPlattCalibrator, scored: Tensor) -> _Ratios:
+        """Takes the map as it is; there are no labels then."""
         assert fitted.theta_ is not None
         assert fitted.covariance_ is not None
-        alpha, pivot = float(fitted.theta_[1]), float(fitted.pivot(2)[1])
-
-        def away_of(z: Tensor) -> np.ndarray:
-            both = z.detach().double().cpu().numpy()
-            return fitted.scale_ * (both[:, 1] - both[:, 0] - fitted.unit_ * pivot)
-
-        bins = np.array_split(np.sort(away_of(scored)), min(BINS, len(scored)))
+        bins = np.array_split(np.sort(_away(fitted, scored)), min(BINS, len(scored)))
         sizes = np.array([len(part) for part in bins]) / len(scored)
         middles = np.array([part.mean() for part in bins])
-        covariance = fitted.covariance_[:2, :2].numpy()
-        return cls(labels.cpu().numpy(), away_of(logits) + alpha, middles, alpha, sizes, len(scored), covariance)
+        # Labels drawn at random tell alpha + lambda, and by their numbers lambda: the variance of the sum is then an
+        # upper bound of alpha's. Labels drawn per class tell alpha by itself. The smaller variance is the one told.
+        whole = fitted.covariance_.numpy()
+        carried = [np.array([[1.0, 0.0, 0.0], [0.0, 1.0, with_lambda]]) for with_lambda in (0.0, 1.0)]
+        covariance, none = min((each @ whole @ each.T for each in carried), key=lambda c: c[1, 1]), np.empty(0)
+        return cls(none, none, middles, float(fitted.theta_[1]), sizes, len(scored), covariance)
 
     def scored_again(self, rng: np.random.Generator) -> np.ndarray:
         """Returns the bins' shares when the scored nodes are drawn again, [DRAWS, b]."""
         return rng.multinomial(self.n, self.sizes, DRAWS) / self.n
+
+
+def _away(fitted: PriorPlattCalibrator, logits: Tensor) -> np.ndarray:
+    """Returns z_1 - z_0 less the pivot, times the slope."""
+    both = logits.detach().double().cpu().numpy()
+    return fitted.scale_ * (both[:, 1] - both[:, 0] - fitted.unit_ * float(fitted.pivot(2)[1]))
 
 
 def _em(ratios: _Ratios, rng: np.random.Generator) -> tuple[float, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The command line: `calirare --help`. Exit codes: 0 done, 1 failure, 2 bad usage or input."""
+"""The command line: `calirare --help`. Exit codes: 0 done, 1 failure, 2 bad usage or input, 3 drift where asked."""
 
 from __future__ import annotations
 

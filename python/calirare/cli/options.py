@@ -136,6 +136,21 @@ def share(text: str) -> float:
     return value
 
 
+def prevailing(text: str) -> float | tuple[float, float] | str:
+    """Returns "estimate", a number in (0, 1) or two of them in order; the `type` of an option."""
+    if text == "estimate":
+        return text
+    try:
+        ends = tuple(share(part) for part in text.split(","))
+    except argparse.ArgumentTypeError:
+        ends = ()
+    if len(ends) == 1:
+        return ends[0]
+    if len(ends) == 2 and ends[0] <= ends[1]:
+        return ends[0], ends[1]
+    raise argparse.ArgumentTypeError(f"must be a number in (0, 1), two such numbers in order, or estimate, got {text}")
+
+
 def budget(text: str) -> int | float:
     """Returns a number of samples >= 1, or a share in (0, 1] written as 0.01 or 1%; the `type` of an option."""
     percent, number = text.endswith("%"), text.removesuffix("%")

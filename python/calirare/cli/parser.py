@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
-from calirare.cli.options import UsageError, add_settings, budget, share, whole
+from calirare.cli.options import UsageError, add_settings, budget, prevailing, share, whole
 
 COLUMNS = ("label", "weight", "id", "source_column", "target_column", "time", "as_of")
 SCORED = ("root", "features", *COLUMNS, "duplicates", "self_loops", "symmetrize", "download")
@@ -109,6 +109,23 @@ def _predict(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="CSV to write. [default: in the run's folder]")
     _overwrite(parser)
+    words = (
+        "Share of the rare class in this graph, or two numbers that it lies between (95 %%), as 0.01 or 0.008,0.015: "
+        "P(rare) is corrected to it; estimate: by what the scores tell."
+    )
+    parser.add_argument("--prevalence", type=prevailing, metavar="P|A,B|estimate", help=words)
+    words = "End with code 3 where the graph differs so much from the run's that P(rare) is not to be trusted."
+    parser.add_argument("--fail-on-drift", action="store_true", help=words)
+    add_settings(parser, SCORED)
+
+
+def _recalibrate(parser: argparse.ArgumentParser) -> None:
+    _run(parser)
+    words = "Graph with fresh labels, drawn at random: all that `calirare train --dataset` takes."
+    parser.add_argument("--graph", required=True, metavar="PATH", help=words)
+    words = "Folder of the run with new maps. [default: the run's own, with --overwrite]"
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help=words)
+    _overwrite(parser)
     add_settings(parser, SCORED)
 
 
@@ -180,7 +197,17 @@ COMMANDS = {
         "given here win over --config.",
         _train,
     ),
-    "predict": Command("Score a graph with a saved run.", "It needs the run's folder alone.", _predict),
+    "predict": Command(
+        "Score a graph with a saved run.",
+        "It needs the run's folder alone. It says how many rare nodes to expect and whether the graph is one that the "
+        "run can be relied on for; beside the table is a JSON file with all of it.",
+        _predict,
+    ),
+    "recalibrate": Command(
+        "Check a saved run on fresh labels, and fit its maps on them anew.",
+        "Nothing else of the run changes; it says how right P(rare) was before and is after.",
+        _recalibrate,
+    ),
     "report": Command(
         "Write one HTML page of a saved run, to hand over.",
         "What was found, how far to believe it, where P(rare) is wrong, the alerts, limits and settings; nothing is "

@@ -1,7 +1,8 @@
-"""`calirare predict`: what a saved run says of another graph."""
+"""`calirare predict`: what a saved run says of another graph, and whether it may be relied on there."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,22 @@ from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files
 from calirare.datasets import read_graph
-from calirare.graph import TABLE_SUFFIXES
-from calirare.run import load, write_predictions
+from calirare.graph import TABLE_SUFFIXES, Graph
+from calirare.run import Prevailing, SavedRun, load, write_json, write_predictions
+
+DRIFTED = 3  # exit code of --fail-on-drift
 
 
-def run(folder: Path, graph: str, settings: dict[str, Any], out: Path | None = None, overwrite: bool = False) -> None:
-    """Scores a graph with a saved run and writes its predictions.
+def run(
+    folder: Path,
+    graph: str,
+    settings: dict[str, Any],
+    out: Path | None = None,
+    overwrite: bool = False,
+    prevalence: Prevailing = None,
+    fail_on_drift: bool = False,
+) -> int:
+    """Scores a graph with a saved run, writes its predictions and says what to expect of them.
 
     Args:
         folder: the run's folder.
@@ -22,31 +33,64 @@ def run(folder: Path, graph: str, settings: dict[str, Any], out: Path | None = N
             needed.
         settings: keywords of `read_graph`. A table is read with the columns that the run named, where there is none
             among them; a column of labels need not be there.
-        out: CSV to write (beside it a Parquet file of that name); None: `<run>/predictions_<graph>.csv`.
+        out: CSV to write (beside it a Parquet and a JSON file of that name); None: `<run>/predictions_<graph>.csv`.
         overwrite: replace a file that is there.
+        prevalence: see `Scorer.score`.
+        fail_on_drift: end with code 3 where the graph differs so much from the run's that P(rare) is not to be relied
+            on; everything is written all the same.
+
+    Returns:
+        The exit code.
 
     Raises:
         InputError: a file cannot be used, or the features are others.
     """
+    path = free_path(out or folder / f"predictions_{stem_of(graph)}.csv", overwrite)
     saved = load(folder)
+    loaded = scored_graph(saved, graph, settings)
+    with Reporter() as reporter:
+        scored = saved.score(loaded, report=reporter, prevalence=prevalence)
+    with fresh_files(path.parent, f"predict: {path}") as partial:
+        names = [file.name for file in write_predictions(scored.table, partial, path.stem)]
+        write_json(scored.to_mapping(), partial / f"{path.stem}.json")
+    print(scored.summary(), end="")
+    for name in [*names, f"{path.stem}.json"]:
+        print(path.parent / name)
+    if fail_on_drift and scored.verdict == "do not trust":
+        print("calirare: --fail-on-drift: the predictions were written, but are not to be trusted", file=sys.stderr)
+        return DRIFTED
+    return 0
+
+
+def free_path(path: Path, overwrite: bool) -> Path:
+    """Returns the path of a table of predictions, which nothing stands in the way of.
+
+    Raises:
+        InputError: it is no CSV, its folder is a file, or one of the files is there and must not be replaced.
+    """
+    if path.suffix != ".csv":
+        raise InputError(f"predict: --out must end in .csv, got {path}")
+    for suffix in (".csv", ".parquet", ".json"):
+        there = path.with_suffix(suffix)
+        if there.exists() and not overwrite:
+            raise InputError(f"predict: {there} exists already: take another --out, or pass --overwrite")
+        if there.is_dir():
+            raise InputError(f"predict: {there} is a folder, a file is wanted: take another --out")
+    for parent in path.parents:
+        if parent.exists() and not parent.is_dir():
+            raise InputError(f"predict: {path} cannot be written, {parent} is a file: take another --out")
+    return path
+
+
+def scored_graph(saved: SavedRun, graph: str, settings: dict[str, Any]) -> Graph:
+    """Returns a graph to score, a table read with the columns that the run named; see `run`."""
     if graph.lower().endswith(TABLE_SUFFIXES):
         settings = saved.settings.data.columns() | {"need_label": "label" in settings} | settings
     given = {name: value for name, value in settings.items() if value is not False or name == "need_label"}
-    loaded, _ = read_graph(graph, **given)
-    path = out or folder / f"predictions_{_stem(graph)}.csv"
-    if path.suffix != ".csv":
-        raise InputError(f"predict: --out must end in .csv, got {path}")
-    if not overwrite and (path.exists() or path.with_suffix(".parquet").exists()):
-        raise InputError(f"predict: {path} exists already: take another --out, or pass --overwrite")
-    with Reporter() as reporter:
-        table = saved.predict(loaded, report=reporter)
-    with fresh_files(path.parent, f"predict: {path}") as partial:
-        names = [file.name for file in write_predictions(table, partial, path.stem)]
-    for name in names:
-        print(path.parent / name)
+    return read_graph(graph, **given)[0]
 
 
-def _stem(name: str) -> str:
+def stem_of(name: str) -> str:
     """Returns what a graph's predictions are called after: its file without any suffix of a table."""
     path = Path(name)
     tables = [suffix for suffix in TABLE_SUFFIXES if path.name.endswith(suffix)]

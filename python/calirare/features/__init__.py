@@ -2,5 +2,6 @@
 
 from calirare.features.feature_map import FeatureMap, How
 from calirare.features.fitting import Impute
+from calirare.features.raw_table import RawTable
 
-__all__ = ["FeatureMap", "How", "Impute"]
+__all__ = ["FeatureMap", "How", "Impute", "RawTable"]

@@ -161,6 +161,25 @@ class FeatureMap:
             graph, x=x, feature_names=self.feature_names, columns=(), feature_normalisation="none", trusted=True
         )
 
+    @property
+    def values_read(self) -> frozenset[int]:
+        """Which raw columns it reads for more than where they are missing and for the phases of a date."""
+        if self.whole is not None:
+            return frozenset(range(self.n_inputs))
+        return frozenset(i for each in self.maps if not isinstance(each, Cyclic | Missing) for i in each.inputs)
+
+    def raw(self, graph: Graph) -> RawTable | Csr:
+        """Returns the raw columns of a graph as the map knows them; of sparse features the matrix, in the map's order.
+
+        Raises:
+            InputError: columns are missing or hold something else.
+        """
+        if isinstance(graph.x, Tensor):
+            return read_table(graph, self._columns, self.newest, _silent)
+        x = self._placed(graph, _silent).x
+        assert not isinstance(x, Tensor)
+        return x
+
     def own(self, graph: Graph) -> Graph:
         """Returns the map's own graph as a detector takes it.
 
@@ -172,10 +191,14 @@ class FeatureMap:
         """Returns the features of a graph, mapped as one matrix."""
         assert self.whole is not None
         graph.check_mapped("features")
+        return self.whole.of(self._placed(graph, say))
+
+    def _placed(self, graph: Graph, say: Say) -> Graph:
+        """Returns a graph with its features in the order of the map's own, and no others."""
         places = places_of(graph, self._columns, say)
-        if places != tuple(range(graph.n_features)):
-            graph = dataclasses.replace(graph, x=_picked(graph.x, places), feature_names=(), columns=(), trusted=True)
-        return self.whole.of(graph)
+        if places == tuple(range(graph.n_features)):
+            return graph
+        return dataclasses.replace(graph, x=_picked(graph.x, places), feature_names=(), columns=(), trusted=True)
 
     def _of_columns(self, graph: Graph, say: Say) -> Tensor:
         """Returns the features of a graph, mapped column by column."""

@@ -1,12 +1,15 @@
-"""A run: its settings, outcome, folder, report and predictions."""
+"""A run: its settings, outcome, folder, report and predictions, and its maps fitted anew."""
 
 from calirare.run.choice import Choice, Row
 from calirare.run.data_settings import Data
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
 from calirare.run.folder import SavedRun, load, write_json
 from calirare.run.outcome import Outcome
+from calirare.run.prevailing import Prevailing
 from calirare.run.probabilities import Probabilities
+from calirare.run.recalibration import Recalibrated, recalibrated
 from calirare.run.schema import Option, method_options, options_of, words_for
+from calirare.run.scored import Scored
 from calirare.run.scoring import Scorer
 from calirare.run.settings import MAX_SEED, Calibration, Intervals, Settings, Training
 from calirare.run.tables import COLUMNS, predictions, write_predictions
@@ -24,9 +27,12 @@ __all__ = [
     "Intervals",
     "Option",
     "Outcome",
+    "Prevailing",
     "Probabilities",
+    "Recalibrated",
     "Row",
     "SavedRun",
+    "Scored",
     "Scorer",
     "Settings",
     "Training",
@@ -38,6 +44,7 @@ __all__ = [
     "options_of",
     "predictions",
     "read_yaml",
+    "recalibrated",
     "words_for",
     "write_json",
     "write_predictions",

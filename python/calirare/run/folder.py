@@ -27,12 +27,15 @@ from calirare._util.output import left_aside
 from calirare._util.run_files import check_as_written
 from calirare.calibration import KINDS, Target
 from calirare.datasets import CATALOGUE
+from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import LABEL_RATE, PARTS, Graph, Split, fingerprint, random_split, share_split
 from calirare.leave_one_out import Retrain
 from calirare.models import FITS
 from calirare.run.data_settings import Data
+from calirare.run.prevailing import Prevailing
 from calirare.run.result import RunResult
+from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
 from calirare.run.settings import Settings
 from calirare.run.summary import WIDTH, summary_of
@@ -40,10 +43,11 @@ from calirare.run.tables import read_predictions
 from calirare.run.yaml_files import read_yaml
 from calirare.training import Fitted
 
-METADATA, FORMAT = "calirare", "calirare run 4"
+METADATA, FORMAT = "calirare", "calirare run 5"
 CONFIG, MODEL = "config.yaml", "model.safetensors"
 FIT = "fit."  # before the names of the detector's own tensors
 FEATURES = "features."  # before those of the map of the features
+REFERENCE = "reference."  # before those of what is remembered of the run's graph
 
 
 def write_json(values: dict[str, Any], path: Path) -> None:
@@ -105,8 +109,12 @@ def _split_kind(graph: Graph, settings: Settings) -> str:
 
 def save_model(outcome: RunResult, path: Path) -> None:
     """Writes the detector with its labels, split and calibrators: all that scores another graph."""
-    split, scorer = outcome.graph.split, Scorer.of(outcome)
-    assert split is not None
+    assert outcome.graph.split is not None
+    write_model(Scorer.of(outcome), outcome.graph.split, fingerprint(outcome.graph), path)
+
+
+def write_model(scorer: Scorer, split: Split, own_graph: str, path: Path) -> None:
+    """Writes what scores graphs, with split and checksum of the run's own graph."""
     own, state = scorer.fit.state()
     tensors = {FIT + name: value for name, value in own.items()}
     tensors |= {f"split.{name}": getattr(split, name) for name in PARTS}
@@ -114,14 +122,17 @@ def save_model(outcome: RunResult, path: Path) -> None:
         tensors["calibration_nodes"] = scorer.calibration_nodes
     mapping, columns = scorer.features.state()
     tensors |= {FEATURES + name: value for name, value in mapping.items()}
+    remembered, reference = scorer.reference.state()
+    tensors |= {REFERENCE + name: value for name, value in remembered.items()}
     facts = {
-        "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in outcome.calibrators.items()},
+        "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in scorer.calibrators.items()},
         "class_names": list(scorer.class_names),
         "damping": scorer.damping,
         "features": columns,
         "fit": {"kind": type(scorer.fit).__name__, "state": state},
-        "graph": fingerprint(outcome.graph),
+        "graph": own_graph,
         "format": FORMAT,
+        "reference": reference,
         "threshold": scorer.threshold,
     }
     # Copies: safetensors refuses tensors that share memory.
@@ -196,8 +207,14 @@ class SavedRun:
         return dataclasses.replace(data, dataset=str(now), features=features)
 
     def predict(self, graph: Graph, say: Say = to_stderr, report: Report | None = None) -> pd.DataFrame:
-        """Returns one row per node of a graph, see `Scorer.predict`."""
-        return self.scorer.predict(graph, say, report)
+        """Returns one row per node of a graph; `score` says more, of which this notes a drift."""
+        return self.scorer.score(graph, say, report).noted(say)
+
+    def score(
+        self, graph: Graph, say: Say = to_stderr, report: Report | None = None, *, prevalence: Prevailing = None
+    ) -> Scored:
+        """Returns predictions, what to expect and how the graph differs from the run's own, see `Scorer.score`."""
+        return self.scorer.score(graph, say, report, prevalence)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the run's predictions of its own graph, one row per node.
@@ -287,9 +304,9 @@ def _check_numbers(tensors: dict[str, Tensor]) -> None:
 
 
 def _scorer(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Settings) -> Scorer:
-    own, mapping = (
+    own, mapping, remembered = (
         {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-        for prefix in (FIT, FEATURES)
+        for prefix in (FIT, FEATURES, REFERENCE)
     )
     return Scorer(
         FITS[facts["fit"]["kind"]].from_state(own, facts["fit"]["state"]),
@@ -300,4 +317,5 @@ def _scorer(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Setting
         tuple(facts["class_names"]),
         FeatureMap.from_state(mapping, facts["features"]),
         float(facts["threshold"]),
+        Reference.from_state(remembered, facts["reference"]),
     )

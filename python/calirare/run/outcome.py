@@ -14,8 +14,10 @@ from calirare._util.output import fresh_folder
 from calirare.graph import Graph
 from calirare.run.folder import CONFIG, MODEL, save_model, write_config, write_json
 from calirare.run.pictures import draw
+from calirare.run.prevailing import Prevailing
 from calirare.run.report import report
 from calirare.run.result import RunResult
+from calirare.run.scored import Scored
 from calirare.run.scoring import Say, Scorer, to_stderr
 from calirare.run.summary import WIDTH, summary_of
 from calirare.run.tables import predictions, write_review, write_table
@@ -48,8 +50,12 @@ class Outcome(RunResult):
         return predictions(self.graph, self.for_tables(), self.jackknife, self.graph.split)
 
     def predict(self, graph: Graph, say: Say = to_stderr) -> pd.DataFrame:
-        """Returns the same of another graph with the same features, see `run.Scorer.predict`."""
-        return Scorer.of(self).predict(graph, say)
+        """Returns the same of another graph with the same features; `score` says more, of which this notes a drift."""
+        return self.score(graph, say).noted(say)
+
+    def score(self, graph: Graph, say: Say = to_stderr, *, prevalence: Prevailing = None) -> Scored:
+        """Returns predictions, what to expect and how the graph differs from the run's own, see `Scorer.score`."""
+        return Scorer.of(self).score(graph, say, prevalence=prevalence)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the run's folder, as `calirare train` does; `calirare.load` reads it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -10,15 +11,16 @@ from torch import Tensor, nn
 
 from calirare._util.brief import brief
 from calirare.calibration import TARGETS, Calibrator, Target
+from calirare.drift import Reference
 from calirare.features import FeatureMap
-from calirare.graph import Graph
+from calirare.graph import Graph, answered
 from calirare.intervals import JackknifeResult
 from calirare.leave_one_out import Agreement
 from calirare.metrics import PopulationCheck
 from calirare.models import GcnFit
 from calirare.run.choice import Choice
 from calirare.run.deciding import Decided, review_order
-from calirare.run.probabilities import Probabilities
+from calirare.run.probabilities import Probabilities, p_rare
 from calirare.run.settings import Settings
 from calirare.training import Fitted, FittedNetwork
 
@@ -88,6 +90,19 @@ class RunResult:
     def calibrator(self) -> Calibrator | None:
         """The map of the chosen target, or None."""
         return self.calibrators.get(self.settings.calibration.target)
+
+    @property
+    def feature_map(self) -> FeatureMap:
+        """What the features became."""
+        return self.features or FeatureMap.fit(self.graph, "stored")
+
+    @cached_property
+    def reference(self) -> Reference:
+        """What the run remembers of its graph, which others are held against."""
+        taught = answered(self.graph)
+        every = torch.arange(self.graph.n_nodes, device=self.graph.device)
+        rest = every if taught is None else every[~torch.isin(every, taught)]
+        return Reference.of(self.graph, self.feature_map, p_rare(self.logits, self.calibrators), rest)
 
     def probabilities(self, target: Target | None = None) -> Tensor:
         """Returns every node's probabilities [n, k]: calibrated for `target`, or the network's own for None.

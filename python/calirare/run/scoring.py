@@ -8,18 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
-import pandas as pd
 import torch
 from torch import Tensor
 
-from calirare.calibration import Calibrator, Target
+from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, expected_count
+from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import Graph
 from calirare.intervals import JackknifeResult, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.run.deciding import threshold_on
-from calirare.run.probabilities import Probabilities
+from calirare.run.prevailing import Prevailing, prevailing
+from calirare.run.probabilities import Probabilities, p_rare
 from calirare.run.result import RunResult
+from calirare.run.scored import Scored
 from calirare.run.settings import Settings
 from calirare.run.tables import predictions
 from calirare.training import Fitted, FittedNetwork
@@ -46,6 +48,7 @@ class Scorer:
         class_names: names of the task's classes.
         features: what the features of the run's graph became.
         threshold: of the run's decision.
+        reference: what the run remembers of its graph.
     """
 
     fit: Fitted
@@ -56,6 +59,7 @@ class Scorer:
     class_names: tuple[str, ...]
     features: FeatureMap
     threshold: float
+    reference: Reference
 
     @classmethod
     def of(cls, outcome: RunResult) -> Scorer:
@@ -70,8 +74,9 @@ class Scorer:
             outcome.jackknife.facts.damping,
             in_val if bool(in_val.any()) else None,
             graph.class_names,
-            outcome.features or FeatureMap.fit(graph, "stored"),
+            outcome.feature_map,
             outcome.decision.threshold,
+            outcome.reference,
         )
 
     @property
@@ -79,24 +84,51 @@ class Scorer:
         """The map of the run's target, or None."""
         return self.calibrators.get(self.settings.calibration.target)
 
-    def predict(self, graph: Graph, say: Say = to_stderr, report: Report | None = None) -> pd.DataFrame:
-        """Returns one row per node of a graph with the columns of `predictions.csv`.
+    def score(
+        self, graph: Graph, say: Say = to_stderr, report: Report | None = None, prevalence: Prevailing = None
+    ) -> Scored:
+        """Returns the predictions of a graph, what to expect there, and how it differs from the run's.
 
         Args:
             graph: with the run's features, in any order where they have names; labels are not needed.
             say: takes notes, such as features or labels that are left out.
             report: see `intervals`.
+            prevalence: share of the rare class in this graph, or the ends of an interval that holds it with 95 %:
+                P(rare) is corrected to it; "estimate": by what the logits tell, where each class looks as it did among
+                the run's labels; None: P(rare) as the run's map has it.
 
         Raises:
-            InputError: the features are others.
+            InputError: the features are others, or the prevalence cannot be taken or identified.
         """
-        graph = self.prepared(graph, say)
-        result = self.intervals(graph, report=report)
-        return predictions(graph, self.probabilities(graph), result, None)
+        prepared = self.prepared(graph, say)
+        logits = self.fit.logits_of(prepared)
+        drift = None
+        if graph.n_nodes:  # of the run's own map: a correction of the prevalence is no drift
+            drift = self.reference.compare(graph, self.features, p_rare(logits, self.calibrators))
+        told, corrected = prevailing(prevalence, self.calibrators, logits)
+        scorer = dataclasses.replace(self, calibrators=corrected)
+        said = scorer._said(prepared, logits)
+        fitted, result = corrected.get("population"), scorer.intervals(prepared, report=report)
+        known = isinstance(fitted, PriorPlattCalibrator) and graph.n_nodes > 0
+        return Scored(
+            predictions(prepared, said, result, None),
+            graph.name,
+            graph.n_nodes,
+            float(said.rare.mean()) if graph.n_nodes else 0.0,
+            expected_count(cast(PriorPlattCalibrator, fitted), logits) if known else None,
+            int((said.rare >= said.threshold).sum()),
+            said.threshold,
+            self.settings.decision.rule.name,
+            drift,
+            told,
+        )
 
     def probabilities(self, graph: Graph) -> Probabilities:
         """Returns what the run's maps say of a prepared graph; alerts by the run's threshold, see `threshold_on`."""
-        logits, settings = self.fit.logits_of(graph), self.settings
+        return self._said(graph, self.fit.logits_of(graph))
+
+    def _said(self, graph: Graph, logits: Tensor) -> Probabilities:
+        settings = self.settings
         threshold = threshold_on(settings.decision, self.threshold, graph, logits, self.calibrators)
         return Probabilities.of(logits, self.calibrators, settings.calibration.target, threshold)
 

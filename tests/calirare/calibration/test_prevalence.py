@@ -10,9 +10,11 @@ from scipy.special import logit
 from calirare import InputError
 from calirare.calibration import (
     PriorPlattCalibrator,
+    Sampling,
     estimated_prevalence,
     expected_count,
     positive_unlabelled,
+    prevalence_by_map,
     with_prevalence,
 )
 from calirare.calibration.label_shift import _likeliest, _Ratios
@@ -94,6 +96,23 @@ def test_the_share_is_found_without_labels(estimator, share):
     assert found.share == pytest.approx(share, rel=0.4)
     assert str(found).endswith(estimator)
     assert found == estimated_prevalence(z, y, scored, estimator=estimator), "the same seed, the same draws"
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2])
+def test_a_map_alone_finds_the_share_too(share):
+    rng = np.random.default_rng(3)
+    logits, labels = enriched(rng, 0.1, 2000, slope=1.5, shift=0.8)
+    scored, truth = enriched(rng, share, 20_000, slope=1.5, shift=0.8)
+    of_map = prevalence_by_map(PriorPlattCalibrator().fit(logits, labels), scored)
+    of_labels = estimated_prevalence(logits, labels, scored)
+    assert of_map.share == pytest.approx(of_labels.share, rel=0.05)
+    assert of_map.low < float(truth.double().mean()) < of_map.high
+    # The map does not know how many labels it was fitted on: its interval is the wider one, by little.
+    assert 0.9 < (of_map.high / of_map.low) / (of_labels.high / of_labels.low) < 1.5
+    # Labels drawn per class tell the ratio by themselves: the same map, the same interval.
+    drawn = Sampling(torch.ones(2000, dtype=torch.int64), torch.zeros(2000, 2, dtype=torch.float64), torch.zeros(2))
+    again = prevalence_by_map(PriorPlattCalibrator().fit(logits, labels, sampling=drawn), scored)
+    assert (again.share, again.low, again.high) == pytest.approx((of_labels.share, of_labels.low, of_labels.high))
 
 
 def test_em_is_where_the_iterations_of_saerens_end():

@@ -1,0 +1,99 @@
+"""What a drift report says: one finding per comparison, and the verdict of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+Verdict = Literal["ok", "caution", "do not trust"]
+Part = Literal["column", "edges", "P(rare)"]
+VERDICTS: tuple[Verdict, ...] = ("ok", "caution", "do not trust")
+NAMED = 5  # findings that the sentence names
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing looked at in a graph and in the run's own.
+
+    Attributes:
+        part: what it is about.
+        name: of the column, or of the property of edges or P(rare).
+        what: is compared: "distance", "beyond the range", "new categories", "gaps", "share", "mean" or "correlation".
+        now: in the graph; of a distance the distance.
+        then: in the run's graph; None of a distance.
+        by_chance: what their difference stays below on graphs of the same law.
+        verdict: what it means.
+        why: in words; empty where it is ok.
+    """
+
+    part: Part
+    name: str
+    what: str
+    now: float
+    then: float | None
+    by_chance: float
+    verdict: Verdict
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How a graph differs from the one that a run was trained on, and whether P(rare) may be relied on there.
+
+    Attributes:
+        findings: every comparison.
+        n_columns: columns looked at.
+        scored: whether P(rare) of the run's graph is known, of nodes that did not teach it.
+    """
+
+    findings: tuple[Finding, ...]
+    n_columns: int
+    scored: bool
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """The worst of the findings: "ok", "caution" or "do not trust"."""
+        return max((finding.verdict for finding in self.findings), key=VERDICTS.index, default="ok")
+
+    @property
+    def found(self) -> tuple[Finding, ...]:
+        """The findings that are not ok, the worst first, then by how far they are beyond chance."""
+        some = [finding for finding in self.findings if finding.verdict != "ok"]
+        return tuple(sorted(some, key=lambda f: (-VERDICTS.index(f.verdict), -_beyond(f))))
+
+    @property
+    def sentence(self) -> str:
+        """One line: the verdict, what differs and why."""
+        if self.verdict == "ok":
+            more = " and P(rare)" if self.scored else ""
+            columns = f"{self.n_columns:,} column{'' if self.n_columns == 1 else 's'}"
+            return f"ok: {columns}, edges{more} are as in the run's graph, or differ by no more than chance or little"
+        worst = [finding for finding in self.found if finding.verdict == self.verdict]
+        return f"{self.verdict}: {_listed(worst)}"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Returns verdict, sentence and findings as JSON holds them, those that are not ok before the others."""
+        rest = [finding for finding in self.findings if finding.verdict == "ok"]
+        return {
+            "verdict": self.verdict,
+            "sentence": self.sentence,
+            "findings": [asdict(finding) for finding in (*self.found, *rest)],
+        }
+
+
+def _beyond(finding: Finding) -> float:
+    """Returns how many times its bound by chance a finding is."""
+    away = abs(finding.now - (finding.then or 0.0))
+    return away / max(finding.by_chance, 1e-12)
+
+
+def _listed(findings: Iterable[Finding]) -> str:
+    """Returns each name once, with its first reason."""
+    said: dict[str, str] = {}
+    for finding in findings:
+        said.setdefault(finding.name, finding.why)
+    words = [f"{name} ({why})" for name, why in list(said.items())[:NAMED]]
+    more = len(said) - len(words)
+    return ", ".join(words) + (f", and {more:,} more" if more > 0 else "")

@@ -1,0 +1,170 @@
+"""What a run remembers of its graph: a summary of every column, of the edges, and of its own P(rare)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.array_files import NumpyArray
+from calirare._util.brief import brief
+from calirare.drift.findings import Drift, Finding
+from calirare.drift.judging import of_edges, of_kinds, of_numbers, of_scores
+from calirare.drift.kinds import KindsThen, compare_kinds
+from calirare.drift.neighbourhoods import drawn, patches
+from calirare.drift.noise import Noise
+from calirare.drift.numbers import NumbersThen, compare_numbers
+from calirare.drift.scores import ScoresThen, compare_scores
+from calirare.drift.structure import EdgesThen, compare_edges
+from calirare.features import FeatureMap
+from calirare.graph import Graph
+from calirare_ext import Csr
+
+Then = NumbersThen | KindsThen
+# Tests of a column: distance, what was never seen, gaps. Of the edges: degrees, isolated nodes, components. Of P(rare):
+# its distribution, its mean, likeness along edges.
+OF_COLUMN, OF_EDGES, OF_SCORES = 3, 3, 3
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column as it is looked at: its name, the categories it may have (None: numbers), values and rows' nodes."""
+
+    name: str
+    categories: int | None
+    values: NumpyArray
+    nodes: NumpyArray
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """A summary of a run's graph; another graph is held against it.
+
+    Attributes:
+        columns: of every column that the run's map reads, by name.
+        edges: how they are spread.
+        scores: P(rare) of nodes that did not teach the run; None where there is none.
+    """
+
+    columns: dict[str, Then]
+    edges: EdgesThen
+    scores: ScoresThen | None
+
+    __repr__ = brief
+
+    @classmethod
+    def of(cls, graph: Graph, features: FeatureMap, p: Tensor, nodes: Tensor) -> Self:
+        """Returns the summary of a graph.
+
+        Args:
+            graph: the run's own, as the user has it.
+            features: the map fitted on it.
+            p: P(rare) for the population of every node, [n].
+            nodes: those that did not teach the run, int64 [m].
+        """
+        patch = patches(graph.adjacency)
+        columns: dict[str, Then] = {}
+        for each in _columns(graph, features):
+            own = patch[each.nodes]
+            if each.categories is None:
+                columns[each.name] = NumbersThen.of(each.values, own)
+            else:
+                columns[each.name] = KindsThen.of(each.values, own, each.categories)
+        own_nodes = nodes.cpu().numpy()
+        scores = ScoresThen.of(p.cpu().numpy()[own_nodes], own_nodes, graph.adjacency, patch) if len(nodes) else None
+        return cls(columns, EdgesThen.of(graph.adjacency, patch), scores)
+
+    def compare(self, graph: Graph, features: FeatureMap, p: Tensor) -> Drift:
+        """Returns how another graph differs from the run's, and what that means for P(rare).
+
+        Args:
+            graph: with the run's columns, as the user has it, some nodes at least.
+            features: the run's map.
+            p: P(rare) for the population of every node, [n].
+
+        Raises:
+            InputError: columns are missing or hold something else.
+        """
+        scored = OF_SCORES if self.scores is not None else 0
+        noise = Noise(OF_COLUMN * len(self.columns) + OF_EDGES + scored)
+        findings: list[Finding] = []
+        for each in _columns(graph, features):
+            then = self.columns[each.name]
+            if isinstance(then, KindsThen):
+                findings += of_kinds(each.name, compare_kinds(then, each.values, noise))
+            else:
+                findings += of_numbers(each.name, compare_numbers(then, each.values, noise))
+        findings += of_edges(compare_edges(self.edges, graph.adjacency, noise))
+        if self.scores is not None:
+            now = compare_scores(self.scores, p.cpu().numpy(), graph.adjacency, patches(graph.adjacency), noise)
+            findings += of_scores(now)
+        return Drift(tuple(findings), len(self.columns), self.scores is not None)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Returns everything as tensors by name and as what JSON holds; `from_state` reads it."""
+        parts: dict[str, Then | EdgesThen | ScoresThen] = {
+            f"column {i}": each for i, each in enumerate(self.columns.values())
+        }
+        parts["edges"] = self.edges
+        if self.scores is not None:
+            parts["scores"] = self.scores
+        tensors: dict[str, Tensor] = {}
+        facts: dict[str, Any] = {}
+        for part, value in parts.items():
+            arrays, facts[part] = value.state()
+            tensors |= {f"{part}.{name}": torch.from_numpy(np.ascontiguousarray(x)) for name, x in arrays.items()}
+        kinds = ["categories" if isinstance(each, KindsThen) else "numbers" for each in self.columns.values()]
+        named = [list(pair) for pair in zip(self.columns, kinds, strict=True)]
+        return tensors, {"columns": named, "parts": facts}
+
+    @classmethod
+    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
+        """Returns the summary of a `state`.
+
+        Raises:
+            LookupError: it is none.
+        """
+        arrays: dict[str, dict[str, NumpyArray]] = {}
+        for name, tensor in tensors.items():
+            part, _, key = name.partition(".")
+            arrays.setdefault(part, {})[key] = tensor.numpy()
+
+        def read(part: str, kind: Any) -> Any:
+            return kind.from_state(arrays[part], facts["parts"][part])
+
+        kinds = {"categories": KindsThen, "numbers": NumbersThen}
+        columns = {name: read(f"column {i}", kinds[kind]) for i, (name, kind) in enumerate(facts["columns"])}
+        scores = read("scores", ScoresThen) if "scores" in facts["parts"] else None
+        return cls(cast(dict[str, Then], columns), read("edges", EdgesThen), scores)
+
+
+def _columns(graph: Graph, features: FeatureMap) -> Iterator[_Column]:
+    """Yields the columns of a graph that a map reads, at some nodes where there are many."""
+    nodes, raw = drawn(np.arange(graph.n_nodes)), features.raw(graph)
+    if isinstance(raw, Csr):
+        yield from _sparse(raw, nodes)
+        return
+    if len(nodes) < graph.n_nodes:
+        raw = dataclasses.replace(raw, x=raw.x[torch.from_numpy(nodes).to(raw.x.device)])
+    inputs = sorted(features.values_read)
+    for at, block in raw.blocks(inputs):
+        for j, i in enumerate(inputs[at]):
+            column = raw.columns[i]
+            known = len(column.categories) if column.kind == "categorical" else None
+            yield _Column(column.name, known, block[:, j], nodes)
+
+
+def _sparse(x: Csr, nodes: NumpyArray) -> Iterator[_Column]:
+    """Yields what sparse features are looked at by: how many a node has, their sum, and which."""
+    indptr, values = x.indptr.cpu().numpy(), x.values.cpu().double().numpy()
+    many = np.diff(indptr)[nodes]
+    rows = np.repeat(np.arange(x.n_rows), np.diff(indptr))
+    kept = np.isin(rows, nodes) if len(nodes) < x.n_rows else np.ones(len(rows), dtype=bool)
+    yield _Column("number of features", None, many.astype(float), nodes)
+    yield _Column("sum of features", None, np.bincount(rows, values, x.n_rows)[nodes], nodes)
+    yield _Column("which features", x.n_cols, x.indices.cpu().numpy()[kept].astype(float), rows[kept])

@@ -1,0 +1,109 @@
+"""How a graph's edges are spread: numbers of neighbours, nodes without any, and nodes apart from the main part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from calirare._util.array_files import NumpyArray
+from calirare.drift.neighbourhoods import design_effect
+from calirare.drift.noise import Noise
+from calirare.drift.numbers import NumbersNow, NumbersThen, compare_numbers
+from calirare_ext import Csr
+
+
+@dataclass(frozen=True, eq=False)
+class EdgesThen:
+    """The edges of the run's graph.
+
+    Attributes:
+        degrees: numbers of neighbours.
+        isolated: share of nodes without any.
+        isolated_effect: its design effect.
+        apart: share of nodes with neighbours that lie outside the largest component.
+        apart_effect: its design effect: how many nodes such a component has, seen from a node of it.
+    """
+
+    degrees: NumbersThen
+    isolated: float
+    isolated_effect: float
+    apart: float
+    apart_effect: float
+
+    @classmethod
+    def of(cls, adjacency: Csr, patch: NumpyArray) -> Self:
+        """Returns what the edges of a graph are like.
+
+        Args:
+            adjacency: [n, n], symmetric.
+            patch: of each node, int64 [n].
+        """
+        degrees, alone, sizes = _look(adjacency)
+        effect = max(1.0, float(sizes @ sizes) / max(float(sizes.sum()), 1.0))
+        return cls(
+            NumbersThen.of(degrees, patch),
+            float(alone.mean()),
+            design_effect(alone, patch),
+            float(sizes.sum()) / len(degrees),
+            effect,
+        )
+
+    def state(self) -> tuple[dict[str, NumpyArray], dict[str, Any]]:
+        """Returns the arrays by name, and the rest as JSON holds it."""
+        arrays, facts = self.degrees.state()
+        names = ("isolated", "isolated_effect", "apart", "apart_effect")
+        return arrays, {name: getattr(self, name) for name in names} | {"degrees": facts}
+
+    @classmethod
+    def from_state(cls, arrays: dict[str, NumpyArray], facts: dict[str, Any]) -> Self:
+        """Returns the edges of a `state`."""
+        rest = {name: float(value) for name, value in facts.items() if name != "degrees"}
+        return cls(NumbersThen.from_state(arrays, facts["degrees"]), **rest)
+
+
+@dataclass(frozen=True)
+class EdgesNow:
+    """How the edges of another graph lie to the run's.
+
+    Attributes:
+        degrees: numbers of neighbours.
+        isolated: share of nodes without any, now, then, and what their difference stays below by chance.
+        apart: the same of nodes with neighbours outside the largest component.
+    """
+
+    degrees: NumbersNow
+    isolated: tuple[float, float, float]
+    apart: tuple[float, float, float]
+
+
+def compare_edges(then: EdgesThen, adjacency: Csr, noise: Noise) -> EdgesNow:
+    """Returns how the edges of another graph, [m, m], m > 0, lie to the run's."""
+    degrees, alone, sizes = _look(adjacency)
+    n, m = then.degrees.n, len(degrees)
+
+    def share(now: float, before: float, effect: float) -> tuple[float, float, float]:
+        both = (now * m + before * n) / (n + m)
+        return now, before, noise.mean(n, m, effect, both * (1 - both))
+
+    return EdgesNow(
+        compare_numbers(then.degrees, degrees, noise),
+        share(float(alone.mean()), then.isolated, then.isolated_effect),
+        share(float(sizes.sum()) / m, then.apart, then.apart_effect),
+    )
+
+
+def _look(adjacency: Csr) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
+    """Returns numbers of neighbours, 1 where there is none, [n] each, and sizes of components but for the largest.
+
+    Nodes without neighbours are no component.
+    """
+    import scipy.sparse as sp
+
+    indptr, indices = adjacency.indptr.cpu().numpy(), adjacency.indices.cpu().numpy()
+    n, degrees = adjacency.n_rows, np.diff(indptr).astype(np.float64)
+    edges = sp.csr_matrix((np.ones(len(indices), dtype=np.int8), indices, indptr), shape=(n, n))
+    component = sp.csgraph.connected_components(edges, directed=False)[1]
+    sizes = np.sort(np.bincount(component[degrees > 0])) if len(indices) else np.zeros(0, dtype=np.int64)
+    return degrees, (degrees == 0).astype(np.float64), sizes[sizes > 0][:-1].astype(np.float64)

@@ -1,0 +1,101 @@
+"""What a run says of another graph: its table of predictions, and one page about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from calirare._util.brief import brief
+from calirare.calibration import ExpectedCount, Prevalence
+from calirare.drift import Drift
+
+PREVALENCE = ("share", "low", "high", "method")  # of a prevalence, what JSON holds
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """A graph scored by a run.
+
+    Attributes:
+        table: one row per node, the columns of `predictions.csv`.
+        name: of the graph.
+        nodes: number of nodes.
+        mean: mean P(rare).
+        expected: number of rare nodes to expect, with an interval; None where the run's map knows none.
+        alerts: number of alerts.
+        threshold: of the run's decision.
+        rule: name of the decision's rule.
+        drift: how the graph differs from the run's own; None of a graph without nodes.
+        prevalence: what P(rare) was corrected by; None where it was not.
+    """
+
+    table: pd.DataFrame
+    name: str
+    nodes: int
+    mean: float
+    expected: ExpectedCount | None
+    alerts: int
+    threshold: float
+    rule: str
+    drift: Drift | None
+    prevalence: Prevalence | None = None
+
+    __repr__ = brief
+
+    @property
+    def verdict(self) -> str:
+        """Whether P(rare) may be relied on in this graph: "ok", "caution" or "do not trust"."""
+        return "ok" if self.drift is None else self.drift.verdict
+
+    def noted(self, say: Callable[[str], None]) -> pd.DataFrame:
+        """Returns the table, and says what keeps its P(rare) from being relied on."""
+        if self.drift is not None and self.verdict != "ok":
+            say(f"drift: {self.drift.sentence}")
+        return self.table
+
+    def summary(self) -> str:
+        """Returns a few lines for a person."""
+        if self.expected is not None:
+            coverage = f"{100 * self.expected.coverage:.0f} %"
+            expected = f"expected {self.expected} rare among {self.nodes:,} nodes ({coverage} interval)"
+        else:
+            expected = f"expected {self.mean * self.nodes:.3g} rare among {self.nodes:,} nodes"
+            expected += " (no interval: the run's map does not know its uncertainty)"
+        doubt = ", not to be trusted (see drift)" if self.verdict == "do not trust" else ""
+        lines = [f"{expected}, mean P(rare) {self.mean:.3g}{doubt}"]
+        if self.prevalence is not None:
+            lines.append(f"prevalence: {self._prevalence(self.prevalence)}: P(rare) is corrected to it")
+        lines.append(
+            f"alerts: {self.alerts:,}, from P(rare) of {self.threshold:.3g} on (the run's decision: {self.rule})"
+        )
+        if self.drift is not None:
+            lines.append(f"drift: {self.drift.sentence}")
+        return "\n".join(lines) + "\n"
+
+    def _prevalence(self, told: Prevalence) -> str:
+        if told.low == told.high:
+            return f"{100 * told.share:.2g} %, {told.method}"
+        estimated = " (if each class looks as among the run's labels)" if told.method == "em" else ""
+        return f"{told}{estimated}"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Returns everything but the table as JSON holds it."""
+        count, told = self.expected, self.prevalence
+        return {
+            "graph": self.name,
+            "nodes": self.nodes,
+            "mean_p_rare": self.mean,
+            "expected_rare": self.mean * self.nodes,
+            "expected_rare_low": None if count is None else count.low,
+            "expected_rare_high": None if count is None else count.high,
+            "coverage": None if count is None else count.coverage,
+            "alerts": self.alerts,
+            "threshold": self.threshold,
+            "decision": self.rule,
+            "prevalence": None if told is None else {name: getattr(told, name) for name in PREVALENCE},
+            "verdict": self.verdict,
+            "drift": None if self.drift is None else self.drift.to_mapping(),
+        }

@@ -1,0 +1,130 @@
+"""Bounds by chance: what two samples of one law stay below, and how dependence widens them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from calirare.drift import Noise, design_effect, patches
+from calirare.drift.communities import communities
+from calirare.drift.kinds import KindsThen, compare_kinds
+from calirare.drift.numbers import NumbersThen, compare_numbers
+from calirare_ext import Csr
+
+NOISE = Noise(1)  # one test at 5 %
+REPEATS = 300
+MOST = 27  # of 300 at 5 %, a binomial number exceeds it with probability 1e-3
+
+
+def one_patch_each(n: int) -> np.ndarray:
+    return np.arange(n)
+
+
+def ring(sizes: list[int], bridge: bool = True) -> Csr:
+    """Cliques of some sizes, each tied to the next by one edge where bridged."""
+    n, edges, start = sum(sizes), [], 0
+    for size in sizes:
+        edges += [(i, j) for i in range(start, start + size) for j in range(start, start + size) if i != j]
+        if bridge and start:
+            edges += [(start - 1, start), (start, start - 1)]
+        start += size
+    rows, columns = torch.tensor(sorted(edges)).T
+    return Csr.from_coo(rows, columns, None, (n, n))
+
+
+def test_columns_of_one_law_stay_below_their_bounds_and_shifted_ones_do_not():
+    rng = np.random.default_rng(0)
+    beyond = {"distance": 0, "range": 0, "gaps": 0}
+    for _ in range(REPEATS):
+        then, now = rng.standard_normal((2, 200))
+        then[rng.random(200) < 0.1], now[rng.random(200) < 0.1] = np.nan, np.nan
+        found = compare_numbers(NumbersThen.of(then, one_patch_each(200)), now, NOISE)
+        beyond["distance"] += found.distance > found.distance_by_chance
+        beyond["range"] += found.beyond > found.beyond_by_chance
+        beyond["gaps"] += abs(found.gaps - found.gaps_then) > found.gaps_by_chance
+    assert max(beyond.values()) <= MOST, beyond
+    shifted = compare_numbers(NumbersThen.of(then, one_patch_each(200)), now + 1, NOISE)
+    assert shifted.distance > shifted.distance_by_chance
+    assert compare_numbers(NumbersThen.of(then, one_patch_each(200)), now + 9, NOISE).beyond == 1
+
+
+def test_categories_of_one_law_stay_below_their_bounds_and_others_do_not():
+    rng = np.random.default_rng(1)
+    p = (1 / np.arange(1, 41)) / (1 / np.arange(1, 41)).sum()
+    told = unseen = 0
+    for _ in range(REPEATS):
+        then, now = rng.choice(40, (2, 300), p=p).astype(float)
+        found = compare_kinds(KindsThen.of(then, one_patch_each(300), 40), now, NOISE)
+        told += found.told
+        unseen += found.unseen > found.unseen_by_chance
+    assert max(told, unseen) <= MOST, (told, unseen)
+    assert told > 0, "or chi-squared would be of no use"
+    turned = compare_kinds(KindsThen.of(then, one_patch_each(300), 40), 39 - now, NOISE)
+    assert turned.told
+    assert turned.distance > 0.5
+    new = compare_kinds(KindsThen.of(then, one_patch_each(300), 40), np.full(300, 40.0), NOISE)
+    assert new.unseen == 1 > new.unseen_by_chance
+    assert new.told
+
+
+def test_distance_is_that_of_two_samples():
+    from scipy.stats import ks_2samp
+
+    rng = np.random.default_rng(2)
+    for then, now in (
+        (rng.standard_normal(400), rng.standard_normal(300) + 0.3),
+        (rng.poisson(2, 400).astype(float), rng.poisson(3, 300).astype(float)),
+        (np.repeat([0.0, 1.0], [300, 100]), np.repeat([0.0, 1.0, 2.0], [100, 50, 150])),
+    ):
+        found = compare_numbers(NumbersThen.of(then, one_patch_each(400)), now, NOISE).distance
+        assert found == pytest.approx(ks_2samp(then, now).statistic, rel=0, abs=2 / 513)
+
+
+def test_how_many_lie_beyond_the_range_is_the_chance_that_the_farthest_are_all_new():
+    n, m, tests = 60, 40, 3
+    allowed = Noise(tests).beyond(n, m, 1.0) / 2  # on one side
+    count = math.floor(allowed) + 1
+    all_new = math.prod((m - i) / (n + m - i) for i in range(count))
+    assert all_new <= 0.05 / (2 * tests)
+    assert Noise(tests).beyond(n, m, 2.0) == 2 * Noise(tests).beyond(n, m, 1.0)
+
+
+def test_values_that_a_patch_shares_say_as_much_as_one_each():
+    rng = np.random.default_rng(3)
+    patch = np.repeat(np.arange(50), 20)
+    alone, shared = rng.standard_normal(1000), np.repeat(rng.standard_normal(50), 20)
+    more = 1 + math.sqrt(2 / 50)  # the standard error that is added
+    assert design_effect(alone, patch) < 2
+    assert design_effect(shared, patch) == pytest.approx(20 * more * 50 / 49, rel=0.1)
+    assert design_effect(np.ones(1000), patch) == 1
+
+
+def test_communities_are_the_cliques():
+    sizes = [30, 25, 20, 40]
+    found = communities(ring(sizes), 4)
+    parts = np.split(found, np.cumsum(sizes)[:-1])
+    commonest = [int(np.bincount(part).argmax()) for part in parts]
+    assert sorted(commonest) == [0, 1, 2, 3]
+    # Both ends of a bridge lie between two of them.
+    assert all((part != name).sum() <= 2 for part, name in zip(parts, commonest, strict=True))
+
+
+def test_nodes_without_neighbours_go_anywhere():
+    found = communities(Csr.from_coo(torch.tensor([0, 1]), torch.tensor([1, 0]), None, (300, 300)), 8)
+    assert np.bincount(found[2:], minlength=8).min() > 15
+
+
+def test_patches_of_a_large_graph_keep_components_whole(monkeypatch):
+    monkeypatch.setattr("calirare.drift.neighbourhoods.SAMPLE", 10)
+    monkeypatch.setattr("calirare.drift.neighbourhoods.ENDS", 50)
+    sizes = [3] * 200
+    found = patches(ring(sizes, bridge=False)).reshape(200, 3)
+    assert bool((found == found[:, :1]).all() or (np.ptp(found, 1) > 0).mean() < 0.2), "seeds may lie in one component"
+    assert len(np.unique(found)) > 10
+    whole = patches(ring([40] * 8))
+    assert whole.min() >= 0
+    # A step along the edges at a time: each clique has few patches.
+    assert np.mean([len(set(part)) for part in whole.reshape(8, 40).tolist()]) < 8

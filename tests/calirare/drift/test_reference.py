@@ -1,0 +1,161 @@
+"""A graph held against the run's own: what goes wrong is named, and graphs of the same law raise no alarm."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import calirare
+from calirare.drift import Drift, Reference
+from calirare.features import FeatureMap
+from calirare.graph import Column, Graph
+from calirare_ext import Csr
+from tests.helpers.tasks import rare_task
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def months() -> Any:
+    """The simulated law of the benchmark."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "benchmarks")
+        yield importlib.import_module("drifting_graphs")
+
+
+@pytest.fixture(scope="module")
+def outcome(months: Any) -> calirare.Outcome:
+    """A run on one month."""
+    return calirare.train(months.month(0).graph(400), model="trees")
+
+
+def drift_of(outcome: calirare.Outcome, graph: Graph) -> Drift:
+    scorer = calirare.run.Scorer.of(outcome)
+    return scorer.reference.compare(graph, scorer.features, scorer.probabilities(scorer.prepared(graph)).rare)
+
+
+DRIFTS = (
+    "next month's times",
+    "another currency",
+    "two columns swapped",
+    "a sign turned",
+    "gaps",
+    "gaps filled with 0",
+    "a new country",
+    "other shops",
+    "a column that stands still",
+    "outliers in 3 %",
+    "twice as many edges and more",
+    "most edges lost",
+    "a new component",
+)
+
+
+def test_every_drift_of_the_benchmark_is_tested(months):
+    assert tuple(months.DRIFTS) == DRIFTS
+
+
+@pytest.mark.parametrize("name", DRIFTS)
+def test_what_goes_wrong_is_named(name, months, outcome):
+    change, where = months.DRIFTS[name]
+    drift = drift_of(outcome, change(months.month(500)).graph())
+    assert drift.verdict != "ok"
+    worst = {finding.name for finding in drift.found}
+    assert worst & set(where), drift.sentence
+    assert all(finding.why for finding in drift.found)
+    # What did not change raises no alarm of its own.
+    columns = {finding.name for finding in drift.found if finding.part == "column"}
+    assert columns <= set(where) | {"income", "insured", "age"}, columns
+
+
+def test_next_months_times_are_not_to_be_trusted(months, outcome):
+    change, _ = months.DRIFTS["next month's times"]
+    drift = drift_of(outcome, change(months.month(500)).graph())
+    assert drift.verdict == "do not trust"
+    assert drift.sentence.startswith("do not trust: ")
+    assert "first_seen (100 % of the values are outside the run's range" in drift.sentence
+    assert "last_seen (9" in drift.sentence
+    told = json.loads(json.dumps(drift.to_mapping()))
+    assert {finding["name"] for finding in told["findings"] if finding["verdict"] == "do not trust"} == set(
+        months.TIMES
+    )
+
+
+def test_three_times_as_much_fraud_shows_in_mean_p(months, outcome):
+    drift = drift_of(outcome, months.tripled(500).graph())
+    assert "mean P(rare)" in {finding.name for finding in drift.found}
+    assert drift.verdict == "caution", "the probabilities may be right"
+
+
+@pytest.mark.parametrize("n", [200, 1500, 4000])
+def test_a_graph_of_the_same_law_is_ok_whatever_its_size(n, months, outcome):
+    drift = drift_of(outcome, months.month(7, n).graph())
+    assert drift.verdict == "ok", drift.sentence
+    assert drift.sentence.startswith("ok: 11 columns")
+
+
+def test_what_is_remembered_is_the_same_after_a_file(months, outcome):
+    reference = outcome.reference
+    tensors, facts = reference.state()
+    again = Reference.from_state(tensors, json.loads(json.dumps(facts)))
+    change, _ = months.DRIFTS["a new country"]
+    graph = change(months.month(3)).graph()
+    p = torch.full((graph.n_nodes,), 0.05, dtype=torch.float64)
+    features = outcome.feature_map
+    assert again.compare(graph, features, p).to_mapping() == reference.compare(graph, features, p).to_mapping()
+
+
+def two_columns(days: np.ndarray, amounts: np.ndarray) -> Graph:
+    n = len(days)
+    at = torch.arange(n - 1)
+    a = Csr.from_coo(torch.cat([at, at + 1]), torch.cat([at + 1, at]), None, (n, n))
+    x = torch.from_numpy(np.stack([days, amounts], 1).astype(np.float32))
+    return Graph(a, x, columns=(Column("opened", "date"), Column("amount")), feature_names=("opened", "amount"))
+
+
+def test_a_column_that_the_map_dropped_raises_no_alarm():
+    rng = np.random.default_rng(0)
+    then = two_columns(np.full(500, 9000.0), rng.standard_normal(500))
+    features = FeatureMap.fit(then)
+    p = torch.from_numpy(rng.random(500))
+    reference = Reference.of(then, features, p, torch.arange(500))
+    assert list(reference.columns) == ["amount"]
+    later = two_columns(np.full(500, 9030.0), rng.standard_normal(500))
+    assert reference.compare(later, features, p).verdict == "ok"
+
+
+def sparse_graph(seed: int, words: np.ndarray) -> Graph:
+    rng = np.random.default_rng(seed)
+    dense = (rng.random((400, len(words))) < words).astype(np.float32)
+    return dataclasses.replace(rare_task(400, seed=seed), x=Csr.from_dense(torch.from_numpy(dense)), name="words")
+
+
+def test_sparse_features_are_compared_by_which_and_how_many():
+    words = 0.4 / np.arange(1, 101)
+    then = sparse_graph(0, words)
+    features = FeatureMap.fit(then)
+    p = torch.from_numpy(np.random.default_rng(0).random(400))
+    reference = Reference.of(then, features, p, torch.arange(400))
+    same, turned, more = (sparse_graph(1, each) for each in (words, words[::-1], np.minimum(4 * words, 1)))
+    assert reference.compare(same, features, p).verdict == "ok"
+    assert "which features" in reference.compare(turned, features, p).sentence
+    assert "number of features" in reference.compare(more, features, p).sentence
+
+
+def test_where_every_node_taught_the_run_p_is_not_compared():
+    then = rare_task()
+    features = FeatureMap.fit(then)
+    p = torch.full((then.n_nodes,), 0.3, dtype=torch.float64)
+    reference = Reference.of(then, features, p, torch.empty(0, dtype=torch.int64))
+    assert reference.scores is None
+    tensors, facts = reference.state()
+    again = Reference.from_state(tensors, facts).compare(then, features, p)
+    assert again.verdict == "ok"
+    assert "P(rare)" not in again.sentence

@@ -1,0 +1,213 @@
+"""`calirare predict` says what to expect and whether to trust it; `calirare recalibrate` fits maps on fresh labels."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+
+import calirare
+from calirare.graph import Graph, csr_of_scipy
+from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.tasks import rare_task
+
+TRAIN = ("--model", "gcn", "--epochs", "30", "--folds", "0", "--decide", "balanced")
+
+
+@pytest.fixture(scope="module")
+def run(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose maps have a prior. Read only."""
+    folder = tmp_path_factory.mktemp("runs") / "prior"
+    said = call("train", "--dataset", graph_file, *TRAIN, "--out", folder)
+    assert said.code == 0, said.err
+    return folder
+
+
+def file_of(graph: Graph, folder: Path, name: str = "later") -> Path:
+    path = folder / f"{name}.npz"
+    graph.to_npz(path)
+    return path
+
+
+@pytest.fixture
+def later(tmp_path: Path) -> Path:
+    """A graph of the same law, all of it labelled."""
+    return file_of(dataclasses.replace(rare_task(seed=1), split=None), tmp_path)
+
+
+@pytest.fixture
+def drifted(tmp_path: Path) -> Path:
+    """The same with another unit in one column."""
+    graph = rare_task(seed=1)
+    x = graph.x * torch.tensor([1.0, 1.0, 100.0, 1.0, 1.0, 1.0])
+    return file_of(dataclasses.replace(graph, x=x, split=None), tmp_path, "drifted")
+
+
+def test_predict_says_what_to_expect_and_writes_it(run, later, tmp_path):
+    said = call("predict", "--run", run, "--graph", later, "--out", tmp_path / "p.csv")
+    assert (said.code, said.err) == (0, "")
+    table, told = pd.read_csv(tmp_path / "p.csv"), json.loads((tmp_path / "p.json").read_text())
+    found = re.match(r"expected (\d+) \((\d+) to (\d+)\) rare among 260 nodes \(90 % interval\)", said.out)
+    assert found, said.out
+    assert [int(x) for x in found.groups()] == [
+        round(told[name]) for name in ("expected_rare", "expected_rare_low", "expected_rare_high")
+    ]
+    assert told["expected_rare"] == pytest.approx(table["p_rare"].sum(), rel=1e-5)
+    assert told["expected_rare_low"] < told["expected_rare"] < told["expected_rare_high"]
+    assert told["alerts"] == int(table["alert"].sum()) > 0
+    assert f"alerts: {told['alerts']}, " in said.out
+    assert told["threshold"] == pytest.approx(table["threshold"][0], rel=1e-6)
+    assert (told["nodes"], told["decision"], told["prevalence"]) == (260, "balanced", None)
+    assert told["verdict"] == told["drift"]["verdict"] == "ok", said.out
+    assert "\ndrift: ok: 6 columns, edges and P(rare)" in said.out
+    # What stands beside the table is not overwritten unasked.
+    (tmp_path / "p.csv").unlink()
+    (tmp_path / "p.parquet").unlink()
+    assert "p.json exists already" in assert_one_sentence(
+        call("predict", "--run", run, "--graph", later, "--out", tmp_path / "p.csv")
+    )
+
+
+def test_a_drifted_graph_is_not_to_be_trusted_and_fails_where_asked(run, later, drifted, tmp_path):
+    said = call("predict", "--run", run, "--graph", drifted, "--out", tmp_path / "p.csv")
+    assert said.code == 0
+    assert "not to be trusted (see drift)" in said.out.splitlines()[0]
+    assert "\ndrift: do not trust: feature 2 (" in said.out
+    said = call("predict", "--run", run, "--graph", drifted, "--out", tmp_path / "q.csv", "--fail-on-drift")
+    assert said.code == 3
+    assert said.err == "calirare: --fail-on-drift: the predictions were written, but are not to be trusted\n"
+    assert json.loads((tmp_path / "q.json").read_text())["verdict"] == "do not trust"
+    assert (tmp_path / "q.csv").read_bytes() == (tmp_path / "p.csv").read_bytes()
+    assert call("predict", "--run", run, "--graph", later, "--fail-on-drift", "--out", tmp_path / "r.csv").code == 0
+
+
+def test_python_has_the_report_and_predict_says_a_word(run, drifted, capsys):
+    saved, graph = calirare.load(run), Graph.read(drifted)[0]
+    scored = saved.score(graph)
+    assert scored.verdict == "do not trust"
+    notes: list[str] = []
+    pd.testing.assert_frame_equal(saved.predict(graph, notes.append), scored.table)
+    assert notes == [f"drift: {scored.drift.sentence}"]
+    assert repr(scored).startswith("Scored(")
+
+
+@pytest.mark.parametrize("given", ["0.1", "0.08,0.125"])
+def test_predict_takes_a_prevalence(given, run, later, tmp_path):
+    out = ("--out", tmp_path / "p.csv")
+    said = call("predict", "--run", run, "--graph", later, "--prevalence", given, *out)
+    assert said.code == 0, said.err
+    told = json.loads((tmp_path / "p.json").read_text())
+    assert told["mean_p_rare"] == pytest.approx(0.1, rel=2e-2)
+    assert pd.read_csv(tmp_path / "p.csv")["p_rare"].mean() == pytest.approx(told["mean_p_rare"], rel=1e-5)
+    assert told["prevalence"]["method"] == "as given"
+    interval = r" \(8 % to 12 %\)" if "," in given else ""
+    assert re.search(rf"prevalence: 10 %{interval}, as given: P\(rare\) is corrected to it", said.out)
+    assert told["verdict"] == "ok", "a correction is no drift"
+
+
+def test_the_prevalence_is_estimated_where_classes_are_apart(tmp_path):
+    def clear(seed: int, n: int = 260) -> Graph:
+        graph = rare_task(n, seed=seed)
+        return dataclasses.replace(graph, x=graph.x + 3 * torch.eye(2, 6)[graph.y])
+
+    outcome = calirare.train(clear(0), model="gcn", epochs=30, folds=0)
+    graph = clear(4, 600)
+    scored = outcome.score(graph, prevalence="estimate")
+    told = scored.prevalence
+    assert told is not None
+    assert told.method == "em"
+    assert told.low < float((graph.y == 1).double().mean()) < told.high
+    assert scored.mean == pytest.approx(told.share, rel=1e-6)
+    assert scored.to_mapping()["prevalence"]["share"] == told.share
+
+
+def test_a_prevalence_that_cannot_be_identified_is_refused(run, later, tmp_path):
+    out = ("--prevalence", "estimate", "--out", tmp_path / "q.csv")
+    sentence = assert_one_sentence(call("predict", "--run", run, "--graph", later, *out))
+    assert "cannot be identified" in sentence
+    assert not (tmp_path / "q.csv").exists()
+
+
+def part_of(graph: Graph, nodes: torch.Tensor) -> Graph:
+    """Returns some nodes of a graph with the edges among them."""
+    dense = graph.adjacency.to_dense().numpy()[np.ix_(nodes, nodes)]
+    return Graph(csr_of_scipy(sp.csr_matrix(dense)), graph.x[nodes], graph.y[nodes], class_names=graph.class_names)
+
+
+@pytest.mark.parametrize("text", ["2", "0.2,0.1", "often", "0.1,0.2,0.3"])
+def test_a_prevalence_that_is_none_is_refused(text, run, later):
+    said = call("predict", "--run", run, "--graph", later, "--prevalence", text)
+    assert "--prevalence must be a number in (0, 1), two such numbers in order, or estimate" in assert_one_sentence(
+        said
+    )
+
+
+def test_a_prevalence_needs_a_map_with_a_prior(finished, later):
+    said = call("predict", "--run", finished[0], "--graph", later, "--prevalence", "0.1")
+    assert "needs a run of method jackknife with map prior" in assert_one_sentence(said)
+
+
+def test_an_output_that_cannot_be_is_refused_before_anything_is_scored(run, later, tmp_path, monkeypatch):
+    monkeypatch.setattr("calirare.cli.predict.load", lambda folder: pytest.fail("nothing must be read"))
+    for out, words in ((tmp_path / "p.txt", "must end in .csv"), (later / "p.csv", "is a file")):
+        assert words in assert_one_sentence(call("predict", "--run", run, "--graph", later, "--out", out))
+
+
+def test_recalibrate_mends_what_a_rarer_class_makes_wrong(run, tmp_path):
+    graph = rare_task(900, seed=4)
+    rare, rest = (graph.y == 1).nonzero().flatten(), (graph.y == 0).nonzero().flatten()
+    fresh = file_of(part_of(graph, torch.cat([rest, rare[:60]])), tmp_path, "fresh")
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    said = call("recalibrate", "--run", run, "--graph", fresh, "--out", tmp_path / "new")
+    assert said.code == 0, said.err
+    told = json.loads((tmp_path / "new" / "recalibration.json").read_text())
+    assert (told["labels"], told["before"]["events"]) == (690, 60)
+    assert told["before"]["verdict"] == "do not trust"
+    assert told["before"]["factor"] > 1.5
+    assert told["after"]["low"] <= 1 <= told["after"]["high"]
+    assert told["after"]["log_loss"] < told["before"]["log_loss"]
+    assert told["after"]["threshold"] < told["before"]["threshold"], "the rule balanced goes by the prevalence"
+    assert said.out.startswith("690 fresh labels, 60 of them rare\nbefore: do not trust: mean P(rare) is ")
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+    old, new = calirare.load(run), calirare.load(tmp_path / "new")
+    fresh_graph = Graph.read(fresh)[0]
+    pd.testing.assert_series_equal(new.predict(fresh_graph)["p_raw"], old.predict(fresh_graph, str)["p_raw"])
+    scored = new.score(fresh_graph)
+    assert scored.mean == pytest.approx(60 / 690, rel=0.05)
+    assert scored.verdict == "ok", "graphs are held against the one with fresh labels"
+
+
+def test_recalibrate_in_place_changes_the_model_alone(run, later, tmp_path):
+    own = tmp_path / "own"
+    shutil.copytree(run, own)
+    assert "pass --out FOLDER" in assert_one_sentence(call("recalibrate", "--run", own, "--graph", later))
+    said = call("recalibrate", "--run", own, "--graph", later, "--overwrite")
+    assert said.code == 0, said.err
+    assert said.out.splitlines()[-2:] == [str(own / "model.safetensors"), str(own / "recalibration.json")]
+    changed = {path.name for path in own.iterdir() if path.read_bytes() != _or_nothing(run / path.name)}
+    assert changed == {"model.safetensors", "recalibration.json", "files.json"}
+    assert calirare.load(own).to_frame().equals(calirare.load(run).to_frame())
+
+
+def _or_nothing(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def test_recalibrate_refuses_what_cannot_tell(run, finished, graph_file, later, tmp_path):
+    def refused(folder: Path, graph: Path) -> str:
+        return assert_one_sentence(call("recalibrate", "--run", folder, "--graph", graph, "--out", tmp_path / "new"))
+
+    assert "is the graph the run was trained on" in refused(run, graph_file)
+    assert "method jackknife and map prior" in refused(finished[0], later)
+    graph = rare_task(seed=1)
+    unlabelled = Graph(graph.adjacency, graph.x)
+    assert "got 0 labels, 0 of them" in refused(run, file_of(unlabelled, tmp_path, "bare"))
+    assert not (tmp_path / "new").exists()
