@@ -1,5 +1,6 @@
 """A run: its settings, outcome, folder, report and predictions."""
 
+from calirare.run.audits import representing
 from calirare.run.choice import Choice, Row
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
 from calirare.run.folder import SavedRun, load, write_json
@@ -36,6 +37,7 @@ __all__ = [
     "options_of",
     "predictions",
     "read_yaml",
+    "representing",
     "words_for",
     "write_json",
     "write_predictions",

@@ -25,12 +25,14 @@ from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.output import left_aside
 from calirare._util.run_files import check_as_written
+from calirare.audit import AT_LEAST, Audit
 from calirare.calibration import KINDS, Target
 from calirare.datasets import CATALOGUE
 from calirare.features import FeatureMap
 from calirare.graph import LABEL_RATE, PARTS, Graph, Split, fingerprint, random_split
 from calirare.leave_one_out import Retrain
 from calirare.models import FITS
+from calirare.run.audits import audit_run
 from calirare.run.result import RunResult
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
 from calirare.run.settings import Data, Settings, read_yaml
@@ -105,6 +107,8 @@ def save_model(outcome: RunResult, path: Path) -> None:
     tensors |= {f"split.{name}": getattr(split, name) for name in PARTS}
     if scorer.calibration_nodes is not None:
         tensors["calibration_nodes"] = scorer.calibration_nodes
+    if outcome.held_out is not None:
+        tensors["held_out"] = outcome.held_out
     mapping, columns = scorer.features.state()
     tensors |= {FEATURES + name: value for name, value in mapping.items()}
     facts = {
@@ -136,12 +140,14 @@ class SavedRun:
         scorer: network, labels and maps, which score any graph.
         split: the nodes' parts.
         fingerprint: checksum of the run's own graph.
+        held_out: see `RunResult.held_out`.
     """
 
     folder: Path
     scorer: Scorer
     split: Split
     fingerprint: str
+    held_out: Tensor | None = None
 
     @property
     def settings(self) -> Settings:
@@ -191,6 +197,19 @@ class SavedRun:
     def predict(self, graph: Graph, say: Say = to_stderr, report: Report | None = None) -> pd.DataFrame:
         """Returns one row per node of a graph, see `Scorer.predict`."""
         return self.scorer.predict(graph, say, report)
+
+    def audit(self, data: str | Path | Graph | None = None, at_least: float = AT_LEAST) -> Audit:
+        """Returns which labels of the run are probably wrong, and why, see `Outcome.audit`.
+
+        Args:
+            data: where the run's own graph is now, see `graph`.
+            at_least: P(wrong) from which a label is flagged, in (0, 1].
+
+        Raises:
+            InputError: the graph is not there any more, there are not two classes, or too few labels of one.
+        """
+        own, scorer = self.graph(data), self.scorer
+        return audit_run(scorer.fit, own, self.mapped(own), self.settings, scorer.damping, self.held_out, at_least)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the run's predictions of its own graph, one row per node.
@@ -246,7 +265,7 @@ def load(folder: str | Path) -> SavedRun:
         _check_numbers(tensors)
         train, val, test = (tensors[f"split.{part}"] for part in PARTS)
         split = Split(train, val, test, str(settings.data.split or ""))
-        return SavedRun(folder, _scorer(tensors, facts, settings), split, str(facts["graph"]))
+        return SavedRun(folder, _scorer(tensors, facts, settings), split, str(facts["graph"]), tensors.get("held_out"))
     except (LookupError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:
         raise _damaged(folder, error) from error
 
