@@ -172,7 +172,7 @@ def _wrong(grid: _Grid, eta: Numbers, rare: NDArray[np.bool_]) -> Numbers:
     rho_1, rho_0 = grid.rho_1[:, None], grid.rho_0[:, None]
     f = rho_1 + (1 - rho_0 - rho_1) * eta
     other = np.where(rare, rho_1 * (1 - eta), rho_0 * eta)
-    return np.asarray(other / np.maximum(np.where(rare, f, 1 - f), SMALLEST))
+    return np.minimum(other / np.maximum(np.where(rare, f, 1 - f), SMALLEST), 1.0)
 
 
 def _binned(
