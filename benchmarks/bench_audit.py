@@ -3,9 +3,9 @@
     python benchmarks/bench_audit.py [--sets cora ..] [--splits 1] [--again]
     python benchmarks/bench_audit.py --summary          # audit.json from the lines, nothing is run
 
-300 labels of each graph; 5, 10 and 20 % of them, drawn at random or so many of the rare ones and as many of the rest, are
-made wrong. Each result (set, noise, split) is a line of benchmarks/results/audit.jsonl; what is there is not run again.
-Ours is the audit of the default detector; "closed form" the same on leave-one-out logits in closed form. Peers are
+300 labels of each graph; 5, 10 and 20 % of them, drawn at random, or so many of the rare ones and as many of the rest,
+are made wrong. Each result (set, noise, split) is a line of benchmarks/results/audit.jsonl; what is there is not run
+again. Ours is the audit of the default detector; "closed form" the same on leave-one-out logits in closed form. Peers are
 confident learning on five-fold cross-validated models of scikit-learn, on the same columns (own, neighbours' means,
 degree); cleanlab itself is not run. Rules were chosen on the sets that the summary names as tuned.
 """
@@ -87,7 +87,7 @@ def read() -> dict[Case, dict[str, Any]]:
 def summary(rows: dict[Case, dict[str, Any]]) -> dict[str, Any]:
     """Returns means over sets that were not tuned on, by noise, and how often intervals held."""
     methods = ("ours", "closed form", *peers.PEERS)
-    out: dict[str, Any] = {"tuned": list(TUNED), "at_least": AT_LEAST, "noises": {}, "cases": []}
+    out: dict[str, Any] = {"tuned_sets": list(TUNED), "at_least": AT_LEAST, "noises": {}}
     fresh = {case: row for case, row in rows.items() if case.set not in TUNED}
     for noise in NOISES:
         some = [row for case, row in fresh.items() if case.noise == noise]
@@ -97,7 +97,7 @@ def summary(rows: dict[Case, dict[str, Any]]) -> dict[str, Any]:
         noisy = [row for row in part.values() if row["wrong"]]
         every = list(part.values())
         out[name] = {
-            "cases": len(every),
+            "every": len(every),
             "sets": sorted({case.set for case in part}),
             "held_all": sum(r["ours"]["low_all"] <= r["wrong"] <= r["ours"]["high_all"] for r in every),
             "held_flagged": sum(
@@ -105,7 +105,6 @@ def summary(rows: dict[Case, dict[str, Any]]) -> dict[str, Any]:
             ),
         }
         out[name] |= _means(noisy, methods) if noisy else {}
-    out["cases"] = [asdict(case) | {k: row[k] for k in row if k not in asdict(case)} for case, row in rows.items()]
     return out
 
 

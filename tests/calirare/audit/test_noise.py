@@ -55,7 +55,7 @@ def test_wrong_labels_are_counted_and_found(noisy):
     assert wrong[flags].mean() > 0.7
     least, most = noise.count(flags)[1:]
     assert least <= (flags & wrong).sum() <= most
-    assert noise.clean < 0.05
+    assert noise.clean < module.NO_NOISE
 
 
 def test_the_less_is_said_for_a_label_the_likelier_it_is_wrong(noisy):
