@@ -51,19 +51,20 @@ def text(results: dict[str, Any], about: dict[str, Any]) -> str:
     cleaned = fresh["cleaned"]
     seconds = [fresh[name]["seconds"] for name in ("ours", *PEERS)]
     lines = [
-        "300 labels of each graph (fewer where there are not so many). Of these 5, 10 or 20 % drawn at random were made",
-        'wrong, or that share of the rare ones and as many of the rest ("by class"). Numbers are sums over',
+        "300 labels of each graph (fewer where there are not so many). Of these 5, 10 or 20 % drawn at random were",
+        'made wrong, or that share of the rare ones and as many of the rest ("by class"). Numbers are sums over',
         f"{', '.join(fresh['sets'])}; AUROC, wrong labels ranked before right ones, is a mean. The rules above were",
         f"chosen on {', '.join(tuned['sets'])}. Peers are confident learning on five-fold cross-validated models of",
         "scikit-learn, on the same columns, ranked by margin; cleanlab itself was not run.",
         "",
         *table(results["noises"]),
         "",
-        f"The 90 % interval of all wrong labels held in {fresh['held_all']} of {fresh['every']} cases (of the sets that",
-        f"chose the rules in {tuned['held_all']} of {tuned['every']}), that of the wrong ones among the flagged in",
-        f"{fresh['held_flagged']} of {fresh['every']}. Of the flagged, where labels were made wrong, were wrong: ours",
+        f"The 90 % interval of all wrong labels held in {fresh['held_all']} of {fresh['every']} cases (of the sets",
+        f"that chose the rules in {tuned['held_all']} of {tuned['every']}), that of the wrong ones among the flagged",
+        f"in {fresh['held_flagged']} of {fresh['every']}. Of the flagged, where labels were made wrong, were wrong: ours",
         f"{fresh['ours']['hits']} of {fresh['ours']['flags']}, {peers}.",
-        f"Flags on labels that nobody made wrong: ours {clean['ours']['flags']}, {flags}.",
+        f"Flags on labels that nobody made wrong: ours {clean['ours']['flags']},",
+        f"{flags}.",
         "",
         "Judged by leave-one-out in closed form instead, the mean AUROC is "
         f"{fresh['closed form']['auroc']:.3f} in the place of {fresh['ours']['auroc']:.3f},",
@@ -73,13 +74,18 @@ def text(results: dict[str, Any], about: dict[str, Any]) -> str:
     if cleaned["cases"]:
         lines += [
             "",
-            f"Trained again without the flagged labels ({cleaned['cases']} cases that had any, at 10 %), the log loss of",
-            f"test nodes went from {cleaned['loss']:.4f} to {cleaned['loss_cleaned']:.4f}.",
+            f"Trained again without the flagged labels ({cleaned['cases']} cases that had any, at 10 %), the log loss",
+            f"of test nodes went from {cleaned['loss']:.4f} to {cleaned['loss_cleaned']:.4f}.",
+        ]
+    if (spared := clean["cleaned"])["cases"]:
+        lines += [
+            f"Where nobody had made any wrong ({spared['cases']} case with flags), it went from "
+            f"{spared['loss']:.4f} to {spared['loss_cleaned']:.4f}.",
         ]
     lines += [
         "",
-        f"The audit takes {seconds[0]:.1f} s of one core beside a training of {fresh['train_seconds']:.1f} s; the peers,",
-        f"five trainings included, {seconds[1]:.1f} and {seconds[2]:.1f} s (medians).",
+        f"The audit takes {seconds[0]:.1f} s of one core beside a training of {fresh['train_seconds']:.1f} s;",
+        f"the peers, five trainings included, {seconds[1]:.1f} and {seconds[2]:.1f} s (medians).",
         "",
         f"[audit.json](../benchmarks/results/audit.json): `{about['command']}`, commit {about['commit'][:7]},",
         f"torch {about['versions']['torch']}.",

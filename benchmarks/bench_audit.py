@@ -5,8 +5,8 @@
 
 300 labels of each graph; 5, 10 and 20 % of them, drawn at random, or so many of the rare ones and as many of the rest,
 are made wrong. Each result (set, noise, split) is a line of benchmarks/results/audit.jsonl; what is there is not run
-again. Ours is the audit of the default detector; "closed form" the same on leave-one-out logits in closed form. Peers are
-confident learning on five-fold cross-validated models of scikit-learn, on the same columns (own, neighbours' means,
+again. Ours is the audit of the default detector; "closed form" the same on leave-one-out logits in closed form. Peers
+are confident learning on five-fold cross-validated models of scikit-learn, on the same columns (own, neighbours' means,
 degree); cleanlab itself is not run. Rules were chosen on the sets that the summary names as tuned.
 """
 
