@@ -7,8 +7,10 @@ import shutil
 import pandas as pd
 import pytest
 
+import calirare
 from calirare import load
 from calirare._util.run_files import listed_files
+from calirare.run import Settings, read_yaml
 from tests.helpers.command import assert_one_sentence, call
 
 
@@ -29,6 +31,12 @@ def test_the_table_the_screen_and_python_say_the_same(audited):
     assert pd.read_csv(folder / "audit.csv").node.tolist() == table.node.tolist()
     assert said.out.startswith(audit.summary(80))
     assert said.out.endswith(f"{folder / 'audit.csv'}\n{folder / 'audit.parquet'}\n")
+
+
+def test_a_run_in_memory_says_what_the_saved_one_says(audited):
+    folder = audited[0]
+    outcome = calirare.train(settings=Settings.from_mapping(read_yaml(folder / "config.yaml"), "config"))
+    pd.testing.assert_frame_equal(outcome.audit().to_frame(), load(folder).audit().to_frame(), check_exact=True)
 
 
 def test_its_files_belong_to_the_run(audited):

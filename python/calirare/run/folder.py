@@ -1,7 +1,8 @@
 """A run's folder: what a training writes down, and how it is read again.
 
 The folder stands alone: weights, maps, and the labelled nodes with their receptive field are in `model.safetensors`, so
-that other graphs are scored with intervals wherever the folder lies. The run's own graph is not in it: it is known by
+that other graphs are scored with intervals wherever the folder lies; of a single network also `held_out`, each label's
+logits by the network without its fold, which an audit of labels reads. The run's own graph is not in it: it is known by
 its checksum, and found by the absolute path or name in `config.yaml`, or where the user says it is.
 """
 
