@@ -14,6 +14,7 @@ TITLES = {
     "calirare.leave_one_out": "leaving labels out",
     "calirare.intervals": "jackknife intervals",
     "calirare.eice": "Algorithm 2",
+    "calirare.audit": "labels that are probably wrong",
     "calirare.calibration": "calibrators",
     "calirare.decisions": "decisions",
     "calirare.features": "what raw columns become",

@@ -58,6 +58,7 @@ _HOMES = {
 }
 _HOME = {name: f"calirare.{home}" for home, names in _HOMES.items() for name in names} | {"__version__": "calirare_ext"}
 _PACKAGES = (
+    "audit",
     "calibration",
     "curvature",
     "datasets",

@@ -159,6 +159,16 @@ def _loo_check(parser: argparse.ArgumentParser) -> None:
     _overwrite(parser)
 
 
+def _audit(parser: argparse.ArgumentParser) -> None:
+    _run(parser)
+    _moved(parser)
+    words = "P(wrong) from which a label is flagged. [default: 0.5]"
+    parser.add_argument("--at-least", type=share, metavar="P", default=0.5, help=words)
+    words = "CSV to write, beside it a Parquet file. [default: audit.csv in the run's folder]"
+    parser.add_argument("--out", type=Path, metavar="FILE", help=words)
+    _overwrite(parser)
+
+
 def _datasets(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", metavar="FOLDER", help="Folder to look in.")
 
@@ -215,6 +225,9 @@ COMMANDS = {
         _report,
     ),
     "eice": Command("Recompute uncertainty, ICE and EICE of a saved run.", "It needs the run's own graph.", _eice),
+    "audit": Command(
+        "Find labels of a saved run that are probably wrong, and say why.", "It needs the run's own graph.", _audit
+    ),
     "loo-check": Command(
         "Hold every leave-one-out method of a saved run beside true retraining.",
         "It needs the run's own graph.",

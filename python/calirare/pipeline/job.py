@@ -73,6 +73,7 @@ class LeftOutLabels:
         damping: of the leave-one-out step.
         agreement: how leave-one-out loss and held-out loss compare; None without the check.
         result: at every node, of methods other than plain `ALO`.
+        held_out: each label's logits by the network without its fold, [m, k]; None where there was no cross-validation.
         notes: sentences a user should read.
     """
 
@@ -80,4 +81,5 @@ class LeftOutLabels:
     damping: float | None
     agreement: Agreement | None = None
     result: LooResult | None = None
+    held_out: Tensor | None = None
     notes: tuple[str, ...] = ()

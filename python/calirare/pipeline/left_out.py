@@ -36,8 +36,8 @@ def leave_labels_out(job: Job, trained: Trained) -> LeftOutLabels:
     agreement = choose_damping(own_logits, start, held_out, job.calibration_nodes, _weights(job, fitted.targets))
     if agreement.verdict == "do not trust":
         note = f"{agreement.reason}: the map was fitted on cross-validated logits instead"
-        return LeftOutLabels(held_out, agreement.damping, agreement, notes=(note,))
-    return LeftOutLabels(own_logits(agreement.damping), agreement.damping, agreement)
+        return LeftOutLabels(held_out, agreement.damping, agreement, held_out=held_out, notes=(note,))
+    return LeftOutLabels(own_logits(agreement.damping), agreement.damping, agreement, held_out=held_out)
 
 
 def _weights(job: Job, targets: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from calirare._util.errors import InputError
 from calirare.calibration import (
     TARGETS,
     AffineCalibrator,
-    CalibrateOn,
     Calibrator,
     JackknifeCalibrator,
     PriorPlattCalibrator,
@@ -25,6 +24,7 @@ from calirare.calibration import (
 from calirare.decisions import Labelled
 from calirare.metrics import PopulationCheck, population_check
 from calirare.pipeline.job import Job
+from calirare.run import representing
 from calirare.training import Fitted
 
 
@@ -119,16 +119,11 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
 
 
 def _sample(job: Job, known: Tensor, targets: Tensor) -> tuple[Tensor, Sampling]:
-    """Returns which labels calibrate, and how they were drawn.
-
-    Labels drawn per class before classes were merged leave "the rest" in other shares than the population's: they are
-    left out where others represent it.
-    """
-    split, graph, asked = job.graph.split, job.graph, job.settings.calibration.calibrate_on
+    """Returns which labels calibrate, and how they were drawn."""
+    split, graph = job.graph.split, job.graph
     assert split is not None
     in_train = (torch.arange(known.numel(), device=known.device) < split.train.numel())[known]
-    merged = graph.original_y is not None and len(graph.original_class_names) > 2
-    on: CalibrateOn = "random" if asked == "auto" and merged and bool((~in_train).any()) else asked
+    on = representing(job.settings.calibration.calibrate_on, graph)
     return representative_labels(targets, in_train, graph.n_classes, calibrate_on=on)
 
 

@@ -146,6 +146,7 @@ def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingM
         clock.seconds,
         choice=trained.choice,
         check=maps.check,
+        held_out=left_out.held_out,
     )
 
 

@@ -1,5 +1,6 @@
 """A run: its settings, outcome, folder, report and predictions, and its maps fitted anew."""
 
+from calirare.run.audits import representing
 from calirare.run.choice import Choice, Row
 from calirare.run.data_settings import Data
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
@@ -45,6 +46,7 @@ __all__ = [
     "predictions",
     "read_yaml",
     "recalibrated",
+    "representing",
     "words_for",
     "write_json",
     "write_predictions",

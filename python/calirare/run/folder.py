@@ -1,7 +1,8 @@
 """A run's folder: what a training writes down, and how it is read again.
 
 The folder stands alone: weights, maps, and the labelled nodes with their receptive field are in `model.safetensors`, so
-that other graphs are scored with intervals wherever the folder lies. The run's own graph is not in it: it is known by
+that other graphs are scored with intervals wherever the folder lies; of a single network also `held_out`, each label's
+logits by the network without its fold, which an audit of labels reads. The run's own graph is not in it: it is known by
 its checksum, and found by the absolute path or name in `config.yaml`, or where the user says it is.
 """
 
@@ -25,6 +26,7 @@ from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.output import left_aside
 from calirare._util.run_files import check_as_written
+from calirare.audit import AT_LEAST, Audit
 from calirare.calibration import KINDS, Target
 from calirare.datasets import CATALOGUE
 from calirare.drift import Reference
@@ -32,6 +34,7 @@ from calirare.features import FeatureMap
 from calirare.graph import LABEL_RATE, PARTS, Graph, Split, fingerprint, random_split, share_split
 from calirare.leave_one_out import Retrain
 from calirare.models import FITS
+from calirare.run.audits import audit_run
 from calirare.run.data_settings import Data
 from calirare.run.prevailing import Prevailing
 from calirare.run.result import RunResult
@@ -110,16 +113,18 @@ def _split_kind(graph: Graph, settings: Settings) -> str:
 def save_model(outcome: RunResult, path: Path) -> None:
     """Writes the detector with its labels, split and calibrators: all that scores another graph."""
     assert outcome.graph.split is not None
-    write_model(Scorer.of(outcome), outcome.graph.split, fingerprint(outcome.graph), path)
+    write_model(Scorer.of(outcome), outcome.graph.split, fingerprint(outcome.graph), outcome.held_out, path)
 
 
-def write_model(scorer: Scorer, split: Split, own_graph: str, path: Path) -> None:
-    """Writes what scores graphs, with split and checksum of the run's own graph."""
+def write_model(scorer: Scorer, split: Split, own_graph: str, held_out: Tensor | None, path: Path) -> None:
+    """Writes what scores graphs, with split and checksum of the run's own graph, and `RunResult.held_out`."""
     own, state = scorer.fit.state()
     tensors = {FIT + name: value for name, value in own.items()}
     tensors |= {f"split.{name}": getattr(split, name) for name in PARTS}
     if scorer.calibration_nodes is not None:
         tensors["calibration_nodes"] = scorer.calibration_nodes
+    if held_out is not None:
+        tensors["held_out"] = held_out
     mapping, columns = scorer.features.state()
     tensors |= {FEATURES + name: value for name, value in mapping.items()}
     remembered, reference = scorer.reference.state()
@@ -154,12 +159,14 @@ class SavedRun:
         scorer: network, labels and maps, which score any graph.
         split: the nodes' parts.
         fingerprint: checksum of the run's own graph.
+        held_out: see `RunResult.held_out`.
     """
 
     folder: Path
     scorer: Scorer
     split: Split
     fingerprint: str
+    held_out: Tensor | None = None
 
     @property
     def settings(self) -> Settings:
@@ -216,6 +223,19 @@ class SavedRun:
         """Returns predictions, what to expect and how the graph differs from the run's own, see `Scorer.score`."""
         return self.scorer.score(graph, say, report, prevalence)
 
+    def audit(self, data: str | Path | Graph | None = None, at_least: float = AT_LEAST) -> Audit:
+        """Returns which labels of the run are probably wrong, and why, see `Outcome.audit`.
+
+        Args:
+            data: where the run's own graph is now, see `graph`.
+            at_least: P(wrong) from which a label is flagged, in (0, 1].
+
+        Raises:
+            InputError: the graph is not there any more, there are not two classes, or too few labels of one.
+        """
+        own, scorer = self.graph(data), self.scorer
+        return audit_run(scorer.fit, own, self.mapped(own), self.settings, scorer.damping, self.held_out, at_least)
+
     def to_frame(self) -> pd.DataFrame:
         """Returns the run's predictions of its own graph, one row per node.
 
@@ -270,7 +290,7 @@ def load(folder: str | Path) -> SavedRun:
         _check_numbers(tensors)
         train, val, test = (tensors[f"split.{part}"] for part in PARTS)
         split = Split(train, val, test, str(settings.data.split or ""))
-        return SavedRun(folder, _scorer(tensors, facts, settings), split, str(facts["graph"]))
+        return SavedRun(folder, _scorer(tensors, facts, settings), split, str(facts["graph"]), tensors.get("held_out"))
     except (LookupError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:
         raise _damaged(folder, error) from error
 

@@ -11,7 +11,9 @@ import pandas as pd
 
 from calirare._util.brief import brief
 from calirare._util.output import fresh_folder
+from calirare.audit import AT_LEAST, Audit
 from calirare.graph import Graph
+from calirare.run.audits import audit_run
 from calirare.run.folder import CONFIG, MODEL, save_model, write_config, write_json
 from calirare.run.pictures import draw
 from calirare.run.prevailing import Prevailing
@@ -56,6 +58,19 @@ class Outcome(RunResult):
     def score(self, graph: Graph, say: Say = to_stderr, *, prevalence: Prevailing = None) -> Scored:
         """Returns predictions, what to expect and how the graph differs from the run's own, see `Scorer.score`."""
         return Scorer.of(self).score(graph, say, prevalence=prevalence)
+
+    def audit(self, at_least: float = AT_LEAST) -> Audit:
+        """Returns which labels are probably wrong, and why.
+
+        Args:
+            at_least: P(wrong) from which a label is flagged, in (0, 1].
+
+        Raises:
+            InputError: there are not two classes, or too few labels of one.
+        """
+        mapped = self.graph if self.mapped is None else self.mapped
+        damping = self.jackknife.facts.damping
+        return audit_run(self.fit, self.graph, mapped, self.settings, damping, self.held_out, at_least)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the run's folder, as `calirare train` does; `calirare.load` reads it.

@@ -113,7 +113,7 @@ class Recalibrated:
         return [self.run.folder / name for name in (MODEL, RECALIBRATION)]
 
     def _write(self, folder: Path) -> None:
-        write_model(self.run.scorer, self.run.split, self.run.fingerprint, folder / MODEL)
+        write_model(self.run.scorer, self.run.split, self.run.fingerprint, self.run.held_out, folder / MODEL)
         write_json(self.to_mapping(), folder / RECALIBRATION)
 
 

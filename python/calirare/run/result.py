@@ -44,6 +44,8 @@ class RunResult:
         seconds: wall time of each stage.
         features: what the features became; None stands for "stored".
         mapped: the graph as the detector took it; None: as it is.
+        held_out: each label's logits by the network without its fold, [m, k]; None where the detector has its folds, or
+            there was no cross-validation.
     """
 
     graph: Graph
@@ -60,6 +62,7 @@ class RunResult:
     check: PopulationCheck | None = None
     features: FeatureMap | None = None
     mapped: Graph | None = None
+    held_out: Tensor | None = None
 
     __repr__ = brief
 

@@ -34,6 +34,7 @@ COLUMNS = (
     "ice",
     "ice_raw",
 )
+NAMES = ("node", "given")  # columns of names that a user chose
 FORMULA = r"[=+\-@\t\r]"  # what the text of a formula begins with
 REVIEWED = 100  # rows of review.csv
 ROWS = 1 << 18  # rows of a table of predictions made and written together
@@ -84,16 +85,18 @@ def write_predictions(table: pd.DataFrame, folder: Path, stem: str = "prediction
 
 
 def inert(table: pd.DataFrame) -> pd.DataFrame:
-    """Returns a table in which no name of a node is a formula to a program for spreadsheets.
+    """Returns a table in which no name of a node or class is a formula to a program for spreadsheets.
 
     What begins as a formula gets an apostrophe in front, as those programs mark text; numbers stay.
     """
-    names = table["node"]
-    if names.dtype.kind in "iufb":
-        return table
-    names = names.astype(str)
-    formula = names.str.match(f"'*{FORMULA}") & pd.to_numeric(names, errors="coerce").isna()
-    return table.assign(node=names.mask(formula, "'" + names)) if bool(formula.any()) else table
+    for column in NAMES:
+        if column not in table or table[column].dtype.kind in "iufb":
+            continue
+        names = table[column].astype(str)
+        formula = names.str.match(f"'*{FORMULA}") & pd.to_numeric(names, errors="coerce").isna()
+        if bool(formula.any()):
+            table = table.assign(**{column: names.mask(formula, "'" + names)})
+    return table
 
 
 def _to_csv(table: pd.DataFrame, path: Path, **options: Any) -> None:

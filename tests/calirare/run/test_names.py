@@ -54,3 +54,9 @@ def test_no_name_is_a_formula():
 def test_numbers_stay():
     numbers = table(["1", "2"]).assign(node=[1, -2])
     assert inert(numbers) is numbers
+
+
+def test_the_name_of_a_class_is_no_formula_either():
+    shown = inert(pd.DataFrame({"node": [1, 2], "given": ["=HYPERLINK(1)", "fine"], "reason": ["=", "-"]}))
+    assert shown["given"].tolist() == ["'=HYPERLINK(1)", "fine"]
+    assert shown["node"].tolist() == [1, 2]

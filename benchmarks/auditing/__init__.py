@@ -1,0 +1,1 @@
+"""What bench_audit.py is made of: labels made wrong on purpose, their training, and the peer's rule."""

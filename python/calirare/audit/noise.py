@@ -1,0 +1,270 @@
+r"""How likely each label is wrong: a posterior over noise rates, from what is said of every label without it.
+
+The given label of node i is the true one, but for noise that depends on the true class alone (Natarajan et al. 2013):
+with rho_1 = P(given rare | rest) and rho_0 = P(given rest | rare),
+
+    f_i = P(given rare | x_i) = rho_1 + (1 - rho_0 - rho_1) eta_i,    eta_i = P(truly rare | x_i),
+
+so that, by Bayes' rule,
+
+    P(wrong | given rare, x_i) = rho_1 (1 - eta_i) / f_i,    P(wrong | given rest, x_i) = rho_0 eta_i / (1 - f_i).
+
+Calibrated probabilities without each label estimate f, which noise has made flat. eta is taken to be a beta map (Kull,
+Silva Filho and Flach 2017) of their logit s_i,
+
+    logit eta = e^(u + v) log sigma(s) - e^(u - v) log sigma(-s) + c,
+
+which may be as steep as the labels ask for (u), and on one side flatter than on the other (v): labels that noise made
+wrong stand where the map is sure, with no regard to how sure; cases that are merely unusual thin out. Rates, u, v and c
+have priors; the posterior is a grid over the rates with Laplace's approximation in u, v and c.
+
+What no method can tell apart is a wrong label and a node that looks wholly like the other class and is not of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, logit, logsumexp
+from scipy.stats import beta
+
+Numbers = NDArray[np.float64]
+NO_NOISE, ONE_SIDED = 0.25, 0.2  # prior probability that both rates are 0, and that one of them alone is not
+SLAB = (1.0, 4.0)  # Beta prior of a rate that is not: mean 0.2
+POINTS = np.array([0.005, 0.012, 0.025, 0.045, 0.07, 0.1, 0.14, 0.19, 0.25, 0.32, 0.4, 0.5, 0.62, 0.75, 0.88])  # grid
+SPREADS = (1.0, 0.25, 1.0)  # prior standard deviations of u, v and c
+FARTHEST = 30.0  # a logit beyond it is as sure as it
+BINS = 400  # of scores: more labels of one kind than that are fitted as counts
+STEPS = 60
+ARRIVED = 1e-5  # log likelihood that a step would gain
+DRAWS = 4000
+KEPT = 0.9999  # of the posterior: worlds that share the rest are left out
+SMALLEST = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class LabelNoise:
+    """The posterior.
+
+    Attributes:
+        weight: of each pair of rates, [g], sums to 1.
+        wrong_rare: of each pair, the share of the labels given as rare that are wrong, in [0, 1), [g].
+        missed: the share of the truly rare nodes that are given as rest, in [0, 1), [g].
+        given: P(wrong) of each label given each pair, [g, m].
+    """
+
+    weight: Numbers
+    wrong_rare: Numbers
+    missed: Numbers
+    given: Numbers
+
+    @property
+    def p_wrong(self) -> Numbers:
+        """P(the label is wrong) of each label, [m]."""
+        return np.asarray(self.weight @ self.given)
+
+    @property
+    def clean(self) -> float:
+        """P(no label is wrong)."""
+        return float(self.weight[(self.wrong_rare == 0) & (self.missed == 0)].sum())
+
+    def count(self, among: NDArray[np.bool_], level: float = 0.9) -> tuple[float, int, int]:
+        """Returns how many labels of some are wrong: the expected number and the ends of an interval.
+
+        Given the rates labels are wrong independently; their number, Poisson-binomial, is taken for the binomial one of
+        the same mean and variance.
+
+        Args:
+            among: which labels, bool [m].
+            level: of the interval, in (0, 1).
+        """
+        p = self.given[:, among]
+        mean, squares = p.sum(1), np.square(p).sum(1)
+        rng = np.random.default_rng(0)
+        pair = rng.choice(len(self.weight), DRAWS, p=self.weight)
+        share = np.clip(squares[pair] / np.maximum(mean[pair], SMALLEST), 0, 1)
+        number = np.where(share > 0, np.rint(mean[pair] / np.maximum(share, SMALLEST)), 0)
+        drawn = rng.binomial(np.minimum(number, int(among.sum())).astype(np.int64), share)
+        low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
+        return float(self.weight @ mean), int(low), int(high)
+
+
+def label_noise(scores: Numbers, rare: NDArray[np.bool_], offsets: Numbers, share: float) -> LabelNoise:
+    """Returns the posterior.
+
+    Args:
+        scores: calibrated logit of P(given rare) for the population, of each label without it, [m].
+        rare: which labels are given as rare, bool [m].
+        offsets: what the drawing of each label added to its log odds of being given as rare, [m]; 0 where it was drawn
+            without regard to its label.
+        share: of the population that would be given as rare, in (0, 1).
+
+    Raises:
+        ValueError: shapes differ, or a number is out of range.
+    """
+    if not (scores.shape == rare.shape == offsets.shape and scores.ndim == 1 and len(scores)):
+        raise ValueError(f"label_noise: shapes must be [m], got {scores.shape}, {rare.shape} and {offsets.shape}")
+    if not (np.isfinite(scores).all() and np.isfinite(offsets).all() and 0 < share < 1):
+        raise ValueError(f"label_noise: scores and offsets must be finite and share in (0, 1), got share {share}")
+    scores = np.clip(scores, -FARTHEST, FARTHEST)
+    grid = _Grid.of(share)
+    s, y, o, count = _binned(scores, rare, offsets)
+    theta, evidence = _Curves(grid, grid.halves(s), y, o, count).fitted()
+    log_weight = evidence + grid.log_prior
+    weight = np.exp(log_weight - logsumexp(log_weight))
+    order = np.argsort(-weight, kind="stable")
+    kept = order[: int(np.searchsorted(np.cumsum(weight[order]), KEPT)) + 1]
+    grid, weight = grid.select(kept), weight[kept] / weight[kept].sum()
+    eta = expit(_map(theta[kept], grid.halves(scores)))
+    return LabelNoise(weight, grid.wrong_rare, grid.rho_0, _wrong(grid, eta, rare))
+
+
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """Worlds that are weighed against each other, each [g].
+
+    Attributes:
+        wrong_rare: the share of the labels given as rare that are wrong.
+        rho_1: P(given rare | rest).
+        rho_0: P(given rest | rare).
+        flat: whether the scores have learnt the noise: sigma(s) is f then, which ends at rho_1 and 1 - rho_0, and eta
+            comes from what lies between; else s itself goes on, as a straight line's logit does.
+        log_prior: of each world.
+    """
+
+    wrong_rare: Numbers
+    rho_1: Numbers
+    rho_0: Numbers
+    flat: NDArray[np.bool_]
+    log_prior: Numbers
+
+    @classmethod
+    def of(cls, share: float) -> _Grid:
+        """Returns every pair of rates that can be, twice; share: of the population that would be given as rare."""
+        points = np.concatenate([[0.0], POINTS])
+        between = np.concatenate([[0.0], (POINTS[1:] + POINTS[:-1]) / 2, [1.0]])
+        mass = np.log(np.concatenate([[1.0], np.diff(beta.cdf(between, *SLAB))]))
+        sides = np.log([[NO_NOISE, ONE_SIDED], [ONE_SIDED, 1 - NO_NOISE - 2 * ONE_SIDED]])
+        wrong_rare, rho_0, flat = (x.ravel() for x in np.meshgrid(points, points, [0, 1], indexing="ij"))
+        log_prior = (mass[:, None, None] + mass[:, None] + np.log([0.5, 0.5])).ravel()
+        log_prior += sides[(wrong_rare > 0).astype(int), (rho_0 > 0).astype(int)]
+        truly = (1 - wrong_rare) * share / (1 - rho_0)  # share of the truly rare
+        rho_1 = wrong_rare * share / np.maximum(1 - truly, SMALLEST)
+        possible = (truly < 1) & (rho_1 + rho_0 < 1)
+        return cls(wrong_rare, rho_1, rho_0, flat > 0, log_prior).select(possible)
+
+    def select(self, chosen: NDArray[Any]) -> _Grid:
+        return _Grid(*(getattr(self, field.name)[chosen] for field in fields(self)))
+
+    def halves(self, s: Numbers) -> tuple[Numbers, Numbers]:
+        """Returns log sigma(t) and -log sigma(-t), [g, b], of t = s, or where `flat` of what lies between the ends."""
+        between = (expit(s) - self.rho_1[:, None]) / (1 - self.rho_0 - self.rho_1)[:, None]
+        edge = expit(-FARTHEST)
+        t = np.where(self.flat[:, None], logit(np.clip(between, edge, 1 - edge)), s)
+        return -np.logaddexp(0, -t), np.logaddexp(0, t)
+
+
+def _wrong(grid: _Grid, eta: Numbers, rare: NDArray[np.bool_]) -> Numbers:
+    """Returns P(wrong) of labels, [g, m], where the truly rare share of their like is eta, [g, m]."""
+    rho_1, rho_0 = grid.rho_1[:, None], grid.rho_0[:, None]
+    f = rho_1 + (1 - rho_0 - rho_1) * eta
+    other = np.where(rare, rho_1 * (1 - eta), rho_0 * eta)
+    return np.minimum(other / np.maximum(np.where(rare, f, 1 - f), SMALLEST), 1.0)
+
+
+def _binned(
+    s: Numbers, rare: NDArray[np.bool_], offsets: Numbers
+) -> tuple[Numbers, NDArray[np.bool_], Numbers, Numbers]:
+    """Returns scores, labels, offsets and how many labels have them; many of one kind are told by means of bins."""
+    parts = []
+    for label in (False, True):
+        for offset in np.unique(offsets[rare == label]):
+            mine = np.sort(s[(rare == label) & (offsets == offset)])
+            bins = np.array_split(mine, min(BINS, len(mine)))
+            means, counts = [b.mean() for b in bins], [float(len(b)) for b in bins]
+            parts.append((means, [label] * len(bins), [offset] * len(bins), counts))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return columns[0], columns[1].astype(bool), columns[2], columns[3]
+
+
+def _map(theta: Numbers, halves: tuple[Numbers, Numbers]) -> Numbers:
+    """Returns logit eta, [g, b]."""
+    u, v, c = (theta[:, [i]] for i in range(3))
+    return np.asarray(np.exp(u + v) * halves[0] + np.exp(u - v) * halves[1] + c)
+
+
+@dataclass(frozen=True, eq=False)
+class _Curves:
+    """The likelihood of u, v and c in every world at once.
+
+    Attributes:
+        grid: the worlds.
+        halves: of their scores, [g, b] each.
+        y: labels, bool [b].
+        offset: of their log odds, [b].
+        count: how many labels each stands for, [b].
+    """
+
+    grid: _Grid
+    halves: tuple[Numbers, Numbers]
+    y: NDArray[np.bool_]
+    offset: Numbers
+    count: Numbers
+
+    def fitted(self) -> tuple[Numbers, Numbers]:
+        """Returns the most likely u, v and c of every pair, [g, 3], and the log evidence, [g].
+
+        Fisher scoring with a damping that grows where a step would not help; pairs that have arrived are left alone.
+        """
+        n_worlds = len(self.grid.rho_1)
+        theta, damping = np.zeros((n_worlds, 3)), np.full(n_worlds, 1e-3)
+        value = self._value(theta)
+        moving = np.arange(len(theta))
+        for _ in range(STEPS):
+            part = self._select(moving)
+            gradient, information = part._derivatives(theta[moving])
+            size = damping[moving] * np.trace(information, axis1=1, axis2=2)
+            step = np.linalg.solve(information + size[:, None, None] * np.eye(3), gradient[..., None])[..., 0]
+            tried = theta[moving] + np.clip(step, -2, 2)
+            new = part._value(tried)
+            better = new >= value[moving]
+            damping[moving] = np.clip(np.where(better, damping[moving] / 5, damping[moving] * 8), 1e-9, 1e6)
+            gain = np.einsum("gi,gi->g", gradient, step)  # what the step promises
+            theta[moving[better]], value[moving[better]] = tried[better], new[better]
+            moving = moving[gain > ARRIVED]
+            if not len(moving):
+                break
+        _, information = self._derivatives(theta)
+        precision = -2 * np.log(SPREADS).sum()
+        return theta, value + (precision - np.linalg.slogdet(information)[1]) / 2
+
+    def _select(self, pairs: NDArray[np.int64]) -> _Curves:
+        halves = (self.halves[0][pairs], self.halves[1][pairs])
+        return _Curves(self.grid.select(pairs), halves, self.y, self.offset, self.count)
+
+    def _given(self, theta: Numbers) -> tuple[Numbers, Numbers]:
+        """Returns P(given rare) as drawn, [g, b], and what a unit of logit eta adds to its log odds."""
+        rho_1, rho_0 = self.grid.rho_1[:, None], self.grid.rho_0[:, None]
+        eta = expit(_map(theta, self.halves))
+        f = np.clip(rho_1 + (1 - rho_0 - rho_1) * eta, SMALLEST, 1 - SMALLEST)
+        slope = (1 - rho_0 - rho_1) * eta * (1 - eta) / (f * (1 - f))
+        return expit(logit(f) + self.offset), slope
+
+    def _value(self, theta: Numbers) -> Numbers:
+        q = np.clip(self._given(theta)[0], SMALLEST, 1 - SMALLEST)
+        likelihood = np.log(np.where(self.y, q, 1 - q)) @ self.count
+        return np.asarray(likelihood - np.square(theta / np.asarray(SPREADS)).sum(1) / 2)
+
+    def _derivatives(self, theta: Numbers) -> tuple[Numbers, Numbers]:
+        """Returns the gradient [g, 3] and Fisher's information with the prior's, [g, 3, 3]."""
+        q, slope = self._given(theta)
+        left, right = (np.exp(theta[:, [0]] + w * theta[:, [1]]) * h for w, h in zip((1, -1), self.halves, strict=True))
+        by = slope[..., None] * np.stack([left + right, left - right, np.ones_like(left)], -1)
+        precision = np.asarray(SPREADS) ** -2.0
+        gradient = ((self.count * (self.y - q))[:, None] @ by)[:, 0] - theta * precision
+        weighted = (self.count * q * (1 - q))[..., None] * by
+        information = weighted.swapaxes(1, 2) @ by + np.diag(precision)
+        return gradient, information

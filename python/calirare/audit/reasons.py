@@ -1,0 +1,87 @@
+"""Why a label is doubted, in words: the labels of its neighbours, and of the labelled nodes that look most like it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calirare.graph import Graph
+from calirare.models import HopColumns, Mixture, TreesFit
+from calirare.training import Fitted
+
+LOOK_ALIKES = 5
+BLOCK = 1 << 24  # numbers of a block of distances
+
+
+@dataclass(frozen=True, eq=False)
+class Company:
+    """What stands around some labelled nodes; labels are given ones, the node's own left out.
+
+    Attributes:
+        neighbours: number of labelled neighbours of each class, int64 [q, k].
+        alike: labelled nodes nearest in the columns that tabular detectors read, nearest first, int64 [q, c].
+        alike_labels: their classes, int64 [q, c].
+    """
+
+    neighbours: Tensor
+    alike: Tensor
+    alike_labels: Tensor
+
+    def near(self, row: int, given: int) -> tuple[str, str]:
+        """Returns how many of one label's neighbours, and of its look-alikes, have its class, such as "1 of 4"."""
+        around, alike = self.neighbours[row], self.alike_labels[row]
+        return f"{int(around[given])} of {int(around.sum())}", f"{int((alike == given).sum())} of {len(alike)}"
+
+    def sentence(self, row: int, given: int, names: tuple[str, ...]) -> str:
+        """Returns the reason of one of them, in words."""
+        around, alike = self.near(row, given)
+        first = f"{around} labelled neighbours and " if int(self.neighbours[row].sum()) else "no labelled neighbour, "
+        return f"{first}{alike} nearest look-alikes are {names[given]}"
+
+
+def company_of(fitted: Fitted, graph: Graph, labels: Tensor, asked: Tensor) -> Company:
+    """Returns what stands around some of the labelled nodes.
+
+    Args:
+        fitted: the detector with its labelled nodes.
+        graph: the run's own, as its detector takes it.
+        labels: the nodes' classes, int64 [m].
+        asked: which labels, int64 [q], places in `fitted.nodes`.
+    """
+    k = int(labels.max()) + 1
+    return Company(_neighbours(graph, fitted.nodes, labels, asked, k), *_alike(fitted, graph, labels, asked))
+
+
+def _neighbours(graph: Graph, nodes: Tensor, labels: Tensor, asked: Tensor, k: int) -> Tensor:
+    known = torch.full((graph.n_nodes,), -1, dtype=torch.int64, device=nodes.device)
+    known[nodes] = labels
+    indptr, indices = graph.adjacency.indptr, graph.adjacency.indices
+    out = torch.zeros(len(asked), k, dtype=torch.int64, device=nodes.device)
+    for row, node in enumerate(nodes[asked].tolist()):
+        near = indices[int(indptr[node]) : int(indptr[node + 1])]
+        found = known[near[near != node].unique()]
+        out[row] = torch.bincount(found[found >= 0], minlength=k)
+    return out
+
+
+def _alike(fitted: Fitted, graph: Graph, labels: Tensor, asked: Tensor) -> tuple[Tensor, Tensor]:
+    x = _columns(fitted, graph).of(graph).x
+    assert isinstance(x, Tensor)
+    mine = x[fitted.nodes].double()
+    c = min(LOOK_ALIKES, len(mine) - 1)
+    found = []
+    for rows in asked.split(max(BLOCK // max(len(mine), 1), 1)):
+        distance = torch.cdist(mine[rows], mine)
+        distance[torch.arange(len(rows)), rows] = torch.inf
+        found.append(distance.topk(c, largest=False).indices)
+    nearest = torch.cat(found) if found else asked.new_zeros(0, c)
+    return fitted.nodes[nearest], labels[nearest]
+
+
+def _columns(fitted: Fitted, graph: Graph) -> HopColumns:
+    """Returns the columns that a tabular member reads; where there is none, those it would read."""
+    members = [m.fitted for m in fitted.members] if isinstance(fitted, Mixture) else [fitted]
+    found = next((member.columns for member in members if isinstance(member, TreesFit)), None)
+    return HopColumns.fit(graph) if found is None else found

@@ -1,0 +1,65 @@
+"""`calirare audit`: a saved run's labels, told alike on the screen, in the table and in Python."""
+
+from __future__ import annotations
+
+import shutil
+
+import pandas as pd
+import pytest
+
+import calirare
+from calirare import load
+from calirare._util.run_files import listed_files
+from calirare.run import Settings, read_yaml
+from tests.helpers.command import assert_one_sentence, call
+
+
+@pytest.fixture(scope="module")
+def audited(finished, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("audited") / "run"
+    shutil.copytree(finished[0], folder)
+    said = call("audit", "--run", folder, "--at-least", "0.3")
+    assert said.code == 0, said.err
+    return folder, said
+
+
+def test_the_table_the_screen_and_python_say_the_same(audited):
+    folder, said = audited
+    audit = load(folder).audit(at_least=0.3)
+    table, written = audit.to_frame(), pd.read_parquet(folder / "audit.parquet")
+    pd.testing.assert_frame_equal(written, table, check_dtype=False, check_exact=True)
+    assert pd.read_csv(folder / "audit.csv").node.tolist() == table.node.tolist()
+    assert said.out.startswith(audit.summary(80))
+    assert said.out.endswith(f"{folder / 'audit.csv'}\n{folder / 'audit.parquet'}\n")
+
+
+def test_a_run_in_memory_says_what_the_saved_one_says(audited):
+    folder = audited[0]
+    outcome = calirare.train(settings=Settings.from_mapping(read_yaml(folder / "config.yaml"), "config"))
+    pd.testing.assert_frame_equal(outcome.audit().to_frame(), load(folder).audit().to_frame(), check_exact=True)
+
+
+def test_its_files_belong_to_the_run(audited):
+    assert {"audit.csv", "audit.parquet"} <= set(listed_files(audited[0]) or {})
+
+
+def test_the_cross_validated_logits_are_what_speaks(audited):
+    folder, said = audited
+    saved = load(folder)
+    assert saved.held_out is not None
+    assert saved.held_out.shape == (saved.fit.nodes.numel(), 2)
+    assert "trained without its fold" in said.out
+
+
+def test_without_a_cross_validation_it_says_so(quick_run):
+    said = call("audit", "--run", quick_run)
+    assert said.code == 0, said.err
+    assert "closed form, as the run made no cross-validation" in " ".join(said.out.split())
+
+
+def test_nothing_is_replaced_unasked(audited, tmp_path):
+    folder = audited[0]
+    assert "exists already" in assert_one_sentence(call("audit", "--run", folder))
+    assert "must end in .csv" in assert_one_sentence(call("audit", "--run", folder, "--out", tmp_path / "a.txt"))
+    assert "must be in (0, 1)" in assert_one_sentence(call("audit", "--run", folder, "--at-least", "2"))
+    assert call("audit", "--run", folder, "--overwrite").code == 0
