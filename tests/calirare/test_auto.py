@@ -21,13 +21,13 @@ def graph():
 
 @pytest.fixture(scope="module")
 def outcome(graph):
+    """The one training by `auto` among the fast tests: what it proves must not wait for the slow ones."""
     with rough_runs():
         trained = calirare.train(graph)
         assert trained.metrics, "read once, and kept"
     return trained
 
 
-@pytest.mark.slow
 def test_every_detector_is_in_the_table_with_its_share(outcome):
     choice = outcome.choice
     assert {row.name for row in choice.rows} == {"trees", "forest", "linear", "hops", "gcn"}
@@ -39,7 +39,6 @@ def test_every_detector_is_in_the_table_with_its_share(outcome):
         assert line in outcome.summary(200)
 
 
-@pytest.mark.slow
 def test_a_saved_run_scores_as_the_outcome_does(outcome, graph, tmp_path):
     with rough_runs():
         outcome.save(tmp_path / "run")
@@ -58,7 +57,6 @@ def test_labels_of_test_nodes_have_no_effect(outcome, graph):
     assert other.choice == outcome.choice
 
 
-@pytest.mark.slow
 def test_intervals_are_those_of_models_without_each_fold(outcome):
     assert outcome.jackknife.method == "cross-fitting"
     assert torch.unique(outcome.fit.fold).numel() == 5
