@@ -1,6 +1,7 @@
 """A run: its settings, outcome, folder, report and predictions."""
 
 from calirare.run.choice import Choice, Row
+from calirare.run.classes import ClassesOutcome
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
 from calirare.run.folder import SavedRun, load, write_json
 from calirare.run.outcome import Outcome
@@ -16,6 +17,7 @@ __all__ = [
     "MAX_SEED",
     "Calibration",
     "Choice",
+    "ClassesOutcome",
     "Data",
     "Decided",
     "Deciding",

@@ -54,16 +54,21 @@ def predictions(
     Returns:
         The table.
     """
-    return _rows(graph, probabilities, result, _parts(graph.n_nodes, split), slice(0, graph.n_nodes))
+    return _rows(graph, probabilities, result, part_column(graph.n_nodes, split), slice(0, graph.n_nodes))
 
 
-def _parts(n_nodes: int, split: Split | None) -> Any:
+def part_column(n_nodes: int, split: Split | None) -> Any:
     """Returns the `split` column."""
     code = np.full(n_nodes, len(PARTS) if split is not None else len(PARTS) + 1, dtype=np.int8)
     if split is not None:
         for k, name in enumerate(PARTS):
             code[getattr(split, name).cpu().numpy()] = k
     return pd.Categorical.from_codes(code, [*PARTS, "unused", ""])
+
+
+def node_column(graph: Graph) -> Any:
+    """Returns the `node` column: the user's names, or numbers."""
+    return np.arange(graph.n_nodes) if graph.node_names is None else graph.node_names
 
 
 def _numbers(x: Tensor) -> Any:
@@ -84,16 +89,18 @@ def write_predictions(table: pd.DataFrame, folder: Path, stem: str = "prediction
 
 
 def inert(table: pd.DataFrame) -> pd.DataFrame:
-    """Returns a table in which no name of a node is a formula to a program for spreadsheets.
+    """Returns a table in which no name of a node or class is a formula to a program for spreadsheets.
 
     What begins as a formula gets an apostrophe in front, as those programs mark text; numbers stay.
     """
-    names = table["node"]
-    if names.dtype.kind in "iufb":
-        return table
-    names = names.astype(str)
-    formula = names.str.match(f"'*{FORMULA}") & pd.to_numeric(names, errors="coerce").isna()
-    return table.assign(node=names.mask(formula, "'" + names)) if bool(formula.any()) else table
+    for column in ("node", "y", "prediction"):
+        if column not in table or table[column].dtype.kind in "iufb":
+            continue
+        names = table[column].astype(str)
+        formula = names.str.match(f"'*{FORMULA}") & pd.to_numeric(names, errors="coerce").isna()
+        if bool(formula.any()):
+            table = table.assign(**{column: names.mask(formula, "'" + names)})
+    return table
 
 
 def _to_csv(table: pd.DataFrame, path: Path, **options: Any) -> None:
@@ -161,7 +168,7 @@ def write_large_predictions(
     Returns:
         The paths.
     """
-    part = _parts(graph.n_nodes, split)
+    part = part_column(graph.n_nodes, split)
     write = _arrow_writer(folder, stem)
     paths = [folder / f"{stem}.csv"] + ([] if write is None else [folder / f"{stem}.parquet"])
     try:
@@ -200,7 +207,7 @@ def write_review(
         The path; columns as in `predictions`.
     """
     nodes = nodes[:REVIEWED].cpu()
-    table = _rows(graph, probabilities, result, _parts(graph.n_nodes, split)[nodes.numpy()], nodes)
+    table = _rows(graph, probabilities, result, part_column(graph.n_nodes, split)[nodes.numpy()], nodes)
     path = folder / "review.csv"
     _to_csv(table, path)
     return path
@@ -217,7 +224,7 @@ def _rows(
     p = probabilities
     chosen, p_raw = p.chosen[rows], p.raw[rows]
     confidence, predicted = chosen.max(1)
-    names = np.arange(graph.n_nodes) if graph.node_names is None else graph.node_names
+    names = node_column(graph)
     table = {
         "node": names[rows if isinstance(rows, slice) else rows.numpy()],
         "split": np.asarray(part, dtype=object),
