@@ -1,4 +1,4 @@
-"""The protocol of GETS (Zhuang et al. 2025, "GETS: ensemble temperature scaling for calibration in GNNs"), many classes.
+"""The protocol of GETS (Zhuang et al. 2025, "GETS: Ensemble Temperature Scaling for Calibration in Graph Neural Nets").
 
 A graph convolution of two layers and 16 hidden units (dropout .5, 200 epochs of Adam at .01, weight decay 5e-4) on a
 random split, 20 % train, 10 % validate, 70 % test, drawn anew for each seed. Judged on all test nodes: the ECE of the
@@ -156,7 +156,7 @@ def run(path: Path, datasets: Sequence[str], tracks: Sequence[str], seeds: int, 
     """Runs the cells that a file does not hold yet and adds each, a row per map, as it is done.
 
     Args:
-        path: JSONL; what it holds is kept, a line that was cut short is run again.
+        path: JSONL; what it holds is kept.
         datasets: of `DATASETS`.
         tracks: of `TRACKS`.
         seeds: 0 .. seeds - 1.
