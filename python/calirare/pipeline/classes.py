@@ -58,9 +58,12 @@ def train_classes(
         raise TypeError(f"train_classes: graph must be a calirare.Graph, got {got}: take Graph.from_data, ...")
     _check(graph, settings)
     graph = graph.to(choose_device(settings.device))
-    report, clock = report or silent, Clock()
-    mapped = fit_features(graph, settings).own(graph)
-    job = Job.of(mapped, settings, report)
+    return _run(graph, fit_features(graph, settings).own(graph), settings, report or silent)
+
+
+def _run(graph: Graph, mapped: Graph, settings: Settings, report: Report) -> ClassesOutcome:
+    """Runs every stage on a graph with mapped features."""
+    clock, job = Clock(), Job.of(mapped, settings, report)
     check_validation(job)
     trained = clock.time("train", lambda: fit(job))
     logits = clock.time("predict", lambda: trained.fitted.logits_of(mapped))

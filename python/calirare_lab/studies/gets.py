@@ -26,15 +26,14 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.calibration import effective_shares, make_calibrator
-from calirare.calibration.prior_platt import PriorPlattCalibrator
+from calirare.calibration import PriorPlattCalibrator, effective_shares, make_calibrator
 from calirare.datasets import data_root, read_graph
 from calirare.features import FeatureMap
 from calirare.graph import Graph, Split
 from calirare.leave_one_out import OwnLogits, choose_damping
 from calirare.metrics import accuracy, brier, classwise_ece, ece, nll, noise_floor
 from calirare.models import GcnFit, GcnTraining
-from calirare.training.crossfit import fold_of
+from calirare.training import fold_of
 from calirare_ext import Csr, __version__
 from calirare_lab.baselines import GATS, CaGCN
 
