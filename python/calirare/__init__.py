@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from calirare.models import fit as fit
     from calirare.models import fit_of as fit_of
     from calirare.pipeline import train as train
+    from calirare.pipeline import train_classes as train_classes
+    from calirare.run import ClassesOutcome as ClassesOutcome
     from calirare.run import Outcome as Outcome
     from calirare.run import Settings as Settings
     from calirare.run import load as load
@@ -53,8 +55,8 @@ _HOMES = {
     "intervals": ("JackknifeResult", "jackknife"),
     "leave_one_out": ("ALO", "Grouped", "Influence", "Newton", "Replicates", "Retrain", "quality"),
     "models": ("GCN", "fit", "fit_of"),
-    "pipeline": ("train",),
-    "run": ("Outcome", "Settings", "load"),
+    "pipeline": ("train", "train_classes"),
+    "run": ("ClassesOutcome", "Outcome", "Settings", "load"),
 }
 _HOME = {name: f"calirare.{home}" for home, names in _HOMES.items() for name in names} | {"__version__": "calirare_ext"}
 _PACKAGES = (

@@ -18,8 +18,8 @@ from calirare._util.output import fresh_folder
 from calirare._util.ranks import Ranks, join, leave
 from calirare.graph import Graph
 from calirare.intervals import Streaming, streams
-from calirare.pipeline import Report, train
-from calirare.run import Outcome, Settings, read_yaml
+from calirare.pipeline import Report, train, train_classes
+from calirare.run import ClassesOutcome, Outcome, Settings, read_yaml
 from calirare_ext import __version__
 
 
@@ -44,6 +44,11 @@ def run(settings: dict[str, Any], out: Path, config: Path | None = None, overwri
     ranks = join(chosen.device)
     blocks = out.with_name(f".{out.name}.blocks")
     try:
+        if chosen.data.task == "classes":
+            if ranks.size > 1:
+                raise InputError("train: task classes runs in one process: start it without torchrun")
+            _tell(*_run_classes(chosen, out, overwrite=overwrite), out)
+            return
         if ranks.rank > 0:
             _serve(chosen, blocks, ranks)
             return
@@ -58,10 +63,31 @@ def run(settings: dict[str, Any], out: Path, config: Path | None = None, overwri
         raise
     finally:
         leave()
+    _tell(outcome, names, out)
+
+
+def _tell(outcome: Outcome | ClassesOutcome, names: list[str], out: Path) -> None:
+    """Prints the summary and the files."""
     console = Console()
     print(outcome.summary(console.width if console.is_terminal else 120), end="")
     for name in names:
         print(out / name)
+
+
+def _run_classes(settings: Settings, out: Path, *, overwrite: bool) -> tuple[ClassesOutcome, list[str]]:
+    """Returns the outcome of many classes, and the names of the files written of it."""
+    started = time.perf_counter()
+    with fresh_folder(out, overwrite=overwrite) as folder, Reporter() as reporter:
+        graph = settings.data.load(settings.seed)
+        reporter.say(str(graph))
+        outcome = train_classes(graph, settings, report=reporter)
+        for note in outcome.notes:
+            reporter.say(f"note: {note}")
+        outcome.write(folder)
+        _log(reporter, outcome, time.perf_counter() - started)
+        (folder / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
+        names = sorted(path.name for path in folder.iterdir())
+    return outcome, names
 
 
 def _run(settings: Settings, out: Path, blocks: Path, ranks: Ranks, *, overwrite: bool) -> tuple[Outcome, list[str]]:
@@ -119,7 +145,7 @@ def _serve(settings: Settings, blocks: Path, ranks: Ranks) -> None:
         ranks.receive()
 
 
-def _log(reporter: Reporter, outcome: Outcome, seconds: float) -> None:
+def _log(reporter: Reporter, outcome: Outcome | ClassesOutcome, seconds: float) -> None:
     reporter.log(f"calirare {__version__}, torch {torch.__version__}, Python {platform.python_version()}")
     reporter.log(f"device {outcome.graph.device}, {torch.get_num_threads()} threads")
     for stage, spent in outcome.seconds.items():

@@ -1,6 +1,6 @@
 """Derivatives of a network at its labelled nodes: Jacobian, kernel, Hessian."""
 
-from calirare.curvature.dual import GgnInverse, dual_system
+from calirare.curvature.dual import GgnInverse, dual_system, positive_inverse, symmetric_system
 from calirare.curvature.gcn import GcnLinearisation, closed_form, difference_seeds, linearise, of_tape, pull_back
 from calirare.curvature.gram_form import KEPT_BYTES, gram, inputs_gram
 from calirare.curvature.linearisation import (
@@ -44,8 +44,10 @@ __all__ = [
     "logit_differences",
     "of_tape",
     "places_of_rows",
+    "positive_inverse",
     "pull_back",
     "safe_damping",
     "spectrum_ends",
+    "symmetric_system",
     "with_class_zero",
 ]

@@ -10,8 +10,16 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from calirare.curvature.gram_form import gram
-from calirare.curvature.linearisation import Forward, Kernels, Linearisation, Product, check_forward, logit_differences
+from calirare.curvature.gram_form import gram, gram_blocks
+from calirare.curvature.linearisation import (
+    Forward,
+    Kernels,
+    Linearisation,
+    Product,
+    blocks_of_rows,
+    check_forward,
+    logit_differences,
+)
 from calirare.curvature.places import places_of_nodes
 from calirare_ext import (
     GcnTape,
@@ -49,6 +57,11 @@ class GcnLinearisation(GcnTape, Linearisation[ReceptiveField]):
             return rows @ rows.T
         size = self.n_nodes * (self.n_classes - 1)
         return gram(self, self.field).reshape(size, size)
+
+    @cached_property
+    def kernel_blocks(self) -> Tensor:
+        """See `Linearisation.kernel_blocks`; of up to two layers without a Jacobian."""
+        return gram_blocks(self) if closed_form(self) else blocks_of_rows(self.jacobian, self.n_nodes)
 
     def kernels(self, field: ReceptiveField) -> Kernels:
         """Returns `Kernels`, of up to two layers without a Jacobian."""

@@ -144,6 +144,11 @@ class Linearisation(abc.ABC, Generic[FieldT]):
         rows = self.jacobian
         return rows @ rows.T
 
+    @cached_property
+    def kernel_blocks(self) -> Tensor:
+        """The blocks of K on its diagonal, of each label with itself, [m, k - 1, k - 1]."""
+        return blocks_of_rows(self.jacobian, self.n_nodes)
+
     def kernels(self, field: FieldT) -> Kernels:
         """Returns K at the labelled nodes, and what leads from coefficients of labels to changes at a field's nodes."""
         rows = self.jacobian
@@ -195,6 +200,12 @@ class Linearisation(abc.ABC, Generic[FieldT]):
     def own_change_along(self, directions: Tensor, forward: Forward = "full") -> Tensor:
         """Returns how label i's own logit differences change along direction i: [m, k - 1]."""
         return self.change_along(self.field, directions, forward).diagonal(dim1=0, dim2=2).T
+
+
+def blocks_of_rows(jacobian: Tensor, m: int) -> Tensor:
+    """Returns J_i J_i^T of each of m labels, [m, k - 1, k - 1], from J [m (k - 1), p]."""
+    rows = jacobian.view(m, -1, jacobian.shape[1])
+    return rows @ rows.mT
 
 
 def logit_differences(logits: Tensor) -> Tensor:

@@ -24,6 +24,9 @@ from calirare.graph import (
     share_split,
 )
 
+Task = Literal["rare", "classes"]
+TASKS: tuple[Task, ...] = ("rare", "classes")
+
 
 class LoadOptions(FileOptions, total=False):
     """Further keywords of `load_dataset`.
@@ -51,6 +54,7 @@ def load_dataset(
     root: str | Path | None = None,
     *,
     minority: int | str | None = None,
+    task: Task = "rare",
     label_rate: int | None = None,
     split: str | None = None,
     scale: Normalisation | Literal["stored"] | None = None,
@@ -58,7 +62,7 @@ def load_dataset(
     download: bool = False,
     **options: Unpack[LoadOptions],
 ) -> Graph:
-    """Returns a data set as a rare-class task with a split, ready for training.
+    """Returns a data set as a rare-class task, or with all its classes, with a split, ready for training.
 
     Args:
         name: "digits", "cora", "citeseer", "pubmed", "dblp", "facebook" or "facebook_bag"; or the path of an `.npz`
@@ -66,6 +70,7 @@ def load_dataset(
         root: the folder to search for a named data set; None for those of `calirare.datasets.places.data_roots`.
         minority: number or name of the rare class; None for the paper's, the one stored in the file, or class 1 where
             the labels are 0 and 1.
+        task: "rare": classes are merged into the rare one and the rest; "classes": they stay as they are.
         label_rate: training nodes per class before merging. A stored split is enlarged to it with random nodes; None
             leaves that as it is, and stands for 20 in a random one.
         split: "public" for the stored split, "random" for so many nodes per class (`random_split`), "share" for three
@@ -89,7 +94,12 @@ def load_dataset(
 random(label_rate=20, seed=0) 200/500/1000)
     """
     graph, stored = read_graph(name, root, download=download, **options)
-    graph = graph.rare(_choose_minority(graph, minority, stored))
+    if task not in TASKS:
+        raise InputError(f"load_dataset: task must be one of {', '.join(TASKS)}, got {task!r}")
+    if task == "classes" and minority is not None:
+        raise InputError(f"load_dataset: minority must be left out with task 'classes', got {minority!r}")
+    if task == "rare":
+        graph = graph.rare(_choose_minority(graph, minority, stored))
     graph = _choose_split(graph, split, label_rate, seed, published=str(name) in CATALOGUE)
     check_trainable(graph)
     if scale is not None and scale != "stored":
@@ -177,9 +187,11 @@ def _choose_minority(graph: Graph, minority: int | str | None, stored: int | Non
 
 
 def _choose_split(graph: Graph, split: str | None, label_rate: int | None, seed: int, *, published: bool) -> Graph:
-    """Returns a rare-class task with its stored split, enlarged to the label rate, or with one that is drawn."""
-    original, names = graph.original_y, graph.original_class_names
-    assert original is not None
+    """Returns a graph with its stored split, enlarged to the label rate, or with one that is drawn."""
+    merged = graph.original_y is not None
+    original, names = (graph.original_y, graph.original_class_names) if merged else (graph.y, graph.class_names)
+    if original is None or not bool((original >= 0).any()):
+        raise InputError(f"graph {graph.name!r}: training needs labels, but no node has one")
     if split not in (None, "public", "random", "share"):
         raise InputError(f"load_dataset: split must be public, random or share, got {split!r}")
     if split == "public" and graph.split is None:

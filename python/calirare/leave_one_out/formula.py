@@ -14,11 +14,18 @@ With D = C C^T and e = C c it is M^-1 C = C B^-1 with the symmetric B = mu I + C
 from __future__ import annotations
 
 import torch
-from scipy.linalg.lapack import dpotri
 from torch import Tensor
 
 from calirare._util.threads import threads_for
-from calirare.curvature import Linearisation, block_of_labels, closed_form, dual_system, gauss_newton
+from calirare.curvature import (
+    Linearisation,
+    block_of_labels,
+    closed_form,
+    dual_system,
+    gauss_newton,
+    positive_inverse,
+    symmetric_system,
+)
 
 SYMMETRIC_FROM = 1_000  # labels of two classes; below it little is saved, and published numbers keep their bits
 
@@ -69,30 +76,12 @@ def symmetric_coefficients(
     """
     roots, error = linearised.loss_roots
     m, k = error.shape
-    turned = roots.mT.contiguous()
-    half = torch.bmm(turned, kernel.double().view(m, k, m * k)).view(m * k, m * k)  # C^T K
-    system = torch.bmm(turned, half.T.reshape(m, k, m * k)).view(m * k, m * k)
-    del half
-    system.diagonal().add_(damping)
-    inverse = _inverse(system)
+    inverse = positive_inverse(symmetric_system(roots, kernel, damping))
     blocks = inverse.view(m, k, m, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # [m, k, k]
     scaled = _solve_each(damping * blocks, error) if leverage_corrected else error
     mixed = torch.bmm(scaled[:, None], inverse.view(m, k, m * k)).view(m, m * k).T  # B^-1[:, i] t_i in column i
     coefficients = torch.bmm(roots, mixed.reshape(m, k, m)).view(m * k, m)
     return coefficients, 1 - damping * blocks.diagonal(dim1=1, dim2=2).mean(1)
-
-
-def _inverse(system: Tensor) -> Tensor:
-    """Returns the inverse of a symmetric positive definite matrix, float64 [N, N], contiguous."""
-    factor = torch.linalg.cholesky(system)
-    if factor.device.type != "cpu":
-        return torch.cholesky_inverse(factor).contiguous()
-    # LAPACK's routine, 1.5 times faster as scipy calls it than as torch does (N = 3,600). It sees L^T, by columns.
-    found, failed = dpotri(factor.contiguous().numpy().T, lower=0, overwrite_c=1)
-    if failed:
-        raise ValueError(f"symmetric_coefficients: kernel must be positive semi-definite, dpotri ended with {failed}")
-    half = torch.from_numpy(found.T).tril_()
-    return half + half.tril(-1).mT
 
 
 def _solve_each(blocks: Tensor, rhs: Tensor) -> Tensor:

@@ -13,7 +13,18 @@ from calirare.leave_one_out.formula import (
     loo_coefficients,
     own_change,
 )
+from calirare.leave_one_out.krylov import TOLERANCE, KrylovOwn, krylov_bytes
 from calirare.leave_one_out.size import Size
+
+DENSE = 2_500  # side of a dense system of many classes that is solved as fast as a subspace is made
+
+
+def own_form(linearised: Linearisation, tolerance: float = TOLERANCE) -> str:
+    """Returns how own logits are made: "krylov" of many classes where both dense systems are large, else as `alo`."""
+    smaller = min(linearised.n_nodes * (linearised.n_classes - 1), linearised.n_parameters)
+    if tolerance > 0 and linearised.n_classes > 2 and smaller > DENSE:
+        return "krylov"
+    return "primal" if choose_form(linearised) == "primal" else "dual"
 
 
 class OwnLogits:
@@ -21,23 +32,32 @@ class OwnLogits:
 
     The formula of `alo`, for the labels themselves. Of more labels than parameters the spectrum of the p x p
     Gauss-Newton matrix J^T D J = Q diag(lambda) Q^T is computed once; with G = J Q, P_i = G_i (lambda + mu)^-1 G_i^T
-    then costs m p for each damping mu. Of fewer labels it is the m x m kernel, and each damping solves a system.
+    then costs m p for each damping mu. Of fewer labels it is the m x m kernel, and each damping solves a system. Of
+    more than two classes, where both m (k - 1) and p are large, it is a subspace that grows to a tolerance (`krylov`).
 
     Args:
         linearised: the network at the labelled nodes.
         kernel: K at the labelled nodes [m (k - 1), m (k - 1)], where it is known already; it makes the second form.
+        tolerance: relative, of the own changes where a subspace is taken; 0: none is, whatever it costs.
+
+    Attributes:
+        form: "primal", "dual" or "krylov".
 
     Raises:
         InputError: it would not fit into memory.
     """
 
-    def __init__(self, linearised: Linearisation, kernel: Tensor | None = None) -> None:
+    def __init__(
+        self, linearised: Linearisation, kernel: Tensor | None = None, *, tolerance: float = TOLERANCE
+    ) -> None:
         self.linearised = linearised
         self.curvature, self.error = linearised.loss_terms
-        self.primal = kernel is None and choose_form(linearised) == "primal"
+        self.form = own_form(linearised, tolerance) if kernel is None else "dual"
         check_memory(self._bytes(), None, linearised.logits.device, "take fewer labels, or a narrower network")
-        if self.primal:
+        if self.form == "primal":
             self._decompose()
+        elif self.form == "krylov":
+            self.krylov = KrylovOwn(linearised, tolerance)
         else:
             self.kernel = linearised.kernel if kernel is None else kernel
 
@@ -45,7 +65,9 @@ class OwnLogits:
         """Returns an upper estimate of the memory it takes."""
         size = Size.of(self.linearised, self.linearised.field)
         dual, p = size.dual, size.p
-        if self.primal:
+        if self.form == "krylov":
+            return krylov_bytes(size)
+        if self.form == "primal":
             return dual * p * (size.bytes + 3 * 8) + 4 * p * p * 8 + BLOCK_BYTES
         return 2 * size.rows * size.m * size.bytes + 4 * dual * dual * 8 + BLOCK_BYTES
 
@@ -67,7 +89,9 @@ class OwnLogits:
 
     def __call__(self, damping: float) -> Tensor:
         """Returns the logits [m, k] with a damping mu > 0."""
-        if self.primal:
+        if self.form == "krylov":
+            own = self.krylov(damping)
+        elif self.form == "primal":
             _, own, _ = leave_out_own(self._hat(damping), self.curvature, self.error)
         else:
             coefficients, _ = loo_coefficients(self.linearised, self.kernel, damping)

@@ -1,6 +1,7 @@
 """The main job: train, leave every label out, calibrate, make intervals. Stages are functions of values."""
 
+from calirare.pipeline.classes import train_classes
 from calirare.pipeline.job import Report
 from calirare.pipeline.stages import StreamingMaker, train
 
-__all__ = ["Report", "StreamingMaker", "train"]
+__all__ = ["Report", "StreamingMaker", "train", "train_classes"]

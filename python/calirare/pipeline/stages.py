@@ -63,6 +63,8 @@ def train(
     if settings is not None and not isinstance(settings, Settings):
         raise TypeError(f"train: settings must be Settings, got {type(settings).__name__}: or give them by name")
     settings = (settings or Settings()).but("train", **changes)
+    if settings.data.task == "classes":
+        raise InputError("train: task classes makes no class the rare one: take calirare.train_classes")
     if graph is None and settings.data.dataset is not None:
         graph = settings.data.load(settings.seed)
     if not isinstance(graph, Graph):
@@ -73,7 +75,7 @@ def train(
     graph = graph.to(choose_device(settings.device))
     features = fit_features(graph, settings)
     mapped = features.own(graph)
-    outcome = _run(mapped, settings, report or _silent, streaming)
+    outcome = _run(mapped, settings, report or silent, streaming)
     return replace(outcome, graph=graph, features=features, mapped=mapped)
 
 
@@ -88,12 +90,12 @@ def fit_features(graph: Graph, settings: Settings) -> FeatureMap:
     )
 
 
-def _silent(stage: str, done: int, total: int) -> None:
+def silent(stage: str, done: int, total: int) -> None:
     """Reports to nobody."""
 
 
 @dataclass
-class _Clock:
+class Clock:
     """Wall time of each stage."""
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -109,16 +111,16 @@ class _Clock:
 
 def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingMaker | None) -> Outcome:
     """Runs every stage."""
-    clock, evaluator = _Clock(), None
+    clock, evaluator = Clock(), None
     plain = settings.model == "gcn"
     if plain and clock.time("prepare", lambda: streams(graph, settings.training.n_layers, graph.n_classes)):
         evaluator = Streaming(graph, report=report) if streaming is None else streaming(graph, report)
     job = Job.of(graph, settings, report)
-    _check_validation(job)
+    check_validation(job)
     trained = clock.time("train", lambda: fit(job))
     fitted = trained.fitted
     logits = clock.time("predict", lambda: _first_logits(job, fitted, whole=evaluator is None))
-    _check_finite(graph, logits)
+    check_finite(graph, logits)
     left_out = clock.time("check", lambda: leave_labels_out(job, trained))
     if left_out.result is not None:  # a label without a model calibrates nothing
         job = replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(left_out.logits).all(1))
@@ -127,7 +129,7 @@ def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingM
     if evaluator is not None:
         assert evaluator.logits is not None
         logits = evaluator.logits
-        _check_finite(graph, logits)
+        check_finite(graph, logits)
     n_rare = int((fitted.targets == 1).sum())
     decision = clock.time("decide", lambda: decided(settings.decision, graph, logits, maps.maps, maps.labelled, n_rare))
     said = [scale_note(graph), *ignored_settings(settings), *trained.notes, *left_out.notes, *maps.notes]
@@ -161,7 +163,8 @@ def fit(job: Job) -> Trained:
     return fit_network(job)
 
 
-def _check_validation(job: Job) -> None:
+def check_validation(job: Job) -> None:
+    """Raises an InputError where the method needs validation nodes that there are not."""
     assert job.graph.split is not None
     if job.settings.method in ("ts", "calirare") and job.graph.split.val.numel() == 0:
         raise InputError(
@@ -170,7 +173,8 @@ def _check_validation(job: Job) -> None:
         )
 
 
-def _check_finite(graph: Graph, logits: Tensor) -> None:
+def check_finite(graph: Graph, logits: Tensor) -> None:
+    """Raises an InputError where logits are not finite."""
     if not bool(torch.isfinite(logits).all()):
         raise InputError(
             f"graph {graph.name!r}: training ran away, the network's outputs are not finite: lower the learning rate "

@@ -2,6 +2,7 @@
 
 from calirare.run.audits import representing
 from calirare.run.choice import Choice, Row
+from calirare.run.classes import ClassesOutcome
 from calirare.run.data_settings import Data
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
 from calirare.run.folder import SavedRun, load, write_json
@@ -22,6 +23,7 @@ __all__ = [
     "MAX_SEED",
     "Calibration",
     "Choice",
+    "ClassesOutcome",
     "Data",
     "Decided",
     "Deciding",

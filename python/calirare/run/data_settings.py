@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calirare._util.errors import InputError
-from calirare.datasets import load_dataset
+from calirare.datasets import TASKS, Task, load_dataset
 from calirare.features import How as Scale
 from calirare.features import Impute
 from calirare.graph import TABLE_SUFFIXES, Graph
@@ -21,6 +21,7 @@ class Data:
         dataset: name (see `calirare datasets`), .npz file, folder, or edge table (CSV, Parquet); none: digits on the
             command line, in Python the graph that is given.
         root: folder to look for named data sets in; none: `CALIRARE_DATA` and the user's cache.
+        task: "rare" (one class against the rest) or "classes" (every class as it is, see `calirare.train_classes`).
         minority: name or number of the rare class.
         label_rate: training labels per class; none: 20 in a random split, a stored one stays as it is.
         split: "public", "random" (so many labels per class) or "share" (three quarters of the labels train, the others
@@ -49,6 +50,7 @@ class Data:
 
     dataset: str | None = None
     root: str | None = None
+    task: Task = "rare"
     minority: int | str | None = None
     label_rate: int | None = None
     split: str | None = None
@@ -69,6 +71,19 @@ class Data:
     self_loops: str | None = None
     symmetrize: bool = False
     download: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the task.
+
+        Raises:
+            InputError: it is unknown, or names a rare class without having one.
+        """
+        if self.task not in TASKS:
+            raise InputError(f"setting task must be one of {', '.join(TASKS)}, got {self.task!r}")
+        if self.task == "classes" and self.minority is not None:
+            raise InputError(
+                f"setting minority must be left out with task classes, which has no rare class, got {self.minority!r}"
+            )
 
     def options(self) -> dict[str, Any]:
         """Returns what was said, beside the data set and the root, as keywords."""

@@ -280,6 +280,11 @@ def load(folder: str | Path) -> SavedRun:
         if aside is not None:
             raise InputError(f"run {folder}: a job that replaced it was killed and left it as {aside}: rename it back")
         raise InputError(f"run {folder}: there is no such folder; `calirare train --out {folder}` writes one")
+    if (folder / CONFIG).is_file() and not (folder / MODEL).exists() and _of_classes(folder):
+        raise InputError(
+            f"run {folder}: it was trained with task classes, which keeps probabilities of its own nodes alone "
+            "(predictions.csv): take task rare to score other graphs"
+        )
     for name in (CONFIG, MODEL):
         if not (folder / name).is_file():
             raise InputError(f"run {folder}: {name} is missing, so this is not a folder written by `calirare train`")
@@ -293,6 +298,12 @@ def load(folder: str | Path) -> SavedRun:
         return SavedRun(folder, _scorer(tensors, facts, settings), split, str(facts["graph"]), tensors.get("held_out"))
     except (LookupError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:
         raise _damaged(folder, error) from error
+
+
+def _of_classes(folder: Path) -> bool:
+    """Returns whether a folder's settings say that every class was taken as it is."""
+    settings = Settings.from_mapping(read_yaml(folder / CONFIG), f"config {folder / CONFIG}")
+    return settings.data.task == "classes"
 
 
 def _damaged(folder: Path, error: Exception) -> InputError:

@@ -34,7 +34,7 @@ COLUMNS = (
     "ice",
     "ice_raw",
 )
-NAMES = ("node", "given")  # columns of names that a user chose
+NAMES = ("node", "given", "y", "prediction")  # columns that may hold names of the user's
 FORMULA = r"[=+\-@\t\r]"  # what the text of a formula begins with
 REVIEWED = 100  # rows of review.csv
 ROWS = 1 << 18  # rows of a table of predictions made and written together
@@ -55,16 +55,21 @@ def predictions(
     Returns:
         The table.
     """
-    return _rows(graph, probabilities, result, _parts(graph.n_nodes, split), slice(0, graph.n_nodes))
+    return _rows(graph, probabilities, result, part_column(graph.n_nodes, split), slice(0, graph.n_nodes))
 
 
-def _parts(n_nodes: int, split: Split | None) -> Any:
+def part_column(n_nodes: int, split: Split | None) -> Any:
     """Returns the `split` column."""
     code = np.full(n_nodes, len(PARTS) if split is not None else len(PARTS) + 1, dtype=np.int8)
     if split is not None:
         for k, name in enumerate(PARTS):
             code[getattr(split, name).cpu().numpy()] = k
     return pd.Categorical.from_codes(code, [*PARTS, "unused", ""])
+
+
+def node_column(graph: Graph) -> Any:
+    """Returns the `node` column: the user's names, or numbers."""
+    return np.arange(graph.n_nodes) if graph.node_names is None else graph.node_names
 
 
 def _numbers(x: Tensor) -> Any:
@@ -164,7 +169,7 @@ def write_large_predictions(
     Returns:
         The paths.
     """
-    part = _parts(graph.n_nodes, split)
+    part = part_column(graph.n_nodes, split)
     write = _arrow_writer(folder, stem)
     paths = [folder / f"{stem}.csv"] + ([] if write is None else [folder / f"{stem}.parquet"])
     try:
@@ -203,7 +208,7 @@ def write_review(
         The path; columns as in `predictions`.
     """
     nodes = nodes[:REVIEWED].cpu()
-    table = _rows(graph, probabilities, result, _parts(graph.n_nodes, split)[nodes.numpy()], nodes)
+    table = _rows(graph, probabilities, result, part_column(graph.n_nodes, split)[nodes.numpy()], nodes)
     path = folder / "review.csv"
     _to_csv(table, path)
     return path
@@ -220,7 +225,7 @@ def _rows(
     p = probabilities
     chosen, p_raw = p.chosen[rows], p.raw[rows]
     confidence, predicted = chosen.max(1)
-    names = np.arange(graph.n_nodes) if graph.node_names is None else graph.node_names
+    names = node_column(graph)
     table = {
         "node": names[rows if isinstance(rows, slice) else rows.numpy()],
         "split": np.asarray(part, dtype=object),

@@ -113,6 +113,24 @@ def uncertainty(
 
 
 @app.command()
+def gets(
+    out: Annotated[Path, typer.Option(help="Folder; cells that are there are not run again.")] = Path("runs/gets"),
+    datasets: Annotated[str, typer.Option(help="Data sets, comma-separated.")] = "cora,citeseer,computers",
+    tracks: Annotated[str, typer.Option(help="frozen, peers, left-out, comma-separated.")] = "frozen,peers,left-out",
+    seeds: Annotated[int, typer.Option(help="Seeds 0 .. N-1.")] = 10,
+) -> None:
+    """Run the calibration record's protocol (GETS): many classes, random splits, every map beside published rows."""
+    _at_least("gets", "seeds", seeds, 1)
+    from calirare_lab.studies.gets import run
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"study gets: {out} cannot be a folder: {error.strerror or error}") from error
+    _tell(run(out / "gets.jsonl", datasets.split(","), tracks.split(","), seeds, print))
+
+
+@app.command()
 def graph(
     out: Annotated[Path, typer.Option(help="File to write, .npz.")] = Path("graph.npz"),
     nodes: Annotated[int, typer.Option(help="Nodes.")] = 3000,

@@ -1,0 +1,83 @@
+"""Own leave-one-out logits of many classes: the subspace beside the dense system, seconds of processor and error.
+
+python benchmarks/bench_own_logits.py                      # Cora, 812 labels of 7 classes; Computers, about 4,000 of 10
+python benchmarks/bench_own_logits.py --datasets cora
+
+The network of `calirare study gets`, trained on 30 % of the labels; the damping is its weight decay. The dense system
+is left out where it would not fit (Computers: 37,000 squared). Times are of the processor, as other work on the machine
+does not count in them; the answer is compared before they are written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from typing import Any
+
+import record
+import torch
+
+from calirare.leave_one_out import OwnLogits
+from calirare.models import GcnTraining
+from calirare_lab.studies.gets import load
+
+MOST_DENSE = 10_000  # side of a dense system that is solved for comparison
+
+
+def timed(work: Any) -> tuple[Any, float, float]:
+    """Returns what the work returns, and seconds of processor and of the clock."""
+    processor, clock = time.process_time(), time.perf_counter()
+    out = work()
+    return out, time.process_time() - processor, time.perf_counter() - clock
+
+
+def measure(dataset: str) -> dict[str, Any]:
+    """Returns times, size and error for one data set."""
+    graph = load(dataset, 0)
+    assert graph.split is not None
+    nodes = torch.cat([graph.split.train, graph.split.val])
+    fitted = GcnTraining().fit(graph, nodes, sample_weights=torch.ones(nodes.numel()))
+    here, decay = fitted.linearise(), fitted.weight_decay
+
+    def both() -> tuple[OwnLogits, torch.Tensor]:
+        own = OwnLogits(here)
+        return own, own(decay)
+
+    (own, logits), processor, clock = timed(both)
+    assert own.form == "krylov"
+    _, again, _ = timed(lambda: own(4 * decay))
+    found = {
+        "dataset": dataset,
+        "labels": here.n_nodes,
+        "classes": here.n_classes,
+        "parameters": here.n_parameters,
+        "columns": own.krylov.basis.shape[1],
+        "expected_error": own.krylov.error,
+        "processor_s": processor,
+        "wall_s": clock,
+        "second_damping_processor_s": again,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+    }
+    if here.n_nodes * (here.n_classes - 1) > MOST_DENSE:
+        return found
+    fresh = fitted.linearise()
+    dense, processor, clock = timed(lambda: OwnLogits(fresh, tolerance=0)(decay))
+    start = torch.cat([torch.zeros(here.n_nodes, 1), here.differences], 1).double()
+    error = float((logits - dense).norm() / (dense - start).norm())
+    assert error < 0.05, f"{dataset}: the subspace errs by {error:.3f}"
+    return found | {"error": error, "dense_processor_s": processor, "dense_wall_s": clock}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--datasets", default="cora,computers")
+    options = parser.parse_args()
+    results = [measure(dataset) for dataset in options.datasets.split(",")]
+    print(record.write("own_logits", {"cases": results}))
+    for case in results:
+        print({name: round(value, 4) if isinstance(value, float) else value for name, value in case.items()})
+
+
+if __name__ == "__main__":
+    main()

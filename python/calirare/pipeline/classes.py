@@ -1,0 +1,119 @@
+"""Many classes as they are: train, leave every label out, calibrate, with no class made the rare one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calirare._util.device import choose_device
+from calirare._util.errors import InputError
+from calirare.graph import Graph, check_trainable, scale_note
+from calirare.pipeline.job import Job, Report
+from calirare.pipeline.left_out import leave_labels_out
+from calirare.pipeline.maps import calibrate
+from calirare.pipeline.stages import Clock, check_finite, check_validation, fit, fit_features, silent
+from calirare.run import ClassesOutcome, Deciding, Settings, ignored_settings
+
+
+def train_classes(
+    graph: Graph | None = None,
+    settings: Settings | None = None,
+    *,
+    report: Report | None = None,
+    **changes: Any,
+) -> ClassesOutcome:
+    """Trains and calibrates a detector of every class of a graph with a split.
+
+    As `train`, but no class is merged with others, and there are no intervals: what it returns are calibrated
+    probabilities of every class.
+
+    Args:
+        graph: a graph with two classes or more and a split; None: the settings' data.
+        settings: how; None: the defaults.
+        report: called as stages proceed: name, steps done, steps in all.
+        **changes: settings by name, over `settings`, such as `model="gcn"`.
+
+    Returns:
+        The outcome.
+
+    Raises:
+        InputError: the graph cannot be trained on, or a setting belongs to a rare class.
+
+    Example:
+        >>> import calirare
+        >>> graph = calirare.load_dataset("digits", task="classes", label_rate=5)
+        >>> outcome = calirare.train_classes(graph, model="gcn", epochs=60, folds=0)
+        >>> outcome.probabilities("population").shape
+        torch.Size([1797, 10])
+    """
+    settings = (settings or Settings()).but("train_classes", **changes)
+    if graph is None and settings.data.dataset is not None:
+        settings = dataclasses.replace(settings, data=dataclasses.replace(settings.data, task="classes"))
+        graph = settings.data.load(settings.seed)
+    if not isinstance(graph, Graph):
+        got = type(graph).__name__
+        raise TypeError(f"train_classes: graph must be a calirare.Graph, got {got}: take Graph.from_data, ...")
+    _check(graph, settings)
+    graph = graph.to(choose_device(settings.device))
+    return _run(graph, fit_features(graph, settings).own(graph), settings, report or silent)
+
+
+def _run(graph: Graph, mapped: Graph, settings: Settings, report: Report) -> ClassesOutcome:
+    """Runs every stage on a graph with mapped features."""
+    clock, job = Clock(), Job.of(mapped, settings, report)
+    check_validation(job)
+    trained = clock.time("train", lambda: fit(job))
+    logits = clock.time("predict", lambda: trained.fitted.logits_of(mapped))
+    check_finite(mapped, logits)
+    own, agreement, notes = None, None, list[str]()
+    if settings.method == "jackknife":
+        left_out = clock.time("check", lambda: leave_labels_out(job, trained))
+        own, agreement, notes = left_out.logits, left_out.agreement, list(left_out.notes)
+        job = dataclasses.replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(own).all(1))
+    maps = clock.time("calibrate", lambda: calibrate(job, trained.fitted, logits, _or_empty(own)))
+    said = [scale_note(mapped), *ignored_settings(settings), *trained.notes, *notes, *maps.notes]
+    return ClassesOutcome(
+        graph,
+        settings,
+        trained.fitted,
+        logits,
+        own,
+        maps.maps,
+        agreement,
+        list(dict.fromkeys(note for note in said if note)),
+        clock.seconds,
+        trained.choice,
+    )
+
+
+def _or_empty(own: Tensor | None) -> Tensor:
+    """Returns leave-one-out logits; of a method that takes none, none."""
+    return torch.empty(0, 0) if own is None else own
+
+
+def _check(graph: Graph, settings: Settings) -> None:
+    """Checks that nothing is asked for that belongs to a rare class."""
+    check_trainable(graph)
+    where = f"graph {graph.name!r}, task classes"
+    if graph.original_y is not None:
+        raise InputError(
+            f"{where}: its classes were merged into {graph.class_names[1]!r} and the rest: give the graph before "
+            "`rare`, or load it with task='classes'"
+        )
+    if settings.method == "calirare":
+        raise InputError(f"{where}: method calirare is for a rare class: take method jackknife, ts or uncalibrated")
+    if settings.decision != Deciding():
+        raise InputError(f"{where}: settings of the decision are for a rare class: leave them out")
+    if settings.calibration.prevalence is not None:
+        raise InputError(f"{where}: prevalence is that of a rare class: leave it out")
+    split = graph.split
+    assert split is not None
+    assert graph.y is not None
+    if settings.method != "jackknife" and not bool((graph.y[split.test] >= 0).any()):
+        raise InputError(
+            f"{where}: method {settings.method} leaves no label out, so it needs labelled test nodes to be judged on, "
+            "but the split has none: take method jackknife, or put some into the test part"
+        )

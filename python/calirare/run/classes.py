@@ -1,0 +1,233 @@
+"""What `calirare.train_classes` returns: calibrated probabilities of every class, and what a run's folder holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import yaml
+from torch import Tensor
+
+from calirare._util.brief import brief
+from calirare._util.output import fresh_folder
+from calirare.calibration import TARGETS, Calibrator, Target
+from calirare.datasets import CATALOGUE
+from calirare.graph import Graph
+from calirare.leave_one_out import Agreement
+from calirare.models import GcnFit
+from calirare.plots import class_panels, confidence_panel, reliability_diagram
+from calirare.run.choice import Choice
+from calirare.run.class_report import class_summary, measures_by_class, measures_together, rare_among
+from calirare.run.folder import CONFIG, write_json
+from calirare.run.settings import Settings
+from calirare.run.summary import WIDTH
+from calirare.run.tables import node_column, part_column, write_predictions
+from calirare.training import Fitted
+
+DRAWN_CLASSES = 12  # panels of classes.png: of more classes the rarest
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).resolve())
+
+
+@dataclass(eq=False)
+class ClassesOutcome:
+    """A trained and calibrated detector of many classes.
+
+    Attributes:
+        graph: the graph, with labels and split.
+        settings: how it was made, as asked for.
+        fit: the detector and the labels it was trained on.
+        logits: of every node [n, k].
+        own_logits: of each training label from the model without it, [m, k]; None where calibration took none.
+        calibrators: the fitted map of each target; empty without calibration.
+        agreement: how leave-one-out loss and held-out loss compare; None without the check.
+        notes: sentences a user should read.
+        seconds: wall time of each stage.
+        choice: what was chosen among detectors, and why; None where one was asked for.
+    """
+
+    graph: Graph
+    settings: Settings
+    fit: Fitted
+    logits: Tensor
+    own_logits: Tensor | None
+    calibrators: dict[Target, Calibrator]
+    agreement: Agreement | None
+    notes: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    choice: Choice | None = None
+
+    __repr__ = brief
+
+    def probabilities(self, target: Target | None = None) -> Tensor:
+        """Returns every node's probabilities, float64 [n, k]: calibrated for `target`, the detector's own for None.
+
+        Without calibration they are the detector's own for every target.
+
+        Raises:
+            ValueError: the target is unknown.
+        """
+        if target is not None and target not in TARGETS:
+            known = ", ".join(map(str, TARGETS))
+            raise ValueError(f"probabilities: target must be one of {known} or None, got {target!r}")
+        return self._mapped(self.logits, target)
+
+    def _mapped(self, logits: Tensor, target: Target | None) -> Tensor:
+        z = logits.double()
+        return self.calibrators[target].transform(z) if target in self.calibrators else torch.softmax(z, 1)
+
+    def judged(self) -> tuple[str, Tensor, Tensor]:
+        """Returns what the run is judged on ("test" or "leave-one-out"), the nodes, and their logits.
+
+        These are the labelled test nodes; where there is none the labelled nodes, each without its own label.
+
+        Raises:
+            ValueError: there is neither.
+        """
+        split, y = self.graph.split, self.graph.y
+        assert split is not None
+        assert y is not None
+        test = split.test[y[split.test] >= 0]
+        if test.numel():
+            return "test", test, self.logits[test]
+        if self.own_logits is None:
+            raise ValueError("judged: there must be a labelled test node, or leave-one-out logits, got neither")
+        known = torch.isfinite(self.own_logits).all(1)
+        return "leave-one-out", self.fit.nodes[known], self.own_logits[known]
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """Everything `metrics.json` holds: plain numbers and strings."""
+        judged_on, nodes, logits = self.judged()
+        names, target = self.graph.class_names, self.settings.calibration.target
+        assert self.graph.y is not None
+        labels = self.graph.y[nodes].cpu()
+        sides: dict[str, Target | None] = {"raw": None} | {str(t): t for t in TARGETS if t in self.calibrators}
+        p = {side: self._mapped(logits, t).cpu() for side, t in sides.items()}
+        shares = self.probabilities("population").mean(0).tolist()
+        return {
+            "task": "classes",
+            "graph": self._graph_facts(),
+            "method": self.settings.method,
+            "model": self.settings.model,
+            "target": target,
+            "judged_on": judged_on,
+            "n_judged": int(nodes.numel()),
+            "report": {side: measures_together(labels, q) for side, q in p.items()},
+            "classes": {side: measures_by_class(labels, q, names) for side, q in p.items()},
+            "estimated_shares": dict(zip(names, shares, strict=True)),
+            "rare_classes": rare_among(names, shares),
+            "agreement": None if self.agreement is None else vars(self.agreement),
+            "calibrators": {str(t): c.state() for t, c in self.calibrators.items()},
+            "choice": None if self.choice is None else self.choice.to_mapping(),
+            "notes": self.notes,
+        }
+
+    def _graph_facts(self) -> dict[str, Any]:
+        graph, split = self.graph, self.graph.split
+        assert split is not None
+        parts = {name: int(getattr(split, name).numel()) for name in ("train", "val", "test")}
+        return {
+            "name": graph.name,
+            "nodes": graph.n_nodes,
+            "directed_edges": graph.n_edges,
+            "features": graph.n_features,
+            "classes": list(graph.class_names),
+            "split": split.name,
+            **parts,
+            "labels_trained_on": int(self.fit.nodes.numel()),
+        }
+
+    def summary(self, width: int = WIDTH) -> str:
+        """Returns measures before and after calibration, the classes one by one, the verdict and notes, as text."""
+        return class_summary(self.metrics, width)
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns one row per node: the predicted class, its probability, and that of every class.
+
+        Returns:
+            node, split, y (name of the class, empty where unknown), prediction, confidence, confidence_raw (the
+            detector's own), then `p_<class>` of each class, for the run's target.
+        """
+        graph, names = self.graph, self.graph.class_names
+        assert graph.y is not None
+        p = self.probabilities(self.settings.calibration.target).cpu()
+        confidence, predicted = p.max(1)
+        columns: dict[str, Any] = {
+            "node": node_column(graph),
+            "split": part_column(graph.n_nodes, graph.split),
+            "y": [names[c] if c >= 0 else "" for c in graph.y.tolist()],
+            "prediction": [names[c] for c in predicted.tolist()],
+            "confidence": confidence.numpy(),
+            "confidence_raw": self.probabilities().max(1).values.cpu().numpy(),
+        }
+        return pd.DataFrame(columns | {f"p_{name}": p[:, c].numpy() for c, name in enumerate(names)})
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Writes the run's folder, as `calirare train --task classes` does.
+
+        Args:
+            path: the folder; it appears when all of it is written.
+            overwrite: replace a run that is there.
+
+        Raises:
+            InputError: the folder exists and must not be replaced, or cannot be written.
+        """
+        with fresh_folder(Path(path), overwrite=overwrite) as folder:
+            self.write(folder)
+
+    def write(self, folder: Path) -> None:
+        """Writes what a run's folder holds into an empty folder."""
+        (folder / CONFIG).write_text(yaml.safe_dump(self._resolved().to_mapping(), sort_keys=False), encoding="utf-8")
+        write_json(self.metrics, folder / "metrics.json")
+        write_predictions(self.to_frame(), folder)
+        self._draw(folder)
+
+    def _resolved(self) -> Settings:
+        """Returns every setting as the run took it, paths absolute: the same run again."""
+        data, training = self.settings.data, self.settings.training
+        named = data.dataset
+        data = dataclasses.replace(
+            data,
+            dataset=named if named in CATALOGUE else _absolute(named),
+            root=_absolute(data.root),
+            features=_absolute(data.features),
+            task="classes",
+        )
+        if isinstance(self.fit, GcnFit) and self.settings.model in ("gcn", "hops"):
+            epochs = max(len(self.fit.losses), 1)
+            decay, hops = self.fit.weight_decay, self.fit.hops
+            training = dataclasses.replace(training, epochs=epochs, weight_decay=decay, hops=hops)
+        return dataclasses.replace(self.settings, data=data, training=training, device=self.graph.device.type)
+
+    def _draw(self, folder: Path) -> None:
+        """Draws `reliability.png`, of the predicted class, and `classes.png`, of every class's probability."""
+        judged_on, nodes, logits = self.judged()
+        target, name = self.settings.calibration.target, self.graph.name
+        assert self.graph.y is not None
+        labels = self.graph.y[nodes].cpu()
+        panels = [confidence_panel("before calibration", labels, self._mapped(logits, None).cpu())]
+        p = self._mapped(logits, target).cpu()
+        after = "before calibration"
+        if self.calibrators:
+            after = f"after, target {target}"
+            panels.append(confidence_panel(after, labels, p))
+        title = f"{name}: is the predicted class right as often as it says? ({judged_on} nodes)"
+        reliability_diagram(panels, folder / "reliability.png", title=title)
+        shares = torch.bincount(labels, minlength=p.shape[1])
+        rarest = shares.argsort(stable=True)[:DRAWN_CLASSES].sort().values.tolist()
+        every = class_panels(labels, p, class_names=self.graph.class_names) if p.shape[1] > 2 else panels[-1:]
+        chosen = [every[c] for c in rarest] if p.shape[1] > 2 else every
+        which = "" if len(chosen) == len(every) else f", the {len(chosen)} rarest"
+        title = f"{name}: does each class happen as often as its probability says{which}? ({after}, {judged_on} nodes)"
+        columns = min(4, len(chosen))
+        reliability_diagram(
+            chosen, folder / "classes.png", n_columns=columns, title=title, x_label="P(class)", y_label="share of class"
+        )

@@ -1,0 +1,145 @@
+"""Every class as it is: probabilities, measures, files, and what belongs to a rare class alone."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import calirare
+from calirare import ClassesOutcome, InputError
+from calirare.graph import random_split
+from calirare.metrics import class_ace, nll, recall
+from calirare.run.class_report import measures_by_class, measures_together, rare_among
+from tests.helpers.graphs import random_graph
+
+NAMES = ("plain", "=odd", "rare, one")
+
+
+@pytest.fixture(scope="module")
+def graph() -> calirare.Graph:
+    """240 nodes of three classes, the last of them rare; features tell the classes roughly."""
+    generator = torch.Generator().manual_seed(4)
+    y = torch.multinomial(torch.tensor([0.55, 0.33, 0.12]), 240, replacement=True, generator=generator)
+    x = torch.randn(240, 5, generator=generator) + torch.eye(5)[y]
+    made = random_graph(240, 3, seed=1, x=x)
+    named = calirare.Graph(made.adjacency, made.x, y, class_names=NAMES, name="many")
+    return named.with_split(random_split(y, 8, 60, 100, seed=0))
+
+
+@pytest.fixture(scope="module")
+def outcome(graph: calirare.Graph) -> ClassesOutcome:
+    return calirare.train_classes(graph, model="gcn", epochs=40, folds=0)
+
+
+def test_probabilities_of_every_class(outcome: ClassesOutcome, graph: calirare.Graph) -> None:
+    for target in (None, "balanced", "population"):
+        p = outcome.probabilities(target)
+        assert tuple(p.shape) == (240, 3)
+        assert torch.allclose(p.sum(1), torch.ones(240, dtype=torch.float64), rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match="target must be one of balanced, population or None"):
+        outcome.probabilities("both")  # type: ignore[arg-type]
+    assert outcome.own_logits is not None
+    assert outcome.own_logits.shape[0] == graph.split.train.numel() + graph.split.val.numel()
+
+
+def test_calibration_lowers_the_loss_of_test_nodes(outcome: ClassesOutcome) -> None:
+    report = outcome.metrics["report"]
+    assert report["population"]["nll"] < report["raw"]["nll"]
+
+
+def test_the_frame_says_what_the_probabilities_say(outcome: ClassesOutcome, graph: calirare.Graph) -> None:
+    frame, p = outcome.to_frame(), outcome.probabilities("population")
+    assert frame.columns.tolist() == [
+        *("node", "split", "y", "prediction", "confidence", "confidence_raw"),
+        *("p_plain", "p_=odd", "p_rare, one"),
+    ]
+    assert np.array_equal(frame[["p_plain", "p_=odd", "p_rare, one"]].to_numpy(), p.numpy())
+    assert frame.prediction.tolist() == [NAMES[c] for c in p.argmax(1).tolist()]
+    assert frame.y.tolist() == [NAMES[c] for c in graph.y.tolist()]
+    assert (frame.split == "test").sum() == graph.split.test.numel()
+
+
+def test_measures_by_class_are_those_of_the_class_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    p = torch.softmax(2 * torch.randn(300, 4, generator=generator, dtype=torch.float64), 1)
+    labels = torch.multinomial(p[:, :3], 1, generator=generator)[:, 0]  # the last class never happens
+    rows = measures_by_class(labels, p, ("a", "b", "c", "d"))
+    assert [row["n"] for row in rows] == torch.bincount(labels, minlength=4).tolist()
+    assert rows[1]["recall"] == recall(labels.numpy(), p.argmax(1).numpy(), 1)
+    assert rows[1]["mean_p_over_share"] == pytest.approx(float(p[:, 1].mean()) / rows[1]["share"])
+    assert rows[3]["recall"] is rows[3]["mean_p_over_share"] is rows[3]["auprc"] is None
+    together = measures_together(labels, p)
+    assert together["nll"] == float(nll(labels, p))
+    assert together["macro_ace"] == pytest.approx(float(np.mean([float(class_ace(labels, p, c)) for c in range(3)])))
+    assert not {"recall", "precision", "ace_minority"} & set(together)
+
+
+def test_rare_classes_are_named_the_rarest_first() -> None:
+    assert rare_among(("a", "b", "c", "d"), (0.12, 0.8, 0.05, 0.03)) == ["d", "c", "a"]
+    assert rare_among(("a", "b"), (0.5, 0.5)) == []
+
+
+def test_the_folder_and_the_same_run_again(outcome: ClassesOutcome, tmp_path, graph: calirare.Graph) -> None:
+    outcome.save(tmp_path / "run")
+    wanted = {"config.yaml", "metrics.json", "predictions.csv", "reliability.png", "classes.png", "files.json"}
+    assert wanted <= {path.name for path in (tmp_path / "run").iterdir()}
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["rare_classes"] == ["rare, one"]
+    table = pd.read_csv(tmp_path / "run" / "predictions.csv")
+    assert set(table.y) == {"plain", "'=odd", "rare, one"}  # no formula to a spreadsheet
+    settings = calirare.Settings.from_mapping(calirare.run.read_yaml(tmp_path / "run" / "config.yaml"))
+    assert settings.data.task == "classes"
+    again = calirare.train_classes(graph, settings)
+    assert torch.equal(again.probabilities("population"), outcome.probabilities("population"))
+    with pytest.raises(InputError, match="trained with task classes"):
+        calirare.load(tmp_path / "run")
+    with pytest.raises(InputError, match=r"take calirare\.train_classes"):
+        calirare.train(graph, settings)
+
+
+def test_without_test_nodes_labels_judge_without_themselves(graph: calirare.Graph) -> None:
+    split = graph.split
+    none = calirare.Split(split.train, split.val, split.test[:0])
+    found = calirare.train_classes(graph.with_split(none), model="gcn", epochs=10, folds=0)
+    assert found.metrics["judged_on"] == "leave-one-out"
+    assert found.metrics["n_judged"] == 84
+    with pytest.raises(InputError, match="needs labelled test nodes"):
+        calirare.train_classes(graph.with_split(none), model="gcn", epochs=10, method="ts")
+
+
+def test_temperature_scaling_and_no_calibration(graph: calirare.Graph) -> None:
+    for method, sides in (("ts", {"raw", "balanced", "population"}), ("uncalibrated", {"raw"})):
+        found = calirare.train_classes(graph, model="gcn", epochs=10, method=method)
+        assert set(found.metrics["report"]) == sides
+        assert "accuracy" in found.summary()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"method": "calirare"}, "method calirare is for a rare class"),
+        ({"decide": "budget", "budget": 5}, "decision are for a rare class"),
+        ({"prevalence": 0.1}, "prevalence is that of a rare class"),
+    ],
+)
+def test_what_belongs_to_a_rare_class_is_refused(graph: calirare.Graph, settings: dict, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        calirare.train_classes(graph, model="gcn", **settings)
+
+
+def test_merged_classes_and_contradictions_are_refused(graph: calirare.Graph) -> None:
+    with pytest.raises(InputError, match="its classes were merged into 'rare, one' and the rest"):
+        calirare.train_classes(graph.rare(2))
+    with pytest.raises(InputError, match="minority must be left out with task classes"):
+        calirare.Settings.of(task="classes", minority=2)
+    with pytest.raises(InputError, match="task must be one of rare, classes"):
+        calirare.Settings.of(task="all")
+    with pytest.raises(InputError, match="minority must be left out with task 'classes'"):
+        calirare.load_dataset("digits", task="classes", minority=3)
+    digits = calirare.load_dataset("digits", task="classes", label_rate=5)
+    assert digits.n_classes == 10
+    assert digits.split.train.numel() == 50

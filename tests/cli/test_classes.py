@@ -1,0 +1,48 @@
+"""`calirare train --task classes`: from two tables with names to probabilities of every class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tests.helpers.command import assert_one_sentence, call
+
+
+def tables(folder: Path) -> Path:
+    """Writes an edge table and a node table: 120 nodes of three classes, half of the labels known, missing cells."""
+    rng = np.random.default_rng(0)
+    y = rng.choice(3, 120, p=[0.5, 0.3, 0.2])
+    ends = np.stack([np.arange(120), rng.permutation(120)], 1)
+    ends = ends[ends[:, 0] < ends[:, 1]]
+    pd.DataFrame({"source": [f"n{i}" for i in ends[:, 0]], "target": [f"n{i}" for i in ends[:, 1]]}).to_csv(
+        folder / "edges.csv", index=False
+    )
+    nodes = pd.DataFrame(rng.normal(size=(120, 3)) + 2 * np.eye(3)[y], columns=list("abc"))
+    nodes.loc[::7, "a"] = np.nan
+    nodes.insert(0, "id", [f"n{i}" for i in range(120)])
+    nodes["label"] = np.where(rng.random(120) < 0.7, np.array(["loan", "card", "ring, big"])[y], "")
+    nodes.to_csv(folder / "nodes.csv", index=False)
+    return folder / "edges.csv"
+
+
+def test_two_tables_become_probabilities_of_every_class(tmp_path: Path) -> None:
+    edges, out = tables(tmp_path), tmp_path / "run"
+    words = ("train", "--dataset", edges, "--features", tmp_path / "nodes.csv", "--symmetrize", "--task", "classes")
+    quick = ("--label-rate", "5", "--model", "gcn", "--epochs", "5", "--folds", "0", "--out", out)
+    said = call(*words, *quick)
+    assert said.code == 0, said.err
+    assert "mean P / share" in said.out
+    assert "rare classes" in said.out
+    table = pd.read_csv(out / "predictions.csv")
+    p = table[["p_card", "p_loan", "p_ring, big"]]
+    assert np.allclose(p.sum(axis=1), 1, rtol=0, atol=1e-6)
+    assert (table.confidence == p.max(axis=1)).all()
+    assert (table.prediction == p.idxmax(axis=1).str.removeprefix("p_")).all()
+    assert table.node[3] == "n3"
+    other = call("predict", "--run", out, "--graph", edges)
+    assert "task classes" in assert_one_sentence(other)
+    both = call(*words, *quick, "--minority", "loan", "--overwrite")
+    assert "has no rare class" in assert_one_sentence(both)
+    assert (out / "predictions.csv").is_file()
