@@ -93,7 +93,7 @@ FLOORS = {
         {"datasets", "plots", "training", "features", "decisions"},
         {"models", "multilabel"},
         {"leave_one_out"},
-        {"intervals", "eice"},
+        {"intervals", "eice", "explain"},
         {"run"},
         {"pipeline"},
         {"cli", "sklearn", ""},  # "": the front door, calirare/__init__.py, which imports when a name is asked for

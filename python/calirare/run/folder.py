@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -27,10 +28,12 @@ from calirare._util.output import left_aside
 from calirare._util.run_files import check_as_written
 from calirare.calibration import KINDS, Target
 from calirare.datasets import CATALOGUE
+from calirare.explain import Explainer, Explanations
 from calirare.features import FeatureMap
 from calirare.graph import LABEL_RATE, PARTS, Graph, Split, fingerprint, random_split
 from calirare.leave_one_out import Retrain
 from calirare.models import FITS
+from calirare.run.explaining import explained, explainer_of
 from calirare.run.result import RunResult
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
 from calirare.run.settings import Data, Settings, read_yaml
@@ -191,6 +194,32 @@ class SavedRun:
     def predict(self, graph: Graph, say: Say = to_stderr, report: Report | None = None) -> pd.DataFrame:
         """Returns one row per node of a graph, see `Scorer.predict`."""
         return self.scorer.predict(graph, say, report)
+
+    def explainer(self, graph: str | Path | Graph | None = None) -> Explainer:
+        """Returns what explains nodes of the run's own graph, for many questions; `graph` as of `graph`."""
+        own = self.graph(graph)
+        return explainer_of(self.scorer, own, self.mapped(own))
+
+    def explain(
+        self,
+        nodes: Sequence[str | int] | Tensor | None = None,
+        *,
+        graph: str | Path | Graph | None = None,
+        top: int | None = None,
+        labels: int = 10,
+    ) -> Explanations:
+        """Returns why nodes of the run's own graph have their P(rare), see `Outcome.explain`; nothing is trained.
+
+        Args:
+            nodes: names of nodes, numbers where the graph has no names; None: alerts.
+            graph: where the run's graph is now, as of `graph`.
+            top: how many of the likeliest alerts, in place of nodes.
+            labels: how many labels of each node are told of.
+
+        Raises:
+            InputError: the graph is gone or another one, a node is unknown, or there is no alert.
+        """
+        return explained(self.explainer(graph), nodes, top, labels)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the run's predictions of its own graph, one row per node.

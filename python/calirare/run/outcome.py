@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from torch import Tensor
 
 from calirare._util.brief import brief
 from calirare._util.output import fresh_folder
+from calirare.explain import Explainer, Explanations
 from calirare.graph import Graph
+from calirare.run.explaining import explained, explainer_of
 from calirare.run.folder import CONFIG, MODEL, save_model, write_config, write_json
 from calirare.run.pictures import draw
 from calirare.run.report import report
@@ -50,6 +54,26 @@ class Outcome(RunResult):
     def predict(self, graph: Graph, say: Say = to_stderr) -> pd.DataFrame:
         """Returns the same of another graph with the same features, see `run.Scorer.predict`."""
         return Scorer.of(self).predict(graph, say)
+
+    @cached_property
+    def explainer(self) -> Explainer:
+        """What explains the graph's nodes, made once."""
+        return explainer_of(Scorer.of(self), self.graph, self.graph if self.mapped is None else self.mapped)
+
+    def explain(
+        self, nodes: Sequence[str | int] | Tensor | None = None, *, top: int | None = None, labels: int = 10
+    ) -> Explanations:
+        """Returns why nodes have their P(rare): labels, edges and features that speak for and against it.
+
+        Args:
+            nodes: names of nodes, numbers where the graph has no names; a tensor of int64 holds numbers. None: alerts.
+            top: how many of the likeliest alerts, in place of nodes.
+            labels: how many labels of each node are told of.
+
+        Raises:
+            InputError: a node is unknown, there is no alert, or the detector cannot be explained.
+        """
+        return explained(self.explainer, nodes, top, labels)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the run's folder, as `calirare train` does; `calirare.load` reads it.

@@ -1,0 +1,42 @@
+"""The voice of every kind of detector: the one place where a new one is entered."""
+
+from __future__ import annotations
+
+from calirare._util.errors import InputError
+from calirare.explain.mixture import MixtureVoice
+from calirare.explain.network import folded_voice, network_voice
+from calirare.explain.trees import TreesVoice
+from calirare.explain.voice import Voice
+from calirare.graph import Graph
+from calirare.models import FoldedNetwork, GcnFit, Mixture, TreesFit
+from calirare.training import Fitted
+
+
+def voice_of(fitted: Fitted, graph: Graph, damping: float | None = None, name: str = "") -> Voice:
+    """Returns a detector on a graph as something that can be asked "what if".
+
+    Args:
+        fitted: the detector, of two classes.
+        graph: as the detector takes it, with mapped features.
+        damping: of the leave-one-out step of a single network; None: its weight decay.
+        name: what the detector is called in a note.
+
+    Raises:
+        InputError: it is of another kind, or of more than two classes.
+    """
+    if fitted.n_classes != 2:
+        raise InputError(
+            f"explain: the detector must tell two classes, the rare one and the rest, got {fitted.n_classes}: train on "
+            "graph.rare(...)"
+        )
+    if isinstance(fitted, Mixture):
+        return MixtureVoice(fitted, [voice_of(m.fitted, graph, None, m.name) for m in fitted.members])
+    if isinstance(fitted, FoldedNetwork):
+        return folded_voice(fitted, graph, name)
+    if isinstance(fitted, TreesFit):
+        return TreesVoice(fitted, graph)
+    if isinstance(fitted, GcnFit):
+        return network_voice(fitted, graph, damping)
+    raise InputError(
+        f"explain: the detector must be auto, gcn, hops, trees or forest, got a {type(fitted).__name__}: train one"
+    )

@@ -1,0 +1,76 @@
+"""A run's nodes explained: the detector, its map and its decision put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.explain import Explainer, Explanations, Subject, nodes_named, voice_of
+from calirare.graph import Graph
+from calirare.run.deciding import nodes_to_decide
+from calirare.run.scoring import Scorer
+
+
+def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph) -> Explainer:
+    """Returns what explains nodes of a run's own graph.
+
+    Args:
+        scorer: of the run.
+        graph: the graph, with the user's names and the run's split.
+        mapped: the same as the detector takes it.
+
+    Raises:
+        InputError: the detector has more than two classes, or is of another kind than ours.
+    """
+    voice = voice_of(scorer.fit, mapped, scorer.damping or None)
+    mapping = scorer.calibrators.get("population")
+    subject = Subject(graph, scorer.fit.nodes, scorer.fit.targets, scorer.class_names, mapping, scorer.threshold)
+    return Explainer(voice, subject)
+
+
+def explained(
+    explainer: Explainer, nodes: Sequence[str | int] | Tensor | None, top: int | None, shown: int
+) -> Explanations:
+    """Returns why nodes that are named, or the likeliest alerts, have their P(rare).
+
+    Args:
+        explainer: of the run.
+        nodes: see `calirare.explain.nodes_named`; None: the alerts.
+        top: how many alerts, the likeliest first, of the nodes that are decided on.
+        shown: labels of each node that are told of.
+
+    Raises:
+        InputError: both or neither are given, a node is unknown, or there is no alert.
+    """
+    if (nodes is None) == (top is None):
+        raise InputError("explain: name nodes, or say how many of the top alerts, not both (--node or --top)")
+    if nodes is not None:
+        chosen = nodes_named(explainer.subject.graph, nodes)
+    else:
+        assert top is not None
+        chosen = top_alerts(explainer, top)
+    return explainer.explain(chosen, shown)
+
+
+def top_alerts(explainer: Explainer, top: int) -> Tensor:
+    """Returns the likeliest alerts among the nodes that a run decides on, int64, at most `top`.
+
+    Raises:
+        InputError: `top` is not positive, or there is no alert.
+    """
+    if top < 1:
+        raise InputError(f"explain: --top must be at least 1, got {top}")
+    subject = explainer.subject
+    nodes, on = nodes_to_decide(subject.graph)
+    p = explainer.p_rare(nodes)
+    order = torch.argsort(p, descending=True, stable=True)[:top]
+    chosen = nodes[order[p[order] >= subject.threshold]]
+    if not chosen.numel():
+        raise InputError(
+            f"explain: none of the {nodes.numel():,} {on} nodes is an alert, P(rare) is at most "
+            f"{float(p.max()):.3g} and the threshold {subject.threshold:.3g}: name nodes (--node)"
+        )
+    return chosen
