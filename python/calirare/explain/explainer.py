@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from calirare.calibration import Calibrator
-from calirare.explain.explanation import Explanation, Explanations, LabelEffect, Needed
-from calirare.explain.voice import Voice, probability
+from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare, LabelEffect, Needed
+from calirare.explain.shares import stretched
+from calirare.explain.voice import Shares, Voice, log_odds_of, probability
+from calirare.explain.words import Values, neighbours
 from calirare.graph import Graph
 
 SHOWN = 10  # labels of a node that are told of
@@ -39,6 +40,11 @@ class Subject:
     mapping: Calibrator | None
     threshold: float
 
+    def label_of(self, node: int) -> str | None:
+        """Returns the class of a node that the detector learned from, None of any other."""
+        own = (self.labelled == node).nonzero().flatten()
+        return self.class_names[int(self.targets[own[0]])] if own.numel() else None
+
 
 class Explainer:
     """Explains nodes; what it needs of the labels is made when it is built, and kept.
@@ -50,6 +56,7 @@ class Explainer:
 
     def __init__(self, voice: Voice, subject: Subject) -> None:
         self.voice, self.subject = voice, subject
+        self.values = Values(subject.graph)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -83,20 +90,71 @@ class Explainer:
         p, effects = self.p_rare(nodes), self.label_effects(nodes)
         alerts = (p >= self.subject.threshold).nonzero().flatten()
         needed = dict(zip(alerts.tolist(), self._needed(nodes[alerts], effects[alerts]), strict=True))
-        return [self._one(int(nodes[i]), float(p[i]), effects[i], needed.get(i), shown) for i in range(nodes.numel())]
+        shares, p_around = self.feature_shares(nodes), self._around(nodes)
+        out = []
+        for i, node in enumerate(nodes.tolist()):
+            plain = self._one(node, float(p[i]), effects[i], shown)
+            said = (
+                {} if shares is None else {"base": float(shares.base[i]), "features": self._features(node, shares, i)}
+            )
+            out.append(replace(plain, needed=needed.get(i), edges=self._edges(node, float(p[i]), p_around), **said))
+        return out
 
-    def _one(self, node: int, p: float, effects: Tensor, needed: Needed | None, shown: int) -> Explanation:
+    def feature_shares(self, nodes: Tensor) -> Shares | None:
+        """Returns what each column adds to the log-odds of P(rare) of nodes (int64 [n]); None where it is not known."""
+        own = self.voice.shares(nodes)
+        if own is None:
+            return None
+        base, p = probability(own.base, self.subject.mapping), self.p_rare(nodes)
+        return stretched(own, log_odds_of(base), log_odds_of(p))
+
+    def _features(self, node: int, shares: Shares, row: int) -> tuple[FeatureShare, ...]:
+        """Returns every column, by |share|."""
+        values = shares.values[row]
+        order = torch.argsort(values.abs(), descending=True, stable=True).tolist()
+        names = ((shares.names[place], float(values[place])) for place in order)
+        return tuple(FeatureShare(name, share, self.values.of(node, name)) for name, share in names)
+
+    def edge_effects(self, node: int) -> tuple[Tensor, Tensor]:
+        """Returns the neighbours of a node, int64 [b], and its uncalibrated log-odds without the edge to each, [b]."""
+        others = neighbours(self.subject.graph, node)
+        ends = torch.stack([torch.full_like(others, node), others], 1)
+        return others, self.voice.without_edges(node, ends) if others.numel() else others.double()
+
+    def _around(self, nodes: Tensor) -> dict[int, float]:
+        """Returns P(rare) of every neighbour of some nodes."""
+        around = torch.unique(torch.cat([neighbours(self.subject.graph, node) for node in nodes.tolist()]))
+        return dict(zip(around.tolist(), self.p_rare(around).tolist(), strict=True)) if around.numel() else {}
+
+    def _edges(self, node: int, p: float, p_around: dict[int, float]) -> tuple[EdgeEffect, ...]:
+        """Returns every edge of a node, by |effect|."""
+        others, after = self.edge_effects(node)
+        without = probability(after, self.subject.mapping)
+        added = _logit(p) - log_odds_of(without)
+        order = torch.argsort(added.abs(), descending=True, stable=True).tolist()
+        return tuple(
+            EdgeEffect(
+                other := int(others[i]),
+                self.subject.graph.node_name(other),
+                self.subject.label_of(other),
+                p_around[other],
+                p - float(without[i]),
+                float(without[i]),
+                float(added[i]),
+            )
+            for i in order
+        )
+
+    def _one(self, node: int, p: float, effects: Tensor, shown: int) -> Explanation:
         subject = self.subject
-        own = (subject.labelled == node).nonzero().flatten()
         return Explanation(
             node=node,
             name=subject.graph.node_name(node),
             p_rare=p,
             threshold=subject.threshold,
             log_odds=_logit(p),
-            label=subject.class_names[int(subject.targets[own[0]])] if own.numel() else None,
+            label=subject.label_of(node),
             labels=self._strongest(node, p, effects, shown),
-            needed=needed,
         )
 
     def _strongest(self, node: int, p: float, effects: Tensor, shown: int) -> tuple[LabelEffect, ...]:
@@ -139,6 +197,4 @@ class Explainer:
 
 
 def _logit(p: float) -> float:
-    """Returns the log-odds of a probability, of 0 and 1 those of the nearest number that is neither."""
-    p = min(max(p, math.ulp(0.0)), 1 - math.ulp(0.5))
-    return math.log(p) - math.log1p(-p)
+    return float(log_odds_of(torch.tensor(p, dtype=torch.float64)))

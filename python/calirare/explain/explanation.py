@@ -113,7 +113,7 @@ class Explanation:
         label: its own class where the detector learned from it, else None.
         labels: the strongest, by |effect|.
         needed: without which labels it is no alert; None where it is none.
-        edges: all of its edges that were tried, by |effect|.
+        edges: all of its edges, by |log_odds|.
         features: every column, by |share|; with `base` they add up to `log_odds`.
         base: log-odds of the node that is compared with; None without features.
         groups: of labels, by |effect|; none unless a column was named.
@@ -163,7 +163,7 @@ class Explanation:
     def _of_needed(self) -> str:
         if self.needed is None:
             return ""
-        n, named, left = len(self.needed.names), ", ".join(self.needed.names[:3]), written(self.needed.without)
+        n, named, left = len(self.needed.names), ", ".join(self.needed.names[:3]), f"{self.needed.without:.3f}"
         if not self.needed.enough:
             return f" Even without the {n} strongest labels together it would be an alert ({left})."
         whose = (

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calirare.explain.voice import Voice, probability
+from calirare.explain.shares import added, stretched
+from calirare.explain.voice import Shares, Voice, probability
 from calirare.models import Member, Mixture
 
 SMALLEST = 1e-9  # a probability that counts as none, as in `Mixture`
@@ -52,6 +53,21 @@ class MixtureVoice(Voice):
         """See `Voice.without_each_label`."""
         return self._pooled(lambda voice: voice.without_each_label(nodes))
 
+    def shares(self, nodes: Tensor) -> Shares | None:
+        """See `Voice.shares`: each member's, as parts of the probability that it adds, and of its log-odds."""
+        parts = []
+        for part in self.parts:
+            own = part.voice.shares(nodes)
+            if own is None:
+                return None
+            parts.append(stretched(own, part.spoken(own.base), part.spoken(part.voice.log_odds(nodes))))
+        together = added(parts)
+        return stretched(together, _log_odds(together.base), self.log_odds(nodes))
+
+    def without_edges(self, node: int, ends: Tensor) -> Tensor:
+        """See `Voice.without_edges`."""
+        return self._pooled(lambda voice: voice.without_edges(node, ends))
+
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """See `Voice.without_labels`."""
         return self._pooled(lambda voice: voice.without_labels(nodes, sets))
@@ -59,4 +75,9 @@ class MixtureVoice(Voice):
     def _pooled(self, said: Callable[[Voice], Tensor]) -> Tensor:
         """Returns the log-odds of the members' mean probability."""
         p = torch.stack([part.spoken(said(part.voice)) for part in self.parts]).sum(0)
-        return p.clamp(min=SMALLEST).log() - (1 - p).clamp(min=SMALLEST).log()
+        return _log_odds(p)
+
+
+def _log_odds(p: Tensor) -> Tensor:
+    """Returns the log-odds of probabilities; see `SMALLEST`."""
+    return p.clamp(min=SMALLEST).log() - (1 - p).clamp(min=SMALLEST).log()

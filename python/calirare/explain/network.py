@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
+import torch
 from torch import Tensor
 
+from calirare.explain.column_edges import ColumnEdges
+from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.network_labels import NetworkLabels, network_labels
-from calirare.explain.voice import Voice
+from calirare.explain.network_shares import closed_form_shares, network_shares
+from calirare.explain.voice import Shares, Voice, difference
+from calirare.explain.words import with_words
 from calirare.graph import Graph
-from calirare.models import FoldedNetwork, GcnFit
+from calirare.models import FoldedNetwork, GcnFit, HopsFit
 
 FIRST_ORDER = (
     "labels of a network: the closed form of leave-one-out (one damped Newton step); scaling of features, calibration "
@@ -20,6 +26,7 @@ DOUBT = (
     "leave-one-out in closed form was not found to agree with networks trained without each fold: take its part of the "
     "labels' effects as rough"
 )
+TOO_DEEP = "features: shares are exact of networks of up to two layers; this one has more, so none are told"
 
 
 class NetworkVoice(Voice):
@@ -34,16 +41,43 @@ class NetworkVoice(Voice):
 
     def __init__(self, fitted: GcnFit, graph: Graph, labels: NetworkLabels, notes: tuple[str, ...] = ()) -> None:
         self.fitted, self.graph, self.labels = fitted, graph, labels
-        self.notes = (FIRST_ORDER, *notes)
+        deep = () if closed_form_shares(fitted) else (TOO_DEEP,)
+        self.notes = (FIRST_ORDER, *notes, *deep)
 
     def log_odds(self, nodes: Tensor) -> Tensor:
         """See `Voice.log_odds`."""
-        logits = self.fitted.logits_of(self.graph, nodes).double()
-        return logits[:, 1] - logits[:, 0]
+        return difference(self.fitted.logits_of(self.graph, nodes))
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """See `Voice.without_each_label`."""
         return self.log_odds(nodes) + self.labels.change(self.fitted.evaluation_field(self.graph, nodes))
+
+    def shares(self, nodes: Tensor) -> Shares | None:
+        """See `Voice.shares`: integrated gradients."""
+        if not closed_form_shares(self.fitted):
+            return None
+        if isinstance(self.fitted, HopsFit):
+            return with_words(network_shares(self.fitted, self.fitted.columns.of(self.graph), nodes))
+        return network_shares(self.fitted, self.graph, nodes)
+
+    def without_edges(self, node: int, ends: Tensor) -> Tensor:
+        """See `Voice.without_edges`."""
+        return self.log_odds(torch.tensor([node])) + self._edges(node, ends)
+
+    def _edges(self, node: int, ends: Tensor) -> Tensor:
+        """Returns how the log-odds of a node change without each edge, [b]."""
+        edges = self._without_edges
+        if isinstance(edges, ConvolutionEdges):
+            return edges.effect(node, ends)
+        before, after = (difference(self.fitted.model.logits(view)) for view in edges.with_and_without(node, ends))
+        return after - before
+
+    @cached_property
+    def _without_edges(self) -> ConvolutionEdges | ColumnEdges:
+        """What is made anew without an edge."""
+        if isinstance(self.fitted, HopsFit):
+            return ColumnEdges(self.fitted.columns, self.graph)
+        return ConvolutionEdges(self.fitted, self.graph)
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """See `Voice.without_labels`."""

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
+from calirare.explain.column_edges import ColumnEdges
+from calirare.explain.shares import tree_shares
 from calirare.explain.tree_labels import BoostedLabels, ForestLabels, TreeLabels
 from calirare.explain.tree_leaves import Leaves, leaves_of
-from calirare.explain.voice import Voice
+from calirare.explain.voice import Shares, Voice, difference
+from calirare.explain.words import with_words
 from calirare.graph import Graph
 from calirare.models import TREE_SHRINKAGE, TreesFit
+from calirare_ext import as_dense
 
 REPRODUCED = 1e-4  # error of leaf values up to which they are those of the file: LightGBM's gradients are float32
 FIXED = (
@@ -42,12 +47,27 @@ class TreesVoice(Voice):
 
     def log_odds(self, nodes: Tensor) -> Tensor:
         """See `Voice.log_odds`."""
-        logits = self.fitted.logits_of(self.graph, nodes).double()
-        return logits[:, 1] - logits[:, 0]
+        return difference(self.fitted.logits_of(self.graph, nodes))
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """See `Voice.without_each_label`."""
         return self._after(nodes, self.labels.change(leaves_of(self.fitted, self._columns(nodes))))
+
+    def shares(self, nodes: Tensor) -> Shares | None:
+        """See `Voice.shares`: TreeSHAP."""
+        names = self.fitted.columns.of(self.graph).feature_names
+        return with_words(tree_shares(self.fitted, self._columns(nodes), names, self.log_odds(nodes)))
+
+    def without_edges(self, node: int, ends: Tensor) -> Tensor:
+        """See `Voice.without_edges`."""
+        rows = torch.cat([as_dense(view.x) for view in self._without_edges.with_and_without(node, ends)])
+        said = difference(torch.from_numpy(self.fitted.trees.logits(rows.numpy())))
+        return self.log_odds(torch.tensor([node])) + said[1:] - said[:1]
+
+    @cached_property
+    def _without_edges(self) -> ColumnEdges:
+        """What is made anew without an edge."""
+        return ColumnEdges(self.fitted.columns, self.graph)
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """See `Voice.without_labels`."""

@@ -45,8 +45,21 @@ class Voice(abc.ABC):
         """Returns the log-odds of nodes without each of the m labels, float64 [m, n]."""
 
     @abc.abstractmethod
+    def shares(self, nodes: Tensor) -> Shares | None:
+        """Returns what each column adds to the log-odds of nodes; None where that is not known exactly."""
+
+    @abc.abstractmethod
+    def without_edges(self, node: int, ends: Tensor) -> Tensor:
+        """Returns the log-odds of a node without each of b edges (int64 [b, 2], no self loops), float64 [b]."""
+
+    @abc.abstractmethod
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """Returns the log-odds of nodes without each of s sets of labels (their places, int64), float64 [s, n]."""
+
+
+def difference(logits: Tensor) -> Tensor:
+    """Returns the log-odds of class 1 of logits [n, 2], float64 [n]."""
+    return logits[:, 1].double() - logits[:, 0].double()
 
 
 def two_columns(log_odds: Tensor) -> Tensor:
@@ -60,3 +73,10 @@ def probability(log_odds: Tensor, mapping: Calibrator | None) -> Tensor:
         return torch.sigmoid(log_odds.double())
     flat = two_columns(log_odds.double().flatten())
     return mapping.transform(flat)[:, 1].reshape(log_odds.shape)
+
+
+def log_odds_of(p: Tensor) -> Tensor:
+    """Returns the log-odds of probabilities, float64; of 0 and 1 those of the nearest numbers that are neither."""
+    limits = torch.finfo(torch.float64)
+    inside = p.double().clamp(limits.tiny, 1 - limits.eps / 2)
+    return inside.log() - torch.log1p(-inside)
