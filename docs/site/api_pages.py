@@ -14,6 +14,7 @@ TITLES = {
     "calirare.leave_one_out": "leaving labels out",
     "calirare.intervals": "jackknife intervals",
     "calirare.eice": "Algorithm 2",
+    "calirare.explain": "why a node has its P(rare)",
     "calirare.calibration": "calibrators",
     "calirare.decisions": "decisions",
     "calirare.features": "what raw columns become",

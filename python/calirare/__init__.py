@@ -62,6 +62,7 @@ _PACKAGES = (
     "datasets",
     "decisions",
     "eice",
+    "explain",
     "features",
     "graph",
     "intervals",

@@ -127,8 +127,11 @@ def _explain(parser: argparse.ArgumentParser) -> None:
     add("--top", type=whole, metavar="K", help="The K likeliest alerts, in place of nodes.")
     words = "Labels of each node that are told of. [default: 10]"
     add("--labels", type=whole, metavar="N", default=10, help=words)
+    words = "Column of the node table: labels of one value of it (of a date: one month) are left out together too."
+    add("--group", metavar="COLUMN", help=words)
     add("--json", action="store_true", dest="as_json", help="Print JSON in place of text.")
     add("--out", type=Path, metavar="FILE", help="JSON file to write.")
+    add("--pictures", type=Path, metavar="FOLDER", help="Folder for a picture of each node among its neighbours.")
     _overwrite(parser)
 
 

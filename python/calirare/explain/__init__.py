@@ -1,7 +1,7 @@
 """Why a node has its P(rare): what it would be without a label, an edge, or what its features deviate by."""
 
 from calirare.explain.detectors import voice_of
-from calirare.explain.explainer import Explainer, Subject
+from calirare.explain.explainer import Explainer
 from calirare.explain.explanation import (
     EdgeEffect,
     Explanation,
@@ -12,6 +12,8 @@ from calirare.explain.explanation import (
     Needed,
 )
 from calirare.explain.naming import nodes_named
+from calirare.explain.picture import draw, picture_name
+from calirare.explain.subject import Subject
 from calirare.explain.text import text_of
 from calirare.explain.voice import Shares, Voice
 
@@ -27,7 +29,9 @@ __all__ = [
     "Shares",
     "Subject",
     "Voice",
+    "draw",
     "nodes_named",
+    "picture_name",
     "text_of",
     "voice_of",
 ]

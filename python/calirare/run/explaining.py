@@ -32,7 +32,11 @@ def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph) -> Explainer:
 
 
 def explained(
-    explainer: Explainer, nodes: Sequence[str | int] | Tensor | None, top: int | None, shown: int
+    explainer: Explainer,
+    nodes: Sequence[str | int] | Tensor | None,
+    top: int | None,
+    labels: int,
+    group: str | None,
 ) -> Explanations:
     """Returns why nodes that are named, or the likeliest alerts, have their P(rare).
 
@@ -40,10 +44,11 @@ def explained(
         explainer: of the run.
         nodes: see `calirare.explain.nodes_named`; None: the alerts.
         top: how many alerts, the likeliest first, of the nodes that are decided on.
-        shown: labels of each node that are told of.
+        labels: how many labels of each node are told of.
+        group: a column by whose values labels are left out together; None: none are.
 
     Raises:
-        InputError: both or neither are given, a node is unknown, or there is no alert.
+        InputError: both or neither are given, a node or the column is unknown, or there is no alert.
     """
     if (nodes is None) == (top is None):
         raise InputError("explain: name nodes, or say how many of the top alerts, not both (--node or --top)")
@@ -52,7 +57,7 @@ def explained(
     else:
         assert top is not None
         chosen = top_alerts(explainer, top)
-    return explainer.explain(chosen, shown)
+    return explainer.explain(chosen, labels, group)
 
 
 def top_alerts(explainer: Explainer, top: int) -> Tensor:

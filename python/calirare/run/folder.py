@@ -205,21 +205,25 @@ class SavedRun:
         nodes: Sequence[str | int] | Tensor | None = None,
         *,
         graph: str | Path | Graph | None = None,
+        explainer: Explainer | None = None,
         top: int | None = None,
         labels: int = 10,
+        group: str | None = None,
     ) -> Explanations:
         """Returns why nodes of the run's own graph have their P(rare), see `Outcome.explain`; nothing is trained.
 
         Args:
             nodes: names of nodes, numbers where the graph has no names; None: alerts.
             graph: where the run's graph is now, as of `graph`.
+            explainer: of `explainer`, where it was made before.
             top: how many of the likeliest alerts, in place of nodes.
             labels: how many labels of each node are told of.
+            group: a column by whose values labels are left out together.
 
         Raises:
-            InputError: the graph is gone or another one, a node is unknown, or there is no alert.
+            InputError: the graph is gone or another one, a node or the column is unknown, or there is no alert.
         """
-        return explained(self.explainer(graph), nodes, top, labels)
+        return explained(explainer or self.explainer(graph), nodes, top, labels, group)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the run's predictions of its own graph, one row per node.

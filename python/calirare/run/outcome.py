@@ -61,7 +61,12 @@ class Outcome(RunResult):
         return explainer_of(Scorer.of(self), self.graph, self.graph if self.mapped is None else self.mapped)
 
     def explain(
-        self, nodes: Sequence[str | int] | Tensor | None = None, *, top: int | None = None, labels: int = 10
+        self,
+        nodes: Sequence[str | int] | Tensor | None = None,
+        *,
+        top: int | None = None,
+        labels: int = 10,
+        group: str | None = None,
     ) -> Explanations:
         """Returns why nodes have their P(rare): labels, edges and features that speak for and against it.
 
@@ -69,11 +74,13 @@ class Outcome(RunResult):
             nodes: names of nodes, numbers where the graph has no names; a tensor of int64 holds numbers. None: alerts.
             top: how many of the likeliest alerts, in place of nodes.
             labels: how many labels of each node are told of.
+            group: a column of the node table, such as a ring or an investigator: labels of nodes with one value of it
+                are left out together; dates by the month.
 
         Raises:
-            InputError: a node is unknown, there is no alert, or the detector cannot be explained.
+            InputError: a node or the column is unknown, there is no alert, or the detector cannot be explained.
         """
-        return explained(self.explainer, nodes, top, labels)
+        return explained(self.explainer, nodes, top, labels, group)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the run's folder, as `calirare train` does; `calirare.load` reads it.
