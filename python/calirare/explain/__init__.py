@@ -15,7 +15,7 @@ from calirare.explain.naming import nodes_named
 from calirare.explain.picture import draw, picture_name
 from calirare.explain.subject import Subject
 from calirare.explain.text import text_of
-from calirare.explain.voice import Shares, Voice
+from calirare.explain.voice import Shares, Voice, probability
 
 __all__ = [
     "EdgeEffect",
@@ -32,6 +32,7 @@ __all__ = [
     "draw",
     "nodes_named",
     "picture_name",
+    "probability",
     "text_of",
     "voice_of",
 ]
