@@ -1,6 +1,8 @@
 """Explanations beside the truth: labels by retraining without them, alerts after their labels are gone, seconds.
 
-    python benchmarks/bench_explain.py [--sets sichuan amazon cora] [--again]
+    python benchmarks/bench_explain.py [--sets sichuan cora amazon] [--again]
+    python benchmarks/bench_explain.py --page       # the table of docs/explain.md from explain.json, nothing is run
+    python benchmarks/bench_explain.py --example    # its example and picture
 
 Each graph has 20 labels per class to train and 500 random ones to validate ("shot" of bench_detection.py). Results are
 kept graph by graph in benchmarks/results/explain.json; a graph that is there is not run again (--again: it is).
@@ -16,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import explain_page
 import numpy as np
 import record
 import torch
@@ -31,7 +34,7 @@ from calirare.models import FoldedNetwork, GcnFit, TreesDetector, TreesFit, Tree
 from calirare.run import Outcome
 from calirare.training import converge
 
-NAME, DEFAULT = "explain", ("sichuan", "amazon", "cora")
+NAME, DEFAULT = "explain", ("sichuan", "cora", "amazon")
 N_ALERTS, N_SINGLE = 100, 10
 N_RETRAINED = 8  # labels that networks and trees are trained without: half the strongest, half at random
 SEEDS = 3  # of trees that are grown anew
@@ -174,7 +177,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(DEFAULT))
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--example", action="store_true")
     options = parser.parse_args()
+    if options.page:
+        print(explain_page.write())
+        return
+    if options.example:
+        drawn = draw(SETS["sichuan"](), "shot", 0)
+        print(explain_page.write_example(drawn.seen, drawn.seed % 1000))
+        return
     path = record.RESULTS / f"{NAME}.json"
     kept = json.loads(path.read_text())["results"] if path.exists() else {}
     torch.set_num_threads(1)
