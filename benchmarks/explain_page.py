@@ -1,4 +1,4 @@
-"""The table of docs/explain.md from benchmarks/results/explain.json, and its example from a run of Sichuan's accounts."""
+"""The table of docs/explain.md from benchmarks/results/explain.json, and its example of one run."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def page(results: dict[str, Any]) -> str:
         lines.append(f"| {name} | {results[name]['labels']} | {cells} |")
     lines += [
         "",
-        "The weakest alerts of a run, what P(rare) was foreseen to be without the five labels that speak most for each,",
+        "The weakest alerts of a run, what P(rare) was foreseen to be without the five labels that speak most for it,",
         "and what it is in a whole new run without these labels, and without five others (means):",
         "",
         "| graph | detector | P(rare) | foreseen | new run | new run without five others |",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -22,21 +24,46 @@ class ColumnEdges:
     """
 
     def __init__(self, columns: HopColumns, graph: Graph) -> None:
-        self.columns, ready = columns, normalize_features(graph)
-        self.graph = ready if columns.own is None else columns.own.transform(ready)
-        x = self.graph.x
-        self.x = (x.to_dense() if isinstance(x, Csr) else x).double()
-        self.mean = Propagator(graph.adjacency, -1.0, 0.0)
-        self.once = self.mean(self.x)
-        self.names = tuple(column.name for column in columns.scaled.columns)
+        self.columns, self.names = columns, tuple(column.name for column in columns.scaled.columns)
+        self.taken = graph
+        self._last: tuple[int, Tensor, Graph] | None = None
 
-    def with_and_without(self, node: int, ends: Tensor) -> tuple[Graph, Graph]:
-        """Returns the columns of a node with all edges and without each (int64 [b, 2]), as graphs of 1 and b nodes."""
-        nobody = torch.tensor([[node, node]])
-        whole = self._raw(node, nobody, torch.zeros(1, dtype=torch.float64))
-        width = max(self.mean.numbers(node, max(self.columns.hops, 1)) * self.x.shape[1], 1)
-        parts = [self._raw(node, part, self.mean.weights_of(part)) for part in ends.split(max(1, BLOCK // width))]
-        return self._scaled(whole), self._scaled(torch.cat(parts))
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph with the features that are propagated."""
+        ready, own = normalize_features(self.taken), self.columns.own
+        return ready if own is None else own.transform(ready)
+
+    @cached_property
+    def x(self) -> Tensor:
+        """These features, float64 [n, d]."""
+        x = self.graph.x
+        return (x.to_dense() if isinstance(x, Csr) else x).double()
+
+    @cached_property
+    def mean(self) -> Propagator:
+        """The mean of the neighbours."""
+        return Propagator(self.graph.adjacency, -1.0, 0.0)
+
+    @cached_property
+    def once(self) -> Tensor:
+        """The features' means over the neighbours, float64 [n, d]."""
+        return self.mean(self.x)
+
+    def with_and_without(self, node: int, ends: Tensor) -> Graph:
+        """Returns the columns of a node with all edges, and without each (int64 [b, 2]): a graph of 1 + b nodes.
+
+        The last answer is kept: detectors that share columns ask one after the other.
+        """
+        if self._last is None or self._last[0] != node or not torch.equal(self._last[1], ends):
+            self._last = node, ends, self._made(node, ends)
+        return self._last[2]
+
+    def _made(self, node: int, ends: Tensor) -> Graph:
+        step = max(1, BLOCK // max(self.mean.numbers(node, max(self.columns.hops, 1)) * self.x.shape[1], 1))
+        ends, weights = self.mean.with_nobody(node, ends)
+        pairs = zip(ends.split(step), weights.split(step), strict=True)
+        return self._scaled(torch.cat([self._raw(node, some, these) for some, these in pairs]))
 
     def _raw(self, node: int, ends: Tensor, weights: Tensor) -> Tensor:
         """Returns the columns of the node before they are scaled, float64 [b, d]; an edge of weight 0 is none."""
@@ -76,3 +103,30 @@ class ColumnEdges:
         nothing = torch.zeros(0)
         alone = Csr(torch.zeros(n + 1, dtype=torch.int64), nothing.to(torch.int32), nothing, n)
         return self.columns.scaled.transform(Graph(alone, raw.float(), feature_names=self.names, trusted=True))
+
+
+class SharedColumns:
+    """Hop columns of the members of an average, which are often the same though each member has its own copy.
+
+    Args:
+        graph: as the detectors take it.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.known = graph, list[ColumnEdges]()
+
+    def of(self, columns: HopColumns) -> ColumnEdges:
+        """Returns what is made of columns; of equal ones the same object, whose `columns` stand for them."""
+        for each in self.known:
+            if each.columns is columns or _alike(each.columns, columns):
+                return each
+        self.known.append(ColumnEdges(columns, self.graph))
+        return self.known[-1]
+
+
+def _alike(one: HopColumns, other: HopColumns) -> bool:
+    """Returns whether two maps to columns are the same."""
+    (tensors, facts), (others, told) = one.state(), other.state()
+    if facts != told or tensors.keys() != others.keys():
+        return False
+    return all(torch.equal(value.nan_to_num(), others[name].nan_to_num()) for name, value in tensors.items())

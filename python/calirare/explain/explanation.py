@@ -87,7 +87,7 @@ class FeatureShare:
 
 @dataclass(frozen=True)
 class Needed:
-    """The smallest set of labels found without which a node is no alert: the strongest, up to 12, or 16, 24 or 32.
+    """The smallest set of labels found without which a node is no alert: the strongest 1 to 4, 6, 8, 12, 16, 24 or 32.
 
     Attributes:
         names: of the labelled nodes, the strongest first.

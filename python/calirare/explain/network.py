@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from calirare.explain.column_edges import ColumnEdges
+from calirare.explain.column_edges import SharedColumns
 from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.network_labels import NetworkLabels, network_labels
 from calirare.explain.network_shares import closed_form_shares, network_shares
@@ -36,11 +37,22 @@ class NetworkVoice(Voice):
         fitted: the network.
         graph: as the network takes it.
         labels: of the network.
+        shared: hop columns that other detectors of an average read too; None: nobody does.
         notes: sentences of the caller.
     """
 
-    def __init__(self, fitted: GcnFit, graph: Graph, labels: NetworkLabels, notes: tuple[str, ...] = ()) -> None:
-        self.fitted, self.graph, self.labels = fitted, graph, labels
+    def __init__(
+        self,
+        fitted: GcnFit,
+        graph: Graph,
+        labels: NetworkLabels,
+        shared: SharedColumns | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        self.fitted, self.graph, self.labels, self.columns = fitted, graph, labels, None
+        if isinstance(fitted, HopsFit):
+            self.columns = (shared or SharedColumns(graph)).of(fitted.columns)
+            self.fitted = dataclasses.replace(fitted, columns=self.columns.columns)
         deep = () if closed_form_shares(fitted) else (TOO_DEEP,)
         self.notes = (FIRST_ORDER, *notes, *deep)
 
@@ -56,8 +68,8 @@ class NetworkVoice(Voice):
         """See `Voice.shares`: integrated gradients."""
         if not closed_form_shares(self.fitted):
             return None
-        if isinstance(self.fitted, HopsFit):
-            return with_words(network_shares(self.fitted, self.fitted.columns.of(self.graph), nodes))
+        if self.columns is not None:
+            return with_words(network_shares(self.fitted, self.columns.columns.of(self.graph), nodes))
         return network_shares(self.fitted, self.graph, nodes)
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
@@ -66,17 +78,14 @@ class NetworkVoice(Voice):
 
     def _edges(self, node: int, ends: Tensor) -> Tensor:
         """Returns how the log-odds of a node change without each edge, [b]."""
-        edges = self._without_edges
-        if isinstance(edges, ConvolutionEdges):
-            return edges.effect(node, ends)
-        before, after = (difference(self.fitted.model.logits(view)) for view in edges.with_and_without(node, ends))
-        return after - before
+        if self.columns is None:
+            return self._convolution.effect(node, ends)
+        said = difference(self.fitted.model.logits(self.columns.with_and_without(node, ends)))
+        return said[1:] - said[0]
 
     @cached_property
-    def _without_edges(self) -> ConvolutionEdges | ColumnEdges:
-        """What is made anew without an edge."""
-        if isinstance(self.fitted, HopsFit):
-            return ColumnEdges(self.fitted.columns, self.graph)
+    def _convolution(self) -> ConvolutionEdges:
+        """What a graph convolution makes anew without an edge."""
         return ConvolutionEdges(self.fitted, self.graph)
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
@@ -90,9 +99,9 @@ def network_voice(fitted: GcnFit, graph: Graph, damping: float | None = None) ->
     return NetworkVoice(fitted, graph, network_labels(fitted, damping or fitted.weight_decay))
 
 
-def folded_voice(folded: FoldedNetwork, graph: Graph, name: str) -> NetworkVoice:
+def folded_voice(folded: FoldedNetwork, graph: Graph, name: str, shared: SharedColumns) -> NetworkVoice:
     """Returns the voice of a network with folds, at the damping at which leave-one-out agrees with the folds."""
     network = folded.network
     agreed = folded.damping is not None
     labels = network_labels(network, folded.damping or network.weight_decay)
-    return NetworkVoice(network, graph, labels, () if agreed else (f"{name}: {DOUBT}",))
+    return NetworkVoice(network, graph, labels, shared, () if agreed else (f"{name}: {DOUBT}",))

@@ -40,10 +40,10 @@ class ConvolutionEdges:
     def effect(self, node: int, ends: Tensor) -> Tensor:
         """Returns how the log-odds of a node change without each edge (int64 [b, 2]), float64 [b]."""
         step = max(1, BLOCK // max(self.propagator.numbers(node, self.levels) * self.y.shape[1], 1))
-        weights = self.propagator.weights_of(ends)
+        ends, weights = self.propagator.with_nobody(node, ends)
         pairs = zip(ends.split(step), weights.split(step), strict=True)
-        nobody = self._log_odds(node, torch.tensor([[node, node]]), torch.zeros(1, dtype=torch.float64))
-        return torch.cat([self._log_odds(node, some, these) for some, these in pairs]) - nobody
+        said = torch.cat([self._log_odds(node, some, these) for some, these in pairs])
+        return said[1:] - said[0]
 
     def _log_odds(self, node: int, ends: Tensor, weights: Tensor) -> Tensor:
         gone = self.propagator.removed(ends, weights)

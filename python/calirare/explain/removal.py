@@ -59,6 +59,11 @@ class Propagator:
         """Returns the propagated x, float64 [n, width]."""
         return self.left[:, None] * propagate(self.matrix, (self.right[:, None] * x).contiguous())
 
+    def with_nobody(self, node: int, ends: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns edges (int64 [b, 2]) and their weights with an edge of no weight in front: nothing is missing."""
+        nobody = torch.tensor([[node, node]])
+        return torch.cat([nobody, ends]), torch.cat([torch.zeros(1, dtype=torch.float64), self.weights_of(ends)])
+
     def removed(self, ends: Tensor, weights: Tensor | None = None) -> Removed:
         """Returns edges (int64 [b, 2], no self loops) as missing ones; `weights` [b] None: all of what they weigh."""
         weights = self.weights_of(ends) if weights is None else weights

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
-from calirare.explain.column_edges import ColumnEdges
+from calirare.explain.column_edges import SharedColumns
 from calirare.explain.shares import tree_shares
 from calirare.explain.tree_labels import BoostedLabels, ForestLabels, TreeLabels
 from calirare.explain.tree_leaves import Leaves, leaves_of
@@ -37,10 +38,12 @@ class TreesVoice(Voice):
     Args:
         fitted: the trees.
         graph: as the detector takes it.
+        shared: hop columns that other detectors of an average read too; None: nobody does.
     """
 
-    def __init__(self, fitted: TreesFit, graph: Graph) -> None:
-        self.fitted, self.graph = fitted, graph
+    def __init__(self, fitted: TreesFit, graph: Graph, shared: SharedColumns | None = None) -> None:
+        self._without_edges = (shared or SharedColumns(graph)).of(fitted.columns)
+        self.fitted, self.graph = dataclasses.replace(fitted, columns=self._without_edges.columns), graph
         self.labels = tree_labels(fitted, self._columns(fitted.nodes))
         notes = (FIXED, *(() if self.labels.exact else (STRONGEST,)))
         self.notes = notes + ((FOREIGN,) if self.labels.error > REPRODUCED else ())
@@ -60,14 +63,10 @@ class TreesVoice(Voice):
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `Voice.without_edges`."""
-        rows = torch.cat([as_dense(view.x) for view in self._without_edges.with_and_without(node, ends)])
-        said = difference(torch.from_numpy(self.fitted.trees.logits(rows.numpy())))
-        return self.log_odds(torch.tensor([node])) + said[1:] - said[:1]
-
-    @cached_property
-    def _without_edges(self) -> ColumnEdges:
-        """What is made anew without an edge."""
-        return ColumnEdges(self.fitted.columns, self.graph)
+        rows = as_dense(self._without_edges.with_and_without(node, ends).x).cpu().numpy()
+        both = np.concatenate([self._columns(torch.tensor([node])), rows])  # a row of the graph's own, and made anew
+        said = difference(torch.from_numpy(self.fitted.trees.logits(both)))
+        return said[0] + said[2:] - said[1]
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """See `Voice.without_labels`."""

@@ -69,7 +69,7 @@ def test_needed_labels_are_the_fewest_of_the_strongest(explainer, found):
     assert all(each.needed is None for each in found if not each.alert)
     names = [explainer.subject.graph.node_name(int(node)) for node in explainer.subject.labelled]
     for each in alerts:
-        if not each.needed.enough or len(each.needed.names) > 12:
+        if not each.needed.enough or len(each.needed.names) > 4:
             continue
         node, places = torch.tensor([each.node]), torch.tensor([names.index(name) for name in each.needed.names])
         after = torch.sigmoid(explainer.voice.without_labels(node, [places, places[:-1]])[:, 0]).tolist()
