@@ -163,7 +163,7 @@ class Explanation:
     def _of_needed(self) -> str:
         if self.needed is None:
             return ""
-        n, named, left = len(self.needed.names), ", ".join(self.needed.names[:3]), f"{self.needed.without:.3f}"
+        n, named, left = len(self.needed.names), ", ".join(self.needed.names[:3]), _near(self.needed.without)
         if not self.needed.enough:
             return f" Even without the {n} strongest labels together it would be an alert ({left})."
         whose = (
@@ -220,3 +220,8 @@ def written(p: float) -> str:
     away = min(p, 1 - p)
     digits = next((n for n in range(2, 6) if away >= 0.5 * 10 ** (1 - n)), 6)
     return f"{p:.{digits}f}"
+
+
+def _near(p: float) -> str:
+    """Returns a probability with three digits where that tells it from 0 and 1: it may be next to a threshold."""
+    return f"{p:.3f}" if 0.005 <= p <= 0.995 else written(p)

@@ -50,6 +50,9 @@ class Propagator:
         self.degree = row_sums(self.matrix)
         self.powers = left, right
         self.left, self.right = self._scale(self.degree, left), self._scale(self.degree, right)
+        rows, columns = self.matrix.rows(), self.matrix.indices.long()
+        here = rows == columns
+        self.loops = torch.zeros_like(self.degree).index_add_(0, rows[here], self.matrix.values[here])
 
     def _scale(self, degree: Tensor, power: float) -> Tensor:
         """Returns degrees to a power; a node without a degree has 0 there, as it reads and sends nothing."""
@@ -74,12 +77,10 @@ class Propagator:
 
     def weights_of(self, ends: Tensor) -> Tensor:
         """Returns the weight of each edge, 0 where there is none; float64 [b]."""
-        out = torch.zeros(len(ends), dtype=torch.float64)
-        for i, (a, b) in enumerate(ends.tolist()):
-            first, last = int(self.matrix.indptr[a]), int(self.matrix.indptr[a + 1])
-            here = (self.matrix.indices[first:last] == b).nonzero().flatten()
-            out[i] = self.matrix.values[first + here].sum()
-        return out
+        rows = self.matrix.select_rows(ends[:, 0].contiguous())
+        edge = rows.rows()
+        here = rows.indices.long() == ends[edge, 1]
+        return torch.zeros(len(ends), dtype=torch.float64).index_add_(0, edge[here], rows.values[here])
 
     def reached(self, node: int, gone: Removed, y: Tensor, once: Tensor, levels: int, after: After) -> list[Tensor]:
         """Returns what each propagation brings to a node without each of some edges.
@@ -146,7 +147,7 @@ class Propagator:
         place = _places(rows, end)
         kept = place >= 0
         total = once[end] / _not_zero(self.left[end])[:, None] - (gone.weights * self.right[other])[:, None] * y[other]
-        loop = self.weights_of(torch.stack([end, end], 1)) * (gone.right[:, side] - self.right[end])
+        loop = self.loops[end] * (gone.right[:, side] - self.right[end])
         row = gone.left[:, side, None] * (total + loop[:, None] * y[end])
         out[kept.nonzero().flatten(), place[kept]] = row[kept]
 

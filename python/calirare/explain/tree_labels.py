@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from calirare._util.array_files import NumpyArray
 from calirare.explain.tree_leaves import Leaves
@@ -193,26 +194,19 @@ class ForestLabels(TreeLabels):
         )
         all_rare, everything = leaves.weights @ leaves.targets + leaves.pseudo, leaves.weights.sum() + 2 * leaves.pseudo
         prior = ((all_rare - gone[1]) / (everything - gone[0]))[:, None]
+        ones, starts = np.ones(members.size), np.concatenate([[0], np.cumsum(sizes)])
+        summed = csr_array((ones, np.arange(members.size), starts), shape=(len(sets), members.size))  # over each set
         out = np.zeros((len(sets), n))
         for t, at in enumerate(rows):
             if leaves.values[t].size == 1:
                 out += leaves.values[t]
                 continue
             same = (leaves.of_labels[t][members][:, None] == at) & leaves.bags[t][members][:, None]
-            total = self.total[t][at] - _summed(same * weights[:, None], of_set, len(sets))
-            rare = self.rare[t][at] - _summed(same * (weights * leaves.targets[members])[:, None], of_set, len(sets))
+            total = self.total[t][at] - summed @ (same * weights[:, None])
+            rare = self.rare[t][at] - summed @ (same * (weights * leaves.targets[members])[:, None])
             out += (rare - prior * total) / (total + leaves.penalty)
         share = np.clip(prior + out / leaves.n_trees, self.smallest * prior, 1 - self.smallest * (1 - prior))
         return np.log(share) - np.log1p(-share)
-
-
-def _summed(values: NumpyArray, of_set: NumpyArray, n_sets: int) -> NumpyArray:
-    """Returns the sums of rows of one set, in the order of the sets, [s, n]."""
-    if len(values) == n_sets and (n_sets == 0 or np.array_equal(of_set, np.arange(n_sets))):
-        return values
-    out = np.zeros((n_sets, values.shape[1]))
-    np.add.at(out, of_set, values)
-    return out
 
 
 def _weights(leaves: Leaves, sets: Sequence[NumpyArray]) -> Iterator[NumpyArray]:
