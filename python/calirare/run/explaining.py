@@ -10,8 +10,10 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare.explain import Explainer, Explanations, Subject, nodes_named, voice_of
 from calirare.graph import Graph
+from calirare.models import FITS
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.scoring import Scorer
+from calirare.training import Fitted
 
 
 def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph) -> Explainer:
@@ -25,10 +27,20 @@ def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph) -> Explainer:
     Raises:
         InputError: the detector has more than two classes, or is of another kind than ours.
     """
-    voice = voice_of(scorer.fit, mapped, scorer.damping or None)
+    fitted = _on_cpu(scorer.fit)
+    if graph.device.type != "cpu":
+        graph, mapped = graph.to("cpu"), mapped.to("cpu")
     mapping = scorer.calibrators.get("population")
-    subject = Subject(graph, scorer.fit.nodes, scorer.fit.targets, scorer.class_names, mapping, scorer.threshold)
-    return Explainer(voice, subject)
+    subject = Subject(graph, fitted.nodes, fitted.targets, scorer.class_names, mapping, scorer.threshold)
+    return Explainer(voice_of(fitted, mapped, scorer.damping or None), subject)
+
+
+def _on_cpu(fitted: Fitted) -> Fitted:
+    """Returns a detector on the CPU, where single nodes are explained; of a kind that no file holds, itself."""
+    if fitted.nodes.device.type == "cpu" or type(fitted).__name__ not in FITS:
+        return fitted
+    tensors, facts = fitted.state()
+    return FITS[type(fitted).__name__].from_state({name: tensor.cpu() for name, tensor in tensors.items()}, facts)
 
 
 def explained(
