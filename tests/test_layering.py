@@ -100,7 +100,7 @@ FLOORS = {
         {"datasets", "plots", "training", "features", "decisions"},
         {"models", "multilabel", "drift"},
         {"leave_one_out"},
-        {"intervals", "eice", "audit"},
+        {"intervals", "eice", "audit", "explain"},
         {"run"},
         {"pipeline", "page"},
         {"cli", "sklearn", ""},  # "": the front door, calirare/__init__.py, which imports when a name is asked for

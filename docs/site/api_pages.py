@@ -15,6 +15,7 @@ TITLES = {
     "calirare.intervals": "jackknife intervals",
     "calirare.eice": "Algorithm 2",
     "calirare.audit": "labels that are probably wrong",
+    "calirare.explain": "why a node has its P(rare)",
     "calirare.calibration": "calibrators",
     "calirare.decisions": "decisions",
     "calirare.features": "what raw columns become",

@@ -67,6 +67,7 @@ _PACKAGES = (
     "decisions",
     "drift",
     "eice",
+    "explain",
     "features",
     "graph",
     "intervals",

@@ -145,6 +145,22 @@ def _eice(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--coverage", type=share, metavar="X", help="Of the intervals. [default: the run's]")
 
 
+def _explain(parser: argparse.ArgumentParser) -> None:
+    _run(parser)
+    _moved(parser)
+    add = parser.add_argument
+    add("--node", nargs="+", metavar="ID", help="Nodes, as the graph calls them.")
+    add("--top", type=whole, metavar="K", help="The K likeliest alerts, in place of nodes.")
+    words = "Labels of each node that are told of. [default: 10]"
+    add("--labels", type=whole, metavar="N", default=10, help=words)
+    words = "Column of the node table: labels of one value of it (of a date: one month) are left out together too."
+    add("--group", metavar="COLUMN", help=words)
+    add("--json", action="store_true", dest="as_json", help="Print JSON in place of text.")
+    add("--out", type=Path, metavar="FILE", help="JSON file to write.")
+    add("--pictures", type=Path, metavar="FOLDER", help="Folder for a picture of each node among its neighbours.")
+    _overwrite(parser)
+
+
 def _loo_check(parser: argparse.ArgumentParser) -> None:
     _run(parser)
     _moved(parser)
@@ -228,6 +244,11 @@ COMMANDS = {
     "eice": Command("Recompute uncertainty, ICE and EICE of a saved run.", "It needs the run's own graph.", _eice),
     "audit": Command(
         "Find labels of a saved run that are probably wrong, and say why.", "It needs the run's own graph.", _audit
+    ),
+    "explain": Command(
+        "Say why nodes of a saved run have their P(rare): labels, edges, features.",
+        "It needs the run's own graph; nothing is trained.",
+        _explain,
     ),
     "loo-check": Command(
         "Hold every leave-one-out method of a saved run beside true retraining.",

@@ -11,6 +11,8 @@ from calirare.models.mixture import Member, Mixture, mixture_of, stacking_weight
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
 from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining
 from calirare.models.registry import DETECTORS, FITS
+from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
+from calirare.models.tree_ensembles import SHRINKAGE as TREE_SHRINKAGE
 from calirare.models.tree_fit import TreesDetector, TreesFit
 from calirare.models.trees import TreesModel, TreesTraining
 
@@ -18,6 +20,8 @@ __all__ = [
     "DETECTORS",
     "FITS",
     "GCN",
+    "TREE_PSEUDO",
+    "TREE_SHRINKAGE",
     "FoldedNetwork",
     "GatTraining",
     "GcnFit",

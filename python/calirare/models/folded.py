@@ -29,12 +29,14 @@ class FoldedNetwork(FoldFitted):
         fold: of each label, int64 [m].
         own_logits: each label's logits without itself, float64 [m, k]: by leave-one-out in closed form, or by the
             network without its fold.
+        damping: of the leave-one-out step that made `own_logits`; None: the folds made them.
     """
 
     network: GcnFit
     without: tuple[GCN, ...]
     fold: Tensor
     own_logits: Tensor
+    damping: float | None = None
 
     @property
     def nodes(self) -> Tensor:  # type: ignore[override]  # the network's own
@@ -75,7 +77,7 @@ class FoldedNetwork(FoldFitted):
         for i, model in enumerate(self.without):
             out |= prefixed(f"without.{i}", {name: value.detach() for name, value in model.state_dict().items()})
         kind = type(self.network).__name__
-        return out, {"kind": kind, "network": facts, "folds": len(self.without)}
+        return out, {"kind": kind, "network": facts, "folds": len(self.without), "damping": self.damping}
 
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
@@ -86,7 +88,14 @@ class FoldedNetwork(FoldFitted):
             other = network.copy().model
             other.load_state_dict(unprefixed(f"without.{i}", tensors))
             without.append(other)
-        return cls(network, tuple(without), tensors["fold"], tensors["own_logits"])
+        damping = facts.get("damping")  # runs written before it was kept have none
+        return cls(
+            network,
+            tuple(without),
+            tensors["fold"],
+            tensors["own_logits"],
+            None if damping is None else float(damping),
+        )
 
 
 def fold_network(detector: GcnTraining, graph: Graph, network: GcnFit, n_folds: int) -> FoldedNetwork:

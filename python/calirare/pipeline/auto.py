@@ -190,7 +190,7 @@ def _folded(task: Task, fitted: GcnFit, detector: GcnTraining, *, converged: boo
     agreement = choose_damping(own, fitted.weight_decay, folded.own_logits, everyone, task.weights)
     if agreement.verdict == "do not trust":
         return folded
-    return dataclasses.replace(folded, own_logits=own(agreement.damping))
+    return dataclasses.replace(folded, own_logits=own(agreement.damping), damping=agreement.damping)
 
 
 def choice_of(mixture: Mixture, without: Mixture, task: Task) -> Choice:

@@ -2,15 +2,18 @@
 
 from calirare.plots.detection import precision_recall_diagram
 from calirare.plots.intervals import interval_diagram
+from calirare.plots.neighbourhood import Spot, neighbourhood_diagram
 from calirare.plots.panels import Panel, class_panels, confidence_panel
 from calirare.plots.rare_class import rare_reliability_diagram
 from calirare.plots.reliability import reliability_diagram
 
 __all__ = [
     "Panel",
+    "Spot",
     "class_panels",
     "confidence_panel",
     "interval_diagram",
+    "neighbourhood_diagram",
     "precision_recall_diagram",
     "rare_reliability_diagram",
     "reliability_diagram",

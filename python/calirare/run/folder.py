@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -30,12 +31,14 @@ from calirare.audit import AT_LEAST, Audit
 from calirare.calibration import KINDS, Target
 from calirare.datasets import CATALOGUE
 from calirare.drift import Reference
+from calirare.explain import Explainer, Explanations
 from calirare.features import FeatureMap
 from calirare.graph import LABEL_RATE, PARTS, Graph, Split, fingerprint, random_split, share_split
 from calirare.leave_one_out import Retrain
 from calirare.models import FITS
 from calirare.run.audits import audit_run
 from calirare.run.data_settings import Data
+from calirare.run.explaining import explained, explainer_of
 from calirare.run.prevailing import Prevailing
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored
@@ -235,6 +238,36 @@ class SavedRun:
         """
         own, scorer = self.graph(data), self.scorer
         return audit_run(scorer.fit, own, self.mapped(own), self.settings, scorer.damping, self.held_out, at_least)
+
+    def explainer(self, graph: str | Path | Graph | None = None) -> Explainer:
+        """Returns what explains nodes of the run's own graph, for many questions; `graph` as of `graph`."""
+        own = self.graph(graph)
+        return explainer_of(self.scorer, own, self.mapped(own))
+
+    def explain(
+        self,
+        nodes: Sequence[str | int] | Tensor | None = None,
+        *,
+        graph: str | Path | Graph | None = None,
+        explainer: Explainer | None = None,
+        top: int | None = None,
+        labels: int = 10,
+        group: str | None = None,
+    ) -> Explanations:
+        """Returns why nodes of the run's own graph have their P(rare), see `Outcome.explain`; nothing is trained.
+
+        Args:
+            nodes: names of nodes, numbers where the graph has no names; None: alerts.
+            graph: where the run's graph is now, as of `graph`.
+            explainer: of `explainer`, where it was made before.
+            top: how many of the likeliest alerts, in place of nodes.
+            labels: how many labels of each node are told of.
+            group: a column by whose values labels are left out together.
+
+        Raises:
+            InputError: the graph is gone or another one, a node or the column is unknown, or there is no alert.
+        """
+        return explained(explainer or self.explainer(graph), nodes, top, labels, group)
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the run's predictions of its own graph, one row per node.

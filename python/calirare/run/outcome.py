@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from torch import Tensor
 
 from calirare._util.brief import brief
 from calirare._util.output import fresh_folder
 from calirare.audit import AT_LEAST, Audit
+from calirare.explain import Explainer, Explanations
 from calirare.graph import Graph
 from calirare.run.audits import audit_run
+from calirare.run.explaining import explained, explainer_of
 from calirare.run.folder import CONFIG, MODEL, save_model, write_config, write_json
 from calirare.run.pictures import draw
 from calirare.run.prevailing import Prevailing
@@ -71,6 +75,33 @@ class Outcome(RunResult):
         mapped = self.graph if self.mapped is None else self.mapped
         damping = self.jackknife.facts.damping
         return audit_run(self.fit, self.graph, mapped, self.settings, damping, self.held_out, at_least)
+
+    @cached_property
+    def explainer(self) -> Explainer:
+        """What explains the graph's nodes, made once."""
+        return explainer_of(Scorer.of(self), self.graph, self.graph if self.mapped is None else self.mapped)
+
+    def explain(
+        self,
+        nodes: Sequence[str | int] | Tensor | None = None,
+        *,
+        top: int | None = None,
+        labels: int = 10,
+        group: str | None = None,
+    ) -> Explanations:
+        """Returns why nodes have their P(rare): labels, edges and features that speak for and against it.
+
+        Args:
+            nodes: names of nodes, numbers where the graph has no names; a tensor of int64 holds numbers. None: alerts.
+            top: how many of the likeliest alerts, in place of nodes.
+            labels: how many labels of each node are told of.
+            group: a column of the node table, such as a ring or an investigator: labels of nodes with one value of it
+                are left out together; dates by the month.
+
+        Raises:
+            InputError: a node or the column is unknown, there is no alert, or the detector cannot be explained.
+        """
+        return explained(self.explainer, nodes, top, labels, group)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the run's folder, as `calirare train` does; `calirare.load` reads it.

@@ -1,0 +1,209 @@
+"""Explanations beside the truth: labels by retraining without them, alerts after their labels are gone, seconds.
+
+    python benchmarks/bench_explain.py [--sets otc sichuan cora] [--again]
+    python benchmarks/bench_explain.py --page       # the table of docs/explain.md from explain.json, nothing is run
+    python benchmarks/bench_explain.py --example    # its example and picture
+
+Each graph has 100 labels, 20 of them rare ("scarce" of bench_detection.py). Results are
+kept graph by graph in benchmarks/results/explain.json; a graph that is there is not run again (--again: it is).
+Correlations are of the change of P(rare) at the likeliest alerts; seconds are of processor time of one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import explain_page
+import numpy as np
+import record
+import torch
+from detection.sets import SETS
+from detection.tasks import draw
+from torch import Tensor
+
+import calirare
+from calirare.explain import probability, voice_of
+from calirare.graph import Graph, Split
+from calirare.leave_one_out import Retrain, leave_one_out
+from calirare.models import FoldedNetwork, GcnFit, TreesDetector, TreesFit, TreesTraining
+from calirare.run import Outcome
+from calirare.training import converge
+
+NAME, DEFAULT = "explain", ("otc", "sichuan", "cora")
+N_ALERTS, N_SINGLE = 100, 10
+N_RETRAINED = 8  # labels that networks and trees are trained without: half the strongest, half at random
+SEEDS = 6  # of trees that are grown anew
+N_DELETED, N_CHECKED = 5, 5  # labels taken from an alert, and alerts of each model in CHECKED
+CHECKED = ("gcn", "trees")
+COLUMNS = ("count", "mean", "least", "most", "spread", "below 0", "days")  # of a user's ratings, see detection/sets.py
+
+
+def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
+    started = time.process_time()
+    out = work()
+    return time.process_time() - started, out
+
+
+def speed(outcome: Outcome) -> tuple[dict[str, float], Tensor]:
+    """Returns seconds of preparing, of the likeliest alerts together and of one alone, and these alerts."""
+    prepare, explainer = seconds(lambda: outcome.explainer)
+    first, _ = seconds(lambda: outcome.explain(top=1))
+    together, found = seconds(lambda: outcome.explain(top=N_ALERTS))
+    nodes = torch.tensor([each.node for each in found])
+    alone = [
+        seconds(lambda node=node: explainer.explain(node[None]))[0]
+        for node in nodes[:: len(nodes) // N_SINGLE][:N_SINGLE]
+    ]
+    facts = {"prepare_s": prepare, "first_s": first, "alerts": len(found), "alerts_s": together}
+    return facts | {"one_s": float(np.median(alone)), "edges": sum(len(each.edges) for each in found)}, nodes
+
+
+def chosen_labels(effects: Tensor, seed: int) -> Tensor:
+    """Returns places of labels: the strongest over all nodes, and others at random."""
+    order = effects.abs().mean(0).argsort(descending=True)
+    half = N_RETRAINED // 2
+    rest = order[half:][torch.randperm(order.numel() - half, generator=torch.Generator().manual_seed(seed))]
+    return torch.cat([order[:half], rest[: N_RETRAINED - half]])
+
+
+def correlation(estimate: Tensor, truth: Tensor) -> float:
+    return float(torch.corrcoef(torch.stack([estimate.flatten(), truth.flatten()]))[0, 1])
+
+
+def of_network(fitted: GcnFit, graph: Graph, nodes: Tensor, seed: int) -> dict[str, float]:
+    """Returns how label effects agree with retraining: of the network trained on to a minimum, as retraining starts."""
+    minimum, _ = converge(fitted, graph, tolerance=1e-6, max_steps=600)
+    voice = voice_of(minimum, graph)
+    base = voice.log_odds(nodes)
+    change = voice.without_each_label(nodes) - base
+    places = chosen_labels((torch.sigmoid(base) - torch.sigmoid(base + change)).T, seed)
+    spent, truth = seconds(lambda: leave_one_out(minimum, graph, Retrain(max_steps=200), nodes=nodes, chosen=places))
+    return compared(base, change[places], truth.change[:, 0].T) | {"retrain_s_per_label": spent / len(places)}
+
+
+def compared(base: Tensor, estimate: Tensor, truth: Tensor) -> dict[str, float]:
+    """Returns correlations of changes of the log-odds [s, n], and of P(rare)."""
+    p = torch.sigmoid(base)
+    points = [p - torch.sigmoid(base + change) for change in (estimate, truth)]
+    return {"correlation_log_odds": correlation(estimate, truth), "correlation": correlation(*points)}
+
+
+def of_trees(fitted: TreesFit, graph: Graph, nodes: Tensor, seed: int) -> dict[str, float]:
+    """Returns the same of trees that are grown anew without each label, bags and splits too, over some seeds."""
+    kind = fitted.trees.all_labels.kind
+
+    def grown(labels: Tensor, weights: Tensor, number: int) -> TreesFit:
+        growing = TreesTraining(kind=kind, rounds=fitted.trees.rounds, patience=0, folds=2, seed=seed + number)
+        return TreesDetector(growing, columns=fitted.columns).fit(graph, labels, sample_weights=weights)
+
+    every = torch.arange(fitted.nodes.numel())
+    whole = [grown(fitted.nodes, fitted.sample_weights, number) for number in range(SEEDS)]
+    voices = [voice_of(each, graph) for each in whole]
+    base = torch.stack([voice.log_odds(nodes) for voice in voices])
+    change = torch.stack([voice.without_each_label(nodes) for voice in voices]).mean(0) - base.mean(0)
+    p = torch.sigmoid(base.mean(0))
+    places = chosen_labels((p - torch.sigmoid(base.mean(0) + change)).T, seed)
+    truth = []
+    for place in places:
+        kept = every[every != place]
+        without = [grown(fitted.nodes[kept], fitted.sample_weights[kept], number) for number in range(SEEDS)]
+        truth.append(torch.stack([difference(each.logits_of(graph, nodes)) for each in without]) - base)
+    every_seed = torch.stack(truth)  # [labels, seeds, nodes]
+    halves = [(p - torch.sigmoid(base.mean(0) + every_seed[:, half::2].mean(1))) for half in (0, 1)]
+    return compared(base.mean(0), change[places], every_seed.mean(1)) | {"halves_of_truth": correlation(*halves)}
+
+
+def difference(logits: Tensor) -> Tensor:
+    return logits[:, 1].double() - logits[:, 0].double()
+
+
+def without(graph: Graph, nodes: Tensor) -> Graph:
+    """Returns the graph with some labels gone."""
+    assert graph.y is not None
+    assert graph.split is not None
+    y = graph.y.clone()
+    y[nodes] = -1
+    train, val = (part[~torch.isin(part, nodes)] for part in (graph.split.train, graph.split.val))
+    return dataclasses.replace(graph, y=y, split=Split(train, val, graph.split.test, "without"), trusted=True)
+
+
+def deletion(graph: Graph, model: str, seed: int) -> dict[str, Any]:
+    """Returns what P(rare) of the weakest alerts becomes in a new run without their labels, and without others."""
+    outcome, rows = calirare.train(graph, model=model, seed=seed), []
+    explainer = outcome.explainer
+    nodes = torch.tensor([each.node for each in outcome.explain(top=N_ALERTS)])
+    weakest = nodes[explainer.p_rare(nodes).argsort()][:N_CHECKED]
+    for node in weakest:
+        effects = explainer.label_effects(node[None])[0]
+        strongest = effects.argsort(descending=True)[:N_DELETED]
+        others = torch.randperm(effects.numel(), generator=torch.Generator().manual_seed(seed + int(node)))[:N_DELETED]
+        p = float(explainer.p_rare(node[None]))
+        foreseen = explainer.voice.without_labels(node[None], [strongest])
+        said = float(probability(foreseen, explainer.subject.mapping)[0, 0])
+        after = {}
+        for name, places in (("strongest", strongest), ("random", others)):
+            other = calirare.train(
+                without(graph, explainer.subject.labelled[places]), model=outcome.settings.model, seed=seed
+            )
+            after[name] = float(other.probabilities("population")[node, 1])
+        rows.append({"p": p, "foreseen": said, **after})
+        print(rows[-1], flush=True)
+    mean = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
+    return {"alerts": rows, "mean": mean}
+
+
+def run_set(name: str) -> dict[str, Any]:
+    task = SETS[name]()
+    drawn = draw(task, "scarce", 0)
+    graph, seed = drawn.seen, drawn.seed % 1000
+    outcome = calirare.train(graph, seed=seed)
+    facts, nodes = speed(outcome)
+    print(name, graph, facts, flush=True)
+    mapped = graph if outcome.mapped is None else outcome.mapped
+    members = {}
+    for member in outcome.fit.members:
+        fitted = member.fitted
+        own = (
+            of_network(fitted.network, mapped, nodes, seed)
+            if isinstance(fitted, FoldedNetwork)
+            else of_trees(fitted, mapped, nodes, seed)
+        )
+        members[member.name] = {"weight": member.weight} | own
+        print(name, member.name, members[member.name], flush=True)
+    checked = {model: deletion(graph, model, seed) for model in CHECKED}
+    size = {"nodes": graph.n_nodes, "edges": graph.n_edges // 2, "labels": int(outcome.fit.nodes.numel())}
+    return size | {"speed": facts, "labels_against_retraining": members, "deletion": checked}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(DEFAULT))
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--example", action="store_true")
+    options = parser.parse_args()
+    if options.page:
+        print(explain_page.write())
+        return
+    if options.example:
+        drawn = draw(SETS["otc"](), "scarce", 0)
+        names = [f"{side} {what}" for side in ("given", "received") for what in COLUMNS]
+        named = dataclasses.replace(drawn.seen, feature_names=tuple(names), trusted=True)
+        print(explain_page.write_example(named, drawn.seed % 1000))
+        return
+    path = record.RESULTS / f"{NAME}.json"
+    kept = json.loads(path.read_text())["results"] if path.exists() else {}
+    torch.set_num_threads(1)
+    for name in options.sets:
+        if name not in kept or options.again:
+            kept[name] = run_set(name)
+            print(record.write(NAME, kept))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""Why a node has its P(rare): what it would be without a label, an edge, or what its features deviate by."""
+
+from calirare.explain.detectors import voice_of
+from calirare.explain.explainer import Explainer
+from calirare.explain.explanation import (
+    EdgeEffect,
+    Explanation,
+    Explanations,
+    FeatureShare,
+    GroupEffect,
+    LabelEffect,
+    Needed,
+)
+from calirare.explain.naming import nodes_named
+from calirare.explain.picture import draw, picture_name
+from calirare.explain.subject import Subject
+from calirare.explain.text import text_of
+from calirare.explain.voice import Shares, Voice, probability
+
+__all__ = [
+    "EdgeEffect",
+    "Explainer",
+    "Explanation",
+    "Explanations",
+    "FeatureShare",
+    "GroupEffect",
+    "LabelEffect",
+    "Needed",
+    "Shares",
+    "Subject",
+    "Voice",
+    "draw",
+    "nodes_named",
+    "picture_name",
+    "probability",
+    "text_of",
+    "voice_of",
+]

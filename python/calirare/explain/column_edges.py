@@ -1,0 +1,132 @@
+"""Hop columns of one node without an edge, for all of its edges at once, and what a model of columns says of them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from calirare.explain.removal import Propagator
+from calirare.graph import Graph, normalize_features
+from calirare.models import HopColumns
+from calirare_ext import Csr
+
+BLOCK = 8_000_000  # numbers of edges times rows times width worked on together
+
+
+class ColumnEdges:
+    """The hop columns that a node would have without an edge.
+
+    Args:
+        columns: what is read of the graph.
+        graph: as the detector takes it.
+    """
+
+    def __init__(self, columns: HopColumns, graph: Graph) -> None:
+        self.columns, self.names = columns, tuple(column.name for column in columns.scaled.columns)
+        self.taken = graph
+        self._last: tuple[int, Tensor, Graph] | None = None
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph with the features that are propagated."""
+        ready, own = normalize_features(self.taken), self.columns.own
+        return ready if own is None else own.transform(ready)
+
+    @cached_property
+    def x(self) -> Tensor:
+        """These features, float64 [n, d]."""
+        x = self.graph.x
+        return (x.to_dense() if isinstance(x, Csr) else x).double()
+
+    @cached_property
+    def mean(self) -> Propagator:
+        """The mean of the neighbours."""
+        return Propagator(self.graph.adjacency, -1.0, 0.0)
+
+    @cached_property
+    def once(self) -> Tensor:
+        """The features' means over the neighbours, float64 [n, d]."""
+        return self.mean(self.x)
+
+    def with_and_without(self, node: int, ends: Tensor) -> Graph:
+        """Returns the columns of a node with all edges, and without each (int64 [b, 2]): a graph of 1 + b nodes.
+
+        The last answer is kept: detectors that share columns ask one after the other.
+        """
+        if self._last is None or self._last[0] != node or not torch.equal(self._last[1], ends):
+            self._last = node, ends, self._made(node, ends)
+        return self._last[2]
+
+    def _made(self, node: int, ends: Tensor) -> Graph:
+        step = max(1, BLOCK // max(self.mean.numbers(node, max(self.columns.hops, 1)) * self.x.shape[1], 1))
+        ends, weights = self.mean.with_nobody(node, ends)
+        pairs = zip(ends.split(step), weights.split(step), strict=True)
+        return self._scaled(torch.cat([self._raw(node, some, these) for some, these in pairs]))
+
+    def _raw(self, node: int, ends: Tensor, weights: Tensor) -> Tensor:
+        """Returns the columns of the node before they are scaled, float64 [b, d]; an edge of weight 0 is none."""
+        b, hops = len(ends), self.columns.hops
+        parts = [self.x[node].expand(b, -1)]
+        if hops:
+            gone = self.mean.removed(ends, weights)
+            parts += self.mean.reached(node, gone, self.x, self.once, hops, lambda level, x: x)
+            parts.append(self._log_degree(self.graph.adjacency, node, ends))
+            for relation in self.graph.relations:
+                for matrix in (relation.out, relation.into):
+                    parts += [self._mean_of(matrix, node, ends), self._log_degree(matrix, node, ends)]
+        return torch.cat(parts, 1)
+
+    def _log_degree(self, matrix: Csr, node: int, ends: Tensor) -> Tensor:
+        """Returns log(1 + number of neighbours), [b, 1]."""
+        return torch.log1p(self._kept(matrix, node, ends)[0].sum(1, keepdim=True).double())
+
+    def _mean_of(self, matrix: Csr, node: int, ends: Tensor) -> Tensor:
+        """Returns the mean over the entries of the node's row that are left, [b, d]."""
+        kept, columns, values = self._kept(matrix, node, ends)
+        weights = kept * values
+        total = weights.sum(1, keepdim=True)
+        return weights @ self.x[columns] / torch.where(total == 0, 1.0, total)
+
+    def _kept(self, matrix: Csr, node: int, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns which entries of the node's row are left without each edge [b, e], their columns and values [e]."""
+        first, last = int(matrix.indptr[node]), int(matrix.indptr[node + 1])
+        columns = matrix.indices[first:last].long()
+        other = torch.where(ends[:, 0] == node, ends[:, 1], torch.where(ends[:, 1] == node, ends[:, 0], -1))
+        lost = (columns[None] == other[:, None]) & (ends[:, 0] != ends[:, 1])[:, None]
+        return ~lost, columns, matrix.values[first:last].double()
+
+    def _scaled(self, raw: Tensor) -> Graph:
+        """Returns columns as the model reads them."""
+        n = raw.shape[0]
+        nothing = torch.zeros(0)
+        alone = Csr(torch.zeros(n + 1, dtype=torch.int64), nothing.to(torch.int32), nothing, n)
+        return self.columns.scaled.transform(Graph(alone, raw.float(), feature_names=self.names, trusted=True))
+
+
+class SharedColumns:
+    """Hop columns of the members of an average, which are often the same though each member has its own copy.
+
+    Args:
+        graph: as the detectors take it.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.known = graph, list[ColumnEdges]()
+
+    def of(self, columns: HopColumns) -> ColumnEdges:
+        """Returns what is made of columns; of equal ones the same object, whose `columns` stand for them."""
+        for each in self.known:
+            if each.columns is columns or _alike(each.columns, columns):
+                return each
+        self.known.append(ColumnEdges(columns, self.graph))
+        return self.known[-1]
+
+
+def _alike(one: HopColumns, other: HopColumns) -> bool:
+    """Returns whether two maps to columns are the same."""
+    (tensors, facts), (others, told) = one.state(), other.state()
+    if facts != told or tensors.keys() != others.keys():
+        return False
+    return all(torch.equal(value.nan_to_num(), others[name].nan_to_num()) for name, value in tensors.items())

@@ -1,0 +1,49 @@
+"""The voice of every kind of detector: the one place where a new one is entered."""
+
+from __future__ import annotations
+
+from calirare._util.errors import InputError
+from calirare.explain.column_edges import SharedColumns
+from calirare.explain.mixture import MixtureVoice
+from calirare.explain.network import folded_voice, network_voice
+from calirare.explain.trees import TreesVoice
+from calirare.explain.voice import Voice
+from calirare.graph import Graph
+from calirare.models import FoldedNetwork, GcnFit, Member, Mixture, TreesFit
+from calirare.training import Fitted
+
+
+def voice_of(fitted: Fitted, graph: Graph, damping: float | None = None) -> Voice:
+    """Returns a detector on a graph as something that can be asked "what if".
+
+    Args:
+        fitted: the detector, of two classes.
+        graph: as the detector takes it, with mapped features.
+        damping: of the leave-one-out step of a single network; None: its weight decay.
+
+    Raises:
+        InputError: it is of another kind, or of more than two classes.
+    """
+    if fitted.n_classes != 2:
+        raise InputError(
+            f"explain: the detector must tell two classes, the rare one and the rest, got {fitted.n_classes}: train on "
+            "graph.rare(...)"
+        )
+    shared = SharedColumns(graph)
+    if isinstance(fitted, Mixture):
+        return MixtureVoice(fitted, [_member(each, graph, shared) for each in fitted.members])
+    if isinstance(fitted, TreesFit):
+        return TreesVoice(fitted, graph, shared)
+    if isinstance(fitted, GcnFit):
+        return network_voice(fitted, graph, damping)
+    raise InputError(
+        f"explain: the detector must be auto, gcn, hops, trees or forest, got a {type(fitted).__name__}: train one"
+    )
+
+
+def _member(member: Member, graph: Graph, shared: SharedColumns) -> Voice:
+    """Returns the voice of a member of an average."""
+    if isinstance(member.fitted, FoldedNetwork):
+        return folded_voice(member.fitted, graph, member.name, shared)
+    assert isinstance(member.fitted, TreesFit)
+    return TreesVoice(member.fitted, graph, shared)

@@ -1,0 +1,121 @@
+"""Explains nodes of a graph: P(rare) through the calibration map, with and without labels, edges and features."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare
+from calirare.explain.label_reasons import LabelReasons
+from calirare.explain.shares import stretched
+from calirare.explain.subject import Subject
+from calirare.explain.voice import Shares, Voice, log_odds_of, probability
+from calirare.explain.words import Values, neighbours
+
+SHOWN = 10  # labels of a node that are told of
+TOGETHER = 16  # nodes
+
+
+class Explainer:
+    """Explains nodes; what it needs of the labels is made when it is built, and kept.
+
+    Args:
+        voice: the detector on the graph.
+        subject: what is explained.
+    """
+
+    def __init__(self, voice: Voice, subject: Subject) -> None:
+        self.voice, self.subject = voice, subject
+        self.labels, self.values = LabelReasons(voice, subject), Values(subject.graph)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on what is held fixed and what is approximate."""
+        return self.voice.notes
+
+    def p_rare(self, nodes: Tensor) -> Tensor:
+        """Returns P(rare) of nodes (int64 [n]), float64 [n]."""
+        return probability(self.voice.log_odds(nodes), self.subject.mapping)
+
+    def label_effects(self, nodes: Tensor) -> Tensor:
+        """Returns P(rare) with each label minus P(rare) without it, float64 [n, m]."""
+        return self.labels.effects(nodes, self.p_rare(nodes))
+
+    def edge_effects(self, node: int) -> tuple[Tensor, Tensor]:
+        """Returns the neighbours of a node, int64 [b], and its P(rare) without the edge to each, float64 [b]."""
+        others = neighbours(self.subject.graph, node)
+        ends = torch.stack([torch.full_like(others, node), others], 1)
+        after = self.voice.without_edges(node, ends) if others.numel() else others.double()
+        return others, probability(after, self.subject.mapping)
+
+    def feature_shares(self, nodes: Tensor) -> Shares | None:
+        """Returns what each column adds to the log-odds of P(rare) of nodes (int64 [n]); None where it is not known."""
+        own = self.voice.shares(nodes)
+        if own is None:
+            return None
+        base, p = probability(own.base, self.subject.mapping), self.p_rare(nodes)
+        return stretched(own, log_odds_of(base), log_odds_of(p))
+
+    def explain(self, nodes: Tensor, shown: int = SHOWN, group: str | None = None) -> Explanations:
+        """Returns why each of some nodes has its P(rare).
+
+        Args:
+            nodes: int64 [n].
+            shown: labels of each that are told of.
+            group: a column by whose values labels are left out together, see `Subject.groups`.
+
+        Raises:
+            InputError: there is no such column, or it has too many values.
+        """
+        groups = {} if group is None else self.subject.groups(group)
+        each = [found for part in nodes.split(TOGETHER) for found in self._explain(part, shown, groups)]
+        return Explanations(tuple(each), self.notes)
+
+    def _explain(self, nodes: Tensor, shown: int, groups: dict[str, Tensor]) -> list[Explanation]:
+        subject, p = self.subject, self.p_rare(nodes)
+        effects = self.labels.effects(nodes, p)
+        alerts = (p >= subject.threshold).nonzero().flatten()
+        needed = dict(zip(alerts.tolist(), self.labels.needed(nodes[alerts], effects[alerts]), strict=True))
+        grouped = self.labels.groups(nodes, p, groups) if groups else [()] * nodes.numel()
+        shares, p_around = self.feature_shares(nodes), self._around(nodes)
+        log_odds = log_odds_of(p).tolist()
+        return [
+            Explanation(
+                node=node,
+                name=subject.graph.node_name(node),
+                p_rare=float(p[i]),
+                threshold=subject.threshold,
+                log_odds=log_odds[i],
+                label=subject.label_of(node),
+                labels=self.labels.strongest(node, float(p[i]), effects[i], shown),
+                needed=needed.get(i),
+                edges=self._edges(node, float(p[i]), log_odds[i], p_around),
+                features=() if shares is None else self._features(node, shares, i),
+                base=None if shares is None else float(shares.base[i]),
+                groups=grouped[i],
+            )
+            for i, node in enumerate(nodes.tolist())
+        ]
+
+    def _around(self, nodes: Tensor) -> dict[int, float]:
+        """Returns P(rare) of every neighbour of some nodes."""
+        around = torch.unique(torch.cat([neighbours(self.subject.graph, node) for node in nodes.tolist()]))
+        return dict(zip(around.tolist(), self.p_rare(around).tolist(), strict=True)) if around.numel() else {}
+
+    def _edges(self, node: int, p: float, log_odds: float, p_around: dict[int, float]) -> tuple[EdgeEffect, ...]:
+        """Returns every edge of a node, by what it adds to the log-odds."""
+        subject, (others, without) = self.subject, self.edge_effects(node)
+        added = log_odds - log_odds_of(without)
+        out = []
+        for i in torch.argsort(added.abs(), descending=True, stable=True).tolist():
+            other, less = int(others[i]), float(without[i])
+            name, label = subject.graph.node_name(other), subject.label_of(other)
+            out.append(EdgeEffect(other, name, label, p_around[other], p - less, less, float(added[i])))
+        return tuple(out)
+
+    def _features(self, node: int, shares: Shares, row: int) -> tuple[FeatureShare, ...]:
+        """Returns every column, by |share|."""
+        values = shares.values[row]
+        order = torch.argsort(values.abs(), descending=True, stable=True).tolist()
+        names = ((shares.names[place], float(values[place])) for place in order)
+        return tuple(FeatureShare(name, share, self.values.of(node, name)) for name, share in names)

@@ -1,0 +1,227 @@
+"""What is said of one node: its P(rare), and what it would be without a label, an edge or a feature's deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class LabelEffect:
+    """A label that the detector learned from.
+
+    Attributes:
+        node: its node.
+        name: what the user calls that node.
+        label: the class.
+        effect: P(rare) with the label minus P(rare) without it.
+        without: P(rare) without it.
+        log_odds: what it adds to the log-odds.
+        own: whether it is the label of the very node that is explained.
+    """
+
+    node: int
+    name: str
+    label: str
+    effect: float
+    without: float
+    log_odds: float
+    own: bool
+
+
+@dataclass(frozen=True)
+class GroupEffect:
+    """All labels of nodes with one value in a column, left out together.
+
+    Attributes:
+        value: of the column.
+        labels: how many.
+        effect: P(rare) with them minus P(rare) without.
+        without: P(rare) without them.
+    """
+
+    value: str
+    labels: int
+    effect: float
+    without: float
+
+
+@dataclass(frozen=True)
+class EdgeEffect:
+    """An edge of the node.
+
+    Attributes:
+        node: the neighbour.
+        name: what the user calls it.
+        label: class of the neighbour, or None where it is not known to the detector.
+        p_rare: of the neighbour.
+        effect: P(rare) with the edge minus P(rare) without it.
+        without: P(rare) without it.
+        log_odds: what the edge adds to the calibrated log-odds.
+    """
+
+    node: int
+    name: str
+    label: str | None
+    p_rare: float
+    effect: float
+    without: float
+    log_odds: float
+
+
+@dataclass(frozen=True)
+class FeatureShare:
+    """What a column adds to the log-odds of P(rare), against the node that is compared with.
+
+    Attributes:
+        name: of the column.
+        share: what it adds to the calibrated log-odds.
+        value: the node's own, as it stands in the user's table; None of columns that are made of others.
+    """
+
+    name: str
+    share: float
+    value: str | None
+
+
+@dataclass(frozen=True)
+class Needed:
+    """The smallest set of labels found without which a node is no alert: the strongest 1 to 4, 6, 8, 12, 16, 24 or 32.
+
+    Attributes:
+        names: of the labelled nodes, the strongest first.
+        without: P(rare) without all of them.
+        enough: whether that is below the threshold; else no set of so many was found to be enough.
+    """
+
+    names: tuple[str, ...]
+    without: float
+    enough: bool
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a node has its P(rare).
+
+    Attributes:
+        node: its number.
+        name: what the user calls it.
+        p_rare: P(rare), as in predictions.csv.
+        threshold: from which a node is an alert.
+        log_odds: of P(rare).
+        label: its own class where the detector learned from it, else None.
+        labels: the strongest, by |effect|.
+        needed: without which labels it is no alert; None where it is none.
+        edges: all of its edges, by |log_odds|.
+        features: every column, by |share|; with `base` they add up to `log_odds`.
+        base: log-odds of the node that is compared with; None without features.
+        groups: of labels, by |effect|; none unless a column was named.
+    """
+
+    node: int
+    name: str
+    p_rare: float
+    threshold: float
+    log_odds: float
+    label: str | None
+    labels: tuple[LabelEffect, ...]
+    needed: Needed | None = None
+    edges: tuple[EdgeEffect, ...] = ()
+    features: tuple[FeatureShare, ...] = ()
+    base: float | None = None
+    groups: tuple[GroupEffect, ...] = ()
+
+    @property
+    def alert(self) -> bool:
+        """Whether P(rare) is at least the threshold."""
+        return self.p_rare >= self.threshold
+
+    @property
+    def sentences(self) -> list[str]:
+        """The same in words: what P(rare) is, which labels say so, and what else does."""
+        return [said for said in (self._says(), self._of_labels(), self._of_the_rest()) if said]
+
+    def _says(self) -> str:
+        kind = f"an alert at {self.threshold:.3g}" if self.alert else f"no alert at {self.threshold:.3g}"
+        known = "" if self.label is None else f" Its own label, {self.label}, was learned from."
+        return f"P(rare) of {self.name} is {written(self.p_rare)}, {kind}.{known}"
+
+    def _of_labels(self) -> str:
+        if not self.labels:
+            return ""
+        says = list[str]()
+        for sign, words in ((1, "speaks most for it"), (-1, "speaks most against it")):
+            found = next((each for each in self.labels if sign * each.effect > 0), None)
+            if found is not None and not says:
+                whose = "Its own label" if found.own else f"The label of {found.name}"
+                says.append(f"{whose} ({found.label}) {words}: without it {written(found.without)}")
+            elif found is not None:
+                says.append(f"that of {found.name} ({found.label}) {words}: {written(found.without)}")
+        return "; ".join(says) + "." + self._of_needed()
+
+    def _of_needed(self) -> str:
+        if self.needed is None:
+            return ""
+        n, named, left = len(self.needed.names), ", ".join(self.needed.names[:3]), _near(self.needed.without)
+        if not self.needed.enough:
+            return f" Even without the {n} strongest labels together it would be an alert ({left})."
+        whose = (
+            f"the label of {named}" if n == 1 else f"the labels of {named}" + (f" and {n - 3} more" if n > 3 else "")
+        )
+        return f" Without {whose} it would be no alert ({left})."
+
+    def _of_the_rest(self) -> str:
+        says = list[str]()
+        if self.edges:
+            edge = self.edges[0]
+            says.append(f"Of its edges that to {edge.name} counts most: without it {written(edge.without)}")
+        if self.features:
+            share = self.features[0]
+            value = "" if share.value is None else f" ({share.value})"
+            way = "for" if share.share > 0 else "against"
+            says.append(f"of its features {share.name}{value} speaks most {way} it, by {share.share:+.2f} in log-odds")
+        text = "; ".join(says)
+        return text[:1].upper() + text[1:] + "." if text else ""
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Returns everything as JSON holds it."""
+        return asdict(self) | {"alert": self.alert, "sentences": self.sentences}
+
+
+@dataclass(frozen=True)
+class Explanations:
+    """Why some nodes have their P(rare).
+
+    Attributes:
+        each: the nodes' own.
+        notes: sentences on what is held fixed and what is approximate.
+    """
+
+    each: tuple[Explanation, ...]
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+    def __iter__(self) -> Iterator[Explanation]:
+        return iter(self.each)
+
+    def __getitem__(self, place: int) -> Explanation:
+        return self.each[place]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Returns everything as JSON holds it."""
+        return {"explanations": [each.to_mapping() for each in self.each], "notes": list(self.notes)}
+
+
+def written(p: float) -> str:
+    """Returns a probability with as many digits, up to six, as tell it from 0 and from 1."""
+    away = min(p, 1 - p)
+    digits = next((n for n in range(2, 6) if away >= 0.5 * 10 ** (1 - n)), 6)
+    return f"{p:.{digits}f}"
+
+
+def _near(p: float) -> str:
+    """Returns a probability with three digits where that tells it from 0 and 1: it may be next to a threshold."""
+    return f"{p:.3f}" if 0.005 <= p <= 0.995 else written(p)

@@ -1,0 +1,83 @@
+"""An average of detectors as one voice: each speaks through its map, and probabilities are averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calirare.explain.shares import added, stretched
+from calirare.explain.voice import Shares, Voice, probability
+from calirare.models import Member, Mixture
+
+SMALLEST = 1e-9  # a probability that counts as none, as in `Mixture`
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A member of an average with its voice.
+
+    Attributes:
+        member: its map and weight.
+        voice: on the graph.
+    """
+
+    member: Member
+    voice: Voice
+
+    def spoken(self, log_odds: Tensor) -> Tensor:
+        """Returns its share of P(rare) at log-odds of its own, float64."""
+        return self.member.weight * probability(log_odds, self.member.spoken)
+
+
+class MixtureVoice(Voice):
+    """Weights and maps of the members stay as they are, whatever is left out.
+
+    Args:
+        mixture: the average.
+        voices: of its members, in their order.
+    """
+
+    def __init__(self, mixture: Mixture, voices: Sequence[Voice]) -> None:
+        pairs = zip(mixture.members, voices, strict=True)
+        self.parts = tuple(Part(member, voice) for member, voice in pairs)
+        self.notes = tuple(dict.fromkeys(note for part in self.parts for note in part.voice.notes))
+
+    def log_odds(self, nodes: Tensor) -> Tensor:
+        """See `Voice.log_odds`."""
+        return self._pooled(lambda voice: voice.log_odds(nodes))
+
+    def without_each_label(self, nodes: Tensor) -> Tensor:
+        """See `Voice.without_each_label`."""
+        return self._pooled(lambda voice: voice.without_each_label(nodes))
+
+    def shares(self, nodes: Tensor) -> Shares | None:
+        """See `Voice.shares`: each member's, as parts of the probability that it adds, and of its log-odds."""
+        parts = []
+        for part in self.parts:
+            own = part.voice.shares(nodes)
+            if own is None:
+                return None
+            parts.append(stretched(own, part.spoken(own.base), part.spoken(part.voice.log_odds(nodes))))
+        together = added(parts)
+        return stretched(together, _log_odds(together.base), self.log_odds(nodes))
+
+    def without_edges(self, node: int, ends: Tensor) -> Tensor:
+        """See `Voice.without_edges`."""
+        return self._pooled(lambda voice: voice.without_edges(node, ends))
+
+    def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
+        """See `Voice.without_labels`."""
+        return self._pooled(lambda voice: voice.without_labels(nodes, sets))
+
+    def _pooled(self, said: Callable[[Voice], Tensor]) -> Tensor:
+        """Returns the log-odds of the members' mean probability."""
+        p = torch.stack([part.spoken(said(part.voice)) for part in self.parts]).sum(0)
+        return _log_odds(p)
+
+
+def _log_odds(p: Tensor) -> Tensor:
+    """Returns the log-odds of probabilities; see `SMALLEST`."""
+    return p.clamp(min=SMALLEST).log() - (1 - p).clamp(min=SMALLEST).log()

@@ -1,0 +1,54 @@
+"""Nodes by what the user calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.graph import Graph, named
+
+
+def nodes_named(graph: Graph, wanted: Sequence[str | int] | Tensor) -> Tensor:
+    """Returns the numbers of nodes, int64 [n].
+
+    Args:
+        graph: the graph.
+        wanted: names where the graph has names, else numbers; a tensor of int64 holds numbers in any case.
+
+    Raises:
+        InputError: a node is unknown, or there is none.
+    """
+    if isinstance(wanted, Tensor):
+        wrong = wanted[(wanted < 0) | (wanted >= graph.n_nodes)].tolist()
+        if wrong:
+            raise InputError(_unknown(graph, [str(number) for number in wrong]))
+        return wanted.to(graph.device)
+    asked = [str(name) for name in wanted]
+    if not asked:
+        raise InputError("explain: name at least one node")
+    if graph.node_names is not None:
+        places = {str(name): i for i, name in enumerate(graph.node_names)}
+    else:
+        places = {name: int(name) for name in asked if name.isdecimal() and int(name) < graph.n_nodes}
+    unknown = [name for name in asked if name not in places]
+    if unknown:
+        raise InputError(_unknown(graph, unknown))
+    return torch.tensor([places[name] for name in asked], device=graph.device)
+
+
+def _unknown(graph: Graph, names: list[str]) -> str:
+    """Returns what is wrong with names of nodes, and what may have been meant."""
+    if graph.node_names is None:
+        known = f"its nodes are numbers from 0 to {graph.n_nodes - 1}"
+    else:
+        close = get_close_matches(names[0], map(str, graph.node_names), 1)
+        known = (
+            f"did you mean {close[0]}?"
+            if close
+            else f"its nodes are called {named([str(name) for name in graph.node_names[:3]], 3)}, .."
+        )
+    return f"explain: graph {graph.name!r} has no node {named(names, 5)}: {known}"

@@ -1,0 +1,107 @@
+"""One network as a voice: labels in closed form."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from calirare.explain.column_edges import SharedColumns
+from calirare.explain.network_edges import ConvolutionEdges
+from calirare.explain.network_labels import NetworkLabels, network_labels
+from calirare.explain.network_shares import closed_form_shares, network_shares
+from calirare.explain.voice import Shares, Voice, difference
+from calirare.explain.words import with_words
+from calirare.graph import Graph
+from calirare.models import FoldedNetwork, GcnFit, HopsFit
+
+FIRST_ORDER = (
+    "labels of a network: the closed form of leave-one-out (one damped Newton step); scaling of features, calibration "
+    "map and weights of the average stay as they are"
+)
+
+DOUBT = (
+    "leave-one-out in closed form was not found to agree with networks trained without each fold: take its part of the "
+    "labels' effects as rough"
+)
+TOO_DEEP = "features: shares are exact of networks of up to two layers; this one has more, so none are told"
+
+
+class NetworkVoice(Voice):
+    """A graph convolution, or a perceptron on hop columns, on one graph.
+
+    Args:
+        fitted: the network.
+        graph: as the network takes it.
+        labels: of the network.
+        shared: hop columns that other detectors of an average read too; None: nobody does.
+        notes: sentences of the caller.
+    """
+
+    def __init__(
+        self,
+        fitted: GcnFit,
+        graph: Graph,
+        labels: NetworkLabels,
+        shared: SharedColumns | None = None,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        self.fitted, self.graph, self.labels, self.columns = fitted, graph, labels, None
+        if isinstance(fitted, HopsFit):
+            self.columns = (shared or SharedColumns(graph)).of(fitted.columns)
+            self.fitted = dataclasses.replace(fitted, columns=self.columns.columns)
+        deep = () if closed_form_shares(fitted) else (TOO_DEEP,)
+        self.notes = (FIRST_ORDER, *notes, *deep)
+
+    def log_odds(self, nodes: Tensor) -> Tensor:
+        """See `Voice.log_odds`."""
+        return difference(self.fitted.logits_of(self.graph, nodes))
+
+    def without_each_label(self, nodes: Tensor) -> Tensor:
+        """See `Voice.without_each_label`."""
+        return self.log_odds(nodes) + self.labels.change(self.fitted.evaluation_field(self.graph, nodes))
+
+    def shares(self, nodes: Tensor) -> Shares | None:
+        """See `Voice.shares`: integrated gradients."""
+        if not closed_form_shares(self.fitted):
+            return None
+        if self.columns is not None:
+            return with_words(network_shares(self.fitted, self.columns.columns.of(self.graph), nodes))
+        return network_shares(self.fitted, self.graph, nodes)
+
+    def without_edges(self, node: int, ends: Tensor) -> Tensor:
+        """See `Voice.without_edges`."""
+        return self.log_odds(torch.tensor([node])) + self._edges(node, ends)
+
+    def _edges(self, node: int, ends: Tensor) -> Tensor:
+        """Returns how the log-odds of a node change without each edge, [b]."""
+        if self.columns is None:
+            return self._convolution.effect(node, ends)
+        said = difference(self.fitted.model.logits(self.columns.with_and_without(node, ends)))
+        return said[1:] - said[0]
+
+    @cached_property
+    def _convolution(self) -> ConvolutionEdges:
+        """What a graph convolution makes anew without an edge."""
+        return ConvolutionEdges(self.fitted, self.graph)
+
+    def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
+        """See `Voice.without_labels`."""
+        field = self.fitted.evaluation_field(self.graph, nodes)
+        return self.log_odds(nodes) + self.labels.change_without(field, sets)
+
+
+def network_voice(fitted: GcnFit, graph: Graph, damping: float | None = None) -> NetworkVoice:
+    """Returns the voice of a network; `damping` None: its weight decay."""
+    return NetworkVoice(fitted, graph, network_labels(fitted, damping or fitted.weight_decay))
+
+
+def folded_voice(folded: FoldedNetwork, graph: Graph, name: str, shared: SharedColumns) -> NetworkVoice:
+    """Returns the voice of a network with folds, at the damping at which leave-one-out agrees with the folds."""
+    network = folded.network
+    agreed = folded.damping is not None
+    labels = network_labels(network, folded.damping or network.weight_decay)
+    return NetworkVoice(network, graph, labels, shared, () if agreed else (f"{name}: {DOUBT}",))

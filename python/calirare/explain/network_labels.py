@@ -1,0 +1,176 @@
+"""What leaving labels out of a network does to the log-odds of some nodes, each label alone or a set together.
+
+With J the Jacobian of the log-odds at the labels, D the curvature and e the gradient of their losses, and
+H = J^T D J + mu I the damped Gauss-Newton matrix, a Newton step of the loss without the set G of labels moves node v by
+
+    q_v[G] (I - D_G Q_GG)^-1 e_G,   q_v = J_v H^-1 J^T,   Q = J H^-1 J^T
+
+(`calirare.leave_one_out.formula`, whose formula it is for sets of one). In the dual q_v = K[v, T] M^-1 with
+M = mu I + D K, in the primal H is factored: whichever matrix is smaller. Where both are large H is never made:
+conjugate gradients solve for the nodes that are asked about, and leverages are sampled (`Randomised`).
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from calirare._util.errors import NotConvergedError
+from calirare._util.threads import threads_for
+from calirare.curvature import GcnLinearisation, dual_system, gauss_newton, linearise
+from calirare.leave_one_out import Problem, Randomised
+from calirare.models import GcnFit
+from calirare_ext import ReceptiveField, SolverStatus, solve_inverse_hvp
+
+CLOSED_FORM = 6_000  # labels, or parameters if they are fewer, up to which a matrix of that size is factored
+TOLERANCE, MAX_STEPS = 1e-4, 500  # of conjugate gradients
+
+
+class NetworkLabels(abc.ABC):
+    """Labels of a network of two classes, left out by one damped Gauss-Newton step with leverage correction.
+
+    Args:
+        fitted: the network with its labels.
+        damping: mu > 0.
+    """
+
+    def __init__(self, fitted: GcnFit, damping: float) -> None:
+        if not damping > 0:
+            raise ValueError(f"NetworkLabels: damping must be positive, got {damping}")
+        self.fitted, self.damping = fitted, damping
+        linearised = fitted.linearisation
+        assert isinstance(linearised, GcnLinearisation)
+        self.linearised = linearised
+        curvature, error = self.linearised.loss_terms
+        self.curvature, self.error = curvature[:, 0, 0], error[:, 0]
+
+    @property
+    @abc.abstractmethod
+    def leverages(self) -> Tensor:
+        """D_i Q_ii of each label, float64 [m]."""
+
+    @abc.abstractmethod
+    def influence(self, field: ReceptiveField) -> Tensor:
+        """Returns q of a field's nodes, float64 [n, m]."""
+
+    @abc.abstractmethod
+    def among(self, places: Tensor) -> Tensor:
+        """Returns Q among some labels, float64 [g, g]."""
+
+    def change(self, field: ReceptiveField) -> Tensor:
+        """Returns how the log-odds of a field's nodes change without each label, float64 [m, n]."""
+        return (self.influence(field) * (self.error / (1 - self.leverages))).T
+
+    def change_without(self, field: ReceptiveField, sets: Sequence[Tensor]) -> Tensor:
+        """Returns how they change without each set of labels (places, int64), float64 [s, n]."""
+        influence = self.influence(field)
+        out = influence.new_empty(len(sets), influence.shape[0])
+        for row, places in enumerate(sets):
+            own = self.among(places)
+            bracket = torch.eye(places.numel(), dtype=own.dtype, device=own.device) - self.curvature[places, None] * own
+            out[row] = influence[:, places] @ torch.linalg.solve(bracket, self.error[places])
+        return out
+
+
+class DualLabels(NetworkLabels):
+    """By the m x m system M = mu I + D K of the labels."""
+
+    def __init__(self, fitted: GcnFit, damping: float) -> None:
+        super().__init__(fitted, damping)
+        with threads_for(self.error.numel() ** 3):
+            self.inverse = torch.linalg.inv(dual_system(self.linearised.loss_terms[0], self.linearised.kernel, damping))
+
+    @property
+    def leverages(self) -> Tensor:
+        """1 - mu (M^-1)_ii."""
+        return 1 - self.damping * self.inverse.diagonal()
+
+    def influence(self, field: ReceptiveField) -> Tensor:
+        """See `NetworkLabels.influence`."""
+        kernels = self.linearised.kernels(field)
+        if kernels.across is not None:
+            across = kernels.across[:, 0, :, 0]
+        else:
+            across = jacobian_at(self.fitted, field) @ self.linearised.jacobian.T
+        return across.double() @ self.inverse
+
+    def among(self, places: Tensor) -> Tensor:
+        """See `NetworkLabels.among`."""
+        return self.linearised.kernel[places].double() @ self.inverse[:, places]
+
+
+class PrimalLabels(NetworkLabels):
+    """By the p x p matrix H, of fewer parameters than labels."""
+
+    def __init__(self, fitted: GcnFit, damping: float) -> None:
+        super().__init__(fitted, damping)
+        self.rows = self.linearised.jacobian
+        hessian = gauss_newton(self.rows, self.linearised.loss_terms[0])
+        hessian.diagonal().add_(damping)
+        self.solved = torch.cholesky_solve(self.rows.double().T, torch.linalg.cholesky(hessian))  # [p, m]
+
+    @property
+    def leverages(self) -> Tensor:
+        """D_i J_i H^-1 J_i^T."""
+        return self.curvature * torch.einsum("ip,pi->i", self.rows.double(), self.solved)
+
+    def influence(self, field: ReceptiveField) -> Tensor:
+        """See `NetworkLabels.influence`."""
+        return jacobian_at(self.fitted, field).double() @ self.solved
+
+    def among(self, places: Tensor) -> Tensor:
+        """See `NetworkLabels.among`."""
+        return self.rows[places].double() @ self.solved[:, places]
+
+
+class IterativeLabels(NetworkLabels):
+    """By conjugate gradients, for labels and parameters too many for either matrix; leverages are sampled."""
+
+    @cached_property
+    def leverages(self) -> Tensor:
+        """Sampled, with a relative error of about 10 %."""
+        nobody = self.fitted.field
+        found = Randomised(damping=self.damping).run(Problem(self.fitted, nobody, self.damping))
+        return found.leverage.double()
+
+    def influence(self, field: ReceptiveField) -> Tensor:
+        """See `NetworkLabels.influence`."""
+        return self._against_labels(jacobian_at(self.fitted, field))
+
+    def among(self, places: Tensor) -> Tensor:
+        """See `NetworkLabels.among`."""
+        seeds = self.linearised.logits.new_zeros(places.numel(), self.error.numel(), 1)
+        seeds[torch.arange(places.numel()), places] = 1
+        return self._against_labels(self.linearised.vjp(seeds))[:, places]
+
+    def _against_labels(self, rows: Tensor) -> Tensor:
+        """Returns R H^-1 J^T for rows R [b, p], float64 [b, m]."""
+        found = solve_inverse_hvp(
+            self.linearised,
+            rows,
+            damping=self.damping,
+            curvature="ggn",
+            tolerance=TOLERANCE,
+            max_iterations=MAX_STEPS,
+        )
+        if bool((found.status != SolverStatus.CONVERGED).any()):
+            raise NotConvergedError(f"explain: conjugate gradients ended with {found.summary()}: train again")
+        return self.linearised.jvp(found.x)[:, :, 0].double()
+
+
+def jacobian_at(fitted: GcnFit, field: ReceptiveField) -> Tensor:
+    """Returns the Jacobian of the log-odds at a field's nodes, [n, p]."""
+    nobody = torch.zeros(field.nodes.numel(), dtype=torch.int64, device=field.nodes.device)
+    return linearise(field, [(w.detach(), b.detach()) for w, b in fitted.model.layers()], nobody).jacobian
+
+
+def network_labels(fitted: GcnFit, damping: float) -> NetworkLabels:
+    """Returns the labels of a network in the form of the smaller matrix, or in none where both are large."""
+    p, m = fitted.linearisation.n_parameters, fitted.nodes.numel()
+    if min(p, m) > CLOSED_FORM:
+        return IterativeLabels(fitted, damping)
+    return PrimalLabels(fitted, damping) if p < m else DualLabels(fitted, damping)

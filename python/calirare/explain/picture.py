@@ -1,0 +1,51 @@
+"""The picture of a node that is explained, among the neighbours whose edges count most."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from calirare.explain.explanation import Explanation, written
+from calirare.explain.subject import Subject
+from calirare.plots import Spot, neighbourhood_diagram
+
+MOST = 16  # neighbours that can be told apart
+
+
+def draw(explanation: Explanation, subject: Subject, path: str | Path) -> Path:
+    """Draws a node among at most `MOST` neighbours, the edge that counts most first, clockwise from the top.
+
+    Args:
+        explanation: of the node.
+        subject: what was explained.
+        path: where to write; the folder must exist.
+
+    Returns:
+        The path.
+    """
+    rare, shown = subject.class_names[1], explanation.edges[:MOST]
+
+    def kind(label: str | None) -> str | None:
+        return None if label is None else "rare" if label == rare else "rest"
+
+    place = {edge.node: i for i, edge in enumerate(shown)}
+    a = subject.graph.adjacency
+    between = [
+        (i, place[other])
+        for node, i in place.items()
+        for other in a.indices[int(a.indptr[node]) : int(a.indptr[node + 1])].tolist()
+        if place.get(other, -1) > i
+    ]
+    left_out = len(explanation.edges) - len(shown)
+    title = f"{explanation.name}: P({rare}) {written(explanation.p_rare)}, "
+    title += f"{'an' if explanation.alert else 'no'} alert at {explanation.threshold:.3g}"
+    title += f"; {len(shown)} of {len(explanation.edges)} neighbours" if left_out else ""
+    middle = Spot(explanation.name, explanation.p_rare, kind(explanation.label))
+    around = [Spot(edge.name, edge.p_rare, kind(edge.label), edge.log_odds) for edge in shown]
+    return neighbourhood_diagram(middle, around, path, between=between, title=title)
+
+
+def picture_name(explanation: Explanation) -> str:
+    """Returns the name of a node's picture: number and name of the node, so that no two are alike."""
+    kept = re.sub(r"[^\w-]+", "_", explanation.name)[:40].strip("_")
+    return f"explain_{kept}.png" if kept == explanation.name else f"explain_{explanation.node}_{kept or 'node'}.png"

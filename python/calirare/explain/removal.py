@@ -1,0 +1,183 @@
+"""Repeated propagation to one node without an edge, for many edges at once.
+
+A propagation is x -> l * (A (r * x)) with l and r powers of the degrees: D^-1/2 on both sides of a graph convolution,
+D^-1 on the left of a mean of neighbours. Without the edge (a, b) of weight w the first propagation differs from the
+known one at a and b, and where r changes at their neighbours, in closed form; each further one is a product with the
+rows that the node depends on, all edges side by side. Nothing outside of the node's receptive field is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calirare_ext import Csr, propagate, row_sums
+
+After = Callable[[int, Tensor], Tensor]  # of the number of a propagation and what it made, [b, rows, width]
+
+
+@dataclass(frozen=True, eq=False)
+class Removed:
+    """Edges, each of which is missing in a graph of its own.
+
+    Attributes:
+        ends: int64 [b, 2].
+        weights: float64 [b].
+        left: l of both ends without the edge, float64 [b, 2].
+        right: r of both.
+    """
+
+    ends: Tensor
+    weights: Tensor
+    left: Tensor
+    right: Tensor
+
+
+class Propagator:
+    """A propagation of a graph, with and without single edges.
+
+    Args:
+        matrix: A, symmetric, [n, n]; self loops where the propagation has them.
+        left: exponent of the degrees in l, such as -0.5.
+        right: exponent in r; 0: r is 1.
+    """
+
+    def __init__(self, matrix: Csr, left: float, right: float) -> None:
+        self.matrix = matrix.to(torch.float64)
+        self.degree = row_sums(self.matrix)
+        self.powers = left, right
+        self.left, self.right = self._scale(self.degree, left), self._scale(self.degree, right)
+        rows, columns = self.matrix.rows(), self.matrix.indices.long()
+        here = rows == columns
+        self.loops = torch.zeros_like(self.degree).index_add_(0, rows[here], self.matrix.values[here])
+
+    def _scale(self, degree: Tensor, power: float) -> Tensor:
+        """Returns degrees to a power; a node without a degree has 0 there, as it reads and sends nothing."""
+        return torch.where(degree > 0, degree.clamp(min=torch.finfo(torch.float64).tiny) ** power, 0.0)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Returns the propagated x, float64 [n, width]."""
+        return self.left[:, None] * propagate(self.matrix, (self.right[:, None] * x).contiguous())
+
+    def with_nobody(self, node: int, ends: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns edges (int64 [b, 2]) and their weights with an edge of no weight in front: nothing is missing."""
+        nobody = torch.tensor([[node, node]])
+        return torch.cat([nobody, ends]), torch.cat([torch.zeros(1, dtype=torch.float64), self.weights_of(ends)])
+
+    def removed(self, ends: Tensor, weights: Tensor | None = None) -> Removed:
+        """Returns edges (int64 [b, 2], no self loops) as missing ones; `weights` [b] None: all of what they weigh."""
+        weights = self.weights_of(ends) if weights is None else weights
+        degree = self.degree[ends] - weights[:, None]
+        degree = torch.where(degree > 1e-12 * self.degree[ends], degree, 0.0)  # what is left of a node's only edge
+        left, right = (self._scale(degree, power) for power in self.powers)
+        return Removed(ends, weights, left, right)
+
+    def weights_of(self, ends: Tensor) -> Tensor:
+        """Returns the weight of each edge, 0 where there is none; float64 [b]."""
+        rows = self.matrix.select_rows(ends[:, 0].contiguous())
+        edge = rows.rows()
+        here = rows.indices.long() == ends[edge, 1]
+        return torch.zeros(len(ends), dtype=torch.float64).index_add_(0, edge[here], rows.values[here])
+
+    def reached(self, node: int, gone: Removed, y: Tensor, once: Tensor, levels: int, after: After) -> list[Tensor]:
+        """Returns what each propagation brings to a node without each of some edges.
+
+        Args:
+            node: v.
+            gone: the edges, b of them.
+            y: what is propagated first, float64 [n, width].
+            once: y propagated once with all edges, as `self(y)` gives it.
+            levels: how often.
+            after: what is done to the rows between propagations; called after each but the last.
+
+        Returns:
+            Of each propagation [b, width], before `after`.
+        """
+        rows, blocks = self._field(node, levels)
+        x = self._first(rows[0], gone, y, once)
+        out = [x[:, _places(rows[0], torch.tensor([node]))[0]]]
+        for level, block in enumerate(blocks, 1):
+            x = self._next(after(level, x), block, rows[level - 1], rows[level], gone)
+            out.append(x[:, _places(rows[level], torch.tensor([node]))[0]])
+        return out
+
+    def numbers(self, node: int, levels: int) -> int:
+        """Returns how many rows of the first propagation a node depends on."""
+        return self._field(node, levels)[0][0].numel()
+
+    def _field(self, node: int, levels: int) -> tuple[list[Tensor], list[Csr]]:
+        """Returns the rows each propagation is needed at, the first one's first, and the matrices between them."""
+        rows, blocks = [torch.tensor([node])], list[Csr]()
+        for _ in range(levels - 1):
+            block = self.matrix.select_rows(rows[0])
+            below = torch.unique(torch.cat([block.indices.long(), torch.tensor([node])]))
+            columns = torch.searchsorted(below, block.indices.long()).to(torch.int32)
+            blocks.insert(0, Csr.unchecked(block.indptr, columns, block.values, below.numel()))
+            rows.insert(0, below)
+        return rows, blocks
+
+    def _first(self, rows: Tensor, gone: Removed, y: Tensor, once: Tensor) -> Tensor:
+        """Returns the first propagation at some rows without each edge, [b, rows, width]."""
+        out = once[rows].repeat(gone.weights.numel(), 1, 1)
+        for side in (0, 1):
+            self._neighbours_of(side, rows, gone, y, out)
+        for side in (0, 1):
+            self._end(side, rows, gone, y, once, out)
+        return out
+
+    def _neighbours_of(self, side: int, rows: Tensor, gone: Removed, y: Tensor, out: Tensor) -> None:
+        """Adds what changes at the neighbours of an end as its r does."""
+        end = gone.ends[:, side]
+        step = gone.right[:, side] - self.right[end]
+        if not bool(step.any()):
+            return
+        around = self.matrix.select_rows(end)
+        place = _places(rows, around.indices.long())
+        edge, kept = around.rows(), place >= 0
+        amount = around.values * self.left[around.indices.long()] * step[edge]
+        flat = out.view(-1, out.shape[2])
+        flat.index_add_(0, (edge * rows.numel() + place)[kept], amount[kept, None] * y[end[edge[kept]]])
+
+    def _end(self, side: int, rows: Tensor, gone: Removed, y: Tensor, once: Tensor, out: Tensor) -> None:
+        """Writes the row of an end, which reads one neighbour less."""
+        end, other = gone.ends[:, side], gone.ends[:, 1 - side]
+        place = _places(rows, end)
+        kept = place >= 0
+        total = once[end] / _not_zero(self.left[end])[:, None] - (gone.weights * self.right[other])[:, None] * y[other]
+        loop = self.loops[end] * (gone.right[:, side] - self.right[end])
+        row = gone.left[:, side, None] * (total + loop[:, None] * y[end])
+        out[kept.nonzero().flatten(), place[kept]] = row[kept]
+
+    def _next(self, x: Tensor, block: Csr, below: Tensor, rows: Tensor, gone: Removed) -> Tensor:
+        """Returns the next propagation at some rows of x at the rows below, [b, rows, width]."""
+        b, _, width = x.shape
+        sent = x * self._scales(self.right, gone.right, below, gone.ends)[:, :, None]
+        wide = sent.permute(1, 0, 2).reshape(below.numel(), b * width).contiguous()
+        out = propagate(block, wide).view(rows.numel(), b, width).permute(1, 0, 2).contiguous()
+        for side in (0, 1):
+            mine, theirs = _places(rows, gone.ends[:, side]), _places(below, gone.ends[:, 1 - side])
+            kept = ((mine >= 0) & (theirs >= 0)).nonzero().flatten()
+            out[kept, mine[kept]] -= gone.weights[kept, None] * sent[kept, theirs[kept]]
+        return out * self._scales(self.left, gone.left, rows, gone.ends)[:, :, None]
+
+    def _scales(self, usual: Tensor, changed: Tensor, rows: Tensor, ends: Tensor) -> Tensor:
+        """Returns l or r of some rows without each edge, [b, rows]."""
+        out = usual[rows].repeat(len(ends), 1)
+        for side in (0, 1):
+            place = _places(rows, ends[:, side])
+            kept = (place >= 0).nonzero().flatten()
+            out[kept, place[kept]] = changed[kept, side]
+        return out
+
+
+def _places(rows: Tensor, wanted: Tensor) -> Tensor:
+    """Returns where wanted nodes stand among ascending rows, -1 where they do not."""
+    place = torch.searchsorted(rows, wanted.contiguous()).clamp(max=rows.numel() - 1)
+    return torch.where(rows[place] == wanted, place, -1)
+
+
+def _not_zero(x: Tensor) -> Tensor:
+    return torch.where(x == 0, 1.0, x)

@@ -1,0 +1,81 @@
+"""What is explained, and how it is spoken of."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.calibration import Calibrator
+from calirare.graph import Column, Graph, named
+
+MOST_GROUPS = 200  # values of a column whose labels are left out together
+FIRST_DAY = datetime.date(2000, 1, 1)  # from which columns of dates count
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What is explained, and how it is spoken of.
+
+    Attributes:
+        graph: with the user's names.
+        labelled: nodes the detector learned from, int64 [m].
+        targets: their classes, int64 [m].
+        class_names: names of both classes.
+        mapping: of P(rare) for the population; None: there is no map.
+        threshold: P(rare) from which a node is an alert.
+    """
+
+    graph: Graph
+    labelled: Tensor
+    targets: Tensor
+    class_names: tuple[str, ...]
+    mapping: Calibrator | None
+    threshold: float
+
+    def label_of(self, node: int) -> str | None:
+        """Returns the class of a node that the detector learned from, None of any other."""
+        own = (self.labelled == node).nonzero().flatten()
+        return self.class_names[int(self.targets[own[0]])] if own.numel() else None
+
+    def groups(self, column: str) -> dict[str, Tensor]:
+        """Returns the labels (their places, int64) by their nodes' value in a column of the user's table.
+
+        Dates are taken by the month.
+
+        Raises:
+            InputError: there is no such column, or it has too many values to be one of kinds.
+        """
+        names = self.graph.feature_names if isinstance(self.graph.x, Tensor) else ()
+        if column not in names:
+            known = f"its columns are {named(names, 10)}" if names else "its features have no names"
+            raise InputError(f"explain: graph {self.graph.name!r} has no column {column!r} to group by: {known}")
+        place = names.index(column)
+        assert isinstance(self.graph.x, Tensor)
+        kind = self.graph.columns[place] if self.graph.columns else Column(column)
+        values = [_value(number, kind) for number in self.graph.x[self.labelled, place].tolist()]
+        found = sorted(set(values))
+        if len(found) > MOST_GROUPS:
+            raise InputError(
+                f"explain: a column to group by must have at most {MOST_GROUPS} values, {column!r} has {len(found)} "
+                "among the labels: name one of kinds or of dates"
+            )
+        return {
+            value: torch.tensor([i for i, other in enumerate(values) if other == value], device=self.labelled.device)
+            for value in found
+        }
+
+
+def _value(number: float, column: Column) -> str:
+    """Returns a cell in words."""
+    if math.isnan(number):
+        return "missing"
+    if column.categories:
+        return column.categories[int(number)]
+    if column.kind == "date":
+        return f"{FIRST_DAY + datetime.timedelta(days=math.floor(number)):%Y-%m}"
+    return f"{number:g}"

@@ -1,0 +1,85 @@
+"""Explanations for a terminal: sentences first, then a table per kind of reason."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, GroupEffect, LabelEffect, written
+
+WIDTH = 80  # characters
+LABELS, EDGES, FEATURES, GROUPS = 5, 5, 8, 5  # rows of each table
+Row = Sequence[str]
+
+
+def text_of(explanations: Explanations, width: int = WIDTH) -> str:
+    """Returns explanations as text for a terminal of some width, in characters."""
+    parts = [_one(each, width) for each in explanations]
+    notes = [textwrap.fill(f"note: {note}", width, subsequent_indent="  ") for note in explanations.notes]
+    return "\n\n".join(parts + (["\n".join(notes)] if notes else [])) + "\n"
+
+
+def _one(explanation: Explanation, width: int) -> str:
+    lines = [textwrap.fill(said, width) for said in explanation.sentences]
+    if explanation.labels:
+        head = ("label of", "class", "points", "without", "log-odds")
+        lines += ["", *_table(head, map(_label, explanation.labels[:LABELS]), width)]
+    if explanation.groups:
+        head = ("labels with", "number", "points", "without", "")
+        lines += ["", *_table(head, map(_group, explanation.groups[:GROUPS]), width)]
+    if explanation.edges:
+        head = ("edge to", "P(rare)", "points", "without", "log-odds")
+        lines += ["", *_table(head, map(_edge, explanation.edges[:EDGES]), width)]
+    if explanation.features:
+        lines += ["", *_features(explanation, width)]
+    return "\n".join(lines)
+
+
+def _label(each: LabelEffect) -> Row:
+    name = f"{each.name} (its own)" if each.own else each.name
+    return name, each.label, _points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
+
+
+def _group(each: GroupEffect) -> Row:
+    return each.value, f"{each.labels:,}", _points(each.effect), written(each.without), ""
+
+
+def _edge(each: EdgeEffect) -> Row:
+    name = each.name if each.label is None else f"{each.name}, {each.label}"
+    return name, written(each.p_rare), _points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
+
+
+def _features(explanation: Explanation, width: int) -> list[str]:
+    """Returns the strongest columns, the sum of the others, and what they add up to."""
+    shown = explanation.features[:FEATURES]
+    rows: list[Row] = [(each.name, each.value or "", "", "", f"{each.share:+.2f}") for each in shown]
+    if len(explanation.features) > len(shown):
+        rest = sum(each.share for each in explanation.features[len(shown) :])
+        rows.append((f"{len(explanation.features) - len(shown)} others", "", "", "", f"{rest:+.2f}"))
+    if explanation.base is not None:
+        rows.append(("start", "", "", "", f"{explanation.base:+.2f}"))
+        rows.append(("log-odds of P(rare)", "", "", written(explanation.p_rare), f"{explanation.log_odds:+.2f}"))
+    return _table(("feature", "value", "", "", "log-odds"), rows, width)
+
+
+def _table(head: Row, rows: Iterable[Row], width: int) -> list[str]:
+    """Returns lines of five columns: two of words, three of numbers at the right."""
+    numbers = 3 * 10
+    second = 14
+    first = max(width - numbers - second, 12)
+    lines = []
+    for row in (head, *rows):
+        name, more, *rest = row
+        cells = "".join(f"{cell:>10}" for cell in rest)
+        lines.append(f"{_cut(name, first - 2):<{first}}{_cut(more, second - 1):<{second}}{cells}".rstrip())
+    return lines
+
+
+def _cut(word: str, width: int) -> str:
+    """Returns a word that fits, its end left out where it is too long."""
+    return word if len(word) <= width else word[: width - 2] + ".."
+
+
+def _points(effect: float) -> str:
+    """Returns a difference of probabilities in points of a hundred."""
+    return f"{100 * effect:+.1f}"

@@ -1,0 +1,89 @@
+"""Trees as a voice: labels by leaf values made anew."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.array_files import NumpyArray
+from calirare.explain.column_edges import SharedColumns
+from calirare.explain.shares import tree_shares
+from calirare.explain.tree_labels import BoostedLabels, ForestLabels, TreeLabels
+from calirare.explain.tree_leaves import Leaves, leaves_of
+from calirare.explain.voice import Shares, Voice, difference
+from calirare.explain.words import with_words
+from calirare.graph import Graph
+from calirare.models import TREE_SHRINKAGE, TreesFit
+from calirare_ext import as_dense
+
+REPRODUCED = 1e-4  # error of leaf values up to which they are those of the file: LightGBM's gradients are float32
+FIXED = (
+    "labels of trees: every leaf value is made anew without the label; the trees' splits and their number stay as they "
+    "are"
+)
+STRONGEST = "labels of trees: of so many labels all but the strongest move the leaves they lie in alone"
+FOREIGN = (
+    "labels of trees: the stored leaf values could not be made again of the labels, which another version of LightGBM "
+    "draws otherwise: take the trees' part of the labels' effects as rough"
+)
+
+
+class TreesVoice(Voice):
+    """Boosted trees, or a forest, on hop columns of one graph.
+
+    Args:
+        fitted: the trees.
+        graph: as the detector takes it.
+        shared: hop columns that other detectors of an average read too; None: nobody does.
+    """
+
+    def __init__(self, fitted: TreesFit, graph: Graph, shared: SharedColumns | None = None) -> None:
+        self._without_edges = (shared or SharedColumns(graph)).of(fitted.columns)
+        self.fitted, self.graph = dataclasses.replace(fitted, columns=self._without_edges.columns), graph
+        self.labels = tree_labels(fitted, self._columns(fitted.nodes))
+        notes = (FIXED, *(() if self.labels.exact else (STRONGEST,)))
+        self.notes = notes + ((FOREIGN,) if self.labels.error > REPRODUCED else ())
+
+    def log_odds(self, nodes: Tensor) -> Tensor:
+        """See `Voice.log_odds`."""
+        return difference(self.fitted.logits_of(self.graph, nodes))
+
+    def without_each_label(self, nodes: Tensor) -> Tensor:
+        """See `Voice.without_each_label`."""
+        return self._after(nodes, self.labels.change(leaves_of(self.fitted, self._columns(nodes))))
+
+    def shares(self, nodes: Tensor) -> Shares | None:
+        """See `Voice.shares`: TreeSHAP."""
+        names = self.fitted.columns.of(self.graph).feature_names
+        return with_words(tree_shares(self.fitted, self._columns(nodes), names, self.log_odds(nodes)))
+
+    def without_edges(self, node: int, ends: Tensor) -> Tensor:
+        """See `Voice.without_edges`."""
+        rows = as_dense(self._without_edges.with_and_without(node, ends).x).cpu().numpy()
+        both = np.concatenate([self._columns(torch.tensor([node])), rows])  # a row of the graph's own, and made anew
+        said = difference(torch.from_numpy(self.fitted.trees.logits(both)))
+        return said[0] + said[2:] - said[1]
+
+    def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
+        """See `Voice.without_labels`."""
+        places = [each.cpu().numpy() for each in sets]
+        return self._after(nodes, self.labels.change_without(leaves_of(self.fitted, self._columns(nodes)), places))
+
+    def _after(self, nodes: Tensor, change: NumpyArray) -> Tensor:
+        return self.log_odds(nodes) + torch.from_numpy(change).to(nodes.device)
+
+    def _columns(self, nodes: Tensor) -> NumpyArray:
+        """Returns what the trees read of nodes, float32 [n, d]."""
+        return self.fitted.evaluation_field(self.graph, nodes).columns.cpu().numpy()
+
+
+def tree_labels(fitted: TreesFit, columns: NumpyArray) -> TreeLabels:
+    """Returns the labels of trees of two classes, by their columns [m, d]."""
+    leaves, ensemble = Leaves.of(fitted, columns), fitted.trees.all_labels
+    if leaves.boosted:
+        return BoostedLabels(leaves)
+    return ForestLabels(leaves, TREE_SHRINKAGE / (ensemble.weight + TREE_SHRINKAGE))

@@ -1,0 +1,89 @@
+"""Columns in the user's words: names of hop columns, and a node's values as they stand in the user's table."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+
+import torch
+from torch import Tensor
+
+from calirare.explain.network_shares import NEIGHBOURHOOD
+from calirare.explain.voice import Shares
+from calirare.graph import Graph
+
+NEIGHBOURS, HOPS = "mean of neighbours of ", re.compile(r"(\d+) hops' (.*)", re.DOTALL)
+DEGREE = "number of neighbours"
+
+
+def with_words(shares: Shares) -> Shares:
+    """Returns shares of hop columns with the columns named in words."""
+    return dataclasses.replace(shares, names=tuple(_in_words(name) for name in shares.names))
+
+
+def _in_words(name: str) -> str:
+    """Returns what a hop column is called, such as "mean of neighbours of amount"."""
+    if name == "log degree":
+        return DEGREE
+    if name.startswith("neighbours' "):
+        return NEIGHBOURS + name.removeprefix("neighbours' ")
+    hops = HOPS.fullmatch(name)
+    return f"mean over {hops[1]} hops of {hops[2]}" if hops else name
+
+
+class Values:
+    """What a node's columns are in the user's table.
+
+    Args:
+        graph: with raw features, before they are mapped.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        names = graph.feature_names if isinstance(graph.x, Tensor) else ()
+        self.place = {name: i for i, name in enumerate(names)}
+
+    def of(self, node: int, name: str) -> str | None:
+        """Returns a node's value of a column, or its neighbours' mean; None where it is neither."""
+        if name == DEGREE:
+            return f"{neighbours(self.graph, node).numel():,}"
+        for start in (NEIGHBOURS, NEIGHBOURHOOD):
+            if name.startswith(start):
+                return self._mean(node, name.removeprefix(start)) if start == NEIGHBOURS else None
+        column = self.place.get(name)
+        if column is None:
+            return self._category(node, name)
+        assert isinstance(self.graph.x, Tensor)
+        return _written(float(self.graph.x[node, column]))
+
+    def _category(self, node: int, name: str) -> str | None:
+        """Returns the category of a node where a column marks one, as "city=Oslo" does."""
+        column, mark, _ = name.partition("=")
+        place = self.place.get(column)
+        if not mark or place is None or not self.graph.columns or not self.graph.columns[place].categories:
+            return None
+        assert isinstance(self.graph.x, Tensor)
+        number = float(self.graph.x[node, place])
+        return "missing" if math.isnan(number) else self.graph.columns[place].categories[int(number)]
+
+    def _mean(self, node: int, name: str) -> str | None:
+        place = self.place.get(name)
+        numeric = place is not None and (not self.graph.columns or self.graph.columns[place].kind == "numeric")
+        around = neighbours(self.graph, node)
+        if not numeric or not around.numel():
+            return None
+        assert isinstance(self.graph.x, Tensor)
+        return _written(float(torch.nanmean(self.graph.x[around, place])))
+
+
+def neighbours(graph: Graph, node: int) -> Tensor:
+    """Returns the neighbours of a node but itself, int64."""
+    a = graph.adjacency
+    found = a.indices[int(a.indptr[node]) : int(a.indptr[node + 1])].long()
+    return found[found != node]
+
+
+def _written(number: float) -> str:
+    """Returns a number of a table in few characters."""
+    return "missing" if math.isnan(number) else f"{number:,.0f}" if abs(number) >= 1e4 else f"{number:.4g}"

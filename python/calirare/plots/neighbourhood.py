@@ -1,0 +1,146 @@
+"""A node among its neighbours: coloured by P(rare), edges as wide as what they add to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from calirare.plots import canvas
+from calirare.plots.canvas import DARK, GAP, GREY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH, HEIGHT = 7.2, 6.6  # inches
+LONGEST = 16  # characters of a name
+WIDEST = 5.0  # points, of the edge that counts most
+SHADES = "cividis"  # rises in lightness, for readers of any colour vision and in grey
+MARKERS = {None: ("o", "no label"), "rest": ("s", "labelled, rest"), "rare": ("D", "labelled, rare")}
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A node of the picture.
+
+    Attributes:
+        name: what it is called.
+        p_rare: its P(rare), in [0, 1].
+        label: "rare" or "rest" where the detector learned its label, else None.
+        effect: what the edge to the node in the middle adds to its log-odds; 0 of that one itself.
+    """
+
+    name: str
+    p_rare: float
+    label: str | None
+    effect: float = 0.0
+
+
+def neighbourhood_diagram(
+    middle: Spot, around: Sequence[Spot], path: str | Path, *, between: Sequence[tuple[int, int]] = (), title: str = ""
+) -> Path:
+    """Draws a node among neighbours; what speaks for it is a full line, what speaks against it a dashed one.
+
+    Args:
+        middle: the node.
+        around: its neighbours, in the order in which they stand, clockwise from the top.
+        path: where to write; the folder must exist.
+        between: pairs of places in `around` that have an edge, drawn thin.
+        title: the line above the picture.
+
+    Returns:
+        The path.
+
+    Raises:
+        ValueError: the path is of an unknown format.
+    """
+    title, above = canvas.wrapped(title or middle.name, WIDTH - 0.6, 10)
+    figure = canvas.blank(WIDTH, HEIGHT + above)
+    top = 1 - (above + 0.15) / (HEIGHT + above)
+    axes = figure.add_axes((0.02, 0.13, 0.85, top - 0.13))
+    axes.set_xlim(-2.5, 2.5)
+    axes.set_ylim(-1.25, 1.25)
+    axes.axis("off")
+    figure.text(0.5, 1 - 0.1 / (HEIGHT + above), title, ha="center", va="top", fontsize=10)
+    places = [_place(i, len(around)) for i in range(len(around))]
+    for a, b in between:
+        xs, ys = zip(places[a], places[b], strict=True)
+        axes.plot(xs, ys, color="#BBBBBB", linewidth=0.6, zorder=1)
+    most = max((abs(spot.effect) for spot in around), default=0.0) or 1.0
+    for (x, y), spot in zip(places, around, strict=True):
+        width = 0.6 + (WIDEST - 0.6) * abs(spot.effect) / most
+        colour, line = (GAP, "-") if spot.effect >= 0 else (DARK, (0, (2.2, 1.2)))
+        axes.plot([0, x], [0, y], color=colour, linestyle=line, linewidth=width, zorder=2)
+    shades = _draw_spots(axes, [((0.0, 0.0), middle), *zip(places, around, strict=True)])
+    for place, spot in zip(places, around, strict=True):
+        _write(axes, place, spot)
+    axes.text(0, -0.19, _short(middle.name), ha="center", va="top", fontsize=9, weight="bold", zorder=6, bbox=_paper())
+    bar = figure.colorbar(shades, cax=figure.add_axes((0.89, 0.3, 0.022, 0.45)))
+    bar.set_label("P(rare)", fontsize=9)
+    bar.ax.tick_params(labelsize=8)
+    _legend(axes)
+    return canvas.save(figure, path)
+
+
+def _place(i: int, n: int) -> tuple[float, float]:
+    """Returns where the i-th of n neighbours stands on the circle, clockwise from the top."""
+    angle = math.pi / 2 - 2 * math.pi * (i + 0.5) / max(n, 1)
+    return math.cos(angle), math.sin(angle)
+
+
+def _draw_spots(axes: Axes, spots: Sequence[tuple[tuple[float, float], Spot]]) -> Any:
+    """Draws nodes by marker and shade, the first one larger; returns what a bar of colours is made of."""
+    shades = None
+    for kind, (marker, _) in MARKERS.items():
+        chosen = [(i, at, spot) for i, (at, spot) in enumerate(spots) if spot.label == kind]
+        drawn = axes.scatter(
+            [at[0] for _, at, _ in chosen],
+            [at[1] for _, at, _ in chosen],
+            c=[spot.p_rare for _, _, spot in chosen],
+            s=[420 if i == 0 else 190 for i, _, _ in chosen],
+            marker=marker,
+            cmap=SHADES,
+            vmin=0,
+            vmax=1,
+            edgecolors="black",
+            linewidths=1.8 if kind else 0.8,
+            zorder=5,
+        )
+        shades = drawn if shades is None or chosen else shades
+    return shades
+
+
+def _write(axes: Axes, place: tuple[float, float], spot: Spot) -> None:
+    """Writes name and effect beside a node, away from the middle."""
+    x, y = place
+    side = "left" if x > 0.01 else "right" if x < -0.01 else "center"
+    text = f"{_short(spot.name)}  {spot.effect:+.2f}"
+    axes.text(1.12 * x, 1.13 * y, text, ha=side, va="center", fontsize=8, zorder=6)
+
+
+def _legend(axes: Axes) -> None:
+    """Says what lines and markers mean."""
+    from matplotlib.lines import Line2D
+
+    lines = [
+        Line2D([], [], color=GAP, linewidth=3, label="edge speaks for rare"),
+        Line2D([], [], color=DARK, linewidth=3, linestyle=(0, (2.2, 1.2)), label="edge speaks against"),
+    ]
+    for kind, (marker, words) in MARKERS.items():
+        look: dict[str, Any] = {"marker": marker, "markersize": 8, "markeredgecolor": "black", "linestyle": "none"}
+        lines.append(Line2D([], [], color=GREY, markeredgewidth=1.8 if kind else 0.8, label=words, **look))
+    figure = axes.get_figure()
+    assert figure is not None
+    words = "width and number: what the edge adds to the log-odds"
+    figure.legend(handles=lines, loc="lower center", ncol=3, fontsize=8, frameon=False, title=words, title_fontsize=8)
+
+
+def _short(name: str) -> str:
+    """Returns a name that fits, its middle left out where it is too long."""
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 7]}..{name[-5:]}"
+
+
+def _paper() -> dict[str, Any]:
+    return {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 1}

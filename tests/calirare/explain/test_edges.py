@@ -1,0 +1,118 @@
+"""Edges: what is said without one is what the whole graph without it says."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from calirare.explain.network import network_voice
+from calirare.explain.trees import TreesVoice
+from calirare.graph import Graph, Relation
+from calirare.models import GcnTraining, HopsTraining, TreesDetector, TreesTraining
+from calirare_ext import Csr
+from tests.helpers.tasks import rare_task
+
+# Sums of at most a few hundred float32 numbers, through three layers.
+FLOAT32 = 300 * torch.finfo(torch.float32).eps
+
+
+def with_weights(graph: Graph, loops: bool = False) -> Graph:
+    """The graph with other weights of its edges, the same both ways; `loops`: with some self loops."""
+    dense = graph.adjacency.to_dense()
+    upper = torch.triu(dense, 1) * (0.5 + torch.rand(dense.shape, generator=torch.Generator().manual_seed(0)))
+    weighted = upper + upper.T + (torch.diag((torch.arange(len(dense)) % 5 == 0).float() * 1.5) if loops else 0)
+    return dataclasses.replace(graph, adjacency=Csr.from_dense(weighted))
+
+
+def with_relations(graph: Graph) -> Graph:
+    """The graph with its edges as two directed types, most of them one way only."""
+    dense = torch.triu(graph.adjacency.to_dense(), 1)
+    odd = (torch.arange(dense.numel()).view_as(dense) % 2).float()
+    kinds = {"pays": dense * odd, "calls": (dense * (1 - odd)).T.contiguous()}
+    relations = tuple(Relation.of(name, Csr.from_dense(matrix)) for name, matrix in kinds.items())
+    return dataclasses.replace(graph, relations=relations)
+
+
+def without(graph: Graph, a: int, b: int) -> Graph:
+    """The graph without an edge, of whatever type and direction."""
+
+    def cleared(matrix: Csr) -> Csr:
+        dense = matrix.to_dense()
+        dense[a, b] = dense[b, a] = 0
+        return Csr.from_dense(dense)
+
+    relations = tuple(Relation.of(each.name, cleared(each.out)) for each in graph.relations)
+    return dataclasses.replace(graph, adjacency=cleared(graph.adjacency), relations=relations)
+
+
+def a_leaf(graph: Graph) -> int:
+    """A node with a single neighbour."""
+    return int((graph.adjacency.indptr.diff() == 1).nonzero()[0])
+
+
+def assert_as_by_brute_force(voice, node: int, ends: torch.Tensor, slack: float = FLOAT32) -> None:
+    graph, found = voice.graph, voice.without_edges(node, ends)
+    fitted = voice.fitted
+    nodes = torch.tensor([node])
+    expected = []
+    for a, b in ends.tolist():
+        logits = fitted.logits_of(without(graph, a, b), nodes)
+        expected.append(float(logits[0, 1] - logits[0, 0]))
+    base = float(voice.log_odds(nodes))
+    size = max(abs(z) for z in (base, *expected)) + 1
+    assert max(abs(z - base) for z in expected) > 100 * slack * size, "no edge counts: nothing is tested"
+    for edge, z, wanted in zip(ends.tolist(), found.tolist(), expected, strict=True):
+        assert abs(z - wanted) <= slack * size, (edge, z, wanted)
+
+
+def edges_of(graph: Graph, node: int) -> torch.Tensor:
+    first, last = int(graph.adjacency.indptr[node]), int(graph.adjacency.indptr[node + 1])
+    others = graph.adjacency.indices[first:last].long()
+    others = others[others != node]
+    return torch.stack([torch.full_like(others, node), others], 1)
+
+
+GRAPHS = {
+    "plain": rare_task,
+    "weighted, with loops": lambda: with_weights(rare_task(), loops=True),
+}
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize(("hops", "layers"), [(1, 1), (1, 2), (2, 2), (1, 3), (3, 1)])
+def test_a_graph_convolution_without_each_edge(graph, hops, layers):
+    task = GRAPHS[graph]()
+    fitted = GcnTraining(epochs=15, hops=hops, n_layers=layers).fit(task, task.split.train)
+    voice = network_voice(fitted, task)
+    for node in (a_leaf(task), 20):
+        assert_as_by_brute_force(voice, node, edges_of(task, node))
+
+
+def test_edges_farther_away_count_too():
+    """Edges between others, of which the node sees one or both ends, or none."""
+    task = rare_task()
+    voice = network_voice(GcnTraining(epochs=15, hops=2).fit(task, task.split.train), task)
+    around = edges_of(task, 20)[:, 1].tolist()
+    ends = torch.cat([edges_of(task, other) for other in (*around, around[0] + 1)])
+    assert_as_by_brute_force(voice, 20, ends)
+
+
+@pytest.mark.parametrize("graph", [*GRAPHS, "relations"])
+@pytest.mark.parametrize("hops", [1, 2, 3])
+def test_a_perceptron_on_hop_columns_without_each_edge(graph, hops):
+    task = with_relations(rare_task()) if graph == "relations" else GRAPHS[graph]()
+    fitted = HopsTraining(epochs=15, hops=hops).fit(task, task.split.train)
+    voice = network_voice(fitted, task)
+    for node in (a_leaf(task), 20):
+        assert_as_by_brute_force(voice, node, edges_of(task, node))
+
+
+@pytest.mark.parametrize("kind", ["boosting", "extra"])
+def test_trees_without_each_edge(kind):
+    task = rare_task()
+    growing = TreesTraining(kind=kind, rounds=12, patience=0, folds=2)
+    voice = TreesVoice(TreesDetector(growing).fit(task, task.split.train), task)
+    for node in (20, 21):
+        assert_as_by_brute_force(voice, node, edges_of(task, node))

@@ -1,0 +1,176 @@
+"""Explanations as a whole: numbers agree with each other, sentences with numbers, pictures with nothing cut off."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+
+import numpy as np
+import pytest
+import torch
+
+from calirare import InputError
+from calirare.explain import Explainer, Subject, draw, nodes_named, picture_name, text_of
+from calirare.explain.explanation import written
+from calirare.explain.network import network_voice
+from calirare.graph import Column
+from calirare.models import HopsTraining
+from tests.helpers.tasks import rare_task
+from tests.helpers.tolerance import assert_identical
+
+NODES = torch.arange(60, 100)
+FLOAT32 = 100 * float(np.finfo(np.float32).eps)  # a float32 network adds in another order among other nodes
+
+
+@pytest.fixture(scope="module")
+def explainer() -> Explainer:
+    task = rare_task()
+    voice = network_voice(HopsTraining(epochs=40, hidden=8).fit(task, task.split.train), task)
+    city = np.random.default_rng(0).integers(0, 3, task.n_nodes)
+    days = np.arange(task.n_nodes) % 60
+    x = torch.cat([task.x, torch.from_numpy(np.stack([city, days], 1)).float()], 1)
+    columns = (
+        *(Column(f"f{i}") for i in range(6)),
+        Column("city", "categorical", ("Oslo", "Rome", "Lima")),
+        Column("day", "date"),
+    )
+    names = np.array([f"acc-{i:03d}" for i in range(task.n_nodes)])
+    graph = dataclasses.replace(task, x=x, columns=columns, feature_names=(), node_names=names)
+    fitted = voice.fitted
+    return Explainer(voice, Subject(graph, fitted.nodes, fitted.targets, ("rest", "fraud"), None, 0.5))
+
+
+@pytest.fixture(scope="module")
+def found(explainer):
+    return explainer.explain(NODES, group="city")
+
+
+def test_numbers_of_an_explanation_agree_with_each_other(explainer, found):
+    p, effects = explainer.p_rare(NODES), explainer.label_effects(NODES)
+    for i, each in enumerate(found):
+        assert each.p_rare == pytest.approx(float(p[i]), abs=FLOAT32)
+        assert each.alert == (each.p_rare >= 0.5)
+        total = each.base + sum(share.share for share in each.features)
+        assert total == pytest.approx(each.log_odds, abs=1e-9)
+        strongest = effects[i].abs().sort(descending=True).values[:10]
+        assert [abs(label.effect) for label in each.labels] == pytest.approx(strongest.tolist(), abs=FLOAT32)
+        for label in each.labels:
+            assert label.without == each.p_rare - label.effect
+            assert label.effect * label.log_odds >= 0
+        assert len(each.edges) == int(explainer.subject.graph.adjacency.indptr.diff()[each.node])
+        assert [abs(edge.log_odds) for edge in each.edges] == sorted(
+            (abs(e.log_odds) for e in each.edges), reverse=True
+        )
+
+
+def test_needed_labels_are_the_fewest_of_the_strongest(explainer, found):
+    alerts = [each for each in found if each.alert]
+    assert any(each.needed.enough for each in alerts)
+    assert all(each.needed is None for each in found if not each.alert)
+    names = [explainer.subject.graph.node_name(int(node)) for node in explainer.subject.labelled]
+    for each in alerts:
+        if not each.needed.enough or len(each.needed.names) > 4:
+            continue
+        node, places = torch.tensor([each.node]), torch.tensor([names.index(name) for name in each.needed.names])
+        after = torch.sigmoid(explainer.voice.without_labels(node, [places, places[:-1]])[:, 0]).tolist()
+        assert after[0] == pytest.approx(each.needed.without, abs=FLOAT32)
+        assert after[0] < 0.5
+        assert after[1] >= 0.5 or len(places) == 1
+
+
+def test_groups_hold_every_label_once_and_are_left_out_as_one(explainer, found):
+    groups = explainer.subject.groups("city")
+    assert sorted(torch.cat(list(groups.values())).tolist()) == list(range(explainer.subject.labelled.numel()))
+    each = found[3]
+    assert {group.value for group in each.groups} == set(groups) == {"Oslo", "Rome", "Lima"}
+    for group in each.groups:
+        after = explainer.voice.without_labels(torch.tensor([each.node]), [groups[group.value]])[0]
+        assert group.without == pytest.approx(float(torch.sigmoid(after)), abs=FLOAT32)
+        assert group.labels == groups[group.value].numel()
+
+
+def test_dates_are_grouped_by_the_month_and_amounts_not_at_all(explainer, monkeypatch):
+    days = explainer.subject.graph.x[explainer.subject.labelled, 7]
+    months = {f"{datetime.date(2000, 1, 1) + datetime.timedelta(days=int(day)):%Y-%m}" for day in days}
+    assert set(explainer.subject.groups("day")) == months == {"2000-01", "2000-02"}
+    monkeypatch.setattr("calirare.explain.subject.MOST_GROUPS", 20)
+    with pytest.raises(InputError, match="'f2' has 40 among the labels"):
+        explainer.subject.groups("f2")
+    with pytest.raises(InputError, match="no column 'ring'"):
+        explainer.subject.groups("ring")
+
+
+def test_a_node_that_was_learned_from_says_so_and_its_own_label_is_marked(explainer):
+    node = explainer.subject.labelled[:1]
+    each = explainer.explain(node, shown=100)[0]
+    assert each.label == ("rest", "fraud")[int(explainer.subject.targets[0])]
+    assert [label.node for label in each.labels if label.own] == node.tolist()
+    assert "was learned from" in each.sentences[0]
+
+
+def test_text_fits_and_says_what_the_numbers_are(explainer, found):
+    each = next(each for each in found if each.alert)
+    text = text_of(dataclasses.replace(found, each=(each,)))
+    assert max(map(len, text.splitlines())) <= 80
+    flat = " ".join(text.split())
+    assert f"P(rare) of {each.name} is {written(each.p_rare)}, an alert at 0.5." in flat
+    for sentence in each.sentences:
+        assert " ".join(sentence.split()) in flat
+    long = dataclasses.replace(
+        each, name="n" * 90, features=tuple(dataclasses.replace(f, name="w" * 99) for f in each.features)
+    )
+    tables = text_of(dataclasses.replace(found, each=(long,)), 60).splitlines()[4:]
+    assert max(map(len, tables)) <= 60
+
+
+@pytest.mark.parametrize(
+    ("p", "words"), [(0.5, "0.50"), (0.031, "0.031"), (0.99991, "0.99991"), (1 - 1e-12, "1.000000")]
+)
+def test_probabilities_have_the_digits_that_tell_them_from_certainty(p, words):
+    assert written(p) == words
+
+
+def test_nodes_are_known_by_name_or_number(explainer):
+    graph = explainer.subject.graph
+    assert_identical(nodes_named(graph, ["acc-003", "acc-001"]), torch.tensor([3, 1]))
+    assert_identical(nodes_named(graph, torch.tensor([5])), torch.tensor([5]))
+    assert_identical(nodes_named(rare_task(), [4, "7"]), torch.tensor([4, 7]))
+    for wanted in (["acc-999"], [3], torch.tensor([260]), torch.tensor([-1])):
+        with pytest.raises(InputError, match="has no node"):
+            nodes_named(graph, wanted)
+    with pytest.raises(InputError, match="at least one node"):
+        nodes_named(graph, [])
+
+
+def test_a_picture_holds_all_of_its_words(explainer, found, tmp_path, monkeypatch):
+    from matplotlib.figure import Figure
+
+    kept = []
+    save = Figure.savefig
+
+    def looked_at(figure, *args, **options):
+        save(figure, *args, **options)
+        width, height = figure.get_size_inches() * figure.dpi
+        boxes = [text.get_window_extent() for text in [*figure.texts, *figure.axes[0].texts] if text.get_text()]
+        kept.extend(boxes)
+        assert all(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height for box in boxes)
+
+    monkeypatch.setattr(Figure, "savefig", looked_at)
+    each = max(found, key=lambda each: len(each.edges))
+    edges = [dataclasses.replace(each.edges[0], node=i, name=f"Konto-Nummer-DE8937{i:05d}") for i in range(20)]
+    many = dataclasses.replace(each, edges=tuple(edges))
+    for i, shown in enumerate((each, many, dataclasses.replace(each, edges=()))):
+        draw(shown, explainer.subject, tmp_path / f"{i}.png")
+        assert (tmp_path / f"{i}.png").stat().st_size > 10_000
+    assert len(kept) > 20
+    draw(each, explainer.subject, tmp_path / "again.png")
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "0.png").read_bytes()
+
+
+def test_names_of_pictures_are_files_and_not_alike(found):
+    names = {
+        picture_name(dataclasses.replace(found[0], name=name, node=i))
+        for i, name in enumerate(("a/b", "a b", "a_b", "é", "/"))
+    }
+    assert len(names) == 5
+    assert all("/" not in name and name.endswith(".png") for name in names)

@@ -1,0 +1,152 @@
+"""Features: shares add up to the log-odds, are weights times deviations of a linear model, and integrals of others."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from calirare.calibration import PriorPlattCalibrator
+from calirare.explain.mixture import MixtureVoice
+from calirare.explain.network import network_voice
+from calirare.explain.network_shares import NEIGHBOURHOOD
+from calirare.explain.shares import stretched
+from calirare.explain.trees import TreesVoice
+from calirare.explain.voice import Shares, log_odds_of, probability
+from calirare.explain.words import Values
+from calirare.graph import propagated_features
+from calirare.models import GcnTraining, HopsTraining, Member, Mixture, TreesDetector, TreesTraining
+from calirare_ext import Csr
+from tests.helpers.tasks import rare_task
+
+NODES = torch.arange(0, 60, 3)
+FLOAT32 = 300 * torch.finfo(torch.float32).eps  # sums of a few hundred float32 numbers
+
+
+@pytest.fixture(scope="module")
+def task():
+    return rare_task()
+
+
+def words(task):
+    """The task with sparse features >= 0."""
+    x = task.x.clamp(min=0)
+    return dataclasses.replace(task, x=Csr.from_dense(x))
+
+
+def voices(task):
+    train = task.split.train
+    yield network_voice(GcnTraining(epochs=20).fit(task, train), task)
+    yield network_voice(GcnTraining(epochs=20, hops=2).fit(task, train), task)
+    yield network_voice(GcnTraining(epochs=20, n_layers=1).fit(task, train), task)
+    yield network_voice(GcnTraining(epochs=20, hops=2).fit(words(task), train), words(task))
+    yield network_voice(HopsTraining(epochs=20).fit(task, train), task)
+    for kind in ("boosting", "extra"):
+        growing = TreesTraining(kind=kind, rounds=12, patience=0, folds=2)
+        yield TreesVoice(TreesDetector(growing).fit(task, train), task)
+
+
+@pytest.mark.parametrize("which", range(7))
+def test_shares_add_up_to_the_log_odds(task, which):
+    voice = next(v for i, v in enumerate(voices(task)) if i == which)
+    shares, said = voice.shares(NODES), voice.log_odds(NODES)
+    assert len(shares.names) == shares.values.shape[1] == len(set(shares.names))
+    assert float(shares.values.abs().max()) > 0.01
+    off = (shares.base + shares.values.sum(1) - said).abs()
+    assert bool((off <= FLOAT32 * (shares.values.abs().sum(1) + shares.base.abs() + 1)).all())
+
+
+def test_of_a_linear_model_they_are_weights_times_deviations(task):
+    fitted = HopsTraining(epochs=20, n_layers=1).fit(task, task.split.train)
+    voice = network_voice(fitted, task)
+    x = fitted.columns.of(task).x.double()
+    weight = fitted.model.weights[0].detach().double()
+    expected = (x[NODES] - x.mean(0)) * (weight[:, 1] - weight[:, 0])
+    found = voice.shares(NODES)
+    assert float((found.values - expected).abs().max()) <= FLOAT32 * float(expected.abs().max())
+    assert "mean of neighbours of feature 2" in found.names
+    assert "mean over 2 hops of feature 2" in found.names
+    assert "number of neighbours" in found.names
+
+
+def test_of_a_convolution_they_are_integrated_gradients_of_every_nodes_features(task):
+    """By differentiation through the dense network at 4,000 points of the path."""
+    fitted = GcnTraining(epochs=30, hops=2).fit(task, task.split.train)
+    layers = [(w.detach().double(), b.detach().double()) for w, b in fitted.model.layers()]
+    a = fitted.model.propagation(task).a_hat.to_dense().double()
+    x, steps, node = propagated_features(task, 1).double(), 4000, 21
+    start, total = x.mean(0).expand_as(x), torch.zeros_like(x)
+    for t in (torch.arange(steps) + 0.5) / steps:
+        at = (start + t * (x - start)).requires_grad_()
+        z = (a @ torch.relu(a @ (a @ (at @ layers[0][0])) + layers[0][1]) @ layers[1][0] + layers[1][1])[node]
+        total += torch.autograd.grad(z[1] - z[0], at)[0] / steps
+    integral = (x - start) * total
+    found = network_voice(fitted, task).shares(torch.tensor([node]))
+    d = x.shape[1]
+    assert found.names[d] == NEIGHBOURHOOD + found.names[0]
+    expected = torch.cat([integral[node], integral.sum(0) - integral[node]])
+    # A kink between two of the points costs a step of it.
+    assert float((found.values[0] - expected).abs().max()) <= 20 / steps * float(expected.abs().max())
+
+
+@pytest.fixture(scope="module")
+def mixture(task):
+    made = list(voices(task))
+    parts = [made[0], made[5], made[6]]
+    generator = torch.Generator().manual_seed(0)
+    members = []
+    for i, (part, weight) in enumerate(zip(parts, (0.5, 0.3, 0.2), strict=True)):
+        z = torch.stack([torch.zeros(40), torch.randn(40, generator=generator)], 1).double()
+        spoken = PriorPlattCalibrator().fit(z, (z[:, 1] > 0.3 * i).long())
+        members.append(Member(str(i), part.fitted, spoken, weight))
+    return MixtureVoice(Mixture(tuple(members)), parts), Mixture(tuple(members))
+
+
+def test_an_average_says_what_its_detector_says_and_its_shares_add_up(mixture, task):
+    voice, detector = mixture
+    logits = torch.stack(
+        [member.weight * member.probabilities(member.fitted.logits_of(task, NODES)) for member in detector.members]
+    )
+    p = logits.sum(0)[:, 1]
+    assert float((torch.sigmoid(voice.log_odds(NODES)) - p).abs().max()) <= FLOAT32
+    shares = voice.shares(NODES)
+    assert float((shares.base + shares.values.sum(1) - voice.log_odds(NODES)).abs().max()) <= FLOAT32 * 10
+    own = [part.voice.shares(NODES) for part in voice.parts]
+    assert set(shares.names) == {name for each in own for name in each.names}
+
+
+def test_labels_and_edges_of_an_average_go_through_every_members_map(mixture):
+    voice, _ = mixture
+
+    def pooled(said):
+        return log_odds_of(sum(m.member.weight * probability(said(m.voice), m.member.spoken) for m in voice.parts))
+
+    ends = torch.tensor([[20, 7], [20, 30]])
+    sets = [torch.tensor([2, 5])]
+    pairs = (
+        (voice.without_each_label(NODES), pooled(lambda v: v.without_each_label(NODES))),
+        (voice.without_labels(NODES, sets), pooled(lambda v: v.without_labels(NODES, sets))),
+        (voice.without_edges(20, ends), pooled(lambda v: v.without_edges(20, ends))),
+    )
+    for found, expected in pairs:
+        assert float((found - expected).abs().max()) <= FLOAT32
+    assert float((pairs[0][0] - voice.log_odds(NODES)).abs().max()) > 0.001
+
+
+def test_stretched_shares_keep_signs_and_add_up_to_what_is_asked():
+    shares = Shares(torch.tensor([1.0, 0.0]).double(), ("a", "b"), torch.tensor([[2.0, -1.0], [0.0, 0.0]]).double())
+    found = stretched(shares, torch.tensor([-3.0, 2.0]).double(), torch.tensor([-1.0, 2.0]).double())
+    np.testing.assert_array_equal(found.values.numpy(), [[4.0, -2.0], [0.0, 0.0]])
+    np.testing.assert_array_equal(found.base.numpy(), [-3.0, 2.0])
+
+
+def test_values_are_those_of_the_users_table(task):
+    values = Values(dataclasses.replace(task, feature_names=tuple("abcdef")))
+    around = task.adjacency.to_dense()[20].nonzero().flatten()
+    assert values.of(20, "b") == f"{float(task.x[20, 1]):.4g}"
+    assert values.of(20, "mean of neighbours of b") == f"{float(task.x[around, 1].mean()):.4g}"
+    assert values.of(20, "number of neighbours") == str(around.numel())
+    assert values.of(20, "mean over 2 hops of b") is None
+    assert values.of(20, NEIGHBOURHOOD + "b") is None

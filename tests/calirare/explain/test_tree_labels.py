@@ -1,0 +1,113 @@
+"""Labels of trees: leaf values are made again from the labels that LightGBM saw, and without some of them."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from calirare.explain import tree_labels
+from calirare.explain.tree_labels import BoostedLabels
+from calirare.explain.tree_leaves import bags, leaves_of
+from calirare.explain.trees import REPRODUCED, TreesVoice
+from calirare.models import TreesDetector, TreesTraining
+from tests.helpers.tasks import rare_task
+
+NODES = torch.arange(40, 60)
+ROUNDING = 1e3 * float(np.finfo(np.float64).eps)  # sums of a few hundred terms
+
+
+@pytest.fixture(scope="module", params=["boosting", "extra"])
+def voice(request):
+    return grown(request.param)
+
+
+@cache
+def grown(kind: str) -> TreesVoice:
+    graph = rare_task()
+    growing = TreesTraining(kind=kind, rounds=12, patience=0, folds=2, seed=3)
+    return TreesVoice(TreesDetector(growing).fit(graph, graph.split.train), graph)
+
+
+def by_hand(voice: TreesVoice, node: int, left_out: list[int]) -> float:
+    """The log-odds of a node by leaf values made without some labels, one number at a time."""
+    leaves = voice.labels.leaves
+    rows = leaves_of(voice.fitted, voice._columns(torch.tensor([node])))[:, 0]
+    kept = [i for i in range(leaves.weights.size) if i not in left_out]
+    w, y = leaves.weights, leaves.targets
+    rare = sum(w[i] for i in kept if y[i] == 1) + 1
+    prior = rare / (sum(w[i] for i in kept) + 2)
+    said = dict.fromkeys(range(w.size), math.log(prior / (1 - prior)))
+    total = 0.0
+    for t in range(leaves.n_trees):
+        value = {}
+        for leaf in range(leaves.values[t].size):
+            here = [i for i in kept if leaves.bags[t][i] and leaves.of_labels[t][i] == leaf]
+            if leaves.boosted:
+                p = {i: 1 / (1 + math.exp(-said[i])) for i in here}
+                gradient = sum(w[i] * (p[i] - y[i]) for i in here)
+                value[leaf] = -leaves.rate * gradient / (sum(w[i] * p[i] * (1 - p[i]) for i in here) + leaves.penalty)
+            else:
+                value[leaf] = sum(w[i] * (y[i] - prior) for i in here) / (sum(w[i] for i in here) + leaves.penalty)
+        total += value[rows[t]]
+        said = {i: z + value[leaves.of_labels[t][i]] for i, z in said.items()}
+    if leaves.boosted:
+        return math.log(prior / (1 - prior)) + total
+    share = prior + total / leaves.n_trees
+    return math.log(share / (1 - share))
+
+
+def test_stored_leaf_values_are_made_again_and_another_bag_is_noticed(voice):
+    assert voice.labels.error < REPRODUCED
+    leaves = voice.labels.leaves
+    assert 0 < leaves.bags.mean() < 1
+    assert not np.array_equal(leaves.bags[0], leaves.bags[1])
+    wrong = type(leaves)(**vars(leaves) | {"bags": np.roll(leaves.bags, 1, axis=1)})
+    other = BoostedLabels(wrong) if leaves.boosted else type(voice.labels)(wrong, voice.labels.smallest)
+    assert other.error > 100 * REPRODUCED
+
+
+def test_the_log_odds_made_by_hand_are_those_of_the_trees(voice):
+    for node in (41, 50):
+        assert abs(by_hand(voice, node, []) - float(voice.log_odds(torch.tensor([node])))) < 12 * REPRODUCED
+
+
+def test_without_labels_is_what_leaf_values_by_hand_say(voice):
+    alone = voice.without_each_label(NODES)
+    base = voice.log_odds(NODES)
+    sets = [[3], [0, 7, 21]]
+    together = voice.without_labels(NODES, [torch.tensor(each) for each in sets])
+    for column in (0, 9):
+        node = int(NODES[column])
+        start = by_hand(voice, node, [])
+        for label in (3, 30):
+            expected = by_hand(voice, node, [label]) - start
+            assert abs(float(alone[label, column] - base[column]) - expected) < ROUNDING
+        for row, places in enumerate(sets):
+            expected = by_hand(voice, node, places) - start
+            assert abs(float(together[row, column] - base[column]) - expected) < ROUNDING
+    assert float((alone - base).abs().max()) > 0.01
+
+
+def test_of_many_labels_the_strongest_are_exact_and_the_others_near(monkeypatch):
+    voice = grown("boosting")
+    rows = leaves_of(voice.fitted, voice._columns(NODES))
+    exact = BoostedLabels(voice.labels.leaves).change(rows)
+    monkeypatch.setattr(tree_labels, "REFITS", 0)
+    monkeypatch.setattr(tree_labels, "LATER", 0)
+    few = BoostedLabels(voice.labels.leaves)
+    assert not few.exact
+    found = few.change(rows)
+    strongest = np.argsort(-np.abs(exact).max(1))[:5]
+    np.testing.assert_array_less(np.abs(found - exact)[strongest], ROUNDING)
+    assert np.corrcoef(found.ravel(), exact.ravel())[0, 1] > 0.95
+
+
+def test_bags_of_more_rows_than_a_block_have_a_generator_each():
+    drawn = bags(2100, 3, seed=7, fraction=0.7)
+    np.testing.assert_array_equal(drawn[:, :1024], bags(1024, 3, seed=7, fraction=0.7))
+    np.testing.assert_array_equal(drawn[:, 1024:2048], bags(1024, 3, seed=8, fraction=0.7))
+    assert bags(5, 2, seed=7, fraction=1.0).all()

@@ -1,0 +1,68 @@
+"""`calirare explain`: sentences, tables and JSON of a saved run, and one sentence for what cannot be explained."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+from calirare._util.run_files import check_as_written
+from tests.helpers.command import assert_one_sentence, call
+
+
+@pytest.fixture(scope="module")
+def run(finished):
+    return finished[0]
+
+
+def test_what_is_said_of_the_likeliest_alerts_agrees_with_the_runs_files(run):
+    said = call("explain", "--run", run, "--top", 3, "--json")
+    assert (said.code, said.err) == (0, "")
+    found = json.loads(said.out)["explanations"]
+    table = pd.read_parquet(run / "predictions.parquet")
+    decided = table[~table["split"].isin(["train", "val"])].sort_values("p_rare", ascending=False, kind="stable")
+    assert [each["node"] for each in found] == decided["node"].head(3).tolist()
+    for each in found:
+        assert abs(each["p_rare"] - float(table["p_rare"][each["node"]])) < 1e-6  # as the table is written
+        assert each["alert"]
+        effects = [abs(label["effect"]) for label in each["labels"]]
+        assert effects == sorted(effects, reverse=True)
+        for label in each["labels"]:
+            assert label["without"] == pytest.approx(each["p_rare"] - label["effect"], abs=1e-12)
+            assert table["split"][label["node"]] in ("train", "val")
+
+
+def test_text_begins_with_sentences_and_fits_a_terminal(run):
+    said = call("explain", "--run", run, "--node", 7, "--labels", 4)
+    assert said.out.startswith("P(rare) of 7 is 0.")
+    assert max(map(len, said.out.splitlines())) <= 80
+    assert "The label of" in said.out
+
+
+def test_a_file_in_the_runs_folder_belongs_to_the_run(quick_run):
+    out = quick_run / "why.json"
+    said = call("explain", "--run", quick_run, "--node", 7, "--out", out)
+    assert said.code == 0
+    assert json.loads(out.read_text())["explanations"][0]["name"] == "7"
+    check_as_written(quick_run, ["why.json"])
+    again = call("explain", "--run", quick_run, "--node", 7, "--out", out)
+    assert "exists already" in assert_one_sentence(again)
+    assert call("explain", "--run", quick_run, "--node", 8, "--out", out, "--overwrite").code == 0
+    assert json.loads(out.read_text())["explanations"][0]["name"] == "8"
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ((), "name nodes, or say how many"),
+        (("--node", "7", "--top", "1"), "not both"),
+        (("--node", "9999"), "its nodes are numbers from 0 to 259"),
+        (("--node", "fred"), "has no node fred"),
+        (("--top", "0"), "at least 1"),
+        (("--node", "7", "--labels", "0"), "at least 1"),
+        (("--node", "7", "--out", "why.txt"), "must end in .json"),
+    ],
+)
+def test_what_cannot_be_explained_is_one_sentence(words, wanted, run):
+    assert wanted in assert_one_sentence(call("explain", "--run", run, *words))
