@@ -19,7 +19,17 @@ LAB = plugins.commands().keys() & set(plugins.LAB)
 
 
 def test_the_commands_of_the_product_are_there():
-    assert {"train", "eice", "predict", "loo-check", "datasets", "doctor", "metrics", "multilabel"} == set(HELP)
+    assert {
+        "train",
+        "eice",
+        "predict",
+        "recalibrate",
+        "loo-check",
+        "datasets",
+        "doctor",
+        "metrics",
+        "multilabel",
+    } == set(HELP)
     assert set(HELP) == set(COMMANDS) | set(APPS)
 
 
