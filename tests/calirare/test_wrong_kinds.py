@@ -29,6 +29,12 @@ def test_a_graph_of_pytorch_geometric_is_named(function):
         getattr(calirare, function)(Module(), rare_task().to_data())
 
 
+@pytest.mark.parametrize("function", ["train", "fit"])
+def test_it_is_named_where_it_comes_first(function):
+    with pytest.raises(TypeError, match=f"{function}: graph must be a calirare.Graph, got Data: take Graph.from_data"):
+        getattr(calirare, function)(rare_task().to_data())
+
+
 def test_weights_that_are_none_are_named():
     graph = rare_task()
     nodes = graph.split.train

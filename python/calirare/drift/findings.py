@@ -10,6 +10,7 @@ from typing import Any, Literal
 Verdict = Literal["ok", "caution", "do not trust"]
 Part = Literal["column", "edges", "P(rare)"]
 VERDICTS: tuple[Verdict, ...] = ("ok", "caution", "do not trust")
+FEW = 100  # nodes with which chance may make distances of .3 and more
 NAMED = 5  # findings that the sentence names
 
 
@@ -44,11 +45,13 @@ class Drift:
 
     Attributes:
         findings: every comparison.
+        n_nodes: nodes of the graph.
         n_columns: columns looked at.
         scored: whether P(rare) of the run's graph is known, of nodes that did not teach it.
     """
 
     findings: tuple[Finding, ...]
+    n_nodes: int
     n_columns: int
     scored: bool
 
@@ -69,7 +72,10 @@ class Drift:
         if self.verdict == "ok":
             more = " and P(rare)" if self.scored else ""
             columns = f"{self.n_columns:,} column{'' if self.n_columns == 1 else 's'}"
-            return f"ok: {columns}, edges{more} are as in the run's graph, or differ by no more than chance or little"
+            few = f" as far as {self.n_nodes:,} nodes can tell" if self.n_nodes < FEW else ""
+            return (
+                f"ok{few}: {columns}, edges{more} are as in the run's graph, or differ by no more than chance or little"
+            )
         worst = [finding for finding in self.found if finding.verdict == self.verdict]
         return f"{self.verdict}: {_listed(worst)}"
 

@@ -103,7 +103,7 @@ class Reference:
         if self.scores is not None:
             now = compare_scores(self.scores, p.cpu().numpy(), graph.adjacency, patches(graph.adjacency), noise)
             findings += of_scores(now)
-        return Drift(tuple(findings), len(self.columns), self.scores is not None)
+        return Drift(tuple(findings), graph.n_nodes, len(self.columns), self.scores is not None)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Returns everything as tensors by name and as what JSON holds; `from_state` reads it."""

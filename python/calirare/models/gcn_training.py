@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.threads import threads_for
-from calirare.graph import ORDERS, Graph, Order
+from calirare.graph import ORDERS, Graph, Order, check_graph
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network, step_work
 from calirare.models.many_gcns import ManyGcns
@@ -279,8 +279,10 @@ def fit(graph: Graph, nodes: Tensor | None = None, training: GcnTraining | None 
         The trained network.
 
     Raises:
+        TypeError: the graph is something else, such as a PyTorch Geometric `Data`.
         ValueError: a node has no label, or there is no split to take the nodes from.
     """
+    check_graph("fit", graph)
     if nodes is None:
         if graph.split is None:
             raise ValueError(f"fit: nodes must be given, graph {graph.name!r} has no split to take them from")

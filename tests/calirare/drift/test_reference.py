@@ -101,6 +101,12 @@ def test_a_graph_of_the_same_law_is_ok_whatever_its_size(n, months, outcome):
     assert drift.sentence.startswith("ok: 11 columns")
 
 
+def test_few_nodes_cannot_tell_much_and_the_report_says_so(months, outcome):
+    assert drift_of(outcome, months.month(9, 20).graph()).sentence.startswith(
+        "ok as far as 20 nodes can tell: 11 columns"
+    )
+
+
 def test_what_is_remembered_is_the_same_after_a_file(months, outcome):
     reference = outcome.reference
     tensors, facts = reference.state()
