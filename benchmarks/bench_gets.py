@@ -51,7 +51,10 @@ def summarise() -> dict[str, Any]:
     rows = read(CELLS)
     cells = [
         {"dataset": d, "track": t, "map": m, "seeds": values["seeds"]}
-        | {name: {"mean": values[name][0], "std": values[name][1]} for name in MEASURES}
+        | {
+            name: {"mean": values[name][0], "std": values[name][1] if values["seeds"] > 1 else None}
+            for name in MEASURES
+        }
         for (d, t, m), values in summary(rows).items()
     ]
     verdicts: dict[str, dict[str, int]] = {}
@@ -62,22 +65,33 @@ def summarise() -> dict[str, Any]:
     return {"cells": cells, "verdicts": verdicts, "published": PUBLISHED}
 
 
+def with_spread(values: dict[str, float | None], factor: float, digits: int) -> str:
+    """Returns mean ± standard deviation over seeds, of a single seed its value."""
+    assert values["mean"] is not None
+    spread = "" if values["std"] is None else f" ± {factor * values['std']:.{digits}f}"
+    return f"{factor * values['mean']:.{digits}f}{spread}"
+
+
 def table(found: dict[str, Any], dataset: str) -> list[str]:
-    """Returns a row per map, the lowest NLL first; ECE beside the published one."""
+    """Returns a row per map, the most seeds and then the lowest NLL first; ECE beside the published one."""
     cells = [cell for cell in found["results"]["cells"] if cell["dataset"] == dataset]
     if not cells:
         return [f"**{TITLES[dataset]}**: not run yet.", ""]
-    seeds = sorted({cell["seeds"] for cell in cells})
-    lines = [f"**{TITLES[dataset]}**, seeds per row: {', '.join(map(str, seeds))}", ""]
-    lines += ["| map | fitted on | accuracy | NLL | Brier | ECE | by chance | published | classwise ECE |", rule(9)]
-    for cell in sorted(cells, key=lambda cell: cell["nll"]["mean"]):
+    lines = [f"**{TITLES[dataset]}**", ""]
+    lines += ["| map | fitted on | seeds | accuracy | NLL | Brier | ECE | by chance | published | classwise ECE |"]
+    lines += [rule(10)]
+    for cell in sorted(cells, key=lambda cell: (-cell["seeds"], cell["nll"]["mean"])):
         known = PUBLISHED.get(cell["map"], {}) if cell["track"] != "left-out" else {}
         published = f"{known[dataset]:.2f}" if dataset in known else ""
-        shown = [f"{cell['nll']['mean']:.3f} ± {cell['nll']['std']:.3f}"]
-        shown += [f"{cell['brier']['mean']:.3f} ± {cell['brier']['std']:.3f}"]
-        shown += [f"{100 * cell['ece']['mean']:.2f} ± {100 * cell['ece']['std']:.2f}"]
+        shown = [with_spread(cell["nll"], 1, 3), with_spread(cell["brier"], 1, 3), with_spread(cell["ece"], 100, 2)]
         shown += [f"{100 * cell['ece_floor']['mean']:.2f}", published, f"{100 * cell['classwise_ece']['mean']:.2f}"]
-        words = [NAMES[cell["map"]], LABELS[cell["track"]], f"{100 * cell['accuracy']['mean']:.1f}", *shown]
+        words = [
+            NAMES[cell["map"]],
+            LABELS[cell["track"]],
+            str(cell["seeds"]),
+            f"{100 * cell['accuracy']['mean']:.1f}",
+            *shown,
+        ]
         lines.append("| " + " | ".join(words) + " |")
     return [*lines, "", f"GETS itself, as published: ECE {PUBLISHED['GETS'][dataset]:.2f}.", ""]
 

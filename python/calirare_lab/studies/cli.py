@@ -127,7 +127,7 @@ def gets(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"study gets: {out} cannot be a folder: {error.strerror or error}") from error
-    _tell(run(out / "gets.jsonl", datasets.split(","), tracks.split(","), seeds, print))
+    _tell(run(out / "gets.jsonl", datasets.split(","), tracks.split(","), seeds, lambda line: print(line, flush=True)))
 
 
 @app.command()
