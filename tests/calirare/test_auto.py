@@ -49,6 +49,23 @@ def test_a_saved_run_scores_as_the_outcome_does(outcome, graph, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_saved_run_explains_as_the_outcome_does(outcome, graph, tmp_path):
+    outcome.save(tmp_path / "run")
+    here = outcome.explain(top=2)
+    again = calirare.load(tmp_path / "run").explain(top=2, graph=graph)
+    for one, other in zip(here, again, strict=True):
+        assert (one.node, one.sentences) == (other.node, other.sentences)
+        for reasons in ("labels", "edges"):
+            pairs = zip(getattr(one, reasons), getattr(other, reasons), strict=True)
+            # Networks are float32, and a folder holds their inputs multiplied out in another order.
+            assert all(a.node == b.node and a.effect == pytest.approx(b.effect, abs=1e-5) for a, b in pairs)
+    p = outcome.probabilities("population")[:, 1]
+    for each in here:
+        assert each.p_rare == pytest.approx(float(p[each.node]), abs=1e-6)  # networks are float32
+        assert each.base + sum(share.share for share in each.features) == pytest.approx(each.log_odds, abs=1e-9)
+
+
+@pytest.mark.slow
 def test_labels_of_test_nodes_have_no_effect(outcome, graph):
     y = graph.y.clone()
     y[graph.split.test] = 1 - y[graph.split.test]

@@ -52,6 +52,13 @@ def test_a_file_in_the_runs_folder_belongs_to_the_run(quick_run):
     assert json.loads(out.read_text())["explanations"][0]["name"] == "8"
 
 
+def test_every_node_gets_a_picture(run, tmp_path):
+    said = call("explain", "--run", run, "--node", 7, 8, "--pictures", tmp_path / "why")
+    assert said.code == 0
+    assert sorted(path.name for path in (tmp_path / "why").iterdir()) == ["explain_7.png", "explain_8.png"]
+    assert said.out.count("wrote") == 2
+
+
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [
@@ -62,6 +69,7 @@ def test_a_file_in_the_runs_folder_belongs_to_the_run(quick_run):
         (("--top", "0"), "at least 1"),
         (("--node", "7", "--labels", "0"), "at least 1"),
         (("--node", "7", "--out", "why.txt"), "must end in .json"),
+        (("--node", "7", "--group", "ring"), "no column 'ring'"),
     ],
 )
 def test_what_cannot_be_explained_is_one_sentence(words, wanted, run):
