@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from calirare._util.measure_tables import floor_of, rare_rows
+from calirare.audit import Audit
 from calirare.run import Choice
 
 ALERTS = 25  # rows of the table of alerts
+DOUBTS, EXPLAINED = 15, 5  # labels that are probably wrong, and alerts with their reasons
 PICTURES = (
     ("p_rare.png", "Reliability of P(rare): observed share against predicted, with the band that chance alone leaves"),
     ("precision_recall.png", "Precision against recall, with the operating point"),
@@ -114,6 +117,16 @@ def _interval(lower: float, upper: float) -> str:
         return ""
     low, high = (min(max(end, 0.0), 1.0) for end in sorted((lower, upper)))
     return f"{low:.3f} to {high:.3f}"
+
+
+def doubt_sentence(audit: Audit) -> str:
+    """Returns how many labels are probably wrong, and how many are expected to be."""
+    flagged, every = int(audit.flagged.sum()), np.ones(len(audit.given), dtype=bool)
+    mean, low, high = audit.noise.count(every)
+    return (
+        f"Of {len(every):,} labels {flagged:,} are probably wrong, judged by models that have not seen them; expect "
+        f"{mean:.1f} wrong labels in all (90 %: {low} to {high})."
+    )
 
 
 def limits(metrics: dict[str, Any]) -> list[str]:

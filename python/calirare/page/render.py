@@ -47,11 +47,32 @@ def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "") -> str:
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"run {saved.folder}: metrics.json is damaged or of another version: {error}") from error
     slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions)
+    values |= _with_graph(saved, graph, why_not)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.finalize = lambda value: value.translate(HIDDEN) if type(value) is str else value
     template = environment.from_string(files("calirare.page").joinpath(TEMPLATE).read_text(encoding="utf-8"))
     flagged = [each for each in slices if each.flag]
     return template.render(**values, slices=slices, flagged=flagged, no_slices=absent)
+
+
+def _with_graph(saved: SavedRun, graph: Graph | None, why_not: str) -> dict[str, Any]:
+    """Returns labels that are probably wrong and the reasons of the first alerts, each or why it is not there."""
+    values: dict[str, Any] = {"doubts": [], "doubt": why_not, "reasons": [], "reason": why_not}
+    if graph is None:
+        return values
+    try:
+        audit = saved.audit(graph)
+        table = audit.to_frame()
+        values |= {"doubts": table[table["flag"] == 1].head(content.DOUBTS).to_dict("records")}
+        values |= {"doubt": content.doubt_sentence(audit)}
+    except InputError as error:
+        values |= {"doubt": str(error)}
+    try:
+        found = saved.explain(graph=graph, top=content.EXPLAINED)
+        values |= {"reasons": [(each.name, each.sentences) for each in found.each], "reason": ""}
+    except InputError as error:
+        values |= {"reason": str(error)}
+    return values
 
 
 def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame) -> dict[str, Any]:
