@@ -53,13 +53,13 @@ def page(results: dict[str, Any]) -> str:
         "Seconds of processor time of one thread, of `auto`: made once when a run is loaded, one alert, the likeliest",
         "ones together with labels, edges and features:",
         "",
-        "| graph | nodes | edges | once | one alert | alerts | together |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| graph | nodes | edges | once | one alert | alerts | their edges | together |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for name in names:
         found, spent = results[name], results[name]["speed"]
         once = spent["prepare_s"] + spent["first_s"]
-        cells = f"{once:.1f} | {spent['one_s']:.3f} | {spent['alerts']} | {spent['alerts_s']:.1f}"
+        cells = f"{once:.1f} | {spent['one_s']:.3f} | {spent['alerts']} | {spent['edges']} | {spent['alerts_s']:.1f}"
         lines.append(f"| {name} | {found['nodes']:,} | {found['edges']:,} | {cells} |")
     return "\n".join(lines) + "\n"
 
