@@ -74,7 +74,7 @@ def _alike(fitted: Fitted, graph: Graph, labels: Tensor, asked: Tensor) -> tuple
     found = []
     for rows in asked.split(max(BLOCK // max(len(mine), 1), 1)):
         distance = torch.cdist(mine[rows], mine)
-        distance[torch.arange(len(rows)), rows] = torch.inf
+        distance[torch.arange(len(rows), device=rows.device), rows] = torch.inf
         found.append(distance.topk(c, largest=False).indices)
     nearest = torch.cat(found) if found else asked.new_zeros(0, c)
     return fitted.nodes[nearest], labels[nearest]
