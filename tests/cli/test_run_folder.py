@@ -189,7 +189,10 @@ def test_the_model_is_plain_tensors(finished, graph_file):
             *("weights.0", "weights.1", "biases.0", "biases.1", "targets", "sample_weights", "inputs"),
             *("rows.0", "rows.1", *(f"blocks.0.{part}" for part in ("indptr", "indices", "values", "n_cols"))),
         }
-        assert {name for name in file.keys() if not name.startswith("fit.")} == {  # noqa: SIM118 (not a mapping)
+        others = {name for name in file.keys() if not name.startswith("fit.")}  # noqa: SIM118 (not a mapping)
+        of_the_graph = {f"reference.column {i}.quantiles" for i in range(graph.n_features)}
+        assert of_the_graph < others, "what other graphs are held against"
+        assert {name for name in others if not name.startswith("reference.")} - {"held_out"} == {
             *("split.train", "split.val", "split.test", "calibration_nodes"),
         }
         assert file.get_tensor("fit.weights.0").shape == (graph.n_features, 16)
