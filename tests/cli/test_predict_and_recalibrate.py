@@ -201,11 +201,22 @@ def _or_nothing(path: Path) -> bytes:
     return path.read_bytes() if path.exists() else b""
 
 
+def test_of_the_runs_own_graph_only_labels_that_did_not_train_count(run, graph_file, tmp_path):
+    said = call("recalibrate", "--run", run, "--graph", graph_file, "--out", tmp_path / "new")
+    assert said.code == 0, said.err
+    assert "the 150 labels that trained are left out" in said.err
+    assert said.out.startswith("110 fresh labels, ")
+
+
 def test_recalibrate_refuses_what_cannot_tell(run, finished, graph_file, later, tmp_path):
     def refused(folder: Path, graph: Path) -> str:
         return assert_one_sentence(call("recalibrate", "--run", folder, "--graph", graph, "--out", tmp_path / "new"))
 
-    assert "is the graph the run was trained on" in refused(run, graph_file)
+    own = Graph.read(graph_file)[0]
+    trained = torch.cat([own.split.train, own.split.val])
+    seen = torch.full_like(own.y, -1).index_copy(0, trained, own.y[trained])
+    only_seen = file_of(dataclasses.replace(own, y=seen, original_y=None, minority=None, split=None), tmp_path, "seen")
+    assert "that the run has not seen, got 0 labels" in refused(run, only_seen)
     assert "method jackknife and map prior" in refused(finished[0], later)
     graph = rare_task(seed=1)
     unlabelled = Graph(graph.adjacency, graph.x)

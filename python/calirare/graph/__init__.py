@@ -1,7 +1,7 @@
 """The validated graph and what is read of it: edges, splits, features, propagation."""
 
 from calirare.graph.arrays import as_features, csr_of_scipy
-from calirare.graph.checksum import fingerprint
+from calirare.graph.checksum import fingerprint, same_but_labels
 from calirare.graph.columns import Column, columns_of_text, columns_to_text, named
 from calirare.graph.convolution import (
     LARGE,
@@ -61,6 +61,7 @@ __all__ = [
     "propagation",
     "raise_label_rate",
     "random_split",
+    "same_but_labels",
     "scale_note",
     "share_split",
     "standardized",

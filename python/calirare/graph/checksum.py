@@ -10,6 +10,15 @@ from calirare.graph.graph import Graph
 from calirare_ext import Csr
 
 
+def same_but_labels(graph: Graph, other: str) -> bool:
+    """Returns whether a graph has the edges and features, and so the nodes, of one whose `fingerprint` is known."""
+    place = 6 if isinstance(graph.x, Csr) else 4  # of the labels' checksum, after those of edges and features
+    own, parts = fingerprint(graph).split("-"), other.split("-")
+    if graph.y is not None:
+        del own[place]
+    return own == parts[:place] + parts[place + 1 :]
+
+
 def fingerprint(graph: Graph) -> str:
     """Returns a checksum of everything a training reads of a graph: edges, features and what they mean, labels."""
     matrices = [graph.adjacency] + ([graph.x] if isinstance(graph.x, Csr) else [])

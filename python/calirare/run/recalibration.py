@@ -16,7 +16,7 @@ from calirare._util.output import fresh_files, fresh_folder
 from calirare.calibration import PriorPlattCalibrator, Target, cross_fitted_probabilities
 from calirare.decisions import Labelled
 from calirare.drift import Drift, Reference
-from calirare.graph import Graph, fingerprint
+from calirare.graph import Graph, same_but_labels
 from calirare.metrics import PopulationCheck, population_check
 from calirare.run.deciding import Decided, decided
 from calirare.run.folder import CONFIG, MODEL, SavedRun, write_json, write_model
@@ -122,11 +122,12 @@ def recalibrated(run: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalibra
 
     Args:
         run: with maps that have a prior, of two classes.
-        graph: another than the run's own, with labels drawn at random: they stand for its population.
+        graph: with labels drawn at random: they stand for its population. In the run's own graph, which may have got
+            more labels, those that trained are left out.
         say: takes notes.
 
     Raises:
-        InputError: the run has other maps, the graph is the run's own, or has no labels of both classes.
+        InputError: the run has other maps, or there are no labels of both classes that it has not seen.
     """
     scorer = run.scorer
     old = {target: each for target, each in scorer.calibrators.items() if isinstance(each, PriorPlattCalibrator)}
@@ -134,10 +135,11 @@ def recalibrated(run: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalibra
         raise InputError(
             "recalibrate: the run must be of two classes, method jackknife and map prior: train such a run"
         )
-    if fingerprint(graph) == run.fingerprint:
-        raise InputError("recalibrate: this is the graph the run was trained on: take one with labels it has not seen")
     prepared = scorer.prepared(graph, say)
-    nodes, labels = _labelled(prepared, scorer.class_names[1])
+    seen = scorer.fit.nodes.cpu() if same_but_labels(graph, run.fingerprint) else torch.empty(0, dtype=torch.int64)
+    nodes, labels = _labelled(prepared, scorer.class_names[1], seen)
+    if seen.numel():
+        say(f"note: this is the graph the run was trained on: the {seen.numel():,} labels that trained are left out")
     logits = scorer.fit.logits_of(prepared).double()
     fresh = logits[nodes]
     before, own = p_rare(fresh, scorer.calibrators), cross_fitted_probabilities(old["population"], fresh, labels)[:, 1]
@@ -166,18 +168,19 @@ def recalibrated(run: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalibra
     )
 
 
-def _labelled(graph: Graph, rare: str) -> tuple[Tensor, Tensor]:
-    """Returns the labelled nodes and their labels.
+def _labelled(graph: Graph, rare: str, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the labelled nodes that have not been seen, and their labels.
 
     Raises:
         InputError: there are none of one of the classes.
     """
     nodes = torch.empty(0, dtype=torch.int64) if graph.y is None else (graph.y >= 0).nonzero().flatten()
+    nodes = nodes[~torch.isin(nodes, seen.to(nodes.device))]
     labels = nodes if graph.y is None else graph.y[nodes]
     if not bool((labels == 1).any()) or not bool((labels == 0).any()):
         raise InputError(
-            f"recalibrate: graph {graph.name!r} must have labels of {rare!r} and of other nodes, got {len(labels)} "
-            f"labels, {int((labels == 1).sum())} of them {rare!r}: add labels"
+            f"recalibrate: graph {graph.name!r} must have labels of {rare!r} and of other nodes that the run has not "
+            f"seen, got {len(labels)} labels, {int((labels == 1).sum())} of them {rare!r}: add labels"
         )
     return nodes, labels
 
