@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+LITTLE = 0.001  # of a change of P(rare): 0.1 points are nothing to speak of
+
 
 @dataclass(frozen=True)
 class LabelEffect:
@@ -150,6 +152,8 @@ class Explanation:
     def _of_labels(self) -> str:
         if not self.labels:
             return ""
+        if all(abs(each.effect) < LITTLE for each in self.labels):
+            return "No single label moves it by 0.1 points." + self._of_needed()
         says = list[str]()
         for sign, words in ((1, "speaks most for it"), (-1, "speaks most against it")):
             found = next((each for each in self.labels if sign * each.effect > 0), None)
@@ -173,7 +177,9 @@ class Explanation:
 
     def _of_the_rest(self) -> str:
         says = list[str]()
-        if self.edges:
+        if self.edges and all(abs(each.effect) < LITTLE for each in self.edges):
+            says.append("no single edge moves it by 0.1 points")
+        elif self.edges:
             edge = self.edges[0]
             says.append(f"Of its edges that to {edge.name} counts most: without it {written(edge.without)}")
         if self.features:

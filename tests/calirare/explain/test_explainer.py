@@ -11,7 +11,7 @@ import torch
 
 from calirare import InputError
 from calirare.explain import Explainer, Subject, draw, nodes_named, picture_name, text_of
-from calirare.explain.explanation import written
+from calirare.explain.explanation import EdgeEffect, Explanation, LabelEffect, written
 from calirare.explain.network import network_voice
 from calirare.graph import Column
 from calirare.models import HopsTraining
@@ -174,3 +174,15 @@ def test_names_of_pictures_are_files_and_not_alike(found):
     }
     assert len(names) == 5
     assert all("/" not in name and name.endswith(".png") for name in names)
+
+
+def test_what_moves_next_to_nothing_is_not_called_a_reason():
+    label = LabelEffect(3, "acc-3", "fraud", effect=0.0004, without=0.9896, log_odds=0.04, own=False)
+    edge = EdgeEffect(5, "acc-5", None, p_rare=0.4, effect=-0.0002, without=0.9902, log_odds=-0.02)
+    said = Explanation(1, "acc-1", 0.99, 0.5, 4.6, None, (label,), edges=(edge,)).sentences
+    assert said[1:] == ["No single label moves it by 0.1 points.", "No single edge moves it by 0.1 points."]
+    strong = dataclasses.replace(label, effect=0.2, without=0.79)
+    assert (
+        "The label of acc-3 (fraud) speaks most for it"
+        in dataclasses.replace(Explanation(1, "acc-1", 0.99, 0.5, 4.6, None, (strong,)), edges=(edge,)).sentences[1]
+    )
