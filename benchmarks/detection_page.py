@@ -91,7 +91,7 @@ def regime_lines(cells: Cells, regime: str) -> list[str]:
         "",
         *table(cells, regime, "nll", judged),
         "",
-        "CPU seconds of one split, tables included:",
+        "CPU seconds of one split, tables included (where it ran twice, the smaller number):",
         "",
         *table(cells, regime, "cpu_s", plain),
         "",
