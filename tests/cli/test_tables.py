@@ -82,6 +82,20 @@ def test_tables_as_people_have_them_train_without_an_option(tmp_path):
     assert (tmp_path / "again" / "predictions.csv").read_text() == (tmp_path / "run" / "predictions.csv").read_text()
 
 
+def test_predict_mends_a_table_as_the_training_did_and_says_so(tmp_path):
+    edges = write_tables(tmp_path)
+    lines = edges.read_text().splitlines()
+    edges.write_text("\n".join([*lines, *lines[1:200]]) + "\n")
+    trained = call("train", "--dataset", edges, "--duplicates", "sum", *QUICK, "--out", tmp_path / "run")
+    assert trained.code == 0, trained.err
+    said = call("predict", "--run", tmp_path / "run", "--graph", edges)
+    assert said.code == 0, said.err
+    assert "note: edges: listed in one direction only" in said.err
+    own = pd.read_csv(tmp_path / "run" / "predictions.csv")
+    scored = pd.read_csv(tmp_path / "run" / "predictions_edges.csv")
+    assert scored["p_rare"].tolist() == own["p_rare"].tolist()
+
+
 def test_two_columns_that_could_name_the_nodes_are_not_guessed_between(tmp_path):
     edges = write_tables(tmp_path)
     nodes = pd.read_csv(tmp_path / "nodes.csv").rename(columns={"node": "account"})

@@ -13,6 +13,7 @@ from calirare.datasets import read_graph
 from calirare.graph import TABLE_SUFFIXES, Graph
 from calirare.run import Prevailing, SavedRun, load, write_json, write_predictions
 
+EDGE_RULES = ("duplicates", "self_loops", "symmetrize")
 DRIFTED = 3  # exit code of --fail-on-drift
 
 
@@ -49,6 +50,8 @@ def run(
     saved = load(folder)
     loaded = scored_graph(saved, graph, settings)
     with Reporter() as reporter:
+        for note in loaded.notes:
+            reporter.say(f"note: {note}")
         scored = saved.score(loaded, report=reporter, prevalence=prevalence)
     with fresh_files(path.parent, f"predict: {path}") as partial:
         names = [file.name for file in write_predictions(scored.table, partial, path.stem)]
@@ -83,9 +86,11 @@ def free_path(path: Path, overwrite: bool) -> Path:
 
 
 def scored_graph(saved: SavedRun, graph: str, settings: dict[str, Any]) -> Graph:
-    """Returns a graph to score, a table read with the columns that the run named; see `run`."""
+    """Returns a graph to score, a table read with the columns and edge rules that the run named; see `run`."""
     if graph.lower().endswith(TABLE_SUFFIXES):
-        settings = saved.settings.data.columns() | {"need_label": "label" in settings} | settings
+        data = saved.settings.data
+        rules = {name: getattr(data, name) for name in EDGE_RULES if getattr(data, name) not in (None, False)}
+        settings = data.columns() | rules | {"need_label": "label" in settings} | settings
     given = {name: value for name, value in settings.items() if value is not False or name == "need_label"}
     return read_graph(graph, **given)[0]
 

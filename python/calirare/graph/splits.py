@@ -17,7 +17,7 @@ PARTS = ("train", "val", "test")
 
 # The paper, Section 5.1: 20 nodes per class train, 500 nodes validate, 1,000 test.
 LABEL_RATE, N_VAL, N_TEST = 20, 500, 1000
-# Of the user's own labels: enough to judge by, and as many as one machine trains on within minutes.
+# Of the user's own labels: a quarter judges; a bound on those that train keeps the time of a training in bounds.
 TEST_SHARE, N_TRAIN = 0.25, 20_000
 
 
