@@ -8,7 +8,10 @@ import pytest
 import torch
 
 import calirare
+from calirare.models import HopsTraining, train_folds
+from calirare.pipeline.auto import NO_EDGES, Task, lowest, mean_loss
 from calirare.run import Choice, Row
+from calirare.training import class_weights
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
@@ -30,13 +33,28 @@ def outcome(graph):
 
 def test_every_detector_is_in_the_table_with_its_share(outcome):
     choice = outcome.choice
-    assert {row.name for row in choice.rows} == {"trees", "forest", "linear", "hops", "gcn"}
+    assert {row.name for row in choice.rows} == {"trees", "forest", "linear", "hops", "gcn", NO_EDGES}
     assert sum(row.weight for row in choice.rows) == pytest.approx(1, abs=1e-12)
     assert [row.weight for row in choice.rows] == [member.weight for member in outcome.fit.members]
     assert choice.loss < max(row.loss for row in choice.rows)
     assert outcome.metrics["choice"] == choice.to_mapping()
     for line in choice.lines():
         assert line in outcome.summary(200)
+
+
+def test_a_network_is_chosen_by_networks_that_have_not_seen_the_label(graph):
+    nodes = graph.split.train
+    task = Task(graph, nodes, class_weights(graph.y[nodes], 2)[graph.y[nodes]].float(), 0, lambda name: None)
+    decays = (5e-4, 5e-2, 5.0)
+    detectors = [HopsTraining(weight_decay=decay, hidden=16, epochs=60) for decay in decays]
+    trials = [train_folds(each, graph, nodes, task.weights, task.n_folds) for each in detectors]
+    losses = [mean_loss(trial.own_logits, task) for trial in trials]
+    best = losses.index(min(losses))
+    chosen = lowest(task, detectors)
+    assert chosen.network.weight_decay == decays[best]
+    assert_identical(chosen.own_logits, trials[best].own_logits)
+    seen = [mean_loss(each.fit(graph, nodes).label_logits, task) for each in detectors]
+    assert seen.index(min(seen)) != best, "the loss on what was learnt would have chosen another"
 
 
 def test_a_saved_run_scores_as_the_outcome_does(outcome, graph, tmp_path):

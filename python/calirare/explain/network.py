@@ -16,6 +16,7 @@ from calirare.explain.network_shares import closed_form_shares, network_shares
 from calirare.explain.voice import Shares, Voice, difference
 from calirare.explain.words import with_words
 from calirare.graph import Graph
+from calirare.leave_one_out import OwnLogits, choose_damping
 from calirare.models import FoldedNetwork, GcnFit, HopsFit
 
 FIRST_ORDER = (
@@ -27,6 +28,7 @@ DOUBT = (
     "leave-one-out in closed form was not found to agree with networks trained without each fold: take its part of the "
     "labels' effects as rough"
 )
+OWN_LOGITS = 4_000  # labels, or parameters if they are fewer, up to which every label's own logits are made
 TOO_DEEP = "features: shares are exact of networks of up to two layers; this one has more, so none are told"
 
 
@@ -101,7 +103,19 @@ def network_voice(fitted: GcnFit, graph: Graph, damping: float | None = None) ->
 
 def folded_voice(folded: FoldedNetwork, graph: Graph, name: str, shared: SharedColumns) -> NetworkVoice:
     """Returns the voice of a network with folds, at the damping at which leave-one-out agrees with the folds."""
+    network, damping = folded.network, agreed_damping(folded)
+    labels = network_labels(network, damping or network.weight_decay)
+    return NetworkVoice(network, graph, labels, shared, (f"{name}: {DOUBT}",) if damping is None else ())
+
+
+def agreed_damping(folded: FoldedNetwork) -> float | None:
+    """Returns the damping at which leave-one-out agrees with the networks without each fold, see `choose_damping`.
+
+    None where no damping makes it agree, or where there are too many labels and parameters to look.
+    """
     network = folded.network
-    agreed = folded.damping is not None
-    labels = network_labels(network, folded.damping or network.weight_decay)
-    return NetworkVoice(network, graph, labels, shared, () if agreed else (f"{name}: {DOUBT}",))
+    if min(folded.own_logits.numel() - len(folded.own_logits), network.linearisation.n_parameters) > OWN_LOGITS:
+        return None
+    own, everyone = OwnLogits(network.linearisation), torch.ones_like(network.targets, dtype=torch.bool)
+    agreement = choose_damping(own, network.weight_decay, folded.own_logits, everyone, network.sample_weights)
+    return None if agreement.verdict == "do not trust" else agreement.damping

@@ -1,7 +1,7 @@
 """Networks and how each is trained (a `Detector`): graph convolution, GAT, GIN, GraphSAGE; and trees on columns."""
 
 from calirare.models.columns import HopColumns
-from calirare.models.folded import FoldedNetwork, fold_converged, fold_network
+from calirare.models.folded import FoldedNetwork, Folds, fold_converged, fold_network, train_folds
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
 from calirare.models.gcn_training import GcnTraining, fit
@@ -23,6 +23,7 @@ __all__ = [
     "TREE_PSEUDO",
     "TREE_SHRINKAGE",
     "FoldedNetwork",
+    "Folds",
     "GatTraining",
     "GcnFit",
     "GcnTraining",
@@ -49,5 +50,6 @@ __all__ = [
     "pyg_inputs",
     "stacking_weights",
     "step_work",
+    "train_folds",
     "unflatten",
 ]

@@ -27,16 +27,13 @@ class FoldedNetwork(FoldFitted):
         network: on all labels.
         without: the network trained without each fold, K of them; they read what `network` reads.
         fold: of each label, int64 [m].
-        own_logits: each label's logits without itself, float64 [m, k]: by leave-one-out in closed form, or by the
-            network without its fold.
-        damping: of the leave-one-out step that made `own_logits`; None: the folds made them.
+        own_logits: each label's logits by the network without its fold, float64 [m, k].
     """
 
     network: GcnFit
     without: tuple[GCN, ...]
     fold: Tensor
     own_logits: Tensor
-    damping: float | None = None
 
     @property
     def nodes(self) -> Tensor:  # type: ignore[override]  # the network's own
@@ -77,7 +74,7 @@ class FoldedNetwork(FoldFitted):
         for i, model in enumerate(self.without):
             out |= prefixed(f"without.{i}", {name: value.detach() for name, value in model.state_dict().items()})
         kind = type(self.network).__name__
-        return out, {"kind": kind, "network": facts, "folds": len(self.without), "damping": self.damping}
+        return out, {"kind": kind, "network": facts, "folds": len(self.without)}
 
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
@@ -88,14 +85,45 @@ class FoldedNetwork(FoldFitted):
             other = network.copy().model
             other.load_state_dict(unprefixed(f"without.{i}", tensors))
             without.append(other)
-        damping = facts.get("damping")  # runs written before it was kept have none
-        return cls(
-            network,
-            tuple(without),
-            tensors["fold"],
-            tensors["own_logits"],
-            None if damping is None else float(damping),
-        )
+        return cls(network, tuple(without), tensors["fold"], tensors["own_logits"])
+
+
+@dataclass(frozen=True, eq=False)
+class Folds:
+    """What a detector learned without each fold of the labels.
+
+    Attributes:
+        detector: how the networks were trained.
+        fold: of each label, int64 [m].
+        theta: parameters of the network without each fold, [K, p].
+        own_logits: each label's logits by the network without its fold, float64 [m, k].
+    """
+
+    detector: GcnTraining
+    fold: Tensor
+    theta: Tensor
+    own_logits: Tensor
+
+    def around(self, network: GcnFit) -> FoldedNetwork:
+        """Returns them with the network that was trained on all labels."""
+        without = tuple(_moved(network, each) for each in self.theta)
+        return FoldedNetwork(network, without, self.fold, self.own_logits)
+
+
+def train_folds(detector: GcnTraining, graph: Graph, nodes: Tensor, sample_weights: Tensor, n_folds: int) -> Folds:
+    """Returns a network of a detector without each fold of the labels, all trained side by side.
+
+    Args:
+        detector: how to train.
+        graph: the graph with labels.
+        nodes: distinct labelled nodes, int64 [m].
+        sample_weights: weight of each one's loss, [m].
+        n_folds: K >= 2, at most as many as labels.
+    """
+    assert graph.y is not None
+    fold = fold_of(graph.y[nodes], n_folds, detector.seed)
+    theta, own = detector.without_folds(graph, nodes, fold, sample_weights)
+    return Folds(detector, fold, theta, own.double())
 
 
 def fold_network(detector: GcnTraining, graph: Graph, network: GcnFit, n_folds: int) -> FoldedNetwork:
@@ -107,9 +135,7 @@ def fold_network(detector: GcnTraining, graph: Graph, network: GcnFit, n_folds: 
         network: on all labels.
         n_folds: K >= 2, at most as many as labels.
     """
-    fold = fold_of(network.targets, n_folds, detector.seed)
-    theta, own = detector.without_folds(graph, network.nodes, fold, network.sample_weights)
-    return FoldedNetwork(network, tuple(_moved(network, each) for each in theta), fold, own.double())
+    return train_folds(detector, graph, network.nodes, network.sample_weights, n_folds).around(network)
 
 
 def fold_converged(detector: GcnTraining, graph: Graph, network: GcnFit, n_folds: int) -> FoldedNetwork:

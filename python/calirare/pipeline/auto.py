@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare.graph import Graph
-from calirare.leave_one_out import OwnLogits, choose_damping
+from calirare.leave_one_out import OwnLogits
 from calirare.models import (
     FoldedNetwork,
     GcnFit,
@@ -23,8 +23,8 @@ from calirare.models import (
     TreesDetector,
     TreesTraining,
     fold_converged,
-    fold_network,
     mixture_of,
+    train_folds,
 )
 from calirare.pipeline.job import Job, Trained
 from calirare.run import Choice, Row
@@ -32,15 +32,15 @@ from calirare.training import FoldFitted, class_weights
 
 FOLDS = 5
 N_CANDIDATES = 8  # five with the graph, three without
+NO_EDGES = "linear, no edges"  # of those without the graph the one that joins the average
 TREES: dict[str, Literal["boosting", "extra"]] = {"trees": "boosting", "forest": "extra"}
 LINEAR_DECAYS = (1e-4, 1e-3, 1e-2, 1e-1)
-HOPS_DECAYS = (5e-4, 5e-3)
-GCN_DECAYS = (5e-4, 2e-3, 8e-3)
+HOPS_DECAYS = (5e-3, 5e-2, 2e-1)
+GCN_HOPS, GCN_DECAY = (1, 2), 2e-3
 EPOCHS = 200
-SCARCE = 2_000  # labels from which a network is trained with one weight decay, for fewer epochs
+SCARCE = 2_000  # labels from which a network is trained with the first setting alone, for fewer epochs
 MANY_EPOCHS = 100
 MANY_TREES = 40  # of a forest on many labels, where boosting leads and 100 cost as much as all else
-CLOSED_FORM = 4_000  # labels, or parameters if they are fewer, up to which own logits are made in closed form
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,15 +92,15 @@ def fit_auto(job: Job) -> Trained:
 
     task = Task(graph, job.nodes, weights, job.settings.seed, say)
     with_graph, alone = HopColumns.fit(graph, seed=task.seed), HopColumns.fit(graph, 0, seed=task.seed)
-    fits = dict(candidates(task, with_graph))
+    without = dict(tabular(task, alone))
+    fits = dict(candidates(task, with_graph)) | {NO_EDGES: without["linear"]}
     mixture = mixture_of(fits, weights)
-    without = mixture_of(dict(tabular(task, alone)), weights)
     job.report("train", N_CANDIDATES, N_CANDIDATES)
-    return Trained(mixture, choice=choice_of(mixture, without, task))
+    return Trained(mixture, choice=choice_of(mixture, mixture_of(without, weights), task))
 
 
 def candidates(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]:
-    """Yields every candidate by its name."""
+    """Yields every candidate that reads the graph by its name."""
     yield from tabular(task, columns)
     task.say("hops")
     yield "hops", perceptron(task, columns)
@@ -121,56 +121,49 @@ def tabular(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]
 
 
 def linear(task: Task, columns: HopColumns) -> FoldedNetwork:
-    """Returns logistic regression on columns, its weight decay the one of the lowest leave-one-out loss."""
+    """Returns logistic regression on columns, its weight decay the one of the lowest leave-one-out loss.
 
-    def trained(decay: float) -> tuple[GcnFit, HopsTraining]:
+    It is trained to its minimum, where leave-one-out in closed form holds for every weight decay.
+    """
+
+    def trained(decay: float) -> tuple[float, GcnFit, HopsTraining]:
         detector = HopsTraining(n_layers=1, weight_decay=decay, seed=task.seed, columns=columns)
         fitted, _ = detector.fit_to_convergence(
             task.graph, task.nodes, sample_weights=task.weights, tolerance=1e-5, max_steps=300
         )
-        return fitted.as_dtype(task.graph, torch.float32), detector
+        fitted = fitted.as_dtype(task.graph, torch.float32)
+        return mean_loss(OwnLogits(fitted.linearisation)(decay), task), fitted, detector
 
-    return _folded(task, *_lowest(task, map(trained, LINEAR_DECAYS)), converged=True)
+    _, fitted, detector = min(map(trained, LINEAR_DECAYS), key=lambda trial: trial[0])
+    return fold_converged(detector, task.graph, fitted, task.n_folds)
 
 
 def perceptron(task: Task, columns: HopColumns) -> FoldedNetwork:
     """Returns a perceptron on columns."""
-    detectors = (
-        HopsTraining(weight_decay=decay, epochs=_epochs(task), seed=task.seed, columns=columns)
-        for decay in _decays(task, HOPS_DECAYS)
-    )
-    return _folded(task, *_lowest(task, (_trained(task, detector) for detector in detectors)))
+    decays = HOPS_DECAYS if task.scarce else HOPS_DECAYS[:1]
+    return lowest(task, [HopsTraining(weight_decay=decay, columns=columns, **_common(task)) for decay in decays])
 
 
 def convolution(task: Task) -> FoldedNetwork:
     """Returns a graph convolution."""
-    detectors = (
-        GcnTraining(weight_decay=decay, epochs=_epochs(task), seed=task.seed) for decay in _decays(task, GCN_DECAYS)
-    )
-    return _folded(task, *_lowest(task, (_trained(task, detector) for detector in detectors)))
+    every = GCN_HOPS if task.scarce else GCN_HOPS[:1]
+    return lowest(task, [GcnTraining(hops=hops, weight_decay=GCN_DECAY, **_common(task)) for hops in every])
 
 
-def _epochs(task: Task) -> int:
-    return EPOCHS if task.scarce else MANY_EPOCHS
+def _common(task: Task) -> dict[str, int]:
+    """Returns the settings of every network that is trained by steps."""
+    return {"epochs": EPOCHS if task.scarce else MANY_EPOCHS, "seed": task.seed}
 
 
-def _decays(task: Task, decays: Sequence[float]) -> Sequence[float]:
-    return decays if task.scarce else decays[:1]
+def lowest(task: Task, detectors: Sequence[GcnTraining]) -> FoldedNetwork:
+    """Returns the network of the lowest loss by the networks without each fold, which have not seen what they judge.
 
-
-def _trained(task: Task, detector: GcnTraining) -> tuple[GcnFit, GcnTraining]:
-    return detector.fit(task.graph, task.nodes, sample_weights=task.weights), detector
-
-
-def _lowest(
-    task: Task, trials: Iterator[tuple[GcnFit, GcnTraining]] | map[tuple[GcnFit, HopsTraining]]
-) -> tuple[GcnFit, GcnTraining]:
-    """Returns the network of the lowest leave-one-out loss; the only one unseen."""
-    every = list(trials)
-    if len(every) == 1:
-        return every[0]
-    losses = [float(label_losses(OwnLogits(f.linearisation)(f.weight_decay), task).mean()) for f, _ in every]
-    return every[int(torch.tensor(losses).nan_to_num(nan=torch.inf).argmin())]
+    Leave-one-out is no judge here: after so many steps a network may know its labels by heart, and is then a long way
+    from what one step of Newton can undo.
+    """
+    trials = [train_folds(each, task.graph, task.nodes, task.weights, task.n_folds) for each in detectors]
+    best = min(trials, key=lambda trial: mean_loss(trial.own_logits, task))
+    return best.around(best.detector.fit(task.graph, task.nodes, sample_weights=task.weights))
 
 
 def label_losses(own_logits: Tensor, task: Task) -> Tensor:
@@ -179,18 +172,9 @@ def label_losses(own_logits: Tensor, task: Task) -> Tensor:
     return task.weights.double() / task.weights.double().mean() * losses
 
 
-def _folded(task: Task, fitted: GcnFit, detector: GcnTraining, *, converged: bool = False) -> FoldedNetwork:
-    """Returns a network with its folds; own logits are leave-one-out's where these agree with the folds'."""
-    make = fold_converged if converged else fold_network
-    folded = make(detector, task.graph, fitted, task.n_folds)
-    if min(task.nodes.numel() * (task.graph.n_classes - 1), fitted.linearisation.n_parameters) > CLOSED_FORM:
-        return folded
-    own = OwnLogits(fitted.linearisation)
-    everyone = torch.ones_like(task.targets, dtype=torch.bool)
-    agreement = choose_damping(own, fitted.weight_decay, folded.own_logits, everyone, task.weights)
-    if agreement.verdict == "do not trust":
-        return folded
-    return dataclasses.replace(folded, own_logits=own(agreement.damping), damping=agreement.damping)
+def mean_loss(own_logits: Tensor, task: Task) -> float:
+    """Returns the mean of `label_losses`; infinite where a logit is not a number."""
+    return float(label_losses(own_logits, task).mean().nan_to_num(nan=torch.inf))
 
 
 def choice_of(mixture: Mixture, without: Mixture, task: Task) -> Choice:

@@ -46,10 +46,11 @@ class Choice:
 
     def lines(self) -> list[str]:
         """Returns the table, a line per detector, the heaviest first."""
-        head = f"{'detector':<10} {'weight':>7} {'loss without each label':>24}"
+        wide = max(10, *(len(row.name) for row in self.rows))
+        head = f"{'detector':<{wide}} {'weight':>7} {'loss without each label':>24}"
         rows = sorted(self.rows, key=lambda row: -row.weight)
-        lines = [f"{row.name:<10} {row.weight:>7.2f} {row.loss:>24.4f}" for row in rows]
-        return [head, *lines, f"{'together':<10} {'':>7} {self.loss:>24.4f}", self.graph_sentence]
+        lines = [f"{row.name:<{wide}} {row.weight:>7.2f} {row.loss:>24.4f}" for row in rows]
+        return [head, *lines, f"{'together':<{wide}} {'':>7} {self.loss:>24.4f}", self.graph_sentence]
 
     @classmethod
     def from_mapping(cls, values: dict[str, Any]) -> Self:
