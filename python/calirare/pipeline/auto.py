@@ -36,7 +36,7 @@ NO_EDGES = "linear, no edges"  # of those without the graph the one that joins t
 TREES: dict[str, Literal["boosting", "extra"]] = {"trees": "boosting", "forest": "extra"}
 LINEAR_DECAYS = (1e-4, 1e-3, 1e-2, 1e-1)
 HOPS_DECAYS = (5e-3, 5e-2, 2e-1)
-GCN_HOPS, GCN_DECAY = (1, 2), 2e-3
+GCNS = ((1, 5e-4), (1, 2e-3), (2, 2e-3))  # hops and weight decay
 EPOCHS = 200
 SCARCE = 2_000  # labels from which a network is trained with the first setting alone, for fewer epochs
 MANY_EPOCHS = 100
@@ -140,19 +140,20 @@ def linear(task: Task, columns: HopColumns) -> FoldedNetwork:
 
 def perceptron(task: Task, columns: HopColumns) -> FoldedNetwork:
     """Returns a perceptron on columns."""
-    decays = HOPS_DECAYS if task.scarce else HOPS_DECAYS[:1]
-    return lowest(task, [HopsTraining(weight_decay=decay, columns=columns, **_common(task)) for decay in decays])
+    every = HOPS_DECAYS if task.scarce else HOPS_DECAYS[:1]
+    common = HopsTraining(epochs=_epochs(task), columns=columns, seed=task.seed)
+    return lowest(task, [dataclasses.replace(common, weight_decay=decay) for decay in every])
 
 
 def convolution(task: Task) -> FoldedNetwork:
     """Returns a graph convolution."""
-    every = GCN_HOPS if task.scarce else GCN_HOPS[:1]
-    return lowest(task, [GcnTraining(hops=hops, weight_decay=GCN_DECAY, **_common(task)) for hops in every])
+    every = GCNS if task.scarce else GCNS[:1]
+    common = GcnTraining(epochs=_epochs(task), seed=task.seed)
+    return lowest(task, [dataclasses.replace(common, hops=hops, weight_decay=decay) for hops, decay in every])
 
 
-def _common(task: Task) -> dict[str, int]:
-    """Returns the settings of every network that is trained by steps."""
-    return {"epochs": EPOCHS if task.scarce else MANY_EPOCHS, "seed": task.seed}
+def _epochs(task: Task) -> int:
+    return EPOCHS if task.scarce else MANY_EPOCHS
 
 
 def lowest(task: Task, detectors: Sequence[GcnTraining]) -> FoldedNetwork:

@@ -52,7 +52,8 @@ class Training:
     Attributes:
         model: "auto" (trees, forest, linear with and without edges, hops and gcn, averaged by what each earns without
             each label), or one of them: "gcn" (the paper's graph convolution), "hops" (a perceptron on a node's own
-            features and its neighbours' means), "trees" (gradient boosting on the same columns), "forest" (extra trees).
+            features and its neighbours' means), "trees" (gradient boosting on the same columns), "forest" (extra
+            trees).
         epochs: gradient steps (200 in Kipf & Welling 2017), or "auto": chosen by leave-one-out loss.
         hidden: width of the hidden layer, or "auto": 16 of a gcn (Kipf & Welling 2017), 64 of hops.
         n_layers: layers (2, paper section 4.2).
