@@ -203,12 +203,20 @@ def _unfused(
     fitted: Fitted, graph: Graph | None, nodes: Tensor | None, request: IntervalRequest, result: LooResult | None
 ) -> IntervalEnds:
     """Returns the ends from every leave-one-out logit."""
-    field: Any = fitted.evaluation_field(graph, nodes)
-    if result is None:
-        result = _left_out(fitted, graph, nodes, request.method, field)
-    elif result.change.shape[0] != field.nodes.numel() or not _same(result.nodes, field.nodes):
-        raise ValueError("jackknife: result must be of the nodes to evaluate, got one of others: give the same")
-    logits, labels = fitted.logits_at(field), fitted.label_logits
+    if isinstance(fitted, FoldFitted) and result is None:
+        logits, result = from_folds(fitted, graph, nodes)
+        at = result.nodes
+        assert at is not None
+    else:
+        field: Any = fitted.evaluation_field(graph, nodes)
+        at = field.nodes
+        if result is None:
+            assert isinstance(fitted, FittedNetwork)
+            result = leave_one_out(fitted, graph, request.method, nodes=nodes)
+        elif result.change.shape[0] != at.numel() or not _same(result.nodes, at):
+            raise ValueError("jackknife: result must be of the nodes to evaluate, got one of others: give the same")
+        logits = fitted.logits_at(field)
+    labels = fitted.label_logits
     own = with_class_zero(logit_differences(labels) + result.own)
     places, models = result.samples()
     if places.numel() == 0:
@@ -218,16 +226,7 @@ def _unfused(
     lower, upper = _quantiles(start, result.change, models, logits, residuals, request)
     kept = start[:, :, None] + result.change if request.keep_differences else None
     facts = result.diagnostics or Diagnostics(request.method.name, "", result.damping)
-    return IntervalEnds(field.nodes, logits, lower, upper, own, residuals, result.leverage, facts, kept)
-
-
-def _left_out(
-    fitted: Fitted, graph: Graph | None, nodes: Tensor | None, method: LeaveOneOutMethod, field: Any
-) -> LooResult:
-    if isinstance(fitted, FoldFitted):
-        return from_folds(fitted, field)
-    assert isinstance(fitted, FittedNetwork)
-    return leave_one_out(fitted, graph, method, nodes=nodes)
+    return IntervalEnds(at, logits, lower, upper, own, residuals, result.leverage, facts, kept)
 
 
 def _same(known: Tensor | None, nodes: Tensor) -> bool:

@@ -8,7 +8,8 @@ doubter are heard alike; the map has a prior, or six labels that happen to lie a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -16,9 +17,11 @@ from torch import Tensor
 
 from calirare.calibration import PriorPlattCalibrator, effective_shares
 from calirare.graph import Graph
+from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork
+from calirare.models.hops import HopsFit
 from calirare.models.tree_fit import TreesFit
-from calirare.training import FoldFitted, State, prefixed, unprefixed
+from calirare.training import FoldFitted, State, joined, prefixed, unprefixed
 
 MEMBERS: dict[str, type[FoldedNetwork | TreesFit]] = {"FoldedNetwork": FoldedNetwork, "TreesFit": TreesFit}
 PSEUDO_LABELS = 4.0  # in favour of equal weights, shared among the members
@@ -92,6 +95,28 @@ class Mixture(FoldFitted):
         """See `Fitted.logits_at`; float64."""
         return self._pool([m.fitted.logits_at(part) for m, part in zip(self.members, field.parts, strict=True)])
 
+    def logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> Tensor:
+        """See `Fitted.logits_of`; members that read the same columns are asked about the same nodes in turn."""
+        return self._pool([joined([own for own, _ in pairs]) for pairs in self._in_turn(graph, nodes, folds=False)])
+
+    def all_logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """See `FoldFitted.all_logits_of`."""
+        asked = self._in_turn(graph, nodes, folds=True)
+        own, without = ([joined([pair[i] for pair in pairs]) for pairs in asked] for i in (0, 1))
+        return self._pool(own), self._pool(without)
+
+    def _in_turn(self, graph: Graph | None, nodes: Tensor | None, *, folds: bool) -> list[list[tuple[Tensor, Tensor]]]:
+        """Returns each member's logits of each of its parts of the nodes, and those by its folds where wanted."""
+        parts = [member.fitted.parts_of(graph, nodes) for member in self.members]
+        found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self.members]
+        for i in range(max(len(each) for each in parts)):
+            for member, mine, out in zip(self.members, parts, found, strict=True):
+                if i < len(mine):
+                    field = member.fitted.scoring_field(graph, mine[i])
+                    own = member.fitted.logits_at(field)
+                    out.append((own, member.fitted.logits_without_folds(field) if folds else own))
+        return found
+
     def logits_at_labels(self) -> Tensor:
         """See `Fitted.logits_at_labels`."""
         return self._pool([member.fitted.label_logits for member in self.members])
@@ -125,7 +150,27 @@ class Mixture(FoldFitted):
             fitted = MEMBERS[each["kind"]].from_state(unprefixed(str(i), tensors), each["fit"])
             spoken = PriorPlattCalibrator.from_state(each["spoken"])
             members.append(Member(each["name"], fitted, spoken, float(each["weight"])))
-        return cls(tuple(members))
+        return cls(tuple(_sharing_columns(members)))
+
+
+def _sharing_columns(members: list[Member]) -> Iterator[Member]:
+    """Yields members read from a file, of which those that read the same columns share them again."""
+    known = list[HopColumns]()
+
+    def shared(columns: HopColumns) -> HopColumns:
+        found = next((each for each in known if each.same_as(columns)), None)
+        if found is None:
+            known.append(columns)
+        return columns if found is None else found
+
+    for member in members:
+        fitted = member.fitted
+        if isinstance(fitted, TreesFit):
+            fitted = replace(fitted, columns=shared(fitted.columns))
+        elif isinstance(fitted, FoldedNetwork) and isinstance(fitted.network, HopsFit):
+            network = replace(fitted.network, columns=shared(fitted.network.columns))
+            fitted = replace(fitted, network=network)
+        yield replace(member, fitted=fitted)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from calirare.training.fitted import (
     State,
     evaluating,
     flat,
+    joined,
     prefixed,
     unprefixed,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "evaluating",
     "flat",
     "fold_of",
+    "joined",
     "loo_loss",
     "minimise",
     "prefixed",
