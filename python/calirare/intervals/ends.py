@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -23,7 +23,7 @@ from calirare.leave_one_out import (
     from_folds,
     leave_one_out,
 )
-from calirare.models import GCN, GcnFit
+from calirare.models import GCN, GcnFit, HopsFit
 from calirare.training import Fitted, FittedNetwork, FoldFitted
 from calirare_ext import ReceptiveField, jackknife_interval
 
@@ -98,6 +98,26 @@ class IntervalEnds:
     loo_differences: Tensor | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Logits of all nodes, where the ends of some nodes' intervals alone are wanted.
+
+    Attributes:
+        logits: of every node before any map, [n, k].
+        nodes: those whose ends are wanted, distinct, int64 [s].
+    """
+
+    logits: Tensor
+    nodes: Tensor
+
+    def spread(self, ends: IntervalEnds) -> IntervalEnds:
+        """Returns the ends of `nodes` as those of all nodes: NaN where none were made."""
+        n = self.logits.shape[0]
+        lower, upper = (x.new_full((n,), torch.nan).index_copy(0, self.nodes, x) for x in (ends.lower, ends.upper))
+        every = torch.arange(n, device=self.logits.device)
+        return replace(ends, nodes=every, logits=self.logits, lower=lower, upper=upper)
+
+
 @torch.no_grad()
 def interval_ends(
     fitted: Fitted,
@@ -153,7 +173,7 @@ def _fused(
     """Returns the ends without a leave-one-out logit kept."""
     method, linearised, field = request.method, fitted.linearisation, None
     assert fits(linearised)
-    if nodes is None and evaluator is None:
+    if nodes is None and evaluator is None and not isinstance(fitted, HopsFit):
         evaluator = _streaming(graph, linearised, method.memory_limit)
     n_models = method.n_models_of(linearised.n_nodes)
     if nodes is None and evaluator is not None:

@@ -21,7 +21,7 @@ from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork
 from calirare.models.hops import HopsFit
 from calirare.models.tree_fit import TreesFit
-from calirare.training import FoldFitted, State, joined, prefixed, unprefixed
+from calirare.training import FoldFitted, Progress, State, joined, prefixed, unprefixed
 
 MEMBERS: dict[str, type[FoldedNetwork | TreesFit]] = {"FoldedNetwork": FoldedNetwork, "TreesFit": TreesFit}
 PSEUDO_LABELS = 4.0  # in favour of equal weights, shared among the members
@@ -95,9 +95,16 @@ class Mixture(FoldFitted):
         """See `Fitted.logits_at`; float64."""
         return self._pool([m.fitted.logits_at(part) for m, part in zip(self.members, field.parts, strict=True)])
 
-    def logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> Tensor:
+    def parts_of(self, graph: Graph | None, nodes: Tensor | None = None) -> list[Tensor | None]:
+        """See `Fitted.parts_of`; those of the member with the most."""
+        return max((member.fitted.parts_of(graph, nodes) for member in self.members), key=len)
+
+    def logits_of(
+        self, graph: Graph | None, nodes: Tensor | None = None, *, progress: Progress | None = None
+    ) -> Tensor:
         """See `Fitted.logits_of`; members that read the same columns are asked about the same nodes in turn."""
-        return self._pool([joined([own for own, _ in pairs]) for pairs in self._in_turn(graph, nodes, folds=False)])
+        asked = self._in_turn(graph, nodes, folds=False, progress=progress)
+        return self._pool([joined([own for own, _ in pairs]) for pairs in asked])
 
     def all_logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """See `FoldFitted.all_logits_of`."""
@@ -105,16 +112,21 @@ class Mixture(FoldFitted):
         own, without = ([joined([pair[i] for pair in pairs]) for pairs in asked] for i in (0, 1))
         return self._pool(own), self._pool(without)
 
-    def _in_turn(self, graph: Graph | None, nodes: Tensor | None, *, folds: bool) -> list[list[tuple[Tensor, Tensor]]]:
+    def _in_turn(
+        self, graph: Graph | None, nodes: Tensor | None, *, folds: bool, progress: Progress | None = None
+    ) -> list[list[tuple[Tensor, Tensor]]]:
         """Returns each member's logits of each of its parts of the nodes, and those by its folds where wanted."""
         parts = [member.fitted.parts_of(graph, nodes) for member in self.members]
         found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self.members]
-        for i in range(max(len(each) for each in parts)):
+        most = max(len(each) for each in parts)
+        for i in range(most):
             for member, mine, out in zip(self.members, parts, found, strict=True):
                 if i < len(mine):
                     field = member.fitted.scoring_field(graph, mine[i])
                     own = member.fitted.logits_at(field)
                     out.append((own, member.fitted.logits_without_folds(field) if folds else own))
+            if progress is not None and most > 1:
+                progress(i + 1, most)
         return found
 
     def logits_at_labels(self) -> Tensor:

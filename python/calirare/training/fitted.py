@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, Self
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from calirare.curvature import Linearisation
 from calirare.graph import Graph
 
+Progress = Callable[[int, int], None]  # done, of how many
 State = tuple[dict[str, Tensor], dict[str, Any]]  # tensors by name, facts as JSON holds them
 
 
@@ -65,10 +66,22 @@ class Fitted(abc.ABC):
         """Returns an evaluation field for logits alone, which may be made with less."""
         return self.evaluation_field(graph, nodes)
 
-    def logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> Tensor:
-        """Returns the logits of some nodes of a graph, or of all, [n, k], without gradient."""
-        parts = self.parts_of(graph, nodes)
-        return joined([self.logits_at(self.scoring_field(graph, part)) for part in parts])
+    def logits_of(
+        self, graph: Graph | None, nodes: Tensor | None = None, *, progress: Progress | None = None
+    ) -> Tensor:
+        """Returns the logits of some nodes of a graph, or of all, [n, k], without gradient.
+
+        Args:
+            graph: the graph; None only where the detector knows its inputs.
+            nodes: int64 [n]; None: all.
+            progress: called with the number of parts done, and of all, where there are several.
+        """
+        parts, out = self.parts_of(graph, nodes), list[Tensor]()
+        for part in parts:
+            out.append(self.logits_at(self.scoring_field(graph, part)))
+            if progress is not None and len(parts) > 1:
+                progress(len(out), len(parts))
+        return joined(out)
 
     def state(self) -> State:
         """Returns all that `from_state` makes it of again: tensors by name, and facts as JSON holds them.
