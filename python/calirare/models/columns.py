@@ -78,7 +78,7 @@ class HopColumns:
         """Returns a graph with the columns as its features, float32 [n, d]; made once as long as the graph lives."""
         kept = _KEPT.setdefault(graph, WeakKeyDictionary())
         if self not in kept:
-            kept[self] = self.scaled.transform(_raw(self._ready(graph), self.hops))
+            kept[self] = self.scaled.transform(_raw(self.ready(graph), self.hops))
         return kept[self]
 
     def blockwise(self, graph: Graph) -> bool:
@@ -100,7 +100,7 @@ class HopColumns:
             return x[nodes]
         kept = _ROWS.setdefault(graph, WeakKeyDictionary())
         if self not in kept:
-            kept[self] = ScaledRows(ColumnRows(self._ready(graph), self.hops), self.scaled)
+            kept[self] = ScaledRows(ColumnRows(self.ready(graph), self.hops), self.scaled)
         return kept[self].at(nodes)
 
     def same_as(self, other: HopColumns) -> bool:
@@ -114,7 +114,13 @@ class HopColumns:
         """Returns nodes without an edge whose features are columns made elsewhere, [r, d], as a model reads them."""
         return scaled_alone(self.scaled, raw)
 
-    def _ready(self, graph: Graph) -> Graph:
+    def propagated(self, x: Tensor | Csr) -> Tensor:
+        """Returns the features of some nodes, as the detector takes them, as they are propagated, [r, d]."""
+        if self.own is not None:
+            x = self.own.transform(_alone(x, tuple(column.name for column in self.own.columns))).x
+        return x.to_dense() if isinstance(x, Csr) else x
+
+    def ready(self, graph: Graph) -> Graph:
         """Returns a graph with the features that are propagated."""
         ready = normalize_features(graph)
         return ready if self.own is None else self.own.transform(ready)
@@ -172,11 +178,11 @@ def scaled_alone(scaled: FeatureMap, raw: Tensor) -> Graph:
     return scaled.transform(_alone(raw, tuple(column.name for column in scaled.columns)))
 
 
-def _alone(raw: Tensor, names: tuple[str, ...]) -> Graph:
+def _alone(raw: Tensor | Csr, names: tuple[str, ...]) -> Graph:
     """Returns columns as the features of nodes without an edge."""
     n = raw.shape[0]
     indptr = torch.zeros(n + 1, dtype=torch.int64, device=raw.device)
-    no_edge = Csr(indptr, indptr.new_empty(0, dtype=torch.int32), raw.new_empty(0), n)
+    no_edge = Csr(indptr, indptr.new_empty(0, dtype=torch.int32), torch.empty(0, device=raw.device), n)
     return Graph(no_edge, raw, feature_names=names, trusted=True)
 
 

@@ -84,7 +84,7 @@ class Mixture(FoldFitted):
     @property
     def own_logits(self) -> Tensor:  # type: ignore[override]
         """See `FoldFitted`."""
-        return self._pool([member.fitted.own_logits for member in self.members])
+        return self.pooled([member.fitted.own_logits for member in self.members])
 
     def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> MixtureField:
         """See `Fitted.evaluation_field`."""
@@ -93,7 +93,7 @@ class Mixture(FoldFitted):
 
     def logits_at(self, field: MixtureField) -> Tensor:
         """See `Fitted.logits_at`; float64."""
-        return self._pool([m.fitted.logits_at(part) for m, part in zip(self.members, field.parts, strict=True)])
+        return self.pooled([m.fitted.logits_at(part) for m, part in zip(self.members, field.parts, strict=True)])
 
     def parts_of(self, graph: Graph | None, nodes: Tensor | None = None) -> list[Tensor | None]:
         """See `Fitted.parts_of`; those of the member with the most."""
@@ -104,13 +104,13 @@ class Mixture(FoldFitted):
     ) -> Tensor:
         """See `Fitted.logits_of`; members that read the same columns are asked about the same nodes in turn."""
         asked = self._in_turn(graph, nodes, folds=False, progress=progress)
-        return self._pool([joined([own for own, _ in pairs]) for pairs in asked])
+        return self.pooled([joined([own for own, _ in pairs]) for pairs in asked])
 
     def all_logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """See `FoldFitted.all_logits_of`."""
         asked = self._in_turn(graph, nodes, folds=True)
         own, without = ([joined([pair[i] for pair in pairs]) for pairs in asked] for i in (0, 1))
-        return self._pool(own), self._pool(without)
+        return self.pooled(own), self.pooled(without)
 
     def _in_turn(
         self, graph: Graph | None, nodes: Tensor | None, *, folds: bool, progress: Progress | None = None
@@ -131,15 +131,15 @@ class Mixture(FoldFitted):
 
     def logits_at_labels(self) -> Tensor:
         """See `Fitted.logits_at_labels`."""
-        return self._pool([member.fitted.label_logits for member in self.members])
+        return self.pooled([member.fitted.label_logits for member in self.members])
 
     def logits_without_folds(self, field: MixtureField) -> Tensor:
         """See `FoldFitted.logits_without_folds`."""
         parts = zip(self.members, field.parts, strict=True)
-        return self._pool([m.fitted.logits_without_folds(part) for m, part in parts])
+        return self.pooled([m.fitted.logits_without_folds(part) for m, part in parts])
 
-    def _pool(self, logits: list[Tensor]) -> Tensor:
-        """Returns the logarithm of the members' mean probability, [.., k]."""
+    def pooled(self, logits: list[Tensor]) -> Tensor:
+        """Returns what the members' logits make together: the logarithm of their mean probability, [.., k]."""
         spoken = [m.weight * m.probabilities(z) for m, z in zip(self.members, logits, strict=True)]
         return torch.stack(spoken).sum(0).clamp(min=SMALLEST).log()
 
