@@ -14,7 +14,7 @@ from calirare.features import FeatureMap
 from calirare.graph import Graph, normalize_features
 from calirare.models.column_rows import BLOCK, ColumnRows
 from calirare.training import State, prefixed, unprefixed
-from calirare_ext import Csr, as_dense
+from calirare_ext import Csr
 
 DIRECTIONS = 128  # width from which sparse words are reduced to as many singular directions
 IN_MEMORY = 10**9  # bytes of the columns of all nodes, raw and scaled, up to which they are made together and kept
@@ -112,7 +112,7 @@ class HopColumns:
 
     def read(self, raw: Tensor) -> Graph:
         """Returns nodes without an edge whose features are columns made elsewhere, [r, d], as a model reads them."""
-        return scaled_alone(self.scaled, raw)
+        return self.scaled.transform(_alone(raw, tuple(column.name for column in self.scaled.columns)))
 
     def propagated(self, x: Tensor | Csr) -> Tensor:
         """Returns the features of some nodes, as the detector takes them, as they are propagated, [r, d]."""
@@ -169,13 +169,8 @@ class ScaledRows:
     def at(self, nodes: Tensor) -> Tensor:
         """Returns the columns of some nodes (int64 [r]), float32 [r, d]; members of an average ask one by one."""
         if self._last is None or not torch.equal(self._last[0], nodes):
-            self._last = nodes, as_dense(scaled_alone(self.scaled, self.rows.at(nodes)).x)
+            self._last = nodes, self.scaled.of_numbers(self.rows.at(nodes))
         return self._last[1]
-
-
-def scaled_alone(scaled: FeatureMap, raw: Tensor) -> Graph:
-    """Returns nodes without an edge whose features are raw columns [r, d] as a model reads them."""
-    return scaled.transform(_alone(raw, tuple(column.name for column in scaled.columns)))
 
 
 def _alone(raw: Tensor | Csr, names: tuple[str, ...]) -> Graph:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -83,16 +83,38 @@ class JoinedRows:
         return total[np.searchsorted(self.rows, nodes, "right")] - total[np.searchsorted(self.rows, nodes, "left")]
 
 
-def product(place: NumpyArray, columns: NumpyArray, weights: NumpyArray, n_rows: int, x: Any) -> NumpyArray:
-    """Returns sum of weights times rows of x, float32 [n_rows, d]: `x` is asked for distinct rows, ascending."""
+def product(place: NumpyArray, weights: NumpyArray, n_rows: int, x: NumpyArray) -> NumpyArray:
+    """Returns the sums of weighted rows of x [e, d] by their places, float32 [n_rows, d]."""
     import scipy.sparse as sp
 
-    near, inverse = np.unique(columns, return_inverse=True)
-    rows = x(near)
-    a = sp.csr_array((weights.astype(np.float32), (place, inverse)), shape=(n_rows, len(near)))
-    return np.asarray(a @ rows, dtype=np.float32)
+    order = np.argsort(place, kind="stable")
+    indptr = np.searchsorted(place[order], np.arange(n_rows + 1))
+    a = sp.csr_array((weights[order].astype(np.float32), order, indptr), shape=(n_rows, len(place)))
+    return np.asarray(a @ x, dtype=np.float32)
 
 
-def tensor_rows(x: Tensor, nodes: NumpyArray) -> NumpyArray:
-    """Returns rows of a tensor as an array."""
-    return x[torch.from_numpy(nodes)].numpy()
+class Level:
+    """Rows of known and new nodes, n of the former: stored ones, or made of other rows where they are asked for."""
+
+    def __init__(self, known: Tensor, own: NumpyArray) -> None:
+        self.known, self.own = known, own
+
+    def at(self, nodes: NumpyArray) -> NumpyArray:
+        """Returns the rows of some nodes, float32 [r, d]."""
+        old = nodes < len(self.known)
+        out = np.empty((len(nodes), self.own.shape[1]), dtype=np.float32)
+        out[old] = self.known[torch.from_numpy(nodes[old])].numpy()
+        out[~old] = self.own[nodes[~old] - len(self.known)]
+        return out
+
+
+class MadeLevel(Level):
+    """Rows that are made once for each distinct node."""
+
+    def __init__(self, make: Callable[[NumpyArray], NumpyArray]) -> None:
+        self.make = make
+
+    def at(self, nodes: NumpyArray) -> NumpyArray:
+        """Returns the rows of some nodes, float32 [r, d]."""
+        near, inverse = np.unique(nodes, return_inverse=True)
+        return self.make(near)[inverse]

@@ -6,8 +6,8 @@ of neighbours: rows near new nodes are made anew, everything else is read as it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork
 from calirare.models.gcn_fit import GcnFit
 from calirare.models.hops import HopsFit
-from calirare.models.joined import JoinedRows, KnownRows, NewEdges, product, tensor_rows
+from calirare.models.joined import JoinedRows, KnownRows, Level, MadeLevel, NewEdges, product
 from calirare.models.mixture import Mixture
 from calirare.models.tree_fit import ColumnField, TreesFit
 from calirare.training import Fitted
@@ -94,24 +94,23 @@ class NearColumns:
     def of(self, x: Tensor, joined: JoinedRows) -> Tensor:
         """Returns the columns of new nodes, float32 [b, d]; the last answer is kept for the next detector."""
         if self._last is None or self._last[0] is not joined:
-            found = self.columns.read(self._raw(x, joined)).x
-            assert isinstance(found, Tensor)
+            found = self.columns.scaled.of_numbers(self._raw(x, joined))
             self._last = joined, found
         return self._last[1]
 
     def _raw(self, x: Tensor, joined: JoinedRows) -> Tensor:
         n, b = joined.known.n, x.shape[0]
-        own = self.columns.propagated(x).numpy()
-        new = np.arange(n, n + b)
+        new, below = np.arange(n, n + b), Level(self.x, self.columns.propagated(x).numpy())
+        blocks = [below.own]
 
-        def level(hop: int, nodes: NumpyArray) -> NumpyArray:
-            if hop == 0:
-                return _of_both(self.x, own, n, nodes)
+        def mean(nodes: NumpyArray, below: Level) -> NumpyArray:
             place, columns, values = joined.entries(nodes)
             total = np.bincount(place, values, len(nodes))
-            return product(place, columns, values / total[place], len(nodes), lambda near: level(hop - 1, near))
+            return product(place, values / total[place], len(nodes), below.at(columns))
 
-        blocks = [level(hop, new) for hop in range(self.columns.hops + 1)]
+        for _ in range(self.columns.hops):
+            below = MadeLevel(partial(mean, below=below))
+            blocks.append(below.make(new))
         if self.columns.hops:
             degree = np.bincount(joined.entries(new)[0], minlength=b)
             blocks.append(np.log1p(degree.astype(np.float32))[:, None])
@@ -148,27 +147,22 @@ class _Gcn:
 
     def logits(self, x: Tensor, joined: JoinedRows) -> Tensor:
         n, b = joined.known.n, x.shape[0]
-        own = (x @ self.layers[0][0]).numpy()
+        below = Level(self.first, (x @ self.layers[0][0]).numpy())
 
-        def spread(below: Callable[[NumpyArray], NumpyArray]) -> Callable[[NumpyArray], NumpyArray]:
-            """Returns A_hat times what is below, at the rows that are asked for."""
+        def spread(nodes: NumpyArray, below: Level) -> NumpyArray:
+            """Returns rows of A_hat times what is below."""
+            place, columns, weights = self._normalised(joined, nodes)
+            return product(place, weights, len(nodes), below.at(columns))
 
-            def at(nodes: NumpyArray) -> NumpyArray:
-                place, columns, weights = self._normalised(joined, nodes)
-                return product(place, columns, weights, len(nodes), below)
+        def activated(nodes: NumpyArray, below: Level, bias: NumpyArray, weight: NumpyArray) -> NumpyArray:
+            return np.maximum(below.at(nodes) + bias, 0) @ weight
 
-            return at
-
-        def activated(below: Callable[[NumpyArray], NumpyArray], level: int) -> Callable[[NumpyArray], NumpyArray]:
-            bias, weight = self.layers[level - 1][1].numpy(), self.layers[level][0].numpy()
-            return lambda nodes: np.maximum(below(nodes) + bias, 0) @ weight
-
-        z: Callable[[NumpyArray], NumpyArray] = lambda nodes: _of_both(self.first, own, n, nodes)  # noqa: E731
         for _ in range(self.hops):
-            z = spread(z)
-        for level in range(1, len(self.layers)):
-            z = spread(activated(z, level))
-        return torch.from_numpy(z(np.arange(n, n + b))) + self.layers[-1][1]
+            below = MadeLevel(partial(spread, below=below))
+        for (_, bias), (weight, _) in pairwise(self.layers):
+            hidden = MadeLevel(partial(activated, below=below, bias=bias.numpy(), weight=weight.numpy()))
+            below = MadeLevel(partial(spread, below=hidden))
+        return torch.from_numpy(below.at(np.arange(n, n + b))) + self.layers[-1][1]
 
     def _normalised(self, joined: JoinedRows, nodes: NumpyArray) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
         """Returns the entries of rows of A_hat: place of the row, column, value."""
@@ -187,12 +181,6 @@ class _Gcn:
         """Returns row sums with the self loops."""
         old = nodes < joined.known.n
         return np.where(old, self.degree[np.where(old, nodes, 0)], 1.0) + joined.added(nodes)
-
-
-def _of_both(x: Tensor, own: NumpyArray, n: int, nodes: NumpyArray) -> NumpyArray:
-    """Returns rows of known nodes and, from n on, of new ones; the nodes ascend."""
-    first = int(np.searchsorted(nodes, n))
-    return np.concatenate([tensor_rows(x, nodes[:first]), own[nodes[first:] - n]])
 
 
 def _stored_loops(a: Csr) -> Tensor:

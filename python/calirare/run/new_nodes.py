@@ -33,6 +33,7 @@ class NodeScorer:
     Args:
         scorer: of the run.
         graph: that new nodes join, as the user has it.
+        mapped: the same as the detector takes it, where that is known.
 
     Raises:
         InputError: the detector or the graph cannot take new nodes, or the features are others than the run's.
@@ -47,12 +48,14 @@ class NodeScorer:
         torch.Size([1])
     """
 
-    def __init__(self, scorer: Scorer, graph: Graph) -> None:
+    def __init__(self, scorer: Scorer, graph: Graph, mapped: Graph | None = None) -> None:
         # On its own graph a run gives labelled nodes categories' means without themselves; a graph with more nodes is
         # another one.
         features = dataclasses.replace(scorer.features, graph="")
         self.scorer, self.graph = dataclasses.replace(scorer, features=features), graph.to("cpu")
-        self.known = KnownGraph(scorer.fit, self.scorer.prepared(self.graph, to_stderr))
+        if mapped is None or scorer.features.graph or scorer.features.how == "stored":
+            mapped = self.scorer.prepared(self.graph, to_stderr)
+        self.known = KnownGraph(scorer.fit, mapped.to("cpu"))
 
     @classmethod
     def open(cls, run: str | Path | SavedRun | Outcome, graph: Graph | str | Path | None = None) -> Self:
@@ -60,18 +63,17 @@ class NodeScorer:
 
         Args:
             run: its folder, or what `calirare.load` or `calirare.train` returned.
-            graph: that new nodes join; a path: where the run's own is now; None: the run's own.
+            graph: that new nodes join; a path: where the own graph of a run in a folder is now; None: the run's own.
 
         Raises:
             InputError: the run or the graph cannot be used.
         """
         if isinstance(run, Outcome):
-            scorer, own = Scorer.of(run), run.graph
-        else:
-            saved = run if isinstance(run, SavedRun) else load(run)
-            scorer = saved.scorer
-            own = graph if isinstance(graph, Graph) else saved.graph(graph)
-        return cls(scorer, graph if isinstance(graph, Graph) else own)
+            if isinstance(graph, Graph) and graph is not run.graph:
+                return cls(Scorer.of(run), graph)
+            return cls(Scorer.of(run), run.graph, run.mapped)
+        saved = run if isinstance(run, SavedRun) else load(run)
+        return cls(saved.scorer, graph if isinstance(graph, Graph) else saved.graph(graph))
 
     def score(
         self,
@@ -126,8 +128,17 @@ class NodeScorer:
             )
         nothing = torch.zeros(b + 1, dtype=torch.int64)
         alone = Csr(nothing, nothing[:0].to(torch.int32), torch.zeros(0), b)
-        named = {"columns": graph.columns} if graph.columns else {"feature_names": graph.feature_names}
-        return Graph(alone, x, feature_normalisation=graph.feature_normalisation, where="new nodes", **named)
+        if not graph.columns and not bool(torch.isfinite(x.values if isinstance(x, Csr) else x).all()):
+            raise InputError("new nodes: x must be finite: leave no feature out")
+        return Graph(
+            alone,
+            x,
+            feature_normalisation=graph.feature_normalisation,
+            feature_names=graph.feature_names,
+            columns=graph.columns,
+            where="new nodes",
+            trusted=not graph.columns,
+        )
 
     def _edges(self, b: int, neighbours: Sequence[Any], weights: Sequence[Any] | None, among: Any) -> NewEdges:
         """Returns the edges of b new nodes, checked."""
