@@ -83,12 +83,12 @@ class ColumnRows:
         """Returns M^hop x at some nodes."""
         block = self.mean.select_rows(nodes)
         if len(self._levels) >= hop or block.nnz > FEW * self.graph.n_nodes:
-            return propagate(block, self._level(hop - 1))
+            return propagate(block, self.level(hop - 1))
         block, near = cut(self.mean, nodes)
         return propagate(block, self._hop(hop - 1, near))
 
-    def _level(self, hop: int) -> Tensor:
-        """Returns M^hop x of all nodes."""
+    def level(self, hop: int) -> Tensor:
+        """Returns M^hop x of all nodes, made once."""
         while len(self._levels) <= hop:
             below = self._levels[-1]
             out = scratch(*below.shape, below.device)

@@ -98,10 +98,17 @@ class HopColumns:
             x = self.of(graph).x
             assert isinstance(x, Tensor)
             return x[nodes]
+        return self._scaled_rows(graph).at(nodes)
+
+    def rows(self, graph: Graph) -> ColumnRows:
+        """Returns the columns of a graph before they are scaled, made at the nodes that are asked for."""
+        return self._scaled_rows(graph).rows
+
+    def _scaled_rows(self, graph: Graph) -> ScaledRows:
         kept = _ROWS.setdefault(graph, WeakKeyDictionary())
         if self not in kept:
             kept[self] = ScaledRows(ColumnRows(self.ready(graph), self.hops), self.scaled)
-        return kept[self].at(nodes)
+        return kept[self]
 
     def same_as(self, other: HopColumns) -> bool:
         """Returns whether these and others are the same of every graph."""

@@ -25,7 +25,9 @@ from calirare.models.joined import JoinedRows, KnownRows, Level, MadeLevel, NewE
 from calirare.models.mixture import Mixture
 from calirare.models.tree_fit import ColumnField, TreesFit
 from calirare.training import Fitted
-from calirare_ext import Csr, row_sums, times
+from calirare_ext import Csr, propagate, times
+
+TINY = 1e-300  # stands in for a degree of 0, of which nothing is taken
 
 
 class KnownGraph:
@@ -57,8 +59,8 @@ class KnownGraph:
             shared = (each.near for each in self.parts if isinstance(each, _Columns))
             known = next((near for near in shared if near.columns.same_as(network.columns)), None)
             return _Columns(network, known or NearColumns(network.columns, self.graph))
-        if isinstance(network, GcnFit):
-            return _Gcn(network, self.graph)
+        if isinstance(network, GcnFit) and network.hops:
+            return _Gcn(network, self.graph, self.rows)
         raise InputError(f"new nodes: a {type(fitted).__name__} cannot be asked about them: score the whole graph")
 
     def logits(self, x: Tensor, edges: NewEdges) -> Tensor:
@@ -91,6 +93,11 @@ class NearColumns:
         x = self.columns.ready(self.graph).x
         return x.to_dense() if isinstance(x, Csr) else x
 
+    @cached_property
+    def means(self) -> Tensor:
+        """Their means over the neighbours, [n, d], made when the first node of two hops asks for them."""
+        return self.columns.rows(self.graph).level(1)
+
     def of(self, x: Tensor, joined: JoinedRows) -> Tensor:
         """Returns the columns of new nodes, float32 [b, d]; the last answer is kept for the next detector."""
         if self._last is None or self._last[0] is not joined:
@@ -100,21 +107,32 @@ class NearColumns:
 
     def _raw(self, x: Tensor, joined: JoinedRows) -> Tensor:
         n, b = joined.known.n, x.shape[0]
-        new, below = np.arange(n, n + b), Level(self.x, self.columns.propagated(x).numpy())
-        blocks = [below.own]
-
-        def mean(nodes: NumpyArray, below: Level) -> NumpyArray:
-            place, columns, values = joined.entries(nodes)
-            total = np.bincount(place, values, len(nodes))
-            return product(place, values / total[place], len(nodes), below.at(columns))
-
-        for _ in range(self.columns.hops):
-            below = MadeLevel(partial(mean, below=below))
-            blocks.append(below.make(new))
+        new, features = np.arange(n, n + b), Level(self.x, self.columns.propagated(x).numpy())
+        below: Level = features
+        blocks = [features.own]
+        for hop in range(self.columns.hops):
+            mean = self._first_mean if hop == 0 else _mean
+            below = MadeLevel(partial(mean, joined, below))
+            blocks.append(below.at(new))
         if self.columns.hops:
-            degree = np.bincount(joined.entries(new)[0], minlength=b)
+            degree = np.bincount(joined.new_entries(new)[0], minlength=b)
             blocks.append(np.log1p(degree.astype(np.float32))[:, None])
         return torch.from_numpy(np.concatenate(blocks, 1))
+
+    def _first_mean(self, joined: JoinedRows, below: Level, nodes: NumpyArray) -> NumpyArray:
+        """Returns the mean of neighbours' features: of a known node the stored one, with its new neighbours."""
+        place, columns, values = joined.new_entries(nodes)
+        out, old = product(place, values, len(nodes), below.at(columns)), nodes < joined.known.n
+        if old.any():
+            out[old] += joined.known.sums[nodes[old], None] * self.means[torch.from_numpy(nodes[old])].numpy()
+        total = joined.sums(nodes)
+        return (out / np.where(total == 0, 1, total)[:, None]).astype(np.float32)
+
+
+def _mean(joined: JoinedRows, below: Level, nodes: NumpyArray) -> NumpyArray:
+    """Returns the mean of neighbours' rows, float32 [r, d]."""
+    place, columns, values = joined.entries(nodes)
+    return product(place, values / joined.sums(nodes)[place], len(nodes), below.at(columns))
 
 
 class _Columns:
@@ -135,61 +153,68 @@ class _Columns:
 
 
 class _Gcn:
-    """A graph convolution: X W of the known nodes is made once, and their degrees."""
+    """A graph convolution: X W of the known nodes is made once, and what it sums up to over their neighbours."""
 
-    def __init__(self, fitted: GcnFit, graph: Graph) -> None:
+    def __init__(self, fitted: GcnFit, graph: Graph, rows: KnownRows) -> None:
         self.layers = [tuple(part.detach() for part in layer) for layer in fitted.model.layers()]
         self.hops = fitted.model.hops
         self.first = times(normalize_features(graph).x, self.layers[0][0])
-        loops = _stored_loops(graph.adjacency)
-        self.degree = (row_sums(graph.adjacency) + (~loops).double()).numpy()
-        self.loops = loops.numpy()
+        root = torch.from_numpy(np.sqrt(rows.sums + rows.bare)).to(self.first)
+        self.summed = propagate(fitted.model.propagation(graph).a_hat, self.first).mul_(root[:, None])
 
     def logits(self, x: Tensor, joined: JoinedRows) -> Tensor:
         n, b = joined.known.n, x.shape[0]
-        below = Level(self.first, (x @ self.layers[0][0]).numpy())
-
-        def spread(nodes: NumpyArray, below: Level) -> NumpyArray:
-            """Returns rows of A_hat times what is below."""
-            place, columns, weights = self._normalised(joined, nodes)
-            return product(place, weights, len(nodes), below.at(columns))
-
-        def activated(nodes: NumpyArray, below: Level, bias: NumpyArray, weight: NumpyArray) -> NumpyArray:
-            return np.maximum(below.at(nodes) + bias, 0) @ weight
-
-        for _ in range(self.hops):
-            below = MadeLevel(partial(spread, below=below))
+        below: Level = Level(self.first, (x @ self.layers[0][0]).numpy())
+        for hop in range(self.hops):
+            below = MadeLevel(partial(self._first_spread if hop == 0 else _spread, joined, below))
         for (_, bias), (weight, _) in pairwise(self.layers):
-            hidden = MadeLevel(partial(activated, below=below, bias=bias.numpy(), weight=weight.numpy()))
-            below = MadeLevel(partial(spread, below=hidden))
+            hidden = MadeLevel(partial(_activated, below, bias.numpy(), weight.numpy()))
+            below = MadeLevel(partial(_spread, joined, hidden))
         return torch.from_numpy(below.at(np.arange(n, n + b))) + self.layers[-1][1]
 
-    def _normalised(self, joined: JoinedRows, nodes: NumpyArray) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
-        """Returns the entries of rows of A_hat: place of the row, column, value."""
-        place, columns, values = joined.entries(nodes)
-        bare = np.flatnonzero(~self._looped(joined, nodes))
-        place, columns = np.concatenate([place, bare]), np.concatenate([columns, nodes[bare]])
-        values = np.concatenate([values.astype(np.float64), np.ones(len(bare))])
-        row, column = self._degree(joined, nodes), self._degree(joined, columns)
-        return place, columns, values / np.sqrt(row[place] * column)
+    def _first_spread(self, joined: JoinedRows, below: Level, nodes: NumpyArray) -> NumpyArray:
+        """Returns rows of A_hat X W: of a known node the stored sum, with what new edges change of it.
 
-    def _looped(self, joined: JoinedRows, nodes: NumpyArray) -> NumpyArray:
+        They add neighbours, and of known neighbours that they end at they change the degree.
+        """
+        place, columns, values = joined.new_entries(nodes)
+        new = np.flatnonzero(nodes >= joined.known.n)
+        place, columns = np.concatenate([place, new]), np.concatenate([columns, nodes[new]])
+        weights = np.concatenate([values, np.ones(len(new))]) / np.sqrt(_degree(joined, columns))
+        near, moved, changed = self._changes(joined, nodes)
+        place, columns = np.concatenate([place, near]), np.concatenate([columns, moved])
+        out = product(place, np.concatenate([weights, changed]), len(nodes), below.at(columns))
         old = nodes < joined.known.n
-        return old & self.loops[np.where(old, nodes, 0)]
+        out[old] += self.summed[torch.from_numpy(nodes[old])].numpy()
+        return (out / np.sqrt(_degree(joined, nodes))[:, None]).astype(np.float32)
 
-    def _degree(self, joined: JoinedRows, nodes: NumpyArray) -> NumpyArray:
-        """Returns row sums with the self loops."""
-        old = nodes < joined.known.n
-        return np.where(old, self.degree[np.where(old, nodes, 0)], 1.0) + joined.added(nodes)
+    def _changes(self, joined: JoinedRows, nodes: NumpyArray) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
+        """Returns by how much touched nodes weigh otherwise in rows of known ones: place of the row, node, change."""
+        known, touched = joined.known, joined.touched
+        old = np.flatnonzero(nodes < known.n)
+        place, of, values = known.between(nodes[old], touched)
+        own = np.flatnonzero(np.isin(nodes[old], touched) & known.bare[nodes[old]])
+        place = np.concatenate([old[place], old[own]])
+        columns = np.concatenate([touched[of], nodes[old][own]])
+        before = known.sums[columns] + known.bare[columns]
+        scale = 1 / np.sqrt(_degree(joined, columns)) - np.where(before > 0, 1 / np.sqrt(np.maximum(before, TINY)), 0)
+        return place, columns, np.concatenate([values, np.ones(len(own))]) * scale
 
 
-def _stored_loops(a: Csr) -> Tensor:
-    """Returns which nodes have a stored self loop, bool [n]."""
-    found = torch.zeros(a.n_rows, dtype=torch.bool)
-    for first in range(0, a.n_rows, 1 << 20):
-        last = min(first + (1 << 20), a.n_rows)
-        counts = a.indptr[first : last + 1].diff()
-        rows = torch.arange(first, last).repeat_interleave(counts)
-        columns = a.indices[int(a.indptr[first]) : int(a.indptr[last])]
-        found[rows[rows == columns]] = True
-    return found
+def _spread(joined: JoinedRows, below: Level, nodes: NumpyArray) -> NumpyArray:
+    """Returns rows of A_hat times what is below, float32 [r, d]."""
+    place, columns, values = joined.entries(nodes)
+    bare = np.flatnonzero(joined.bare(nodes))
+    place, columns = np.concatenate([place, bare]), np.concatenate([columns, nodes[bare]])
+    scale = np.sqrt(_degree(joined, nodes)[place] * _degree(joined, columns))
+    return product(place, np.concatenate([values, np.ones(len(bare))]) / scale, len(nodes), below.at(columns))
+
+
+def _activated(below: Level, bias: NumpyArray, weight: NumpyArray, nodes: NumpyArray) -> NumpyArray:
+    """Returns relu(z + b) W of some nodes."""
+    return np.asarray(np.maximum(below.at(nodes) + bias, 0) @ weight)
+
+
+def _degree(joined: JoinedRows, nodes: NumpyArray) -> NumpyArray:
+    """Returns row sums with a self loop at every node, float64."""
+    return joined.sums(nodes) + joined.bare(nodes)
