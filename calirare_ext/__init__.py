@@ -32,7 +32,7 @@ from calirare_ext.message_interval import message_interval
 from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
 from calirare_ext.propagate import propagate
 from calirare_ext.receptive_field import ReceptiveField, cut, receptive_field
-from calirare_ext.row_sums import row_sums
+from calirare_ext.row_sums import row_parts, row_sums
 from calirare_ext.tape import GcnTape, gcn_forward, record
 
 __version__ = "0.2.0"
@@ -78,6 +78,7 @@ __all__ = [
     "propagate",
     "receptive_field",
     "record",
+    "row_parts",
     "row_sums",
     "rows_of_inputs",
     "solve_inverse_hvp",

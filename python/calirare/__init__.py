@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from calirare.pipeline import train as train
     from calirare.pipeline import train_classes as train_classes
     from calirare.run import ClassesOutcome as ClassesOutcome
+    from calirare.run import NodeScorer as Scorer
     from calirare.run import Outcome as Outcome
     from calirare.run import Settings as Settings
     from calirare.run import load as load
@@ -56,8 +57,9 @@ _HOMES = {
     "leave_one_out": ("ALO", "Grouped", "Influence", "Newton", "Replicates", "Retrain", "quality"),
     "models": ("GCN", "fit", "fit_of"),
     "pipeline": ("train", "train_classes"),
-    "run": ("ClassesOutcome", "Outcome", "Settings", "load"),
+    "run": ("ClassesOutcome", "Outcome", "Scorer", "Settings", "load"),
 }
+_CALLED = {"Scorer": "NodeScorer"}  # in its own room, where there is a scorer of whole graphs
 _HOME = {name: f"calirare.{home}" for home, names in _HOMES.items() for name in names} | {"__version__": "calirare_ext"}
 _PACKAGES = (
     "audit",
@@ -80,12 +82,12 @@ _PACKAGES = (
     "training",
 )
 
-__all__ = [*_HOME, *_PACKAGES]
+__all__ = [*_HOME, *_PACKAGES, "Scorer"]
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
+        value = getattr(import_module(_HOME[name]), _CALLED.get(name, name))
     elif name in _PACKAGES:
         value = import_module(f"calirare.{name}")
     else:

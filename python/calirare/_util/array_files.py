@@ -156,8 +156,12 @@ def map_array(path: Path) -> NumpyArray:
         raise
     except Exception as error:  # numpy's reader of headers evaluates them, and raises whatever that raises
         raise InputError(f"{path}: the file is damaged, cut off or no .npy file ({error}): write it again") from error
-    if isinstance(array, np.memmap):
-        _MAPPED[array.ctypes.data] = array
+    return known_mapped(array) if isinstance(array, np.memmap) else array
+
+
+def known_mapped(array: np.memmap) -> NumpyArray:
+    """Returns a mapped array, whose memory `release` can give back from now on."""
+    _MAPPED[array.ctypes.data] = array
     return array
 
 

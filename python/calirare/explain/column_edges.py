@@ -24,8 +24,7 @@ class ColumnEdges:
     """
 
     def __init__(self, columns: HopColumns, graph: Graph) -> None:
-        self.columns, self.names = columns, tuple(column.name for column in columns.scaled.columns)
-        self.taken = graph
+        self.columns, self.taken = columns, graph
         self._last: tuple[int, Tensor, Graph] | None = None
 
     @cached_property
@@ -63,7 +62,7 @@ class ColumnEdges:
         step = max(1, BLOCK // max(self.mean.numbers(node, max(self.columns.hops, 1)) * self.x.shape[1], 1))
         ends, weights = self.mean.with_nobody(node, ends)
         pairs = zip(ends.split(step), weights.split(step), strict=True)
-        return self._scaled(torch.cat([self._raw(node, some, these) for some, these in pairs]))
+        return self.columns.read(torch.cat([self._raw(node, some, these) for some, these in pairs]).float())
 
     def _raw(self, node: int, ends: Tensor, weights: Tensor) -> Tensor:
         """Returns the columns of the node before they are scaled, float64 [b, d]; an edge of weight 0 is none."""
@@ -97,13 +96,6 @@ class ColumnEdges:
         lost = (columns[None] == other[:, None]) & (ends[:, 0] != ends[:, 1])[:, None]
         return ~lost, columns, matrix.values[first:last].double()
 
-    def _scaled(self, raw: Tensor) -> Graph:
-        """Returns columns as the model reads them."""
-        n = raw.shape[0]
-        nothing = torch.zeros(0)
-        alone = Csr(torch.zeros(n + 1, dtype=torch.int64), nothing.to(torch.int32), nothing, n)
-        return self.columns.scaled.transform(Graph(alone, raw.float(), feature_names=self.names, trusted=True))
-
 
 class SharedColumns:
     """Hop columns of the members of an average, which are often the same though each member has its own copy.
@@ -118,15 +110,7 @@ class SharedColumns:
     def of(self, columns: HopColumns) -> ColumnEdges:
         """Returns what is made of columns; of equal ones the same object, whose `columns` stand for them."""
         for each in self.known:
-            if each.columns is columns or _alike(each.columns, columns):
+            if each.columns is columns or each.columns.same_as(columns):
                 return each
         self.known.append(ColumnEdges(columns, self.graph))
         return self.known[-1]
-
-
-def _alike(one: HopColumns, other: HopColumns) -> bool:
-    """Returns whether two maps to columns are the same."""
-    (tensors, facts), (others, told) = one.state(), other.state()
-    if facts != told or tensors.keys() != others.keys():
-        return False
-    return all(torch.equal(value.nan_to_num(), others[name].nan_to_num()) for name, value in tensors.items())

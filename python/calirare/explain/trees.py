@@ -58,7 +58,7 @@ class TreesVoice(Voice):
 
     def shares(self, nodes: Tensor) -> Shares | None:
         """See `Voice.shares`: TreeSHAP."""
-        names = self.fitted.columns.of(self.graph).feature_names
+        names = self.fitted.columns.scaled.feature_names
         return with_words(tree_shares(self.fitted, self._columns(nodes), names, self.log_odds(nodes)))
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:

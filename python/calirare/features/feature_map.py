@@ -18,7 +18,7 @@ from calirare.features.dates import Cyclic
 from calirare.features.fitting import Impute, Options, fit_columns, with_categories
 from calirare.features.gaps import Missing
 from calirare.features.numeric import Kept, Logged, Ranked, Standardized
-from calirare.features.raw_table import RawTable, Say, columns_of, numbered, places_of, read_table
+from calirare.features.raw_table import RawTable, Say, columns_of, numbered, numbers_named, places_of, read_table
 from calirare.features.whole import AsIs, RowSums, Svd, TfIdf, WholeMap, fit_svd, fit_tfidf, least
 from calirare.graph import Column, Graph, check_nodes, columns_of_text, columns_to_text, fingerprint
 from calirare_ext import Csr
@@ -204,16 +204,29 @@ class FeatureMap:
         """Returns the features of a graph, mapped column by column."""
         table = read_table(graph, self._columns, self.newest, say)
         table = dataclasses.replace(table, own=bool(self.graph) and fingerprint(graph) == self.graph)
-        out = np.empty((graph.n_nodes, self.n_features), dtype=np.float32)
+        return self._written(table).to(graph.device)
+
+    def _written(self, table: RawTable) -> Tensor:
+        """Returns what the maps make of a table, float32 [n, n_features]."""
+        out = np.empty((table.n_nodes, self.n_features), dtype=np.float32)
         start = 0
         for each in self.maps:
             each.write(table, out[:, start : start + len(each.names)])
             start += len(each.names)
-        return torch.from_numpy(out).to(graph.device)
+        return torch.from_numpy(out)
+
+    def of_numbers(self, x: Tensor) -> Tensor:
+        """Returns rows of raw numbers, [n, n_inputs] in the map's own order, mapped column by column, float32 [n, d].
+
+        For nodes of which there is no graph; the map must have been fitted on numbers alone.
+        """
+        assert self.whole is None
+        assert all(column.kind == "numeric" for column in self.columns)
+        return self._written(RawTable(x, self._columns, tuple(range(self.n_inputs)), {}, {})).to(x.device)
 
     @property
     def _columns(self) -> tuple[Column, ...]:
-        return self.columns or tuple(Column(name) for name in numbered(self.n_inputs))
+        return self.columns or numbers_named(numbered(self.n_inputs))
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Returns everything as tensors by name and as what JSON holds; `from_state` reads it."""

@@ -115,17 +115,16 @@ class Ranked(Kept):
     quantiles: NumpyArray
 
     def scaled(self, block: NumpyArray, at: slice) -> NumpyArray:
-        """Returns normal scores."""
-        from sklearn.preprocessing import QuantileTransformer
+        """Returns normal scores; the mean of both ends of a run of equal quantiles, as scikit-learn has it."""
+        from scipy.special import ndtri
 
-        quantiles = self.quantiles[:, at]
-        q, ends = len(quantiles), np.full((1, block.shape[1]), BEYOND)
+        q, out = len(self.quantiles), np.empty_like(block)
         ranks = (np.arange(q) + 0.5) / q
-        transformer = QuantileTransformer(n_quantiles=q + 2, output_distribution="normal", copy=False)
-        transformer.quantiles_ = np.concatenate([-ends, quantiles, ends])
-        transformer.references_ = np.concatenate([ranks[:1], ranks, ranks[-1:]])
-        transformer.n_quantiles_, transformer.n_features_in_ = q + 2, block.shape[1]
-        return transformer.transform(block)
+        for j, quantiles in enumerate(self.quantiles[:, at].T):
+            column = block[:, j]
+            last = np.interp(column, quantiles, ranks)
+            out[:, j] = ndtri(0.5 * (last - np.interp(-column, -quantiles[::-1], -ranks[::-1])))
+        return out
 
 
 def signed_log(z: NumpyArray) -> NumpyArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -91,9 +92,16 @@ def columns_of(graph: Graph) -> tuple[Column, ...]:
     """Returns the raw columns of a graph with dense features; numbers where the graph says nothing."""
     if graph.columns:
         return graph.columns
-    return tuple(Column(name) for name in graph.feature_names or numbered(graph.n_features))
+    return numbers_named(graph.feature_names or numbered(graph.n_features))
 
 
+@cache
+def numbers_named(names: tuple[str, ...]) -> tuple[Column, ...]:
+    """Returns columns of numbers."""
+    return tuple(Column(name) for name in names)
+
+
+@cache
 def numbered(n_features: int) -> tuple[str, ...]:
     """Returns what features without names are called."""
     return tuple(f"feature {i}" for i in range(n_features))
@@ -150,7 +158,10 @@ def places_of(graph: Graph, columns: tuple[Column, ...], say: Say) -> tuple[int,
                 f"{graph.n_features}"
             )
         return tuple(range(len(wanted)))
-    absent = [name for name in wanted if name not in given]
+    if given == wanted:
+        return tuple(range(len(wanted)))
+    here = set(given)
+    absent = [name for name in wanted if name not in here]
     if absent:
         raise InputError(
             f"features: graph {graph.name!r} must have the features the run was trained on, but {named(absent, 20)} "

@@ -16,7 +16,7 @@ from calirare.graph.edges import EdgeOptions, EdgeRules, FileOptions, build_adja
 from calirare.graph.features import column_statistics, normalize_features, scale_note, standardized
 from calirare.graph.graph import Graph, Normalisation
 from calirare.graph.labelled import answered, check_graph, check_nodes, check_trainable, check_training_labels
-from calirare.graph.matrices import matrix_named, named_tensors
+from calirare.graph.matrices import matrix_named, named_tensors, rows_of
 from calirare.graph.relations import Relation
 from calirare.graph.splits import LABEL_RATE, N_VAL, PARTS, Split, raise_label_rate, random_split, share_split
 from calirare.graph.table_files import TABLE_SUFFIXES
@@ -61,6 +61,7 @@ __all__ = [
     "propagation",
     "raise_label_rate",
     "random_split",
+    "rows_of",
     "same_but_labels",
     "scale_note",
     "share_split",

@@ -1,4 +1,4 @@
-"""Matrices as tensors with names, as a file of tensors holds them."""
+"""Matrices as tensors with names, as a file of tensors holds them; parts of them."""
 
 from __future__ import annotations
 
@@ -32,3 +32,10 @@ def matrix_named(tensors: Mapping[str, Tensor], name: str) -> Tensor | Csr:
         return tensors[name]
     indptr, indices, values = (tensors[f"{name}.{part}"] for part in ("indptr", "indices", "values"))
     return Csr(indptr, indices, values, int(tensors[f"{name}.n_cols"]))
+
+
+def rows_of(a: Csr, rows: slice) -> Csr:
+    """Returns rows [rows.start, rows.stop) of a matrix; nothing is copied but their indptr."""
+    indptr = a.indptr[rows.start : rows.stop + 1]
+    first, last = int(indptr[0]), int(indptr[-1])
+    return Csr.unchecked(indptr - first, a.indices[first:last], a.values[first:last], a.n_cols)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from calirare._util.threads import threads_for
 from calirare.calibration import Calibrator
 from calirare.graph import Graph, check_graph
-from calirare.intervals.ends import Evaluator, IntervalEnds, IntervalRequest, LogitMap, interval_ends
+from calirare.intervals.ends import Evaluator, IntervalEnds, IntervalRequest, Known, LogitMap, interval_ends
 from calirare.intervals.result import JackknifeResult
 from calirare.intervals.uncertainty import UncertaintyName, uncertainty_named
 from calirare.leave_one_out import ALO, LeaveOneOutMethod, LooResult, gradient_ratio
@@ -37,6 +37,7 @@ def jackknife(
     keep_differences: bool = False,
     evaluator: Evaluator | None = None,
     population_map: Calibrator | None = None,
+    known: Known | None = None,
 ) -> JackknifeResult:
     """Returns jackknife intervals, uncertainty, ICE and EICE (paper, Algorithm 1), without retraining.
 
@@ -71,6 +72,7 @@ def jackknife(
         evaluator: what evaluates all nodes in blocks where the fused evaluation fits (`intervals.streaming`); None: for
             a large graph a `Streaming` in memory.
         population_map: of the uncertainty "map": a fitted map for the population; None: one is fitted.
+        known: every node's logits, where the ends of some nodes alone are wanted; everything else is of every node.
 
     Returns:
         Everything Algorithm 1 computes on the way.
@@ -80,7 +82,7 @@ def jackknife(
         ValueError: the coverage or the damping is out of range, a word is unknown, or the score does not fit.
     """
     started = time.perf_counter()
-    _check_request(fitted, graph, method, coverage, nodes)
+    _check_request(fitted, graph, method, coverage, nodes if known is None else known.nodes)
     with evaluating(fitted if isinstance(fitted, nn.Module) else getattr(fitted, "model", None)):
         bare = isinstance(fitted, nn.Module)
         if isinstance(fitted, nn.Module):
@@ -94,7 +96,9 @@ def jackknife(
         printed = method.prints != "corrected"
         definition = uncertainty_named(uncertainty, printed=printed, population_map=population_map)
         request = IntervalRequest(method, _levels(coverage, method), calibrator, rare, keep_differences)
-        ends = interval_ends(fitted, graph, nodes, request, result, evaluator)
+        at = nodes if known is None else known.nodes
+        ends = interval_ends(fitted, graph, at, request, result, evaluator)
+        ends = ends if known is None else known.spread(ends)
         if not bool(torch.isfinite(ends.own).all(1).any()):
             raise ValueError(
                 f"jackknife: no leave-one-out logit is finite with damping {ends.facts.damping:g}: raise it"
@@ -122,6 +126,7 @@ def jackknife(
         note="; ".join(part for part in (said.note, note_of_models, doubt) if part),
         leverage=ends.leverage,
         facts=ends.facts,
+        ends_of=None if known is None else known.nodes,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -23,7 +23,7 @@ from calirare.leave_one_out import (
     from_folds,
     leave_one_out,
 )
-from calirare.models import GCN, GcnFit
+from calirare.models import GCN, GcnFit, HopsFit
 from calirare.training import Fitted, FittedNetwork, FoldFitted
 from calirare_ext import ReceptiveField, jackknife_interval
 
@@ -98,6 +98,26 @@ class IntervalEnds:
     loo_differences: Tensor | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Known:
+    """Logits of all nodes, where the ends of some nodes' intervals alone are wanted.
+
+    Attributes:
+        logits: of every node before any map, [n, k].
+        nodes: those whose ends are wanted, distinct, int64 [s].
+    """
+
+    logits: Tensor
+    nodes: Tensor
+
+    def spread(self, ends: IntervalEnds) -> IntervalEnds:
+        """Returns the ends of `nodes` as those of all nodes: NaN where none were made."""
+        n = self.logits.shape[0]
+        lower, upper = (x.new_full((n,), torch.nan).index_copy(0, self.nodes, x) for x in (ends.lower, ends.upper))
+        every = torch.arange(n, device=self.logits.device)
+        return replace(ends, nodes=every, logits=self.logits, lower=lower, upper=upper)
+
+
 @torch.no_grad()
 def interval_ends(
     fitted: Fitted,
@@ -153,7 +173,7 @@ def _fused(
     """Returns the ends without a leave-one-out logit kept."""
     method, linearised, field = request.method, fitted.linearisation, None
     assert fits(linearised)
-    if nodes is None and evaluator is None:
+    if nodes is None and evaluator is None and not isinstance(fitted, HopsFit):
         evaluator = _streaming(graph, linearised, method.memory_limit)
     n_models = method.n_models_of(linearised.n_nodes)
     if nodes is None and evaluator is not None:
@@ -203,12 +223,20 @@ def _unfused(
     fitted: Fitted, graph: Graph | None, nodes: Tensor | None, request: IntervalRequest, result: LooResult | None
 ) -> IntervalEnds:
     """Returns the ends from every leave-one-out logit."""
-    field: Any = fitted.evaluation_field(graph, nodes)
-    if result is None:
-        result = _left_out(fitted, graph, nodes, request.method, field)
-    elif result.change.shape[0] != field.nodes.numel() or not _same(result.nodes, field.nodes):
-        raise ValueError("jackknife: result must be of the nodes to evaluate, got one of others: give the same")
-    logits, labels = fitted.logits_at(field), fitted.label_logits
+    if isinstance(fitted, FoldFitted) and result is None:
+        logits, result = from_folds(fitted, graph, nodes)
+        at = result.nodes
+        assert at is not None
+    else:
+        field: Any = fitted.evaluation_field(graph, nodes)
+        at = field.nodes
+        if result is None:
+            assert isinstance(fitted, FittedNetwork)
+            result = leave_one_out(fitted, graph, request.method, nodes=nodes)
+        elif result.change.shape[0] != at.numel() or not _same(result.nodes, at):
+            raise ValueError("jackknife: result must be of the nodes to evaluate, got one of others: give the same")
+        logits = fitted.logits_at(field)
+    labels = fitted.label_logits
     own = with_class_zero(logit_differences(labels) + result.own)
     places, models = result.samples()
     if places.numel() == 0:
@@ -218,16 +246,7 @@ def _unfused(
     lower, upper = _quantiles(start, result.change, models, logits, residuals, request)
     kept = start[:, :, None] + result.change if request.keep_differences else None
     facts = result.diagnostics or Diagnostics(request.method.name, "", result.damping)
-    return IntervalEnds(field.nodes, logits, lower, upper, own, residuals, result.leverage, facts, kept)
-
-
-def _left_out(
-    fitted: Fitted, graph: Graph | None, nodes: Tensor | None, method: LeaveOneOutMethod, field: Any
-) -> LooResult:
-    if isinstance(fitted, FoldFitted):
-        return from_folds(fitted, field)
-    assert isinstance(fitted, FittedNetwork)
-    return leave_one_out(fitted, graph, method, nodes=nodes)
+    return IntervalEnds(at, logits, lower, upper, own, residuals, result.leverage, facts, kept)
 
 
 def _same(known: Tensor | None, nodes: Tensor) -> bool:

@@ -37,6 +37,7 @@ class JackknifeResult:
         note: where the map was a fallback, or a bare network was hardly trained as is assumed of it; else empty.
         leverage: h_i, float64 [m], see `LooResult`.
         facts: how the labels were left out.
+        ends_of: places of the nodes whose interval ends were made, int64; NaN are those of others; None: all were.
     """
 
     nodes: Tensor
@@ -55,6 +56,7 @@ class JackknifeResult:
     note: str
     leverage: Tensor
     facts: Diagnostics
+    ends_of: Tensor | None = None
 
     __repr__ = brief
 

@@ -23,9 +23,10 @@ from calirare._util.array_files import release
 from calirare._util.blocks import BlockFiles
 from calirare._util.memory import check_memory, free_bytes
 from calirare._util.ranks import Ranks
+from calirare._util.scratch import IN_MEMORY
 from calirare._util.store import key_of
 from calirare._util.tracing import named
-from calirare.graph import Graph, LazyPropagation, fingerprint, propagation
+from calirare.graph import Graph, LazyPropagation, fingerprint, propagation, rows_of
 from calirare.intervals.fused import intervals
 from calirare.leave_one_out import LeftOut, messages, pre_activation
 from calirare.models import GCN
@@ -33,7 +34,6 @@ from calirare_ext import Csr, propagate
 
 BLOCK = 32_768  # nodes; fewer where there would be less than BLOCKS of them to share
 BLOCKS = 16
-IN_MEMORY = 0.25  # share of the free memory that the messages may take before they go to a file
 Report = Callable[[str, int, int], None]
 
 
@@ -283,13 +283,6 @@ class Streaming:
 def streams(graph: Graph, n_layers: int, n_classes: int) -> bool:
     """Returns whether a graph is evaluated in blocks: large, with dense features, two layers, two classes."""
     return n_layers == 2 and n_classes == 2 and isinstance(propagation(graph), LazyPropagation)
-
-
-def rows_of(a: Csr, rows: slice) -> Csr:
-    """Returns rows [rows.start, rows.stop) of a matrix; nothing is copied but their indptr."""
-    indptr = a.indptr[rows.start : rows.stop + 1]
-    first, last = int(indptr[0]), int(indptr[-1])
-    return Csr.unchecked(indptr - first, a.indices[first:last], a.values[first:last], a.n_cols)
 
 
 def pieces(a: Csr, rows: slice, most: int) -> Iterator[tuple[Csr, Tensor]]:

@@ -6,9 +6,11 @@ from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
 from calirare.models.gcn_training import GcnTraining, fit
 from calirare.models.hops import HopsFit, HopsTraining
+from calirare.models.joined import NewEdges
 from calirare.models.many_gcns import ManyGcns
 from calirare.models.mixture import Member, Mixture, mixture_of, stacking_weights
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
+from calirare.models.new_nodes import KnownGraph
 from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining
 from calirare.models.registry import DETECTORS, FITS
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
@@ -31,10 +33,12 @@ __all__ = [
     "HopColumns",
     "HopsFit",
     "HopsTraining",
+    "KnownGraph",
     "ManyGcns",
     "Member",
     "Mixture",
     "ModuleFit",
+    "NewEdges",
     "PygTraining",
     "SageTraining",
     "TreesDetector",

@@ -12,10 +12,13 @@ from torch import Tensor
 
 from calirare.features import FeatureMap
 from calirare.graph import Graph, normalize_features
+from calirare.models.column_rows import BLOCK, ColumnRows
 from calirare.training import State, prefixed, unprefixed
-from calirare_ext import Csr, propagate, row_sums
+from calirare_ext import Csr
 
 DIRECTIONS = 128  # width from which sparse words are reduced to as many singular directions
+IN_MEMORY = 10**9  # bytes of the columns of all nodes, raw and scaled, up to which they are made together and kept
+SAMPLE = 100_000  # nodes on which columns are fitted beyond that
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,33 +41,96 @@ class HopColumns:
     scaled: FeatureMap
 
     @classmethod
-    def fit(cls, graph: Graph, hops: int = 2, seed: int = 0) -> Self:
-        """Returns the columns with maps fitted on all nodes of a graph; no label is read.
+    def fit(cls, graph: Graph, hops: int = 2, seed: int = 0, labelled: Tensor | None = None) -> Self:
+        """Returns the columns with maps fitted on a graph; no label is read.
+
+        They are fitted on all nodes, or, where the columns of all would take more than `IN_MEMORY`, on `SAMPLE` random
+        ones and those that a model learns from: a column that is constant in the sample may vary among these.
 
         Args:
             graph: the graph.
             hops: K.
-            seed: of the maps.
+            seed: of the maps, and of the sample.
+            labelled: the nodes that a model learns from, int64 [m]; None: not known.
 
         Raises:
             InputError: the features cannot be mapped.
         """
-        ready = normalize_features(graph)
-        own = None
+        ready, own = normalize_features(graph), None
         if isinstance(ready.x, Csr) and ready.n_features > DIRECTIONS:
             own = FeatureMap.fit(ready, "svd", seed=seed)
-        raw = _raw(ready if own is None else own.transform(ready), hops)
-        return cls(hops, own, FeatureMap.fit(raw, "auto", seed=seed))
+            ready = own.transform(ready)
+        if not blockwise(graph, hops):
+            return cls(hops, own, FeatureMap.fit(_raw(ready, hops), "auto", seed=seed))
+        rows, nodes = ColumnRows(ready, hops), _sample(graph.n_nodes, seed).to(graph.device)
+        if labelled is not None:
+            nodes = torch.unique(torch.cat([nodes, labelled]))
+        columns = cls(hops, own, FeatureMap.fit(_alone(rows.at(nodes), rows.names), "auto", seed=seed))
+        _ROWS.setdefault(graph, WeakKeyDictionary())[columns] = ScaledRows(rows, columns.scaled)
+        return columns
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns a model reads."""
+        return self.scaled.n_features
 
     def of(self, graph: Graph) -> Graph:
         """Returns a graph with the columns as its features, float32 [n, d]; made once as long as the graph lives."""
         kept = _KEPT.setdefault(graph, WeakKeyDictionary())
         if self not in kept:
-            ready = normalize_features(graph)
-            kept[self] = self.scaled.transform(
-                _raw(ready if self.own is None else self.own.transform(ready), self.hops)
-            )
+            kept[self] = self.scaled.transform(_raw(self.ready(graph), self.hops))
         return kept[self]
+
+    def blockwise(self, graph: Graph) -> bool:
+        """Returns whether the columns of a graph are made of some nodes at a time, see `blockwise`."""
+        return blockwise(graph, self.hops)
+
+    def parts_of(self, graph: Graph, nodes: Tensor | None) -> list[Tensor | None]:
+        """Returns the nodes that are asked for (None: all) in parts whose columns are made together."""
+        if not self.blockwise(graph):
+            return [nodes]
+        every = torch.arange(graph.n_nodes, device=graph.device) if nodes is None else nodes
+        return list(every.split(BLOCK))
+
+    def at(self, graph: Graph, nodes: Tensor) -> Tensor:
+        """Returns the columns of some nodes of a graph (int64 [r]), float32 [r, d]."""
+        if not self.blockwise(graph):
+            x = self.of(graph).x
+            assert isinstance(x, Tensor)
+            return x[nodes]
+        return self._scaled_rows(graph).at(nodes)
+
+    def rows(self, graph: Graph) -> ColumnRows:
+        """Returns the columns of a graph before they are scaled, made at the nodes that are asked for."""
+        return self._scaled_rows(graph).rows
+
+    def _scaled_rows(self, graph: Graph) -> ScaledRows:
+        kept = _ROWS.setdefault(graph, WeakKeyDictionary())
+        if self not in kept:
+            kept[self] = ScaledRows(ColumnRows(self.ready(graph), self.hops), self.scaled)
+        return kept[self]
+
+    def same_as(self, other: HopColumns) -> bool:
+        """Returns whether these and others are the same of every graph."""
+        (tensors, facts), (others, told) = self.state(), other.state()
+        if facts != told or tensors.keys() != others.keys():
+            return False
+        return all(torch.equal(value.nan_to_num(), others[name].nan_to_num()) for name, value in tensors.items())
+
+    def read(self, raw: Tensor) -> Graph:
+        """Returns nodes without an edge whose features are columns made elsewhere, [r, d], as a model reads them."""
+        return self.scaled.transform(_alone(raw, tuple(column.name for column in self.scaled.columns)))
+
+    def propagated(self, x: Tensor | Csr) -> Tensor:
+        """Returns the features of some nodes, as the detector takes them, as they are propagated, [r, d]."""
+        if self.own is not None:
+            x = self.own.transform(_alone(x, tuple(column.name for column in self.own.columns))).x
+        return x.to_dense() if isinstance(x, Csr) else x
+
+    def ready(self, graph: Graph) -> Graph:
+        """Returns a graph with the features that are propagated."""
+        ready = normalize_features(graph)
+        return ready if self.own is None else self.own.transform(ready)
 
     def state(self) -> State:
         """Returns what `from_state` makes it of again."""
@@ -84,45 +150,54 @@ class HopColumns:
         return cls(int(facts["hops"]), maps.get("own"), maps["scaled"])
 
 
+def blockwise(graph: Graph, hops: int) -> bool:
+    """Returns whether hop columns are made of some nodes at a time, as all of them would take over `IN_MEMORY`."""
+    d = min(graph.n_features, DIRECTIONS) if isinstance(graph.x, Csr) else graph.n_features
+    width = d + hops * d + (1 + 2 * len(graph.relations) * (d + 1) if hops else 0)
+    return 2 * 4 * graph.n_nodes * width > IN_MEMORY
+
+
 _KEPT: WeakKeyDictionary[Graph, WeakKeyDictionary[HopColumns, Graph]] = WeakKeyDictionary()
+_ROWS: WeakKeyDictionary[Graph, WeakKeyDictionary[HopColumns, ScaledRows]] = WeakKeyDictionary()
+
+
+class ScaledRows:
+    """The columns of some nodes of one graph as a model reads them; the last answer is kept.
+
+    Args:
+        rows: before they are scaled.
+        scaled: their map.
+    """
+
+    def __init__(self, rows: ColumnRows, scaled: FeatureMap) -> None:
+        self.rows, self.scaled = rows, scaled
+        self._last: tuple[Tensor, Tensor] | None = None
+
+    def at(self, nodes: Tensor) -> Tensor:
+        """Returns the columns of some nodes (int64 [r]), float32 [r, d]; members of an average ask one by one."""
+        if self._last is None or not torch.equal(self._last[0], nodes):
+            self._last = nodes, self.scaled.of_numbers(self.rows.at(nodes))
+        return self._last[1]
+
+
+def _alone(raw: Tensor | Csr, names: tuple[str, ...]) -> Graph:
+    """Returns columns as the features of nodes without an edge."""
+    n = raw.shape[0]
+    indptr = torch.zeros(n + 1, dtype=torch.int64, device=raw.device)
+    no_edge = Csr(indptr, indptr.new_empty(0, dtype=torch.int32), torch.empty(0, device=raw.device), n)
+    return Graph(no_edge, raw, feature_names=names, trusted=True)
+
+
+def _sample(n: int, seed: int) -> Tensor:
+    """Returns the nodes by which the columns of a large graph are scaled, ascending: up to `SAMPLE` random ones."""
+    if n <= SAMPLE:
+        return torch.arange(n)
+    return torch.randperm(n, generator=torch.Generator().manual_seed(seed % 2**63))[:SAMPLE].sort().values
 
 
 def _raw(graph: Graph, hops: int) -> Graph:
-    """Returns the graph with the columns before they are scaled; of relations one hop each way."""
-    x = graph.x.to_dense() if isinstance(graph.x, Csr) else graph.x
-    features = graph.feature_names or tuple(f"feature {i}" for i in range(graph.n_features))
-    blocks, names = [x], list(features)
-
-    def add(block: Tensor, whose: str) -> None:
-        blocks.append(block)
-        names.extend(f"{whose} {name}" for name in features)
-
-    def add_degree(matrix: Csr, name: str) -> None:
-        degree = (matrix.indptr[1:] - matrix.indptr[:-1]).to(x)
-        blocks.append(torch.log1p(degree)[:, None])
-        names.append(name)
-
-    if hops:
-        mean = _mean_of_neighbours(graph.adjacency)
-        for hop in range(1, hops + 1):
-            add(propagate(mean, blocks[-1]), "neighbours'" if hop == 1 else f"{hop} hops'")
-        add_degree(graph.adjacency, "log degree")
-        for relation in graph.relations:
-            for way, matrix in (("to", relation.out), ("from", relation.into)):
-                add(propagate(_mean_of_neighbours(matrix), x), f"{relation.name} {way}")
-                add_degree(matrix, f"log degree, {relation.name} {way}")
+    """Returns the graph with the columns before they are scaled."""
+    rows = ColumnRows(graph, hops)
     return dataclasses.replace(
-        graph,
-        x=torch.cat(blocks, 1),
-        feature_names=tuple(names),
-        feature_normalisation="none",
-        relations=(),
-        trusted=True,
+        graph, x=rows.every(), feature_names=rows.names, feature_normalisation="none", relations=(), trusted=True
     )
-
-
-def _mean_of_neighbours(adjacency: Csr) -> Csr:
-    """Returns D^-1 A, whose rows sum to 1, or to 0 where a node has no neighbour."""
-    total = row_sums(adjacency)
-    values = adjacency.values / total[adjacency.rows()]
-    return Csr(adjacency.indptr, adjacency.indices, values.to(adjacency.values.dtype), adjacency.n_cols)

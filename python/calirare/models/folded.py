@@ -54,6 +54,14 @@ class FoldedNetwork(FoldFitted):
         """See `Fitted.evaluation_field`."""
         return self.network.evaluation_field(graph, nodes)
 
+    def parts_of(self, graph: Graph | None, nodes: Tensor | None = None) -> list[Tensor | None]:
+        """See `Fitted.parts_of`."""
+        return self.network.parts_of(graph, nodes)
+
+    def scoring_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Any:
+        """See `Fitted.scoring_field`."""
+        return self.network.scoring_field(graph, nodes)
+
     def logits_at(self, field: Any) -> Tensor:
         """See `Fitted.logits_at`."""
         return self.network.logits_at(field)

@@ -14,7 +14,14 @@ from torch import Tensor
 from calirare._util.brief import brief
 from calirare._util.threads import threads_for
 from calirare.curvature import GcnLinearisation, linearise
-from calirare.graph import Graph, check_nodes, check_training_labels, matrix_named, named_tensors
+from calirare.graph import (
+    Graph,
+    LazyPropagation,
+    check_nodes,
+    check_training_labels,
+    matrix_named,
+    named_tensors,
+)
 from calirare.models.gcn import GCN
 from calirare.training import FittedNetwork, State, class_weights, cross_entropy, flat
 from calirare_ext import Csr, Factored, Inputs, ReceptiveField, as_matrix, multiply_adds
@@ -73,6 +80,14 @@ class GcnFit(FittedNetwork):
             return kept.field(nodes, self.model.n_layers)
         every = torch.arange(graph.n_nodes, device=graph.device)
         return ReceptiveField((every,) * self.model.n_layers, kept.features, (kept.a_hat,) * (self.model.n_layers - 1))
+
+    def scoring_field(self, graph: Graph | None, nodes: Tensor | None = None) -> ReceptiveField:
+        """See `Fitted.scoring_field`; of all nodes of a large graph X W is propagated, never X."""
+        kept = None if graph is None or nodes is not None else self.model.propagation(graph)
+        if graph is None or not isinstance(kept, LazyPropagation):
+            return self.evaluation_field(graph, nodes)
+        every = (torch.arange(graph.n_nodes, device=graph.device),) * self.model.n_layers
+        return ReceptiveField(every, Factored(kept.a_hat, kept.x), (kept.a_hat,) * (self.model.n_layers - 1))
 
     def logits_at(self, field: ReceptiveField) -> Tensor:
         """See `FittedNetwork.logits_at`."""
@@ -180,7 +195,12 @@ class GcnFit(FittedNetwork):
 
 
 def of_network(
-    model: GCN, graph: Graph, nodes: Tensor, weight_decay: float, sample_weights: Tensor | None = None
+    model: GCN,
+    graph: Graph,
+    nodes: Tensor,
+    weight_decay: float,
+    sample_weights: Tensor | None = None,
+    field: ReceptiveField | None = None,
 ) -> GcnFit:
     """Returns a network together with labelled nodes of a graph: their receptive field and weights.
 
@@ -190,6 +210,7 @@ def of_network(
         nodes: labelled nodes, int64 [m].
         weight_decay: mu.
         sample_weights: w_i [m]; None: `class_weights` of the nodes' classes.
+        field: receptive field of the nodes; None: made of the graph.
 
     Raises:
         TypeError, ValueError: there is no node, or the nodes are not distinct labelled nodes of the graph.
@@ -203,7 +224,8 @@ def of_network(
     if sample_weights is None:
         sample_weights = class_weights(targets, model.n_classes)[targets]
     first = model.weights[0]
-    field = model.propagation(graph).field(nodes, model.n_layers)
+    if field is None:
+        field = model.propagation(graph).field(nodes, model.n_layers)
     return GcnFit(model, field, targets, sample_weights.to(first), weight_decay)
 
 

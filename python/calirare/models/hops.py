@@ -6,19 +6,20 @@ those of `GcnFit`, and nothing is derived again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import copy
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from calirare.graph import Graph
+from calirare.graph import Graph, check_nodes
 from calirare.models.columns import HopColumns
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network
 from calirare.models.gcn_training import GcnTraining
 from calirare.training import State, prefixed, unprefixed
-from calirare_ext import ReceptiveField
+from calirare_ext import Csr, ReceptiveField, as_matrix, receptive_field
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -36,13 +37,27 @@ class HopsFit(GcnFit):
         """See `GcnFit.hops`."""
         return self.columns.hops
 
+    def parts_of(self, graph: Graph | None, nodes: Tensor | None = None) -> list[Tensor | None]:
+        """See `Fitted.parts_of`."""
+        return [nodes] if graph is None else self.columns.parts_of(graph, nodes)
+
     def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> ReceptiveField:
         """See `Fitted.evaluation_field`."""
+        if graph is not None and nodes is not None and self.columns.blockwise(graph):
+            check_nodes("evaluation_field", nodes, graph.n_nodes)
+            return column_field(self.columns, graph, nodes, self.model)
         return super().evaluation_field(None if graph is None else self.columns.of(graph), nodes)
 
+    def scoring_field(self, graph: Graph | None, nodes: Tensor | None = None) -> ReceptiveField:
+        """See `Fitted.scoring_field`."""
+        return self.evaluation_field(graph, nodes)
+
     def as_dtype(self, graph: Graph | None, dtype: torch.dtype) -> Self:
-        """See `FittedNetwork.as_dtype`."""
-        return super().as_dtype(None if graph is None else self.columns.of(graph), dtype)
+        """See `FittedNetwork.as_dtype`; what is read of the labelled nodes is only stored otherwise."""
+        field = self.field
+        kept = ReceptiveField(field.rows, as_matrix(field.features).to(dtype), tuple(b.to(dtype) for b in field.blocks))
+        model = copy.deepcopy(self.model).to(dtype)
+        return replace(self, model=model, field=kept, sample_weights=self.sample_weights.to(dtype))
 
     def state(self) -> State:
         """See `Fitted.state`."""
@@ -74,15 +89,29 @@ class HopsTraining(GcnTraining):
 
     def start(self, graph: Graph, nodes: Tensor, sample_weights: Tensor | None = None) -> HopsFit:
         """See `GcnTraining.start`."""
-        columns = HopColumns.fit(graph, self.hops, self.seed) if self.columns is None else self.columns
-        view = columns.of(graph)
-        model = self.network(view.n_features, graph.n_classes).to(graph.device)
-        start = of_network(model, view, nodes, self.weight_decay, sample_weights)
+        columns = HopColumns.fit(graph, self.hops, self.seed, nodes) if self.columns is None else self.columns
+        model = self.network(columns.n_features, graph.n_classes).to(graph.device)
+        field = column_field(columns, graph, nodes, model) if columns.blockwise(graph) else None
+        view = graph if field is not None else columns.of(graph)
+        start = of_network(model, view, nodes, self.weight_decay, sample_weights, field)
         return HopsFit(**_values(start), columns=columns)
 
     def network(self, n_features: int, n_classes: int) -> GCN:
         """See `GcnTraining.network`; nothing is propagated in it."""
         return self._network(n_features, n_classes, hops=0)
+
+
+def column_field(columns: HopColumns, graph: Graph, nodes: Tensor, model: GCN) -> ReceptiveField:
+    """Returns what a perceptron reads of some nodes (distinct, int64 [m]), their columns made for them alone."""
+    below, place = torch.unique(nodes, return_inverse=True)
+    m, dtype = below.numel(), model.weights[0].dtype
+    if m < nodes.numel():
+        raise ValueError(f"receptive_field: nodes must be distinct, got {nodes.numel()} ids with repetitions")
+    x = columns.at(graph, below).to(dtype)
+    every = torch.arange(m + 1, device=x.device)
+    identity = Csr.unchecked(every, every[:-1].to(torch.int32), x.new_ones(m), m)
+    local = receptive_field(identity, x, place, model.n_layers)
+    return ReceptiveField(tuple(below[rows] for rows in local.rows), local.features, local.blocks)
 
 
 def _values(fitted: GcnFit) -> dict[str, Any]:

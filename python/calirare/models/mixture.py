@@ -8,7 +8,8 @@ doubter are heard alike; the map has a prior, or six labels that happen to lie a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
@@ -16,9 +17,11 @@ from torch import Tensor
 
 from calirare.calibration import PriorPlattCalibrator, effective_shares
 from calirare.graph import Graph
+from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork
+from calirare.models.hops import HopsFit
 from calirare.models.tree_fit import TreesFit
-from calirare.training import FoldFitted, State, prefixed, unprefixed
+from calirare.training import FoldFitted, Progress, State, joined, prefixed, unprefixed
 
 MEMBERS: dict[str, type[FoldedNetwork | TreesFit]] = {"FoldedNetwork": FoldedNetwork, "TreesFit": TreesFit}
 PSEUDO_LABELS = 4.0  # in favour of equal weights, shared among the members
@@ -81,7 +84,7 @@ class Mixture(FoldFitted):
     @property
     def own_logits(self) -> Tensor:  # type: ignore[override]
         """See `FoldFitted`."""
-        return self._pool([member.fitted.own_logits for member in self.members])
+        return self.pooled([member.fitted.own_logits for member in self.members])
 
     def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> MixtureField:
         """See `Fitted.evaluation_field`."""
@@ -90,19 +93,53 @@ class Mixture(FoldFitted):
 
     def logits_at(self, field: MixtureField) -> Tensor:
         """See `Fitted.logits_at`; float64."""
-        return self._pool([m.fitted.logits_at(part) for m, part in zip(self.members, field.parts, strict=True)])
+        return self.pooled([m.fitted.logits_at(part) for m, part in zip(self.members, field.parts, strict=True)])
+
+    def parts_of(self, graph: Graph | None, nodes: Tensor | None = None) -> list[Tensor | None]:
+        """See `Fitted.parts_of`; those of the member with the most."""
+        return max((member.fitted.parts_of(graph, nodes) for member in self.members), key=len)
+
+    def logits_of(
+        self, graph: Graph | None, nodes: Tensor | None = None, *, progress: Progress | None = None
+    ) -> Tensor:
+        """See `Fitted.logits_of`; members that read the same columns are asked about the same nodes in turn."""
+        asked = self._in_turn(graph, nodes, folds=False, progress=progress)
+        return self.pooled([joined([own for own, _ in pairs]) for pairs in asked])
+
+    def all_logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """See `FoldFitted.all_logits_of`."""
+        asked = self._in_turn(graph, nodes, folds=True)
+        own, without = ([joined([pair[i] for pair in pairs]) for pairs in asked] for i in (0, 1))
+        return self.pooled(own), self.pooled(without)
+
+    def _in_turn(
+        self, graph: Graph | None, nodes: Tensor | None, *, folds: bool, progress: Progress | None = None
+    ) -> list[list[tuple[Tensor, Tensor]]]:
+        """Returns each member's logits of each of its parts of the nodes, and those by its folds where wanted."""
+        parts = [member.fitted.parts_of(graph, nodes) for member in self.members]
+        found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self.members]
+        most = max(len(each) for each in parts)
+        for i in range(most):
+            for member, mine, out in zip(self.members, parts, found, strict=True):
+                if i < len(mine):
+                    field = member.fitted.scoring_field(graph, mine[i])
+                    own = member.fitted.logits_at(field)
+                    out.append((own, member.fitted.logits_without_folds(field) if folds else own))
+            if progress is not None and most > 1:
+                progress(i + 1, most)
+        return found
 
     def logits_at_labels(self) -> Tensor:
         """See `Fitted.logits_at_labels`."""
-        return self._pool([member.fitted.label_logits for member in self.members])
+        return self.pooled([member.fitted.label_logits for member in self.members])
 
     def logits_without_folds(self, field: MixtureField) -> Tensor:
         """See `FoldFitted.logits_without_folds`."""
         parts = zip(self.members, field.parts, strict=True)
-        return self._pool([m.fitted.logits_without_folds(part) for m, part in parts])
+        return self.pooled([m.fitted.logits_without_folds(part) for m, part in parts])
 
-    def _pool(self, logits: list[Tensor]) -> Tensor:
-        """Returns the logarithm of the members' mean probability, [.., k]."""
+    def pooled(self, logits: list[Tensor]) -> Tensor:
+        """Returns what the members' logits make together: the logarithm of their mean probability, [.., k]."""
         spoken = [m.weight * m.probabilities(z) for m, z in zip(self.members, logits, strict=True)]
         return torch.stack(spoken).sum(0).clamp(min=SMALLEST).log()
 
@@ -125,7 +162,27 @@ class Mixture(FoldFitted):
             fitted = MEMBERS[each["kind"]].from_state(unprefixed(str(i), tensors), each["fit"])
             spoken = PriorPlattCalibrator.from_state(each["spoken"])
             members.append(Member(each["name"], fitted, spoken, float(each["weight"])))
-        return cls(tuple(members))
+        return cls(tuple(_sharing_columns(members)))
+
+
+def _sharing_columns(members: list[Member]) -> Iterator[Member]:
+    """Yields members read from a file, of which those that read the same columns share them again."""
+    known = list[HopColumns]()
+
+    def shared(columns: HopColumns) -> HopColumns:
+        found = next((each for each in known if each.same_as(columns)), None)
+        if found is None:
+            known.append(columns)
+        return columns if found is None else found
+
+    for member in members:
+        fitted = member.fitted
+        if isinstance(fitted, TreesFit):
+            fitted = replace(fitted, columns=shared(fitted.columns))
+        elif isinstance(fitted, FoldedNetwork) and isinstance(fitted.network, HopsFit):
+            network = replace(fitted.network, columns=shared(fitted.network.columns))
+            fitted = replace(fitted, network=network)
+        yield replace(member, fitted=fitted)
 
 
 @dataclass(frozen=True, eq=False)

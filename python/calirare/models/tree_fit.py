@@ -57,16 +57,20 @@ class TreesFit(FoldFitted):
         """See `FoldFitted`."""
         return torch.from_numpy(self.trees.own_logits).to(self.nodes.device)
 
+    def parts_of(self, graph: Graph | None, nodes: Tensor | None = None) -> list[Tensor | None]:
+        """See `Fitted.parts_of`."""
+        return [nodes] if graph is None else self.columns.parts_of(graph, nodes)
+
     def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> ColumnField:
         """See `Fitted.evaluation_field`."""
         if graph is None:
             raise ValueError("graph must be given with trees, got None")
-        x = self.columns.of(graph).x
-        assert isinstance(x, Tensor)
         if nodes is None:
+            x = self.columns.of(graph).x
+            assert isinstance(x, Tensor)
             return ColumnField(torch.arange(graph.n_nodes, device=x.device), x)
         check_nodes("evaluation_field", nodes, graph.n_nodes)
-        return ColumnField(nodes, x[nodes])
+        return ColumnField(nodes, self.columns.at(graph, nodes))
 
     def logits_at(self, field: ColumnField) -> Tensor:
         """See `Fitted.logits_at`; float64."""
@@ -127,11 +131,10 @@ class TreesDetector:
         """
         if graph.y is None or bool((graph.y[nodes] < 0).any()):
             raise ValueError(f"fit: nodes must be labelled, but one of graph {graph.name!r} has no label")
-        columns = HopColumns.fit(graph, self.hops, self.seed) if self.columns is None else self.columns
-        x, targets = columns.of(graph).x, graph.y[nodes]
-        assert isinstance(x, Tensor)
+        columns = HopColumns.fit(graph, self.hops, self.seed, nodes) if self.columns is None else self.columns
+        targets = graph.y[nodes]
         weights = class_weights(targets, graph.n_classes)[targets] if sample_weights is None else sample_weights
-        rows = x[nodes].cpu().numpy()
+        rows = columns.at(graph, nodes).cpu().numpy()
         grown = self.growing.fit_columns(
             rows, targets.cpu().numpy(), graph.n_classes, sample_weights=weights.double().cpu().numpy()
         )

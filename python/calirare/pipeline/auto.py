@@ -91,7 +91,7 @@ def fit_auto(job: Job) -> Trained:
         names.append(name)
 
     task = Task(graph, job.nodes, weights, job.settings.seed, say)
-    with_graph, alone = HopColumns.fit(graph, seed=task.seed), HopColumns.fit(graph, 0, seed=task.seed)
+    with_graph, alone = (HopColumns.fit(graph, hops, task.seed, task.nodes) for hops in (2, 0))
     without = dict(tabular(task, alone))
     fits = dict(candidates(task, with_graph)) | {NO_EDGES: without["linear"]}
     mixture = mixture_of(fits, weights)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import torch
@@ -16,15 +17,15 @@ from calirare._util.tracing import named
 from calirare.calibration import Calibrator, Target
 from calirare.features import FeatureMap
 from calirare.graph import Graph, check_trainable, scale_note
-from calirare.intervals import JackknifeResult, LogitMap, Streaming, jackknife, streams
+from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import ALO
 from calirare.models import TreesDetector, TreesTraining
 from calirare.pipeline.auto import TREES, fit_auto
 from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
 from calirare.pipeline.left_out import leave_labels_out
-from calirare.pipeline.maps import calibrate
+from calirare.pipeline.maps import Maps, calibrate
 from calirare.pipeline.networks import fit_network
-from calirare.run import Outcome, Settings, check_decision, decided, ignored_settings
+from calirare.run import Decided, Outcome, Settings, check_decision, decided, ignored_settings, known_logits
 from calirare.training import Fitted, FittedNetwork
 
 StreamingMaker = Callable[[Graph, Report], Streaming]
@@ -112,8 +113,8 @@ class Clock:
 def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingMaker | None) -> Outcome:
     """Runs every stage."""
     clock, evaluator = Clock(), None
-    plain = settings.model == "gcn"
-    if plain and clock.time("prepare", lambda: streams(graph, settings.training.n_layers, graph.n_classes)):
+    streamed = settings.model == "gcn" and settings.intervals.interval_nodes != "alerts"
+    if streamed and clock.time("prepare", lambda: streams(graph, settings.training.n_layers, graph.n_classes)):
         evaluator = Streaming(graph, report=report) if streaming is None else streaming(graph, report)
     job = Job.of(graph, settings, report)
     check_validation(job)
@@ -125,13 +126,17 @@ def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingM
     if left_out.result is not None:  # a label without a model calibrates nothing
         job = replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(left_out.logits).all(1))
     maps = clock.time("calibrate", lambda: calibrate(job, fitted, logits, left_out.logits, evaluator is None))
-    result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, maps.maps, evaluator))
-    if evaluator is not None:
+    decide = partial(_decide, job, fitted, maps, clock)
+    if evaluator is None:
+        decision = decide(logits)
+        known = _known(job, fitted, left_out, logits, maps.maps, decision)
+        result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, maps.maps, known=known))
+    else:
+        result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, maps.maps, evaluator))
         assert evaluator.logits is not None
         logits = evaluator.logits
         check_finite(graph, logits)
-    n_rare = int((fitted.targets == 1).sum())
-    decision = clock.time("decide", lambda: decided(settings.decision, graph, logits, maps.maps, maps.labelled, n_rare))
+        decision = decide(logits)
     said = [scale_note(graph), *ignored_settings(settings), *trained.notes, *left_out.notes, *maps.notes]
     said += [result.note] if settings.method == "jackknife" else []
     notes = list(dict.fromkeys(note for note in said if note))
@@ -187,7 +192,30 @@ def _first_logits(job: Job, fitted: Fitted, *, whole: bool) -> Tensor:
     assert job.graph.split is not None
     val = job.graph.split.val
     some = None if whole else val if val.numel() else job.nodes
-    return fitted.logits_of(job.graph, some)
+    return fitted.logits_of(job.graph, some, progress=lambda done, total: job.report("predict", done, total))
+
+
+def _decide(job: Job, fitted: Fitted, maps: Maps, clock: Clock, logits: Tensor) -> Decided:
+    """Returns the threshold from which a node is an alert."""
+    n_rare, how = int((fitted.targets == 1).sum()), job.settings.decision
+    return clock.time("decide", lambda: decided(how, job.graph, logits, maps.maps, maps.labelled, n_rare))
+
+
+def _known(
+    job: Job,
+    fitted: Fitted,
+    left_out: LeftOutLabels,
+    logits: Tensor,
+    maps: dict[Target, Calibrator],
+    decision: Decided,
+) -> Known | None:
+    """Returns the nodes that get an interval; None where all do, as of labels left out at every node."""
+    split = job.graph.split
+    assert split is not None
+    if left_out.result is not None:
+        return None
+    judged = torch.cat([fitted.nodes, split.test])
+    return known_logits(job.settings, fitted, job.graph, logits, maps, decision.threshold, judged)
 
 
 def _intervals(
@@ -195,7 +223,8 @@ def _intervals(
     fitted: Fitted,
     left_out: LeftOutLabels,
     calibrators: dict[Target, Calibrator],
-    evaluator: Streaming | None,
+    evaluator: Streaming | None = None,
+    known: Known | None = None,
 ) -> JackknifeResult:
     settings = job.settings
     method = replace(settings.leave_one_out, damping=left_out.damping)
@@ -210,4 +239,5 @@ def _intervals(
         population_map=calibrators.get("population") if settings.calibration.map == "prior" else None,
         calibration_nodes=job.calibration_nodes,
         evaluator=evaluator,
+        known=known,
     )

@@ -6,6 +6,8 @@ from calirare.run.classes import ClassesOutcome
 from calirare.run.data_settings import Data
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
 from calirare.run.folder import SavedRun, load, write_json
+from calirare.run.interval_nodes import known_logits
+from calirare.run.new_nodes import NodeScorer
 from calirare.run.outcome import Outcome
 from calirare.run.prevailing import Prevailing
 from calirare.run.probabilities import Probabilities
@@ -28,6 +30,7 @@ __all__ = [
     "Decided",
     "Deciding",
     "Intervals",
+    "NodeScorer",
     "Option",
     "Outcome",
     "Prevailing",
@@ -42,6 +45,7 @@ __all__ = [
     "check_decision",
     "decided",
     "ignored_settings",
+    "known_logits",
     "load",
     "method_options",
     "options_of",

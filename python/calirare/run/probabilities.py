@@ -33,6 +33,11 @@ class Probabilities:
 
     __repr__ = brief
 
+    @property
+    def alert(self) -> Tensor:
+        """Which nodes are alerts, bool [n]."""
+        return self.rare >= self.threshold
+
     @classmethod
     def of(
         cls, logits: Tensor, maps: dict[Target, Calibrator], target: Target, threshold: float = LIKELIER

@@ -13,6 +13,7 @@ from calirare.curvature import spectrum_ends
 from calirare.leave_one_out import Quality, quality_of
 from calirare.metrics import calibration_report, coverage
 from calirare.run.deciding import realised
+from calirare.run.interval_nodes import interval_notes
 from calirare.run.probabilities import p_rare
 from calirare.run.rare_class import Judged, judged, rare_class, wrong_in_the_large
 from calirare.run.result import RunResult
@@ -111,6 +112,7 @@ def _notes(outcome: RunResult, judged_on: str, quality: Quality) -> list[str]:
             f"the run is judged on its labelled nodes, each without its own label, because none of the "
             f"{split.test.numel():,} test nodes is of the class {rare}: put some into the test part"
         )
+    notes += interval_notes(result)
     turned = float((result.lower > result.upper).double().mean())
     if turned:
         notes.append(
@@ -152,7 +154,8 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 
 def _quality(outcome: RunResult) -> Quality:
     result = outcome.jackknife
-    finite = bool(torch.isfinite(result.lower).all() and torch.isfinite(result.upper).all())
+    made = slice(None) if result.ends_of is None else result.ends_of
+    finite = bool(torch.isfinite(result.lower[made]).all() and torch.isfinite(result.upper[made]).all())
     return quality_of(outcome.fit, result.own_loo_logits, result.leverage, result.facts, finite=finite)
 
 

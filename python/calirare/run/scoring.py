@@ -15,9 +15,10 @@ from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, expec
 from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import Graph
-from calirare.intervals import JackknifeResult, LogitMap, jackknife
+from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.run.deciding import threshold_on
+from calirare.run.interval_nodes import interval_notes, known_logits
 from calirare.run.prevailing import Prevailing, prevailing
 from calirare.run.probabilities import Probabilities, p_rare
 from calirare.run.result import RunResult
@@ -101,14 +102,18 @@ class Scorer:
             InputError: the features are others, or the prevalence cannot be taken or identified.
         """
         prepared = self.prepared(graph, say)
-        logits = self.fit.logits_of(prepared)
+        progress = None if report is None else (lambda done, total: report("predict", done, total))
+        logits = self.fit.logits_of(prepared, progress=progress)
         drift = None
         if graph.n_nodes:  # of the run's own map: a correction of the prevalence is no drift
             drift = self.reference.compare(graph, self.features, p_rare(logits, self.calibrators))
         told, corrected = prevailing(prevalence, self.calibrators, logits)
         scorer = dataclasses.replace(self, calibrators=corrected)
         said = scorer._said(prepared, logits)
-        fitted, result = corrected.get("population"), scorer.intervals(prepared, report=report)
+        result = scorer.intervals(prepared, report=report, known=scorer._known(prepared, logits, said.threshold))
+        for note in interval_notes(result):
+            say(note)
+        fitted = corrected.get("population")
         known = isinstance(fitted, PriorPlattCalibrator) and graph.n_nodes > 0
         return Scored(
             predictions(prepared, said, result, None),
@@ -132,13 +137,26 @@ class Scorer:
         threshold = threshold_on(settings.decision, self.threshold, graph, logits, self.calibrators)
         return Probabilities.of(logits, self.calibrators, settings.calibration.target, threshold)
 
-    def intervals(self, graph: Graph, coverage: float | None = None, report: Report | None = None) -> JackknifeResult:
+    def _known(self, graph: Graph, logits: Tensor, threshold: float) -> Known | None:
+        """Returns the nodes that get an interval; None where all do."""
+        if isinstance(self.fit, FittedNetwork) and not self.settings.plain_alo:
+            return None
+        return known_logits(self.settings, self.fit, graph, logits, self.calibrators, threshold)
+
+    def intervals(
+        self,
+        graph: Graph,
+        coverage: float | None = None,
+        report: Report | None = None,
+        known: Known | None = None,
+    ) -> JackknifeResult:
         """Returns Algorithm 1 for the nodes of a prepared graph, leaving out the run's labels.
 
         Args:
             graph: the graph.
             coverage: of the intervals; None: the run's.
             report: called as labels are left out one by one.
+            known: every node's logits, where some nodes alone get an interval; None: all do.
         """
         settings, result, method = self.settings, None, self.settings.leave_one_out
         if not isinstance(self.fit, FittedNetwork):
@@ -159,6 +177,7 @@ class Scorer:
             uncertainty=settings.intervals.uncertainty,
             population_map=self.calibrators.get("population") if settings.calibration.map == "prior" else None,
             calibration_nodes=self.calibration_nodes,
+            known=known,
         )
 
     def prepared(self, graph: Graph, say: Say = to_stderr) -> Graph:

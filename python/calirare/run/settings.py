@@ -187,10 +187,13 @@ class Intervals:
     Attributes:
         coverage: of the intervals, in (0, 1) (0.9, paper section 4.2).
         uncertainty: uncer(v) of the paper's Eq. 8: "map", "midpoint" or "auto", see `calirare.jackknife`.
+        interval_nodes: which nodes get an interval: "all"; "alerts" (the likeliest alerts, the nodes review.csv begins
+            with, and the labelled and test nodes); or "auto", alerts where a model of columns takes a graph in blocks.
     """
 
     coverage: float = 0.9
     uncertainty: UncertaintyName = "auto"
+    interval_nodes: Literal["auto", "all", "alerts"] = "auto"
 
     def __post_init__(self) -> None:
         """Checks words and ranges.
@@ -204,6 +207,10 @@ class Intervals:
         if self.uncertainty not in known:
             words = ", ".join(known)
             raise InputError(f"setting uncertainty must be one of {words}, got {self.uncertainty!r}")
+        if self.interval_nodes not in ("auto", "all", "alerts"):
+            raise InputError(f"setting interval_nodes must be one of auto, all, alerts, got {self.interval_nodes!r}")
+        if self.interval_nodes == "alerts" and self.uncertainty == "midpoint":
+            raise InputError("setting uncertainty midpoint needs the interval of every node: take interval_nodes all")
 
 
 @dataclass(frozen=True)

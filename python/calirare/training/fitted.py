@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, Self
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from calirare.curvature import Linearisation
 from calirare.graph import Graph
 
+Progress = Callable[[int, int], None]  # done, of how many
 State = tuple[dict[str, Tensor], dict[str, Any]]  # tensors by name, facts as JSON holds them
 
 
@@ -56,9 +57,31 @@ class Fitted(abc.ABC):
     def logits_at_labels(self) -> Tensor:
         """Returns the logits of the labelled nodes, [m, k], without gradient."""
 
-    def logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> Tensor:
-        """Returns the logits of some nodes of a graph, or of all, [n, k], without gradient."""
-        return self.logits_at(self.evaluation_field(graph, nodes))
+    def parts_of(self, graph: Graph | None, nodes: Tensor | None = None) -> list[Tensor | None]:
+        """Returns the nodes that are asked for (None: all) in parts that are best evaluated one after the other."""
+        del graph
+        return [nodes]
+
+    def scoring_field(self, graph: Graph | None, nodes: Tensor | None = None) -> Any:
+        """Returns an evaluation field for logits alone, which may be made with less."""
+        return self.evaluation_field(graph, nodes)
+
+    def logits_of(
+        self, graph: Graph | None, nodes: Tensor | None = None, *, progress: Progress | None = None
+    ) -> Tensor:
+        """Returns the logits of some nodes of a graph, or of all, [n, k], without gradient.
+
+        Args:
+            graph: the graph; None only where the detector knows its inputs.
+            nodes: int64 [n]; None: all.
+            progress: called with the number of parts done, and of all, where there are several.
+        """
+        parts, out = self.parts_of(graph, nodes), list[Tensor]()
+        for part in parts:
+            out.append(self.logits_at(self.scoring_field(graph, part)))
+            if progress is not None and len(parts) > 1:
+                progress(len(out), len(parts))
+        return joined(out)
 
     def state(self) -> State:
         """Returns all that `from_state` makes it of again: tensors by name, and facts as JSON holds them.
@@ -86,6 +109,14 @@ class FoldFitted(Fitted):
     @abc.abstractmethod
     def logits_without_folds(self, field: Any) -> Tensor:
         """Returns the logits of an evaluation field's nodes by each fold's model, [K, n_v, k]."""
+
+    def all_logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Returns the logits of some nodes, or of all, [n, k], and those by each fold's model, [K, n, k]."""
+        pairs = []
+        for part in self.parts_of(graph, nodes):
+            field = self.scoring_field(graph, part)
+            pairs.append((self.logits_at(field), self.logits_without_folds(field)))
+        return joined([own for own, _ in pairs]), joined([without for _, without in pairs])
 
 
 class FittedNetwork(Fitted):
@@ -193,6 +224,11 @@ def prefixed(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def unprefixed(name: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """Returns the tensors whose names begin so, without it."""
     return {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}
+
+
+def joined(parts: list[Tensor]) -> Tensor:
+    """Returns logits of parts of some nodes, [.., n_i, k], as those of all of them."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, -2)
 
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:

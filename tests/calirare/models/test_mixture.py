@@ -111,8 +111,9 @@ def test_a_state_gives_the_same_mixture_again(mixture, graph):
 
 def test_changes_by_folds_are_differences_of_logits(mixture, graph):
     field = mixture.evaluation_field(graph)
-    result = from_folds(mixture, field)
     z, without = mixture.logits_at(field), mixture.logits_without_folds(field)
+    logits, result = from_folds(mixture, graph)
+    assert_identical(logits, z)
     for k in range(3):
         want = (without[k, :, 1] - without[k, :, 0]) - (z[:, 1] - z[:, 0])
         assert_identical(result.change[:, 0, k], want)

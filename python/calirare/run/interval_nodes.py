@@ -1,0 +1,73 @@
+"""Which nodes get an interval where every node's would cost several times what its score does."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from calirare.calibration import Calibrator, Target
+from calirare.graph import Graph, answered
+from calirare.intervals import JackknifeResult, Known
+from calirare.run.probabilities import Probabilities
+from calirare.run.settings import Settings
+from calirare.run.tables import REVIEWED
+from calirare.training import Fitted
+
+MOST = 20_000  # alerts that get an interval, the likeliest
+
+
+def known_logits(
+    settings: Settings,
+    fitted: Fitted,
+    graph: Graph,
+    logits: Tensor,
+    maps: dict[Target, Calibrator],
+    threshold: float,
+    judged: Tensor | None = None,
+) -> Known | None:
+    """Returns the nodes that get an interval, and every node's logits; None where all get one.
+
+    Those are the likeliest alerts, the nodes whose prediction is most likely wrong, and what the run is judged on. With
+    "auto" all nodes get one unless the detector is evaluated at some nodes at a time: then an interval costs as many
+    evaluations as there are folds.
+
+    Args:
+        settings: of the run.
+        fitted: the detector.
+        graph: the graph.
+        logits: of its nodes, [n, k].
+        maps: the fitted map of each target.
+        threshold: from which P(rare) a node is an alert.
+        judged: nodes that get one in any case, int64; None: none.
+    """
+    wanted = settings.intervals.interval_nodes
+    parts = 1 if settings.intervals.uncertainty == "midpoint" else len(fitted.parts_of(graph))
+    if wanted == "all" or (wanted == "auto" and parts == 1) or not graph.n_nodes:
+        return None
+    said = Probabilities.of(logits, maps, settings.calibration.target, threshold)
+    order = torch.argsort(said.rare, descending=True, stable=True)
+    alerts = order[: min(int((said.rare >= threshold).sum()), MOST)]
+    chosen = [alerts, _doubtful(graph, said, logits, maps)]
+    nodes = torch.unique(torch.cat(chosen if judged is None else [*chosen, judged]))
+    return Known(logits, nodes)
+
+
+def interval_notes(result: JackknifeResult) -> list[str]:
+    """Returns a sentence for the user where some nodes alone have an interval."""
+    if result.ends_of is None:
+        return []
+    made, n = result.ends_of.numel(), result.lower.numel()
+    return [
+        f"{made:,} of {n:,} nodes have an interval: the {MOST:,} likeliest alerts at most, those that review.csv "
+        "begins with, and labelled and test nodes of the run; --interval-nodes all in the training makes every node's"
+    ]
+
+
+def _doubtful(graph: Graph, said: Probabilities, logits: Tensor, maps: dict[Target, Calibrator]) -> Tensor:
+    """Returns the nodes that review.csv begins with, those whose predicted class is least likely right, int64."""
+    p = maps["population"].transform(logits) if "population" in maps else torch.softmax(logits, 1)
+    right = p.gather(1, said.chosen.argmax(1)[:, None]).squeeze(1)
+    taught = answered(graph)
+    if taught is not None:
+        right = right.index_fill(0, taught, 2.0)  # no probability: last
+    return torch.topk(right, min(REVIEWED, len(right)), largest=False).indices

@@ -1,0 +1,86 @@
+"""Where some nodes alone get an interval, it is theirs among all, and everything else is said of every node."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+import calirare
+from calirare.graph import convolution as propagation_module
+from calirare.intervals import Known, jackknife
+from calirare.models import columns
+from calirare.run import interval_nodes
+from tests.helpers.command import assert_one_sentence, call, rough_runs
+from tests.helpers.tasks import rare_task
+from tests.helpers.tolerance import assert_identical
+
+LEVEL = 1e-5  # of probabilities: sums in another order
+QUICK = {"epochs": 15, "folds": 0, "hidden": 4}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return rare_task()
+
+
+@pytest.mark.parametrize("model", ["gcn", "hops", "trees"])
+def test_the_chosen_nodes_have_the_interval_they_have_among_all(graph, model):
+    with rough_runs():
+        every = calirare.train(graph, model=model, **QUICK)
+        some = calirare.train(graph, model=model, interval_nodes="alerts", **QUICK)
+        notes = some.metrics["notes"]
+    at = some.jackknife.ends_of
+    assert at is not None
+    assert every.jackknife.ends_of is None
+    made = torch.zeros(graph.n_nodes, dtype=torch.bool).index_fill(0, at, True)
+    assert bool(made[graph.split.test].all())
+    assert bool(made[some.review()[:100]].all())
+    for name in ("lower", "upper"):
+        here, there = getattr(some.jackknife, name), getattr(every.jackknife, name)
+        assert float((here - there)[made].abs().max()) < LEVEL
+        assert bool(here[~made].isnan().all())
+    for name in ("uncertainty", "confidence", "ice"):
+        assert_identical(getattr(some.jackknife, name), getattr(every.jackknife, name))
+    assert any("--interval-nodes all" in note for note in notes)
+
+
+def test_alerts_beyond_the_most_have_none_but_the_likeliest_do(graph, monkeypatch):
+    with rough_runs():
+        outcome = calirare.train(graph, model="trees", **QUICK)
+    settings = outcome.settings.but(interval_nodes="alerts")
+    monkeypatch.setattr(interval_nodes, "MOST", 3)
+    monkeypatch.setattr(interval_nodes, "REVIEWED", 5)
+    args = (settings, outcome.fit, graph, outcome.logits, outcome.calibrators, 0.0)
+    known = interval_nodes.known_logits(*args)
+    p = outcome.for_tables().rare
+    assert set(torch.argsort(p, descending=True, stable=True)[:3].tolist()) <= set(known.nodes.tolist())
+    assert known.nodes.numel() <= 8
+    assert set(outcome.review()[:5].tolist()) <= set(known.nodes.tolist())
+    assert interval_nodes.known_logits(*args, judged=torch.tensor([0, 1])).nodes[:2].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("model", ["hops", "trees"])
+def test_by_blocks_alerts_alone_get_one_unless_all_are_asked_for(graph, model, monkeypatch):
+    monkeypatch.setattr(columns, "IN_MEMORY", 0)
+    monkeypatch.setattr(columns, "BLOCK", 64)
+    monkeypatch.setattr(propagation_module, "LARGE", 1)
+    with rough_runs():
+        some = calirare.train(dataclasses.replace(graph), model=model, **QUICK)
+        every = calirare.train(dataclasses.replace(graph), model=model, interval_nodes="all", **QUICK)
+    assert some.jackknife.ends_of is not None
+    assert every.jackknife.ends_of is None
+    assert bool(every.jackknife.lower.isfinite().all())
+    assert some.score(dataclasses.replace(graph), say=lambda note: None).table["lower"].notna().sum() < graph.n_nodes
+
+
+def test_no_node_is_refused(graph):
+    outcome = calirare.train(graph, model="trees", **QUICK)
+    with pytest.raises(ValueError, match="at least one node"):
+        jackknife(outcome.fit, graph, known=Known(outcome.logits, torch.empty(0, dtype=torch.int64)))
+
+
+def test_what_does_not_go_together_is_refused_in_a_sentence(tmp_path):
+    arguments = ("train", "--out", tmp_path / "run", "--interval-nodes", "alerts", "--uncertainty", "midpoint")
+    assert "take interval_nodes all" in assert_one_sentence(call(*arguments))

@@ -1,0 +1,159 @@
+"""A new node is scored as the graph with the node in it would be, and only what lies near it is touched."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import calirare
+from calirare._util.errors import InputError
+from calirare.graph import Graph, Relation
+from calirare_ext import Csr
+from tests.helpers.command import rough_runs
+from tests.helpers.tasks import rare_task
+
+LEVEL = 1e-5  # of logits in float32: sums in another order
+QUICK = {"epochs": 15, "folds": 0}
+
+
+def weighted(graph: Graph) -> Graph:
+    """The graph with weights from 1 to 2 and a self loop at node 5, and names of its nodes."""
+    dense = graph.adjacency.to_dense()
+    noise = torch.rand(dense.shape, generator=torch.Generator().manual_seed(0))
+    dense = dense * (1 + (noise + noise.T) / 2)
+    dense[5, 5] = 0.7
+    names = np.array([f"n{i}" for i in range(graph.n_nodes)])
+    return dataclasses.replace(graph, adjacency=Csr.from_dense(dense), node_names=names)
+
+
+def with_nodes(graph: Graph, x, neighbours, weights, among) -> Graph:
+    """The graph with new nodes at its end."""
+    n, b = graph.n_nodes, len(x)
+    dense = torch.zeros(n + b, n + b)
+    dense[:n, :n] = graph.adjacency.to_dense()
+    for j, (near, of_each) in enumerate(zip(neighbours, weights, strict=True)):
+        for u, w in zip(near, of_each, strict=True):
+            dense[n + j, u] = dense[u, n + j] = w
+    for i, j in among:
+        dense[n + i, n + j] = dense[n + j, n + i] = 1
+    parts = {"node_names": None, "split": None, "y": None, "original_y": None, "class_names": (), "posterior": None}
+    return dataclasses.replace(graph, adjacency=Csr.from_dense(dense), x=torch.cat([graph.x, x]), **parts)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return weighted(rare_task())
+
+
+MODELS = {
+    "gcn": {"model": "gcn"},
+    "gcn of one layer": {"model": "gcn", "n_layers": 1},
+    "gcn of three layers and two hops": {"model": "gcn", "n_layers": 3, "hops": 2},
+    "hops": {"model": "hops"},
+    "hops far": {"model": "hops", "hops": 3},
+    "trees": {"model": "trees"},
+    "forest": {"model": "forest"},
+}
+
+
+@pytest.mark.parametrize("how", MODELS.values(), ids=MODELS)
+def test_several_new_nodes_are_scored_as_in_the_whole_graph(graph, how):
+    check(calirare.train(graph, **QUICK, **how), graph)
+
+
+@pytest.mark.slow
+def test_auto_scores_them_so_too_and_from_a_folder(graph, tmp_path):
+    with rough_runs():
+        outcome = calirare.train(graph)
+        outcome.save(tmp_path / "run")
+    check(outcome, graph)
+    stored = calirare.Scorer.open(tmp_path / "run", graph)
+    one = (graph.x[3], ["n3", "n8"])
+    assert float((stored.logits(*one) - calirare.Scorer.open(outcome).logits(*one)).abs().max()) < LEVEL
+
+
+def check(outcome, graph: Graph) -> None:
+    """Compares three new nodes: two that share neighbours and an edge, one of them alone in the world."""
+    x = graph.x[[0, 40, 99]] + 0.3
+    neighbours, weights, among = [[5, 17, 30, 31], [17, 5], []], [[1.0, 0.5, 2.0, 1.0], [1.0, 3.0], []], [[0, 1]]
+    scorer = calirare.Scorer.open(outcome)
+    named = [[f"n{u}" for u in near] for near in neighbours]
+    got = scorer.logits(x, named, weights=weights, among=among)
+    want = outcome.fit.logits_of(outcome.feature_map.transform(with_nodes(graph, x, neighbours, weights, among)))
+    assert float((got - want[-3:]).abs().max()) < LEVEL
+    bare = outcome.fit.logits_of(outcome.feature_map.transform(with_nodes(graph, x, [[], [], []], [[], [], []], [])))
+    assert float((got[:2] - bare[-3:-1]).abs().max()) > 100 * LEVEL, "edges must matter, or nothing was shown"
+    said = scorer.score(x, named, weights=weights, among=among)
+    table = outcome.score(with_nodes(graph, x, neighbours, weights, among), say=lambda note: None).table.iloc[-3:]
+    assert np.abs(said.rare.numpy() - table["p_rare"].to_numpy()).max() < LEVEL
+    assert said.alert.long().tolist() == table["alert"].tolist()
+
+
+def test_degrees_of_known_neighbours_change_and_that_matters(graph, monkeypatch):
+    outcome = calirare.train(graph, model="gcn", **QUICK)
+    scorer = calirare.Scorer.open(outcome)
+    exact = scorer.logits(graph.x[0], ["n5", "n17"])
+    monkeypatch.setattr("calirare.models.joined.JoinedRows.added", lambda self, nodes: np.zeros(len(nodes)))
+    assert float((scorer.logits(graph.x[0], ["n5", "n17"]) - exact).abs().max()) > 100 * LEVEL
+
+
+def test_typed_columns_and_missing_values_are_mapped_as_in_the_run(tmp_path):
+    rng = np.random.default_rng(0)
+    kinds = rng.choice(["card", "cash"], 200)
+    y = (rng.random(200) < 0.3).astype(int)
+    amount = np.where(rng.random(200) < 0.1, "", np.round(rng.gamma(1, 50, 200) + 90 * y, 2).astype(str))
+    rows = [f"{i},{a},{k},{c}" for i, (a, k, c) in enumerate(zip(amount, kinds, y, strict=True))]
+    (tmp_path / "nodes.csv").write_text("id,amount,kind,label\n" + "\n".join(rows) + "\n")
+    edges = "\n".join(f"{i},{(i * 7 + 1) % 200}" for i in range(200))
+    (tmp_path / "edges.csv").write_text(f"source,target\n{edges}\n")
+    outcome = calirare.train(dataset=str(tmp_path / "edges.csv"), label="label", model="gcn", **QUICK)
+    scorer = calirare.Scorer.open(outcome)
+    alone = scorer.logits([[float("nan"), 0.0], [100.0, 1.0]], [[], []])
+    assert bool(alone.isfinite().all())
+    assert float((alone[0] - alone[1]).abs().max()) > LEVEL
+
+
+WRONG = {
+    "an unknown name": (([0.0] * 4, ["n7", "nobody"]), {}, "no node 'nobody'"),
+    "a name given twice": (([0.0] * 4, ["n7", "n7"]), {}, "named once"),
+    "too few features": (([0.0] * 3, ["n7"]), {}, r"must have 4 features .* got shape \(1, 3\)"),
+    "text": ((["a", "b", "c", "d"], ["n7"]), {}, "real numbers"),
+    "a number that is none": (([float("nan")] * 4, ["n7"]), {}, "finite"),
+    "one sequence for two": (([[0.0] * 4] * 2, [["n7"]]), {}, "one sequence per node, 2, got 1"),
+    "a weight too few": (([0.0] * 4, ["n7", "n8"]), {"weights": [1.0]}, "one number per neighbour"),
+    "a weight of zero": (([0.0] * 4, ["n7"]), {"weights": [0.0]}, "above 0"),
+    "an edge to itself": (([[0.0] * 4] * 2, [[], []]), {"among": [[1, 1]]}, "two new nodes"),
+    "an edge to nobody": (([[0.0] * 4] * 2, [[], []]), {"among": [[0, 2]]}, "from 0 to 1"),
+    "an edge twice": (([[0.0] * 4] * 2, [[], []]), {"among": [[0, 1], [1, 0]]}, "each pair once"),
+}
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A graph with four features, and a scorer of it."""
+    x = rare_task().x[:, :4].contiguous()
+    graph = weighted(dataclasses.replace(rare_task(), x=x))
+    return graph, calirare.Scorer.open(calirare.train(graph, model="gcn", **QUICK))
+
+
+@pytest.mark.parametrize(("given", "more", "message"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_a_new_node_is_refused(small, given, more, message):
+    with pytest.raises(InputError, match=message) as refused:
+        small[1].score(*given, **more)
+    assert ". " not in str(refused.value)
+
+
+def test_numbers_out_of_range_and_other_graphs_are_refused(small):
+    graph, _ = small
+    bare = dataclasses.replace(graph, node_names=None)
+    outcome = calirare.train(bare, model="gcn", **QUICK)
+    scorer = calirare.Scorer.open(outcome)
+    for wrong in ([-1], [graph.n_nodes], [1.5]):
+        with pytest.raises(InputError, match="numbers"):
+            scorer.score([0.0] * 4, wrong)
+    pays = Relation.of("pays", Csr.from_coo(torch.tensor([0]), torch.tensor([1]), None, (graph.n_nodes,) * 2))
+    with pytest.raises(InputError, match="typed or directed relations"):
+        calirare.Scorer.open(outcome, dataclasses.replace(bare, relations=(pays,)))
