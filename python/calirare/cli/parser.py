@@ -180,7 +180,11 @@ def _audit(parser: argparse.ArgumentParser) -> None:
     _moved(parser)
     words = "P(wrong) from which a label is flagged. [default: 0.5]"
     parser.add_argument("--at-least", type=share, metavar="P", default=0.5, help=words)
-    words = "CSV to write, beside it a Parquet file. [default: audit.csv in the run's folder]"
+    words = "Name K nodes without a label that are worth one next, in place of the audit."
+    parser.add_argument("--next", type=whole, metavar="K", dest="following", help=words)
+    words = "Choose them by value (what their labels teach of the others) or uncertainty. [default: value]"
+    parser.add_argument("--by", metavar="RULE", help=words)
+    words = "CSV to write, beside it a Parquet file. [default: audit.csv or next.csv in the run's folder]"
     parser.add_argument("--out", type=Path, metavar="FILE", help=words)
     _overwrite(parser)
 
@@ -243,7 +247,9 @@ COMMANDS = {
     ),
     "eice": Command("Recompute uncertainty, ICE and EICE of a saved run.", "It needs the run's own graph.", _eice),
     "audit": Command(
-        "Find labels of a saved run that are probably wrong, and say why.", "It needs the run's own graph.", _audit
+        "Find labels of a saved run that are probably wrong and say why, or name nodes worth a label next (--next).",
+        "It needs the run's own graph.",
+        _audit,
     ),
     "explain": Command(
         "Say why nodes of a saved run have their P(rare): labels, edges, features.",

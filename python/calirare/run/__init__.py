@@ -6,6 +6,7 @@ from calirare.run.classes import ClassesOutcome
 from calirare.run.data_settings import Data
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
 from calirare.run.folder import SavedRun, load, write_json
+from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
 from calirare.run.outcome import Outcome
 from calirare.run.prevailing import Prevailing
 from calirare.run.probabilities import Probabilities
@@ -21,6 +22,7 @@ from calirare.run.yaml_files import read_yaml
 __all__ = [
     "COLUMNS",
     "MAX_SEED",
+    "NEXT_BY",
     "Calibration",
     "Choice",
     "ClassesOutcome",
@@ -28,6 +30,8 @@ __all__ = [
     "Decided",
     "Deciding",
     "Intervals",
+    "NextBy",
+    "NextLabels",
     "Option",
     "Outcome",
     "Prevailing",

@@ -39,6 +39,7 @@ from calirare.models import FITS
 from calirare.run.audits import audit_run
 from calirare.run.data_settings import Data
 from calirare.run.explaining import explained, explainer_of
+from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
 from calirare.run.prevailing import Prevailing
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored
@@ -238,6 +239,10 @@ class SavedRun:
         """
         own, scorer = self.graph(data), self.scorer
         return audit_run(scorer.fit, own, self.mapped(own), self.settings, scorer.damping, self.held_out, at_least)
+
+    def next_labels(self, k: int, data: str | Path | Graph | None = None, by: NextBy = NEXT_BY[0]) -> NextLabels:
+        """Returns the nodes that are worth a label next, see `Outcome.next_labels`; `data` as of `graph`."""
+        return next_labels(self.explainer(data), k, by)
 
     def explainer(self, graph: str | Path | Graph | None = None) -> Explainer:
         """Returns what explains nodes of the run's own graph, for many questions; `graph` as of `graph`."""
