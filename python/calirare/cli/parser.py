@@ -189,6 +189,18 @@ def _audit(parser: argparse.ArgumentParser) -> None:
     _overwrite(parser)
 
 
+def _update(parser: argparse.ArgumentParser) -> None:
+    _run(parser)
+    _moved(parser)
+    add = parser.add_argument
+    add("--labels", type=Path, metavar="FILE", help="CSV with columns node and label; unknown: forgotten.")
+    add("--forget", type=Path, metavar="FILE", help="CSV with a column node: labels to be forgotten.")
+    words = "How nodes came to their first label: chosen, or random (a random sample). [default: chosen]"
+    add("--drawn", metavar="HOW", default="chosen", help=words)
+    add("--out", type=Path, metavar="FOLDER", required=True, help="Folder of the new run.")
+    _overwrite(parser)
+
+
 def _datasets(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--root", metavar="FOLDER", help="Folder to look in.")
 
@@ -255,6 +267,11 @@ COMMANDS = {
         "Say why nodes of a saved run have their P(rare): labels, edges, features.",
         "It needs the run's own graph; nothing is trained.",
         _explain,
+    ),
+    "update": Command(
+        "Train a saved run again with new, other or forgotten labels, and say what that changed.",
+        "It needs the run's own graph; the old run stays.",
+        _update,
     ),
     "loo-check": Command(
         "Hold every leave-one-out method of a saved run beside true retraining.",
