@@ -98,3 +98,33 @@ def test_a_damaged_run_makes_no_page(quick_run, tmp_path):
     (copy / "metrics.json").write_text("{}")
     assert "metrics.json is damaged" in assert_one_sentence(call("report", "--run", copy))
     assert not (copy / "report.html").exists()
+
+
+def test_two_runs_stand_side_by_side(hostile_run, tmp_path):
+    """The other run differs in a setting and, with another threshold, in its alerts."""
+    run, other = hostile_run / "run", tmp_path / "<b>other"
+    options = ("--decide", "cost", "--cost-miss", 1e6, "--seed", 3)
+    said = call("train", "--config", run / "config.yaml", *options, "--out", other)
+    assert said.code == 0, said.err
+    said = call("report", "--run", run, "--against", other, "--out", tmp_path / "two.html")
+    assert said.code == 0, said.err
+    page = read(tmp_path / "two.html")
+    here, there = (pd.read_csv(folder / "predictions.csv").set_index("node")["alert"] for folder in (run, other))
+    assert f"{here.sum()} alerts here, {there.sum()} there, {(here * there).sum()} in both" in page.text
+    gained, lost = int((here > there).sum()), int((here < there).sum())
+    for title, count in (("Here and not there", gained), ("There and not here", lost)):
+        assert f"{title}: {count or 'none'}" in page.text
+    assert gained + lost > 0, "or there is nothing to see"
+    for words in ("Settings that differ", "decision.decide", "Beside another run: <b>other", "AUPRC"):
+        assert words in page.text
+    assert "loo.damping" not in page.text.partition("How to make it again")[0], "a setting that is the same"
+    assert "b" not in page.tags
+    assert "there is no such folder" in assert_one_sentence(call("report", "--run", run, "--against", tmp_path / "no"))
+
+
+def test_a_run_beside_itself_differs_in_nothing(quick_run, tmp_path):
+    said = call("report", "--run", quick_run, "--against", quick_run, "--out", tmp_path / "same.html")
+    assert said.code == 0, said.err
+    text = read(tmp_path / "same.html").text
+    assert "No setting differs" in text
+    assert "Here and not there: none" in text

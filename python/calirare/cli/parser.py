@@ -135,6 +135,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="HTML file. [default: report.html in the run's folder]"
     )
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="Another run, to be shown beside it.")
     _overwrite(parser)
 
 

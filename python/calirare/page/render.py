@@ -16,6 +16,7 @@ from calirare._util.files import parse_json, read_text
 from calirare._util.run_files import check_as_written
 from calirare.graph import Graph
 from calirare.page import content
+from calirare.page.against import against
 from calirare.page.slices import Slice, slices_of
 from calirare.page.variables import variables_of
 from calirare.run import SavedRun
@@ -28,13 +29,14 @@ HIDDEN = dict.fromkeys(
 HIDDEN |= dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "�")
 
 
-def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "") -> str:
+def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "", other: SavedRun | None = None) -> str:
     """Returns the page of a run.
 
     Args:
         saved: the run.
         graph: the run's own graph with the run's split, for the slices; None: there are none.
         why_not: why there is no graph, a sentence.
+        other: a run to show beside it; None: none.
 
     Raises:
         InputError: a file of the run is missing or damaged.
@@ -46,6 +48,8 @@ def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "") -> str:
         values = _values(saved, metrics, predictions)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"run {saved.folder}: metrics.json is damaged or of another version: {error}") from error
+    values |= {"against": None if other is None else against(saved, metrics, predictions, other)}
+    values |= {"other_picture": None if other is None else _embedded(other.folder / content.PICTURES[0][0])}
     slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions)
     values |= _with_graph(saved, graph, why_not)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
