@@ -103,7 +103,7 @@ def test_a_damaged_run_makes_no_page(quick_run, tmp_path):
 def test_two_runs_stand_side_by_side(hostile_run, tmp_path):
     """The other run differs in a setting and, with another threshold, in its alerts."""
     run, other = hostile_run / "run", tmp_path / "<b>other"
-    options = ("--decide", "cost", "--cost-miss", 1e6, "--seed", 3)
+    options = ("--decide", "cost", "--cost-alarm", 1e12, "--seed", 3)
     said = call("train", "--config", run / "config.yaml", *options, "--out", other)
     assert said.code == 0, said.err
     said = call("report", "--run", run, "--against", other, "--out", tmp_path / "two.html")
