@@ -22,6 +22,7 @@ from calirare.page.variables import variables_of
 from calirare.run import SavedRun
 
 TEMPLATE = "template.html"
+MANY = 40  # parts of the nodes: of more those with a flag are shown, and all where it is asked for
 # Characters that turn the direction of what follows, or show nothing: a name with them could pass for another.
 HIDDEN = dict.fromkeys(
     [*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF], "\N{REPLACEMENT CHARACTER}"
@@ -56,7 +57,7 @@ def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "", other: Save
     environment.finalize = lambda value: value.translate(HIDDEN) if type(value) is str else value
     template = environment.from_string(files("calirare.page").joinpath(TEMPLATE).read_text(encoding="utf-8"))
     flagged = [each for each in slices if each.flag]
-    return template.render(**values, slices=slices, flagged=flagged, no_slices=absent)
+    return template.render(**values, slices=slices, flagged=flagged, no_slices=absent, many=MANY)
 
 
 def _with_graph(saved: SavedRun, graph: Graph | None, why_not: str) -> dict[str, Any]:
@@ -101,7 +102,9 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
         "together": None if choice is None else choice["loss"],
         "alerts": content.alerts(predictions, (saved.scorer.class_names[0], saved.scorer.class_names[1])),
         "limits": content.limits(metrics),
-        "pictures": [(words, _embedded(saved.folder / name)) for name, words in content.PICTURES],
+        "pictures": [
+            (words, _embedded(saved.folder / name), name != "precision_recall.png") for name, words in content.PICTURES
+        ],
         "config": read_text(saved.folder / "config.yaml"),
         "versions": versions,
     }
