@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests.helpers.command import QUICK, Said, call
+from tests.helpers.hostile import HOSTILE
 from tests.helpers.tasks import rare_task
 
 
@@ -42,3 +44,23 @@ def trained_quickly(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) 
 def quick_run(trained_quickly: Path, tmp_path: Path) -> Path:
     """A run of this test's own, which it may spoil: a copy of the one that was trained."""
     return shutil.copytree(trained_quickly, tmp_path / "quick")
+
+
+@pytest.fixture(scope="session")
+def hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on tables with names that would do harm if a page took them for its own."""
+    from tests.cli.test_tables import NAMES, write_tables
+
+    folder = tmp_path_factory.mktemp("hostile")
+    edges = write_tables(folder)
+    names = [*HOSTILE, *NAMES[len(HOSTILE) :]]
+    table = pd.read_csv(edges)
+    place = dict(zip(NAMES, names, strict=True))
+    table.replace(place).to_csv(edges, index=False)
+    nodes = pd.read_csv(folder / "nodes.csv").rename(columns={"f0": HOSTILE[0]})
+    nodes["label"] = nodes["label"].replace("fraud", HOSTILE[1]).where(nodes.index > 3)
+    nodes.assign(node=names, split=nodes["split"].where(nodes.index > 3)).to_csv(folder / "nodes.csv", index=False)
+    options = ("--minority", HOSTILE[1], "--map", "prior", "--decide", "budget", "--budget", 4)
+    said = call("train", "--dataset", edges, *options, *QUICK, "--out", folder / "run", pictures=True)
+    assert said.code == 0, said.err
+    return folder

@@ -63,3 +63,29 @@ def test_nothing_is_replaced_unasked(audited, tmp_path):
     assert "must end in .csv" in assert_one_sentence(call("audit", "--run", folder, "--out", tmp_path / "a.txt"))
     assert "must be in (0, 1)" in assert_one_sentence(call("audit", "--run", folder, "--at-least", "2"))
     assert call("audit", "--run", folder, "--overwrite").code == 0
+
+
+def test_next_labels_are_told_alike_on_the_screen_in_the_table_and_in_python(quick_run):
+    said = call("audit", "--run", quick_run, "--next", "12")
+    assert said.code == 0, said.err
+    found = load(quick_run).next_labels(12)
+    table = found.to_frame()
+    pd.testing.assert_frame_equal(pd.read_parquet(quick_run / "next.parquet"), table, check_dtype=False)
+    assert said.out.startswith(found.summary(80))
+    assert said.out.endswith(f"{quick_run / 'next.csv'}\n{quick_run / 'next.parquet'}\n")
+    assert len(set(table.node)) == 12
+    assert not set(table.node) & set(load(quick_run).fit.nodes.tolist()), "they have no label yet"
+    assert (table["more"] <= table["value"] + 1e-12).all(), "what was taught before is not counted again"
+    assert (table["more"].diff()[1:] <= 1e-12).all()
+    assert 0 < table["more"].sum() <= found.total
+
+
+def test_next_labels_by_uncertainty_and_wrong_words(quick_run):
+    saved = load(quick_run)
+    doubt = abs(saved.next_labels(30, by="uncertainty").p_rare - 0.5)
+    every = abs(saved.next_labels(30, by="value").p_rare - 0.5)
+    assert (doubt[1:] >= doubt[:-1]).all()
+    assert doubt.max() <= every.max()
+    refused = ("--next", "100000"), ("--by", "value"), ("--next", "3", "--by", "luck")
+    for words, told in zip(refused, ("must be from 1 to", "say how many", "chosen by value or"), strict=True):
+        assert told in assert_one_sentence(call("audit", "--run", quick_run, *words))

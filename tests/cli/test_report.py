@@ -9,10 +9,8 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
-from tests.cli.test_tables import NAMES, write_tables
-from tests.helpers.command import QUICK, assert_one_sentence, call
-
-HOSTILE = "<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "{{ 7 * 7 }}", "a\u202eb\x07"
+from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.hostile import HOSTILE
 
 
 class Reader(HTMLParser):
@@ -37,29 +35,12 @@ def read(path):
     return reader
 
 
-@pytest.fixture(scope="module")
-def hostile_run(tmp_path_factory):
-    """A run on tables with names that would do harm if a page took them for its own."""
-    folder = tmp_path_factory.mktemp("hostile")
-    edges = write_tables(folder)
-    names = [*HOSTILE, *NAMES[len(HOSTILE) :]]
-    table = pd.read_csv(edges)
-    place = dict(zip(NAMES, names, strict=True))
-    table.replace(place).to_csv(edges, index=False)
-    nodes = pd.read_csv(folder / "nodes.csv").rename(columns={"f0": HOSTILE[0]})
-    nodes["label"] = nodes["label"].replace("fraud", HOSTILE[1]).where(nodes.index > 3)
-    nodes.assign(node=names, split=nodes["split"].where(nodes.index > 3)).to_csv(folder / "nodes.csv", index=False)
-    options = ("--minority", HOSTILE[1], "--map", "prior", "--decide", "budget", "--budget", 4)
-    said = call("train", "--dataset", edges, *options, *QUICK, "--out", folder / "run", pictures=True)
-    assert said.code == 0, said.err
-    return folder
-
-
 @pytest.mark.slow
-def test_the_page_is_whole_and_nothing_in_it_runs_or_is_fetched(hostile_run):
-    said = call("report", "--run", hostile_run / "run")
-    assert (said.code, said.out.strip()) == (0, str(hostile_run / "run" / "report.html"))
-    path = hostile_run / "run" / "report.html"
+def test_the_page_is_whole_and_nothing_in_it_runs_or_is_fetched(hostile_run, tmp_path):
+    run = shutil.copytree(hostile_run / "run", tmp_path / "run")
+    said = call("report", "--run", run)
+    assert (said.code, said.out.strip()) == (0, str(run / "report.html"))
+    path = run / "report.html"
     page, text = read(path), path.read_text(encoding="utf-8")
     assert page.tags.count("script") == 1, "our own, which sorts tables"
     assert "onerror" not in re.sub(r"&#34;&gt;&lt;img src=x onerror=alert\(2\)&gt;", "", text)
@@ -72,10 +53,10 @@ def test_the_page_is_whole_and_nothing_in_it_runs_or_is_fetched(hostile_run):
     assert not re.search("[\u202a-\u202e\x07]", text)
     for words in ("Data and split", "AUPRC", "ECE of P(rare)", "divided by", HOSTILE[0], "calirare train --config"):
         assert words in page.text
-    again = call("report", "--run", hostile_run / "run")
+    again = call("report", "--run", run)
     assert "report.html exists already: take another --out, or pass --overwrite" in assert_one_sentence(again)
-    assert call("report", "--run", hostile_run / "run", "--overwrite").code == 0
-    kept = call("train", "--config", hostile_run / "run" / "config.yaml", "--out", hostile_run / "run", "--overwrite")
+    assert call("report", "--run", run, "--overwrite").code == 0
+    kept = call("train", "--config", run / "config.yaml", "--out", run, "--overwrite")
     assert kept.code == 0, "the page is one of the run's own files, which --overwrite may replace"
 
 
@@ -98,3 +79,33 @@ def test_a_damaged_run_makes_no_page(quick_run, tmp_path):
     (copy / "metrics.json").write_text("{}")
     assert "metrics.json is damaged" in assert_one_sentence(call("report", "--run", copy))
     assert not (copy / "report.html").exists()
+
+
+def test_two_runs_stand_side_by_side(hostile_run, tmp_path):
+    """The other run differs in a setting and, with another threshold, in its alerts."""
+    run, other = hostile_run / "run", tmp_path / "<b>other"
+    options = ("--decide", "cost", "--cost-alarm", 1e12, "--seed", 3)
+    said = call("train", "--config", run / "config.yaml", *options, "--out", other)
+    assert said.code == 0, said.err
+    said = call("report", "--run", run, "--against", other, "--out", tmp_path / "two.html")
+    assert said.code == 0, said.err
+    page = read(tmp_path / "two.html")
+    here, there = (pd.read_csv(folder / "predictions.csv").set_index("node")["alert"] for folder in (run, other))
+    assert f"{here.sum()} alerts here, {there.sum()} there, {(here * there).sum()} in both" in page.text
+    gained, lost = int((here > there).sum()), int((here < there).sum())
+    for title, count in (("Here and not there", gained), ("There and not here", lost)):
+        assert f"{title}: {count or 'none'}" in page.text
+    assert gained + lost > 0, "or there is nothing to see"
+    for words in ("Settings that differ", "decision.decide", "Beside another run: <b>other", "AUPRC"):
+        assert words in page.text
+    assert "loo.damping" not in page.text.partition("How to make it again")[0], "a setting that is the same"
+    assert "b" not in page.tags
+    assert "there is no such folder" in assert_one_sentence(call("report", "--run", run, "--against", tmp_path / "no"))
+
+
+def test_a_run_beside_itself_differs_in_nothing(quick_run, tmp_path):
+    said = call("report", "--run", quick_run, "--against", quick_run, "--out", tmp_path / "same.html")
+    assert said.code == 0, said.err
+    text = read(tmp_path / "same.html").text
+    assert "No setting differs" in text
+    assert "Here and not there: none" in text

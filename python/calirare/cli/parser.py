@@ -135,6 +135,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="HTML file. [default: report.html in the run's folder]"
     )
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="Another run, to be shown beside it.")
     _overwrite(parser)
 
 
@@ -180,8 +181,24 @@ def _audit(parser: argparse.ArgumentParser) -> None:
     _moved(parser)
     words = "P(wrong) from which a label is flagged. [default: 0.5]"
     parser.add_argument("--at-least", type=share, metavar="P", default=0.5, help=words)
-    words = "CSV to write, beside it a Parquet file. [default: audit.csv in the run's folder]"
+    words = "Name K nodes without a label that are worth one next, in place of the audit."
+    parser.add_argument("--next", type=whole, metavar="K", dest="following", help=words)
+    words = "Choose them by value (what their labels teach of the others) or uncertainty. [default: value]"
+    parser.add_argument("--by", metavar="RULE", help=words)
+    words = "CSV to write, beside it a Parquet file. [default: audit.csv or next.csv in the run's folder]"
     parser.add_argument("--out", type=Path, metavar="FILE", help=words)
+    _overwrite(parser)
+
+
+def _update(parser: argparse.ArgumentParser) -> None:
+    _run(parser)
+    _moved(parser)
+    add = parser.add_argument
+    add("--labels", type=Path, metavar="FILE", help="CSV with columns node and label; unknown: forgotten.")
+    add("--forget", type=Path, metavar="FILE", help="CSV with a column node: labels to be forgotten.")
+    words = "How nodes came to their first label: chosen, or random (a random sample). [default: chosen]"
+    add("--drawn", metavar="HOW", default="chosen", help=words)
+    add("--out", type=Path, metavar="FOLDER", required=True, help="Folder of the new run.")
     _overwrite(parser)
 
 
@@ -243,12 +260,19 @@ COMMANDS = {
     ),
     "eice": Command("Recompute uncertainty, ICE and EICE of a saved run.", "It needs the run's own graph.", _eice),
     "audit": Command(
-        "Find labels of a saved run that are probably wrong, and say why.", "It needs the run's own graph.", _audit
+        "Find labels of a saved run that are probably wrong and say why, or name nodes worth a label next (--next).",
+        "It needs the run's own graph.",
+        _audit,
     ),
     "explain": Command(
         "Say why nodes of a saved run have their P(rare): labels, edges, features.",
         "It needs the run's own graph; nothing is trained.",
         _explain,
+    ),
+    "update": Command(
+        "Train a saved run again with new, other or forgotten labels, and say what that changed.",
+        "It needs the run's own graph; the old run stays.",
+        _update,
     ),
     "loo-check": Command(
         "Hold every leave-one-out method of a saved run beside true retraining.",

@@ -10,13 +10,20 @@ from calirare.page import html_of
 from calirare.run import load
 
 
-def run(folder: Path, graph: str | None = None, out: Path | None = None, overwrite: bool = False) -> None:
+def run(
+    folder: Path,
+    graph: str | None = None,
+    out: Path | None = None,
+    against: Path | None = None,
+    overwrite: bool = False,
+) -> None:
     """Writes the page.
 
     Args:
         folder: the run's folder.
         graph: where the run's graph is now; None: where it was. Where it is gone the page has no slices, and says so.
         out: HTML file to write; None: `report.html` in the run's folder.
+        against: folder of another run, to be shown beside it.
         overwrite: replace a file that is there.
 
     Raises:
@@ -27,14 +34,14 @@ def run(folder: Path, graph: str | None = None, out: Path | None = None, overwri
         raise InputError(f"report: --out must end in .html, got {path}")
     if path.exists() and not overwrite:
         raise InputError(f"report: {path} exists already: take another --out, or pass --overwrite")
-    saved, why = load(folder), ""
+    saved, other, why = load(folder), None if against is None else load(against), ""
     try:
         own = saved.graph(graph)
     except InputError as error:
         if graph is not None:
             raise
         own, why = None, str(error)
-    page = html_of(saved, own, why)
+    page = html_of(saved, own, why, other)
     with fresh_files(path.parent, f"report: {path}") as partial:
         (partial / path.name).write_text(page, encoding="utf-8")
     print(path)

@@ -14,6 +14,7 @@ from calirare.explain.explanation import (
 from calirare.explain.naming import nodes_named
 from calirare.explain.picture import draw, picture_name
 from calirare.explain.subject import Subject
+from calirare.explain.teaching import LabelValues, label_values, taken_together
 from calirare.explain.text import text_of
 from calirare.explain.voice import Shares, Voice, probability
 
@@ -25,14 +26,17 @@ __all__ = [
     "FeatureShare",
     "GroupEffect",
     "LabelEffect",
+    "LabelValues",
     "Needed",
     "Shares",
     "Subject",
     "Voice",
     "draw",
+    "label_values",
     "nodes_named",
     "picture_name",
     "probability",
+    "taken_together",
     "text_of",
     "voice_of",
 ]

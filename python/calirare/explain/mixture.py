@@ -72,6 +72,10 @@ class MixtureVoice(Voice):
         """See `Voice.without_labels`."""
         return self._pooled(lambda voice: voice.without_labels(nodes, sets))
 
+    def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
+        """See `Voice.with_each_label`."""
+        return self._pooled(lambda voice: voice.with_each_label(nodes, more))
+
     def _pooled(self, said: Callable[[Voice], Tensor]) -> Tensor:
         """Returns the log-odds of the members' mean probability."""
         p = torch.stack([part.spoken(said(part.voice)) for part in self.parts]).sum(0)

@@ -12,12 +12,13 @@ from calirare._util.errors import InputError
 from calirare.graph import Graph, named
 
 
-def nodes_named(graph: Graph, wanted: Sequence[str | int] | Tensor) -> Tensor:
+def nodes_named(graph: Graph, wanted: Sequence[str | int] | Tensor, who: str = "explain") -> Tensor:
     """Returns the numbers of nodes, int64 [n].
 
     Args:
         graph: the graph.
         wanted: names where the graph has names, else numbers; a tensor of int64 holds numbers in any case.
+        who: put in front of a message.
 
     Raises:
         InputError: a node is unknown, or there is none.
@@ -25,22 +26,22 @@ def nodes_named(graph: Graph, wanted: Sequence[str | int] | Tensor) -> Tensor:
     if isinstance(wanted, Tensor):
         wrong = wanted[(wanted < 0) | (wanted >= graph.n_nodes)].tolist()
         if wrong:
-            raise InputError(_unknown(graph, [str(number) for number in wrong]))
+            raise InputError(_unknown(graph, [str(number) for number in wrong], who))
         return wanted.to(graph.device)
     asked = [str(name) for name in wanted]
     if not asked:
-        raise InputError("explain: name at least one node")
+        raise InputError(f"{who}: name at least one node")
     if graph.node_names is not None:
         places = {str(name): i for i, name in enumerate(graph.node_names)}
     else:
         places = {name: int(name) for name in asked if name.isdecimal() and int(name) < graph.n_nodes}
     unknown = [name for name in asked if name not in places]
     if unknown:
-        raise InputError(_unknown(graph, unknown))
+        raise InputError(_unknown(graph, unknown, who))
     return torch.tensor([places[name] for name in asked], device=graph.device)
 
 
-def _unknown(graph: Graph, names: list[str]) -> str:
+def _unknown(graph: Graph, names: list[str], who: str) -> str:
     """Returns what is wrong with names of nodes, and what may have been meant."""
     if graph.node_names is None:
         known = f"its nodes are numbers from 0 to {graph.n_nodes - 1}"
@@ -51,4 +52,4 @@ def _unknown(graph: Graph, names: list[str]) -> str:
             if close
             else f"its nodes are called {named([str(name) for name in graph.node_names[:3]], 3)}, .."
         )
-    return f"explain: graph {graph.name!r} has no node {named(names, 5)}: {known}"
+    return f"{who}: graph {graph.name!r} has no node {named(names, 5)}: {known}"

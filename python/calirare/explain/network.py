@@ -90,6 +90,11 @@ class NetworkVoice(Voice):
         """What a graph convolution makes anew without an edge."""
         return ConvolutionEdges(self.fitted, self.graph)
 
+    def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
+        """See `Voice.with_each_label`: weights and features stay as they are."""
+        fields = [self.fitted.evaluation_field(self.graph, some) for some in (nodes, more)]
+        return self.log_odds(nodes) + self.labels.change_with(fields[0], fields[1], self.log_odds(more))
+
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """See `Voice.without_labels`."""
         field = self.fitted.evaluation_field(self.graph, nodes)

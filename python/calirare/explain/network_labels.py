@@ -5,7 +5,12 @@ H = J^T D J + mu I the damped Gauss-Newton matrix, a Newton step of the loss wit
 
     q_v[G] (I - D_G Q_GG)^-1 e_G,   q_v = J_v H^-1 J^T,   Q = J H^-1 J^T
 
-(`calirare.leave_one_out.formula`, whose formula it is for sets of one). In the dual q_v = K[v, T] M^-1 with
+(`calirare.leave_one_out.formula`, whose formula it is for sets of one). A label y more at node c, of weight a, moves it
+by
+
+    -J_v H^-1 J_c^T a (sigma(z) - y),   z = z_c - J_c H^-1 J_c^T a (sigma(z) - y),
+
+the minimum of its own loss beside the quadratic of the others'. In the dual q_v = K[v, T] M^-1 with
 M = mu I + D K, in the primal H is factored: whichever matrix is smaller. Where both are large H is never made:
 conjugate gradients solve for the nodes that are asked about, and leverages are sampled (`Randomised`).
 """
@@ -28,6 +33,8 @@ from calirare_ext import ReceptiveField, SolverStatus, solve_inverse_hvp
 
 CLOSED_FORM = 6_000  # labels, or parameters if they are fewer, up to which a matrix of that size is factored
 TOLERANCE, MAX_STEPS = 1e-4, 500  # of conjugate gradients
+PASS = 16_000_000  # numbers of the rows that are solved for together
+SCALAR_STEPS = 40  # to where a label's own loss comes to rest: more than bisection from afar and Newton nearby need
 
 
 class NetworkLabels(abc.ABC):
@@ -75,6 +82,35 @@ class NetworkLabels(abc.ABC):
             out[row] = influence[:, places] @ torch.linalg.solve(bracket, self.error[places])
         return out
 
+    @abc.abstractmethod
+    def inverse_rows(self, rows: Tensor) -> Tensor:
+        """Returns rows [b, p] times H^-1, float64 [b, p]."""
+
+    def change_with(self, field: ReceptiveField, more: ReceptiveField, log_odds: Tensor) -> Tensor:
+        """Returns how the log-odds of a field's nodes change with a label at each of other nodes, float64 [2, c, n].
+
+        Args:
+            field: of the nodes.
+            more: of the nodes that would have a label, c of them.
+            log_odds: of these, float64 [c].
+
+        Returns:
+            Of labels of the rest, and of rare ones; each weighs what labels of its class do on average.
+        """
+        rows, step = jacobian_at(self.fitted, field).double(), max(1, PASS // max(self.linearised.n_parameters, 1))
+        parts = []
+        for own, z in zip(jacobian_at(self.fitted, more).split(step), log_odds.split(step), strict=True):
+            solved = self.inverse_rows(own)
+            pull = torch.stack([pulled(z, (solved * own.double()).sum(1), a, y) for y, a in enumerate(self._worth())])
+            parts.append(-pull[:, :, None] * (solved @ rows.T))
+        return torch.cat(parts, 1)
+
+    def _worth(self) -> list[float]:
+        """Returns what a label of each class weighs in the mean loss; of a class without labels the mean weight."""
+        weights, targets = self.fitted.sample_weights.double(), self.fitted.targets
+        each = [weights[targets == y] for y in (0, 1)]
+        return [float((some if some.numel() else weights).mean()) / weights.numel() for some in each]
+
 
 class DualLabels(NetworkLabels):
     """By the m x m system M = mu I + D K of the labels."""
@@ -102,6 +138,11 @@ class DualLabels(NetworkLabels):
         """See `NetworkLabels.among`."""
         return self.linearised.kernel[places].double() @ self.inverse[:, places]
 
+    def inverse_rows(self, rows: Tensor) -> Tensor:
+        """See `NetworkLabels.inverse_rows`: (I - J^T M^-1 D J) / mu, by Woodbury's identity."""
+        labels, rows = self.linearised.jacobian.double(), rows.double()
+        return (rows - (rows @ labels.T @ self.inverse * self.curvature) @ labels) / self.damping
+
 
 class PrimalLabels(NetworkLabels):
     """By the p x p matrix H, of fewer parameters than labels."""
@@ -111,7 +152,8 @@ class PrimalLabels(NetworkLabels):
         self.rows = self.linearised.jacobian
         hessian = gauss_newton(self.rows, self.linearised.loss_terms[0])
         hessian.diagonal().add_(damping)
-        self.solved = torch.cholesky_solve(self.rows.double().T, torch.linalg.cholesky(hessian))  # [p, m]
+        self.factor = torch.linalg.cholesky(hessian)
+        self.solved = torch.cholesky_solve(self.rows.double().T, self.factor)  # [p, m]
 
     @property
     def leverages(self) -> Tensor:
@@ -125,6 +167,10 @@ class PrimalLabels(NetworkLabels):
     def among(self, places: Tensor) -> Tensor:
         """See `NetworkLabels.among`."""
         return self.rows[places].double() @ self.solved[:, places]
+
+    def inverse_rows(self, rows: Tensor) -> Tensor:
+        """See `NetworkLabels.inverse_rows`."""
+        return torch.cholesky_solve(rows.double().T, self.factor).T
 
 
 class IterativeLabels(NetworkLabels):
@@ -149,6 +195,13 @@ class IterativeLabels(NetworkLabels):
 
     def _against_labels(self, rows: Tensor) -> Tensor:
         """Returns R H^-1 J^T for rows R [b, p], float64 [b, m]."""
+        return self.linearised.jvp(self._solved(rows))[:, :, 0].double()
+
+    def inverse_rows(self, rows: Tensor) -> Tensor:
+        """See `NetworkLabels.inverse_rows`."""
+        return self._solved(rows).double()
+
+    def _solved(self, rows: Tensor) -> Tensor:
         found = solve_inverse_hvp(
             self.linearised,
             rows,
@@ -159,7 +212,31 @@ class IterativeLabels(NetworkLabels):
         )
         if bool((found.status != SolverStatus.CONVERGED).any()):
             raise NotConvergedError(f"explain: conjugate gradients ended with {found.summary()}: train again")
-        return self.linearised.jvp(found.x)[:, :, 0].double()
+        return found.x
+
+
+def pulled(log_odds: Tensor, leverage: Tensor, weight: float, label: int) -> Tensor:
+    """Returns the gradient a (sigma(z) - y) of a label's own loss where it has come to rest, float64 [c].
+
+    z + k a (sigma(z) - y) = z_c rises with z, so that Newton steps that are kept between the two ends find its root.
+
+    Args:
+        log_odds: z_c, before the label was there, float64 [c].
+        leverage: k = J_c H^-1 J_c^T >= 0, float64 [c].
+        weight: a of the label's loss, > 0.
+        label: y, 0 or 1.
+    """
+    stiff = weight * leverage
+    ends = torch.stack([log_odds, log_odds + stiff * (2 * label - 1)])
+    low, high = ends.min(0).values, ends.max(0).values
+    z = (low + high) / 2
+    for _ in range(SCALAR_STEPS):
+        p = torch.sigmoid(z)
+        off = z - log_odds + stiff * (p - label)
+        low, high = torch.where(off < 0, z, low), torch.where(off > 0, z, high)
+        moved = z - off / (1 + stiff * p * (1 - p))
+        z = torch.where((moved > low) & (moved < high), moved, (low + high) / 2)
+    return weight * (torch.sigmoid(z) - label)
 
 
 def jacobian_at(fitted: GcnFit, field: ReceptiveField) -> Tensor:

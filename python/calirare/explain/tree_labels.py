@@ -69,6 +69,11 @@ class BoostedLabels(TreeLabels):
         return self._refitted(self.leaves.weights[None])
 
     @property
+    def start(self) -> float:
+        """The log-odds from which the first tree starts."""
+        return float(self._start(self.leaves.weights[None])[0])
+
+    @property
     def error(self) -> float:
         """See `TreeLabels.error`."""
         return _largest_gap(self.whole, self.leaves.values)
@@ -136,7 +141,7 @@ class BoostedLabels(TreeLabels):
         rare, total = weights @ leaves.targets + leaves.pseudo, weights.sum() + 2 * leaves.pseudo
         prior = (rare - weights * leaves.targets) / (total - weights)
         out = np.repeat((np.log(prior) - np.log1p(-prior) - self._start(weights[None]))[:, None], rows.shape[1], 1)
-        said = np.full(weights.size, self._start(weights[None])[0])
+        said = np.full(weights.size, self.start)
         for places, bag, whole, at in zip(leaves.of_labels, leaves.bags, self.whole, rows, strict=True):
             p = 1 / (1 + np.exp(-said))
             gradient, curvature = weights * (p - leaves.targets), weights * p * (1 - p)
@@ -166,11 +171,19 @@ class ForestLabels(TreeLabels):
         )
 
     @property
+    def prior(self) -> float:
+        """Share of the rare class among all labels, smoothed, in (0, 1)."""
+        return float(self.leaves.prior(self.leaves.weights[None])[0])
+
+    def limits(self, prior: NumpyArray | float) -> tuple[NumpyArray | float, NumpyArray | float]:
+        """Returns the lowest and the highest share that the forest says at a prior."""
+        return self.smallest * prior, 1 - self.smallest * (1 - prior)
+
+    @property
     def error(self) -> float:
         """See `TreeLabels.error`."""
-        prior = float(self.leaves.prior(self.leaves.weights[None])[0])
         pairs = zip(self.rare, self.total, strict=True)
-        made = [((rare - prior * total) / (total + self.leaves.penalty))[None] for rare, total in pairs]
+        made = [((rare - self.prior * total) / (total + self.leaves.penalty))[None] for rare, total in pairs]
         return _largest_gap(made, self.leaves.values)
 
     def change(self, rows: NumpyArray) -> NumpyArray:
@@ -205,7 +218,7 @@ class ForestLabels(TreeLabels):
             total = self.total[t][at] - summed @ (same * weights[:, None])
             rare = self.rare[t][at] - summed @ (same * (weights * leaves.targets[members])[:, None])
             out += (rare - prior * total) / (total + leaves.penalty)
-        share = np.clip(prior + out / leaves.n_trees, self.smallest * prior, 1 - self.smallest * (1 - prior))
+        share = np.clip(prior + out / leaves.n_trees, *self.limits(prior))
         return np.log(share) - np.log1p(-share)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare.explain.column_edges import SharedColumns
 from calirare.explain.shares import tree_shares
+from calirare.explain.tree_additions import change_with
 from calirare.explain.tree_labels import BoostedLabels, ForestLabels, TreeLabels
 from calirare.explain.tree_leaves import Leaves, leaves_of
 from calirare.explain.voice import Shares, Voice, difference
@@ -72,6 +73,12 @@ class TreesVoice(Voice):
         """See `Voice.without_labels`."""
         places = [each.cpu().numpy() for each in sets]
         return self._after(nodes, self.labels.change_without(leaves_of(self.fitted, self._columns(nodes)), places))
+
+    def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
+        """See `Voice.with_each_label`: splits stay, and a label moves the leaves it lies in alone."""
+        rows, others = (leaves_of(self.fitted, self._columns(some)) for some in (more, nodes))
+        change = torch.from_numpy(change_with(self.labels, rows, others)).to(nodes.device)
+        return self.log_odds(nodes) + change
 
     def _after(self, nodes: Tensor, change: NumpyArray) -> Tensor:
         return self.log_odds(nodes) + torch.from_numpy(change).to(nodes.device)

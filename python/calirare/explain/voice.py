@@ -56,6 +56,13 @@ class Voice(abc.ABC):
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """Returns the log-odds of nodes without each of s sets of labels (their places, int64), float64 [s, n]."""
 
+    @abc.abstractmethod
+    def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
+        """Returns the log-odds of nodes if one of c nodes without a label (`more`) had one, float64 [2, c, n].
+
+        The first half is of labels of the rest, the second of rare ones; a label weighs what those of its class do.
+        """
+
 
 def difference(logits: Tensor) -> Tensor:
     """Returns the log-odds of class 1 of logits [n, 2], float64 [n]."""

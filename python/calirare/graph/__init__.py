@@ -17,6 +17,7 @@ from calirare.graph.features import column_statistics, normalize_features, scale
 from calirare.graph.graph import Graph, Normalisation
 from calirare.graph.labelled import answered, check_graph, check_nodes, check_trainable, check_training_labels
 from calirare.graph.matrices import matrix_named, named_tensors, rows_of
+from calirare.graph.relabelling import NO_PART, relabelled
 from calirare.graph.relations import Relation
 from calirare.graph.splits import LABEL_RATE, N_VAL, PARTS, Split, raise_label_rate, random_split, share_split
 from calirare.graph.table_files import TABLE_SUFFIXES
@@ -25,6 +26,7 @@ from calirare.graph.validation import check_adjacency
 __all__ = [
     "LABEL_RATE",
     "LARGE",
+    "NO_PART",
     "N_VAL",
     "ORDERS",
     "PARTS",
@@ -61,6 +63,7 @@ __all__ = [
     "propagation",
     "raise_label_rate",
     "random_split",
+    "relabelled",
     "rows_of",
     "same_but_labels",
     "scale_note",

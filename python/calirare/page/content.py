@@ -28,7 +28,7 @@ MEANING = {
 
 def lead(metrics: dict[str, Any]) -> list[str]:
     """Returns what a reader who has half a minute should know, plain sentences."""
-    graph, found = metrics["graph"], _side(metrics["detection"], metrics)
+    graph, found = metrics["graph"], side_of(metrics["detection"], metrics)
     rare = graph["rare_class"]
     judged = f"{found['n']:,} {found['judged_on']} nodes, {found['n_rare']:,} of them {rare}"
     lines = [
@@ -61,14 +61,14 @@ def data_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
 
 def detection_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str, str]]:
     """Returns measure, value, interval and what chance reads."""
-    found = _side(metrics["detection"], metrics)
+    found = side_of(metrics["detection"], metrics)
 
     def row(name: str, label: str, chance: str, at: dict[str, Any]) -> tuple[str, str, str, str]:
         return label, f"{at[name]:.3f}", f"{at[name + '_lower']:.3f} to {at[name + '_upper']:.3f}", chance
 
     rows = [row("auprc", "AUPRC", f"{found['prevalence']:.3f}", found), row("auroc", "AUROC", "0.500", found)]
     for budget in found["budgets"]:
-        size = f"{budget['nodes']:,.3g} nodes looked at"
+        size = f"{round(budget['nodes']):,} nodes looked at"
         rows.append(row("recall", f"recall, {size}", f"{budget['nodes'] / found['n']:.3f}", budget))
         rows.append(row("precision", f"precision, {size}", f"{found['prevalence']:.3f}", budget))
     return rows
@@ -153,7 +153,7 @@ def sentence(words: str) -> str:
     return words[:1].upper() + words[1:].rstrip(".") + "."
 
 
-def _side(reports: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+def side_of(reports: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
     """Returns the report of the run's target, else that before calibration."""
     side: dict[str, Any] = reports.get(metrics["target"] if metrics["target"] in reports else "raw", reports["raw"])
     return side

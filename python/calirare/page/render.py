@@ -16,11 +16,13 @@ from calirare._util.files import parse_json, read_text
 from calirare._util.run_files import check_as_written
 from calirare.graph import Graph
 from calirare.page import content
+from calirare.page.against import against
 from calirare.page.slices import Slice, slices_of
 from calirare.page.variables import variables_of
 from calirare.run import SavedRun
 
 TEMPLATE = "template.html"
+MANY = 40  # parts of the nodes: of more those with a flag are shown, and all where it is asked for
 # Characters that turn the direction of what follows, or show nothing: a name with them could pass for another.
 HIDDEN = dict.fromkeys(
     [*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF], "\N{REPLACEMENT CHARACTER}"
@@ -28,13 +30,14 @@ HIDDEN = dict.fromkeys(
 HIDDEN |= dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "�")
 
 
-def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "") -> str:
+def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "", other: SavedRun | None = None) -> str:
     """Returns the page of a run.
 
     Args:
         saved: the run.
         graph: the run's own graph with the run's split, for the slices; None: there are none.
         why_not: why there is no graph, a sentence.
+        other: a run to show beside it; None: none.
 
     Raises:
         InputError: a file of the run is missing or damaged.
@@ -46,13 +49,15 @@ def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "") -> str:
         values = _values(saved, metrics, predictions)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"run {saved.folder}: metrics.json is damaged or of another version: {error}") from error
+    values |= {"against": None if other is None else against(saved, metrics, predictions, other)}
+    values |= {"other_picture": None if other is None else _embedded(other.folder / content.PICTURES[0][0])}
     slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions)
     values |= _with_graph(saved, graph, why_not)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.finalize = lambda value: value.translate(HIDDEN) if type(value) is str else value
     template = environment.from_string(files("calirare.page").joinpath(TEMPLATE).read_text(encoding="utf-8"))
     flagged = [each for each in slices if each.flag]
-    return template.render(**values, slices=slices, flagged=flagged, no_slices=absent)
+    return template.render(**values, slices=slices, flagged=flagged, no_slices=absent, many=MANY)
 
 
 def _with_graph(saved: SavedRun, graph: Graph | None, why_not: str) -> dict[str, Any]:
@@ -97,7 +102,9 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
         "together": None if choice is None else choice["loss"],
         "alerts": content.alerts(predictions, (saved.scorer.class_names[0], saved.scorer.class_names[1])),
         "limits": content.limits(metrics),
-        "pictures": [(words, _embedded(saved.folder / name)) for name, words in content.PICTURES],
+        "pictures": [
+            (words, _embedded(saved.folder / name), name != "precision_recall.png") for name, words in content.PICTURES
+        ],
         "config": read_text(saved.folder / "config.yaml"),
         "versions": versions,
     }

@@ -1,7 +1,9 @@
 """The main job: train, leave every label out, calibrate, make intervals. Stages are functions of values."""
 
+from calirare.pipeline.changes import Updated
 from calirare.pipeline.classes import train_classes
 from calirare.pipeline.job import Report
 from calirare.pipeline.stages import StreamingMaker, train
+from calirare.pipeline.updating import update
 
-__all__ = ["Report", "StreamingMaker", "train", "train_classes"]
+__all__ = ["Report", "StreamingMaker", "Updated", "train", "train_classes", "update"]

@@ -5,24 +5,28 @@ from calirare.run.choice import Choice, Row
 from calirare.run.classes import ClassesOutcome
 from calirare.run.data_settings import Data
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
-from calirare.run.folder import SavedRun, load, write_json
+from calirare.run.folder import LABELS, SavedRun, load, write_json
 from calirare.run.interval_nodes import known_logits
+from calirare.run.label_tables import Labels
 from calirare.run.new_nodes import NodeScorer
+from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
 from calirare.run.outcome import Outcome
 from calirare.run.prevailing import Prevailing
-from calirare.run.probabilities import Probabilities
+from calirare.run.probabilities import Probabilities, p_rare
 from calirare.run.recalibration import Recalibrated, recalibrated
 from calirare.run.schema import Option, method_options, options_of, words_for
 from calirare.run.scored import Scored
 from calirare.run.scoring import Scorer
 from calirare.run.settings import MAX_SEED, Calibration, Intervals, Settings, Training
-from calirare.run.tables import COLUMNS, predictions, write_predictions
+from calirare.run.tables import COLUMNS, inert, predictions, write_predictions
 from calirare.run.unused import ignored_settings
 from calirare.run.yaml_files import read_yaml
 
 __all__ = [
     "COLUMNS",
+    "LABELS",
     "MAX_SEED",
+    "NEXT_BY",
     "Calibration",
     "Choice",
     "ClassesOutcome",
@@ -30,6 +34,9 @@ __all__ = [
     "Decided",
     "Deciding",
     "Intervals",
+    "Labels",
+    "NextBy",
+    "NextLabels",
     "NodeScorer",
     "Option",
     "Outcome",
@@ -45,10 +52,12 @@ __all__ = [
     "check_decision",
     "decided",
     "ignored_settings",
+    "inert",
     "known_logits",
     "load",
     "method_options",
     "options_of",
+    "p_rare",
     "predictions",
     "read_yaml",
     "recalibrated",

@@ -11,6 +11,9 @@ from calirare.datasets import TASKS, Task, load_dataset
 from calirare.features import How as Scale
 from calirare.features import Impute
 from calirare.graph import TABLE_SUFFIXES, Graph
+from calirare.run.label_tables import Labels
+
+OWN = ("dataset", "root", "relabel")  # which are no keywords of `load_dataset`
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Data:
         directed: keep the directions of the edges too, beside the graph without them.
         time: column of the edge table: when an edge came to be, a number or a date.
         as_of: edges after this time are left out.
+        relabel: table (CSV) of labels in the place of the data's own, with columns node, label (unknown: none) and
+            split; as `calirare update` writes one.
         one_hot: columns of the node table that hold names of categories, though they look like numbers.
         impute: what a missing number becomes, beside a column that says where: "median", "zero", or "error", which
             refuses it.
@@ -64,6 +69,7 @@ class Data:
     directed: bool = False
     time: str | None = None
     as_of: str | None = None
+    relabel: str | None = None
     one_hot: tuple[str, ...] = ()
     impute: Impute = "median"
     scale: Scale = "auto"
@@ -87,7 +93,7 @@ class Data:
 
     def options(self) -> dict[str, Any]:
         """Returns what was said, beside the data set and the root, as keywords."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("dataset", "root")}
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in OWN}
         if self.dataset is None or not self.dataset.lower().endswith(TABLE_SUFFIXES):
             del values["one_hot"], values["impute"]  # which are for the features then, however they were stored
         return {
@@ -105,4 +111,8 @@ class Data:
         """Returns the graph; see `load_dataset`. Without a data set an InputError."""
         if self.dataset is None:
             raise InputError("setting dataset must name the data to load, got none")
-        return load_dataset(self.dataset, self.root, seed=seed, **self.options())
+        return self.relabelled(load_dataset(self.dataset, self.root, seed=seed, **self.options()))
+
+    def relabelled(self, graph: Graph) -> Graph:
+        """Returns a graph with the labels of the table in the place of its own; without a table as it is."""
+        return graph if self.relabel is None else Labels.read(self.relabel, graph).of(graph)

@@ -39,6 +39,7 @@ from calirare.models import FITS
 from calirare.run.audits import audit_run
 from calirare.run.data_settings import Data
 from calirare.run.explaining import explained, explainer_of
+from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
 from calirare.run.prevailing import Prevailing
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored
@@ -51,6 +52,7 @@ from calirare.training import Fitted
 
 METADATA, FORMAT = "calirare", "calirare run 5"
 CONFIG, MODEL = "config.yaml", "model.safetensors"
+LABELS = "labels.csv"  # labels in the place of the data's own, of a run that was updated
 FIT = "fit."  # before the names of the detector's own tensors
 FEATURES = "features."  # before those of the map of the features
 REFERENCE = "reference."  # before those of what is remembered of the run's graph
@@ -82,6 +84,7 @@ def write_config(outcome: RunResult, path: Path) -> None:
         dataset=named if named is None or named in CATALOGUE else str(Path(named).resolve()),
         root=_absolute(settings.data.root),
         features=_absolute(settings.data.features),
+        relabel=_absolute(settings.data.relabel),
         label_rate=settings.data.label_rate or rate,
         split=settings.data.split or kind,
         minority=graph.class_names[1],
@@ -192,6 +195,8 @@ class SavedRun:
         """
         settings = self.settings
         graph = data if isinstance(data, Graph) else self._data(data).load(settings.seed)
+        if isinstance(data, Graph) and fingerprint(data) != self.fingerprint:  # or as it was before its labels changed
+            graph = self._relabelling(settings.data).relabelled(data)
         if fingerprint(graph) != self.fingerprint:
             raise InputError(
                 f"run {self.folder}: {data or settings.data.dataset} is not the graph the run was trained on any more"
@@ -204,7 +209,7 @@ class SavedRun:
 
     def _data(self, now: str | Path | None) -> Data:
         """Returns the graph's settings for where it is now; a node table that has gone lies beside the edge table."""
-        data = dataclasses.replace(self.settings.data, download=False)
+        data = self._relabelling(dataclasses.replace(self.settings.data, download=False))
         if data.split == "public":  # the run's own split takes the place of a stored one
             data = dataclasses.replace(data, label_rate=None)
         if now is None and data.dataset is None:
@@ -215,6 +220,11 @@ class SavedRun:
         if features is not None and not Path(features).exists():
             features = str(Path(now).with_name(Path(features).name))
         return dataclasses.replace(data, dataset=str(now), features=features)
+
+    def _relabelling(self, data: Data) -> Data:
+        """Returns settings of the data whose table of labels lies in the run's folder, where it was put."""
+        own = self.folder / LABELS
+        return dataclasses.replace(data, relabel=str(own)) if data.relabel is not None and own.is_file() else data
 
     def predict(self, graph: Graph, say: Say = to_stderr, report: Report | None = None) -> pd.DataFrame:
         """Returns one row per node of a graph; `score` says more, of which this notes a drift."""
@@ -238,6 +248,10 @@ class SavedRun:
         """
         own, scorer = self.graph(data), self.scorer
         return audit_run(scorer.fit, own, self.mapped(own), self.settings, scorer.damping, self.held_out, at_least)
+
+    def next_labels(self, k: int, data: str | Path | Graph | None = None, by: NextBy = NEXT_BY[0]) -> NextLabels:
+        """Returns the nodes that are worth a label next, see `Outcome.next_labels`; `data` as of `graph`."""
+        return next_labels(self.explainer(data), k, by)
 
     def explainer(self, graph: str | Path | Graph | None = None) -> Explainer:
         """Returns what explains nodes of the run's own graph, for many questions; `graph` as of `graph`."""

@@ -19,6 +19,7 @@ from calirare.graph import Graph
 from calirare.run.audits import audit_run
 from calirare.run.explaining import explained, explainer_of
 from calirare.run.folder import CONFIG, MODEL, save_model, write_config, write_json
+from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
 from calirare.run.pictures import draw
 from calirare.run.prevailing import Prevailing
 from calirare.run.report import report
@@ -75,6 +76,19 @@ class Outcome(RunResult):
         mapped = self.graph if self.mapped is None else self.mapped
         damping = self.jackknife.facts.damping
         return audit_run(self.fit, self.graph, mapped, self.settings, damping, self.held_out, at_least)
+
+    def next_labels(self, k: int, by: NextBy = NEXT_BY[0], among: Tensor | None = None) -> NextLabels:
+        """Returns the nodes that are worth a label next: those whose labels would teach most of all the others.
+
+        Args:
+            k: how many.
+            by: "value" (expected fall of the total expected error, in closed form), or "uncertainty".
+            among: nodes that can be labelled, int64; None: every node without a label.
+
+        Raises:
+            InputError: there are not so many, or the detector cannot be asked.
+        """
+        return next_labels(self.explainer, k, by, among)
 
     @cached_property
     def explainer(self) -> Explainer:

@@ -34,8 +34,9 @@ COLUMNS = (
     "ice",
     "ice_raw",
 )
-NAMES = ("node", "given", "y", "prediction")  # columns that may hold names of the user's
+NAMES = ("node", "given", "y", "prediction", "label")  # columns that may hold names of the user's
 FORMULA = r"[=+\-@\t\r]"  # what the text of a formula begins with
+INERT = rf"^'(?='*{FORMULA})"  # what `inert` put in front of one
 REVIEWED = 100  # rows of review.csv
 ROWS = 1 << 18  # rows of a table of predictions made and written together
 
@@ -124,7 +125,7 @@ def read_predictions(folder: Path, stem: str = "predictions") -> pd.DataFrame:
     try:
         table = pd.read_csv(path, dtype={"split": str}, keep_default_na=True)
         if table["node"].dtype.kind not in "iufb":
-            table["node"] = table["node"].str.replace(rf"^'(?='*{FORMULA})", "", regex=True)
+            table["node"] = table["node"].str.replace(INERT, "", regex=True)
         return table
     except LookupError as error:
         raise InputError(f"{path}: the predictions must have a column {error}: write them again") from error

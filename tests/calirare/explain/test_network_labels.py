@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from calirare.explain.network import network_voice
-from calirare.explain.network_labels import TOLERANCE, DualLabels, IterativeLabels, PrimalLabels
+from calirare.explain.network_labels import TOLERANCE, DualLabels, IterativeLabels, PrimalLabels, pulled
 from calirare.leave_one_out import ALO, leave_one_out
+from calirare.models.gcn_fit import of_network
 from calirare.training import minimise
 from tests.calirare.leave_one_out.cases import SOME, agreement, retrained, trained
 from tests.helpers.tolerance import assert_telling, assert_within
@@ -74,3 +77,51 @@ def test_conjugate_gradients_say_the_same_up_to_where_they_stop(voice, everyone)
     dual, steps = (kind(voice.fitted, voice.fitted.weight_decay) for kind in (DualLabels, IterativeLabels))
     assert agreement(steps.change_without(field, SETS), dual.change_without(field, SETS))[1] <= 10 * TOLERANCE
     assert agreement(steps.change(field), dual.change(field))[0] >= 0.95
+
+
+MORE = torch.tensor([1, 25, 61, 103])  # nodes without a label
+
+
+def test_a_label_more_is_what_training_with_it_says(voice, everyone):
+    """Each node of `MORE` labelled as rest and as rare, of the weight that its class has, and trained on to the end."""
+    fitted, graph = voice.fitted, voice.graph
+    found = voice.with_each_label(everyone, MORE) - voice.log_odds(everyone)
+    truth, before = torch.empty_like(found), voice.log_odds(everyone)
+    m = fitted.nodes.numel()
+    for label in (0, 1):
+        worth = fitted.sample_weights[fitted.targets == label].mean()
+        for row, node in enumerate(MORE):
+            y = graph.y.clone()
+            y[node] = label
+            nodes = torch.cat([fitted.nodes, node[None]])
+            weights = torch.cat([fitted.sample_weights, worth[None]]) * ((m + 1) / m)
+            more = of_network(fitted.copy().model, replace(graph, y=y), nodes, fitted.weight_decay, weights)
+            minimise(more, tolerance=1e-6, max_steps=200, warm=True)
+            after = more.logits_of(graph)
+            truth[label, row] = after[:, 1] - after[:, 0] - before
+    assert agreement(found.flatten(0, 1).T, truth.flatten(0, 1).T)[0] >= 0.9
+    own = found[:, torch.arange(4), MORE]
+    assert bool((own[0] < 0).all() and (own[1] > 0).all()), "a label draws its own node to its class"
+
+
+def test_a_label_more_is_the_same_in_every_form(voice, everyone):
+    fields = [voice.fitted.evaluation_field(voice.graph, some) for some in (everyone, MORE)]
+    z = voice.log_odds(MORE)
+    dual, primal, steps = (
+        kind(voice.fitted, voice.fitted.weight_decay).change_with(*fields, z)
+        for kind in (DualLabels, PrimalLabels, IterativeLabels)
+    )
+    for found in (primal, steps):
+        assert agreement(found.flatten(0, 1), dual.flatten(0, 1))[1] <= 10 * TOLERANCE
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_label_comes_to_rest_where_its_own_gradient_says(label):
+    z, k, a = (
+        torch.tensor([-9.0, -0.5, 0.0, 7.0, 30.0]).double(),
+        torch.tensor([400.0, 3.0, 0.0, 80.0, 2.0]).double(),
+        0.7,
+    )
+    pull = pulled(z, k, a, label)
+    assert_within(a * (torch.sigmoid(z - k * pull) - label), pull, ROUNDING * (k + 1))
+    assert pull[2] == pytest.approx(a * (0.5 - label)), "without leverage the gradient where it stands"

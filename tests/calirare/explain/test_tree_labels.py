@@ -111,3 +111,49 @@ def test_bags_of_more_rows_than_a_block_have_a_generator_each():
     np.testing.assert_array_equal(drawn[:, :1024], bags(1024, 3, seed=7, fraction=0.7))
     np.testing.assert_array_equal(drawn[:, 1024:2048], bags(1024, 3, seed=8, fraction=0.7))
     assert bags(5, 2, seed=7, fraction=1.0).all()
+
+
+def moved_by_hand(voice: TreesVoice, more: int, label: int, node: int) -> float:
+    """How far a label at one node moves the log-odds of another: its own leaves alone, one number at a time."""
+    leaves = voice.labels.leaves
+    at, of_node = (leaves_of(voice.fitted, voice._columns(torch.tensor([v])))[:, 0] for v in (more, node))
+    w, y, n = leaves.weights, leaves.targets, leaves.weights.size
+    own_weight = sum(w[y == label]) / (y == label).sum()
+    prior = (sum(w * y) + 1) / (sum(w) + 2)
+    said, own, before, after = [math.log(prior / (1 - prior))] * n, math.log(prior / (1 - prior)), 0.0, 0.0
+    for t in range(leaves.n_trees):
+        whole, moved = {}, 0.0
+        for leaf in range(leaves.values[t].size):
+            here = [i for i in range(n) if leaves.bags[t][i] and leaves.of_labels[t][i] == leaf]
+            if leaves.boosted:
+                p = {i: 1 / (1 + math.exp(-said[i])) for i in here}
+                top = sum(w[i] * (p[i] - y[i]) for i in here)
+                bottom = sum(w[i] * p[i] * (1 - p[i]) for i in here) + leaves.penalty
+                q = 1 / (1 + math.exp(-own))
+                whole[leaf] = -leaves.rate * top / bottom
+                new = -leaves.rate * (top + own_weight * (q - label)) / (bottom + own_weight * q * (1 - q))
+            else:
+                top, bottom = sum(w[i] * (y[i] - prior) for i in here), sum(w[i] for i in here) + leaves.penalty
+                whole[leaf], new = top / bottom, (top + own_weight * (label - prior)) / (bottom + own_weight)
+            if leaf == at[t]:
+                moved = leaves.bags[t].mean() * (new - whole[leaf])
+        said = [z + whole[leaf] for z, leaf in zip(said, leaves.of_labels[t], strict=True)]
+        own += whole[at[t]] + moved
+        before += whole[of_node[t]]
+        after += whole[of_node[t]] + (moved if at[t] == of_node[t] else 0.0)
+    if leaves.boosted:
+        return after - before
+    shares = (prior + after / leaves.n_trees, prior + before / leaves.n_trees)
+    ends = [math.log(share / (1 - share)) for share in shares]
+    return ends[0] - ends[1]
+
+
+def test_a_label_more_moves_its_own_leaves_as_by_hand(voice):
+    more = torch.tensor([45, 200])
+    found = voice.with_each_label(NODES, more) - voice.log_odds(NODES)
+    for label in (0, 1):
+        for row, place in ((0, 5), (0, 9), (1, 3)):
+            expected = moved_by_hand(voice, int(more[row]), label, int(NODES[place]))
+            assert abs(float(found[label, row, place]) - expected) < 12 * REPRODUCED
+    assert bool((found[1] >= 0).all() and (found[0] <= 0).all())
+    assert float(found.abs().max()) > 0.01

@@ -1,0 +1,96 @@
+"""`calirare update`: a saved run with new, other or forgotten labels."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from rich.console import Console
+
+from calirare._util.console import Reporter
+from calirare._util.errors import InputError
+from calirare._util.output import fresh_folder
+from calirare.graph import Graph
+from calirare.pipeline import Updated, update
+from calirare.run import LABELS, Labels, inert, load, write_json, write_predictions
+
+CHANGES, FACTS = "changes", "update.json"
+
+
+def run(
+    folder: Path,
+    out: Path,
+    labels: Path | None = None,
+    forget: Path | None = None,
+    drawn: str = "chosen",
+    graph: str | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Trains a saved run again with other labels, writes it as a run of its own and says what changed.
+
+    Args:
+        folder: the run's folder.
+        out: folder of the new run.
+        labels: table with columns node and label; unknown ones are forgotten.
+        forget: table with a column node, whose labels are to be forgotten.
+        drawn: "chosen" or "random": how nodes came to their first label.
+        graph: where the run's graph is now; None: where it was.
+        overwrite: replace a run that is there.
+
+    Raises:
+        InputError: a file cannot be used, no label changes, or the labels that are left cannot train.
+    """
+    if labels is None and forget is None:
+        raise InputError("update: say which labels change (--labels FILE) or are to be forgotten (--forget FILE)")
+    if drawn not in ("chosen", "random"):
+        raise InputError(f"update: --drawn must be chosen or random, got {drawn!r}")
+    if out.resolve() == folder.resolve():
+        raise InputError(f"update: --out must be another folder than the run's own, got {out}")
+    saved = load(folder)
+    with fresh_folder(out, overwrite=overwrite) as partial, Reporter() as reporter:
+        own = saved.graph(graph)
+        found = update(saved, own, _changes(own, labels, forget), chosen=drawn == "chosen", report=reporter)
+        for note in found.outcome.notes:
+            reporter.say(f"note: {note}")
+        data = found.outcome.settings.data
+        before = None if data.relabel is None else folder / LABELS
+        _write(found, own, before, partial, out)
+        (partial / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
+        names = sorted(path.name for path in partial.iterdir())
+    console = Console()
+    print(found.summary(console.width if console.is_terminal else 80), end="")
+    for name in names:
+        print(out / name)
+
+
+def _changes(graph: Graph, labels: Path | None, forget: Path | None) -> Labels:
+    """Returns the labels of both tables.
+
+    Raises:
+        InputError: a node stands in both.
+    """
+    gone = None if forget is None else Labels.forgotten(forget, graph)
+    if labels is None:
+        assert gone is not None
+        return gone
+    given = Labels.read(labels, graph)
+    if gone is None:
+        return given
+    both = set(gone.nodes.tolist()) & set(given.nodes.tolist())
+    if both:
+        raise InputError(
+            f"update: node {graph.node_name(min(both))!r} stands in {labels} and in {forget}: remove it from one"
+        )
+    return given.over(gone)
+
+
+def _write(found: Updated, graph: Graph, before: Path | None, partial: Path, out: Path) -> None:
+    """Writes the run, its labels over those of an earlier update, and what changed."""
+    labels = found.labels if before is None else found.labels.over(Labels.read(before, graph))
+    inert(labels.to_frame(found.outcome.graph)).to_csv(partial / LABELS, index=False)
+    settings = found.outcome.settings
+    data = dataclasses.replace(settings.data, relabel=str(out.resolve() / LABELS))
+    outcome = dataclasses.replace(found.outcome, settings=dataclasses.replace(settings, data=data))
+    outcome.write(partial)
+    write_predictions(found.to_frame(), partial, CHANGES)
+    write_json(found.to_mapping(), partial / FACTS)

@@ -1,0 +1,157 @@
+"""Two runs side by side: settings that differ, measures, reliability, and alerts that one has and the other has not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from calirare._util.errors import InputError
+from calirare._util.files import parse_json, read_text
+from calirare._util.measure_tables import rare_rows
+from calirare._util.run_files import check_as_written
+from calirare.page.content import ALERTS, side_of
+from calirare.run import SavedRun
+
+QUIET = ("data.relabel", "device", "seed")  # compared as all others, told of last
+ABSENT = "not there"
+
+
+@dataclass(frozen=True)
+class Against:
+    """What a page says of a second run.
+
+    Attributes:
+        name: of the second run's folder.
+        same_nodes: whether both speak of nodes of the same names.
+        settings: name, value here, value there, of those that differ.
+        measures: name, here, there.
+        gained: alerts here that are none there, see `_alerts`.
+        lost: alerts there that are none here.
+        counts: numbers of alerts here and there, of those in both, and of those in one alone.
+        caveat: why measures of the two cannot be held beside each other, or empty.
+    """
+
+    name: str
+    same_nodes: bool
+    settings: tuple[tuple[str, str, str], ...]
+    measures: tuple[tuple[str, str, str], ...]
+    gained: tuple[dict[str, str], ...]
+    lost: tuple[dict[str, str], ...]
+    counts: dict[str, int]
+    caveat: str
+
+
+def against(here: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame, there: SavedRun) -> Against:
+    """Returns what sets a run apart from another.
+
+    Args:
+        here: the run of the page.
+        metrics: its metrics.json.
+        predictions: its table of nodes.
+        there: the other run.
+
+    Raises:
+        InputError: a file of the other run is missing or damaged.
+    """
+    check_as_written(there.folder, ("metrics.json", "predictions.csv"))
+    try:
+        others = parse_json(read_text(there.folder / "metrics.json"))
+        measures = tuple(_measures(metrics, others))
+        caveat = _caveat(metrics, others)
+    except (OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"run {there.folder}: metrics.json is damaged or of another version: {error}") from error
+    both = _joined(predictions, there.to_frame())
+    gained, lost = both["alert"] > both["alert_there"], both["alert"] < both["alert_there"]
+    counts = {
+        "here": int(both["alert"].sum()),
+        "there": int(both["alert_there"].sum()),
+        "both": int((both["alert"] * both["alert_there"]).sum()),
+        "gained": int(gained.sum()),
+        "lost": int(lost.sum()),
+    }
+    classes = here.scorer.class_names
+    return Against(
+        there.folder.name,
+        len(both) == len(predictions) and bool(both["p_there"].notna().all()),
+        tuple(_settings(here, there)),
+        measures,
+        tuple(_alerts(both[gained], "p_rare", classes)),
+        tuple(_alerts(both[lost], "p_there", classes)),
+        counts,
+        caveat,
+    )
+
+
+def _joined(here: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:
+    """Returns every node of either run with P(rare) and alert of both; no alert where a run has no such node."""
+    left = here[["node", "y", "p_rare", "alert"]].assign(node=here["node"].astype(str))
+    right = there[["node", "p_rare", "alert"]].assign(node=there["node"].astype(str))
+    right = right.rename(columns={"p_rare": "p_there", "alert": "alert_there"})
+    both = left.merge(right, on="node", how="outer")
+    return both.fillna({"alert": 0, "alert_there": 0, "y": -1})
+
+
+def _alerts(rows: pd.DataFrame, by: str, classes: tuple[str, ...]) -> Iterator[dict[str, str]]:
+    """Yields the alerts of one run alone, the likeliest first: node, P(rare) here and there, label."""
+    for _, row in rows.nlargest(ALERTS, by).iterrows():
+        yield {
+            "node": str(row["node"]),
+            "here": _p(row["p_rare"]),
+            "there": _p(row["p_there"]),
+            "label": "unknown" if row["y"] < 0 else classes[int(row["y"] == 1)],
+        }
+
+
+def _p(value: float) -> str:
+    return ABSENT if pd.isna(value) else f"{value:.3f}"
+
+
+def _settings(here: SavedRun, there: SavedRun) -> Iterator[tuple[str, str, str]]:
+    first, second = (dict(_flat(run.settings.to_mapping())) for run in (here, there))
+    names = [name for name in dict.fromkeys((*first, *second)) if first.get(name) != second.get(name)]
+    for name in sorted(names, key=lambda name: name in QUIET):
+        yield name, _shown(first.get(name, ABSENT)), _shown(second.get(name, ABSENT))
+
+
+def _flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield before + name, value
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def _measures(here: dict[str, Any], there: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yields what both runs measured of themselves, by their own maps."""
+    pair = (here, there)
+    graphs, found = [run["graph"] for run in pair], [side_of(run["detection"], run) for run in pair]
+    yield "labels trained on", f"{graphs[0]['labels_trained_on']:,}", f"{graphs[1]['labels_trained_on']:,}"
+    judged = [f"{each['n']:,} {each['judged_on']}, {each['n_rare']:,} rare" for each in found]
+    yield "nodes judged on", judged[0], judged[1]
+    for key, label in (("auprc", "AUPRC"), ("auroc", "AUROC")):
+        cells = [f"{each[key]:.3f} ({each[key + '_lower']:.3f} to {each[key + '_upper']:.3f})" for each in found]
+        yield label, cells[0], cells[1]
+    for row in rare_rows([side_of(run["p_rare"], run) for run in pair]):
+        yield str(row[0]), str(row[1]), str(row[2])
+    checks = [run["population_check"] for run in pair]
+    told = ["none" if check is None else str(check["verdict"]) for check in checks]
+    yield "may P be read as a probability", told[0], told[1]
+    decisions = [run["decision"] for run in pair]
+    yield "threshold", f"{decisions[0]['threshold']:.3g}", f"{decisions[1]['threshold']:.3g}"
+
+
+def _caveat(here: dict[str, Any], there: dict[str, Any]) -> str:
+    """Returns why measures of the runs are not of the same nodes, or nothing."""
+    if here["graph"]["rare_class"] != there["graph"]["rare_class"]:
+        return f"The other run looks for {there['graph']['rare_class']}, this one for {here['graph']['rare_class']}."
+    keys = ("n_judged", "n_judged_rare", "judged_on")
+    if any(here[key] != there[key] for key in keys):
+        return "The runs are judged on different nodes: small differences of the measures mean nothing."
+    return ""

@@ -1,0 +1,246 @@
+"""What new, other and forgotten labels changed in a run: nodes, alerts and measures, and which labels it was."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from calirare._util.brief import brief
+from calirare.graph import Graph
+from calirare.metrics import auprc, nll
+from calirare.run import Labels, Outcome, Probabilities
+
+SHOWN, KEPT, WIDTH = 10, 1000, 80  # rows on the screen, rows of changes.csv beside changed alerts, characters
+LEAST = 0.2  # of a node's change that a label must account for to be named as its reason
+ANEW = "no single label: maps and weights were fitted anew"
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A run before or after the change.
+
+    Attributes:
+        said: of every node.
+        graph: with its labels and split.
+        trained: nodes whose labels the detector has seen, int64.
+    """
+
+    said: Probabilities
+    graph: Graph
+    trained: Tensor
+
+    @property
+    def alert(self) -> Tensor:
+        """Which nodes have P(rare) of at least the threshold, bool [n]."""
+        return (self.said.rare >= self.said.threshold).cpu()
+
+
+@dataclass(frozen=True, eq=False)
+class Foreseen:
+    """What the run of before says in closed form of the labels that change, its weights as they are.
+
+    Attributes:
+        nodes: the nodes that moved most, int64 [n].
+        effects: of each label alone on P(rare) of each node by the map of before, float64 [b, n].
+        together: P(rare) of each node with all of them by the map of after, float64 [n].
+        moved: change of the log-odds, before any map, by closed form and by training, each float64 [n].
+    """
+
+    nodes: Tensor
+    effects: Tensor
+    together: Tensor
+    moved: tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Updated:
+    """A run trained again with other labels, and what that changed.
+
+    Attributes:
+        outcome: the new run.
+        labels: the changed labels, and those that changed their part of the split.
+        changed: the changed labels alone.
+        before: the run as it was.
+        after: as it is.
+        foreseen: what the closed form said of it; None where the detector cannot be asked.
+    """
+
+    outcome: Outcome
+    labels: Labels
+    changed: Labels
+    before: Side
+    after: Side
+    foreseen: Foreseen | None
+
+    __repr__ = brief
+
+    @cached_property
+    def moved(self) -> Tensor:
+        """Change of P(rare) of every node, float64 [n]."""
+        return (self.after.said.rare - self.before.said.rare).cpu().double()
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """How many labels are new, others than before, forgotten, and the same in another part of the split."""
+        assert self.before.graph.y is not None
+        had = self.before.graph.y.cpu()[self.changed.nodes]
+        other = had != self.changed.y
+        kinds = {
+            "new": had < 0,
+            "changed": other & (had >= 0) & (self.changed.y >= 0),
+            "forgotten": self.changed.y < 0,
+            "moved": ~other,
+        }
+        return {name: int(which.sum()) for name, which in kinds.items()}
+
+    @cached_property
+    def distance(self) -> dict[str, float] | None:
+        """How far the closed form was from the training: largest and mean |difference| of P(rare), and correlation.
+
+        Over the nodes that moved most (all of them where the graph is not large), P(rare) by the map of after. The
+        correlation is that of the changes of the log-odds before any map; NaN where one of them is none.
+        """
+        found = self.foreseen
+        if found is None:
+            return None
+        gap = (found.together - self.after.said.rare.cpu()[found.nodes]).abs()
+        still = gap.numel() < 2 or min(float(each.std()) for each in found.moved) == 0
+        r = float("nan") if still else float(torch.corrcoef(torch.stack(found.moved))[0, 1])
+        return {"largest": float(gap.max()), "mean": float(gap.mean()), "correlation": r, "nodes": gap.numel()}
+
+    @cached_property
+    def measures(self) -> dict[str, dict[str, float]] | None:
+        """AUPRC, log loss and mean P(rare) of the test nodes that neither run was trained on; None where none is."""
+        split, y = self.after.graph.split, self.after.graph.y
+        assert split is not None
+        assert y is not None
+        seen = torch.cat([self.before.trained, self.after.trained])
+        nodes = split.test.cpu()
+        nodes = nodes[(y.cpu()[nodes] >= 0) & ~torch.isin(nodes, seen)]
+        labels = y.cpu()[nodes].numpy()
+        if not labels.any() or labels.all():
+            return None
+        facts = {"nodes": float(len(labels)), "observed": float(labels.mean())}
+        sides = (("before", self.before), ("after", self.after))
+        return {name: facts | _measured(labels, side.said.rare.cpu()[nodes].double().numpy()) for name, side in sides}
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns the nodes that moved most and all whose alert changed, the largest change first.
+
+        Columns: node; p_before and p_after, P(rare); change; alert_before and alert_after, 0 or 1; label, of this
+        update; why, the changed label that accounts for most of it in closed form.
+        """
+        graph, was, now = self.after.graph, self.before.alert, self.after.alert
+        order = torch.argsort(self.moved.abs(), descending=True, stable=True)
+        kept = torch.zeros(len(order), dtype=torch.bool)
+        kept[:KEPT] = True
+        nodes = order[kept | (was != now)[order]]
+        label = dict(zip(self.changed.nodes.tolist(), self.changed.y.tolist(), strict=True))
+        words = (*graph.class_names, "unknown")
+        reasons = self._reasons
+        return pd.DataFrame(
+            {
+                "node": [graph.node_name(node) for node in nodes.tolist()],
+                "p_before": self.before.said.rare.cpu()[nodes].double().numpy(),
+                "p_after": self.after.said.rare.cpu()[nodes].double().numpy(),
+                "change": self.moved[nodes].numpy(),
+                "alert_before": was[nodes].long().numpy(),
+                "alert_after": now[nodes].long().numpy(),
+                "label": [words[label[node]] if node in label else "" for node in nodes.tolist()],
+                "why": [reasons.get(node, "") for node in nodes.tolist()],
+            }
+        )
+
+    @cached_property
+    def _reasons(self) -> dict[int, str]:
+        """Returns, of the nodes that the closed form speaks of, the label that moved it most."""
+        found = self.foreseen
+        if found is None:
+            return {}
+        graph, words, out = self.after.graph, (*self.after.graph.class_names, "unknown"), dict[int, str]()
+        for column, node in enumerate(found.nodes[:KEPT].tolist()):
+            change, effects = float(self.moved[node]), found.effects[:, column]
+            row = int((effects * np.sign(change)).argmax())
+            effect, whose = float(effects[row]), int(self.changed.nodes[row])
+            if effect * change <= 0 or abs(effect) < LEAST * abs(change):
+                out[node] = ANEW
+                continue
+            name = "its own label" if whose == node else f"the label of {graph.node_name(whose)}"
+            out[node] = f"{name}, now {words[int(self.changed.y[row])]}: {effect:+.3f}"
+        return out
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Returns everything but the run as JSON holds it."""
+        was, now = self.before.alert, self.after.alert
+        return {
+            "labels": self.counts,
+            "trained_on": {"before": len(self.before.trained), "after": len(self.after.trained)},
+            "alerts": {
+                "before": int(was.sum()),
+                "after": int(now.sum()),
+                "appeared": int((now & ~was).sum()),
+                "vanished": int((was & ~now).sum()),
+            },
+            "threshold": {"before": self.before.said.threshold, "after": self.after.said.threshold},
+            "moved": {"largest": float(self.moved.abs().max()), "mean": float(self.moved.abs().mean())},
+            "test": self.measures,
+            "closed_form": self.distance,
+            "made_by": "a training from scratch with the settings of the run before",
+        }
+
+    def summary(self, width: int = WIDTH) -> str:
+        """Returns what changed, as text of some width."""
+        facts, lines = self.to_mapping(), list[str]()
+        told = ", ".join(f"{number:,} {name}" for name, number in facts["labels"].items() if number)
+        m, alerts = facts["trained_on"], facts["alerts"]
+        say = [
+            f"{told} labels; trained from scratch on {m['after']:,} (before: {m['before']:,}), nothing of the old "
+            "run was kept but its settings",
+            f"P(rare) moved by {facts['moved']['mean']:.4f} on average, at most by {facts['moved']['largest']:.3f}",
+            f"alerts: {alerts['after']:,} (before: {alerts['before']:,}), {alerts['appeared']:,} appeared and "
+            f"{alerts['vanished']:,} vanished",
+        ]
+        if self.distance is not None:
+            far = self.distance
+            say.append(
+                f"in closed form, without a training, P(rare) would be {far['mean']:.4f} off on average and "
+                f"{far['largest']:.3f} at most"
+            )
+        for words in say:
+            lines += textwrap.wrap(words, width, subsequent_indent="  ")
+        return "\n".join([*lines, "", *self._measured_rows(), *self._first(width)]) + "\n"
+
+    def _measured_rows(self) -> list[str]:
+        if self.measures is None:
+            return ["no labelled test nodes that both runs have not seen: nothing to measure by", ""]
+        was, now = self.measures["before"], self.measures["after"]
+        head = f"{int(now['nodes']):,} test nodes"
+        names = (("auprc", "AUPRC"), ("log_loss", "log loss"), ("mean_p", "mean P(rare)"))
+        rows = [f"{label:<24} {was[key]:>9.4f} {now[key]:>9.4f}" for key, label in names]
+        return [f"{head:<24} {'before':>9} {'after':>9}", *rows, f"{'observed share':<34} {now['observed']:>9.4f}", ""]
+
+    def _first(self, width: int) -> list[str]:
+        table = self.to_frame().head(SHOWN)
+        names = ["".join(c if c.isprintable() else "?" for c in name) for name in table["node"]]
+        room = min(max(4, *map(len, names)), 20)
+        lines = [f"{'node':<{room}} {'before':>7} {'after':>7}  why"]
+        for name, row in zip(names, table.itertuples(), strict=True):
+            cut = name if len(name) <= room else name[: room - 3] + "..."
+            flag = {(0, 1): "now an alert; ", (1, 0): "no alert any more; "}.get(
+                (row.alert_before, row.alert_after), ""
+            )
+            why = textwrap.wrap(f"{flag}{row.why}", max(width - room - 18, 20)) or [""]
+            lines.append(f"{cut:<{room}} {row.p_before:>7.3f} {row.p_after:>7.3f}  {why[0]}")
+            lines += [" " * (room + 18) + each for each in why[1:]]
+        return [line.rstrip() for line in lines]
+
+
+def _measured(labels: np.ndarray, p: np.ndarray) -> dict[str, float]:
+    return {"auprc": float(auprc(labels, p)), "log_loss": float(nll(labels, p)), "mean_p": float(p.mean())}

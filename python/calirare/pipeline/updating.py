@@ -1,0 +1,91 @@
+"""A saved run with labels that are new, others or forgotten: trained again, and what that changed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.explain import Explainer, probability
+from calirare.graph import Graph, check_trainable
+from calirare.pipeline.changes import Foreseen, Side, Updated
+from calirare.pipeline.job import Report
+from calirare.pipeline.placing import moves, placed
+from calirare.pipeline.stages import silent, train
+from calirare.run import Labels, Outcome, SavedRun
+
+FORESEEN = 20_000_000  # changed labels times nodes whose effects are worked out: of more the nodes that moved most
+
+
+def update(
+    saved: SavedRun, graph: Graph, fresh: Labels, *, chosen: bool = True, report: Report | None = None
+) -> Updated:
+    """Returns a run trained again with some labels in the place of its own, from scratch and with its settings.
+
+    Args:
+        saved: the run, of two classes.
+        graph: its own graph (`SavedRun.graph`).
+        fresh: the labels that change; unknown ones are forgotten.
+        chosen: whether nodes that get a first label were chosen for it, by their P(rare) or `Outcome.next_labels`; then
+            P(rare) is calibrated on the labels of before alone, where these were a random sample.
+        report: called as stages proceed.
+
+    Raises:
+        InputError: no label changes, or the labels that are left cannot train a detector.
+    """
+    assert graph.y is not None
+    differs = (graph.y.cpu()[fresh.nodes] != fresh.y) | moves(graph, fresh)
+    if not bool(differs.any()):
+        raise InputError(
+            f"update: the {fresh.nodes.numel():,} labels are those of the run already, so nothing changes: name other "
+            "nodes, or say train in a column split to train on nodes that were held out"
+        )
+    changed = Labels(fresh.nodes[differs], fresh.y[differs], fresh.parts[differs])
+    table, settings, notes = placed(graph, changed, saved.settings) if chosen else (changed, saved.settings, [])
+    after_graph = table.of(graph)
+    check_trainable(after_graph)
+    before = Side(saved.scorer.probabilities(saved.mapped(graph)), graph, saved.fit.nodes.cpu())
+    outcome = train(after_graph, settings, report=report or silent)
+    outcome.notes += notes
+    after = Side(outcome.for_tables(), outcome.graph, outcome.fit.nodes.cpu())
+    return Updated(outcome, table, changed, before, after, _foreseen(saved, graph, changed, before, outcome))
+
+
+def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outcome: Outcome) -> Foreseen | None:
+    """Returns what the old run in closed form says the labels would change; None where it cannot."""
+    try:
+        explainer = saved.explainer(graph)
+    except InputError:
+        return None
+    p = before.said.rare.cpu()
+    moved = (outcome.for_tables().rare.cpu() - p).abs()
+    most = max(1, FORESEEN // changed.nodes.numel())
+    nodes = torch.argsort(moved, descending=True, stable=True)[:most]
+    each, together = _effects(explainer, saved.fit.nodes.cpu(), changed, nodes)
+    base, mapped = explainer.voice.log_odds(nodes), outcome.graph if outcome.mapped is None else outcome.mapped
+    now = outcome.fit.logits_of(mapped, nodes.to(mapped.device)).double().cpu()
+    effects = probability(base + each, explainer.subject.mapping) - p[nodes]
+    moved_by = (together, now[:, 1] - now[:, 0] - base)
+    return Foreseen(nodes, effects, probability(base + together, outcome.calibrators.get("population")), moved_by)
+
+
+def _effects(explainer: Explainer, trained: Tensor, changed: Labels, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the change of the log-odds of nodes by each label, [b, n], and by all together, [n]."""
+    voice = explainer.voice
+    base = voice.log_odds(nodes)
+    each = base.new_zeros(changed.nodes.numel(), nodes.numel())
+    together = torch.zeros_like(base)
+    places = {node: place for place, node in enumerate(trained.tolist())}
+    gone = torch.tensor([node in places for node in changed.nodes.tolist()])
+    if bool(gone.any()):
+        sets = [torch.tensor([places[node]]) for node in changed.nodes[gone].tolist()]
+        out = voice.without_labels(nodes, [*sets, torch.cat(sets)]) - base
+        each[gone] += out[:-1]
+        together += out[-1]
+    come = changed.y >= 0
+    if bool(come.any()):
+        both = voice.with_each_label(nodes, changed.nodes[come])
+        more = both[changed.y[come], torch.arange(int(come.sum()))] - base
+        each[come] += more
+        together += more.sum(0)
+    return each, together

@@ -1,0 +1,189 @@
+"""Which nodes are worth a label next: those whose labels would teach most of all nodes without one."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from calirare._util.brief import brief
+from calirare._util.errors import InputError
+from calirare.explain import Explainer, LabelValues, label_values, taken_together
+from calirare.run.deciding import nodes_to_decide
+
+NextBy = Literal["value", "uncertainty"]
+NEXT_BY: tuple[NextBy, ...] = ("value", "uncertainty")
+CANDIDATES, NODES = 500, 500  # nodes that are valued, and nodes without a label that they are valued by
+DOUBTFUL = 0.6  # of the candidates are the least certain nodes, the others are drawn at random
+MOVED = 0.01  # of P(rare), from which a node is said to follow a label
+CHOSEN = (
+    "labels that are chosen are no random sample: `calirare update` trains on them and lets the labels of before say "
+    "how common the rare class is"
+)
+SHOWN, WIDTH, ROOM = 10, 80, 20  # rows, characters, and characters of a name
+
+
+@dataclass(frozen=True, eq=False)
+class NextLabels:
+    """Nodes that are worth a label, the first one first.
+
+    Attributes:
+        nodes: int64 [k].
+        names: what the graph calls them, k of them.
+        value: expected fall of the total expected error by each label alone, >= 0, [k].
+        more: by each label beyond those before it, [k].
+        p_rare: of each, [k].
+        followers: about how many other nodes' P(rare) is at least `MOVED` apart between its two labels, [k].
+        around: labelled neighbours and all neighbours of each, int64 [k, 2].
+        total: total expected error of the nodes without a label: the sum of p (1 - p).
+        n_open: how many these are.
+        by: what they are ordered by.
+        notes: sentences on what is approximate.
+    """
+
+    nodes: NDArray[np.int64]
+    names: NDArray[np.generic]
+    value: NDArray[np.float64]
+    more: NDArray[np.float64]
+    p_rare: NDArray[np.float64]
+    followers: NDArray[np.int64]
+    around: NDArray[np.int64]
+    total: float
+    n_open: int
+    by: NextBy
+    notes: tuple[str, ...]
+
+    __repr__ = brief
+
+    def reason(self, row: int) -> str:
+        """Returns why one of them is worth a label, in words."""
+        p, (labelled, neighbours) = self.p_rare[row], self.around[row]
+        own = "could be either" if 0.2 <= p <= 0.8 else "not sure" if 0.02 <= p <= 0.98 else "nearly sure"
+        follow = f"about {self.followers[row]:,} nodes follow" if self.followers[row] else "no other node follows"
+        near = f"{labelled} of {neighbours} neighbours labelled" if neighbours else "no neighbour"
+        return f"{own}, {follow}, {near}"
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns one row per node.
+
+        Columns: node; value, the expected fall of the total expected error by its label alone; more, beyond the labels
+        before it; p_rare; reason, in words.
+        """
+        reasons = [self.reason(row) for row in range(len(self.nodes))]
+        numbers = {"value": self.value, "more": self.more, "p_rare": self.p_rare}
+        return pd.DataFrame({"node": self.names} | numbers | {"reason": reasons})
+
+    def summary(self, width: int = WIDTH) -> str:
+        """Returns the first of them as text of some width."""
+        number = f"{len(self.nodes):,} label{'s' if len(self.nodes) > 1 else ''}"
+        lines = textwrap.wrap(
+            f"{self.n_open:,} nodes without a label have a total expected error of {self.total:.4g}, the sum of "
+            f"p (1 - p); {number} would take {float(self.more.sum()):.3g} of it away",
+            width,
+        )
+        shown = ["".join(c if c.isprintable() else "?" for c in str(name)) for name in self.names[:SHOWN]]
+        room = min(max(4, *map(len, shown)), ROOM)
+        lines += ["", f"{'node':<{room}} {'P(rare)':>8} {'value':>8} {'more':>8}  why"]
+        for row, name in enumerate(shown):
+            cut = name if len(name) <= room else name[: room - 3] + "..."
+            numbers = f"{self.p_rare[row]:>8.3f} {self.value[row]:>8.3g} {self.more[row]:>8.3g}"
+            why = textwrap.wrap(self.reason(row), max(width - room - 29, 20))
+            lines.append(f"{cut:<{room}} {numbers}  {why[0]}")
+            lines += [" " * (room + 29) + each for each in why[1:]]
+        for note in self.notes:
+            lines += ["", *textwrap.wrap(f"note: {note}", width)]
+        return "\n".join(lines) + "\n"
+
+
+def next_labels(explainer: Explainer, k: int, by: NextBy, among: Tensor | None = None) -> NextLabels:
+    """Returns the nodes that are worth a label next.
+
+    Args:
+        explainer: of the run.
+        k: how many labels.
+        by: "value", or "uncertainty": P(rare) nearest to a half.
+        among: nodes that can be labelled, int64; None: every node without a label (of a graph that has all labels,
+            those that neither trained nor validated).
+
+    Raises:
+        InputError: there are fewer such nodes than labels, or `by` is unknown.
+    """
+    if by not in NEXT_BY:
+        raise InputError(f"audit: next labels are chosen by {' or '.join(NEXT_BY)}, got {by!r}")
+    unlabelled = nodes_to_decide(explainer.subject.graph)[0].cpu()
+    pool = unlabelled if among is None else unlabelled[torch.isin(unlabelled, among.cpu())]
+    if not 1 <= k <= pool.numel():
+        raise InputError(f"audit: --next must be from 1 to {pool.numel():,}, the number of nodes to label, got {k}")
+    every = explainer.p_rare(unlabelled)
+    total = float((every * (1 - every)).sum())
+    doubt = (every * (1 - every))[torch.isin(unlabelled, pool)]
+    draw = torch.Generator().manual_seed(0)
+    chosen = pool[_candidates(doubt, max(CANDIDATES, k), draw)]
+    judged = unlabelled[torch.randperm(unlabelled.numel(), generator=draw)[:NODES].sort().values]
+    values = label_values(explainer, chosen, judged)
+    fall = values.fall * (unlabelled.numel() / judged.numel())
+    if by == "value":
+        rows, more = taken_together(fall, k)
+    else:
+        rows = torch.argsort(values.p_rare * (1 - values.p_rare), descending=True, stable=True)[:k]
+        more = _in_turn(fall[rows])
+    return _told(explainer, chosen[rows], values, rows, (fall[rows].sum(1), more), (total, unlabelled.numel(), by))
+
+
+def _candidates(doubt: Tensor, most: int, draw: torch.Generator) -> Tensor:
+    """Returns the places of the nodes that are valued, int64: of too many the least certain, and some at random."""
+    if doubt.numel() <= most:
+        return torch.arange(doubt.numel())
+    order = torch.argsort(doubt, descending=True, stable=True)
+    first = int(DOUBTFUL * most)
+    others = order[first:][torch.randperm(order.numel() - first, generator=draw)[: most - first]]
+    return torch.cat([order[:first], others]).sort().values
+
+
+def _in_turn(fall: Tensor) -> Tensor:
+    """Returns what each label brings beyond those before it, in the order they have, [k]."""
+    best = torch.cummax(fall, 0).values
+    return torch.cat([best[:1], best[1:] - best[:-1]]).sum(1)
+
+
+def _told(
+    explainer: Explainer,
+    nodes: Tensor,
+    values: LabelValues,
+    rows: Tensor,
+    falls: tuple[Tensor, Tensor],
+    about: tuple[float, int, NextBy],
+) -> NextLabels:
+    graph, (total, n_open, by) = explainer.subject.graph, about
+    moved = values.moved[rows].abs() >= MOVED
+    share = moved.double().mean(1)
+    return NextLabels(
+        nodes=nodes.numpy(),
+        names=nodes.numpy() if graph.node_names is None else np.asarray(graph.node_names)[nodes.numpy()],
+        value=falls[0].numpy(),
+        more=falls[1].numpy(),
+        p_rare=values.p_rare[rows].numpy(),
+        followers=(share * n_open).round().long().numpy(),
+        around=_around(explainer, nodes),
+        total=total,
+        n_open=n_open,
+        by=by,
+        notes=(CHOSEN, *explainer.notes),
+    )
+
+
+def _around(explainer: Explainer, nodes: Tensor) -> NDArray[np.int64]:
+    """Returns labelled neighbours and all neighbours of each node, [k, 2]."""
+    adjacency, labelled = explainer.subject.graph.adjacency, explainer.subject.labelled.cpu()
+    out = np.zeros((nodes.numel(), 2), dtype=np.int64)
+    for row, node in enumerate(nodes.tolist()):
+        near = adjacency.indices[int(adjacency.indptr[node]) : int(adjacency.indptr[node + 1])]
+        near = near[near != node].unique().cpu()
+        out[row] = int(torch.isin(near, labelled).sum()), near.numel()
+    return out

@@ -1,0 +1,158 @@
+"""`calirare update`: new, other and forgotten labels, trained again, and told of alike everywhere."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import calirare
+from calirare import load
+from calirare.graph import Graph
+from calirare.run import Settings, read_yaml
+from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.tasks import rare_task
+
+TRAIN = ("--model", "gcn", "--epochs", "100", "--folds", "0")
+
+
+def open_task() -> Graph:
+    """A task of which most nodes have no label, its labels a random sample that trains, and names that are formulas."""
+    task = rare_task()
+    drawn = torch.randperm(task.n_nodes, generator=torch.Generator().manual_seed(1))
+    y = torch.full_like(task.y, -1)
+    y[drawn[:120]] = task.y[drawn[:120]]
+    names = np.array([f"={i}" if i % 7 == 0 else f"n{i}" for i in range(task.n_nodes)])
+    empty = torch.empty(0, dtype=torch.int64)
+    split = calirare.Split(drawn[:80].clone(), empty, drawn[80:120].clone())
+    return Graph(task.adjacency, task.x, y, split=split, class_names=("rest", "fraud"), node_names=names, name="open")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a graph with nodes that have no label. Read only."""
+    folder = tmp_path_factory.mktemp("update")
+    open_task().to_npz(folder / "open.npz")
+    said = call("train", "--dataset", folder / "open.npz", "--minority", "fraud", *TRAIN, "--out", folder / "run")
+    assert said.code == 0, said.err
+    return folder / "run"
+
+
+def table(folder: Path, rows: dict[str, str], name: str = "new.csv") -> Path:
+    path = folder / name
+    pd.DataFrame({"node": rows.keys(), "label": rows.values()}).to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def updated(base: Path, tmp_path_factory: pytest.TempPathFactory):
+    """The run with six new labels, one other and one forgotten."""
+    folder = tmp_path_factory.mktemp("updated")
+    graph, saved = open_task(), load(base)
+    fresh = [graph.node_name(int(v)) for v in graph.unlabelled[:6]]
+    train = saved.split.train
+    other, gone = int(train[graph.y[train] == 0][0]), int(train[graph.y[train] == 0][1])
+    rows = dict(zip(fresh, ["fraud", "rest", "fraud", "1", "0", "fraud"], strict=True))
+    rows |= {graph.node_name(other): "fraud", graph.node_name(gone): "unknown"}
+    said = call("update", "--run", base, "--labels", table(folder, rows), "--out", folder / "after")
+    assert said.code == 0, said.err
+    return folder / "after", said, rows
+
+
+def test_the_new_run_is_a_training_with_these_labels_alone(base, updated):
+    folder, _, rows = updated
+    new, graph = load(folder), open_task()
+    names = {graph.node_name(int(v)): int(v) for v in range(graph.n_nodes)}
+    known = {names[name]: label for name, label in rows.items()}
+    trained = dict(zip(new.fit.nodes.tolist(), new.fit.targets.tolist(), strict=True))
+    for node, label in known.items():
+        if label == "unknown":
+            assert node not in trained
+        else:
+            assert trained[node] == (label in ("fraud", "1"))
+    assert len(trained) == load(base).fit.nodes.numel() + 6 - 1
+    again = calirare.train(settings=Settings.from_mapping(read_yaml(folder / "config.yaml"), "config"))
+    gap = again.probabilities("population")[:, 1].numpy() - new.to_frame()["p_rare"].to_numpy()
+    assert np.abs(gap).max() < 1e-6, "its config.yaml is all that makes it"
+    assert torch.equal(again.graph.split.val, new.split.val)
+
+
+def test_labels_of_before_say_how_common_the_rare_class_is(base, updated):
+    """Chosen labels train; the random ones of before validate, but for none that changed its mind."""
+    old, new = load(base).split, load(updated[0]).split
+    assert not old.val.numel()
+    assert set(new.val.tolist()) <= set(old.train.tolist())
+    assert new.val.numel() >= old.train.numel() - 3
+    assert load(updated[0]).settings.calibration.calibrate_on == "val"
+
+
+def test_what_changed_is_told_alike(updated):
+    folder, said, rows = updated
+    facts = json.loads((folder / "update.json").read_text())
+    assert facts["labels"] == {"new": 6, "changed": 1, "forgotten": 1, "moved": 0}
+    changes = pd.read_parquet(folder / "changes.parquet")
+    assert (changes["change"].abs().diff()[1:] <= 1e-12).all()
+    assert (changes["p_after"] - changes["p_before"] - changes["change"]).abs().max() < 1e-9
+    assert set(changes[changes["label"] != ""]["node"]) == set(rows)
+    moved = (changes["alert_after"] != changes["alert_before"]).sum()
+    assert moved == facts["alerts"]["appeared"] + facts["alerts"]["vanished"]
+    assert changes["why"].str.contains("label").any()
+    assert "6 new, 1 changed, 1 forgotten labels" in said.out
+    assert facts["closed_form"]["correlation"] > 0.5, "one step foresees which nodes move"
+    assert facts["test"]["after"]["nodes"] == 40
+
+
+def test_an_update_of_an_update_keeps_the_labels_of_both(updated, tmp_path):
+    folder, _, rows = updated
+    name = open_task().node_name(int(open_task().unlabelled[10]))
+    said = call("update", "--run", folder, "--labels", table(tmp_path, {name: "rest"}), "--out", tmp_path / "b")
+    assert said.code == 0, said.err
+    kept = pd.read_csv(tmp_path / "b" / "labels.csv", dtype=str)
+    assert {"'" + n if n.startswith("=") else n for n in (*rows, name)} <= set(kept["node"])
+    assert load(tmp_path / "b").graph().y is not None
+
+
+def test_a_run_that_was_moved_finds_its_labels(updated, tmp_path):
+    moved = shutil.copytree(updated[0], tmp_path / "moved")
+    settings = (moved / "config.yaml").read_text()
+    assert str(updated[0]) in settings
+    assert load(moved).graph().y is not None
+
+
+def test_forgotten_labels_are_in_nothing_that_is_left(base, tmp_path):
+    graph, saved = open_task(), load(base)
+    gone = [graph.node_name(int(v)) for v in saved.split.train[:3]]
+    pd.DataFrame({"node": gone}).to_csv(tmp_path / "gone.csv", index=False)
+    said = call("update", "--run", base, "--forget", tmp_path / "gone.csv", "--out", tmp_path / "after")
+    assert said.code == 0, said.err
+    new = load(tmp_path / "after")
+    assert not set(new.fit.nodes.tolist()) & set(saved.split.train[:3].tolist())
+    table_ = new.to_frame().set_index("node")
+    assert (table_.loc[gone, "y"] == -1).all()
+    assert (table_.loc[gone, "split"] == "unused").all()
+    assert "in closed form" in said.out
+
+
+def test_wrong_tables_are_refused_in_one_sentence(base, tmp_path):
+    graph = open_task()
+    known, free = graph.node_name(int(load(base).split.train[0])), graph.node_name(int(graph.unlabelled[0]))
+    same = graph.class_names[int(graph.y[load(base).split.train[0]])]
+    for rows, told in (
+        ({"nobody": "rest"}, "has no node nobody"),
+        ({free: "purple"}, "got 'purple' in row 1"),
+        ({known: same}, "nothing changes"),
+    ):
+        said = call("update", "--run", base, "--labels", table(tmp_path, rows), "--out", tmp_path / "a")
+        assert told in assert_one_sentence(said)
+        assert not (tmp_path / "a").exists()
+    assert "--labels FILE" in assert_one_sentence(call("update", "--run", base, "--out", tmp_path / "a"))
+    gone = table(tmp_path, {free: ""}, "gone.csv")
+    said = call("update", "--run", base, "--forget", gone, "--out", tmp_path / "a")
+    assert "only labels can be forgotten" in assert_one_sentence(said)
+    said = call("update", "--run", base, "--labels", gone, "--out", base)
+    assert "another folder" in assert_one_sentence(said)
