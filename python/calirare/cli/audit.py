@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from calirare._util.errors import InputError
-from calirare._util.output import fresh_files
+from calirare._util.output import check_free, fresh_files
 from calirare.run import load, write_predictions
 
 
@@ -30,8 +30,7 @@ def run(
     saved = load(folder)
     if path.suffix != ".csv":
         raise InputError(f"audit: --out must end in .csv, got {path}")
-    if not overwrite and (path.exists() or path.with_suffix(".parquet").exists()):
-        raise InputError(f"audit: {path} exists already: take another --out, or pass --overwrite")
+    check_free([path, path.with_suffix(".parquet")], "audit", overwrite=overwrite)
     found = saved.audit(graph, at_least)
     with fresh_files(path.parent, f"audit: {path}") as partial:
         names = [file.name for file in write_predictions(found.to_frame(), partial, path.stem)]
