@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from calirare._util.run_files import check_as_written
-from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.command import QUICK, assert_one_sentence, call
+from tests.helpers.tasks import rare_task
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +77,28 @@ def test_every_node_gets_a_picture(run, tmp_path):
 )
 def test_what_cannot_be_explained_is_one_sentence(words, wanted, run):
     assert wanted in assert_one_sentence(call("explain", "--run", run, *words))
+
+
+def test_a_node_that_is_named_twice_is_explained_once(run):
+    once, twice = (call("explain", "--run", run, "--node", *nodes, "--json") for nodes in ([7, 9], [7, 9, 7, "9"]))
+    assert twice.code == 0, twice.err
+    assert twice.out == once.out
+
+
+HOSTILE = np.array(["\x1b[31mred", "a\nb", "a\u202eb", "a\x00\x07", "a\rb", "$\\frac{", "\u4e2d\u6587", "x" * 300])
+
+
+def test_names_cannot_drive_a_terminal_and_pictures_of_them_are_drawn_without_a_word(tmp_path):
+    task = rare_task()
+    names = np.array([f"n{i}" for i in range(task.n_nodes)], dtype="<U300")
+    names[: len(HOSTILE)] = HOSTILE
+    dataclasses.replace(task, node_names=names).to_npz(tmp_path / "g.npz")
+    assert call("train", "--dataset", tmp_path / "g.npz", *QUICK, "--out", tmp_path / "run").code == 0
+    said = call("explain", "--run", tmp_path / "run", "--node", *HOSTILE, "--pictures", tmp_path / "p")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.replace("\n", "").isprintable()
+    assert "P(rare) of \\x1b[31mred is" in said.out
+    assert "P(rare) of a\\nb is" in said.out
+    drawn = sorted((tmp_path / "p").iterdir())
+    assert len(drawn) == len(HOSTILE)
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)

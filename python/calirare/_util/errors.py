@@ -44,6 +44,11 @@ def one_line(message: str) -> str:
         head, tail = 2 * LONGEST // 3, LONGEST // 6
         left_out = len(message) - head - tail
         message = f"{message[:head]} [.. {left_out:,} characters ..] {message[-tail:]}"
-    if message.isprintable():
-        return message
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in message)
+    return printable(message)
+
+
+def printable(text: str) -> str:
+    """Returns text in which what breaks a line, drives a terminal, turns the direction or is not seen is escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

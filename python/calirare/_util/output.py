@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from calirare._util.claims import RANDOM, claimed, is_part, part_folder
 from calirare._util.durable import exchange, sync, sync_folder
 from calirare._util.errors import InputError
-from calirare._util.run_files import LIST, add, changed_file, listed_files, seal
+from calirare._util.run_files import LIST, PART, announce, arrived, changed_file, listed_files, own_files, seal
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def _check_free(where: Path, path: Path, overwrite: bool) -> None:
             f"run {path}: --overwrite replaces runs only, and this folder is none (it has no {LIST}): take another "
             "--out, or remove the folder yourself"
         )
-    foreign = [file.name for file in there if file.name != LIST and file.name not in (listed or {})]
+    foreign = [file.name for file in there if file.name not in (LIST, PART) and file.name not in (listed or {})]
     if foreign:
         raise InputError(
             f"run {path}: --overwrite replaces runs only, and this folder also holds {foreign[0]}, which no run wrote: "
@@ -158,18 +158,19 @@ def _remove_empty(folders: list[Path]) -> None:
 
 
 @contextmanager
-def fresh_files(folder: Path, what: str) -> Iterator[Path]:
+def fresh_files(folder: Path, what: str, *, own: bool = False) -> Iterator[Path]:
     """Gives a folder to write files into that move to `folder` only when all of them are written.
 
     Args:
         folder: where the files belong; made where it is not there.
         what: what a message calls the output.
+        own: whether files that make a run may be replaced, where the folder is one.
 
     Yields:
         A folder inside of it; removed with what is left in it.
 
     Raises:
-        InputError: a file cannot be written.
+        InputError: a file cannot be written, or is one of those that make a run.
     """
     made: list[Path] = []
     try:
@@ -179,11 +180,49 @@ def fresh_files(folder: Path, what: str) -> Iterator[Path]:
             yield partial
             sync_folder(partial)
             names = sorted(file.name for file in partial.iterdir())
+            for name in [] if own else names:
+                check_not_of_run(folder / name, what)
+            announce(folder, partial)
             for name in names:
                 os.replace(partial / name, folder / name)
             sync(folder)
-            add(folder, names)
+            arrived(folder, names)
     except OSError as error:
         raise InputError(f"{what} cannot be written: {error.strerror or error}") from error
     finally:
         _remove_empty(made)
+
+
+def check_free(paths: Iterable[Path], what: str, *, overwrite: bool) -> None:
+    """Checks that files may be written, before the work that makes them.
+
+    Args:
+        paths: of the files.
+        what: the command, put in front of a message.
+        overwrite: whether files that are there may be replaced; those that make a run never are.
+
+    Raises:
+        InputError: one is there and must not be replaced, or is a folder, or lies in a file.
+    """
+    for path in paths:
+        if path.is_dir():
+            raise InputError(f"{what}: {path} is a folder, a file is wanted: take another --out")
+        if path.exists() and not overwrite:
+            raise InputError(f"{what}: {path} exists already: take another --out, or pass --overwrite")
+        check_not_of_run(path, what)
+        for parent in path.parents:
+            if parent.exists() and not parent.is_dir():
+                raise InputError(f"{what}: {path} cannot be written, {parent} is a file: take another --out")
+
+
+def check_not_of_run(path: Path, what: str) -> None:
+    """Checks that a file is not one of those that make a run.
+
+    Raises:
+        InputError: it is.
+    """
+    if (path.name == LIST and listed_files(path.parent) is not None) or path.name in own_files(path.parent):
+        raise InputError(
+            f"{what}: {path} is a file that makes the run {path.parent}, which nothing else may replace: take "
+            "another name"
+        )

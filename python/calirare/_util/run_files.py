@@ -1,39 +1,94 @@
-"""The list of what a run's folder holds, with checksums: which files are ours, and whether they are as written."""
+"""The list of what a run's folder holds, with checksums: which files are ours, and whether they are as written.
+
+Files are replaced one after the other, and a process may be killed between two of them. The list therefore says first
+what they will be; until it says that they are, either of the two is as written.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+from calirare._util.durable import sync
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 
 LIST, FORMAT = "files.json", "calirare files 1"
+PART = f".{LIST}.part"  # the list while it is written, and what a killed process leaves of it
 
 
 def seal(folder: Path) -> None:
-    """Writes `files.json`: name and SHA-256 of every file in a folder."""
-    _write(folder, {file.name: _checksum(file) for file in sorted(folder.iterdir()) if file.name != LIST})
+    """Writes `files.json`: name and SHA-256 of every file in a folder, all of them the run's own for good."""
+    files = {file.name: _checksum(file) for file in sorted(folder.iterdir()) if file.name not in (LIST, PART)}
+    _write(folder, {"files": files, "own": sorted(files)})
 
 
-def add(folder: Path, names: Iterable[str]) -> None:
-    """Adds files to the list of a run's folder, or lists them anew; does nothing where the folder is no run."""
-    listed = listed_files(folder)
-    if listed is not None:
-        _write(folder, listed | {name: _checksum(folder / name) for name in names})
+def announce(folder: Path, coming: Path) -> None:
+    """Lists the files that are about to be put into a run's folder; does nothing where the folder is no run.
+
+    Args:
+        folder: of the run.
+        coming: another folder, in which they are now.
+    """
+    with _alone(folder):
+        values = _values(folder)
+        if values is not None:
+            files = {file.name: _checksum(file) for file in sorted(coming.iterdir())}
+            _write(folder, values | {"coming": values.get("coming", {}) | files})
 
 
-def listed_files(folder: Path) -> dict[str, str] | None:
-    """Returns the checksums of the files that a run wrote into its folder, by name; None where there is no list."""
+def arrived(folder: Path, names: Iterable[str]) -> None:
+    """Lists files that `announce` listed as those that are there now; does nothing where the folder is no run."""
+    with _alone(folder):
+        values = _values(folder)
+        if values is not None:
+            coming, names = values.get("coming", {}), set(names)
+            now = {name: _checksum(folder / name) for name in names}
+            left = {name: checksum for name, checksum in coming.items() if name not in names}
+            _write(folder, values | {"files": values["files"] | now, "coming": left})
+
+
+def listed_files(folder: Path) -> dict[str, tuple[str, ...]] | None:
+    """Returns the checksums that each file a run wrote into its folder may have; None where there is no list."""
+    values = _values(folder)
+    if values is None:
+        return None
+    lists = [values["files"], values.get("coming", {})]
+    return {name: tuple(each[name] for each in lists if name in each) for name in lists[0] | lists[1]}
+
+
+def own_files(folder: Path) -> frozenset[str]:
+    """Returns the names of the files that make the run, which later ones must not replace; none where it is no run."""
+    values = _values(folder)
+    return frozenset() if values is None else frozenset(values.get("own", ()))
+
+
+def _values(folder: Path) -> dict[str, Any] | None:
     try:
-        values = parse_json(read_text(folder / LIST))
-        if values["format"] != FORMAT:
-            return None
-        return {str(name): str(checksum) for name, checksum in values["files"].items()}
+        values: dict[str, Any] = parse_json(read_text(folder / LIST))
+        lists = [values["files"], values.get("coming", {})]
+        text = all(isinstance(word, str) for each in lists for pair in each.items() for word in pair)
+        return values if values["format"] == FORMAT and text and isinstance(values.get("own", []), list) else None
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Waits until no other process changes the list of a folder."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
 
 
 def changed_file(folder: Path, names: Iterable[str] | None = None) -> str | None:
@@ -46,7 +101,7 @@ def changed_file(folder: Path, names: Iterable[str] | None = None) -> str | None
     listed = listed_files(folder) or {}
     for name in [name for name in listed if (folder / name).exists()] if names is None else names:
         path = folder / name
-        if not path.is_file() or _checksum(path) != listed.get(name):
+        if not path.is_file() or _checksum(path) not in listed.get(name, ()):
             return name
     return None
 
@@ -72,10 +127,11 @@ def check_as_written(folder: Path, names: Iterable[str]) -> None:
         )
 
 
-def _write(folder: Path, files: dict[str, str]) -> None:
-    text = json.dumps({"format": FORMAT, "files": files}, indent=2, sort_keys=True) + "\n"
-    part = folder / f".{LIST}.part"
+def _write(folder: Path, values: dict[str, Any]) -> None:
+    text = json.dumps({"format": FORMAT} | {k: v for k, v in values.items() if v}, indent=2, sort_keys=True) + "\n"
+    part = folder / PART
     part.write_text(text, encoding="utf-8")
+    sync(part)
     part.replace(folder / LIST)
 
 

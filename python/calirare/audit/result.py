@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from calirare._util.brief import brief
+from calirare._util.errors import printable
 from calirare.audit.noise import LabelNoise
 from calirare.audit.reasons import Company
 
@@ -137,5 +138,5 @@ def _widest(column: pd.Series, name: str, most: int) -> int:
 
 
 def _cut(text: str, room: int) -> str:
-    text = "".join(c if c.isprintable() else "?" for c in text)
+    text = printable(text)
     return text if len(text) <= room else text[: room - 3] + "..."

@@ -12,7 +12,7 @@ from calirare.calibration.label_shift import ESTIMATORS, Estimator, Prevalence, 
 from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
 from calirare.calibration.posterior import ExpectedCount, count_draws, expected_count, probability_interval
-from calirare.calibration.prevalence import with_prevalence
+from calirare.calibration.prevalence import prevalence_ends, with_prevalence
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 from calirare.calibration.registry import CALIBRATORS, KINDS, load_calibrator, make_calibrator, save_calibrator
 from calirare.calibration.representative import (
@@ -58,6 +58,7 @@ __all__ = [
     "platt_scaling",
     "positive_unlabelled",
     "prevalence_by_map",
+    "prevalence_ends",
     "probability_interval",
     "representative_labels",
     "save_calibrator",

@@ -65,7 +65,7 @@ class Calibrator(ABC):
         y = to_tensor(op, "labels", labels).to(z.device) if isinstance(labels, np.ndarray) else labels
         if isinstance(labels, np.ndarray) and labels.dtype.kind in "bui":
             y = y.long()
-        check_logits(op, z, y)
+        check_labelled(op, z, y)
         return z, y
 
     def transform(self, logits: Numbers) -> Numbers:
@@ -161,13 +161,20 @@ def check_prior(op: str, prior: float) -> None:
         raise ValueError(f"{op}: prior must be at least 0 and finite, got {prior}")
 
 
+def check_labelled(op: str, logits: Tensor, labels: Tensor) -> None:
+    """Checks logits and labels as `check_logits` does; labels that are not there are a TypeError."""
+    if labels is None:
+        raise TypeError(f"{op}: labels must be a numpy array or a torch tensor, got None")
+    check_logits(op, logits, labels)
+
+
 def check_logits(op: str, logits: Tensor, labels: Tensor | None = None) -> None:
     """Checks logits [n, k >= 2], floating point and finite, and labels int64 [n] in [0, k).
 
     TypeError for a kind or dtype, ValueError for a shape or range, InputError where there is no label to fit on.
     """
-    for name, values in (("logits", logits), ("labels", labels)):
-        if values is not None and not isinstance(values, Tensor):
+    for name, values in (("logits", logits), *([] if labels is None else [("labels", labels)])):
+        if not isinstance(values, Tensor):
             raise TypeError(f"{op}: {name} must be a numpy array or a torch tensor, got {type(values).__name__}")
     if not logits.is_floating_point():
         raise TypeError(f"{op}: logits must be floating point, got {str(logits.dtype).removeprefix('torch.')}")

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
+from calirare.calibration.base import check_labelled
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 from calirare.calibration.sampling import Sampling
 
@@ -40,7 +41,10 @@ def cross_fitted_probabilities(
 
     Raises:
         InputError: there are fewer than 2 labels, or fewer than 2 folds.
+        TypeError: logits or labels are no tensors, or of another dtype.
+        ValueError: their shapes do not fit, or a number is out of range.
     """
+    check_labelled("cross_fitted_probabilities", logits, labels)
     m = len(labels)
     if m < 2 or n_folds < 2:
         raise InputError(f"cross_fitted_probabilities: needs 2 labels and 2 folds, got {m} and {n_folds}")

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.arrays import to_tensor
 from calirare._util.brief import brief
 from calirare._util.errors import InputError
 
@@ -59,8 +60,10 @@ def positive_unlabelled(
 
     Raises:
         InputError: there are fewer than 2 labelled nodes, or a probability is out of range.
+        TypeError: these are no numbers.
     """
-    own, rest = (p.detach().double() for p in (p_labelled_of_positives, p_labelled))
+    given = (("p_labelled_of_positives", p_labelled_of_positives), ("p_labelled", p_labelled))
+    own, rest = (to_tensor("positive_unlabelled", name, p).detach().double() for name, p in given)
     if own.dim() != 1 or rest.dim() != 1 or len(own) < 2:
         raise InputError(f"positive_unlabelled: needs at least 2 labelled nodes, got shape {list(own.shape)}")
     for p in (own, rest):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import copy
+from numbers import Real
 
 import numpy as np
 import torch
@@ -14,6 +16,9 @@ from calirare.calibration.posterior import log_odds
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 
 NORMAL_95 = 1.959963984540054
+LEAST = 1e-9  # of a thousand million nodes one
+FARTHEST = 1e4  # log-odds of a node beyond which no share tells them apart
+TINY = 1e-200  # what a share's change with the log-odds is at least, to be counted with
 ROOM = 60.0  # log-odds beyond the outermost node's in which a shift is looked for: a share of 1e-26
 
 
@@ -34,14 +39,12 @@ def with_prevalence(
         of_class: the class, not 0 (the others' ratios stay as they are).
 
     Raises:
-        InputError: the prevalence is not in (0, 1), or its ends are in the wrong order.
+        InputError: see `prevalence_ends`.
         ValueError: the logits have other classes, or there are none.
     """
     check_logits("with_prevalence", logits)
     fitted.check_classes(logits)
-    ends = (prevalence, prevalence) if isinstance(prevalence, int | float) else tuple(prevalence)
-    if len(ends) != 2 or not 0 < ends[0] <= ends[1] < 1:
-        raise InputError(f"prevalence must be in (0, 1), or two such numbers in order, got {prevalence}")
+    ends = prevalence_ends(prevalence)
     if not len(logits) or not 0 < of_class < logits.shape[1]:
         raise ValueError(f"with_prevalence: needs nodes and a class in [1, {logits.shape[1]}), got {of_class}")
     odds = np.log(ends) - np.log1p([-end for end in ends])
@@ -58,12 +61,28 @@ def with_prevalence(
     return out
 
 
+def prevalence_ends(prevalence: float | tuple[float, float]) -> tuple[float, float]:
+    """Returns the ends of the interval that a prevalence was given as; a number is both.
+
+    Raises:
+        InputError: an end is nearer to 0 or 1 than `LEAST`, or they are in the wrong order.
+    """
+    ends = tuple(prevalence) if isinstance(prevalence, Iterable) else (prevalence, prevalence)
+    numbers = len(ends) == 2 and all(isinstance(end, Real) for end in ends)
+    if not numbers or not LEAST <= ends[0] <= ends[1] <= 1 - LEAST:
+        raise InputError(
+            f"prevalence must be a number from {LEAST:g} to 1 - {LEAST:g}, or two such numbers in order, got "
+            f"{prevalence}"
+        )
+    return float(ends[0]), float(ends[1])
+
+
 def _shift_to(fitted: PriorPlattCalibrator, logits: Tensor, share: float, of_class: int) -> float:
     """Returns what the class's log-odds must be raised by for a mean probability of `share`."""
     from scipy.optimize import brentq
     from scipy.special import expit
 
-    odds = log_odds(fitted, logits, of_class)[0].cpu().numpy()
+    odds = log_odds(fitted, logits, of_class)[0].clamp(-FARTHEST, FARTHEST).cpu().numpy()
     aim = np.log(share) - np.log1p(-share)
     low, high = aim - odds.max() - ROOM, aim - odds.min() + ROOM
     return float(brentq(lambda shift: expit(odds + shift).mean() - share, low, high, xtol=1e-12))
@@ -77,7 +96,14 @@ def _given_mean(fitted: PriorPlattCalibrator, logits: Tensor, at: int, variance:
     """
     odds, gradient = log_odds(fitted, logits, of_class)
     p = torch.sigmoid(odds)
-    g = ((p * (1 - p)) @ gradient).cpu()
+    moved = p * (1 - p)
+    some = moved > 0  # the others' gradient may be too large to be multiplied by 0
+    g = (moved[some] @ gradient[some]).cpu()
+    if not bool(torch.isfinite(g).all()) or float(g[at].abs()) < TINY:
+        raise InputError(
+            "prevalence cannot be corrected to what was given: the detector is so sure of too many nodes (P of 0 or 1) "
+            "that no shift reaches it: leave the prevalence out, and look for a drift of the columns"
+        )
     carried = torch.eye(len(g), dtype=torch.float64)
     carried[at] = -g / g[at]
     carried[at, at] = 0

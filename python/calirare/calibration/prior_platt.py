@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.arrays import as_weights
+from calirare._util.errors import InputError
 from calirare.calibration.base import Calibrator, Numbers, Target, balance_of, float64, softmax_after, unit_of
 from calirare.calibration.minimisers import newton_minimum
 from calirare.calibration.platt_posterior import PlattPosterior
@@ -180,7 +181,14 @@ class PriorPlattCalibrator(Calibrator):
         theta = newton_minimum(posterior.loss, posterior.start(), posterior.derivatives)
         information = posterior.information(theta)
         self.theta_, self.unit_ = _as_counted(theta, posterior.log_shares()).cpu(), unit
-        self.covariance_ = torch.cholesky_inverse(torch.linalg.cholesky(information)).cpu()
+        factor, fault = torch.linalg.cholesky_ex(information)
+        if int(fault):
+            raise InputError(
+                f"{type(self).__name__}: logits must be of one order of magnitude, got numbers up to "
+                f"{float(logits.abs().max()):.3g} among others that spread by {unit:.3g} times what is usual: look for "
+                "a column of features with numbers far from all others"
+            )
+        self.covariance_ = torch.cholesky_inverse(factor).cpu()
 
     def _theta(self) -> Tensor:
         if self.theta_ is None:

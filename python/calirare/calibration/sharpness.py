@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calirare.calibration.affine import AffineCalibrator
-from calirare.calibration.base import check_logits
+from calirare.calibration.base import check_labelled
 
 LARGEST = 2.0  # sharpness lies in [1 / LARGEST, LARGEST]: few labels of a class shall not send it to an extreme
 STEPS = 30  # per factor of LARGEST
@@ -26,7 +26,7 @@ def class_conditional_sharpness(logits: Tensor, labels: Tensor) -> float:
     The logits [n, k] are those after a map, of nodes that neither the network nor, if possible, the map has learnt
     from; the labels are int64 [n]. ValueError where shapes differ, or a logit is not finite.
     """
-    check_logits("class_conditional_sharpness", logits, labels)
+    check_labelled("class_conditional_sharpness", logits, labels)
     z = logits.detach().double()
     z = z - z.amax(1, keepdim=True)
     right = (z.argmax(1) == labels).double()

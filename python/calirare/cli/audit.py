@@ -8,7 +8,7 @@ from typing import cast
 from rich.console import Console
 
 from calirare._util.errors import InputError
-from calirare._util.output import fresh_files
+from calirare._util.output import check_free, fresh_files
 from calirare.audit import Audit
 from calirare.run import NEXT_BY, NextBy, NextLabels, load, write_predictions
 
@@ -42,8 +42,7 @@ def run(
     saved = load(folder)
     if path.suffix != ".csv":
         raise InputError(f"audit: --out must end in .csv, got {path}")
-    if not overwrite and (path.exists() or path.with_suffix(".parquet").exists()):
-        raise InputError(f"audit: {path} exists already: take another --out, or pass --overwrite")
+    check_free([path, path.with_suffix(".parquet")], "audit", overwrite=overwrite)
     found: Audit | NextLabels
     if following is None:
         found = saved.audit(graph, at_least)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from calirare._util.errors import InputError
-from calirare._util.output import fresh_files
+from calirare._util.output import check_free, fresh_files
 from calirare.explain import draw, picture_name, text_of
 from calirare.run import load, write_json
 
@@ -45,13 +45,12 @@ def run(
         raise InputError(f"explain: --labels must be at least 1, got {labels}")
     if out is not None and out.suffix != ".json":
         raise InputError(f"explain: --out must end in .json, got {out}")
+    check_free([] if out is None else [out], "explain", overwrite=overwrite)
     saved = load(folder)
     explainer = saved.explainer(graph)
     found = saved.explain(node, explainer=explainer, top=top, labels=labels, group=group)
     drawn = {} if pictures is None else {pictures / picture_name(each): each for each in found}
-    for path in [*([] if out is None else [out]), *drawn]:
-        if path.exists() and not overwrite:
-            raise InputError(f"explain: {path} exists already: take another place, or pass --overwrite")
+    check_free([*([] if out is None else [out]), *drawn], "explain", overwrite=overwrite)
     if out is not None:
         with fresh_files(out.parent, f"explain: {out}") as partial:
             write_json(found.to_mapping(), partial / out.name)

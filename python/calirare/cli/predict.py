@@ -8,7 +8,7 @@ from typing import Any
 
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
-from calirare._util.output import fresh_files
+from calirare._util.output import check_free, fresh_files
 from calirare.datasets import read_graph
 from calirare.graph import TABLE_SUFFIXES, Graph
 from calirare.run import Prevailing, SavedRun, load, write_json, write_predictions
@@ -73,15 +73,7 @@ def free_path(path: Path, overwrite: bool) -> Path:
     """
     if path.suffix != ".csv":
         raise InputError(f"predict: --out must end in .csv, got {path}")
-    for suffix in (".csv", ".parquet", ".json"):
-        there = path.with_suffix(suffix)
-        if there.exists() and not overwrite:
-            raise InputError(f"predict: {there} exists already: take another --out, or pass --overwrite")
-        if there.is_dir():
-            raise InputError(f"predict: {there} is a folder, a file is wanted: take another --out")
-    for parent in path.parents:
-        if parent.exists() and not parent.is_dir():
-            raise InputError(f"predict: {path} cannot be written, {parent} is a file: take another --out")
+    check_free([path.with_suffix(suffix) for suffix in (".csv", ".parquet", ".json")], "predict", overwrite=overwrite)
     return path
 
 

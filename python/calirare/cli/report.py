@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from calirare._util.errors import InputError
-from calirare._util.output import fresh_files
+from calirare._util.output import check_free, fresh_files
 from calirare.page import html_of
 from calirare.run import load
 
@@ -32,8 +32,7 @@ def run(
     path = out or folder / "report.html"
     if path.suffix not in (".html", ".htm"):
         raise InputError(f"report: --out must end in .html, got {path}")
-    if path.exists() and not overwrite:
-        raise InputError(f"report: {path} exists already: take another --out, or pass --overwrite")
+    check_free([path], "report", overwrite=overwrite)
     saved, other, why = load(folder), None if against is None else load(against), ""
     try:
         own = saved.graph(graph)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from calirare._util.arrays import to_tensor
 from calirare._util.brief import brief
 from calirare._util.errors import InputError
 
@@ -21,7 +22,8 @@ class Labelled:
         rare: which of them are rare, bool [m].
 
     Raises:
-        InputError: shapes differ, or a probability is out of range.
+        InputError: shapes differ, a probability is out of range, or a label is neither 0 nor 1.
+        TypeError: these are no numbers.
     """
 
     p: np.ndarray
@@ -31,12 +33,16 @@ class Labelled:
 
     def __post_init__(self) -> None:
         """Checks shapes and ranges."""
-        object.__setattr__(self, "p", np.asarray(self.p, dtype=np.float64))
-        object.__setattr__(self, "rare", np.asarray(self.rare).astype(bool))
+        p = to_tensor("Labelled", "p", self.p).detach().double().cpu().numpy()
+        object.__setattr__(self, "p", p)
+        given = to_tensor("Labelled", "rare", self.rare).detach().cpu().numpy()
+        object.__setattr__(self, "rare", given == 1)
         if self.p.ndim != 1 or self.p.shape != self.rare.shape:
             raise InputError(f"Labelled: p and rare must have one shape [m], got {self.p.shape} and {self.rare.shape}")
         if not bool(((self.p >= 0) & (self.p <= 1)).all()):
             raise InputError("Labelled: p must lie in [0, 1]")
+        if not bool(((given == 0) | (given == 1)).all()):
+            raise InputError("Labelled: rare must hold 0 and 1 or false and true: leave nodes without a label out")
 
 
 @dataclass(frozen=True, kw_only=True)

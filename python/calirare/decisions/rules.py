@@ -55,7 +55,7 @@ class Cost(Rule):
 
     def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:
         """Returns alarm / (alarm + miss): there the expected costs (1 - P) alarm and P miss are equal."""
-        return self.alarm / (self.alarm + self.miss)
+        return 1 / (1 + self.miss / self.alarm)
 
     @property
     def sentence(self) -> str:
@@ -83,7 +83,7 @@ class Budget(Rule):
 
     def __post_init__(self) -> None:
         """Checks the number."""
-        if not (0 < self.alerts < 1 or (self.alerts >= 1 and self.alerts == int(self.alerts))):
+        if not (0 < self.alerts < 1 or (1 <= self.alerts < math.inf and self.alerts == int(self.alerts))):
             raise InputError(f"decision: budget must be a whole number or a share in (0, 1), got {self.alerts}")
 
     def threshold(self, p: np.ndarray, labelled: Labelled | None) -> float:

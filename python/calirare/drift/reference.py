@@ -13,6 +13,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.brief import brief
+from calirare._util.errors import InputError
 from calirare.drift.findings import Drift, Finding
 from calirare.drift.judging import of_edges, of_kinds, of_numbers, of_scores
 from calirare.drift.kinds import KindsThen, compare_kinds
@@ -29,6 +30,8 @@ Then = NumbersThen | KindsThen
 # Tests of a column: distance, what was never seen, gaps. Of the edges: degrees, isolated nodes, components. Of P(rare):
 # its distribution, its mean, likeness along edges.
 OF_COLUMN, OF_EDGES, OF_SCORES = 3, 3, 3
+OF_SPARSE = ("number of features", "sum of features", "which features")  # what sparse features are looked at by
+MOST_CELLS = 1 << 28  # of sparse features that are made dense
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class Reference:
         scored = OF_SCORES if self.scores is not None else 0
         noise = Noise(OF_COLUMN * len(self.columns) + OF_EDGES + scored)
         findings: list[Finding] = []
-        for each in _columns(graph, features):
+        for each in _columns(self._stored_alike(graph), features):
             then = self.columns[each.name]
             if isinstance(then, KindsThen):
                 findings += of_kinds(each.name, compare_kinds(then, each.values, noise))
@@ -104,6 +107,20 @@ class Reference:
             now = compare_scores(self.scores, p.cpu().numpy(), graph.adjacency, patches(graph.adjacency), noise)
             findings += of_scores(now)
         return Drift(tuple(findings), graph.n_nodes, len(self.columns), self.scores is not None)
+
+    def _stored_alike(self, graph: Graph) -> Graph:
+        """Returns a graph with features that are stored as the run's are, sparse or dense."""
+        sparse = tuple(self.columns) == OF_SPARSE
+        if sparse == isinstance(graph.x, Csr):
+            return graph
+        if isinstance(graph.x, Tensor):
+            return dataclasses.replace(graph, x=Csr.from_dense(graph.x), columns=(), trusted=True)
+        if graph.x.n_rows * graph.x.n_cols > MOST_CELLS:
+            raise InputError(
+                f"predict: the run's features are dense, the graph's sparse and too many ({graph.x.n_rows:,} times "
+                f"{graph.x.n_cols:,}) to be held against them: score the graph in parts"
+            )
+        return dataclasses.replace(graph, x=graph.x.to_dense(), trusted=True)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Returns everything as tensors by name and as what JSON holds; `from_state` reads it."""
@@ -165,6 +182,7 @@ def _sparse(x: Csr, nodes: NumpyArray) -> Iterator[_Column]:
     many = np.diff(indptr)[nodes]
     rows = np.repeat(np.arange(x.n_rows), np.diff(indptr))
     kept = np.isin(rows, nodes) if len(nodes) < x.n_rows else np.ones(len(rows), dtype=bool)
-    yield _Column("number of features", None, many.astype(float), nodes)
-    yield _Column("sum of features", None, np.bincount(rows, values, x.n_rows)[nodes], nodes)
-    yield _Column("which features", x.n_cols, x.indices.cpu().numpy()[kept].astype(float), rows[kept])
+    number, total, which = OF_SPARSE
+    yield _Column(number, None, many.astype(float), nodes)
+    yield _Column(total, None, np.bincount(rows, values, x.n_rows)[nodes], nodes)
+    yield _Column(which, x.n_cols, x.indices.cpu().numpy()[kept].astype(float), rows[kept])

@@ -13,7 +13,7 @@ from calirare.graph import Graph, named
 
 
 def nodes_named(graph: Graph, wanted: Sequence[str | int] | Tensor, who: str = "explain") -> Tensor:
-    """Returns the numbers of nodes, int64 [n].
+    """Returns the numbers of nodes, int64 [n], each once.
 
     Args:
         graph: the graph.
@@ -27,8 +27,8 @@ def nodes_named(graph: Graph, wanted: Sequence[str | int] | Tensor, who: str = "
         wrong = wanted[(wanted < 0) | (wanted >= graph.n_nodes)].tolist()
         if wrong:
             raise InputError(_unknown(graph, [str(number) for number in wrong], who))
-        return wanted.to(graph.device)
-    asked = [str(name) for name in wanted]
+        return torch.tensor([*dict.fromkeys(wanted.flatten().tolist())], dtype=torch.int64, device=graph.device)
+    asked = [*dict.fromkeys(str(name) for name in wanted)]
     if not asked:
         raise InputError(f"{who}: name at least one node")
     if graph.node_names is not None:
@@ -38,7 +38,7 @@ def nodes_named(graph: Graph, wanted: Sequence[str | int] | Tensor, who: str = "
     unknown = [name for name in asked if name not in places]
     if unknown:
         raise InputError(_unknown(graph, unknown, who))
-    return torch.tensor([places[name] for name in asked], device=graph.device)
+    return torch.tensor([*dict.fromkeys(places[name] for name in asked)], dtype=torch.int64, device=graph.device)
 
 
 def _unknown(graph: Graph, names: list[str], who: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from calirare._util.errors import printable
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, GroupEffect, LabelEffect, written
 
 WIDTH = 80  # characters
@@ -20,7 +21,7 @@ def text_of(explanations: Explanations, width: int = WIDTH) -> str:
 
 
 def _one(explanation: Explanation, width: int) -> str:
-    lines = [textwrap.fill(said, width) for said in explanation.sentences]
+    lines = [textwrap.fill(printable(said), width) for said in explanation.sentences]
     if explanation.labels:
         head = ("label of", "class", "points", "without", "log-odds")
         lines += ["", *_table(head, map(_label, explanation.labels[:LABELS]), width)]
@@ -76,7 +77,8 @@ def _table(head: Row, rows: Iterable[Row], width: int) -> list[str]:
 
 
 def _cut(word: str, width: int) -> str:
-    """Returns a word that fits, its end left out where it is too long."""
+    """Returns a word that fits, its end left out where it is too long, and that cannot drive a terminal."""
+    word = printable(word)
     return word if len(word) <= width else word[: width - 2] + ".."
 
 

@@ -101,7 +101,8 @@ def population_check(
     w = np.ones_like(y) if data.weights is None else data.weights.double().cpu().numpy()
     w = w / w.sum()
     mean, share = float(w @ given), float(w @ y)
-    low, high = _ends(given, y, w, (1 - coverage) / 2)
+    counts = w > 0
+    low, high = _ends(given[counts], y[counts], w[counts], (1 - coverage) / 2)
     factor = mean / share if share > 0 else math.inf
     return PopulationCheck(factor, min(low, factor), max(high, factor), mean, share, int(y.sum()))
 

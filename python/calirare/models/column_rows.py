@@ -91,7 +91,7 @@ class ColumnRows:
         """Returns M^hop x of all nodes, made once."""
         while len(self._levels) <= hop:
             below = self._levels[-1]
-            out = scratch(*below.shape, below.device)
+            out = scratch(below.shape[0], below.shape[1], below.device)
             for rows in blocks_of(out.shape[0]):
                 out[rows] = propagate(rows_of(self.mean, rows), below)
                 release(below)

@@ -50,7 +50,8 @@ class KnownGraph:
         self.graph, self.rows = graph, KnownRows(graph)
         self.parts: list[_Gcn | _Columns] = []
         self.fitted, self.members = fitted, fitted.members if isinstance(fitted, Mixture) else ()
-        for each in [member.fitted for member in self.members] or [fitted]:
+        every: list[Fitted] = [member.fitted for member in self.members]
+        for each in every or [fitted]:
             self.parts.append(self._part(each))
 
     def _part(self, fitted: Fitted) -> _Gcn | _Columns:

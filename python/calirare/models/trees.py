@@ -17,6 +17,7 @@ from calirare.models.tree_ensembles import Ensemble, Kind
 from calirare.models.tree_growth import Boosting, Grower, Labels, boost_side_by_side, extra_trees, settings_of
 from calirare.training import class_weights, fold_of
 
+LEAST = 2  # labels that LightGBM grows a tree on
 NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
@@ -178,7 +179,7 @@ class TreesTraining:
         Raises:
             TypeError: a dtype is wrong.
             ValueError: a shape or range is wrong.
-            InputError: a number is not finite.
+            InputError: a number is not finite, or there are too few labels.
 
         Cost: K + 1 ensembles. 3,600 labels with 220 columns take seconds of processor time.
         """
@@ -189,6 +190,11 @@ class TreesTraining:
         grower = Grower(Labels(columns, targets, weights, n_classes), self._settings(targets.size, n_classes))
         kept = [np.arange(targets.size), *(np.flatnonzero(fold != f) for f in range(int(fold.max()) + 1))]
         held = [np.flatnonzero(fold == f) for f in range(len(kept) - 1)]
+        if min(map(len, kept)) < LEAST:
+            raise InputError(
+                f"trees: without any fold at least {LEAST} labels must be left to learn from, got {targets.size} "
+                f"labels in {len(held)} folds: label more nodes"
+            )
         if self.kind == "boosting":
             ensembles, losses = self._boost(grower, kept, held)
         else:

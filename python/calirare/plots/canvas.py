@@ -8,8 +8,11 @@ marker, in greyscale. The suffix of the path chooses the format: png, pdf or svg
 from __future__ import annotations
 
 import textwrap
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from calirare._util.errors import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +37,10 @@ def wrapped(text: str, width: float, size: float) -> tuple[str, float]:
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-    """Writes without date or program version, which would make two equal pictures differ; a $ in a name is a $."""
+    """Writes without date or program version, which would make two equal pictures differ.
+
+    A $ in a name is a $, what cannot be printed is escaped, and a letter that the font does not have is a box.
+    """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
@@ -50,6 +56,8 @@ def save(figure: Figure, path: str | Path) -> Path:
     FigureCanvasAgg(figure)
     for text in figure.findobj(Text):
         text.set_parse_math(False)
-    with matplotlib.rc_context({"svg.hashsalt": "calirare"}):
+        text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
+    with matplotlib.rc_context({"svg.hashsalt": "calirare"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from font", UserWarning)
         figure.savefig(path, metadata=formats[path.suffix])
     return path

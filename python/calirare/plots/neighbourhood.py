@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from calirare._util.errors import printable
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY
 
@@ -139,6 +140,7 @@ def _legend(axes: Axes) -> None:
 
 def _short(name: str) -> str:
     """Returns a name that fits, its middle left out where it is too long."""
+    name = printable(name)
     return name if len(name) <= LONGEST else f"{name[: LONGEST - 7]}..{name[-5:]}"
 
 

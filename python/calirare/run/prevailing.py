@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, cast
 
 from torch import Tensor
 
@@ -14,6 +14,7 @@ from calirare.calibration import (
     PriorPlattCalibrator,
     Target,
     prevalence_by_map,
+    prevalence_ends,
     with_prevalence,
 )
 
@@ -46,11 +47,7 @@ def prevailing(
         reach = (_odds(told.high) - _odds(told.low)) / 2
         ends = _share(_odds(told.share) - reach), _share(_odds(told.share) + reach)
     else:
-        ends = asked if isinstance(asked, tuple) else (float(asked), float(asked))
-        if len(ends) != 2 or not 0 < ends[0] <= ends[1] < 1:
-            raise InputError(
-                f"predict: prevalence must be in (0, 1), two such numbers in order or estimate, got {asked}"
-            )
+        ends = prevalence_ends(cast(float, asked))
         middle = _share((_odds(ends[0]) + _odds(ends[1])) / 2)
         told = Prevalence(middle, ends[0], ends[1], "as given")
     return told, maps | {"population": with_prevalence(fitted, logits.double(), ends)}

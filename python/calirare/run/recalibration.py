@@ -108,7 +108,7 @@ class Recalibrated:
         Raises:
             InputError: a file cannot be written.
         """
-        with fresh_files(self.run.folder, f"recalibrate: {self.run.folder}") as folder:
+        with fresh_files(self.run.folder, f"recalibrate: {self.run.folder}", own=True) as folder:
             self._write(folder)
         return [self.run.folder / name for name in (MODEL, RECALIBRATION)]
 

@@ -89,3 +89,12 @@ def test_settings_may_be_set_and_are_checked_again():
             calibrator.set_params(**wrong)
         with pytest.raises(ValueError, match="must be at least"):
             calibrator.fit(*problem())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_labels_or_logits_that_are_not_there_are_a_type_error(name):
+    z, y = problem()
+    with pytest.raises(TypeError, match="labels must be a numpy array or a torch tensor, got None"):
+        make_calibrator(name).fit(z, None)
+    with pytest.raises(TypeError, match="logits must be a numpy array or a torch tensor, got None"):
+        make_calibrator(name).fit(None, y)

@@ -18,6 +18,7 @@ from calirare.calibration import (
     with_prevalence,
 )
 from calirare.calibration.label_shift import _likeliest, _Ratios
+from calirare.calibration.prevalence import LEAST
 from tests.helpers.logits import drawn_logits, problem
 
 CLOSE = 1e-9  # absolute, on probabilities
@@ -79,7 +80,7 @@ def test_what_cannot_be_told():
     z, y = problem()
     fitted = PriorPlattCalibrator().fit(z, y)
     for wrong in (0.0, 1.0, (0.2, 0.1), (0.1, 0.2, 0.3)):
-        with pytest.raises(InputError, match=r"prevalence must be in \(0, 1\)"):
+        with pytest.raises(InputError, match="prevalence must be a number from"):
             with_prevalence(fitted, z, wrong)
     with pytest.raises(ValueError, match=r"a class in \[1, 2\), got 0"):
         with_prevalence(fitted, z, 0.1, of_class=0)
@@ -176,3 +177,32 @@ def test_labels_of_one_class_give_the_prevalence_where_classes_are_apart():
     found = positive_unlabelled(torch.from_numpy(g[labelled]), torch.from_numpy(g[~labelled]))
     assert found.labelled_share_low - 0.005 <= 0.25 <= found.labelled_share_high + 0.005
     assert found.prevalence == pytest.approx(0.1, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "asked", [0, 1, -1, 1e-320, 1 - 1e-16, float("nan"), (0.5, 0.1), (0.1, 0.2, 0.3), (0.5,), "ab", "estimated"]
+)
+def test_a_prevalence_that_is_none_is_refused(asked):
+    z, y = problem()
+    with pytest.raises(InputError, match="prevalence must be a number from 1e-09"):
+        with_prevalence(PriorPlattCalibrator().fit(z, y), z, asked)
+
+
+def test_logits_far_from_the_labels_have_the_prevalence_told_or_are_refused():
+    z, y = problem()
+    fitted = PriorPlattCalibrator().fit(z, y)
+    mixed = torch.cat([z[:20], 1e300 * z[:20]])
+    told = with_prevalence(fitted, mixed, 0.5)
+    assert bool(torch.isfinite(told.covariance_).all())
+    assert float(told.transform(mixed)[:, 1].mean()) == pytest.approx(0.5, abs=CLOSE)
+    for logits, share in ((mixed, LEAST), (mixed, 1 - LEAST), (1e300 * z, 0.3)):
+        with pytest.raises(InputError, match="the detector is so sure of too many nodes"):
+            with_prevalence(fitted, logits, share)
+    for share in (LEAST, 1 - LEAST):
+        assert float(with_prevalence(fitted, z, share).transform(z)[:, 1].mean()) == pytest.approx(share, abs=CLOSE)
+
+
+def test_numbers_that_are_none_are_refused_by_kind():
+    for wrong in (None, "x", np.array(["a"])):
+        with pytest.raises(TypeError, match="p_labelled must hold real numbers"):
+            positive_unlabelled(torch.tensor([0.2, 0.4]), wrong)

@@ -249,3 +249,16 @@ def test_the_check_in_the_large_tells_a_temperature_from_it():
     assert theirs.wrong
     assert theirs.factor > 3
     assert "not to be read as a probability" in theirs.sentence
+
+
+def test_logits_of_other_orders_of_magnitude_are_refused_in_one_sentence():
+    z = torch.tensor([[1e300, -1e300], [0.0, 1.0]], dtype=torch.float64).repeat(6, 1)
+    with pytest.raises(InputError, match=r"logits must be of one order of magnitude, got numbers up to 1e\+300"):
+        PriorPlattCalibrator().fit(z, torch.ones(12, dtype=torch.int64))
+
+
+def test_cross_fitting_checks_what_it_is_given():
+    z, y = problem()
+    for wrong, error in ((y[:-1], ValueError), (None, TypeError), (y.tolist(), TypeError), (y + 5, ValueError)):
+        with pytest.raises(error, match=r"cross_fitted_probabilities"):
+            cross_fitted_probabilities(PriorPlattCalibrator(), z, wrong)

@@ -63,3 +63,8 @@ def test_more_classes_one_of_them_without_a_label_and_the_limits() -> None:
 def test_bad_input_is_refused() -> None:
     with pytest.raises(ValueError, match="class_conditional_sharpness"):
         class_conditional_sharpness(torch.full((3, 2), float("nan")), torch.tensor([0, 1, 0]))
+
+
+def test_labels_that_are_not_there_are_a_type_error():
+    with pytest.raises(TypeError, match="labels must be a numpy array or a torch tensor, got None"):
+        class_conditional_sharpness(torch.zeros(3, 2), None)

@@ -172,3 +172,24 @@ def test_promises_are_kept(rule):
         promised = (found.hits, found.cost, found.precision, found.recall)
         kept += [c.low <= h <= c.high for c, h in zip(promised, happened, strict=True)]
     assert kept.min() >= 0.9 * runs
+
+
+def test_the_largest_costs_that_there_are_do_not_make_every_node_an_alert():
+    assert Cost(miss=1.5e308, alarm=1.5e308).threshold(P, None) == 0.5
+    assert Cost(miss=5e-324, alarm=1e308).threshold(P, None) == 1
+    assert Cost(miss=1e308, alarm=5e-324).threshold(P, None) == 0
+
+
+def test_a_budget_without_an_end_is_refused():
+    for alerts in (float("inf"), float("nan"), 1.5, 0, -1):
+        with pytest.raises(InputError, match="budget must be a whole number or a share"):
+            Budget(alerts=alerts)
+
+
+def test_labels_that_guarantee_something_are_0_or_1():
+    for rare in ([-1, 0, 1], [float("nan"), 0, 1], [2, 0, 1]):
+        with pytest.raises(InputError, match="rare must hold 0 and 1"):
+            Labelled([0.1, 0.2, 0.3], np.array(rare))
+    with pytest.raises(TypeError, match="rare must hold real numbers"):
+        Labelled([0.1, 0.2], np.array(["0", "1"]))
+    assert Labelled(torch.tensor([0.1, 0.2]), torch.tensor([False, True])).rare.tolist() == [False, True]

@@ -165,3 +165,18 @@ def test_where_every_node_taught_the_run_p_is_not_compared():
     again = Reference.from_state(tensors, facts).compare(then, features, p)
     assert again.verdict == "ok"
     assert "P(rare)" not in again.sentence
+
+
+def test_a_graph_stored_sparse_is_held_against_a_dense_one_and_the_other_way_round(monkeypatch):
+    task = rare_task()
+    x = torch.where(task.x > 0.5, task.x, 0.0)
+    dense = dataclasses.replace(task, x=x)
+    sparse = dataclasses.replace(task, x=Csr.from_dense(x))
+    for own, other in ((dense, sparse), (sparse, dense)):
+        run = calirare.train(own, preset="paper", epochs=3, folds=0)
+        found, expected = ([f for f in drift_of(run, g).findings if f.part == "column"] for g in (other, own))
+        assert found == expected
+    monkeypatch.setattr("calirare.drift.reference.MOST_CELLS", 100)
+    run = calirare.train(dense, preset="paper", epochs=3, folds=0)
+    with pytest.raises(calirare.InputError, match=r"sparse and too many \(260 times 6\)"):
+        drift_of(run, sparse)

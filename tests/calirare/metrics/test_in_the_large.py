@@ -89,3 +89,10 @@ def test_the_verdict_is_as_sure_as_the_interval():
     assert PopulationCheck(1.0, 0.9, 1.1, 0.1, 0.1, 500).verdict == "trust"
     assert PopulationCheck(1.0, 0.5, 2.1, 0.1, 0.1, 5).verdict == "caution"
     assert PopulationCheck(3.0, 2.1, 4.1, 0.3, 0.1, 50).verdict == "do not trust"
+
+
+def test_what_weighs_nothing_is_as_if_it_were_not_there():
+    y, p, w = np.array([1, 0, 0, 1]), np.array([0.5, 0.2, 0.4, 0.9]), np.array([0.0, 1.0, 2.0, 0.0])
+    found, expected = population_check(y, p, weights=w), population_check(y[1:3], p[1:3], weights=w[1:3])
+    assert found[:5] == expected[:5]
+    assert found.high == math.inf

@@ -270,3 +270,11 @@ class TestRefused:
     def test_settings(self, setting):
         with pytest.raises(ValueError, match=f"TreesTraining: {next(iter(setting))} must be"):
             TreesTraining(**setting)
+
+
+@KINDS
+def test_two_labels_are_too_few_to_hold_one_out_and_three_are_not(training):
+    x, _ = labels(3)
+    with pytest.raises(InputError, match="at least 2 labels must be left to learn from, got 2 labels in 2 folds"):
+        training.fit_columns(x[:2], np.array([0, 1]), 2)
+    assert np.isfinite(training.fit_columns(x, np.array([0, 1, 0]), 2).own_logits).all()
