@@ -28,6 +28,7 @@ FILES = {
     "intervals.png",
     "precision_recall.png",
     "p_rare.png",
+    "budget.png",
     "log.txt",
 }
 COLUMNS = (

@@ -3,6 +3,7 @@
 from calirare.calibration.affine import AffineCalibrator, platt_scaling, temperature_scaling
 from calirare.calibration.base import TARGETS, Calibrator, Target, target_weights
 from calirare.calibration.beta import BetaCalibrator
+from calirare.calibration.budget import BudgetCurve, budget_curve
 from calirare.calibration.cross_fitted import cross_fitted_probabilities
 from calirare.calibration.elkan_noto import PositiveUnlabelled, positive_unlabelled
 from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
@@ -32,6 +33,7 @@ __all__ = [
     "TARGETS",
     "AffineCalibrator",
     "BetaCalibrator",
+    "BudgetCurve",
     "CalibrateOn",
     "Calibrator",
     "EnsembleTemperatureCalibrator",
@@ -46,6 +48,7 @@ __all__ = [
     "PriorPlattCalibrator",
     "Sampling",
     "Target",
+    "budget_curve",
     "class_conditional_sharpness",
     "count_draws",
     "cross_fitted_probabilities",

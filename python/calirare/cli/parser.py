@@ -236,9 +236,9 @@ COMMANDS = {
     "train": Command(
         "Train, calibrate and explain a network on a graph; write a run's folder.",
         "The folder holds config.yaml, metrics.json, predictions.csv, review.csv (what a human should look at first), "
-        "model.safetensors, reliability.png, p_rare.png, precision_recall.png, intervals.png and log.txt; with --task "
-        "classes config.yaml, metrics.json, predictions.csv, reliability.png, classes.png and log.txt. Options given "
-        "here win over --config.",
+        "model.safetensors, reliability.png, p_rare.png, precision_recall.png, budget.png, intervals.png and log.txt; "
+        "with --task classes config.yaml, metrics.json, predictions.csv, reliability.png, classes.png and log.txt. "
+        "Options given here win over --config.",
         _train,
     ),
     "predict": Command(

@@ -103,7 +103,7 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
         "alerts": content.alerts(predictions, (saved.scorer.class_names[0], saved.scorer.class_names[1])),
         "limits": content.limits(metrics),
         "pictures": [
-            (words, _embedded(saved.folder / name), name != "precision_recall.png") for name, words in content.PICTURES
+            (words, _embedded(saved.folder / name), name not in content.NARROW) for name, words in content.PICTURES
         ],
         "config": read_text(saved.folder / "config.yaml"),
         "versions": versions,

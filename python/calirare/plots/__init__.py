@@ -1,5 +1,6 @@
 """Pictures of calibration, detection and intervals."""
 
+from calirare.plots.budget import budget_diagram
 from calirare.plots.detection import precision_recall_diagram
 from calirare.plots.intervals import interval_diagram
 from calirare.plots.neighbourhood import Spot, neighbourhood_diagram
@@ -10,6 +11,7 @@ from calirare.plots.reliability import reliability_diagram
 __all__ = [
     "Panel",
     "Spot",
+    "budget_diagram",
     "class_panels",
     "confidence_panel",
     "interval_diagram",

@@ -7,14 +7,17 @@ from pathlib import Path
 
 import torch
 
+from calirare.calibration import PriorPlattCalibrator, budget_curve
 from calirare.plots import (
     Panel,
+    budget_diagram,
     confidence_panel,
     interval_diagram,
     precision_recall_diagram,
     rare_reliability_diagram,
     reliability_diagram,
 )
+from calirare.run.deciding import nodes_to_decide
 from calirare.run.probabilities import p_rare
 from calirare.run.report import evaluated_logits, evaluated_nodes, judged_rare
 from calirare.run.result import RunResult
@@ -23,9 +26,27 @@ DRAWN = 20_000  # nodes in reliability and intervals; of more a sample is drawn,
 
 
 def draw(outcome: RunResult, folder: Path) -> None:
-    """Draws `reliability.png`, `intervals.png`, `precision_recall.png` and `p_rare.png` of the judged nodes."""
+    """Draws `reliability.png`, `intervals.png`, `precision_recall.png` and `p_rare.png` of the judged nodes.
+
+    And `budget.png` of the nodes decided on, where the uncertainty of P(rare) is known.
+    """
     _draw_confidence(outcome, folder)
     _draw_rare(outcome, folder)
+    if outcome.decision.expected is not None:
+        _draw_budget(outcome, folder)
+
+
+def _draw_budget(outcome: RunResult, folder: Path) -> None:
+    fitted, decision, y = outcome.calibrators["population"], outcome.decision, outcome.graph.y
+    assert isinstance(fitted, PriorPlattCalibrator)
+    assert y is not None
+    nodes, on = nodes_to_decide(outcome.graph)
+    curve = budget_curve(fitted, outcome.logits[nodes])
+    known = (y[nodes] == 1).cpu().numpy() if on == "held-out" else None
+    title = (
+        f"{outcome.graph.name}: {outcome.graph.class_names[1]} found by a budget of alerts ({len(nodes):,} {on} nodes)"
+    )
+    budget_diagram(curve, folder / "budget.png", rare=known, chosen=decision.alerts, title=title)
 
 
 def _draw_rare(outcome: RunResult, folder: Path) -> None:

@@ -1,0 +1,65 @@
+"""Alerts against hits: what a budget buys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from calirare.calibration import BudgetCurve
+from calirare.plots import canvas
+from calirare.plots.canvas import DARK, GAP, GREY, LIGHT
+
+
+def budget_diagram(
+    curve: BudgetCurve,
+    path: str | Path,
+    *,
+    rare: np.ndarray | None = None,
+    chosen: int | None = None,
+    title: str | None = None,
+) -> Path:
+    """Draws how many rare nodes the likeliest alerts hold, with the interval that is promised.
+
+    Args:
+        curve: of `calirare.calibration.budget_curve`.
+        path: where to write; the folder must exist.
+        rare: which nodes are rare in truth, bool [n], where that is known; None draws no such line.
+        chosen: number of alerts of the run's own decision; None or 0 draws no marker.
+        title: the line above the picture.
+
+    Returns:
+        The path.
+
+    Raises:
+        InputError: `rare` is not about the curve's nodes.
+    """
+    width = 5.4
+    title, above = canvas.wrapped(title or "What a budget of alerts buys", width - 0.8, 10)
+    below = 0.55 + 0.185 * (3 + (rare is not None) + bool(chosen))
+    height = below + 3.9 + above + 0.25
+    figure = canvas.blank(width, height)
+    edges = {"left": 0.75 / width, "right": 1 - 0.2 / width}
+    edges |= {"bottom": below / height, "top": 1 - (above + 0.25) / height}
+    axes = figure.add_subplot(figure.add_gridspec(1, 1, **edges)[0])
+    n, total = int(curve.alerts[-1]), float(curve.expected[-1])
+    band = f"expected, with {curve.coverage:.0%} intervals"
+    axes.fill_between(curve.alerts, curve.low, curve.high, color=DARK, alpha=0.2, linewidth=0)
+    axes.plot(curve.alerts, curve.expected, color=DARK, linewidth=1.4, label=band)
+    if rare is not None:
+        found = curve.observed(rare)
+        axes.plot(curve.alerts, found, color=GAP, linestyle="-.", linewidth=1.4, label="observed")
+    if chosen:
+        hits = float(np.interp(chosen, curve.alerts, curve.expected))
+        said = f"the run's decision: {chosen:,} alerts, {hits:,.3g} hits expected"
+        axes.plot([chosen], [hits], color=DARK, marker="D", linestyle="none", markersize=7, label=said, zorder=5)
+    axes.plot(curve.alerts, np.minimum(curve.alerts, total), color=LIGHT, linestyle="--", label="every alert a hit")
+    axes.plot(curve.alerts, curve.alerts * total / n, color=GREY, linestyle=":", label="alerts drawn at random")
+    axes.set_xscale("log")
+    axes.set_ylim(0, None)
+    axes.set_xlim(1, n)
+    axes.set_xlabel(f"alerts, the likeliest first (of {n:,} nodes)")
+    axes.set_ylabel("rare nodes among them")
+    axes.set_title(title, fontsize=10)
+    figure.legend(loc="lower left", bbox_to_anchor=(0.08, 0.005), fontsize=8, frameon=False, borderaxespad=0.1)
+    return canvas.save(figure, path)

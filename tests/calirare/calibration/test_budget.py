@@ -1,0 +1,70 @@
+"""What a budget buys: expected hits are sums of P(rare), and the promised band holds what is found."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from calirare._util.errors import InputError
+from calirare.calibration import PriorPlattCalibrator, budget_curve
+from calirare.plots import budget_diagram
+
+
+def problem(seed: int, n: int = 2000, labels: int = 400):
+    """A map fitted on some nodes, the logits of the others, and which of these are rare; P(rare) is known."""
+    rng = np.random.default_rng(seed)
+    score = rng.normal(-2.0, 2.0, n + labels)
+    y = torch.from_numpy((rng.random(n + labels) < 1 / (1 + np.exp(-score))).astype(np.int64))
+    logits = torch.stack([torch.zeros(n + labels), torch.from_numpy(score)], 1)
+    fitted = PriorPlattCalibrator().fit(logits[:labels], y[:labels])
+    return fitted, logits[labels:], (y[labels:] == 1).numpy()
+
+
+def test_expected_hits_are_sums_of_the_likeliest():
+    fitted, logits, _ = problem(0)
+    curve = budget_curve(fitted, logits)
+    p = np.sort(fitted.predict_proba(logits)[:, 1].numpy())[::-1]
+    assert curve.alerts[0] == 1
+    assert curve.alerts[-1] == len(p)
+    for alerts, expected in zip(curve.alerts, curve.expected, strict=True):
+        assert expected == pytest.approx(p[:alerts].sum(), rel=1e-9)
+    assert (np.diff(curve.expected) >= 0).all()
+    assert (curve.low <= curve.high).all()
+
+
+def test_observed_hits_are_counted_in_the_order_of_the_curve():
+    fitted, logits, rare = problem(1, n=300)
+    curve = budget_curve(fitted, logits)
+    observed = curve.observed(rare)
+    assert observed[-1] == rare.sum()
+    top = np.argsort(-fitted.predict_proba(logits)[:, 1].numpy(), kind="stable")[: curve.alerts[20]]
+    assert observed[20] == rare[top].sum()
+    with pytest.raises(InputError, match=r"rare must have shape \[300\], got \[299\]"):
+        curve.observed(rare[1:])
+
+
+def test_the_band_holds_as_often_as_it_says():
+    inside, places = [], 0
+    for seed in range(60):
+        fitted, logits, rare = problem(seed)
+        curve = budget_curve(fitted, logits)
+        at = np.searchsorted(curve.alerts, [50, 200, 800])
+        places = len(at)
+        inside += list((curve.low[at] <= curve.observed(rare)[at]) & (curve.observed(rare)[at] <= curve.high[at]))
+    # 180 places of 90 %: binomial, with places of one draw depending on one another
+    assert 0.80 <= np.mean(inside) <= 0.99, (np.mean(inside), places)
+
+
+def test_what_cannot_be_drawn_is_refused():
+    fitted, logits, _ = problem(2, n=10)
+    with pytest.raises(InputError, match="there must be nodes, got none"):
+        budget_curve(fitted, logits[:0])
+    with pytest.raises(InputError, match=r"coverage must be in \(0, 1\), got 1"):
+        budget_curve(fitted, logits, coverage=1)
+
+
+def test_the_picture_tells_its_lines_apart(tmp_path):
+    fitted, logits, rare = problem(3)
+    path = budget_diagram(budget_curve(fitted, logits), tmp_path / "b.png", rare=rare, chosen=120)
+    assert path.stat().st_size > 10_000
