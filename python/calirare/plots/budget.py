@@ -10,6 +10,8 @@ from calirare.calibration import BudgetCurve
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY, LIGHT
 
+LEAST = 1e-3  # stands for none where axes are logarithmic
+
 
 def budget_diagram(
     curve: BudgetCurve,
@@ -44,11 +46,12 @@ def budget_diagram(
     axes = figure.add_subplot(figure.add_gridspec(1, 1, **edges)[0])
     n, total = int(curve.alerts[-1]), float(curve.expected[-1])
     band = f"expected, with {curve.coverage:.0%} intervals"
-    axes.fill_between(curve.alerts, curve.low, curve.high, color=DARK, alpha=0.2, linewidth=0)
+    low = np.maximum(curve.low, LEAST)
+    axes.fill_between(curve.alerts, low, np.maximum(curve.high, LEAST), color=DARK, alpha=0.2, linewidth=0)
     axes.plot(curve.alerts, curve.expected, color=DARK, linewidth=1.4, label=band)
     if rare is not None:
         found = curve.observed(rare)
-        axes.plot(curve.alerts, found, color=GAP, linestyle="-.", linewidth=1.4, label="observed")
+        axes.plot(curve.alerts, np.maximum(found, LEAST), color=GAP, linestyle="-.", linewidth=1.4, label="observed")
     if chosen:
         hits = float(np.interp(chosen, curve.alerts, curve.expected))
         said = f"the run's decision: {chosen:,} alerts, {hits:,.3g} hits expected"
@@ -56,8 +59,11 @@ def budget_diagram(
     axes.plot(curve.alerts, np.minimum(curve.alerts, total), color=LIGHT, linestyle="--", label="every alert a hit")
     axes.plot(curve.alerts, curve.alerts * total / n, color=GREY, linestyle=":", label="alerts drawn at random")
     axes.set_xscale("log")
-    axes.set_ylim(0, None)
+    axes.set_yscale("log")
     axes.set_xlim(1, n)
+    axes.set_ylim(min(1.0, total), 1.5 * max(float(curve.high[-1]), 1.0))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda x, _: f"{x:,.6g}")
     axes.set_xlabel(f"alerts, the likeliest first (of {n:,} nodes)")
     axes.set_ylabel("rare nodes among them")
     axes.set_title(title, fontsize=10)
