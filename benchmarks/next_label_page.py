@@ -43,24 +43,22 @@ def text(results: dict[str, Any], about: dict[str, Any]) -> str:
     """Returns the part of the page."""
     sets = results["sets"]
     rules = list(next(iter(sets.values())))
+    first = "five of each class, and 40 drawn at random (more where fewer than two of these are rare)"
     how = (
-        f"{results['rounds']} rounds of {results['batch']} labels, from five of each class and 40 drawn at random (more "
-        "where fewer than two of these are rare); half of the labelled nodes are never asked for and judge. The detector "
-        f"is `{results['model']}`, calibrated on the random labels alone. The form of the value was chosen on "
-        f"{' and on '.join(results['tuned_sets'])}. Numbers are means over all rounds, and in brackets the round from "
-        "which a rule stays as good as random labels are at the end "
+        f"{results['rounds']} rounds of {results['batch']} labels, from {first}; half of the labelled nodes are never "
+        f"asked for and judge. The detector is `{results['model']}`, calibrated on the random labels alone. The form "
+        f"of the value was chosen on {' and on '.join(results['tuned_sets'])}. Numbers are means over all rounds, and "
+        "in brackets the round from which a rule stays as good as random labels are at the end "
         f"({results['rounds'] + 1}: never); the best is bold."
     )
     what = (
         f"Uncertainty sampling is as good as ours or better {losses(sets)}. *Density* is uncertainty times the mean "
         "cosine similarity to the other nodes; McPAL of scikit-activeml asks by a Parzen window of its own, and our "
-        "detector is trained on what it asks for. These are few splits: differences in the third digit mean nothing, and "
-        "log loss, whose map sees about 40 random labels, moves most."
+        "detector is trained on what it asks for. These are few splits: differences in the third digit mean nothing, "
+        "and log loss, whose map sees about 40 random labels, moves most."
     )
-    source = (
-        f"[next_label.json](../benchmarks/results/next_label.json): `{about['command']}`, commit {about['commit'][:7]}, "
-        f"torch {about['versions']['torch']}."
-    )
+    file = "[next_label.json](../benchmarks/results/next_label.json)"
+    source = f"{file}: `{about['command']}`, commit {about['commit'][:7]}, torch {about['versions']['torch']}."
     auprc = table(sets, rules, "mean_auprc", "rounds_to_auprc")
     loss = table(sets, rules, "mean_log_loss", "rounds_to_log_loss")
     parts = [[how], ["AUPRC:"], auprc, ["Log loss:"], loss, [what], [source]]
