@@ -45,11 +45,10 @@ def summary(rows: dict[Case, dict[str, Any]]) -> dict[str, Any]:
     """Returns each set's mean curves, their means over all rounds, and the rounds to where random labels end."""
     out: dict[str, Any] = {"tuned_sets": list(TUNED), "rounds": N_ROUNDS, "batch": BATCH, "model": MODEL, "sets": {}}
     for name in SETS:
-        of: dict[str, Any] = {}
-        for rule in RULES:
-            games = [row for case, row in rows.items() if (case.set, case.rule) == (name, rule)]
-            if games:
-                of[rule] = _game(games)
+        there = {rule: {c.split: row for c, row in rows.items() if (c.set, c.rule) == (name, rule)} for rule in RULES}
+        there = {rule: games for rule, games in there.items() if games}
+        shared = set.intersection(*map(set, there.values())) if there else set()  # splits that every rule has
+        of = {rule: _game([games[i] for i in sorted(shared)]) for rule, games in there.items() if shared}
         if "random" in of:
             for each in of.values():
                 ends = of["random"]["auprc"][-1], of["random"]["log_loss"][-1]

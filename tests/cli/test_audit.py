@@ -6,11 +6,13 @@ import shutil
 
 import pandas as pd
 import pytest
+import torch
 
 import calirare
 from calirare import load
 from calirare._util.run_files import listed_files
 from calirare.run import Settings, read_yaml
+from calirare.run.next_labels import next_labels
 from tests.helpers.command import assert_one_sentence, call
 
 
@@ -89,3 +91,11 @@ def test_next_labels_by_uncertainty_and_wrong_words(quick_run):
     refused = ("--next", "100000"), ("--by", "value"), ("--next", "3", "--by", "luck")
     for words, told in zip(refused, ("must be from 1 to", "say how many", "chosen by value or"), strict=True):
         assert told in assert_one_sentence(call("audit", "--run", quick_run, *words))
+
+
+def test_next_labels_among_some_nodes_are_of_these(quick_run):
+    explainer = load(quick_run).explainer()
+    some = torch.from_numpy(load(quick_run).next_labels(20).nodes[10:].copy())
+    found = next_labels(explainer, 4, "value", some)
+    assert set(found.nodes) <= set(some.tolist())
+    assert found.n_open == load(quick_run).next_labels(1).n_open, "of which they teach does not change"

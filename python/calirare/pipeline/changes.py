@@ -104,7 +104,7 @@ class Updated:
     def distance(self) -> dict[str, float] | None:
         """How far the closed form was from the training: largest and mean |difference| of P(rare), and correlation.
 
-        Over the nodes that moved most (all of them where the graph is not large), P(rare) by the map of after. The
+        Over the nodes that moved most (all of them where the graph is small), P(rare) by the map of after. The
         correlation is that of the changes of the log-odds before any map; NaN where one of them is none.
         """
         found = self.foreseen

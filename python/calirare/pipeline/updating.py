@@ -14,7 +14,7 @@ from calirare.pipeline.placing import moves, placed
 from calirare.pipeline.stages import silent, train
 from calirare.run import Labels, Outcome, SavedRun
 
-FORESEEN = 20_000_000  # changed labels times nodes whose effects are worked out: of more the nodes that moved most
+FORESEEN, TOGETHER = 2000, 500  # nodes, those that moved most, that the closed form speaks of; of these in a pass
 
 
 def update(
@@ -59,9 +59,9 @@ def _foreseen(saved: SavedRun, graph: Graph, changed: Labels, before: Side, outc
         return None
     p = before.said.rare.cpu()
     moved = (outcome.for_tables().rare.cpu() - p).abs()
-    most = max(1, FORESEEN // changed.nodes.numel())
-    nodes = torch.argsort(moved, descending=True, stable=True)[:most]
-    each, together = _effects(explainer, saved.fit.nodes.cpu(), changed, nodes)
+    nodes = torch.argsort(moved, descending=True, stable=True)[:FORESEEN]
+    parts = [_effects(explainer, saved.fit.nodes.cpu(), changed, some) for some in nodes.split(TOGETHER)]
+    each, together = torch.cat([part[0] for part in parts], 1), torch.cat([part[1] for part in parts])
     base, mapped = explainer.voice.log_odds(nodes), outcome.graph if outcome.mapped is None else outcome.mapped
     now = outcome.fit.logits_of(mapped, nodes.to(mapped.device)).double().cpu()
     effects = probability(base + each, explainer.subject.mapping) - p[nodes]

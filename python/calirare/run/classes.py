@@ -199,6 +199,7 @@ class ClassesOutcome:
             dataset=named if named in CATALOGUE else _absolute(named),
             root=_absolute(data.root),
             features=_absolute(data.features),
+            relabel=_absolute(data.relabel),
             task="classes",
         )
         if isinstance(self.fit, GcnFit) and self.settings.model in ("gcn", "hops"):

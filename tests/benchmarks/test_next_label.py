@@ -1,0 +1,56 @@
+"""The benchmark of rules that ask for labels: who is asked for, who judges, and how games are summed up."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    names = {"rounds": "labelling.rounds", "main": "bench_next_label", "page": "next_label_page"}
+    return SimpleNamespace(**{name: importlib.import_module(path) for name, path in names.items()})
+
+
+def test_the_nodes_that_judge_are_never_asked_for_and_every_rule_starts_alike(bench):
+    task = bench.rounds.SETS["simulated, hard"]()
+    first, again = (bench.rounds.start(task, "simulated, hard", 1) for _ in range(2))
+    parts = [first.chosen, first.random, first.pool, first.test]
+    assert len(np.unique(np.concatenate(parts))) == sum(map(len, parts)) == task.graph.n_nodes
+    assert len(first.test) == task.graph.n_nodes // 2
+    assert (task.y[first.chosen] == 1).sum() == bench.rounds.PER_CLASS
+    assert (task.y[first.random] == 1).sum() >= bench.rounds.MIN_RARE
+    assert all(np.array_equal(a, b) for a, b in zip(parts, vars(again).values(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("curve", "low", "expected"),
+    [([1, 2, 3, 2, 3, 3], False, 4), ([3, 3, 3], False, 0), ([3, 3, 1], False, 3), ([5, 1, 2], True, 1)],
+)
+def test_a_target_is_reached_where_a_curve_stays_as_good(bench, curve, low, expected):
+    assert bench.main.reached(np.array(curve), 3 if not low else 2, low=low) == expected
+
+
+def game(level: float) -> dict[str, Any]:
+    return {"auprc": [0.5, level], "log_loss": [0.5, 1 - level], "labels": [50, 55], "rare": [5, 6]}
+
+
+def test_rules_are_held_beside_each_other_on_the_splits_that_all_have(bench):
+    case = bench.rounds.Case
+    rows = {case("cora", rule, i): game(0.7 + 0.1 * i) for rule in ("value", "uncertainty", "random") for i in (0, 1)}
+    rows[case("cora", "value", 2)] = game(0.99)
+    found = bench.main.summary(rows)["sets"]["cora"]
+    assert {rule: of["splits"] for rule, of in found.items()} == {"value": 2, "uncertainty": 2, "random": 2}
+    assert found["value"]["auprc"] == [0.5, 0.75]
+    assert found["value"]["rounds_to_auprc"] == 1
+    about = {"command": "python x", "commit": "abcdefgh", "versions": {"torch": "2"}}
+    told = bench.page.text(bench.main.summary(rows), about)
+    assert "in AUPRC on cora and in log loss on cora" in told, "as good as is not better"
