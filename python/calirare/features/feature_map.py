@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
+from calirare._util.scratch import scratch
 from calirare.features.categorical import OneHot, TargetEncoded
 from calirare.features.column_map import ColumnMap
 from calirare.features.dates import Cyclic
@@ -26,6 +27,9 @@ from calirare_ext import Csr
 How = Literal["auto", "rank", "standardize", "row", "tfidf", "svd", "none", "stored"]
 COLUMN_MAPS: tuple[type[ColumnMap], ...] = (Kept, Standardized, Logged, Ranked, OneHot, TargetEncoded, Cyclic, Missing)
 WHOLE_MAPS: tuple[type[WholeMap], ...] = (AsIs, RowSums, TfIdf, Svd)
+
+
+NUMBERS = 1 << 20  # raw numbers mapped together: they stay in the processor's caches
 
 
 def _silent(note: str) -> None:
@@ -208,11 +212,14 @@ class FeatureMap:
 
     def _written(self, table: RawTable) -> Tensor:
         """Returns what the maps make of a table, float32 [n, n_features]."""
-        out = np.empty((table.n_nodes, self.n_features), dtype=np.float32)
-        start = 0
-        for each in self.maps:
-            each.write(table, out[:, start : start + len(each.names)])
-            start += len(each.names)
+        out = scratch(table.n_nodes, self.n_features, torch.device("cpu")).numpy()
+        step = len(out) if table.own else max(1, NUMBERS // max(self.n_inputs, 1))
+        for first in range(0, len(out), max(step, 1)):
+            rows = slice(first, first + step)
+            part, start = table.at(rows), 0
+            for each in self.maps:
+                each.write(part, out[rows, start : start + len(each.names)])
+                start += len(each.names)
         return torch.from_numpy(out)
 
     def of_numbers(self, x: Tensor) -> Tensor:
