@@ -11,7 +11,7 @@ from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
 from calirare.datasets import read_graph
 from calirare.graph import TABLE_SUFFIXES, Graph
-from calirare.run import Prevailing, SavedRun, load, write_json, write_predictions
+from calirare.run import Prevailing, SavedRun, load, write_json, write_scored
 
 EDGE_RULES = ("duplicates", "self_loops", "symmetrize")
 DRIFTED = 3  # exit code of --fail-on-drift
@@ -54,7 +54,7 @@ def run(
             reporter.say(f"note: {note}")
         scored = saved.score(loaded, report=reporter, prevalence=prevalence)
     with fresh_files(path.parent, f"predict: {path}") as partial:
-        names = [file.name for file in write_predictions(scored.table, partial, path.stem)]
+        names = [file.name for file in write_scored(scored.table, partial, path.stem)]
         write_json(scored.to_mapping(), partial / f"{path.stem}.json")
     print(scored.summary(), end="")
     for name in [*names, f"{path.stem}.json"]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
+from calirare._util.scratch import scratch
 from calirare.features.categorical import OneHot, TargetEncoded
 from calirare.features.column_map import ColumnMap
 from calirare.features.dates import Cyclic
@@ -26,6 +27,9 @@ from calirare_ext import Csr
 How = Literal["auto", "rank", "standardize", "row", "tfidf", "svd", "none", "stored"]
 COLUMN_MAPS: tuple[type[ColumnMap], ...] = (Kept, Standardized, Logged, Ranked, OneHot, TargetEncoded, Cyclic, Missing)
 WHOLE_MAPS: tuple[type[WholeMap], ...] = (AsIs, RowSums, TfIdf, Svd)
+
+
+NUMBERS = 1 << 20  # raw numbers mapped together: they stay in the processor's caches
 
 
 def _silent(note: str) -> None:
@@ -208,11 +212,14 @@ class FeatureMap:
 
     def _written(self, table: RawTable) -> Tensor:
         """Returns what the maps make of a table, float32 [n, n_features]."""
-        out = np.empty((table.n_nodes, self.n_features), dtype=np.float32)
-        start = 0
-        for each in self.maps:
-            each.write(table, out[:, start : start + len(each.names)])
-            start += len(each.names)
+        out = scratch(table.n_nodes, self.n_features, torch.device("cpu")).numpy()
+        step = len(out) if table.own else max(1, NUMBERS // max(self.n_inputs, 1))
+        for first in range(0, len(out), max(step, 1)):
+            rows = slice(first, first + step)
+            part, start = table.at(rows), 0
+            for each in self.maps:
+                each.write(part, out[rows, start : start + len(each.names)])
+                start += len(each.names)
         return torch.from_numpy(out)
 
     def of_numbers(self, x: Tensor) -> Tensor:
@@ -223,6 +230,30 @@ class FeatureMap:
         assert self.whole is None
         assert all(column.kind == "numeric" for column in self.columns)
         return self._written(RawTable(x, self._columns, tuple(range(self.n_inputs)), {}, {})).to(x.device)
+
+    def affine(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns of each column it makes what it is of a raw number: factor times raw column plus offset.
+
+        Returns:
+            The raw columns, int64 [n_features], -1 where the map is another; factors and offsets, float64.
+        """
+        assert self.whole is None
+        nothing = np.zeros(0)
+        parts = [(nothing.astype(np.int64), nothing, nothing)]
+        for each in self.maps:
+            k = len(each.names)
+            if isinstance(each, Standardized):
+                parts.append((np.array(each.inputs), 1 / each.spread, -each.mean / each.spread))
+            elif type(each) is Kept:
+                parts.append((np.array(each.inputs), np.ones(k), np.zeros(k)))
+            else:
+                parts.append((np.full(k, -1), np.zeros(k), np.zeros(k)))
+        source, factor, offset = (torch.from_numpy(np.concatenate(each)) for each in zip(*parts, strict=True))
+        return source, factor, offset
+
+    def curved(self) -> tuple[ColumnMap, ...]:
+        """Returns the maps that are not affine."""
+        return tuple(each for each in self.maps if not isinstance(each, Standardized) and type(each) is not Kept)
 
     @property
     def _columns(self) -> tuple[Column, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -54,6 +54,10 @@ class RawTable:
     def n_nodes(self) -> int:
         """Number of nodes."""
         return self.x.shape[0]
+
+    def at(self, rows: slice) -> RawTable:
+        """Returns the table of some nodes."""
+        return replace(self, x=self.x[rows])
 
     def blocks(self, inputs: Sequence[int]) -> Iterator[tuple[slice, NumpyArray]]:
         """Yields columns a few at a time.

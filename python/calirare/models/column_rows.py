@@ -65,18 +65,18 @@ class ColumnRows:
         for _ in range(self.hops):
             blocks.append(propagate(self.mean, blocks[-1]))
         if self.hops:
-            blocks.append(self._log_degree(self.graph.adjacency))
+            blocks.append(self.log_degree(self.graph.adjacency))
             for _, matrix, mean in self.relations:
-                blocks += [propagate(mean, self.x), self._log_degree(matrix)]
+                blocks += [propagate(mean, self.x), self.log_degree(matrix)]
         return torch.cat(blocks, 1)
 
     def at(self, nodes: Tensor) -> Tensor:
         """Returns the columns of some nodes (int64 [r]), [r, d]: the same but for rounding."""
         blocks = [self.x[nodes], *(self._hop(hop, nodes) for hop in range(1, self.hops + 1))]
         if self.hops:
-            blocks.append(self._log_degree(self.graph.adjacency, nodes))
+            blocks.append(self.log_degree(self.graph.adjacency, nodes))
             for _, matrix, mean in self.relations:
-                blocks += [propagate(mean.select_rows(nodes), self.x), self._log_degree(matrix, nodes)]
+                blocks += [propagate(mean.select_rows(nodes), self.x), self.log_degree(matrix, nodes)]
         return torch.cat(blocks, 1)
 
     def _hop(self, hop: int, nodes: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ class ColumnRows:
             self._levels.append(out)
         return self._levels[hop]
 
-    def _log_degree(self, matrix: Csr, nodes: Tensor | None = None) -> Tensor:
+    def log_degree(self, matrix: Csr, nodes: Tensor | None = None) -> Tensor:
         """Returns log(1 + number of neighbours), [r, 1]."""
         degree = matrix.indptr.diff()
         return torch.log1p((degree if nodes is None else degree[nodes]).to(self.x))[:, None]

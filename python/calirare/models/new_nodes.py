@@ -49,9 +49,11 @@ class KnownGraph:
             )
         self.graph, self.rows = graph, KnownRows(graph)
         self.parts: list[_Gcn | _Columns] = []
-        self.fitted, self.members = fitted, fitted.members if isinstance(fitted, Mixture) else ()
-        every: list[Fitted] = [member.fitted for member in self.members]
-        for each in every or [fitted]:
+        self.fitted = fitted
+        members: tuple[Fitted, ...] = ()
+        if isinstance(fitted, Mixture):
+            members = tuple(member.fitted for member in fitted.members)
+        for each in members or (fitted,):
             self.parts.append(self._part(each))
 
     def _part(self, fitted: Fitted) -> _Gcn | _Columns:

@@ -18,7 +18,7 @@ from calirare.run.schema import Option, method_options, options_of, words_for
 from calirare.run.scored import Scored
 from calirare.run.scoring import Scorer
 from calirare.run.settings import MAX_SEED, Calibration, Intervals, Settings, Training
-from calirare.run.tables import COLUMNS, inert, predictions, write_predictions
+from calirare.run.tables import COLUMNS, inert, predictions, write_predictions, write_scored
 from calirare.run.unused import ignored_settings
 from calirare.run.yaml_files import read_yaml
 
@@ -65,4 +65,5 @@ __all__ = [
     "words_for",
     "write_json",
     "write_predictions",
+    "write_scored",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,14 @@ def read_predictions(folder: Path, stem: str = "predictions") -> pd.DataFrame:
         raise InputError(f"{path}: the predictions cannot be read: {error}") from error
 
 
+def write_scored(table: pd.DataFrame, folder: Path, stem: str) -> list[Path]:
+    """Writes a table of `predictions`, a long one a block of rows at a time; returns the paths."""
+    if len(table) < LARGE:
+        return write_predictions(table, folder, stem)
+    blocks = (table.iloc[first : first + ROWS] for first in range(0, len(table), ROWS))
+    return _write_blocks(blocks, folder, stem)
+
+
 def write_table(
     graph: Graph,
     probabilities: Probabilities,
@@ -170,17 +178,21 @@ def write_large_predictions(
     Returns:
         The paths.
     """
-    part = part_column(graph.n_nodes, split)
+    part, n = part_column(graph.n_nodes, split), graph.n_nodes
+    every = (slice(first, min(first + ROWS, n)) for first in range(0, n, ROWS))
+    return _write_blocks((_rows(graph, probabilities, result, part[rows], rows) for rows in every), folder, stem)
+
+
+def _write_blocks(blocks: Iterable[pd.DataFrame], folder: Path, stem: str) -> list[Path]:
+    """Writes blocks of rows of one table."""
     write = _arrow_writer(folder, stem)
     paths = [folder / f"{stem}.csv"] + ([] if write is None else [folder / f"{stem}.parquet"])
     try:
-        for first in range(0, graph.n_nodes, ROWS):
-            rows = slice(first, min(first + ROWS, graph.n_nodes))
-            table = _rows(graph, probabilities, result, part[rows], rows)
+        for number, table in enumerate(blocks):
             if write is not None:
                 write(table)
             else:
-                _to_csv(table, paths[0], mode="a", header=first == 0)
+                _to_csv(table, paths[0], mode="a", header=number == 0)
     finally:
         if write is not None:
             write(None)
