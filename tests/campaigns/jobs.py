@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -53,10 +54,15 @@ JOBS = {
 }
 
 
+def attacked() -> dict[str, str]:
+    """Returns commit and command, for the file of a campaign."""
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
+    module = Path(sys.argv[0]).parent.name
+    return {"commit": done.stdout.strip(), "command": " ".join(["python -m", f"tests.{module}", *sys.argv[1:]])}
+
+
 def make_inputs(root: Path) -> None:
     """Writes the graphs, and one finished run that jobs start from."""
-    import dataclasses
-
     rare_task().to_npz(root / "g.npz")
     dataclasses.replace(rare_task(seed=1), split=None).to_npz(root / "later.npz")
     done = start(Job((*TRAIN, "--out", "{run}")), root, root / "base")

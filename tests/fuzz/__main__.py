@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.campaigns.jobs import attacked
 from tests.fuzz.targets import AT_ONCE, NAMES, Target, targets_in
 
 TURN = 1.0  # seconds of one target before the next one's turn
@@ -37,7 +38,8 @@ def main() -> int:
     total = sum(count["cases"] for count in counts.values())
     print(f"{total:,} cases, {found} findings (seed {asked.seed})")
     if asked.out:
-        asked.out.write_text(json.dumps({"seed": asked.seed, "cases": total, "targets": counts}, indent=2) + "\n")
+        said = attacked() | {"seed": asked.seed, "minutes": asked.minutes, "cases": total, "targets": counts}
+        asked.out.write_text(json.dumps(said, indent=2) + "\n")
     return int(found > 0)
 
 
