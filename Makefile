@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 PY_DIRS := python calirare_ext tests benchmarks docs/examples docs/site setup.py
 
-.PHONY: setup demo check test fast-tests all-tests fuzz lint format docs options bench gpu clean
+.PHONY: setup demo check test fast-tests all-tests fuzz sanitize kill lint format docs options bench gpu clean
 
 # Dependencies: again only when the pins or the project's own list change.
 $(VENV)/.dependencies: pyproject.toml $(PINS) $(PEERS)
@@ -54,6 +54,16 @@ MINUTES ?= 10
 SEED ?= 0
 fuzz: setup
 	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED)
+
+# The operators' tests and fuzz targets under sanitizers, in build folders of their own (ten minutes to compile each).
+sanitize: setup
+	.ci/sanitize address,undefined $(MINUTES)
+	.ci/sanitize thread $(MINUTES)
+
+# Commands killed at random moments, starved of files and disk, run twice, run for long: writes the numbers that
+# benchmarks/results/reliability.json holds; see CONTRIBUTING.md.
+kill: setup
+	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python -m tests.campaigns --minutes $(MINUTES) --seed $(SEED)
 
 # The options of `calirare train`, from the fields of the settings; a test says when it is due.
 options: setup

@@ -8,6 +8,8 @@ from torch import Tensor
 from calirare_ext._backend import _C
 from calirare_ext._checks import check_float, check_range, check_shape, check_whole
 
+MOST_BINS = 1 << 24  # as many numbers as float32 tells apart in (0.5, 1]; the sums of more would fill memory
+
 
 def confidence_bins(
     probabilities: Tensor, labels: Tensor, n_bins: int, *, weights: Tensor | None = None, slack: float = 1e-2
@@ -21,7 +23,7 @@ def confidence_bins(
     Args:
         probabilities: [n, k], k >= 1, float32/float64, on the CPU.
         labels: int64 [n].
-        n_bins: M >= 1.
+        n_bins: M, 1 to `MOST_BINS`.
         weights: float64 [n], or None: every sample counts 1.
         slack: how far a row's sum may be from 1.
 
@@ -44,9 +46,9 @@ def confidence_bins(
         where = f"{list(probabilities.shape)} on {probabilities.device}"
         raise ValueError(f"{op}: probabilities must be on the CPU with at least one column, got {where}")
     check_whole(op, "n_bins", n_bins)
-    check_range(op, "n_bins", n_bins, 1, 2**31)
+    check_range(op, "n_bins", n_bins, 1, MOST_BINS)
     for name, x, dtype in (("labels", labels, torch.int64), ("weights", weights, torch.float64)):
-        if x is None:
+        if x is None and name == "weights":
             continue
         check_shape(op, name, x, (probabilities.shape[0],))
         if x.dtype != dtype:

@@ -1,7 +1,6 @@
 // From torch tensors to the twins: views, checks that memory safety needs, and the choice of dtype and device.
 #pragma once
 #include <ATen/DeviceAccelerator.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/Stream.h>
@@ -9,11 +8,12 @@
 #include "../core/parallel.h"
 #include "../core/views.h"
 #include "launch.h"
+#include "pool.h"
 
 namespace calirare {
 
 inline Parallel torch_pool() {
-  return {at::get_num_threads(), [](int64_t size, const RangeBody& body) { at::parallel_for(0, size, 1, body); }};
+  return {at::get_num_threads(), [](int64_t size, const RangeBody& body) { over_pool(0, size, 1, body); }};
 }
 
 // torch's current stream as the driver's handle, without any CUDA header.

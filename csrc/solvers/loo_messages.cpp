@@ -96,7 +96,7 @@ void spread(const std::vector<Piece>& pieces, Body body) {
   const int64_t parts = std::min<int64_t>(at::get_num_threads(), int64_t(pieces.size()));
   std::vector<double> before(pieces.size() + 1, 0);
   for (size_t k = 0; k < pieces.size(); ++k) before[k + 1] = before[k] + kCallCost + double(pieces[k].size);
-  at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+  over_pool(0, parts, 1, [&](int64_t begin, int64_t end) {
     const auto place = [&](int64_t part) {
       return std::lower_bound(before.begin(), before.end(), before.back() * double(part) / double(parts)) -
              before.begin();

@@ -14,7 +14,7 @@ constexpr int64_t kMostUnits = 16;  // of a group: patterns are counted in a tab
 template <typename T>
 std::vector<uint16_t> active_bits(const T* z, int64_t stride, int64_t r, int64_t h, int64_t words) {
   std::vector<uint16_t> bits(r * words, 0);
-  at::parallel_for(0, r, 4096, [&](int64_t first, int64_t last) {
+  over_pool(0, r, 4096, [&](int64_t first, int64_t last) {
     for (int64_t u = first; u < last; ++u) {
       for (int64_t j = 0; j < h; ++j) {
         bits[u * words + j / kMostUnits] |= uint16_t((z[u * stride + j] > T(0)) << (j % kMostUnits));

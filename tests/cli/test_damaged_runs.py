@@ -139,3 +139,43 @@ def test_another_graph_in_the_place_of_the_runs_is_noticed(tmp_path):
     assert call("train", "--dataset", tmp_path / "g.npz", *QUICK, "--out", run).code == 0
     rare_task(seed=1).to_npz(tmp_path / "g.npz")
     assert "is not the graph the run was trained on any more" in assert_one_sentence(call("eice", "--run", run))
+
+
+def test_no_tensor_of_a_model_may_hold_what_is_no_number(quick_run):
+    path = quick_run / "model.safetensors"
+    with safe_open(str(path), "pt") as file:
+        metadata = file.metadata()
+    tensors = load_file(path)
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point() or not tensor.numel() or name.endswith((".spread", ".fill")):
+            continue
+        changed = tensor.clone()
+        changed.view(-1)[-1] = float("nan")
+        save_file(tensors | {name: changed}, path, metadata)
+        seal(quick_run)
+        with pytest.raises(InputError, match="must hold finite numbers"):
+            load(quick_run)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"threshold": float("nan")}, "threshold must be a finite number"),
+        ({"threshold": 1.5}, "threshold must be a finite number"),
+        ({"threshold": True}, "threshold must be a finite number"),
+        ({"damping": float("inf")}, "damping must be a finite number"),
+        ({"damping": -1}, "damping must be a finite number"),
+        ({"class_names": ["a", "a"]}, "class_names must be the names of two classes"),
+        ({"class_names": [{}, 1]}, "class_names must be the names of two classes"),
+        ({"class_names": ["a", "b", "a"]}, "class_names must be there once each"),
+        ({"calibrators": {"population": {"theta": [0, float("nan")]}}}, "the maps must hold finite numbers"),
+    ],
+)
+def test_facts_beside_a_model_that_cannot_be_are_one_sentence(change, message, quick_run):
+    path = quick_run / "model.safetensors"
+    with safe_open(str(path), "pt") as file:
+        facts = json.loads(file.metadata()["calirare"])
+    save_file(load_file(path), path, {"calirare": json.dumps(facts | change)})
+    seal(quick_run)
+    with pytest.raises(InputError, match=message):
+        load(quick_run)

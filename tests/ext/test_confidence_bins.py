@@ -190,3 +190,8 @@ def test_no_row_is_in_no_bin(p) -> None:
 def test_bad_input_is_named(arguments, options, error, message) -> None:
     with pytest.raises(error, match=message):
         confidence_bins(*arguments, **options)
+
+
+def test_more_bins_than_memory_holds_are_refused_before_they_are_made():
+    with pytest.raises(ValueError, match=r"n_bins must be in \[1, 16777216\]"):
+        confidence_bins(torch.ones(2, 1), torch.zeros(2, dtype=torch.int64), 2**31)

@@ -13,6 +13,7 @@ Arrays = dict[str, np.ndarray]
 NUMBERS = (0, 1, -1, 2, 7, 2**31 - 1, -(2**31), 2**31, 2**32, 2**53, 2**53 + 1, 2**62, 2**63 - 1, -(2**63))
 REALS = (0.0, -0.0, 1e-45, 1e-30, 1e19, 3.4e38, -3.4e38, 1e300, np.inf, -np.inf, np.nan, 0.5)
 DTYPES = ("<i8", ">i8", "<i4", "<u8", "<f4", ">f4", "<f2", "<f8", "bool", "<U3", "|S2", "<c8", "<M8[s]", "<f16")
+NATIVE = ("<i8", "<i4", "<f4", "<f2", "<f8", "bool", "u1", "<c8")
 WORDS = (
     "",
     "nan",
@@ -36,6 +37,48 @@ WORDS = (
 
 def some(rng: np.random.Generator, values: Any) -> Any:
     return values[int(rng.integers(len(values)))]
+
+
+def odd_numbers(rng: np.random.Generator, array: np.ndarray, native: bool = False) -> np.ndarray:
+    """Changes numbers, dtype, shape or order of an array; `native`: only as torch takes it."""
+    array, kind = np.array(array), int(rng.integers(8))
+    with np.errstate(all="ignore"):
+        if kind == 0 and array.size:
+            array.flat[int(rng.integers(array.size))] = (
+                some(rng, REALS) if array.dtype.kind == "f" else some(rng, NUMBERS)
+            )
+        elif kind == 1:
+            array = array.astype(some(rng, NATIVE if native else DTYPES))
+        elif kind == 2:
+            array = array[: int(rng.integers(len(array) + 1))]
+        elif kind == 3:
+            array = array * some(rng, REALS)
+        elif kind == 4:
+            array = array[..., None] if rng.random() < 0.5 else array.ravel()
+        elif kind == 5:
+            array = np.full_like(array, array.flat[0]) if array.size else array
+        elif kind == 6 and not native:
+            array = array[::-1]
+    return array
+
+
+def odd_text(rng: np.random.Generator, text: str) -> str:
+    """Puts a word into a text, or takes a part of it away."""
+    at = int(rng.integers(len(text) + 1))
+    return text[:at] + some(rng, WORDS) + text[at + int(rng.integers(3)) :]
+
+
+def spoilt_tree(rng: np.random.Generator, tree: Any) -> Any:
+    """Changes one value somewhere in a tree of JSON."""
+    if isinstance(tree, dict) and tree and rng.random() < 0.9:
+        key = some(rng, sorted(tree))
+        if rng.random() < 0.1:
+            return {name: value for name, value in tree.items() if name != key}
+        return tree | {key: spoilt_tree(rng, tree[key])}
+    if isinstance(tree, list) and tree and rng.random() < 0.9:
+        at = int(rng.integers(len(tree)))
+        return [*tree[:at], spoilt_tree(rng, tree[at]), *tree[at + 1 :]]
+    return some(rng, (*NUMBERS, *REALS, *WORDS, None, True, [], {}, [1], {"a": 1}))
 
 
 def spoilt_bytes(rng: np.random.Generator, content: bytes) -> bytes:

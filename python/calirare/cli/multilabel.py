@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -102,15 +101,16 @@ def evaluate(
 ) -> None:
     """Measure the calibration and accuracy of multi-label predictions."""
     _check("evaluate", floors, seed)
+    from calirare._util.output import check_free, fresh_files
     from calirare.multilabel import canonical_calibration_error, multilabel_report
+    from calirare.run import write_json
 
     if table.is_dir():
         table, part = table / "predictions.csv", part or "test"
     if out is not None:
         if out.exists() and table.exists() and out.samefile(table):
             raise InputError(f"multilabel evaluate: --out must not be the table itself, got {out}")
-        if out.exists() and not overwrite:
-            raise InputError(f"multilabel evaluate: {out} exists already: take another --out, or pass --overwrite")
+        check_free([out], "multilabel evaluate", overwrite=overwrite)
     scores, labels, names = read_table(table, part)
     try:
         report = multilabel_report(labels, scores, norm=p, floors=floors, seed=seed)
@@ -126,11 +126,8 @@ def evaluate(
         _tell_of_ties(scores, labels, p, report, diagnostics.tied_share)
     if out is not None:
         values = {"report": report, "diagnostics": dataclasses.asdict(diagnostics), "rows": len(scores), "p": p}
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{out}: the file cannot be written: {error.strerror or error}") from error
+        with fresh_files(out.parent, f"multilabel evaluate: {out}") as partial:
+            write_json(values, partial / out.name)
         print(out)
 
 
@@ -227,6 +224,6 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
     columns = [[f"{kind}_{name}" for name in names] for kind in "py"]
     try:
         scores, labels = (table[chosen].to_numpy(dtype=float) for chosen in columns)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InputError(f"{path}: probabilities and labels must be numbers: {error}") from error
     return scores, labels, names

@@ -3,9 +3,10 @@
 from calirare.decisions.decision import Counted, Decision, decide
 from calirare.decisions.guarantees import precision_threshold, recall_threshold
 from calirare.decisions.rule import Labelled, Rule
-from calirare.decisions.rules import RULES, Balanced, Budget, Cost, Precision, Recall, make_rule
+from calirare.decisions.rules import NONE, RULES, Balanced, Budget, Cost, Precision, Recall, make_rule
 
 __all__ = [
+    "NONE",
     "RULES",
     "Balanced",
     "Budget",

@@ -15,6 +15,7 @@ N_BINS = 4  # of equal numbers of nodes
 MOST_CATEGORIES = 6  # of others there is one slice together
 MOST_COLUMNS = 40
 FAR = 3  # steps to the nearest training label from which on nothing reaches a detector of two hops
+FAR_DAYS = 2e6  # from 2000, beyond which there is no year of four digits
 NO_VALUE = "(missing)"
 
 
@@ -93,6 +94,8 @@ def _of_column(graph: Graph, i: int, values: NumpyArray) -> Variable:
 
 
 def _day(days: float) -> str:
+    if abs(days) > FAR_DAYS:
+        return f"{days:.4g} days from 2000"
     return str(np.datetime64("2000-01-01") + np.timedelta64(int(days), "D"))
 
 

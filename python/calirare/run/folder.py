@@ -39,6 +39,7 @@ from calirare.models import FITS
 from calirare.run.audits import audit_run
 from calirare.run.data_settings import Data
 from calirare.run.explaining import explained, explainer_of
+from calirare.run.model_checks import check_model
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
 from calirare.run.prevailing import Prevailing
 from calirare.run.result import RunResult
@@ -339,7 +340,7 @@ def load(folder: str | Path) -> SavedRun:
     check_as_written(folder, (CONFIG, MODEL))
     settings = Settings.from_mapping(read_yaml(folder / CONFIG), f"config {folder / CONFIG}")
     try:
-        _check_numbers(tensors)
+        check_model(tensors, facts)
         train, val, test = (tensors[f"split.{part}"] for part in PARTS)
         split = Split(train, val, test, str(settings.data.split or ""))
         return SavedRun(folder, _scorer(tensors, facts, settings), split, str(facts["graph"]), tensors.get("held_out"))
@@ -372,13 +373,6 @@ def _read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             "again, with the settings of its config.yaml under their new names (`calirare train --help`)"
         )
     return tensors, facts
-
-
-def _check_numbers(tensors: dict[str, Tensor]) -> None:
-    """Checks that numbers are finite, but for the spread of constant features and what fills in where none may lack."""
-    for name, tensor in tensors.items():
-        if not name.endswith((".spread", ".fill")) and not bool(tensor.isfinite().all()):
-            raise ValueError(f"{name} must hold finite numbers")
 
 
 def _scorer(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Settings) -> Scorer:

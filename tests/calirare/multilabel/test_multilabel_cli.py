@@ -237,3 +237,9 @@ def test_a_part_may_be_a_number(tmp_path, part, gap):
     assert labels[:, 0].tolist() == [1, 0]
     with pytest.raises(InputError, match="at least 2 rows of '2' are needed, got 0"):
         read_table(path, "2")
+
+
+def test_a_number_that_no_float_holds_is_one_sentence(tmp_path):
+    (tmp_path / "t.csv").write_text("y_a,p_a\n1,.5\n" + "9" * 400 + ",.5\n")
+    with pytest.raises(InputError, match="probabilities and labels must be numbers"):
+        read_table(tmp_path / "t.csv", None)

@@ -12,7 +12,7 @@ from scipy.stats import binom
 from calirare.graph import Graph, Split
 from calirare.graph.columns import Column
 from calirare.page.slices import FEWEST, Slice, count_distribution, slices_of, two_sided
-from calirare.page.variables import Variable, variables_of
+from calirare.page.variables import Variable, _day, variables_of
 from calirare_ext import Csr
 
 CLOSE = 1e-12
@@ -112,3 +112,8 @@ def test_many_categories_leave_one_slice_of_others():
     found = variables_of(dataclasses.replace(graph, x=x, columns=(column, *graph.columns[1:])), np.zeros(9))
     kinds = said(next(v for v in found if v.name == "kind"))
     assert kinds == ["a", "b", "c", "d", "e", "f", "others", "others", "others"]
+
+
+def test_a_date_of_no_year_is_told_in_days():
+    assert _day(8796.0) == "2024-01-31"
+    assert _day(-9e18) == "-9e+18 days from 2000"

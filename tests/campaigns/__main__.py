@@ -1,0 +1,50 @@
+"""`python -m tests.campaigns --minutes 10 --seed 0`: kills, starves, repeats and soaks; counts and findings as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.campaigns import kills, starved, twice
+from tests.campaigns.jobs import attacked, make_inputs
+
+SHARES = {"kills": 0.6, "soak": 0.4}  # of the minutes; the others take what they take
+
+
+def main() -> int:
+    """Runs what is asked for; returns 1 where something was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.campaigns")
+    parser.add_argument("--minutes", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", choices=["kills", "starved", "determinism", "soak"], action="append")
+    parser.add_argument("--out", type=Path, help="JSON file for the counts")
+    asked = parser.parse_args()
+    seconds = 60 * asked.minutes
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        make_inputs(root)
+        ways: dict[str, Any] = {
+            "determinism": lambda: twice.determinism(root),
+            "starved": lambda: starved.campaign(root),
+            "kills": lambda: kills.campaign(root, seconds * SHARES["kills"], np.random.default_rng(asked.seed)),
+            "soak": lambda: twice.soak(root, seconds * SHARES["soak"]),
+        }
+        found = {}
+        for name in asked.only or ways:
+            began = time.monotonic()
+            found[name] = ways[name]() | {"took_s": round(time.monotonic() - began)}
+            print(f"{name}: {json.dumps(found[name])}", flush=True)
+    if asked.out:
+        asked.out.write_text(json.dumps(attacked() | {"seed": asked.seed, **found}, indent=2) + "\n")
+    return int(any(each["findings"] for each in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

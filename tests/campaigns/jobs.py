@@ -1,0 +1,118 @@
+"""Commands that campaigns run, each on a folder of its own, and what their folders hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tests.helpers.tasks import rare_task
+
+TRAIN = ("train", "--dataset", "{root}/g.npz", "--model", "gcn", "--epochs", "20", "--folds", "0")
+OTHER = "{root}/later.npz"
+USERS = "notes.txt"  # a file of the user's beside the run
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command.
+
+    Attributes:
+        words: after `calirare`; {root} is the folder of inputs, {run} that of the run.
+        makes: the files it writes, relative to the run's folder; none: the run itself.
+        resumes: whether a second start goes on with what the first one finished.
+    """
+
+    words: tuple[str, ...]
+    makes: tuple[str, ...] = ()
+    resumes: bool = False
+
+
+JOBS = {
+    "train": Job((*TRAIN, "--out", "{run}", "--overwrite")),
+    "predict": Job(
+        ("predict", "--run", "{run}", "--graph", OTHER, "--out", "{run}/p.csv", "--overwrite"),
+        ("p.csv", "p.parquet", "p.json"),
+    ),
+    "report": Job(("report", "--run", "{run}", "--overwrite"), ("report.html",)),
+    "audit": Job(("audit", "--run", "{run}", "--overwrite"), ("audit.csv", "audit.parquet")),
+    "explain": Job(
+        ("explain", "--run", "{run}", "--node", "7", "--out", "{run}/x.json", "--pictures", "{run}/x", "--overwrite"),
+        ("x.json", "x/explain_7.png"),
+    ),
+    "recalibrate": Job(
+        ("recalibrate", "--run", "{run}", "--graph", OTHER, "--overwrite"), ("model.safetensors", "recalibration.json")
+    ),
+}
+
+
+def attacked() -> dict[str, str]:
+    """Returns commit and command, for the file of a campaign."""
+    done = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True)
+    module = Path(sys.argv[0]).parent.name
+    return {"commit": done.stdout.strip(), "command": " ".join(["python -m", f"tests.{module}", *sys.argv[1:]])}
+
+
+def make_inputs(root: Path) -> None:
+    """Writes the graphs, and one finished run that jobs start from."""
+    rare_task().to_npz(root / "g.npz")
+    dataclasses.replace(rare_task(seed=1), split=None).to_npz(root / "later.npz")
+    done = start(Job((*TRAIN, "--out", "{run}")), root, root / "base")
+    if done.wait() != 0:
+        raise RuntimeError(f"the first run failed: {done.stderr.read() if done.stderr else ''}")
+
+
+def command(job: Job, root: Path, run: Path) -> list[str]:
+    """Returns the words of a process."""
+    return [sys.executable, "-m", "calirare", *(word.format(root=root, run=run) for word in job.words)]
+
+
+def start(job: Job, root: Path, run: Path, **changes: str) -> subprocess.Popen[str]:
+    """Starts a job in a session of its own."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **changes}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command(job, root, run), stdout=pipe, stderr=pipe, text=True, env=env, start_new_session=True
+    )
+
+
+def fresh(root: Path, name: str) -> Path:
+    """Returns a copy of the finished run beside which a file of the user's lies."""
+    place = root / name
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    shutil.copytree(root / "base", place / "run")
+    (place / USERS).write_text("mine")
+    return place / "run"
+
+
+def contents(run: Path) -> dict[str, str]:
+    """Returns a checksum of every file of a run, but for recorded times and places."""
+    found = {}
+    for path in sorted(run.rglob("*")):
+        if path.is_file() and path.name not in ("log.txt", "files.json") and not path.name.endswith(".lock"):
+            found[str(path.relative_to(run))] = hashlib.sha256(_timeless(path)).hexdigest()
+    return found
+
+
+def _timeless(path: Path) -> bytes:
+    content = path.read_bytes()
+    if path.name == "metrics.json":
+        values = json.loads(content)
+        return json.dumps({key: value for key, value in values.items() if key != "seconds"}, sort_keys=True).encode()
+    if path.suffix == ".html":
+        return b"\n".join(line for line in content.split(b"\n") if b" s " not in line)
+    return content
+
+
+def moment(rng: np.random.Generator, seconds: float) -> float:
+    """Returns when to kill: most often in the last half, where files are written."""
+    return float(seconds * rng.uniform(0.0, 1.0) ** 0.5)

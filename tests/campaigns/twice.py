@@ -1,0 +1,87 @@
+"""Every command twice in fresh processes with other hash seeds, bytes compared; and many jobs in one process."""
+
+from __future__ import annotations
+
+import gc
+import io
+import threading
+import time
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import calirare
+from calirare.graph import Graph
+from tests.campaigns.jobs import JOBS, contents, fresh, start
+from tests.helpers.command import rough_runs
+from tests.helpers.tasks import rare_task
+
+PATIENCE = 300
+WARM = 5  # jobs before memory is looked at
+
+
+def determinism(root: Path) -> dict[str, Any]:
+    """Returns how many commands there were, and those whose files or words differ."""
+    findings = []
+    for name, job in JOBS.items():
+        seen = []
+        for seed in ("0", "1", "4242"):
+            run = fresh(root, f"{name}-twice")
+            out, err = (process := start(job, root, run, PYTHONHASHSEED=seed)).communicate(timeout=PATIENCE)
+            if process.returncode != 0:
+                findings.append(f"{name}: {err[-300:]}")
+            seen.append((contents(run), out))
+        if seen[1:] != seen[:-1]:
+            findings.append(f"{name}: other bytes with another PYTHONHASHSEED")
+    return {"commands": len(JOBS), "processes_each": 3, "findings": findings}
+
+
+def soak(root: Path, seconds: float) -> dict[str, Any]:
+    """Trains, scores, explains and audits changing graphs in one process; memory, files and threads must stay."""
+    until, rows, jobs = time.monotonic() + seconds, [], 0
+    saved = calirare.load(root / "base")
+    with rough_runs():
+        while time.monotonic() < until:
+            _one(saved, rare_task(n_nodes=200 + jobs % 40, seed=jobs))
+            jobs += 1
+            gc.collect()
+            if jobs >= WARM:
+                rows.append((_rss(), len(list(Path("/proc/self/fd").iterdir())), threading.active_count()))
+    if len(rows) < 2 * WARM:
+        return {"jobs": jobs, "findings": ["too few jobs to tell"]}
+    rss = np.array([row[0] for row in rows], dtype=float)
+    half = len(rss) // 2
+    per_100 = float((np.median(rss[half:]) / np.median(rss[:half]) - 1) * 100 / half)
+    findings = [
+        f"{what} grew from {rows[0][i]} to {rows[-1][i]}"
+        for i, what in ((1, "files"), (2, "threads"))
+        if rows[-1][i] > rows[0][i]
+    ]
+    if per_100 > 0.01:
+        findings.append(f"memory grows by {per_100:.1%} per 100 jobs")
+    return {
+        "jobs": jobs,
+        "seconds": seconds,
+        "rss_mib_first": rows[0][0] >> 20,
+        "rss_mib_last": rows[-1][0] >> 20,
+        "rss_growth_per_100_jobs": round(per_100, 5),
+        "files": [rows[0][1], rows[-1][1]],
+        "threads": [rows[0][2], rows[-1][2]],
+        "findings": findings,
+    }
+
+
+def _one(saved: Any, graph: Graph) -> None:
+    outcome = calirare.train(graph, model="gcn", epochs=10, folds=0)
+    saved.score(graph, lambda line: None)
+    outcome.explain([3, 5])
+    outcome.audit().summary()
+    with redirect_stdout(io.StringIO()):
+        print(outcome.summary())
+
+
+def _rss() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
