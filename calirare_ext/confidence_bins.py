@@ -47,9 +47,10 @@ def confidence_bins(
         raise ValueError(f"{op}: probabilities must be on the CPU with at least one column, got {where}")
     check_whole(op, "n_bins", n_bins)
     check_range(op, "n_bins", n_bins, 1, MOST_BINS)
-    for name, x, dtype in (("labels", labels, torch.int64), ("weights", weights, torch.float64)):
-        if x is None and name == "weights":
-            continue
+    given = [("labels", labels, torch.int64)]
+    if weights is not None:
+        given.append(("weights", weights, torch.float64))
+    for name, x, dtype in given:
         check_shape(op, name, x, (probabilities.shape[0],))
         if x.dtype != dtype:
             raise TypeError(f"{op}: {name} must be {dtype}, got {x.dtype}")
