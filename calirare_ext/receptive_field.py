@@ -37,15 +37,15 @@ class ReceptiveField:
 
     def __post_init__(self) -> None:
         """Checks that the parts fit together."""
-        op = "ReceptiveField"
+        op = "ReceptiveField"  # asks nothing of `inputs`: factors would be multiplied for it
         if not self.rows or len(self.blocks) != len(self.rows) - 1:
             raise ValueError(f"{op}: blocks must be one fewer than layers, got {len(self.blocks)} of {len(self.rows)}")
-        device = self.inputs.device
+        device = self.features.device
         for number, rows in enumerate(self.rows, 1):
             check_index(op, f"rows {number}", rows, torch.int64, device)
-        if len(self.inputs.shape) != 2 or self.inputs.shape[0] != self.rows[0].numel():
+        if len(self.features.shape) != 2 or self.features.shape[0] != self.rows[0].numel():
             raise ValueError(
-                f"{op}: inputs must have {self.rows[0].numel()} rows, those of layer 1, got {list(self.inputs.shape)}"
+                f"{op}: inputs must have {self.rows[0].numel()} rows, those of layer 1, got {list(self.features.shape)}"
             )
         for block, below, rows in zip(self.blocks, self.rows[:-1], self.rows[1:], strict=True):
             if block.shape != (rows.numel(), below.numel()):

@@ -26,7 +26,7 @@ from calirare.models import (
 )
 from calirare.models import hops as hops_module
 from calirare.training import class_weights
-from calirare_ext import Csr
+from calirare_ext import Csr, first_layer, inputs, propagate
 from tests.helpers.graphs import random_graph
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
@@ -138,6 +138,17 @@ def test_the_network_is_scored_by_horner_s_scheme(whole, small_is_large, monkeyp
     got, want = fitted.logits_of(graph), fitted.logits_of(graph, torch.arange(graph.n_nodes))
     assert asked == [True]
     assert float((got - want).abs().max()) < LEVEL
+
+
+def test_a_graph_convolution_scores_all_nodes_without_propagating_a_feature(whole, small_is_large, monkeypatch):
+    graph, nodes = dataclasses.replace(whole[0]), whole[0].split.train
+    fitted = GcnTraining(epochs=15, hidden=4).fit(graph, nodes)
+    want = fitted.logits_of(whole[0])
+    widths = list[int]()
+    monkeypatch.setattr(inputs, "product_of", lambda a, x, *more: pytest.fail("the product was made"))
+    monkeypatch.setattr(first_layer, "propagate", lambda a, x: (widths.append(x.shape[1]), propagate(a, x))[1])
+    assert float((fitted.logits_of(graph) - want).abs().max()) < LEVEL
+    assert widths == [4]
 
 
 def test_a_sample_scales_the_columns_of_a_large_graph_and_the_labels_are_in_it(small_is_large, monkeypatch):
