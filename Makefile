@@ -55,10 +55,11 @@ SEED ?= 0
 fuzz: setup
 	OMP_NUM_THREADS=1 PYTHONPATH=. $(BIN)/python -m tests.fuzz --minutes $(MINUTES) --seed $(SEED)
 
-# The operators' tests and fuzz targets under sanitizers, in build folders of their own (ten minutes to compile each).
+# The operators' tests and fuzz targets under sanitizers, in build folders of their own (ten minutes to compile each);
+# SANITIZERS=thread looks for races instead.
+SANITIZERS ?= address,undefined
 sanitize: setup
-	.ci/sanitize address,undefined $(MINUTES)
-	.ci/sanitize thread $(MINUTES)
+	.ci/sanitize $(SANITIZERS) $(MINUTES)
 
 # Commands killed at random moments, starved of files and disk, run twice, run for long: writes the numbers that
 # benchmarks/results/reliability.json holds; see CONTRIBUTING.md.

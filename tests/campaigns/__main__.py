@@ -26,7 +26,7 @@ def main() -> int:
     parser.add_argument("--only", choices=["kills", "starved", "determinism", "soak"], action="append")
     parser.add_argument("--out", type=Path, help="JSON file for the counts")
     asked = parser.parse_args()
-    seconds = 60 * asked.minutes
+    seconds, said = 60 * asked.minutes, attacked()
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         make_inputs(root)
@@ -42,7 +42,7 @@ def main() -> int:
             found[name] = ways[name]() | {"took_s": round(time.monotonic() - began)}
             print(f"{name}: {json.dumps(found[name])}", flush=True)
     if asked.out:
-        asked.out.write_text(json.dumps(attacked() | {"seed": asked.seed, **found}, indent=2) + "\n")
+        asked.out.write_text(json.dumps(said | {"seed": asked.seed, **found}, indent=2) + "\n")
     return int(any(each["findings"] for each in found.values()))
 
 

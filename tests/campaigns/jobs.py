@@ -9,11 +9,14 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from calirare.cli import main
 from tests.helpers.tasks import rare_task
 
 TRAIN = ("train", "--dataset", "{root}/g.npz", "--model", "gcn", "--epochs", "20", "--folds", "0")
@@ -82,6 +85,41 @@ def start(job: Job, root: Path, run: Path, **changes: str) -> subprocess.Popen[s
     return subprocess.Popen(
         command(job, root, run), stdout=pipe, stderr=pipe, text=True, env=env, start_new_session=True
     )
+
+
+def run_here(job: Job, root: Path, run: Path) -> int:
+    """Runs a job in this process and returns its exit code; what it says goes to `said.txt`."""
+    with (root / "said.txt").open("w") as said, redirect_stdout(said), redirect_stderr(said):
+        sys.argv = ["calirare", *command(job, root, run)[3:]]
+        try:
+            main()
+        except SystemExit as stop:
+            return int(stop.code or 0)
+    return 1
+
+
+def fork(job: Job, root: Path, run: Path) -> int:
+    """Starts a job in a copy of this process, which has imported everything; returns the copy's number."""
+    number = os.fork()
+    if number:
+        return number
+    code = 1
+    try:
+        code = run_here(job, root, run)
+    finally:
+        os._exit(code)
+
+
+def ended(number: int, seconds: float) -> int | None:
+    """Waits for a copy; returns its exit code, negative for a signal, or None where it still runs."""
+    until = time.monotonic() + seconds
+    while True:
+        found, status = os.waitpid(number, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() >= until:
+            return None
+        time.sleep(0.001)
 
 
 def fresh(root: Path, name: str) -> Path:

@@ -28,6 +28,7 @@ def campaign(root: Path) -> dict[str, Any]:
             runs, findings = runs + 1, findings + _closed(name, way, root)
         runs, findings = runs + 1, findings + _full(name, root)
         runs, findings = runs + 1, findings + _two(name, root)
+        print(f"starved: {name}, {runs} runs, {len(findings)} findings", flush=True)
     return {"runs": runs, "findings": findings}
 
 
