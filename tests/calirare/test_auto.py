@@ -11,6 +11,7 @@ import calirare
 from calirare.models import HopsTraining, train_folds
 from calirare.pipeline.auto import NO_EDGES, Task, lowest, mean_loss
 from calirare.run import Choice, Row
+from calirare.run.pictures import draw
 from calirare.training import class_weights
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
@@ -81,6 +82,12 @@ def test_a_saved_run_explains_as_the_outcome_does(outcome, graph, tmp_path):
     for each in here:
         assert each.p_rare == pytest.approx(float(p[each.node]), abs=1e-6)  # networks are float32
         assert each.base + sum(share.share for share in each.features) == pytest.approx(each.log_odds, abs=1e-9)
+
+
+@pytest.mark.slow
+def test_a_run_draws_what_every_budget_buys(outcome, tmp_path):
+    draw(outcome, tmp_path)
+    assert (tmp_path / "budget.png").stat().st_size > 10_000
 
 
 @pytest.mark.slow

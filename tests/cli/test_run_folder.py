@@ -28,7 +28,6 @@ FILES = {
     "intervals.png",
     "precision_recall.png",
     "p_rare.png",
-    "budget.png",
     "log.txt",
 }
 COLUMNS = (
