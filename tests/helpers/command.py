@@ -46,7 +46,7 @@ def call(*arguments: object, pictures: bool = False) -> Said:
     raise AssertionError("main() must end with an exit code")
 
 
-PICTURES = ("reliability.png", "intervals.png", "precision_recall.png", "p_rare.png", "budget.png")
+PICTURES = ("reliability.png", "intervals.png", "precision_recall.png", "p_rare.png")
 _rough_report = functools.partial(calibration_report, n_draws=3)
 
 
