@@ -44,16 +44,16 @@ def test_observed_hits_are_counted_in_the_order_of_the_curve():
         curve.observed(rare[1:])
 
 
+@pytest.mark.slow
 def test_the_band_holds_as_often_as_it_says():
-    inside, places = [], 0
-    for seed in range(60):
+    inside = []
+    for seed in range(24):
         fitted, logits, rare = problem(seed)
         curve = budget_curve(fitted, logits)
         at = np.searchsorted(curve.alerts, [50, 200, 800])
-        places = len(at)
         inside += list((curve.low[at] <= curve.observed(rare)[at]) & (curve.observed(rare)[at] <= curve.high[at]))
-    # 180 places of 90 %: binomial, with places of one draw depending on one another
-    assert 0.80 <= np.mean(inside) <= 0.99, (np.mean(inside), places)
+    # 72 places of 90 %: binomial, with places of one draw depending on one another
+    assert 0.78 <= np.mean(inside) <= 0.99, np.mean(inside)
 
 
 def test_what_cannot_be_drawn_is_refused():
