@@ -56,9 +56,14 @@ class Parser(argparse.ArgumentParser):
         return vars(values)
 
 
+# Other tools' words for options of ours.
+USUAL = {"--edges": "--dataset", "--nodes": "--features", "--input": "--dataset", "--output": "--out"}
+
+
 def unknown(what: str, word: str, known: Collection[str]) -> str:
     """Returns what says that there is no such command or option, and what may have been meant."""
-    close = get_close_matches(word, known, 1)
+    meant = USUAL.get(word)
+    close = [meant] if meant in known else get_close_matches(word, known, 1)
     if what == "option" and not word.startswith("-"):
         return f"unexpected word {word!r}"
     return f"no such {what} {word}" + (f"; did you mean {close[0]}?" if close else "")
