@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from calirare._util import startup
+from calirare.cli import app
 from tests.helpers.command import QUICK, call
 
 COMMAND = (sys.executable, "-m", "calirare")
@@ -204,3 +205,17 @@ def test_a_reader_that_goes_away_is_no_trouble():
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
+
+
+def test_an_error_that_a_signal_became_ends_as_the_signal_does(monkeypatch, capsys):
+    def stopped_within_a_c_library(words):
+        with pytest.raises(SystemExit):
+            app._stop(signal.SIGTERM, None)
+        raise ValueError("Invalid bounding box")
+
+    monkeypatch.setattr(app, "STOPPED", {})
+    monkeypatch.setattr(app, "run", stopped_within_a_c_library)
+    with pytest.raises(SystemExit) as end:
+        app.main()
+    assert end.value.code == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == ""

@@ -22,3 +22,19 @@ def test_damaged_input_is_refused_or_sound(name, targets):
     cases = CASES // 3 if name in SLOW else CASES
     refused = [targets[name](np.random.default_rng([1, case])) for case in range(cases)]
     assert any(refused), "something was damaged"
+
+
+# What long turns found, each mended: target, seed and number of the case.
+FOUND = (
+    ("measures", 2, 3511),
+    ("measures", 2, 5126),
+    ("run_facts", 2, 397),
+    ("run_facts", 2, 459),
+    ("slices", 2, 2994),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed", "case"), FOUND)
+def test_what_was_found_stays_mended(name, seed, case, targets):
+    targets[name](np.random.default_rng([seed, case]))

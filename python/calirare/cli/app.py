@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from calirare._util.errors import InputError, one_line
+from calirare._util.plain_letters import PLAIN
 from calirare._util.startup import handle
 from calirare.cli import plugins
 from calirare.cli.options import UsageError
@@ -20,6 +22,7 @@ from calirare.cli.parser import COMMANDS, parser_of, unknown
 
 DEBUG = "--debug"
 INTERRUPTED = 130  # a shell's code for Ctrl-C
+STOPPED: dict[str, int] = {}  # "by": the exit code of the signal that ends the program
 PIPE_CLOSED = 141  # and for a program whose reader has gone
 ABOUT = "Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs."
 # Ours, written as those of other packages are.
@@ -51,14 +54,19 @@ def main() -> None:
         code = PIPE_CLOSED
         for stream in (sys.stdout, sys.stderr):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    except Exception as error:
-        code = 1
-        if debug:
-            traceback.print_exc()
-        else:
-            what = one_line(" ".join(str(error).split()))
-            print(f"calirare: failed: {type(error).__name__}: {what} (--debug shows where)", file=sys.stderr)
+    except Exception as error:  # what a signal raises may come out of a C library as another error
+        code = STOPPED.get("by") or _failed(error, debug)
     sys.exit(code)
+
+
+def _failed(error: Exception, debug: bool) -> int:
+    """Says what went wrong and returns the exit code."""
+    if debug:
+        traceback.print_exc()
+    else:
+        what = one_line(" ".join(str(error).split()))
+        print(f"calirare: failed: {type(error).__name__}: {what} (--debug shows where)", file=sys.stderr)
+    return 1
 
 
 def _stand_alone() -> None:
@@ -67,6 +75,8 @@ def _stand_alone() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed: what is said goes nowhere
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for the process's lifetime
+        elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors=PLAIN)  # a terminal of a few letters gets lines of tables as it can write them
 
 
 def run(words: list[str]) -> int:
@@ -121,4 +131,5 @@ def _ready() -> None:
 
 def _stop(number: int, frame: object) -> None:
     """Ends the program as an error would, so that nothing half-written stays behind."""
+    STOPPED["by"] = 128 + number
     sys.exit(128 + number)

@@ -214,7 +214,7 @@ def check_names(names: Any, what: str, where: str) -> None:
 
 
 def _places(names: Any, name: str) -> tuple[int, int]:
-    found = (i for i, other in enumerate(names) if str(other) == name)
+    found = (i for i, other in enumerate(names) if str(other).rstrip("\0") == name)  # numpy drops NULs at the end
     return next(found), next(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -127,4 +128,5 @@ def calibration_in_the_large(
     w = data.weights
     size = float(len(data.labels) if w is None else w.sum() ** 2 / w.square().sum())
     low, high = binomial_interval(np.array([share * size]), np.array([size]), level)
-    return InTheLarge(mean_p, share, mean_p / share, mean_p / float(high[0]), mean_p / float(low[0]))
+    upper = mean_p / float(low[0]) if low[0] > 0 else math.inf
+    return InTheLarge(mean_p, share, mean_p / share, mean_p / float(high[0]), upper)

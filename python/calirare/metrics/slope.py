@@ -64,6 +64,8 @@ def calibration_line(y_true: Array, p: Array, *, weights: Array | None = None) -
         raise ValueError("calibration_line: p must differ to have a slope, got equal ones")
     counted = torch.ones_like(y).bool() if data.weights is None else data.weights > 0
     events, others = logit[counted & (y == 1)], logit[counted & (y == 0)]
+    if not events.numel() or not others.numel():  # a share of all but 1 may be rounding alone
+        raise ValueError("calibration_line: y_true must hold both 0 and 1 with positive weights, got one of them")
     if bool(events.min() >= others.max()) or bool(others.min() >= events.max()):
         raise ValueError("calibration_line: p must overlap between outcomes, got probabilities that separate them")
     ones = torch.ones_like(logit)

@@ -306,7 +306,7 @@ class SavedRun:
         try:
             metrics = parse_json(read_text(self.folder / "metrics.json"))
             return summary_of(metrics, width)
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise InputError(f"run {self.folder}: metrics.json is missing or damaged: {error}") from error
 
 

@@ -124,3 +124,9 @@ def test_what_is_not_defined_is_none():
             call([0, 0], [0.1, 0.2])
         with pytest.raises(ValueError, match=rf"{call.__name__}: y_true must be \[n\]"):
             call([[0, 1]], [[0.1, 0.2]])
+
+
+def test_one_outcome_with_positive_weights_has_no_slope():
+    y, p, w = [1, 0, 1], [0.2, 0.4, 0.7], [1.0, 1e-320, 1.0]
+    with pytest.raises(ValueError, match="calibration_line: y_true must hold both 0 and 1"):
+        metrics.calibration_line(y, p, weights=w)
