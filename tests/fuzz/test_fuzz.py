@@ -31,6 +31,7 @@ FOUND = (
     ("run_facts", 2, 397),
     ("run_facts", 2, 459),
     ("slices", 2, 2994),
+    ("predictions", 3, 1288),
 )
 
 

@@ -98,12 +98,20 @@ def column(frame: pd.DataFrame, name: str) -> pd.Series:
     return values
 
 
-def numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
-    """Returns one column of finite numbers, float64 [n]."""
+def _coerced(values: pd.Series) -> pd.Series:
+    """Returns values as numbers, not a number where one is none."""
     import pandas as pd
 
+    try:
+        return pd.to_numeric(values, errors="coerce")
+    except OverflowError:  # a whole number beyond any float
+        return pd.to_numeric(values.astype(str), errors="coerce")
+
+
+def numbers(frame: pd.DataFrame, name: str) -> np.ndarray:
+    """Returns one column of finite numbers, float64 [n]."""
     values = column(frame, name)
-    found = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
+    found = _coerced(values).to_numpy(dtype=np.float64)
     bad = ~np.isfinite(found)
     if bad.any():
         got = f"got {values.iloc[int(bad.argmax())]!r} in {_rows(frame, bad)}"
@@ -148,11 +156,9 @@ def weights(frame: pd.DataFrame, name: str) -> np.ndarray:
 
 def classes(frame: pd.DataFrame, name: str, limit: int) -> np.ndarray:
     """Returns one column of classes 0..limit-1, int64 [n]."""
-    import pandas as pd
-
     must, mend = f"hold classes 0 to {limit - 1}", "number the classes as the probability columns"
     given = column(frame, name)
-    named = pd.to_numeric(given, errors="coerce").isna().to_numpy()
+    named = _coerced(given).isna().to_numpy()
     if named.any():
         got = f"got {given.iloc[int(named.argmax())]!r} in {_rows(frame, named)}"
         raise InputError(f"column {name!r} must {must}, {got}: {mend}")
