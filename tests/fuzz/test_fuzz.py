@@ -32,6 +32,8 @@ FOUND = (
     ("run_facts", 2, 459),
     ("slices", 2, 2994),
     ("predictions", 3, 1288),
+    ("measures", 3, 15961),
+    ("measures", 3, 16646),
 )
 
 

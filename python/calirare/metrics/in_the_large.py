@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -109,7 +110,6 @@ def population_check(
 
 def _ends(given: np.ndarray, y: np.ndarray, w: np.ndarray, tail: float) -> tuple[float, float]:
     """Returns the factors at the two ends; `w` sums to 1."""
-    from scipy.optimize import brentq
     from scipy.special import betainc, expit
 
     inside = given.clip(TINY, 1 - TINY)
@@ -128,9 +128,19 @@ def _ends(given: np.ndarray, y: np.ndarray, w: np.ndarray, tail: float) -> tuple
 
     total = w @ given
     few, many = not y.any(), y.all()
-    up = FARTHEST if many else brentq(lambda d: tails(d)[1] - tail, -FARTHEST, FARTHEST)
-    down = -FARTHEST if few else brentq(lambda d: tails(d)[2] - tail, -FARTHEST, FARTHEST)
+    up = FARTHEST if many else _crossing(lambda shift: tails(shift)[1] - tail)
+    down = -FARTHEST if few else _crossing(lambda shift: tails(shift)[2] - tail)
     return float(total / tails(up)[0]), math.inf if few else float(total / tails(down)[0])
+
+
+def _crossing(gap: Callable[[float], float]) -> float:
+    """Returns the shift at which a gap is none; the end nearest to it where weights leave all but one sample out."""
+    from scipy.optimize import brentq
+
+    ends = gap(-FARTHEST), gap(FARTHEST)
+    if min(ends) < 0 < max(ends):
+        return float(brentq(gap, -FARTHEST, FARTHEST))
+    return FARTHEST if abs(ends[1]) < abs(ends[0]) else -FARTHEST
 
 
 def _said(factor: float) -> str:
