@@ -39,7 +39,7 @@ def told(values: dict[str, Any]) -> dict[str, Any]:
     facts = {name: values[name] for name in ("seed", "commit", "command") if name in values}
     if "targets" in values:
         findings = sum(target["findings"] for target in values["targets"].values())
-        more = {name: values[name] for name in ("cases", "minutes")}
+        more = {name: values[name] for name in ("cases", "minutes", "mended_by") if name in values}
         return {"fuzz": facts | more | {"findings": findings, "targets": values["targets"]}}
     return {kind: facts | values[kind] for kind in KINDS if kind in values}
 
