@@ -81,6 +81,7 @@ def test_a_run_stopped_by_ctrl_c_leaves_nothing(graph_file, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of a file whose import was stopped
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "hung up"])
 def test_a_run_stopped_otherwise_leaves_nothing(number, graph_file, tmp_path):
     begun = []
@@ -213,9 +214,13 @@ def test_an_error_that_a_signal_became_ends_as_the_signal_does(monkeypatch, caps
             app._stop(signal.SIGTERM, None)
         raise ValueError("Invalid bounding box")
 
-    monkeypatch.setattr(app, "STOPPED", {})
-    monkeypatch.setattr(app, "run", stopped_within_a_c_library)
-    with pytest.raises(SystemExit) as end:
-        app.main()
-    assert end.value.code == 128 + signal.SIGTERM
-    assert capsys.readouterr().err == ""
+    def failed(words):
+        raise ValueError("of ours")
+
+    for command, code, said in [(stopped_within_a_c_library, 128 + signal.SIGTERM, ""), (failed, 1, "of ours")]:
+        monkeypatch.setattr(app, "run", command)
+        with pytest.raises(SystemExit) as end:
+            app.main()
+        assert end.value.code == code
+        err = capsys.readouterr().err
+        assert said in err if said else err == ""

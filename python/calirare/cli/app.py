@@ -22,7 +22,7 @@ from calirare.cli.parser import COMMANDS, parser_of, unknown
 
 DEBUG = "--debug"
 INTERRUPTED = 130  # a shell's code for Ctrl-C
-STOPPED: dict[str, int] = {}  # "by": the exit code of the signal that ends the program
+STOPPED: dict[str, int] = {}  # "by": the exit code of the signal that ends the command now running
 PIPE_CLOSED = 141  # and for a program whose reader has gone
 ABOUT = "Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs."
 # Ours, written as those of other packages are.
@@ -34,6 +34,7 @@ HELP = {name: command.help for name, command in COMMANDS.items()} | {
 
 def main() -> None:
     """Runs the command line; the entry point of the `calirare` script."""
+    STOPPED.clear()
     _stand_alone()
     debug = DEBUG in sys.argv[1:]
     words = [word for word in sys.argv[1:] if word != DEBUG]
