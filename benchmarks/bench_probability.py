@@ -20,24 +20,19 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import record
 import torch
+from peer_maps import binned_error, columns, mapped
 from scipy.special import expit, logit
 from scipy.stats import binom
 from simulated_logits import Network
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.frozen import FrozenEstimator
 
 from calirare.calibration import (
     PriorPlattCalibrator,
     expected_count,
-    make_calibrator,
     representative_labels,
     with_prevalence,
 )
@@ -82,10 +77,6 @@ def problem(setup: str, prevalence: float, rare: int, seed: int) -> Problem:
     return Problem(network, prevalence, z, y.astype(np.int64), in_train, of_scored, scored, given)
 
 
-def columns(z: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(np.stack([np.zeros(len(z)), z], 1))
-
-
 def ours(run: Problem, **widths: float) -> PriorPlattCalibrator:
     """Returns the fitted map, its bias from the prevalence where that is given."""
     shares = [1 / (1 + np.exp(run.network.trained)), 1 / (1 + np.exp(-run.network.trained))]
@@ -94,62 +85,6 @@ def ours(run: Problem, **widths: float) -> PriorPlattCalibrator:
     fitted = PriorPlattCalibrator(trained_shares=shares, **widths)
     fitted.fit(columns(run.z)[used], y[used], sampling=sampling)
     return fitted if run.given is None else with_prevalence(fitted, columns(run.scored), run.given)
-
-
-class Scores(ClassifierMixin, BaseEstimator):
-    """A classifier whose scores are its only column, as scikit-learn's calibrators want one."""
-
-    def fit(self, X: np.ndarray, y: np.ndarray) -> Scores:
-        self.classes_ = np.array([0, 1])
-        return self
-
-    def decision_function(self, X: np.ndarray) -> np.ndarray:
-        return X[:, 0]
-
-    def predict(self, X: np.ndarray) -> np.ndarray:
-        return (X[:, 0] > 0).astype(int)
-
-
-def scikit_learn(method: str) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
-    def apply(z: np.ndarray, y: np.ndarray, scored: np.ndarray) -> np.ndarray:
-        if np.bincount(y, minlength=2).min() < 2:  # its two folds need two of each class
-            return np.full(len(scored), y.mean())
-        column = Scores().fit(z[:, None], y)
-        fitted = CalibratedClassifierCV(FrozenEstimator(column), method=method, ensemble=False, cv=2)
-        return fitted.fit(z[:, None], y).predict_proba(scored[:, None])[:, 1]
-
-    return apply
-
-
-def of_package(name: str) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
-    def apply(z: np.ndarray, y: np.ndarray, scored: np.ndarray) -> np.ndarray:
-        return make_calibrator(name, "population").fit(columns(z), torch.from_numpy(y)).transform(scored)
-
-    return apply
-
-
-def venn_abers(z: np.ndarray, y: np.ndarray, scored: np.ndarray) -> np.ndarray:
-    from venn_abers import VennAbers
-
-    both = [np.stack([1 - expit(at), expit(at)], 1) for at in (z, scored)]
-    va = VennAbers()
-    va.fit(both[0], y)
-    return va.predict_proba(both[1])[0][:, 1]
-
-
-def peers() -> dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]]:
-    out = {
-        "raw": lambda z, y, scored: expit(scored),
-        "temperature": of_package("temperature"),
-        "platt": of_package("platt"),
-        "sklearn sigmoid": scikit_learn("sigmoid"),
-        "sklearn isotonic": scikit_learn("isotonic"),
-    }
-    try:
-        import venn_abers as _  # noqa: F401
-    except ImportError:
-        return out
-    return out | {"venn-abers": venn_abers}
 
 
 def analytic(run: Problem) -> np.ndarray:
@@ -163,25 +98,12 @@ def maps(run: Problem, fitted: PriorPlattCalibrator) -> dict[str, np.ndarray]:
     """Returns P(rare) of the scored nodes by each map; peers take the labels that represent the population."""
     out = {"prior-platt": fitted.transform(run.scored), "analytic": analytic(run)}
     chosen = ~run.in_train if run.in_train[:40].sum() == 40 and run.y[:40].sum() == 20 else np.ones(len(run.y), bool)
-    for name, apply in peers().items():
-        if len(set(run.y[chosen])) < 2:  # of one class alone no peer makes a map
-            p = np.full(len(run.scored), (run.y[chosen].sum() + 0.5) / (chosen.sum() + 1))
-        else:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                p = apply(run.z[chosen], run.y[chosen], run.scored)
+    for name, p in mapped(run.z[chosen], run.y[chosen], run.scored).items():
         if run.given is not None:  # every peer gets the textbook prior shift
             share = run.y.mean().clip(1e-3, 1 - 1e-3)
             p = expit(logit(p.clip(TINY, 1 - TINY)) + logit(run.given) - logit(share))
         out[name] = np.clip(p, 0, 1)
     return out
-
-
-def binned(p: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Returns the ECE of bins of equal numbers for labels [.., n] of the same probabilities."""
-    order = np.argsort(p, kind="stable")
-    gaps = (y[..., order] - p[order]).reshape(*y.shape[:-1], BINS, -1).mean(-1)
-    return np.abs(gaps).mean(-1)
 
 
 def expected_log_loss(truth: np.ndarray, p: np.ndarray) -> float:
@@ -193,12 +115,12 @@ def judged(run: Problem, p: np.ndarray, rng: np.random.Generator) -> dict[str, f
     """Returns mean P over the truth, expected log loss, error to the truth, ECE and its floor."""
     truth = run.network.posterior(run.scored, run.prevalence)
     few = p[:JUDGED]
-    floor = binned(few, (rng.random((DRAWS, JUDGED)) < few).astype(float)).mean()
+    floor = binned_error(few, (rng.random((DRAWS, JUDGED)) < few).astype(float), BINS).mean()
     return {
         "factor": float(p.mean() / run.rare_scored.mean()),
         "log_loss": expected_log_loss(truth, p),
         "rmse": float(np.sqrt(((p - truth) ** 2).mean())),
-        "ece": float(binned(few, run.rare_scored[:JUDGED].astype(float))),
+        "ece": float(binned_error(few, run.rare_scored[:JUDGED].astype(float), BINS)),
         "floor": float(floor),
     }
 
