@@ -77,7 +77,7 @@ def drawn(of: Task, setup: str, rare: int, rng: np.random.Generator) -> tuple[np
     share = float((y[known] == 1).mean())
     if setup == "per-class":
         train = np.concatenate([known[y[known] == k][:N_SHOT] for k in (0, 1)])
-        left = known[~np.isin(known, train)]
+        left = rng.permutation(known[~np.isin(known, train)])  # the first rare ones are gone
         return train, left[: min(round(rare / share), round(MOST * len(left)))], None
     if setup == "enriched":
         rich = min(5 * share, 0.6)
