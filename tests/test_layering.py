@@ -232,6 +232,7 @@ def dependency_faults(folder: str, headers: list[Path]) -> list[str]:
     return faults
 
 
+@pytest.mark.slow
 def test_python_imports_never_turn_back():
     modules = python_modules()
     assert len(modules) > 20
@@ -347,6 +348,7 @@ def test_nvcc_and_its_host_compiler_have_nothing_to_warn_of(name, tmp_path):
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to list the headers")
 def test_cpu_sources_need_neither_torch_nor_python():
     for folder in ("core", "ops", "cpu"):
@@ -356,6 +358,7 @@ def test_cpu_sources_need_neither_torch_nor_python():
             assert dependency_faults(folder, headers) == [], path.name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc to list the headers")
 @pytest.mark.parametrize("path", [p for p in sources("cuda") if p.suffix == ".cu"], ids=lambda p: p.name)
 def test_cuda_sources_need_neither_torch_nor_python(path):

@@ -127,6 +127,7 @@ class TestWheel:
         assert set(built_lab) == expected
         assert len(expected) > 40
 
+    @pytest.mark.slow
     def test_the_lab_has_our_version_and_commands_that_are_there(self, source):
         ask = "import setuptools; d = setuptools.setup(); print(d.get_version()); print(d.entry_points)"
         found = run([sys.executable, "-c", ask, "-q", "--version"], cwd=source / "python" / "calirare_lab")

@@ -122,6 +122,7 @@ def test_tables_of_the_later_graph_use_the_ranks_of_the_first(bench: Any) -> Non
     assert second[:, 0].min() == first[:, 0].max()  # above every rank there was
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["GCN", "SAGE"])
 def test_prepared_layers_are_those_of_pytorch_geometric(bench: Any, kind: str) -> None:
     nn = pytest.importorskip("torch_geometric.nn")

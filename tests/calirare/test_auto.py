@@ -17,6 +17,8 @@ from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def graph():
@@ -58,6 +60,7 @@ def test_a_network_is_chosen_by_networks_that_have_not_seen_the_label(graph):
     assert seen.index(min(seen)) != best, "the loss on what was learnt would have chosen another"
 
 
+@pytest.mark.slow
 def test_a_saved_run_scores_as_the_outcome_does(outcome, graph, tmp_path):
     with rough_runs():
         outcome.save(tmp_path / "run")
@@ -67,7 +70,6 @@ def test_a_saved_run_scores_as_the_outcome_does(outcome, graph, tmp_path):
         assert (again[name] - here[name]).abs().max() == 0, name
 
 
-@pytest.mark.slow
 def test_a_saved_run_explains_as_the_outcome_does(outcome, graph, tmp_path):
     outcome.save(tmp_path / "run")
     here = outcome.explain(top=2)
@@ -84,13 +86,11 @@ def test_a_saved_run_explains_as_the_outcome_does(outcome, graph, tmp_path):
         assert each.base + sum(share.share for share in each.features) == pytest.approx(each.log_odds, abs=1e-9)
 
 
-@pytest.mark.slow
 def test_a_run_draws_what_every_budget_buys(outcome, tmp_path):
     draw(outcome, tmp_path)
     assert (tmp_path / "budget.png").stat().st_size > 10_000
 
 
-@pytest.mark.slow
 def test_labels_of_test_nodes_have_no_effect(outcome, graph):
     y = graph.y.clone()
     y[graph.split.test] = 1 - y[graph.split.test]

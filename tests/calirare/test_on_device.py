@@ -106,6 +106,7 @@ def test_unfused_jackknife(make, n_classes, method, device):
     assert_agree(got, wanted, device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [Grouped(), Replicates(n_models=9), Retrain(n_models=2, max_steps=20)])
 def test_other_methods_run_on_a_device(settings, device):
     graph = rare_task()
@@ -168,6 +169,7 @@ def test_the_pipeline(method, device):
     assert float(doubt[few].min()) > float(doubt[here.review()].sort(descending=True).values[20]) - TRAINED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gcn", pytest.param("auto", marks=pytest.mark.slow)])
 def test_a_run_on_disk_and_predictions_from_it(model, device, tmp_path):
     rare_task().to_npz(tmp_path / "task.npz")

@@ -67,6 +67,7 @@ def test_the_map_is_fitted_on_leave_one_out_logits_of_the_validation_nodes():
     assert abs(got["scale"] - in_sample["scale"]) > 0.01 * got["scale"], "in-sample logits give another map"
 
 
+@pytest.mark.slow
 def test_weight_decay_auto_is_the_one_with_the_lowest_leave_one_out_loss():
     graph = rare_task()
     labels = graph.y[graph.split.val]
@@ -85,6 +86,7 @@ def test_weight_decay_auto_is_the_one_with_the_lowest_leave_one_out_loss():
     assert [done for stage, done, total in stages if stage == "weight decay"] == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_hops_auto_is_the_number_with_the_lowest_leave_one_out_loss():
     graph = rare_task()
     labels = graph.y[graph.split.val]
@@ -103,6 +105,7 @@ def test_hops_auto_is_the_number_with_the_lowest_leave_one_out_loss():
     assert [(done, total) for stage, done, total in stages if stage == "hops"] == [(1, 3), (1, 3), (2, 3), (3, 3)]
 
 
+@pytest.mark.slow
 def test_hops_are_chosen_at_the_chosen_weight_decay():
     graph = rare_task()
     both = calirare.train(graph, **QUICK, hops="auto", weight_decay="auto")
@@ -260,6 +263,7 @@ def test_the_least_that_can_be_trained_on():
     assert torch.isfinite(outcome.jackknife.ice).all()
 
 
+@pytest.mark.slow
 def test_automatic_epochs_keep_the_best_checkpoint(monkeypatch):
     monkeypatch.setattr("calirare.pipeline.networks.MAX_EPOCHS", 40)
     monkeypatch.setattr("calirare.pipeline.networks.CHECKPOINT_EVERY", 10)
@@ -282,6 +286,7 @@ def test_automatic_epochs_keep_the_best_checkpoint(monkeypatch):
     assert losses[best.epochs] <= min(losses.values()) * (1 + 1e-6)
 
 
+@pytest.mark.slow
 def test_the_check_compares_with_cross_validation():
     graph = rare_task()
     outcome = calirare.train(graph, preset="paper", epochs=40, folds=3)
@@ -320,6 +325,7 @@ def test_a_given_damping_is_taken_as_it_is():
     assert outcome.agreement is None
 
 
+@pytest.mark.slow
 def test_retraining_reports_how_far_it_is():
     said = []
     calirare.train(
@@ -333,6 +339,7 @@ def test_retraining_reports_how_far_it_is():
     assert said[3:] == [("retrain", done, 40) for done in range(1, 41)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"method": "ts"}, {"n_layers": 1}, {"n_layers": 3}, {"folds": 2}])
 def test_more_than_two_classes(options):
     graph = rare_task(n_classes=3)

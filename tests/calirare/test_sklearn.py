@@ -107,6 +107,7 @@ def test_labels_of_held_out_nodes_have_no_effect():
     assert not np.array_equal(fitted(y=y).predict_proba(HELD_OUT), want), "the labels of X have one"
 
 
+@pytest.mark.slow
 def test_cross_validation_predicts_each_node_without_its_label():
     folds = StratifiedKFold(3, shuffle=True, random_state=0)
     got = cross_val_predict(GraphClassifier(GRAPH, **QUICK), SEEN, Y[SEEN], cv=folds, method="predict_proba")
@@ -115,6 +116,7 @@ def test_cross_validation_predicts_each_node_without_its_label():
     assert average_precision_score(Y[SEEN], got[:, 1]) > Y.mean() + 0.2
 
 
+@pytest.mark.slow
 def test_a_grid_search_by_pr_auc_takes_numpys_numbers_and_refits():
     grid = {"weight_decay": np.array([5e-4, 0.5]), "hidden": np.array([8])}
     search = GridSearchCV(GraphClassifier(GRAPH, **QUICK), grid, scoring="average_precision", cv=2)
@@ -173,6 +175,7 @@ def test_three_classes():
     assert np.abs(classifier.predict_proba(HELD_OUT).sum(1) - 1).max() < 1e-12
 
 
+@pytest.mark.slow
 def test_nodes_come_as_a_vector_a_column_a_list_or_whole_floats_in_any_order():
     want = fitted().predict_proba(HELD_OUT)
     backwards = SEEN[::-1]
@@ -207,6 +210,7 @@ def test_a_setting_out_of_range_is_named_when_fitting():
         classifier.set_params(target="balanced").fit(SEEN, Y[SEEN])
 
 
+@pytest.mark.slow
 def test_random_state_is_the_seed_a_generator_or_none():
     first = fitted(random_state=np.random.RandomState(1)).predict_proba(HELD_OUT)
     assert np.array_equal(first, fitted(random_state=np.random.RandomState(1)).predict_proba(HELD_OUT))

@@ -15,6 +15,8 @@ from calirare.run import Settings, read_yaml
 from calirare.run.next_labels import next_labels
 from tests.helpers.command import assert_one_sentence, call
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def audited(finished, tmp_path_factory):
@@ -25,6 +27,7 @@ def audited(finished, tmp_path_factory):
     return folder, said
 
 
+@pytest.mark.slow
 def test_the_table_the_screen_and_python_say_the_same(audited):
     folder, said = audited
     audit = load(folder).audit(at_least=0.3)
@@ -53,6 +56,7 @@ def test_the_cross_validated_logits_are_what_speaks(audited):
     assert "trained without its fold" in said.out
 
 
+@pytest.mark.slow
 def test_without_a_cross_validation_it_says_so(quick_run):
     said = call("audit", "--run", quick_run)
     assert said.code == 0, said.err

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from tests.helpers.command import assert_one_sentence, call
 
@@ -27,6 +28,7 @@ def tables(folder: Path) -> Path:
     return folder / "edges.csv"
 
 
+@pytest.mark.slow
 def test_two_tables_become_probabilities_of_every_class(tmp_path: Path) -> None:
     edges, out = tables(tmp_path), tmp_path / "run"
     words = ("train", "--dataset", edges, "--features", tmp_path / "nodes.csv", "--symmetrize", "--task", "classes")

@@ -55,6 +55,7 @@ def test_a_file_in_the_runs_folder_belongs_to_the_run(quick_run):
     assert json.loads(out.read_text())["explanations"][0]["name"] == "8"
 
 
+@pytest.mark.slow
 def test_every_node_gets_a_picture(run, tmp_path):
     said = call("explain", "--run", run, "--node", 7, 8, "--pictures", tmp_path / "why")
     assert said.code == 0
@@ -88,6 +89,7 @@ def test_a_node_that_is_named_twice_is_explained_once(run):
 HOSTILE = np.array(["\x1b[31mred", "a\nb", "a\u202eb", "a\x00\x07", "a\rb", "$\\frac{", "\u4e2d\u6587", "x" * 300])
 
 
+@pytest.mark.slow
 def test_names_cannot_drive_a_terminal_and_pictures_of_them_are_drawn_without_a_word(tmp_path):
     task = rare_task()
     names = np.array([f"n{i}" for i in range(task.n_nodes)], dtype="<U300")

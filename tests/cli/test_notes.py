@@ -18,6 +18,7 @@ def metrics_of(folder: Path) -> dict:
     return json.loads((folder / "metrics.json").read_text())
 
 
+@pytest.mark.slow
 def test_a_stored_split_takes_the_label_rate_that_was_asked_for(tmp_path):
     graph = rare_task()
     train = graph.split.train
@@ -52,6 +53,7 @@ def test_the_papers_convention_runs_through(graph_file, tmp_path):
     assert (table["lower"] > table["upper"]).any(), "as printed"
 
 
+@pytest.mark.slow
 def test_retraining_says_how_much_there_is_and_how_far_it_is(tmp_path):
     rare_task(90).to_npz(tmp_path / "g.npz")
     options = ("--dataset", tmp_path / "g.npz", *QUICK, "--loo", "retrain", "--loo-max-steps", 1, "--method", "ts")
@@ -70,6 +72,7 @@ def test_a_leave_one_out_not_to_be_trusted_is_called_so(graph_file, tmp_path):
     assert any("do not trust" in note for note in metrics_of(tmp_path / "run")["notes"])
 
 
+@pytest.mark.slow
 def test_spellings_of_before_go_on_working_and_are_named(graph_file, tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     for options, out in (

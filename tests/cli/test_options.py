@@ -146,6 +146,7 @@ def test_none_is_a_word_where_text_is_asked_for():
     assert settings_of(["--scale", "none"]).data.scale == "none"
 
 
+@pytest.mark.slow
 def test_options_win_over_a_nested_file_and_the_rest_of_it_stays(graph_file, tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text(

@@ -31,6 +31,7 @@ def test_a_run_is_not_overwritten_unasked(quick_run, graph_file):
     assert contents(quick_run.parent) == before
 
 
+@pytest.mark.slow
 def test_overwrite_replaces_the_whole_run(quick_run, graph_file):
     other = Path(shutil.copy(graph_file, quick_run.parent / "other.npz"))
     assert call("predict", "--run", quick_run, "--graph", other).code == 0
@@ -105,6 +106,7 @@ with fresh_folder(Path(sys.argv[1]), overwrite=True) as folder:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["writing", "renames"])
 def test_what_a_killed_process_leaves_is_put_right(moment, quick_run, graph_file):
     before = contents(quick_run)
@@ -148,6 +150,7 @@ def test_a_folder_behind_a_loop_of_links(graph_file, tmp_path):
     assert_one_sentence(call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "a"))
 
 
+@pytest.mark.slow
 def test_a_failed_overwrite_keeps_the_old_run(quick_run, graph_file, monkeypatch):
     before = contents(quick_run.parent)
     options = ("--dataset", graph_file, *QUICK, "--seed", 1, "--out", quick_run, "--overwrite")
@@ -259,6 +262,7 @@ def test_a_folder_without_permission(mode, graph_file, tmp_path):
     assert list(theirs.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_out_may_be_a_link_to_a_place_elsewhere(graph_file, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")

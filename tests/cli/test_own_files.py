@@ -34,6 +34,7 @@ def test_no_command_replaces_a_file_that_makes_the_run(words, name, quick_run, g
     assert {path.name: path.read_bytes() for path in quick_run.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_metrics_of_a_table_do_not_replace_those_of_a_run(quick_run):
     before = (quick_run / "metrics.json").read_bytes()
     table = quick_run / "predictions.csv"
@@ -42,6 +43,7 @@ def test_metrics_of_a_table_do_not_replace_those_of_a_run(quick_run):
     assert (quick_run / "metrics.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_what_was_added_later_may_be_replaced_and_goes_with_the_run(quick_run, graph_file):
     out = quick_run / "more.csv"
     for _ in range(2):

@@ -41,6 +41,7 @@ def test_a_command_of_another_package_is_listed_and_runs(other):
     assert "calirare greet --help" in assert_one_sentence(call("greet", "you", "--twice"))
 
 
+@pytest.mark.slow
 def test_help_imports_no_other_package(other):
     assert "greet" in call("--help").out
     assert "greeter" not in sys.modules

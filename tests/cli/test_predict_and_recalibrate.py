@@ -113,6 +113,7 @@ def test_predict_takes_a_prevalence(given, run, later, tmp_path):
     assert told["verdict"] == "ok", "a correction is no drift"
 
 
+@pytest.mark.slow
 def test_the_prevalence_is_estimated_where_classes_are_apart(tmp_path):
     def clear(seed: int, n: int = 260) -> Graph:
         graph = rare_task(n, seed=seed)
@@ -161,6 +162,7 @@ def test_an_output_that_cannot_be_is_refused_before_anything_is_scored(run, late
         assert words in assert_one_sentence(call("predict", "--run", run, "--graph", later, "--out", out))
 
 
+@pytest.mark.slow
 def test_recalibrate_mends_what_a_rarer_class_makes_wrong(run, tmp_path):
     graph = rare_task(900, seed=4)
     rare, rest = (graph.y == 1).nonzero().flatten(), (graph.y == 0).nonzero().flatten()

@@ -12,6 +12,8 @@ import pytest
 from tests.helpers.command import assert_one_sentence, call
 from tests.helpers.hostile import HOSTILE
 
+pytestmark = pytest.mark.slow
+
 
 class Reader(HTMLParser):
     """Collects tags, links and text."""
@@ -35,7 +37,6 @@ def read(path):
     return reader
 
 
-@pytest.mark.slow
 def test_the_page_is_whole_and_nothing_in_it_runs_or_is_fetched(hostile_run, tmp_path):
     run = shutil.copytree(hostile_run / "run", tmp_path / "run")
     said = call("report", "--run", run)

@@ -127,6 +127,7 @@ def reordered(graph: Graph, order: torch.Tensor) -> Graph:
     return Graph(adjacency, graph.x[order], name="reordered")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "hidden", "loo"),
     [
@@ -167,6 +168,7 @@ def test_predict_takes_a_smaller_graph_without_labels(run, tmp_path):
     assert (table["y"] == -1).all()
 
 
+@pytest.mark.slow
 def test_predict_merges_classes_as_the_run_did(tmp_path):
     rare_task(n_classes=3).to_npz(tmp_path / "g.npz")
     run = tmp_path / "run"
@@ -225,6 +227,7 @@ def predicted(run: Path, graph: Path, *options: object) -> tuple[pd.DataFrame, s
     return pd.read_csv(run / f"predictions_{graph.name.removesuffix('.csv')}.csv"), said.err
 
 
+@pytest.mark.slow
 def test_predict_takes_columns_and_weights_by_name(own_tables, tmp_path):
     nodes, edges = own_tables
     run, own = tmp_path / "run", tables(tmp_path, "own", nodes, edges)
@@ -248,6 +251,7 @@ def test_predict_takes_columns_and_weights_by_name(own_tables, tmp_path):
     assert "there is no column 'amount'" in assert_one_sentence(call("predict", "--run", run, "--graph", unweighted))
 
 
+@pytest.mark.slow
 def test_predict_standardizes_with_the_runs_statistics(own_tables, tmp_path):
     nodes, edges = own_tables
     nodes["f1"] = 40 * nodes["f1"] + 1000
@@ -302,6 +306,7 @@ def test_a_run_whose_graph_has_moved_is_told_where_it_is(moved):
     assert "moved.npz is not the graph the run was trained on any more" in said
 
 
+@pytest.mark.slow
 def test_a_node_table_that_has_moved_lies_beside_its_edges(tmp_path):
     edges = write_tables(tmp_path)
     options = ("--features", tmp_path / "nodes.csv", "--minority", "fraud", "--symmetrize", *QUICK)
@@ -357,6 +362,7 @@ def test_bad_options_of_eice(options, message, quick_run):
     assert message in assert_one_sentence(call("eice", "--run", quick_run, *options))
 
 
+@pytest.mark.slow
 def test_eice_of_an_empty_part(tmp_path):
     graph = rare_task()
     empty = graph.with_split(dataclasses.replace(graph.split, test=graph.split.test[:0]))
@@ -366,6 +372,7 @@ def test_eice_of_an_empty_part(tmp_path):
     assert "the run has no test nodes" in assert_one_sentence(said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["auto", "stored"])
 def test_a_table_with_names_dates_and_gaps_is_trained_on_and_predicted(own_tables, scale, tmp_path):
     nodes, edges = own_tables

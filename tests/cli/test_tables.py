@@ -52,6 +52,7 @@ def test_tables_train_and_give_the_users_names_back(suffix, tmp_path, graph_file
     assert f"EICE         {ice.mean():.6f}" in said.out
 
 
+@pytest.mark.slow
 def test_tables_as_people_have_them_train_without_an_option(tmp_path):
     edges = write_tables(tmp_path)
     nodes = pd.read_csv(tmp_path / "nodes.csv").drop(columns="split").rename(columns={"node": "account"})
@@ -82,6 +83,7 @@ def test_tables_as_people_have_them_train_without_an_option(tmp_path):
     assert (tmp_path / "again" / "predictions.csv").read_text() == (tmp_path / "run" / "predictions.csv").read_text()
 
 
+@pytest.mark.slow
 def test_predict_mends_a_table_as_the_training_did_and_says_so(tmp_path):
     edges = write_tables(tmp_path)
     lines = edges.read_text().splitlines()

@@ -64,6 +64,7 @@ def updated(base: Path, tmp_path_factory: pytest.TempPathFactory):
     return folder / "after", said, rows
 
 
+@pytest.mark.slow
 def test_the_new_run_is_a_training_with_these_labels_alone(base, updated):
     folder, _, rows = updated
     new, graph = load(folder), open_task()
@@ -107,6 +108,7 @@ def test_what_changed_is_told_alike(updated):
     assert facts["test"]["after"]["nodes"] == 40
 
 
+@pytest.mark.slow
 def test_an_update_of_an_update_keeps_the_labels_of_both(updated, tmp_path):
     folder, _, rows = updated
     name = open_task().node_name(int(open_task().unlabelled[10]))
@@ -124,6 +126,7 @@ def test_a_run_that_was_moved_finds_its_labels(updated, tmp_path):
     assert load(moved).graph().y is not None
 
 
+@pytest.mark.slow
 def test_forgotten_labels_are_in_nothing_that_is_left(base, tmp_path):
     graph, saved = open_task(), load(base)
     gone = [graph.node_name(int(v)) for v in saved.split.train[:3]]

@@ -44,6 +44,7 @@ def test_select_rows_takes_rows_in_the_order_given(name, dtype, device):
     assert a.select_rows(rows[:0]).shape == (0, a.n_cols)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_from_coo_sorts_and_adds_like_scipy(data):
     n_rows, n_cols = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 6))

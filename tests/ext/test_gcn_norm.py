@@ -47,6 +47,7 @@ def test_reference_is_the_formula(name):
     gcn_norm_matches(Csr.from_dense(reference.gcn_norm(adjacency.to_dense())), adjacency)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 8), st.integers(0, 40), st.integers(0, 10**6))
 def test_formula_on_random_graphs(n, nnz, seed):
     adjacency = weighted(seed, n, min(nnz, n * n))

@@ -64,6 +64,7 @@ def retrained(name: str) -> tuple[Tensor, Tensor]:
     return torch.stack(rows), torch.stack(errors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one layer", "two layers", "three classes", "sparse inputs", "one labelled node"])
 def test_influence_is_what_retraining_finds(name):
     tape, decay = network(name).tape, weight_decay(name)

@@ -131,6 +131,7 @@ class TestStatus:
         assert 1e-12 < float(result.residual_norm[0]) < 10.0
         assert bool(torch.isfinite(result.x).all())
 
+    @pytest.mark.slow
     @given(
         st.lists(st.floats(0.1, 10.0), min_size=1, max_size=6),
         st.lists(st.floats(-10.0, -0.1), min_size=1, max_size=3),

@@ -90,6 +90,7 @@ def test_a_field_whose_parts_do_not_fit_is_refused():
             ReceptiveField(**(good | change))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_odd_matrices_are_refused_or_right(data):
@@ -106,6 +107,7 @@ def test_odd_matrices_are_refused_or_right(data):
         torch.testing.assert_close(propagate(a, x), a.to_dense() @ x)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_odd_factors_are_refused_or_right(data):

@@ -97,6 +97,7 @@ def test_a_row_that_stands_for_all_rows(dtype, device):
     propagate_matches(propagate(a, x.expand(a.n_cols, -1)), a, x.expand(a.n_cols, -1))
 
 
+@pytest.mark.slow
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 40), st.integers(1, 40), st.integers(0, 10**6))
 def test_random_problems(n_rows, n_cols, nnz, width, seed):
     a, x = random_matrix(n_rows, n_cols, min(nnz, n_rows * n_cols), seed), normal(n_cols, width, seed=seed)

@@ -51,6 +51,7 @@ def test_against_dense_slices(nodes, n_layers, sparse, dtype, device):
     assert_field(field, a_hat, inputs, nodes, n_layers)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 10), st.integers(0, 40), st.integers(1, 4), st.randoms(use_true_random=False))
 def test_random_graphs(n, nnz, n_layers, random):
     a = random_matrix(n, n, min(nnz, n * n), random.randrange(10**6))

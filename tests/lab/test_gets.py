@@ -49,6 +49,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gets, "GcnTraining", lambda seed: GcnTraining(seed=seed, epochs=10))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("track", "maps"), [("frozen", 6), ("left-out", 6), ("peers", 2)])
 def test_a_cell_has_a_row_per_map(small: None, track: str, maps: int) -> None:
     rows = gets.run_cell("cora", 0, track)

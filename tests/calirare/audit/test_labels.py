@@ -107,6 +107,7 @@ def test_reasons_are_words():
     assert company.sentence(1, 0, names) == "no labelled neighbour, 0 of 3 nearest look-alikes are fine"
 
 
+@pytest.mark.slow
 def test_labels_without_a_model_are_left_out(mixture, graph):
     logits = unseen_logits(mixture, graph).clone()
     logits[[3, 8]] = torch.nan

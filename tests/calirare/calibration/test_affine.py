@@ -41,6 +41,7 @@ def test_curvature_keeps_its_digits_where_the_network_is_certain():
     assert float(hessian[1, 1]) == pytest.approx(2 * torch.tensor(-50.0).double().exp().item(), rel=1e-12, abs=0)
 
 
+@pytest.mark.slow
 def test_two_hundred_classes_take_no_array_of_classes_cubed():
     z, labels = problem(2000, 200)  # the curvature by an array [n, k, k, k] would take 128 GB
     fitted = platt_scaling().fit(z, labels)

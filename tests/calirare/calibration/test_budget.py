@@ -21,6 +21,7 @@ def problem(seed: int, n: int = 2000, labels: int = 400):
     return fitted, logits[labels:], (y[labels:] == 1).numpy()
 
 
+@pytest.mark.slow
 def test_expected_hits_are_sums_of_the_likeliest():
     fitted, logits, _ = problem(0)
     curve = budget_curve(fitted, logits)
@@ -64,6 +65,7 @@ def test_what_cannot_be_drawn_is_refused():
         budget_curve(fitted, logits, coverage=1)
 
 
+@pytest.mark.slow
 def test_the_picture_tells_its_lines_apart(tmp_path):
     fitted, logits, rare = problem(3)
     path = budget_diagram(budget_curve(fitted, logits), tmp_path / "b.png", rare=rare, chosen=120)

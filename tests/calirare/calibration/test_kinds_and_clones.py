@@ -39,6 +39,7 @@ def test_numpy_and_torch_give_the_same_numbers(name, k, dtype):
     assert torch.equal(fitted.transform(torch.from_numpy(logits)), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_one_difference_gives_the_probability_of_class_one(name):
     z, y = problem()

@@ -69,6 +69,7 @@ def test_matrix_scaling_of_three_classes_is_multinomial_regression() -> None:
     assert np.abs(fewer - exact.predict_proba(z.numpy())).max() > OFF
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["platt", "jackknife", "vector", "matrix", "beta", "isotonic"])
 def test_a_class_of_two_nodes_in_a_thousand_is_not_overstated(name: str) -> None:
     draw = np.random.default_rng(0)
@@ -329,6 +330,7 @@ def test_a_setting_that_no_file_can_hold_is_named(tmp_path) -> None:
     assert not (tmp_path / "map.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("diagonal", "k"), [(True, 12), (False, 7)])
 @pytest.mark.parametrize("target", ["population", "balanced"])
 def test_both_minimisers_find_the_same_map(diagonal: bool, k: int, target: str, monkeypatch) -> None:

@@ -11,6 +11,7 @@ from calirare.datasets import digits, load_dataset
 from calirare.datasets.embedded import nearest_neighbours
 
 
+@pytest.mark.slow
 def test_the_graph_is_that_of_the_nearest_neighbours():
     """Ties may fall either way in scikit-learn, so the distances are compared, not the neighbours."""
     pixels = load_digits().data
@@ -59,6 +60,7 @@ def test_the_task_by_default():
     assert not torch.equal(again.split.train, graph.split.train)
 
 
+@pytest.mark.slow
 def test_another_digit_and_label_rate():
     graph = load_dataset("digits", minority=1, label_rate=40)
     assert graph.class_names == ("rest", "1")

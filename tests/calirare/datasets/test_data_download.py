@@ -125,6 +125,7 @@ def test_a_part_of_another_file_is_found_out(server, tmp_path):
     assert download(remote(server, "whole"), tmp_path).read_bytes() == CONTENT
 
 
+@pytest.mark.slow
 def test_a_missing_file_and_a_silent_server_say_where_to_put_it(server, tmp_path):
     by_hand = rf"get http://127.0.0.1:\d+/missing by other means and put it at {tmp_path}/raw/file.bin"
     with pytest.raises(InputError, match=rf"the server answered 404 \(Not Found\) for .*: {by_hand}"):

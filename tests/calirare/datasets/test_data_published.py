@@ -32,6 +32,7 @@ def need(name):
         pytest.skip(f"{name} was not found in {', '.join(map(str, data_roots()))}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_published_graph_has_its_statistics(name):
     need(name)

@@ -150,6 +150,7 @@ def test_columns_survive_storing_splitting_and_merging(write, tmp_path):
 SICHUAN = Path(os.environ.get("CALIRARE_DATA", Path(__file__).parents[3].parent / "shared" / "data")) / "fraud"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SICHUAN.is_dir(), reason="no sichuan_nodes.csv.gz")
 def test_a_real_table_with_seven_thousand_gaps(tmp_path):
     stored = Graph.from_npz(SICHUAN / "sichuan.npz")

@@ -167,6 +167,7 @@ def test_where_every_node_taught_the_run_p_is_not_compared():
     assert "P(rare)" not in again.sentence
 
 
+@pytest.mark.slow
 def test_a_graph_stored_sparse_is_held_against_a_dense_one_and_the_other_way_round(monkeypatch):
     task = rare_task()
     x = torch.where(task.x > 0.5, task.x, 0.0)

@@ -75,6 +75,7 @@ def test_first_layers_that_are_known_change_nothing(n_classes: int) -> None:
     assert float((other - plain()).detach().abs()) > 1e-6  # what is given is used
 
 
+@pytest.mark.slow
 def test_weight_zero_is_plain_training_to_the_last_bit() -> None:
     graph = split_graph()
     assert graph.split is not None
@@ -82,6 +83,7 @@ def test_weight_zero_is_plain_training_to_the_last_bit() -> None:
     assert torch.equal(parameters(ours), parameters(fit(graph, graph.split.train, DIFFERENTIATED)))
 
 
+@pytest.mark.slow
 def test_the_term_moves_the_network_and_lowers_eice() -> None:
     graph = words_graph(2)
     graph = graph.with_split(Split(torch.arange(0, 60), torch.arange(60, 110), torch.arange(110, 150)))
@@ -123,6 +125,7 @@ def test_nodes_of_the_regulariser(nodes: str) -> None:
     assert 0 < seen[0].eice < 1
 
 
+@pytest.mark.slow
 def test_validation_labels_are_never_read() -> None:
     graph = split_graph()
     assert graph.y is not None
@@ -132,6 +135,7 @@ def test_validation_labels_are_never_read() -> None:
     assert torch.equal(parameters(train_calirare(graph, SETTINGS)), parameters(train_calirare(blind, SETTINGS)))
 
 
+@pytest.mark.slow
 def test_patience_stops_and_progress_counts() -> None:
     done: list[int] = []
     settings = dataclasses.replace(SETTINGS, epochs=2000, dropout=0.0)

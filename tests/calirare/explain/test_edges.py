@@ -90,6 +90,7 @@ def test_a_graph_convolution_without_each_edge(graph, hops, layers):
         assert_as_by_brute_force(voice, node, edges_of(task, node))
 
 
+@pytest.mark.slow
 def test_edges_farther_away_count_too():
     """Edges between others, of which the node sees one or both ends, or none."""
     task = rare_task()

@@ -142,6 +142,7 @@ def test_nodes_are_known_by_name_or_number(explainer):
         nodes_named(graph, [])
 
 
+@pytest.mark.slow
 def test_a_picture_holds_all_of_its_words(explainer, found, tmp_path, monkeypatch):
     from matplotlib.figure import Figure
 

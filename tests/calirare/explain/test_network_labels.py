@@ -30,6 +30,7 @@ def everyone(voice):
     return torch.arange(voice.graph.n_nodes)
 
 
+@pytest.mark.slow
 def test_effects_are_those_of_retraining_without_the_label(voice, everyone):
     change = voice.without_each_label(everyone) - voice.log_odds(everyone)
     assert agreement(change[SOME].T, retrained().change[:, 0])[0] >= 0.98
@@ -38,6 +39,7 @@ def test_effects_are_those_of_retraining_without_the_label(voice, everyone):
     assert agreement((p - after).T, p[:, None] - truth)[0] >= 0.98
 
 
+@pytest.mark.slow
 def test_a_set_of_labels_is_left_out_as_one(voice, everyone):
     """Five labels together: far from the sum of each, near to retraining."""
     fitted, places = voice.fitted, torch.tensor([2, 8, 14, 21, 33])
@@ -71,6 +73,7 @@ def test_the_primal_form_says_the_same(voice, everyone):
         assert_within(found, expected, ROUNDING * (expected.abs() + 1))
 
 
+@pytest.mark.slow
 def test_conjugate_gradients_say_the_same_up_to_where_they_stop(voice, everyone):
     """Leverages, which are sampled, play no part in sets; those near one are sampled badly, and the ranking stands."""
     field = voice.fitted.evaluation_field(voice.graph, everyone)
@@ -82,6 +85,7 @@ def test_conjugate_gradients_say_the_same_up_to_where_they_stop(voice, everyone)
 MORE = torch.tensor([25, 103])  # nodes without a label
 
 
+@pytest.mark.slow
 def test_a_label_more_is_what_training_with_it_says(voice, everyone):
     """Each node of `MORE` labelled as rest and as rare, of the weight that its class has, and trained on to the end."""
     fitted, graph = voice.fitted, voice.graph

@@ -71,6 +71,7 @@ def test_of_a_linear_model_they_are_weights_times_deviations(task):
     assert "number of neighbours" in found.names
 
 
+@pytest.mark.slow
 def test_of_a_convolution_they_are_integrated_gradients_of_every_nodes_features(task):
     """By differentiation through the dense network at 4,000 points of the path."""
     fitted = GcnTraining(epochs=30, hops=2).fit(task, task.split.train)

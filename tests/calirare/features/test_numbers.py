@@ -184,6 +184,7 @@ def test_unknown_words_are_refused():
         FeatureMap.fit(plain_graph([[1.0], [2]]), impute="mean")
 
 
+@pytest.mark.slow
 def test_digits_are_as_they_were():
     graph = load_dataset("digits")
     mapped = FeatureMap.fit(graph, "stored").transform(graph)

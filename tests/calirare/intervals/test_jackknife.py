@@ -228,6 +228,7 @@ def test_no_node_is_refused():
         jackknife(GCN(graph.n_features), graph, nodes=torch.empty(0, dtype=torch.int64))
 
 
+@pytest.mark.slow
 def test_the_loss_is_of_the_labels_that_have_a_model():
     graph = rare_task()
     trained = fit(graph, graph.split.train, GcnTraining(epochs=20))

@@ -87,6 +87,7 @@ def test_pieces_are_rows_with_the_columns_they_touch(most):
     assert [(piece.shape, len(touched)) for piece, touched in pieces(none, slice(0, 3), most)] == [((3, 0), 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [1e-9, 1.0])
 def test_messages_that_lie_elsewhere_come_by_the_rows_that_are_touched(
     whole, small_is_large, monkeypatch, tmp_path, room
@@ -207,6 +208,7 @@ def test_damaged_blocks_are_made_again(damage, whole, small_is_large, monkeypatc
     assert_identical(again.logits, torch.from_numpy(np.load(folder / "ends.npy"))[:, :2])
 
 
+@pytest.mark.slow
 def test_blocks_of_another_job_are_not_taken(whole, small_is_large, monkeypatch, tmp_path):
     graph, trained, _, _ = whole
     monkeypatch.setattr(stream, "IN_MEMORY", 0.0)
@@ -228,6 +230,7 @@ def test_a_jackknife_of_a_large_graph_takes_the_networks_hops(small_is_large, mo
     assert float((streamed.lower - whole.lower).abs().max()) < LEVEL
 
 
+@pytest.mark.slow
 def test_blocks_of_another_graph_are_not_taken(whole, small_is_large, monkeypatch, tmp_path):
     """The network sees its labels' neighbourhood alone: elsewhere another graph may have other features."""
     graph, trained, _, _ = whole
@@ -269,6 +272,7 @@ def test_a_folder_of_something_else_stays(tmp_path):
     assert (tmp_path / "mine.txt").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "hops"), [("jackknife", 1), ("jackknife", 3), ("jackknife", "auto"), ("ts", 2)])
 def test_a_large_graph_streams_through_the_whole_pipeline(small_is_large, monkeypatch, method, hops):
     outcome = calirare.train(rare_task(), preset="paper", epochs=12, folds=2, method=method, hops=hops)

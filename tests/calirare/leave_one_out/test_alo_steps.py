@@ -41,6 +41,7 @@ def test_many_networks_are_each_of_them(name: str) -> None:
         assert torch.allclose(gradients[j], gradient, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_steps_find_minima_smooth_and_on_kinks() -> None:
     curvatures = torch.tensor([1.0, 5.0, 30.0], dtype=torch.float64)
     ends = torch.tensor([[1.0, -2.0, 0.5], [0.0, 3.0, 1.0]], dtype=torch.float64)
@@ -106,6 +107,7 @@ def test_starts_whose_loss_is_far_above_the_fits_are_moved_back() -> None:
     assert torch.allclose(found, torch.tensor([0.1, 1.0, 1.0, 0.0], dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_no_step_goes_up() -> None:
     """One function has no descent from where it starts; the other's neighbour must not be held back by it."""
 
@@ -136,6 +138,7 @@ def test_steps_come_nearer_to_retraining(n_classes: int, n_layers: int) -> None:
     assert torch.allclose(found.leverage, plain.leverage)
 
 
+@pytest.mark.slow
 def test_neither_the_basis_nor_the_blocks_change_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     fit, graph = trained()
     nodes = torch.arange(0, 150, 7)
@@ -176,6 +179,7 @@ def test_steps_of_some_labels_are_some_columns(module: bool) -> None:
         leave_one_out(one, where, nodes=nodes, chosen=chosen)
 
 
+@pytest.mark.slow
 def test_the_basis_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, nodes = words_graph(2), torch.arange(0, 150, 7)
     settings = GcnTraining(hidden=4, weight_decay=5e-3, dropout=0.0)
@@ -205,6 +209,7 @@ def test_steps_of_another_module_are_those_of_the_gcn() -> None:
     assert nearer < before
 
 
+@pytest.mark.slow
 def test_the_jackknife_takes_the_steps() -> None:
     fit, graph = trained()
     plain = calirare.jackknife(fit, graph)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from calirare.leave_one_out.exact import ExactSolver
@@ -13,6 +14,7 @@ from tests.calirare.leave_one_out.cases import trained
 BENCHMARKS = str(Path(__file__).resolve().parents[3] / "benchmarks")
 
 
+@pytest.mark.slow
 def test_torch_func_baseline_agrees_with_the_exact_influence(monkeypatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
     from baselines.torch_func_jackknife import Baseline, TwoLayers

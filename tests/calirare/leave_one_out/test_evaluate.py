@@ -80,6 +80,7 @@ def test_rows_of_another_graph_are_not_taken_for_the_labelled_ones() -> None:
     assert places_of_rows(ReceptiveField(everywhere.rows, doubled, everywhere.blocks), fit.field) is None
 
 
+@pytest.mark.slow
 def test_networks_the_fused_evaluation_is_not_for_are_refused() -> None:
     for case in (trained(3, 2), trained(2, 1)):
         assert not fits(case[0].linearisation)

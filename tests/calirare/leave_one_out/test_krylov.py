@@ -68,6 +68,7 @@ def test_the_whole_space_gives_the_dense_formula(name: str, damping: float, bloc
     assert own.error == 0
 
 
+@pytest.mark.slow
 def test_a_part_of_the_space_errs_as_it_says(many: GcnFit, monkeypatch) -> None:
     monkeypatch.setattr(krylov, "BLOCK", 16)
     tape = many.as_dtype(words_graph(4), torch.float64).linearisation

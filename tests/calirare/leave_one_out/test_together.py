@@ -22,6 +22,7 @@ NODES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", NODES)
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(("n_classes", "n_layers"), [(2, 2), (3, 2), (2, 1), (2, 3)])

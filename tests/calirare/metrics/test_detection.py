@@ -63,6 +63,7 @@ def test_the_formula_of_the_resamples_is_scikit_learns(ties, weighted):
     assert ranking.auprc() != pytest.approx(average_precision_score(y, -p, sample_weight=w), rel=0.1), "it can fail"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("stratify", [False, True])
 def test_resampled_cells_have_the_law_of_resampled_rows(stratify, weighted):

@@ -120,6 +120,7 @@ def test_the_interval_of_a_weighted_mean_is_the_textbook_one():
     assert 0 < ends.lower < ends.upper < 1
 
 
+@pytest.mark.slow
 def test_the_weighted_squared_error_is_unbiased():
     # Confidence .7 throughout, accuracy .8, unequal weights: the true squared error is .01.
     n, draws = 20, 800

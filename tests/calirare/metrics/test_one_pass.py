@@ -48,6 +48,7 @@ def test_counts_are_equal_to_the_bit_on_and_beside_edges(n_bins, dtype, within_r
 PARTS = st.lists(st.integers(0, 3), min_size=4, max_size=4).filter(any)
 
 
+@pytest.mark.slow
 @given(rows=st.lists(PARTS, min_size=1, max_size=30), n_bins=st.integers(1, 12), data=st.data())
 def test_random_fractions_with_many_ties(rows, n_bins, data):
     parts = np.asarray(rows, dtype=np.float64)

@@ -255,6 +255,7 @@ class TestKernel:
         monkeypatch.setattr("calirare.metrics.kernel_error.ROWS", 7)
         assert metrics.kde_calibration_error(y, p, bandwidth=0.05) == pytest.approx(whole, rel=1e-12, abs=0)
 
+    @pytest.mark.slow
     def test_finds_a_known_error(self):
         p, y = skewed(4000, power=1.5)
         truth = integrate.quad(lambda t: abs(t**1.5 - t) * stats.beta.pdf(t, 0.8, 1.0), 0, 1)[0]

@@ -112,6 +112,7 @@ def test_stratified_bootstrap_keeps_class_sizes():
     assert sizes == {1}
 
 
+@pytest.mark.slow
 def test_bootstrap_covers_the_accuracy():
     rng = np.random.default_rng(0)
     inside = 0

@@ -25,6 +25,7 @@ def test_batches_add_up(task, within_rounding):
         assert int(total.count[0].sum()) == len(y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", [1, 7, 64, 10**9])
 def test_blocks_do_not_change_the_sums(task, block, monkeypatch, within_rounding):
     p, y = task

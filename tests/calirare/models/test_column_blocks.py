@@ -65,6 +65,7 @@ def whole():
     return graph, fits_of(graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["trees", "forest", "hops", "gcn", "auto"])
 def test_trained_and_scored_by_blocks_a_detector_says_the_same(name, whole, request):
     graph, fits = whole
@@ -80,6 +81,7 @@ def test_trained_and_scored_by_blocks_a_detector_says_the_same(name, whole, requ
     assert float((got[1:] - want[:-1]).abs().max()) > LEVEL, "the bound tells nodes apart"
 
 
+@pytest.mark.slow
 def test_columns_of_all_nodes_are_never_made(whole, small_is_large, monkeypatch):
     def refuse(self):
         raise AssertionError("the columns of all nodes were made")

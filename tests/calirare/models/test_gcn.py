@@ -82,6 +82,7 @@ def test_logits_leave_the_mode_and_the_gradients_alone():
     assert not model.training
 
 
+@pytest.mark.slow
 def test_dropout_spares_the_inputs_and_keeps_the_mean():
     graph = rare_task()
     one = GCN(graph.n_features, 2, n_layers=1, dropout=0.9)

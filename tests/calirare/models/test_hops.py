@@ -89,6 +89,7 @@ def test_folds_spread_classes_evenly():
     assert float(F.one_hot(fold).sum(0).float().std()) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["hops", "trees", "forest"])
 def test_columns_reach_two_hops_where_nothing_is_said(model):
     outcome = calirare.train(rare_task(), model=model, **({"epochs": 3, "folds": 0} if model == "hops" else {}))

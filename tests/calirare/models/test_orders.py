@@ -42,6 +42,7 @@ def close(found: Tensor, want: Tensor, what: str) -> None:
     assert_within(found, want.double(), sum_bound(want.double(), 20, scale, out=torch.float32), what)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hops", [1, 2])
 @pytest.mark.parametrize(("n_layers", "n_classes"), [(1, 2), (2, 2), (2, 4), (3, 3)])
 def test_every_answer_is_that_of_the_other_order(n_layers: int, n_classes: int, hops: int) -> None:

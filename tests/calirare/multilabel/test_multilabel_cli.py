@@ -122,6 +122,7 @@ def predictions(path, digits: int | None = None, sep: str = ",") -> None:
     (frame if digits is None else frame.round(digits)).to_csv(path, index=False, sep=sep)
 
 
+@pytest.mark.slow
 def test_evaluate_says_what_ties_do(tmp_path):
     predictions(tmp_path / "raw.csv")
     predictions(tmp_path / "rounded.csv", digits=1)

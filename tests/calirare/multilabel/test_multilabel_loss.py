@@ -102,6 +102,7 @@ def test_cmlcc_is_risk_plus_beta_times_error():
     assert float(CMLCCLoss(0.0)(logits, y)) == float(risk)
 
 
+@pytest.mark.slow
 def test_descending_the_loss_lowers_the_evaluated_error():
     random = torch.Generator().manual_seed(0)
     truth = torch.randn(256, 3, dtype=torch.float64, generator=random)

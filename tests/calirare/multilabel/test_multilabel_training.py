@@ -47,6 +47,7 @@ def test_training_is_deterministic_in_the_seed_and_leaves_the_global_generator_a
     assert one.history != other.history
 
 
+@pytest.mark.slow
 def test_test_rows_play_no_part():
     data = small_data()
     changed = copy.deepcopy(data)

@@ -40,6 +40,7 @@ def variables(n: int, rng: np.random.Generator) -> list[Variable]:
     return [Variable(f"v{i}", rng.integers(0, 4, n), tuple("abcd")) for i in range(6)]
 
 
+@pytest.mark.slow
 def test_a_calibrated_model_has_a_flag_as_seldom_as_it_says():
     rng = np.random.default_rng(1)
     wrong = 0

@@ -55,6 +55,7 @@ def test_reliability_diagram_shows_the_numbers(monkeypatch, tmp_path):
     assert axes.get_xlim() == (0.4, 1.0)
 
 
+@pytest.mark.slow
 def test_weights_move_the_bars_and_widen_the_band(monkeypatch, tmp_path):
     figures = drawn(monkeypatch)
     p, y = np.full(40, 0.9), np.repeat([1, 0], 20)
@@ -110,6 +111,7 @@ def test_consistency_band_is_the_binomial_range():
         assert reliability.binomial_quantile(q, trials, probability).tolist() == expected.tolist()
 
 
+@pytest.mark.slow
 def test_interval_diagram_says_how_many_nodes_it_left_out(data, monkeypatch, tmp_path):
     figures = drawn(monkeypatch)
     p, y = data
@@ -190,6 +192,7 @@ def test_bad_input_is_named(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_precision_recall_diagram_shows_curve_band_and_operating_point(data, monkeypatch, tmp_path):
     figures = drawn(monkeypatch)
     p, y = data
@@ -213,6 +216,7 @@ def test_precision_recall_diagram_shows_curve_band_and_operating_point(data, mon
     assert len(figures[3].axes[0].get_lines()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rare", [False, True])
 def test_rare_reliability_diagram_shows_bins_of_equal_numbers(rare, monkeypatch, tmp_path):
     figures = drawn(monkeypatch)
@@ -234,6 +238,7 @@ def test_rare_reliability_diagram_shows_bins_of_equal_numbers(rare, monkeypatch,
     assert bars.get_segments()[-1][:, 1].tolist() == pytest.approx([float(end[0]) for end in ends], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_weights_widen_the_interval_of_a_bin(monkeypatch, tmp_path):
     figures = drawn(monkeypatch)
     y, p = np.repeat([1, 0], 20), np.full(40, 0.4)

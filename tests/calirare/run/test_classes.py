@@ -46,6 +46,7 @@ def test_probabilities_of_every_class(outcome: ClassesOutcome, graph: calirare.G
     assert outcome.own_logits.shape[0] == graph.split.train.numel() + graph.split.val.numel()
 
 
+@pytest.mark.slow
 def test_calibration_lowers_the_loss_of_test_nodes(outcome: ClassesOutcome) -> None:
     report = outcome.metrics["report"]
     assert report["population"]["nll"] < report["raw"]["nll"]
@@ -63,6 +64,7 @@ def test_the_frame_says_what_the_probabilities_say(outcome: ClassesOutcome, grap
     assert (frame.split == "test").sum() == graph.split.test.numel()
 
 
+@pytest.mark.slow
 def test_measures_by_class_are_those_of_the_class_alone() -> None:
     generator = torch.Generator().manual_seed(0)
     p = torch.softmax(2 * torch.randn(300, 4, generator=generator, dtype=torch.float64), 1)
@@ -83,6 +85,7 @@ def test_rare_classes_are_named_the_rarest_first() -> None:
     assert rare_among(("a", "b"), (0.5, 0.5)) == []
 
 
+@pytest.mark.slow
 def test_the_folder_and_the_same_run_again(outcome: ClassesOutcome, tmp_path, graph: calirare.Graph) -> None:
     outcome.save(tmp_path / "run")
     wanted = {"config.yaml", "metrics.json", "predictions.csv", "reliability.png", "classes.png", "files.json"}
@@ -101,6 +104,7 @@ def test_the_folder_and_the_same_run_again(outcome: ClassesOutcome, tmp_path, gr
         calirare.train(graph, settings)
 
 
+@pytest.mark.slow
 def test_without_test_nodes_labels_judge_without_themselves(graph: calirare.Graph) -> None:
     split = graph.split
     none = calirare.Split(split.train, split.val, split.test[:0])
@@ -111,6 +115,7 @@ def test_without_test_nodes_labels_judge_without_themselves(graph: calirare.Grap
         calirare.train_classes(graph.with_split(none), model="gcn", epochs=10, method="ts")
 
 
+@pytest.mark.slow
 def test_temperature_scaling_and_no_calibration(graph: calirare.Graph) -> None:
     for method, sides in (("ts", {"raw", "balanced", "population"}), ("uncalibrated", {"raw"})):
         found = calirare.train_classes(graph, model="gcn", epochs=10, method=method)
@@ -131,6 +136,7 @@ def test_what_belongs_to_a_rare_class_is_refused(graph: calirare.Graph, settings
         calirare.train_classes(graph, model="gcn", **settings)
 
 
+@pytest.mark.slow
 def test_merged_classes_and_contradictions_are_refused(graph: calirare.Graph) -> None:
     with pytest.raises(InputError, match="its classes were merged into 'rare, one' and the rest"):
         calirare.train_classes(graph.rare(2))

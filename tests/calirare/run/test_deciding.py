@@ -41,6 +41,7 @@ def test_by_default_an_alert_is_likelier_rare_than_not(outcome):
     assert bool((table["p_balanced"] > table["p_rare"]).all()), "the rare class is rare"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "holds"),
     [
@@ -72,6 +73,7 @@ def test_a_rule_chooses_among_the_nodes_that_wait_for_a_decision(asked, holds):
     assert json.loads(json.dumps(said)) == said
 
 
+@pytest.mark.slow
 def test_nodes_without_a_label_are_decided_on():
     graph = rare_task()
     test, none = graph.split.test, graph.split.test[:0]
@@ -88,6 +90,7 @@ def test_nodes_without_a_label_are_decided_on():
     assert nodes_to_decide(rare_task().with_split(split))[1] == "all"
 
 
+@pytest.mark.slow
 def test_another_graph_keeps_the_threshold_but_a_budget_is_chosen_anew(tmp_path):
     other = rare_task(n_nodes=400, seed=1)
     other = dataclasses.replace(other, y=None, split=None, class_names=(), original_y=None, original_class_names=())
@@ -101,6 +104,7 @@ def test_another_graph_keeps_the_threshold_but_a_budget_is_chosen_anew(tmp_path)
         assert alerts is None or table["alert"].sum() == alerts
 
 
+@pytest.mark.slow
 def test_a_confidence_rests_on_labels_that_represent_the_population():
     outcome = calirare.train(rare_task(), **QUICK, decide="recall", recall=0.8, confidence=0.9)
     assert "with confidence 0.9" in outcome.decision.sentence
@@ -153,6 +157,7 @@ def test_what_another_rule_takes_is_noted():
             Settings.of(**wrong)
 
 
+@pytest.mark.slow
 def test_review_begins_with_what_is_asked_for(tmp_path):
     asked = {"cost_miss": 4.0, "cost_alarm": 2.0}
     first = calirare.train(rare_task(), **QUICK, **asked, by="p")
@@ -183,6 +188,7 @@ def test_realised_by_hand():
     assert realised(p, y, 1.1)["precision"] is None
 
 
+@pytest.mark.slow
 def test_the_pictures_operating_point_is_the_decision(outcome, tmp_path, monkeypatch):
     seen = {}
     monkeypatch.setattr(

@@ -39,6 +39,7 @@ def saved(outcome, folder):
 OPTIONS = [{}, {"method": "ts"}, {"n_layers": 1}, {"n_layers": 3, "hidden": 4}, {"hops": 2}, {"loo": ALO(steps=2)}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_what_is_saved_is_read_again(options, tmp_path):
     outcome = calirare.train(rare_task(), preset="paper", epochs=5, folds=0, **options)

@@ -13,6 +13,7 @@ from calirare.run import ignored_settings as ignored
 from tests.helpers.tasks import rare_task
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "why"),
     [

@@ -25,6 +25,7 @@ def graph():
     return rare_task()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["gcn", "hops", "trees"])
 def test_the_chosen_nodes_have_the_interval_they_have_among_all(graph, model):
     with rough_runs():
@@ -46,6 +47,7 @@ def test_the_chosen_nodes_have_the_interval_they_have_among_all(graph, model):
     assert any("--interval-nodes all" in note for note in notes)
 
 
+@pytest.mark.slow
 def test_alerts_beyond_the_most_have_none_but_the_likeliest_do(graph, monkeypatch):
     with rough_runs():
         outcome = calirare.train(graph, model="trees", **QUICK)
@@ -61,6 +63,7 @@ def test_alerts_beyond_the_most_have_none_but_the_likeliest_do(graph, monkeypatc
     assert interval_nodes.known_logits(*args, judged=torch.tensor([0, 1])).nodes[:2].tolist() == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["hops", "trees"])
 def test_by_blocks_alerts_alone_get_one_unless_all_are_asked_for(graph, model, monkeypatch):
     monkeypatch.setattr(columns, "IN_MEMORY", 0)
@@ -75,6 +78,7 @@ def test_by_blocks_alerts_alone_get_one_unless_all_are_asked_for(graph, model, m
     assert some.score(dataclasses.replace(graph), say=lambda note: None).table["lower"].notna().sum() < graph.n_nodes
 
 
+@pytest.mark.slow
 def test_no_node_is_refused(graph):
     outcome = calirare.train(graph, model="trees", **QUICK)
     with pytest.raises(ValueError, match="at least one node"):

@@ -59,6 +59,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", MODELS.values(), ids=MODELS)
 def test_several_new_nodes_are_scored_as_in_the_whole_graph(graph, how):
     check(calirare.train(graph, **QUICK, **how), graph)

@@ -66,6 +66,7 @@ def test_it_is_plain_and_says_no_time(outcome):
     assert "second" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", ["none", "only the rest"])
 def test_without_rare_test_nodes_the_labels_judge_by_leave_one_out(kept):
     graph = rare_task()
@@ -162,6 +163,7 @@ def test_detection_and_p_rare_are_judged_on_the_test_nodes(outcome):
             assert found["auprc_lower"] < found["auprc"] < found["auprc_upper"]
 
 
+@pytest.mark.slow
 def test_without_test_nodes_p_rare_is_judged_by_maps_that_did_not_see_the_node():
     graph = rare_task()
     outcome = calirare.train(

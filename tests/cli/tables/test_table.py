@@ -21,6 +21,7 @@ def frame() -> pd.DataFrame:
     return pd.DataFrame({"y": y, "p": p, "q": q, "p0": 1 - p, "w": 1.0, "split": split})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz", "parquet"])
 def test_same_numbers_as_the_library(frame, tmp_path, suffix):
     if suffix == "parquet":
@@ -84,6 +85,7 @@ def test_several_classes(frame, tmp_path):
     assert report.values["calibration_slope"] == metrics.calibration_line(y == 0, p[:, 0]).slope
 
 
+@pytest.mark.slow
 def test_several_labels(frame, tmp_path):
     path = tmp_path / "preds.csv"
     frame["z"] = 1 - frame["y"]
@@ -109,6 +111,7 @@ def test_labels_may_be_names_or_numbers(tmp_path, values, minority):
     assert load_table(path, TableColumns(minority=minority)).labels.tolist() == [1, 0, 1, 0]
 
 
+@pytest.mark.slow
 def test_no_slope_is_a_note_and_large_tables_have_no_kernels(tmp_path, monkeypatch):
     path = tmp_path / "preds.csv"
     pd.DataFrame({"y": [0, 0, 1, 1], "p": [0.1, 0.2, 0.8, 0.9], "q": [0.4, 0.6, 0.5, 0.3]}).to_csv(path, index=False)
@@ -217,6 +220,7 @@ def weigh(frame, tmp_path, weights, **options):
     return report, titles, figures
 
 
+@pytest.mark.slow
 def test_pictures_and_notes_are_weighted_as_the_numbers_are(frame, tmp_path):
     weights = np.where(frame["y"] == 1, 5.0, 0.2)
     report, titles, _ = weigh(frame, tmp_path, weights)
@@ -227,6 +231,7 @@ def test_pictures_and_notes_are_weighted_as_the_numbers_are(frame, tmp_path):
     assert f"the weights make 300 rows worth {worth:.0f} of equal weight" in report.notes
 
 
+@pytest.mark.slow
 def test_rows_without_weight_count_nowhere(frame, tmp_path):
     kept = np.arange(300) < 40
     report, titles, figures = weigh(frame, tmp_path, kept.astype(float), overwrite=True)

@@ -32,6 +32,7 @@ def test_a_floor_is_what_the_measure_reads_on_drawn_labels(task, weighted):
         assert found[name] == pytest.approx(wanted, rel=1e-13, abs=0), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "columns", [TableColumns(before=("q",)), TableColumns(labels=("y", "z"), probabilities=("p", "q"))]
 )

@@ -25,6 +25,7 @@ def test_other_budgets_are_refused(text):
         budget(text)
 
 
+@pytest.mark.slow
 def test_a_table_has_the_librarys_numbers(tmp_path):
     rng = np.random.default_rng(0)
     p = rng.beta(0.5, 3, 200)

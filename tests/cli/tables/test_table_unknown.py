@@ -25,6 +25,7 @@ def write(tmp_path, y, **columns):
     return path
 
 
+@pytest.mark.slow
 def test_the_programs_own_table_counts_known_labels_alone(tmp_path, capsys):
     task = rare_task()
     y = torch.where(torch.arange(260) % 3 == 0, task.y, -1)

@@ -91,6 +91,7 @@ def test_training_with_the_cross_entropy_is_fit(graph: Graph) -> None:
     assert not torch.equal(smoothed.weights[0], theirs.weights[0])
 
 
+@pytest.mark.slow
 def test_cagcn_base_keeps_the_best_epoch_before_patience_ends(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("PATIENCE", 4), ("MAX_EPOCHS", 150), ("HIDDEN", 5)):
         monkeypatch.setattr(early_stopping, name, value)

@@ -16,6 +16,7 @@ from calirare_lab.multilabel.study import SIZES, Cell, kernel_repeats, repeats_f
 WORLDS = {world.name: world for world in worlds()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_the_true_error_is_what_the_draws_average_to(name):
     n = 60_000
@@ -28,6 +29,7 @@ def test_the_true_error_is_what_the_draws_average_to(name):
     assert (WORLDS[name].true_error(1.0) == 0) == (name in ("calibrated", "skewed"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_labels_follow_the_conditional_probability(name):
     n = 60_000
@@ -166,6 +168,7 @@ def test_repeats_shrink_with_the_rows():
     assert [kernel_repeats(n, 200) for n in (250, 1000, 4000)] == [50, 20, 10]
 
 
+@pytest.mark.slow
 def test_the_picture_of_experiments_is_drawn(tmp_path):
     methods = ("bce", "bce_temperature", "focal", "cmlcc")
     measures = (

@@ -59,6 +59,7 @@ def test_families_read_ties_in_two_ways(tmp_path):
     assert "floor" in words["gaussian"]
 
 
+@pytest.mark.slow
 def test_images_and_graphs_are_written_and_trained_on(tmp_path):
     table = write_images(tmp_path / "images")
     call("images", tmp_path / "images", "--labels", table, "--size", "8", "--out", tmp_path / "images.npz")

@@ -39,6 +39,7 @@ def test_reliability_figures_are_written_in_both_formats(
     assert all(path.stat().st_size > 10_000 for path in paths)
 
 
+@pytest.mark.slow
 def test_figure_3_shows_the_means_of_the_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for a in COVERAGES:
         for w in WEIGHTS:

@@ -77,6 +77,7 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("paper_page")
 
 
+@pytest.mark.slow
 def test_a_run_without_cells_changes_no_result(page: Any, tmp_path: Path) -> None:
     file = committed()
     found = json.loads(json.dumps(page._finite(page.collect(tmp_path, committed()))))

@@ -59,6 +59,7 @@ def test_cells_are_run_once_and_only_what_is_missing_again(quick_cells: Graph, t
     assert not list(tmp_path.rglob("*.part"))
 
 
+@pytest.mark.slow
 def test_a_cell_holds_what_it_measured(quick_cells: Graph, tmp_path: Path) -> None:
     where = [Place("cora", 20, 0)]
     run_cells(tmp_path, where, ("uncalibrated",), 1, quiet)
@@ -254,6 +255,7 @@ def test_the_command_refuses_what_it_does_not_know(everywhere_small: Graph, tmp_
         assert what in str(result.exception)
 
 
+@pytest.mark.slow
 def test_eice_of_a_cell_is_read_off_the_jackknife_of_its_place(quick_cells: Graph, tmp_path: Path) -> None:
     where = [Place("cora", 20, 0)]
     run_cells(tmp_path, where, NAMES, 1, quiet)
