@@ -31,6 +31,7 @@ from scipy.stats import binom
 from simulated_logits import Network
 
 from calirare.calibration import (
+    FORM_SD,
     PriorPlattCalibrator,
     expected_count,
     representative_labels,
@@ -77,12 +78,12 @@ def problem(setup: str, prevalence: float, rare: int, seed: int) -> Problem:
     return Problem(network, prevalence, z, y.astype(np.int64), in_train, of_scored, scored, given)
 
 
-def ours(run: Problem, **widths: float) -> PriorPlattCalibrator:
+def ours(run: Problem, **widths: float | None) -> PriorPlattCalibrator:
     """Returns the fitted map, its bias from the prevalence where that is given."""
     shares = [1 / (1 + np.exp(run.network.trained)), 1 / (1 + np.exp(-run.network.trained))]
     y = torch.from_numpy(run.y)
     used, sampling = representative_labels(y, torch.from_numpy(run.in_train), 2)
-    fitted = PriorPlattCalibrator(trained_shares=shares, **widths)
+    fitted = PriorPlattCalibrator(trained_shares=shares, **({"form_sd": FORM_SD} | widths))
     fitted.fit(columns(run.z)[used], y[used], sampling=sampling)
     return fitted if run.given is None else with_prevalence(fitted, columns(run.scored), run.given)
 

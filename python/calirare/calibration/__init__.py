@@ -14,7 +14,7 @@ from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
 from calirare.calibration.posterior import ExpectedCount, count_draws, expected_count, probability_interval
 from calirare.calibration.prevalence import prevalence_ends, with_prevalence
-from calirare.calibration.prior_platt import PriorPlattCalibrator
+from calirare.calibration.prior_platt import FORM_SD, PriorPlattCalibrator
 from calirare.calibration.registry import CALIBRATORS, KINDS, load_calibrator, make_calibrator, save_calibrator
 from calirare.calibration.representative import (
     CALIBRATE_ON,
@@ -29,6 +29,7 @@ __all__ = [
     "CALIBRATE_ON",
     "CALIBRATORS",
     "ESTIMATORS",
+    "FORM_SD",
     "KINDS",
     "TARGETS",
     "AffineCalibrator",

@@ -178,7 +178,8 @@ class _Ratios:
         # Labels drawn at random tell alpha + lambda, and by their numbers lambda: the variance of the sum is then an
         # upper bound of alpha's. Labels drawn per class tell alpha by itself. The smaller variance is the one told.
         whole = fitted.covariance_.numpy()
-        carried = [np.array([[1.0, 0.0, 0.0], [0.0, 1.0, with_lambda]]) for with_lambda in (0.0, 1.0)]
+        carried = [np.eye(2, len(whole)) for _ in range(2)]  # the classes' own slopes stay what they are
+        carried[1][1, 2] = 1.0
         covariance, none = min((each @ whole @ each.T for each in carried), key=lambda c: c[1, 1]), np.empty(0)
         return cls(none, none, middles, float(fitted.theta_[1]), sizes, len(scored), covariance)
 
@@ -188,9 +189,9 @@ class _Ratios:
 
 
 def _away(fitted: PriorPlattCalibrator, logits: Tensor) -> np.ndarray:
-    """Returns z_1 - z_0 less the pivot, times the slope."""
-    both = logits.detach().double().cpu().numpy()
-    return fitted.scale_ * (both[:, 1] - both[:, 0] - fitted.unit_ * float(fitted.pivot(2)[1]))
+    """Returns log-odds of class 1 before alpha and lambda."""
+    both = fitted.sloped(logits.detach().cpu()).numpy()
+    return both[:, 1] - both[:, 0]
 
 
 def _em(ratios: _Ratios, rng: np.random.Generator) -> tuple[float, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -15,8 +16,11 @@ SHARE_STEPS, SHARE_TOLERANCE = 10_000, 1e-14
 class PlattPosterior:
     """Minus the logarithm of the posterior, per label, and its derivatives; theta is as in `PriorPlattCalibrator`.
 
+    Everything depends on three vectors of k numbers, the log-slopes u, alpha and lambda; `spread` says how theta makes
+    them. With t_ic = exp(u_c) L_ic the logits of label i are t_i + alpha + representative_i lambda + offsets_i.
+
     Attributes:
-        away: z - r, float64 [m, k].
+        away: L, log-probabilities of z - r above those of equal classes, float64 [m, k], see `log_shares_of`.
         labels: int64 [m].
         weights: how many labels each counts for, float64 [m].
         offsets: what sampling adds to each label's logits, float64 [m, k].
@@ -24,6 +28,7 @@ class PlattPosterior:
         counts: of Dirichlet's prior, float64 [k].
         slope_precision: of log s.
         ratio_precision: of differences of alpha.
+        form_precision: of differences of the classes' log-slopes; None: all are the same.
     """
 
     away: Tensor
@@ -34,12 +39,14 @@ class PlattPosterior:
     counts: Tensor
     slope_precision: float
     ratio_precision: float
+    form_precision: float | None = None
 
     def start(self) -> Tensor:
-        """Returns the analytic correction with the shares of the representative labels, [2 k - 1]."""
+        """Returns the analytic correction with the shares of the representative labels, [q]."""
         k = self.away.shape[1]
         seen = self.counts.index_add(0, self.labels, self.weights * self.representative)
-        return torch.cat([seen.new_zeros(k), (seen[1:] / seen[0]).log()])
+        rest = seen.new_zeros(0 if self.form_precision is None else k - 1)
+        return torch.cat([seen.new_zeros(k), (seen[1:] / seen[0]).log(), rest])
 
     def log_shares(self) -> Tensor:
         """Returns lambda as the representative labels tell it by their numbers alone, relative to class 0, [k - 1].
@@ -63,66 +70,91 @@ class PlattPosterior:
     def loss(self, theta: Tensor) -> Tensor:
         """Returns the loss; its unit is one label, so that rounding does not grow with their number."""
         of_labels = F.cross_entropy(self._logits(theta), self.labels, reduction="none")
-        of_shares = torch.log_softmax(self._vectors(theta)[1], 0)
+        of_shares = torch.log_softmax(self._vectors(theta)[2], 0)
         prior = self._precision() @ theta @ theta / 2 - self.counts @ of_shares
         return (self.weights @ of_labels + prior) / self._total()
 
     def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """Returns gradient [q] and Hessian [q, q] of the loss."""
-        p, scaled, share = self._p(theta), theta[0].exp() * self.away, torch.softmax(self._vectors(theta)[1], 0)
+        p, t = self._p(theta), self._sloped(theta)
+        share, spread = torch.softmax(self._vectors(theta)[2], 0), self._spread()
         error = self.weights[:, None] * (p - F.one_hot(self.labels, p.shape[1]))
-        slope = (scaled * error).sum()
+        slopes = (t * error).sum(0)
         of_lambda = (self.representative @ error) + self.counts.sum() * share - self.counts
-        gradient = torch.cat([slope[None], error.sum(0)[1:], of_lambda[1:]]) + self._precision() @ theta
-        hessian = self.information(theta)
-        hessian[0, 0] += slope
+        gradient = spread @ torch.cat([slopes, error.sum(0), of_lambda]) + self._precision() @ theta
+        bent = spread[:, : len(slopes)]  # a slope is exp(u), so that the Hessian is more than the information
+        hessian = self.information(theta) + (bent * slopes) @ bent.T
         return gradient / self._total(), hessian / self._total()
 
     def information(self, theta: Tensor) -> Tensor:
         """Returns the expected information of the labels plus that of the priors, positive definite [q, q].
 
-        With P_i = diag(p_i) - p_i p_i^T it is sum_i w_i J_i^T P_i J_i, J_i = [s (z_i - r), I, representative_i I].
+        With P_i = diag(p_i) - p_i p_i^T it is sum_i w_i J_i^T P_i J_i, J_i = [diag(t_i), I, representative_i I].
         """
-        p, scaled = self._p(theta), theta[0].exp() * self.away
-        k, share = p.shape[1], torch.softmax(self._vectors(theta)[1], 0)
-        centred = self.weights[:, None] * p * (scaled - (p * scaled).sum(1, keepdim=True))
-        every, some = _spread(p, self.weights), _spread(p, self.weights * self.representative)
-        out = self._precision()
-        out[0, 0] += (centred * scaled).sum()
-        cross = torch.cat([centred.sum(0)[1:], (self.representative @ centred)[1:]])
-        out[0, 1:] += cross
-        out[1:, 0] += cross
-        out[1:k, 1:k] += every
-        out[1:k, k:] += some
-        out[k:, 1:k] += some
-        out[k:, k:] += some + self.counts.sum() * (torch.diag(share) - torch.outer(share, share))[1:, 1:]
-        return out
+        p, spread = self._p(theta), self._spread()
+        k, share = p.shape[1], torch.softmax(self._vectors(theta)[2], 0)
+        ones = torch.ones_like(p)
+        factors = torch.stack([self._sloped(theta), ones, self.representative[:, None] * ones])  # [3, m, k]
+        likely = p * factors  # first: a logit may be as far away as its class is unlikely
+        squares = torch.einsum("amk,bmk->abk", self.weights[:, None] * likely, factors)
+        means = likely.transpose(0, 1).reshape(len(p), 3 * k)
+        full = torch.diag_embed(squares).permute(0, 2, 1, 3).reshape(3 * k, 3 * k)
+        full = full - (self.weights[:, None] * means).T @ means
+        full[2 * k :, 2 * k :] += self.counts.sum() * (torch.diag(share) - torch.outer(share, share))
+        return spread @ full @ spread.T + self._precision()
 
     def _total(self) -> float:
         return float(self.weights.sum() + self.counts.sum())
 
-    def _vectors(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns alpha and lambda with the 0 of class 0, each [k]."""
-        k, zero = self.away.shape[1], theta.new_zeros(1)
-        return torch.cat([zero, theta[1:k]]), torch.cat([zero, theta[k:]])
+    def _vectors(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the log-slopes, alpha and lambda, each [k]."""
+        slopes, alpha, shares = (theta @ self._spread()).split(self.away.shape[1])
+        return slopes, alpha, shares
+
+    def _sloped(self, theta: Tensor) -> Tensor:
+        return self._vectors(theta)[0].exp() * self.away
 
     def _logits(self, theta: Tensor) -> Tensor:
-        alpha, shares = self._vectors(theta)
-        return theta[0].exp() * self.away + alpha + self.representative[:, None] * shares + self.offsets
+        _, alpha, shares = self._vectors(theta)
+        return self._sloped(theta) + alpha + self.representative[:, None] * shares + self.offsets
 
     def _p(self, theta: Tensor) -> Tensor:
         return torch.softmax(self._logits(theta), 1)
 
+    def _spread(self) -> Tensor:
+        """Returns the matrix by which theta makes (u, alpha, lambda), [q, 3 k]."""
+        return spread(self.away.shape[1], self.form_precision is not None).to(self.away)
+
     def _precision(self) -> Tensor:
         """Returns the inverse of the priors' covariance, [q, q]; (I + 1 1^T) / 2 is for those to class 0."""
         k = self.away.shape[1]
-        out = self.away.new_zeros(2 * k - 1, 2 * k - 1)
-        out[0, 0] = self.slope_precision
-        out[1:k, 1:k] = 2 * self.ratio_precision * (torch.eye(k - 1).to(out) - 1 / k)
-        return out
+        to_first = 2 * (torch.eye(k - 1).to(self.away) - 1 / k)
+        parts = [self.away.new_full((1, 1), self.slope_precision), self.ratio_precision * to_first]
+        parts.append(torch.zeros_like(to_first))
+        if self.form_precision is not None:
+            parts.append(self.form_precision * to_first)
+        return torch.block_diag(*parts)
 
 
-def _spread(p: Tensor, weights: Tensor) -> Tensor:
-    """Returns sum_i w_i (diag(p_i) - p_i p_i^T) without class 0, [k - 1, k - 1]."""
-    weighted = weights[:, None] * p
-    return (torch.diag(weighted.sum(0)) - weighted.T @ p)[1:, 1:]
+def spread(k: int, with_form: bool) -> Tensor:
+    """Returns the matrix by which theta makes (u, alpha, lambda), float64 [q, 3 k].
+
+    u_c = log s + form_c - mean of form, alpha and lambda as they are, each with the 0 of class 0.
+    """
+    free = torch.eye(k, dtype=torch.float64)[1:]
+    rows = [torch.ones(1, k, dtype=torch.float64), free, free]
+    columns = [0, 1, 2]
+    if with_form:
+        rows.append(free - 1 / k)
+        columns.append(0)
+    out = torch.zeros(sum(len(row) for row in rows), 3 * k, dtype=torch.float64)
+    start = 0
+    for row, column in zip(rows, columns, strict=True):
+        out[start : start + len(row), column * k : (column + 1) * k] = row
+        start += len(row)
+    return out
+
+
+def log_shares_of(logits: Tensor) -> Tensor:
+    """Returns L_c = log softmax(z)_c + log k, [n, k]: 0 in every class where z speaks for none."""
+    return torch.log_softmax(logits, 1) + math.log(logits.shape[1])

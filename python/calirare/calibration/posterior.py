@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from calirare.calibration.base import balance_of, check_logits
+from calirare.calibration.platt_posterior import spread
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 
 DRAWS = 20_000  # an end of a 95 % interval then moves by about a percent of the interval's width from seed to seed
-BLOCK = 1 << 18  # rows at a time: the gradient of each is [2 k - 1] numbers
+BLOCK = 1 << 18  # rows at a time: the gradient of each is up to 3 k - 2 numbers
 
 
 @dataclass(frozen=True)
@@ -78,19 +79,17 @@ def probability_interval(
 
 
 def log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: int) -> tuple[Tensor, Tensor]:
-    """Returns log P(c) / (1 - P(c)) of each node, [n], and its gradient in theta, [n, 2 k - 1], both float64.
+    """Returns log P(c) / (1 - P(c)) of each node, [n], and its gradient in theta, [n, q], both float64.
 
     With eta the mapped logits and q the softmax of those of the other classes, it is eta_c - logsumexp(others) and its
     gradient that of eta_c less the mean of the others' under q.
     """
-    k = logits.shape[1]
     eta = fitted.calibrated_logits(logits.double())
     away = torch.softmax(eta.scatter(1, _column(eta, of_class), -torch.inf), 1).neg()
     odds = eta[:, of_class] - eta.scatter(1, _column(eta, of_class), -torch.inf).logsumexp(1)
     away[:, of_class] = 1.0
-    scaled = fitted.scale_ * (logits.double() - fitted.unit_ * fitted.pivot(k).to(logits.device))
-    slope = (away * scaled).sum(1, keepdim=True)
-    return odds, torch.cat([slope, away[:, 1:], (1 - balance_of(fitted.target)) * away[:, 1:]], 1)
+    moved = torch.cat([away * fitted.sloped(logits), away, (1 - balance_of(fitted.target)) * away], 1)
+    return odds, moved @ spread(logits.shape[1], fitted.form_sd is not None).to(moved).T
 
 
 def count_draws(
@@ -163,8 +162,9 @@ def expected_count(
 def _moments(
     fitted: PriorPlattCalibrator, logits: Tensor, groups: Tensor, n_groups: int, of_class: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Returns of each group its size, sum p, sum p^2, each [g], and the gradient of sum p, [g, 2 k - 1]."""
-    out = logits.new_zeros(n_groups, 3 + 2 * logits.shape[1] - 1, dtype=torch.float64)
+    """Returns of each group its size, sum p, sum p^2, each [g], and the gradient of sum p, [g, q]."""
+    q = _covariance(fitted, logits).shape[0]
+    out = logits.new_zeros(n_groups, 3 + q, dtype=torch.float64)
     for block, group in zip(logits.split(BLOCK), groups.split(BLOCK), strict=True):
         odds, gradient = log_odds(fitted, block, of_class)
         p = torch.sigmoid(odds)

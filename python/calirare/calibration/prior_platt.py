@@ -14,11 +14,12 @@ from calirare._util.arrays import as_weights
 from calirare._util.errors import InputError
 from calirare.calibration.base import Calibrator, Numbers, Target, balance_of, float64, softmax_after, unit_of
 from calirare.calibration.minimisers import newton_minimum
-from calirare.calibration.platt_posterior import PlattPosterior
+from calirare.calibration.platt_posterior import PlattPosterior, log_shares_of, spread
 from calirare.calibration.sampling import Sampling
 
 SLOPE_SD = 0.5  # of log scale: a slope between .37 and 2.7 is nothing unusual
 RATIO_SD = 0.5  # of each class's log-ratio: what a network that learnt in a balanced world may have wrong by itself
+FORM_SD = 0.5  # of the log-ratio of two classes' slopes, where each has its own
 JEFFREYS = 0.5  # labels of each class that the prior of the shares is worth
 
 
@@ -48,9 +49,19 @@ class PriorPlattCalibrator(Calibrator):
     log rho_c is added to the population's logits and they inform all. The maximum of the posterior is found by Newton's
     method; its curvature (expected information) gives the covariance of the map, a Laplace approximation.
 
+    With `form_sd` each class has a slope of its own. With L_c = log softmax(z - r)_c + log k, the logits s (z - r) are
+
+        s_c L_c,  log s_c - log s_d ~ N(0, form_sd^2),
+
+    which is s (z - r) where all slopes are s. With two classes s_1 is the slope among nodes that speak against class 1
+    and s_0 that among nodes that speak for it: a network that is sure of the rest and not of the rare class, or the
+    other way about, as where a part of the rare class looks like the rest. It is beta calibration (Kull et al. 2017),
+    of several classes the diagonal of Dirichlet calibration (Kull et al. 2019), with a prior towards Platt's map.
+
     Without one rare label the map is the analytic correction with the share that Jeffreys' prior leaves open; with
-    hundreds it is free Platt scaling. The intercept's standard deviation is that of the logarithm of a binomial count,
-    about 1 / sqrt(rare labels), in between: only labels, or a known prevalence, tell how common a class is.
+    hundreds it is free Platt scaling, or free beta calibration. The intercept's standard deviation is that of the
+    logarithm of a binomial count, about 1 / sqrt(rare labels), in between: only labels, or a known prevalence, tell how
+    common a class is.
 
     Args:
         target: population the probabilities shall be right for: "population", "balanced" (lambda dropped) or a number
@@ -59,10 +70,12 @@ class PriorPlattCalibrator(Calibrator):
             as class-balanced weights make them.
         slope_sd: standard deviation of log s, > 0.
         ratio_sd: of differences of alpha, > 0.
+        form_sd: of differences of the classes' log-slopes, > 0; None: one slope, an affine map of z.
 
     Attributes:
-        theta_: log s, alpha_1 .. alpha_{k-1}, lambda_1 .. lambda_{k-1} relative to class 0, float64 [2 k - 1].
-        covariance_: of theta_ given the labels, float64 [2 k - 1, 2 k - 1].
+        theta_: log s, alpha_1 .. alpha_{k-1}, lambda_1 .. lambda_{k-1}, and where classes have slopes of their own log
+            s_c - log s_0 of classes 1 .. k - 1 (log s is then the mean), relative to class 0, float64 [q].
+        covariance_: of theta_ given the labels, float64 [q, q].
         unit_: what logits are divided by first, 1 but for logits of unusual size, see `unit_of`.
 
     Raises:
@@ -81,18 +94,20 @@ class PriorPlattCalibrator(Calibrator):
         trained_shares: Sequence[float] | None = None,
         slope_sd: float = SLOPE_SD,
         ratio_sd: float = RATIO_SD,
+        form_sd: float | None = None,
     ) -> None:
         self.target: Target = target
         self.trained_shares = trained_shares
-        self.slope_sd, self.ratio_sd = slope_sd, ratio_sd
+        self.slope_sd, self.ratio_sd, self.form_sd = slope_sd, ratio_sd, form_sd
         self.check_settings()
 
     def check_settings(self) -> None:
         """Checks the widths, the target and the shares of training."""
         op = type(self).__name__
-        for name in ("slope_sd", "ratio_sd"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{op}: {name} must be positive and finite, got {getattr(self, name)}")
+        for name in ("slope_sd", "ratio_sd", "form_sd"):
+            width = getattr(self, name)
+            if not (width is None and name == "form_sd") and not 0 < width < math.inf:
+                raise ValueError(f"{op}: {name} must be positive and finite, got {width}")
         if self.trained_shares is not None and not all(0 < share < math.inf for share in self.trained_shares):
             raise ValueError(f"{op}: trained_shares must be positive and finite, got {self.trained_shares}")
         balance_of(self.target)
@@ -100,25 +115,43 @@ class PriorPlattCalibrator(Calibrator):
     @property
     def n_classes(self) -> int | None:
         """Number of classes fitted; None before fitting."""
-        return None if self.theta_ is None else (len(self.theta_) + 1) // 2
+        parts = 2 if self.form_sd is None else 3  # of k - 1 numbers each
+        return None if self.theta_ is None else (len(self.theta_) - 1) // parts + 1
 
     @property
     def scale_(self) -> float:
-        """The slope, of logits as they are given."""
+        """The slope, of logits as they are given; of several slopes their geometric mean."""
         return float(self._theta()[0].exp()) / self.unit_
 
     @property
-    def bias_(self) -> Tensor:
-        """What is added to scale times logits for the target, float64 [k], 0 for class 0."""
-        theta, k = self._theta(), len(self._theta()) // 2 + 1
-        free = theta[1:k] + (1 - balance_of(self.target)) * theta[k:]
-        return torch.cat([theta.new_zeros(1), free]) - theta[0].exp() * self.pivot(k).to(theta)
+    def bias_(self) -> Tensor | None:
+        """What is added to scale times logits for the target, float64 [k], 0 for class 0; None: with several slopes."""
+        if self.form_sd is not None:
+            return None
+        theta = self._theta()
+        return self._intercepts() - theta[0].exp() * self.pivot(len(theta) // 2 + 1).to(theta)
 
     @property
     def shares_(self) -> Tensor:
         """Estimated share of each class in the population, float64 [k]."""
-        theta = self._theta()
-        return torch.softmax(torch.cat([theta.new_zeros(1), theta[len(theta) // 2 + 1 :]]), 0)
+        return torch.softmax(self._vectors()[2], 0)
+
+    def _vectors(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns log-slopes, alpha and lambda, each float64 [k]."""
+        theta, k = self._theta(), self.n_classes
+        assert k is not None
+        slopes, alpha, shares = (theta @ spread(k, self.form_sd is not None).to(theta)).split(k)
+        return slopes, alpha, shares
+
+    def _intercepts(self) -> Tensor:
+        """Returns alpha and the target's part of lambda, float64 [k]."""
+        _, alpha, shares = self._vectors()
+        return alpha + (1 - balance_of(self.target)) * shares
+
+    def sloped(self, logits: Tensor) -> Tensor:
+        """Returns s_c L_c of each node, float64 [n, k]: what the map makes of logits before alpha and lambda."""
+        z = logits.double() / self.unit_ - self.pivot(logits.shape[1]).to(logits.device)
+        return self._vectors()[0].exp().to(logits.device) * log_shares_of(z)
 
     def pivot(self, k: int) -> Tensor:
         """Returns r, the logits of a node that speaks for no class, relative to class 0: float64 [k]."""
@@ -169,7 +202,7 @@ class PriorPlattCalibrator(Calibrator):
         w = w * (w.sum() / (w @ w))  # together as many labels as their effective number
         unit = unit_of(logits)
         posterior = PlattPosterior(
-            away=logits.detach().double() / unit - self.pivot(k).to(logits.device),
+            away=log_shares_of(logits.detach().double() / unit - self.pivot(k).to(logits.device)),
             labels=labels,
             weights=w,
             offsets=sampling.offsets(labels, w),
@@ -177,6 +210,7 @@ class PriorPlattCalibrator(Calibrator):
             counts=JEFFREYS + sampling.elsewhere.to(w),
             slope_precision=self.slope_sd**-2,
             ratio_precision=self.ratio_sd**-2,
+            form_precision=None if self.form_sd is None else self.form_sd**-2,
         )
         theta = newton_minimum(posterior.loss, posterior.start(), posterior.derivatives)
         information = posterior.information(theta)
@@ -196,9 +230,12 @@ class PriorPlattCalibrator(Calibrator):
         return self.theta_
 
     def calibrated_logits(self, logits: Tensor) -> Tensor:
-        """Returns scale z + bias, [n, k], in the dtype of the logits."""
+        """Returns scale z + bias, or s_c L_c and alpha and lambda, [n, k], in the dtype of the logits."""
         self.check_classes(logits)
-        return self.scale_ * logits + self.bias_.to(logits)
+        bias = self.bias_
+        if bias is not None:
+            return self.scale_ * logits + bias.to(logits)
+        return (self.sloped(logits) + self._intercepts().to(logits.device)).to(logits)
 
     def _transform(self, logits: Tensor) -> Tensor:
         return softmax_after(self.calibrated_logits, logits)
@@ -210,6 +247,6 @@ def _as_counted(theta: Tensor, log_shares: Tensor) -> Tensor:
     Labels drawn at random see only the sum through their logits; how many there are of each class says the other.
     """
     k, out = len(log_shares) + 1, theta.clone()
-    out[1:k] += theta[k:] - log_shares
-    out[k:] = log_shares
+    out[1:k] += theta[k : 2 * k - 1] - log_shares
+    out[k : 2 * k - 1] = log_shares
     return out

@@ -158,8 +158,8 @@ def affine_map(calibrator: LogitMap | None) -> tuple[float, float] | None:
         return (1.0, 0.0) if calibrator is None else None
     if not isinstance(fitted, AffineCalibrator | PriorPlattCalibrator) or fitted.n_classes != 2:
         return None
-    assert fitted.bias_ is not None
-    return fitted.scale_, float(fitted.bias_[1] - fitted.bias_[0])
+    bias = fitted.bias_
+    return None if bias is None else (fitted.scale_, float(bias[1] - bias[0]))
 
 
 def _fused(

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare.calibration import (
+    FORM_SD,
     TARGETS,
     AffineCalibrator,
     Calibrator,
@@ -25,7 +26,7 @@ from calirare.decisions import Labelled
 from calirare.metrics import PopulationCheck, population_check
 from calirare.pipeline.job import Job
 from calirare.run import representing
-from calirare.training import Fitted
+from calirare.training import Fitted, FoldFitted
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +98,9 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
     k = job.graph.n_classes
     shares = effective_shares(fitted.targets, fitted.sample_weights, k)
     maps: dict[Target, Calibrator] = {}
+    form = FORM_SD if isinstance(fitted, FoldFitted) else None  # intervals of one network are made under affine maps
     for target in TARGETS:
-        one = PriorPlattCalibrator(target=target, trained_shares=shares)
+        one = PriorPlattCalibrator(target=target, trained_shares=shares, form_sd=form)
         maps[target] = one.fit(own[used], targets[used], sampling=sampling)
     told = job.settings.calibration.prevalence
     if told is not None and logits is None:

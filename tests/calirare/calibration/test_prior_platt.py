@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -13,10 +16,15 @@ from calirare.calibration import (
     PriorPlattCalibrator,
     Sampling,
     cross_fitted_probabilities,
+    load_calibrator,
     platt_scaling,
+    probability_interval,
+    save_calibrator,
     temperature_scaling,
+    with_prevalence,
 )
 from calirare.calibration.platt_posterior import PlattPosterior
+from calirare.calibration.posterior import log_odds
 from calirare.metrics import population_check
 from tests.helpers.logits import drawn_logits, problem
 
@@ -262,3 +270,71 @@ def test_cross_fitting_checks_what_it_is_given():
     for wrong, error in ((y[:-1], ValueError), (None, TypeError), (y.tolist(), TypeError), (y + 5, ValueError)):
         with pytest.raises(error, match=r"cross_fitted_probabilities"):
             cross_fitted_probabilities(PriorPlattCalibrator(), z, wrong)
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_derivatives_with_a_slope_for_each_class(k):
+    exact = replace(posterior(k), form_precision=1.5)
+    theta = torch.linspace(-0.7, 0.9, 3 * k - 2, dtype=torch.float64)
+    gradient, hessian = exact.derivatives(theta)
+    assert float((gradient - torch.autograd.functional.jacobian(exact.loss, theta)).abs().max()) < CLOSE
+    assert float((hessian - torch.autograd.functional.hessian(exact.loss, theta)).abs().max()) < CLOSE
+    assert float(torch.linalg.eigvalsh(exact.information(theta)).min()) > 0
+    alike = torch.cat([theta[: 2 * k - 1], torch.zeros(k - 1, dtype=torch.float64)])
+    one = posterior(k)
+    assert float(exact.loss(alike) - one.loss(theta[: 2 * k - 1])) == pytest.approx(0, abs=1e-12)
+
+
+def test_equal_slopes_are_platts_map_and_a_narrow_prior_makes_them():
+    rng = np.random.default_rng(3)
+    y = (rng.random(400) < 0.2).astype(int)
+    z = drawn_logits(y, rng, slope=1.7, shift=0.4)
+    narrow = PriorPlattCalibrator(form_sd=1e-4).fit(z, y)
+    one = PriorPlattCalibrator().fit(z, y)
+    assert np.abs(narrow.transform(z.numpy()) - one.transform(z.numpy())).max() < 1e-5
+    assert narrow.bias_ is None
+    assert one.bias_ is not None
+    assert (narrow.n_classes, one.n_classes) == (2, 2)
+
+
+def test_a_rare_class_of_which_a_part_looks_like_the_rest_wants_two_slopes():
+    """Below, log-odds have a floor that no straight line has: P(rare) of the plain nodes is what the hidden part is."""
+    rng = np.random.default_rng(5)
+
+    def drawn(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        y = rng.random(n) < 0.1
+        seen = y & (rng.random(n) < 0.7)
+        score = 3 * (rng.normal(np.where(seen, 3.0, 0.0), 1.0) - 1.5)
+        odds = 0.1 / 0.9 * (0.7 * np.exp(score) + 0.3)
+        return score, y.astype(int), odds / (1 + odds)
+
+    z, y, _ = drawn(1500)
+    scored, _, truth = drawn(4000)
+    off, held = {}, {}
+    for form_sd in (None, 0.5):
+        fitted = PriorPlattCalibrator(form_sd=form_sd).fit(z, y)
+        p = fitted.transform(scored)
+        off[form_sd] = float(-(truth * np.log(p / truth) + (1 - truth) * np.log((1 - p) / (1 - truth))).mean())
+        low, high = probability_interval(fitted, torch.from_numpy(np.stack([0 * scored, scored], 1)))
+        held[form_sd] = float(((low.numpy() <= truth) & (truth <= high.numpy())).mean())
+    assert off[0.5] < off[None] / 3
+    assert held[0.5] > held[None] + 0.2
+    assert fitted.theta_[3] < -0.3, "the slope among nodes that speak against the rare class is the smaller one"
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_two_slopes_know_their_gradient_and_keep_it_in_files(k, tmp_path):
+    rng = np.random.default_rng(k)
+    y = rng.integers(0, k, 200)
+    z = torch.from_numpy(rng.normal(size=(200, k)) + 2 * np.eye(k)[y])
+    fitted = PriorPlattCalibrator(form_sd=0.5, trained_shares=[1.0 + c for c in range(k)]).fit(z, y)
+    again = load_calibrator(save_calibrator(fitted, tmp_path / "map.json"))
+    assert torch.equal(again.transform(z), fitted.transform(z))
+    odds, gradient = log_odds(fitted, z, 1)
+    for place in range(len(fitted.theta_)):
+        moved = copy(fitted)
+        moved.theta_ = fitted.theta_.clone()
+        moved.theta_[place] += 1e-6
+        assert float(((log_odds(moved, z, 1)[0] - odds) / 1e-6 - gradient[:, place]).abs().max()) < 1e-4
+    told = with_prevalence(fitted, z, 0.2)
+    assert float(told.transform(z)[:, 1].mean()) == pytest.approx(0.2, abs=1e-9)
