@@ -34,7 +34,13 @@ from scipy.stats import binom
 from sklearn.metrics import log_loss
 
 import calirare
-from calirare.calibration import representative_labels
+from calirare.calibration import (
+    FORM_SD,
+    PriorPlattCalibrator,
+    effective_shares,
+    representative_labels,
+    with_prevalence,
+)
 from calirare.datasets import synthetic_rare
 
 SETUPS = ("per-class", "50/25/25", "all-train", "40/20/40", "enriched")
@@ -49,6 +55,7 @@ KINDS: dict[str, dict[str, Any]] = {
 N_NODES, N_SHOT, MOST = 12_000, 20, 0.5
 BINS, DRAWS, TINY = 15, 40, 1e-15
 FILE = "population"
+OURS = ("ours", "one slope", "two slopes")  # the run's own map; that and the other form fitted here
 
 
 @cache
@@ -125,7 +132,6 @@ def run(name: str, setup: str, rare: int, seed: int, detector: str) -> dict[str,
     judged = np.setdiff1d(np.flatnonzero(y >= 0), np.concatenate([train, val]))
     truth, p = y[judged], out.probabilities("population")[:, 1].double().numpy()[judged]
     share = float(truth.mean())
-    z = (out.logits[:, 1] - out.logits[:, 0]).double().numpy()[judged]
     low, high = bounds(len(val) if setup == "per-class" else len(train) + len(val), share, len(judged), given)
     floor = binned_error(p, (rng.random((DRAWS, len(p))) < p).astype(float), BINS).mean()
     decided, alerts = out.decision, p >= out.decision.threshold
@@ -139,7 +145,7 @@ def run(name: str, setup: str, rare: int, seed: int, detector: str) -> dict[str,
         "ece": float(binned_error(p, truth.astype(float), BINS)),
         "floor": float(floor),
         "verdict": None if out.check is None else out.check.verdict,
-        "log_loss": {"ours": loss(truth, p)} | of_peers(out, z, share, given, truth),
+        "log_loss": {"ours": loss(truth, p)} | of_maps(out, judged, given, truth),
         "hits": hits,
     }
     expected = decided.expected
@@ -148,10 +154,8 @@ def run(name: str, setup: str, rare: int, seed: int, detector: str) -> dict[str,
     return facts
 
 
-def of_peers(
-    out: calirare.Outcome, z: np.ndarray, share: float, given: float | None, truth: np.ndarray
-) -> dict[str, float]:
-    """Returns the log loss of each peer's map, fitted on the labels that represent the population."""
+def of_maps(out: calirare.Outcome, judged: np.ndarray, given: float | None, truth: np.ndarray) -> dict[str, float]:
+    """Returns the log loss of our map in both forms, and of each peer's on the labels that represent the population."""
     split, y = out.graph.split, out.graph.y
     assert split is not None
     assert y is not None
@@ -165,9 +169,18 @@ def of_peers(
     at = used.clone()
     at[used] = sampling.representative
     chosen = at if bool(at.any()) else used
+    shares = effective_shares(out.fit.targets, out.fit.sample_weights, 2)
+    found = {}
+    for name, form_sd in (("one slope", None), ("two slopes", FORM_SD)):
+        fitted = PriorPlattCalibrator(trained_shares=shares, form_sd=form_sd)
+        fitted.fit(own[used], labels[used], sampling=sampling)
+        every = out.logits.double()
+        if given is not None:
+            fitted = with_prevalence(fitted, every, given)
+        found[name] = loss(truth, fitted.transform(every)[judged, 1].numpy())
     z_own = (own[:, 1] - own[:, 0]).numpy()[chosen.numpy()]
     y_own = labels[chosen].numpy()
-    found = {}
+    z = (out.logits[:, 1] - out.logits[:, 0]).double().numpy()[judged]
     for name, p in mapped(z_own, y_own, z).items():
         if given is not None:
             told = y_own.mean().clip(1e-3, 1 - 1e-3)
@@ -212,7 +225,7 @@ def summary() -> dict[str, Any]:
 
 def shares(table: list[dict[str, Any]]) -> dict[str, Any]:
     losses = {name: np.array([row["log_loss"][name] for row in table]) for name in table[0]["log_loss"]}
-    best = np.min([losses[name] for name in losses if name != "ours"], 0)
+    best = np.min([losses[name] for name in losses if name not in OURS], 0)
     trusted = [row["factor"] for row in table if row["verdict"] == "trust"]
     promised = [row for row in table if "hits_expected" in row]
     return {
