@@ -90,7 +90,8 @@ def log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: int) -> tup
     away[:, of_class] = 1.0
     scaled = fitted.scale_ * (logits.double() - fitted.unit_ * fitted.pivot(k).to(logits.device))
     slope = (away * scaled).sum(1, keepdim=True)
-    return odds, torch.cat([slope, away[:, 1:], (1 - balance_of(fitted.target)) * away[:, 1:]], 1)
+    bent = fitted.bend(logits)[:, None]
+    return odds, torch.cat([bent * slope, bent * away[:, 1:], (1 - balance_of(fitted.target)) * away[:, 1:]], 1)
 
 
 def count_draws(

@@ -200,6 +200,10 @@ class PriorPlattCalibrator(Calibrator):
         self.check_classes(logits)
         return self.scale_ * logits + self.bias_.to(logits)
 
+    def bend(self, logits: Tensor) -> Tensor:
+        """Returns the derivative of the mapped log-odds by scale z + bias, [n]: 1 of a map that is a straight line."""
+        return logits.new_ones(len(logits), dtype=torch.float64)
+
     def _transform(self, logits: Tensor) -> Tensor:
         return softmax_after(self.calibrated_logits, logits)
 
