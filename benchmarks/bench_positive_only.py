@@ -1,7 +1,7 @@
 """The share of rare nodes from known rare ones alone: how often its interval holds, beside Elkan & Noto's constant.
 
-python benchmarks/bench_positive_only.py [--repeats 300] writes benchmarks/results/positive_only.json. Scores are normal,
-those of rare nodes `apart` standard deviations higher; P(known) is the true one, so that both methods see the best scores.
+python benchmarks/bench_positive_only.py [--repeats 300] writes benchmarks/results/positive_only.json. Scores are
+normal, those of rare nodes `apart` standard deviations higher; Elkan and Noto's constant is made of the true P(known).
 """
 
 from __future__ import annotations

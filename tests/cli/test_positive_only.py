@@ -58,6 +58,8 @@ def test_p_is_that_of_fraud_and_not_of_being_known(run, accounts):
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["population_check"]["verdict"] == "caution"
     assert "selected completely at random" in metrics["population_check"]["reason"]
+    assert metrics["judged_on"] == "known or drawn"
+    assert metrics["graph"]["labels_trained_on"] == known
     assert metrics["decision"]["on"] == "unlabelled"
     assert metrics["decision"]["nodes"] == others.sum()
     assert metrics["n_judged_rare"] == known
@@ -92,6 +94,9 @@ def test_a_saved_run_scores_and_repeats_its_sentence(run, tables):
                  "--prevalence", "0.2")  # fmt: skip
     assert again.code == 0, again.err
     assert json.loads((tables / "b.json").read_text())["mean_p_rare"] == pytest.approx(0.2, abs=1e-4)
+    page = call("report", "--run", folder)
+    assert page.code == 0, page.err
+    assert "no label can tell whether it is right" in (folder / "report.html").read_text()
     for command, word in ((("audit",), "positive-only"), (("predict", "--prevalence", "estimate"), "positive-only")):
         more = ("--graph", tables / "edges.csv", "--out", tables / "c.csv") if command[0] == "predict" else ()
         refused = call(command[0], "--run", folder, *command[1:], *more)
@@ -164,7 +169,7 @@ def test_python_takes_known_nodes_alone_and_judges_on_test_labels_that_there_are
     with rough_runs():
         alone = calirare.train(graph_of(torch.where(truth == 1, 1, -1)), labels="positive-only", model="trees",
                                prevalence=0.5)  # fmt: skip
-        assert alone.metrics["judged_on"] == "leave-one-out"
+        assert alone.metrics["judged_on"] == "known or drawn"
         assert alone.metrics["population_check"]["verdict"] == "caution"
         train, test = torch.arange(0, 200), torch.arange(200, 500)
         graph = graph_of(truth, Split(train, train[:0], test)).rare(1)

@@ -19,7 +19,7 @@ from calirare.plots import (
 )
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.probabilities import p_rare
-from calirare.run.rare_class import judged_labels, judging_maps
+from calirare.run.rare_class import KNOWN_OR_DRAWN, judged_labels, judging_maps
 from calirare.run.report import evaluated_logits, evaluated_nodes, judged_rare
 from calirare.run.result import RunResult
 
@@ -52,6 +52,7 @@ def _draw_budget(outcome: RunResult, folder: Path) -> None:
 
 def _draw_rare(outcome: RunResult, folder: Path) -> None:
     data, rare = judged_rare(outcome), outcome.graph.class_names[1]
+    rare = f"known {rare}" if data.on == KNOWN_OR_DRAWN else rare
     y, where = (data.labels == 1).long(), f"({data.labels.numel():,} {data.on} nodes)"
     titles = {s: "before calibration" if s == "raw" else f"after, target {s}" for s in data.probabilities}
     panels = {side: Panel(titles[side], y, p[:, 1]) for side, p in data.probabilities.items()}

@@ -12,6 +12,7 @@ from calirare.calibration import Calibrator, PositiveOnlyCalibrator, Target
 from calirare.metrics import detection_report, rare_report
 from calirare.run.result import RunResult
 
+KNOWN_OR_DRAWN = "known or drawn"  # nodes that a run with positive labels alone is judged on: P(known) is all they tell
 FOLDS = 10  # in which a map is fitted without the nodes it is judged on
 # Resamples and draws: as many as go through so many samples in all, and no fewer than give an interval.
 WORK, RESAMPLES, DRAWS, LEAST = 20_000_000, 1000, 200, 50
@@ -22,7 +23,7 @@ class Judged:
     """Labelled nodes with probabilities in which no node's own label has a say.
 
     Attributes:
-        on: "test" or "leave-one-out".
+        on: "test", "leave-one-out" or `KNOWN_OR_DRAWN`.
         nodes: int64 [m].
         labels: int64 [m], on the CPU.
         probabilities: [m, k] each, on the CPU: "raw" and each target's.

@@ -15,7 +15,15 @@ from calirare.metrics import PopulationCheck, calibration_report, coverage
 from calirare.run.deciding import realised
 from calirare.run.interval_nodes import interval_notes
 from calirare.run.probabilities import p_rare
-from calirare.run.rare_class import Judged, judged, judged_labels, judging_maps, rare_class, wrong_in_the_large
+from calirare.run.rare_class import (
+    KNOWN_OR_DRAWN,
+    Judged,
+    judged,
+    judged_labels,
+    judging_maps,
+    rare_class,
+    wrong_in_the_large,
+)
 from calirare.run.result import RunResult
 from calirare.training import FittedNetwork
 
@@ -29,13 +37,15 @@ def evaluated_nodes(outcome: RunResult) -> tuple[str, Tensor]:
     """Returns what the run is judged on: the labelled test nodes, or else the labelled nodes without their own label.
 
     Returns:
-        "test" or "leave-one-out", and the nodes.
+        "test", "leave-one-out" or, where known rare nodes are the only labels, `KNOWN_OR_DRAWN`; and the nodes.
     """
     split, y = outcome.graph.split, outcome.graph.y
     assert split is not None
     assert y is not None
     test = split.test[y[split.test] >= 0]
-    return ("test", test) if test.numel() and bool((y[test] == 1).any()) else ("leave-one-out", outcome.fit.nodes)
+    if test.numel() and bool((y[test] == 1).any()):
+        return "test", test
+    return KNOWN_OR_DRAWN if outcome.assumed else "leave-one-out", outcome.fit.nodes
 
 
 def evaluated_logits(outcome: RunResult, judged_on: str, nodes: Tensor) -> Tensor:
@@ -112,7 +122,7 @@ def _notes(outcome: RunResult, judged_on: str, quality: Quality) -> list[str]:
     """Returns what the report itself has to say."""
     notes, result, split = [], outcome.jackknife, outcome.graph.split
     assert split is not None
-    if outcome.assumed and judged_on != "test":
+    if judged_on == KNOWN_OR_DRAWN:
         notes.append(KNOWN)
     if judged_on != "test" and split.test.numel():
         rare = outcome.graph.class_names[1]
@@ -170,6 +180,7 @@ def _quality(outcome: RunResult) -> Quality:
 def _graph_facts(outcome: RunResult) -> dict[str, Any]:
     graph, split = outcome.graph, outcome.graph.split
     assert split is not None
+    assert graph.y is not None
     return {
         "name": graph.name,
         "nodes": graph.n_nodes,
@@ -181,7 +192,7 @@ def _graph_facts(outcome: RunResult) -> dict[str, Any]:
         "train": int(split.train.numel()),
         "val": int(split.val.numel()),
         "test": int(split.test.numel()),
-        "labels_trained_on": int(outcome.fit.nodes.numel()),
+        "labels_trained_on": int((graph.y[outcome.fit.nodes] >= 0).sum()),
     }
 
 

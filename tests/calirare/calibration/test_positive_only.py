@@ -47,7 +47,7 @@ def test_the_share_among_the_others_is_found(known, share, apart):
 def test_what_cannot_be_told_is_refused_in_a_sentence():
     rng = np.random.default_rng(1)
     own, others, _ = scores(rng, 50, 2000, 0.05, 0.0)
-    with pytest.raises(InputError, match="cannot be told.*look too much like the others.*--prevalence"):
+    with pytest.raises(InputError, match=r"cannot be told.*look too much like the others.*--prevalence"):
         rare_among_unlabelled(own, others)
     with pytest.raises(InputError, match="from 9 known ones, at least 10"):
         rare_among_unlabelled(own[:9], others)
@@ -57,7 +57,7 @@ def test_what_cannot_be_told_is_refused_in_a_sentence():
 
 def test_a_prevalence_of_all_becomes_that_of_the_others():
     assert unlabelled_share(0.1, 50, 1000) == pytest.approx(50 / 950)
-    with pytest.raises(InputError, match="0.04 of 1,000 nodes are 40 and 50 are known"):
+    with pytest.raises(InputError, match=r"0\.04 of 1,000 nodes are 40 and 50 are known"):
         unlabelled_share(0.04, 50, 1000)
 
 
