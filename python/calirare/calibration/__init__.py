@@ -12,6 +12,7 @@ from calirare.calibration.isotonic import IsotonicCalibrator
 from calirare.calibration.label_shift import ESTIMATORS, Estimator, Prevalence, estimated_prevalence, prevalence_by_map
 from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
+from calirare.calibration.positive_only import SCAR, PositiveOnlyCalibrator, rare_among_unlabelled, unlabelled_share
 from calirare.calibration.posterior import ExpectedCount, count_draws, expected_count, probability_interval
 from calirare.calibration.prevalence import prevalence_ends, with_prevalence
 from calirare.calibration.prior_platt import FORM_SD, PriorPlattCalibrator
@@ -31,6 +32,7 @@ __all__ = [
     "ESTIMATORS",
     "FORM_SD",
     "KINDS",
+    "SCAR",
     "TARGETS",
     "AffineCalibrator",
     "BetaCalibrator",
@@ -44,6 +46,7 @@ __all__ = [
     "IsotonicCalibrator",
     "JackknifeCalibrator",
     "LinearCalibrator",
+    "PositiveOnlyCalibrator",
     "PositiveUnlabelled",
     "Prevalence",
     "PriorPlattCalibrator",
@@ -64,11 +67,13 @@ __all__ = [
     "prevalence_by_map",
     "prevalence_ends",
     "probability_interval",
+    "rare_among_unlabelled",
     "representative_labels",
     "save_calibrator",
     "sharpened",
     "target_weights",
     "temperature_scaling",
+    "unlabelled_share",
     "vector_scaling",
     "with_prevalence",
 ]

@@ -88,7 +88,8 @@ def log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: int) -> tup
     away = torch.softmax(eta.scatter(1, _column(eta, of_class), -torch.inf), 1).neg()
     odds = eta[:, of_class] - eta.scatter(1, _column(eta, of_class), -torch.inf).logsumexp(1)
     away[:, of_class] = 1.0
-    moved = torch.cat([away * fitted.sloped(logits), away, (1 - balance_of(fitted.target)) * away], 1)
+    bent = fitted.bend(logits)[:, None] * away
+    moved = torch.cat([bent * fitted.sloped(logits), bent, (1 - balance_of(fitted.target)) * away], 1)
     return odds, moved @ spread(logits.shape[1], fitted.form_sd is not None).to(moved).T
 
 

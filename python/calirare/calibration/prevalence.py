@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 from numbers import Real
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -19,12 +20,11 @@ NORMAL_95 = 1.959963984540054
 LEAST = 1e-9  # of a thousand million nodes one
 FARTHEST = 1e4  # log-odds of a node beyond which no share tells them apart
 TINY = 1e-200  # what a share's change with the log-odds is at least, to be counted with
+Map = TypeVar("Map", bound=PriorPlattCalibrator)
 ROOM = 60.0  # log-odds beyond the outermost node's in which a shift is looked for: a share of 1e-26
 
 
-def with_prevalence(
-    fitted: PriorPlattCalibrator, logits: Tensor, prevalence: float | tuple[float, float], *, of_class: int = 1
-) -> PriorPlattCalibrator:
+def with_prevalence(fitted: Map, logits: Tensor, prevalence: float | tuple[float, float], *, of_class: int = 1) -> Map:
     """Returns the map at which the mean P(class) of the scored nodes is a given prevalence.
 
     The class's lambda is solved for; slope and ratios stay. The textbook prior shift, log-odds of the prevalence less

@@ -18,6 +18,7 @@ from calirare.calibration.histogram import HistogramCalibrator
 from calirare.calibration.isotonic import IsotonicCalibrator
 from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.linear import matrix_scaling, vector_scaling
+from calirare.calibration.positive_only import PositiveOnlyCalibrator
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 
 # A calibrator is one file and one line here.
@@ -37,7 +38,7 @@ CALIBRATORS: dict[str, Callable[[Target], Calibrator]] = {
 # The classes by name, as files name them.
 KINDS: dict[str, type[Calibrator]] = {
     kind.__name__: kind for kind in (type(make("population")) for make in CALIBRATORS.values())
-}
+} | {PositiveOnlyCalibrator.__name__: PositiveOnlyCalibrator}
 
 
 def make_calibrator(name: str, target: Target = "population") -> Calibrator:

@@ -6,6 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Literal, Unpack, cast, get_args
 
+import torch
+
 from calirare._util.errors import InputError
 from calirare.datasets.catalogue import CATALOGUE
 from calirare.datasets.download import Progress
@@ -19,6 +21,7 @@ from calirare.graph import (
     Graph,
     Normalisation,
     check_trainable,
+    known_rare,
     raise_label_rate,
     random_split,
     share_split,
@@ -26,6 +29,8 @@ from calirare.graph import (
 
 Task = Literal["rare", "classes"]
 TASKS: tuple[Task, ...] = ("rare", "classes")
+LabelKind = Literal["all", "positive-only"]
+LABEL_KINDS: tuple[LabelKind, ...] = ("all", "positive-only")
 
 
 class LoadOptions(FileOptions, total=False):
@@ -55,6 +60,7 @@ def load_dataset(
     *,
     minority: int | str | None = None,
     task: Task = "rare",
+    labels: LabelKind = "all",
     label_rate: int | None = None,
     split: str | None = None,
     scale: Normalisation | Literal["stored"] | None = None,
@@ -71,6 +77,7 @@ def load_dataset(
         minority: number or name of the rare class; None for the paper's, the one stored in the file, or class 1 where
             the labels are 0 and 1.
         task: "rare": classes are merged into the rare one and the rest; "classes": they stay as they are.
+        labels: "all", or "positive-only": labels of the rare class alone are known, see `calirare.graph.known_rare`.
         label_rate: training nodes per class before merging. A stored split is enlarged to it with random nodes; None
             leaves that as it is, and stands for 20 in a random one.
         split: "public" for the stored split, "random" for so many nodes per class (`random_split`), "share" for three
@@ -98,10 +105,16 @@ random(label_rate=20, seed=0) 200/500/1000)
         raise InputError(f"load_dataset: task must be one of {', '.join(TASKS)}, got {task!r}")
     if task == "classes" and minority is not None:
         raise InputError(f"load_dataset: minority must be left out with task 'classes', got {minority!r}")
-    if task == "rare":
-        graph = graph.rare(_choose_minority(graph, minority, stored))
-    graph = _choose_split(graph, split, label_rate, seed, published=str(name) in CATALOGUE)
-    check_trainable(graph)
+    if labels not in LABEL_KINDS:
+        raise InputError(f"load_dataset: labels must be one of {', '.join(LABEL_KINDS)}, got {labels!r}")
+    published = str(name) in CATALOGUE
+    if labels == "positive-only":
+        graph = _known_rare(graph, minority, stored, split, label_rate, seed, published=published)
+    else:
+        if task == "rare":
+            graph = graph.rare(_choose_minority(graph, minority, stored))
+        graph = _choose_split(graph, split, label_rate, seed, published=published)
+        check_trainable(graph)
     if scale is not None and scale != "stored":
         if scale not in get_args(Normalisation):
             raise InputError(f"load_dataset: scale must be one of {', '.join(get_args(Normalisation))}, got {scale!r}")
@@ -164,6 +177,26 @@ def _refuse(options: LoadOptions, names: tuple[str, ...], kind: str, meant_for: 
     given = [name for name in names if options.get(name) not in (None, False, "error", ()) and name != "need_label"]
     if given:
         raise InputError(f"load_dataset: {', '.join(given)} must be left out for {kind}, it is for {meant_for}")
+
+
+def _known_rare(
+    graph: Graph,
+    minority: int | str | None,
+    stored: int | None,
+    split: str | None,
+    label_rate: int | None,
+    seed: int,
+    *,
+    published: bool,
+) -> Graph:
+    """Returns a graph whose rare nodes alone have labels; a split that is drawn or stored holds out test nodes."""
+    y = graph.y
+    if y is not None and torch.unique(y[y >= 0]).numel() > 1:
+        graph = graph.rare(_choose_minority(graph, minority, stored))
+        if published or split in ("random", "share") or label_rate is not None:
+            graph = _choose_split(graph, split, label_rate, seed, published=published)
+        return known_rare(graph)
+    return known_rare(graph, minority)
 
 
 def _choose_minority(graph: Graph, minority: int | str | None, stored: int | None) -> int | str:

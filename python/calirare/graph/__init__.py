@@ -17,6 +17,7 @@ from calirare.graph.features import column_statistics, normalize_features, scale
 from calirare.graph.graph import Graph, Normalisation
 from calirare.graph.labelled import answered, check_graph, check_nodes, check_trainable, check_training_labels
 from calirare.graph.matrices import matrix_named, named_tensors, rows_of
+from calirare.graph.positive_only import known_rare, with_drawn_rest
 from calirare.graph.relabelling import NO_PART, relabelled
 from calirare.graph.relations import Relation
 from calirare.graph.splits import LABEL_RATE, N_VAL, PARTS, Split, raise_label_rate, random_split, share_split
@@ -55,6 +56,7 @@ __all__ = [
     "columns_to_text",
     "csr_of_scipy",
     "fingerprint",
+    "known_rare",
     "matrix_named",
     "named",
     "named_tensors",
@@ -69,4 +71,5 @@ __all__ = [
     "scale_note",
     "share_split",
     "standardized",
+    "with_drawn_rest",
 ]

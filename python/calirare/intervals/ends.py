@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.memory import check_memory
-from calirare.calibration import AffineCalibrator, JackknifeCalibrator, PriorPlattCalibrator
+from calirare.calibration import AffineCalibrator, JackknifeCalibrator, PositiveOnlyCalibrator, PriorPlattCalibrator
 from calirare.curvature import GcnLinearisation, logit_differences, with_class_zero
 from calirare.graph import Graph
 from calirare.intervals.fused import evaluate
@@ -156,7 +156,8 @@ def affine_map(calibrator: LogitMap | None) -> tuple[float, float] | None:
     fitted = calibrator.map_ if isinstance(calibrator, JackknifeCalibrator) else calibrator
     if fitted is None:
         return (1.0, 0.0) if calibrator is None else None
-    if not isinstance(fitted, AffineCalibrator | PriorPlattCalibrator) or fitted.n_classes != 2:
+    bent = isinstance(fitted, PositiveOnlyCalibrator)
+    if bent or not isinstance(fitted, AffineCalibrator | PriorPlattCalibrator) or fitted.n_classes != 2:
         return None
     bias = fitted.bias_
     return None if bias is None else (fitted.scale_, float(bias[1] - bias[0]))

@@ -21,6 +21,7 @@ PICTURES = (
     ("intervals.png", "P(rare) with its jackknife interval"),
     ("budget.png", "Rare nodes to expect among the likeliest alerts, for every budget"),
 )
+UNCHECKED = "no label can tell whether it is right: read the probabilities as estimates"
 MEANING = {
     "trust": "the probabilities may be read as they stand, on the whole",
     "caution": "too few rare labels to be sure: read the probabilities as estimates",
@@ -42,7 +43,8 @@ def lead(metrics: dict[str, Any]) -> list[str]:
     check = metrics["population_check"]
     if check is not None:
         verdict = check["verdict"]
-        lines.append(f"P({rare}): {verdict}, {MEANING.get(verdict, '')}. {sentence(check['reason'])}")
+        meaning = UNCHECKED if check["events"] is None else MEANING.get(verdict, "")
+        lines.append(f"P({rare}): {verdict}, {meaning}. {sentence(check['reason'])}")
     decision = metrics["decision"]
     lines.append(f"Decision on {decision['nodes']:,} {decision['on']} nodes: {decision['sentence']}.")
     if metrics["choice"] is not None:

@@ -26,6 +26,8 @@ class Job:
         nodes: the labels that train, int64 [m].
         calibration_nodes: which of them represent the population, drawn at random and not so many per class, bool [m].
         report: called as stages proceed.
+        asked: the graph with the labels as the user has them, whose nodes are decided on; it differs from `graph` where
+            nodes without a label stand for the rest.
     """
 
     graph: Graph
@@ -33,9 +35,10 @@ class Job:
     nodes: Tensor
     calibration_nodes: Tensor
     report: Report
+    asked: Graph
 
     @classmethod
-    def of(cls, graph: Graph, settings: Settings, report: Report) -> Job:
+    def of(cls, graph: Graph, settings: Settings, report: Report, asked: Graph | None = None) -> Job:
         """Returns the job of a graph: with method "jackknife" the validation labels train too."""
         assert graph.split is not None
         train, val = graph.split.train, graph.split.val
@@ -44,7 +47,7 @@ class Job:
         representative[train.numel() :] = True
         if not bool(representative.any()):
             representative[:] = True
-        return cls(graph, settings, nodes, representative, report)
+        return cls(graph, settings, nodes, representative, report, asked or graph)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from calirare._util.errors import InputError
 from calirare._util.tracing import named
 from calirare.calibration import Calibrator, Target
 from calirare.features import FeatureMap
-from calirare.graph import Graph, check_trainable, scale_note
+from calirare.graph import Graph, check_trainable, known_rare, scale_note, with_drawn_rest
 from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import ALO
 from calirare.models import TreesDetector, TreesTraining
@@ -25,6 +26,7 @@ from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
 from calirare.pipeline.left_out import leave_labels_out
 from calirare.pipeline.maps import Maps, calibrate
 from calirare.pipeline.networks import fit_network
+from calirare.pipeline.positive_only import calibrate_known, unlearnt
 from calirare.run import Decided, Outcome, Settings, check_decision, decided, ignored_settings, known_logits
 from calirare.training import Fitted, FittedNetwork
 
@@ -71,12 +73,17 @@ def train(
     if not isinstance(graph, Graph):
         got = type(graph).__name__
         raise TypeError(f"train: graph must be a calirare.Graph, got {got}: take Graph.from_data, from_networkx, ...")
-    check_trainable(graph)
+    if settings.positive_only:
+        graph = known_rare(graph, settings.data.minority)
+    else:
+        check_trainable(graph)
     check_decision(settings.decision, settings.method, settings.calibration.map, graph.n_classes)
     graph = graph.to(choose_device(settings.device))
-    features = fit_features(graph, settings)
-    mapped = features.own(graph)
-    outcome = _run(mapped, settings, report or silent, streaming)
+    taught = with_drawn_rest(graph, settings.seed) if settings.positive_only else graph
+    features = fit_features(taught, settings)
+    mapped = features.own(taught)
+    asked = dataclasses.replace(mapped, y=graph.y, split=graph.split, trusted=True)
+    outcome = _run(mapped, asked, settings, report or silent, streaming)
     return replace(outcome, graph=graph, features=features, mapped=mapped)
 
 
@@ -110,13 +117,13 @@ class Clock:
         return out
 
 
-def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingMaker | None) -> Outcome:
+def _run(graph: Graph, asked: Graph, settings: Settings, report: Report, streaming: StreamingMaker | None) -> Outcome:
     """Runs every stage."""
     clock, evaluator = Clock(), None
     streamed = settings.model == "gcn" and settings.intervals.interval_nodes != "alerts"
     if streamed and clock.time("prepare", lambda: streams(graph, settings.training.n_layers, graph.n_classes)):
         evaluator = Streaming(graph, report=report) if streaming is None else streaming(graph, report)
-    job = Job.of(graph, settings, report)
+    job = Job.of(graph, settings, report, asked)
     check_validation(job)
     trained = clock.time("train", lambda: fit(job))
     fitted = trained.fitted
@@ -125,16 +132,17 @@ def _run(graph: Graph, settings: Settings, report: Report, streaming: StreamingM
     left_out = clock.time("check", lambda: leave_labels_out(job, trained))
     if left_out.result is not None:  # a label without a model calibrates nothing
         job = replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(left_out.logits).all(1))
-    maps = clock.time("calibrate", lambda: calibrate(job, fitted, logits, left_out.logits, evaluator is None))
+    maps = clock.time("calibrate", lambda: _maps(job, fitted, logits, left_out, whole=evaluator is None))
     decide = partial(_decide, job, fitted, maps, clock)
     if evaluator is None:
+        logits = unlearnt(job, fitted, logits, left_out.logits)
         decision = decide(logits)
         known = _known(job, fitted, left_out, logits, maps.maps, decision)
         result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, maps.maps, known=known))
     else:
         result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, maps.maps, evaluator))
         assert evaluator.logits is not None
-        logits = evaluator.logits
+        logits = unlearnt(job, fitted, evaluator.logits, left_out.logits)
         check_finite(graph, logits)
         decision = decide(logits)
     said = [scale_note(graph), *ignored_settings(settings), *trained.notes, *left_out.notes, *maps.notes]
@@ -195,10 +203,17 @@ def _first_logits(job: Job, fitted: Fitted, *, whole: bool) -> Tensor:
     return fitted.logits_of(job.graph, some, progress=lambda done, total: job.report("predict", done, total))
 
 
+def _maps(job: Job, fitted: Fitted, logits: Tensor, left_out: LeftOutLabels, *, whole: bool) -> Maps:
+    """Returns the fitted maps."""
+    if job.settings.positive_only:
+        return calibrate_known(job, fitted, left_out.logits)
+    return calibrate(job, fitted, logits, left_out.logits, whole)
+
+
 def _decide(job: Job, fitted: Fitted, maps: Maps, clock: Clock, logits: Tensor) -> Decided:
     """Returns the threshold from which a node is an alert."""
     n_rare, how = int((fitted.targets == 1).sum()), job.settings.decision
-    return clock.time("decide", lambda: decided(how, job.graph, logits, maps.maps, maps.labelled, n_rare))
+    return clock.time("decide", lambda: decided(how, job.asked, logits, maps.maps, maps.labelled, n_rare))
 
 
 def _known(
@@ -210,12 +225,12 @@ def _known(
     decision: Decided,
 ) -> Known | None:
     """Returns the nodes that get an interval; None where all do, as of labels left out at every node."""
-    split = job.graph.split
+    split = job.asked.split
     assert split is not None
     if left_out.result is not None:
         return None
     judged = torch.cat([fitted.nodes, split.test])
-    return known_logits(job.settings, fitted, job.graph, logits, maps, decision.threshold, judged)
+    return known_logits(job.settings, fitted, job.asked, logits, maps, decision.threshold, judged)
 
 
 def _intervals(

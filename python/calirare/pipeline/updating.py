@@ -33,6 +33,11 @@ def update(
     Raises:
         InputError: no label changes, or the labels that are left cannot train a detector.
     """
+    if saved.settings.positive_only:
+        raise InputError(
+            "update: the run's labels are positive-only, where labels of the rest count as none: put the new ones into "
+            "the data and train again (calirare train --labels positive-only; with labels of both classes without it)"
+        )
     assert graph.y is not None
     differs = (graph.y.cpu()[fresh.nodes] != fresh.y) | moves(graph, fresh)
     if not bool(differs.any()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from calirare._util.errors import InputError
 from calirare.audit import Audit, audit_labels, unseen_logits
 from calirare.calibration import CalibrateOn
 from calirare.graph import Graph
@@ -41,6 +42,11 @@ def audit_run(
     Raises:
         InputError: there are not two classes, or too few labels of one.
     """
+    if settings.positive_only:
+        raise InputError(
+            "audit: the run's labels are positive-only, so there are no labels of the rest to be wrong: its alerts are "
+            "the nodes without a label that are probably rare; --next K says what to label"
+        )
     evidence = FOLDS
     if isinstance(fitted, FoldFitted):
         logits = unseen_logits(fitted, mapped)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calirare._util.errors import InputError
-from calirare.datasets import TASKS, Task, load_dataset
+from calirare.datasets import LABEL_KINDS, TASKS, LabelKind, Task, load_dataset
 from calirare.features import How as Scale
 from calirare.features import Impute
 from calirare.graph import TABLE_SUFFIXES, Graph
@@ -25,6 +25,8 @@ class Data:
             command line, in Python the graph that is given.
         root: folder to look for named data sets in; none: `CALIRARE_DATA` and the user's cache.
         task: "rare" (one class against the rest) or "classes" (every class as it is, see `calirare.train_classes`).
+        labels: "all", or "positive-only": nodes known to be rare are the only labels, all others may be either, and
+            labels of the rest are taken for unknown.
         minority: name or number of the rare class.
         label_rate: training labels per class; none: 20 in a random split, a stored one stays as it is.
         split: "public", "random" (so many labels per class) or "share" (three quarters of the labels train, the others
@@ -56,6 +58,7 @@ class Data:
     dataset: str | None = None
     root: str | None = None
     task: Task = "rare"
+    labels: LabelKind = "all"
     minority: int | str | None = None
     label_rate: int | None = None
     split: str | None = None
@@ -79,13 +82,17 @@ class Data:
     download: bool = False
 
     def __post_init__(self) -> None:
-        """Checks the task.
+        """Checks the task and the labels.
 
         Raises:
-            InputError: it is unknown, or names a rare class without having one.
+            InputError: one is unknown, or the task has no rare class and one is named.
         """
         if self.task not in TASKS:
             raise InputError(f"setting task must be one of {', '.join(TASKS)}, got {self.task!r}")
+        if self.labels not in LABEL_KINDS:
+            raise InputError(f"setting labels must be one of {', '.join(LABEL_KINDS)}, got {self.labels!r}")
+        if self.task == "classes" and self.labels != "all":
+            raise InputError("setting labels must be all with task classes, which has no rare class, got positive-only")
         if self.task == "classes" and self.minority is not None:
             raise InputError(
                 f"setting minority must be left out with task classes, which has no rare class, got {self.minority!r}"

@@ -33,7 +33,17 @@ from calirare.datasets import CATALOGUE
 from calirare.drift import Reference
 from calirare.explain import Explainer, Explanations
 from calirare.features import FeatureMap
-from calirare.graph import LABEL_RATE, PARTS, Graph, Split, fingerprint, random_split, share_split
+from calirare.graph import (
+    LABEL_RATE,
+    PARTS,
+    Graph,
+    Split,
+    fingerprint,
+    known_rare,
+    random_split,
+    share_split,
+    with_drawn_rest,
+)
 from calirare.leave_one_out import Retrain
 from calirare.models import FITS
 from calirare.run.audits import audit_run
@@ -87,7 +97,7 @@ def write_config(outcome: RunResult, path: Path) -> None:
         features=_absolute(settings.data.features),
         relabel=_absolute(settings.data.relabel),
         label_rate=settings.data.label_rate or rate,
-        split=settings.data.split or kind,
+        split=settings.data.split or (None if settings.positive_only else kind),
         minority=graph.class_names[1],
     )
     training = dataclasses.replace(settings.training, **outcome.chosen)
@@ -196,6 +206,8 @@ class SavedRun:
         """
         settings = self.settings
         graph = data if isinstance(data, Graph) else self._data(data).load(settings.seed)
+        if settings.positive_only:
+            graph = known_rare(graph, settings.data.minority)
         if isinstance(data, Graph) and fingerprint(data) != self.fingerprint:  # or as it was before its labels changed
             graph = self._relabelling(settings.data).relabelled(data)
         if fingerprint(graph) != self.fingerprint:
@@ -206,7 +218,8 @@ class SavedRun:
 
     def mapped(self, graph: Graph) -> Graph:
         """Returns the run's own graph as its detector takes it: with features mapped where the run mapped them."""
-        return self.scorer.features.own(graph)
+        settings = self.settings
+        return self.scorer.features.own(with_drawn_rest(graph, settings.seed) if settings.positive_only else graph)
 
     def _data(self, now: str | Path | None) -> Data:
         """Returns the graph's settings for where it is now; a node table that has gone lies beside the edge table."""

@@ -180,7 +180,9 @@ def _told(
 
 def _around(explainer: Explainer, nodes: Tensor) -> NDArray[np.int64]:
     """Returns labelled neighbours and all neighbours of each node, [k, 2]."""
-    adjacency, labelled = explainer.subject.graph.adjacency, explainer.subject.labelled.cpu()
+    graph, labelled = explainer.subject.graph, explainer.subject.labelled.cpu()
+    adjacency = graph.adjacency
+    labelled = labelled if graph.y is None else labelled[graph.y.cpu()[labelled] >= 0]  # drawn ones have no label
     out = np.zeros((nodes.numel(), 2), dtype=np.int64)
     for row, node in enumerate(nodes.tolist()):
         near = adjacency.indices[int(adjacency.indptr[node]) : int(adjacency.indptr[node + 1])]

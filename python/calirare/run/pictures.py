@@ -19,6 +19,7 @@ from calirare.plots import (
 )
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.probabilities import p_rare
+from calirare.run.rare_class import KNOWN_OR_DRAWN, judged_labels, judging_maps
 from calirare.run.report import evaluated_logits, evaluated_nodes, judged_rare
 from calirare.run.result import RunResult
 
@@ -51,6 +52,7 @@ def _draw_budget(outcome: RunResult, folder: Path) -> None:
 
 def _draw_rare(outcome: RunResult, folder: Path) -> None:
     data, rare = judged_rare(outcome), outcome.graph.class_names[1]
+    rare = f"known {rare}" if data.on == KNOWN_OR_DRAWN else rare
     y, where = (data.labels == 1).long(), f"({data.labels.numel():,} {data.on} nodes)"
     titles = {s: "before calibration" if s == "raw" else f"after, target {s}" for s in data.probabilities}
     panels = {side: Panel(titles[side], y, p[:, 1]) for side, p in data.probabilities.items()}
@@ -74,17 +76,17 @@ def _below(threshold: float) -> float | None:
 def _draw_confidence(outcome: RunResult, folder: Path) -> None:
     judged_on, nodes = evaluated_nodes(outcome)
     logits = evaluated_logits(outcome, judged_on, nodes).cpu()
+    labels = judged_labels(outcome, judged_on, nodes).cpu()
+    maps = judging_maps(outcome, judged_on, logits)
     if nodes.numel() > DRAWN:
         order = torch.randperm(nodes.numel(), generator=torch.Generator().manual_seed(0))[:DRAWN].sort().values
         judged_on = f"{DRAWN:,} random ones of {nodes.numel():,} {judged_on}"
-        nodes, logits = nodes[order.to(nodes.device)], logits[order]
-    y, target = outcome.graph.y, outcome.settings.calibration.target
-    assert y is not None
-    labels, result = y[nodes].cpu(), outcome.jackknife
+        nodes, logits, labels = nodes[order.to(nodes.device)], logits[order], labels[order]
+    target, result = outcome.settings.calibration.target, outcome.jackknife
     before = torch.softmax(logits, 1)
     sides = [("before calibration", before)]
-    if outcome.calibrator is not None:
-        sides.append((f"after, target {target}", outcome.calibrator.transform(logits)))
+    if target in maps:
+        sides.append((f"after, target {target}", maps[target].transform(logits)))
     rare = outcome.graph.class_names[1]
     panels = [confidence_panel(f"all nodes, {side}", labels, p) for side, p in sides]
     panels += [confidence_panel(f"nodes of {rare}, {side}", labels, p, cls=1) for side, p in sides]

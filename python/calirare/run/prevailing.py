@@ -10,6 +10,7 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare.calibration import (
     Calibrator,
+    PositiveOnlyCalibrator,
     Prevalence,
     PriorPlattCalibrator,
     Target,
@@ -39,6 +40,11 @@ def prevailing(
     fitted, plain = maps.get("population"), maps.get("balanced")
     if not isinstance(fitted, PriorPlattCalibrator) or not isinstance(plain, PriorPlattCalibrator):
         raise InputError("predict: prevalence needs a run of method jackknife with map prior: leave it out")
+    if asked == "estimate" and isinstance(fitted, PositiveOnlyCalibrator):
+        raise InputError(
+            "predict: prevalence estimate needs a run with labels of both classes, but this one's are positive-only: "
+            "give the share (--prevalence P)"
+        )
     if logits.shape[1] != 2 or not len(logits):
         raise InputError(f"predict: prevalence needs two classes and some nodes, got {list(logits.shape)}")
     if asked == "estimate":  # by the map that no prevalence of the training has gone into

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.brief import brief
-from calirare.calibration import Calibrator, Target
+from calirare.calibration import Calibrator, PositiveOnlyCalibrator, Target
 
 LIKELIER = 0.5  # the threshold of equal costs
 
@@ -53,3 +53,9 @@ def p_rare(logits: Tensor, maps: dict[Target, Calibrator], target: Target = "pop
     z = logits.double()
     p: Tensor = maps[target].transform(z) if target in maps else torch.softmax(z, 1)
     return p[:, 1]
+
+
+def assumed_by(maps: dict[Target, Calibrator]) -> str:
+    """Returns what maps made of known rare nodes alone rest on, a sentence; of other maps nothing."""
+    fitted = maps.get("population")
+    return fitted.sentence_ if isinstance(fitted, PositiveOnlyCalibrator) else ""

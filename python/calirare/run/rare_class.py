@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calirare.calibration import Calibrator
+from calirare.calibration import Calibrator, PositiveOnlyCalibrator, Target
 from calirare.metrics import detection_report, rare_report
 from calirare.run.result import RunResult
 
+KNOWN_OR_DRAWN = "known or drawn"  # nodes that a run with positive labels alone is judged on: P(known) is all they tell
 FOLDS = 10  # in which a map is fitted without the nodes it is judged on
 # Resamples and draws: as many as go through so many samples in all, and no fewer than give an interval.
 WORK, RESAMPLES, DRAWS, LEAST = 20_000_000, 1000, 200, 50
@@ -22,7 +23,7 @@ class Judged:
     """Labelled nodes with probabilities in which no node's own label has a say.
 
     Attributes:
-        on: "test" or "leave-one-out".
+        on: "test", "leave-one-out" or `KNOWN_OR_DRAWN`.
         nodes: int64 [m].
         labels: int64 [m], on the CPU.
         probabilities: [m, k] each, on the CPU: "raw" and each target's.
@@ -40,6 +41,36 @@ class Judged:
         return max(LEAST, min(RESAMPLES, WORK // n)), max(LEAST, min(DRAWS, WORK // n))
 
 
+def judged_labels(outcome: RunResult, judged_on: str, nodes: Tensor) -> Tensor:
+    """Returns the classes of what a run is judged on, int64: of labelled nodes those that the detector was shown.
+
+    Args:
+        outcome: the run.
+        judged_on: "test" or "leave-one-out".
+        nodes: the nodes; with "leave-one-out" all that the detector was shown, in their order.
+    """
+    assert outcome.graph.y is not None
+    return outcome.graph.y[nodes] if judged_on == "test" else outcome.fit.targets
+
+
+def judging_maps(outcome: RunResult, judged_on: str, logits: Tensor) -> dict[Target, Calibrator]:
+    """Returns the maps that labels can judge: where these are known rare nodes alone, of P(known) and not of P(rare).
+
+    Args:
+        outcome: the run.
+        judged_on: "test" or "leave-one-out".
+        logits: of the judged nodes, [n, k].
+    """
+    maps = dict(outcome.calibrators)
+    if judged_on == "test":
+        return maps
+    made = torch.isfinite(logits).all(1)
+    for target, each in maps.items():
+        if isinstance(each, PositiveOnlyCalibrator):
+            maps[target] = each.seen().fit(logits[made], outcome.fit.targets.to(made.device)[made])
+    return maps
+
+
 def judged(outcome: RunResult, judged_on: str, nodes: Tensor, logits: Tensor) -> Judged:
     """Returns what P(rare) is judged by.
 
@@ -53,19 +84,18 @@ def judged(outcome: RunResult, judged_on: str, nodes: Tensor, logits: Tensor) ->
         nodes: the nodes the report is about, [n].
         logits: theirs, [n, k]; no node's own label has a say in them.
     """
-    y, split = outcome.graph.y, outcome.graph.split
-    assert y is not None
+    split, refit = outcome.graph.split, False
     assert split is not None
-    refit = False
+    y, maps = judged_labels(outcome, judged_on, nodes), judging_maps(outcome, judged_on, logits)
     if judged_on != "test":
         known, in_val = torch.isfinite(logits).all(1), torch.isin(nodes, split.val)
         sample = known & (in_val if bool(in_val.any()) else True)
-        refit = outcome.settings.method == "jackknife" and _classes_in(y[nodes[sample]]) == outcome.graph.n_classes
-        kept = sample if _classes_in(y[nodes[sample]]) > 1 and bool((y[nodes[sample]] == 1).any()) else known
-        nodes, logits = nodes[kept], logits[kept]
-    labels, z = y[nodes].cpu(), logits.detach().cpu()
+        refit = outcome.settings.method == "jackknife" and _classes_in(y[sample]) == outcome.graph.n_classes
+        kept = sample if _classes_in(y[sample]) > 1 and bool((y[sample] == 1).any()) else known
+        nodes, logits, y = nodes[kept], logits[kept], y[kept]
+    labels, z = y.cpu(), logits.detach().cpu()
     sides = {"raw": torch.softmax(z, 1)}
-    for target, calibrator in outcome.calibrators.items():
+    for target, calibrator in maps.items():
         sides[str(target)] = _left_out(calibrator, z, labels) if refit else calibrator.transform(z)
     return Judged(judged_on, nodes, labels, sides)
 

@@ -11,26 +11,41 @@ from torch import Tensor
 from calirare.calibration import TARGETS
 from calirare.curvature import spectrum_ends
 from calirare.leave_one_out import Quality, quality_of
-from calirare.metrics import calibration_report, coverage
+from calirare.metrics import PopulationCheck, calibration_report, coverage
 from calirare.run.deciding import realised
 from calirare.run.interval_nodes import interval_notes
 from calirare.run.probabilities import p_rare
-from calirare.run.rare_class import Judged, judged, rare_class, wrong_in_the_large
+from calirare.run.rare_class import (
+    KNOWN_OR_DRAWN,
+    Judged,
+    judged,
+    judged_labels,
+    judging_maps,
+    rare_class,
+    wrong_in_the_large,
+)
 from calirare.run.result import RunResult
 from calirare.training import FittedNetwork
+
+KNOWN = (
+    "measures are of what labels can tell, whether a node is known to be rare: drawn nodes without a label count as "
+    "the rest, hidden rare ones among them too, so that detection is better than it reads"
+)
 
 
 def evaluated_nodes(outcome: RunResult) -> tuple[str, Tensor]:
     """Returns what the run is judged on: the labelled test nodes, or else the labelled nodes without their own label.
 
     Returns:
-        "test" or "leave-one-out", and the nodes.
+        "test", "leave-one-out" or, where known rare nodes are the only labels, `KNOWN_OR_DRAWN`; and the nodes.
     """
     split, y = outcome.graph.split, outcome.graph.y
     assert split is not None
     assert y is not None
     test = split.test[y[split.test] >= 0]
-    return ("test", test) if test.numel() and bool((y[test] == 1).any()) else ("leave-one-out", outcome.fit.nodes)
+    if test.numel() and bool((y[test] == 1).any()):
+        return "test", test
+    return KNOWN_OR_DRAWN if outcome.assumed else "leave-one-out", outcome.fit.nodes
 
 
 def evaluated_logits(outcome: RunResult, judged_on: str, nodes: Tensor) -> Tensor:
@@ -47,11 +62,10 @@ def judged_rare(outcome: RunResult) -> Judged:
 def report(outcome: RunResult) -> dict[str, Any]:
     """Returns everything `metrics.json` holds: plain numbers and strings, no timings, deterministic."""
     judged_on, nodes = evaluated_nodes(outcome)
-    logits, y = evaluated_logits(outcome, judged_on, nodes), outcome.graph.y
-    assert y is not None
-    labels = y[nodes].cpu()
+    logits = evaluated_logits(outcome, judged_on, nodes)
+    labels = judged_labels(outcome, judged_on, nodes).cpu()
     reports = {"raw": calibration_report(labels, torch.softmax(logits, 1).cpu())}
-    for target, calibrator in outcome.calibrators.items():
+    for target, calibrator in judging_maps(outcome, judged_on, logits).items():
         reports[str(target)] = calibration_report(labels, calibrator.transform(logits).cpu())
     result, agreement, quality = outcome.jackknife, outcome.agreement, _quality(outcome)
     diagnostics = {name: value for name, value in result.diagnostics.items() if name != "seconds"}
@@ -70,7 +84,7 @@ def report(outcome: RunResult) -> dict[str, Any]:
         "report": reports,
         **of_rare,
         "eice": eice_of(outcome),
-        "interval_coverage": {"wanted": result.coverage, **_coverages(outcome, nodes)},
+        "interval_coverage": {"wanted": result.coverage, **_coverages(outcome, judged_on, nodes)},
         "leave_one_out": diagnostics,
         "agreement": None if agreement is None else vars(agreement),
         "population_check": _checked(outcome),
@@ -89,6 +103,8 @@ def report(outcome: RunResult) -> dict[str, Any]:
 def _checked(outcome: RunResult) -> dict[str, Any] | None:
     """Returns what labels say of the mean of P(rare), by maps without each of them."""
     check = outcome.check
+    if check is None and outcome.assumed:  # which no label can check
+        return dict.fromkeys(PopulationCheck._fields) | {"verdict": "caution", "reason": outcome.assumed}
     return None if check is None else check._asdict() | {"verdict": check.verdict, "reason": check.sentence}
 
 
@@ -106,6 +122,8 @@ def _notes(outcome: RunResult, judged_on: str, quality: Quality) -> list[str]:
     """Returns what the report itself has to say."""
     notes, result, split = [], outcome.jackknife, outcome.graph.split
     assert split is not None
+    if judged_on == KNOWN_OR_DRAWN:
+        notes.append(KNOWN)
     if judged_on != "test" and split.test.numel():
         rare = outcome.graph.class_names[1]
         notes.append(
@@ -162,6 +180,7 @@ def _quality(outcome: RunResult) -> Quality:
 def _graph_facts(outcome: RunResult) -> dict[str, Any]:
     graph, split = outcome.graph, outcome.graph.split
     assert split is not None
+    assert graph.y is not None
     return {
         "name": graph.name,
         "nodes": graph.n_nodes,
@@ -173,20 +192,18 @@ def _graph_facts(outcome: RunResult) -> dict[str, Any]:
         "train": int(split.train.numel()),
         "val": int(split.val.numel()),
         "test": int(split.test.numel()),
-        "labels_trained_on": int(outcome.fit.nodes.numel()),
+        "labels_trained_on": int((graph.y[outcome.fit.nodes] >= 0).sum()),
     }
 
 
-def _coverages(outcome: RunResult, nodes: Tensor) -> dict[str, float | None]:
+def _coverages(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, float | None]:
     """Returns how often the interval holds what it is about, for all judged nodes, those of class 1 and the others.
 
     With two classes an interval is about P(class 1) and shall hold the label, 0 or 1; with more it is about the
     predicted class and shall hold 1 where the prediction is right, else 0. Ends upside down, as the convention "paper"
     gives them, count in order.
     """
-    result, y = outcome.jackknife, outcome.graph.y
-    assert y is not None
-    labels = y[nodes]
+    result, labels = outcome.jackknife, judged_labels(outcome, judged_on, nodes)
     hits = labels
     if outcome.graph.n_classes > 2:
         hits = (outcome.probabilities(outcome.settings.calibration.target)[nodes].argmax(1) == labels).long()

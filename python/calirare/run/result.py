@@ -20,7 +20,7 @@ from calirare.metrics import PopulationCheck
 from calirare.models import GcnFit
 from calirare.run.choice import Choice
 from calirare.run.deciding import Decided, review_order
-from calirare.run.probabilities import Probabilities, p_rare
+from calirare.run.probabilities import Probabilities, assumed_by, p_rare
 from calirare.run.settings import Settings
 from calirare.training import Fitted, FittedNetwork
 
@@ -93,6 +93,11 @@ class RunResult:
     def calibrator(self) -> Calibrator | None:
         """The map of the chosen target, or None."""
         return self.calibrators.get(self.settings.calibration.target)
+
+    @property
+    def assumed(self) -> str:
+        """What P(rare) rests on where rare nodes alone are labelled, a sentence; else nothing."""
+        return assumed_by(self.calibrators)
 
     @property
     def feature_map(self) -> FeatureMap:

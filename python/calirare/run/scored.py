@@ -30,6 +30,7 @@ class Scored:
         rule: name of the decision's rule.
         drift: how the graph differs from the run's own; None of a graph without nodes.
         prevalence: what P(rare) was corrected by; None where it was not.
+        assumed: what P(rare) rests on where rare nodes alone were labelled, a sentence; else empty.
     """
 
     table: pd.DataFrame
@@ -42,17 +43,21 @@ class Scored:
     rule: str
     drift: Drift | None
     prevalence: Prevalence | None = None
+    assumed: str = ""
 
     __repr__ = brief
 
     @property
     def verdict(self) -> str:
         """Whether P(rare) may be relied on in this graph: "ok", "caution" or "do not trust"."""
-        return "ok" if self.drift is None else self.drift.verdict
+        verdict = "ok" if self.drift is None else self.drift.verdict
+        return "caution" if verdict == "ok" and self.assumed else verdict
 
     def noted(self, say: Callable[[str], None]) -> pd.DataFrame:
         """Returns the table, and says what keeps its P(rare) from being relied on."""
-        if self.drift is not None and self.verdict != "ok":
+        if self.assumed:
+            say(f"the run has {self.assumed}")
+        if self.drift is not None and self.drift.verdict != "ok":
             say(f"drift: {self.drift.sentence}")
         return self.table
 
@@ -71,6 +76,8 @@ class Scored:
         lines.append(
             f"alerts: {self.alerts:,}, from P(rare) of {self.threshold:.3g} on (the run's decision: {self.rule})"
         )
+        if self.assumed:
+            lines.append(f"caution: the run has {self.assumed}")
         if self.drift is not None:
             lines.append(f"drift: {self.drift.sentence}")
         return "\n".join(lines) + "\n"
@@ -96,6 +103,7 @@ class Scored:
             "threshold": self.threshold,
             "decision": self.rule,
             "prevalence": None if told is None else {name: getattr(told, name) for name in PREVALENCE},
+            "assumed": self.assumed,
             "verdict": self.verdict,
             "drift": None if self.drift is None else self.drift.to_mapping(),
         }

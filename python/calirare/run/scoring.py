@@ -20,7 +20,7 @@ from calirare.leave_one_out import ALO, leave_one_out
 from calirare.run.deciding import threshold_on
 from calirare.run.interval_nodes import interval_notes, known_logits
 from calirare.run.prevailing import Prevailing, prevailing
-from calirare.run.probabilities import Probabilities, p_rare
+from calirare.run.probabilities import Probabilities, assumed_by, p_rare
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored
 from calirare.run.settings import Settings
@@ -126,6 +126,7 @@ class Scorer:
             self.settings.decision.rule.name,
             drift,
             told,
+            assumed_by(corrected),
         )
 
     def probabilities(self, graph: Graph) -> Probabilities:

@@ -267,6 +267,14 @@ class Settings:
             if getattr(self.training, name) == "auto" and self.method == "calirare":
                 raise InputError(f"setting {name} must be a number with method calirare, got 'auto'")
         check_decision(self.decision, self.method, self.calibration.map)
+        if self.positive_only and (self.method != "jackknife" or self.calibration.map != "prior"):
+            got = f"method {self.method}, map {self.calibration.map}"
+            raise InputError(f"setting labels positive-only needs method jackknife and map prior, got {got}")
+
+    @property
+    def positive_only(self) -> bool:
+        """Whether known rare nodes are the only labels."""
+        return self.data.labels == "positive-only"
 
     @property
     def model(self) -> Model:

@@ -9,7 +9,8 @@ NETWORK = ("epochs", "hidden", "n_layers", "dropout", "learning_rate", "weight_d
 
 def ignored_settings(settings: Settings) -> list[str]:
     """Returns a note for each thing asked for that other settings leave out."""
-    return [note for note in (_network(settings), _check(settings), _sharpen(settings), _decision(settings)) if note]
+    notes = (_network(settings), _check(settings), _sharpen(settings), _decision(settings), _known(settings))
+    return [note for note in notes if note]
 
 
 def _network(settings: Settings) -> str:
@@ -61,3 +62,10 @@ def _decision(settings: Settings) -> str:
     """Returns a note where a rule of decision other than the chosen one was given something."""
     names = settings.decision.idle
     return f"{' and '.join(names)} changed nothing with decide {settings.decision.decide}" if names else ""
+
+
+def _known(settings: Settings) -> str:
+    """Returns a note where it is said which labels represent the population, and known rare nodes are the only ones."""
+    if not settings.positive_only or settings.calibration.calibrate_on == "auto":
+        return ""
+    return "calibrate_on changed nothing with labels positive-only: no label tells how common the rare class is"

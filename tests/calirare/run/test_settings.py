@@ -186,7 +186,7 @@ def test_an_unknown_name_lists_all_there_are():
     ):
         Settings.from_mapping({"bogus": 1}, "f")
     with pytest.raises(
-        InputError, match=r"'data.bogus'; there are dataset, root, task, minority, label_rate, split, features"
+        InputError, match=r"'data.bogus'; there are dataset, root, task, labels, minority, label_rate, split, features"
     ):
         Settings.from_mapping({"data": {"bogus": 1}}, "f")
     with pytest.raises(

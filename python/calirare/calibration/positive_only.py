@@ -1,0 +1,193 @@
+"""P(rare) where rare nodes alone are labelled: the share of rare ones among the others, and the map that follows."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare.calibration.base import Target, balance_of, float64
+from calirare.calibration.label_shift import Prevalence
+from calirare.calibration.prevalence import with_prevalence
+from calirare.calibration.prior_platt import PriorPlattCalibrator
+
+FEWEST = 10  # labelled nodes from which the share can be told
+STEADY = 5  # of them beyond a threshold, at least
+# Standard errors that a threshold's ratio is judged with: on few nodes the lowest is so by chance, on many not pure.
+CAUTIOUS = np.arange(2.0, 4.01, 0.25)
+REACH = 2.6  # standard errors of the interval: 1.96, and a third for the search (benchmarks/results/positive_only.json)
+WIDEST = 20.0  # ratio of the interval's ends above which the share is not identified
+RARE = 0.5  # share above which labelled nodes look like all others
+SUREST = 0.99  # P(rare) of the nodes that look most like labelled ones
+SCAR = "the known rare nodes are taken for a random sample of all rare ones"
+
+
+def rare_among_unlabelled(known: Tensor, others: Tensor) -> Prevalence:
+    """Returns the share of rare nodes among those without a label, with a 95 % interval.
+
+    Scores of known rare nodes have the distribution of all rare ones if they are a random sample of them (selected
+    completely at random). Then beyond every threshold t
+
+        share <= P(score of an unlabelled node > t) / P(score of a known rare node > t),
+
+    with equality where only rare nodes have such scores. The ratio is taken whose upper bound is lowest (the best bin
+    of Garg et al. 2021; Blanchard, Lee & Scott 2010), the mean over bounds of 2 to 4 standard errors. Where even the
+    likeliest nodes are of both classes the truth is lower: the lower end is that of any threshold with some nodes, one
+    standard error below its ratio.
+
+    Args:
+        known: scores of the labelled nodes by models without their labels, [m].
+        others: scores of nodes without a label, drawn at random, by models that did not learn them as the rest, [n].
+
+    Raises:
+        InputError: there are too few labelled nodes, or the share cannot be identified.
+    """
+    m, n = len(known), len(others)
+    if m < FEWEST:
+        raise InputError(
+            f"labels positive-only: the share of rare nodes cannot be told from {m} known ones, at least {FEWEST} "
+            "are needed: give it (--prevalence, in Python prevalence)"
+        )
+    thresholds = np.sort(known.detach().double().cpu().numpy())[::-1]
+    own = np.searchsorted(-thresholds, -thresholds, side="right")  # of tied scores all are beyond
+    beyond = n - np.searchsorted(np.sort(others.detach().double().cpu().numpy()), thresholds, side="left")
+    usable = (own >= STEADY) & (beyond >= 1)
+    if not usable.any():
+        raise InputError(
+            "labels positive-only: no node without a label looks like the known rare ones, so that none seems to be "
+            "left and their share cannot be told: give it (--prevalence, in Python prevalence)"
+        )
+    own, beyond = own[usable], beyond[usable]
+    ratio = (beyond / n) / (own / m)
+    error = np.sqrt((1 - own / m) / own + (1 - beyond / n) / beyond)
+    best = np.argmin(np.log(ratio) + CAUTIOUS[:, None] * error, 1)
+    share, reach = float(np.exp(np.log(ratio[best]).mean())), float(np.exp(REACH * error[best].mean()))
+    steady = beyond >= min(STEADY, int(beyond.max()))
+    low, high = min(share / reach, float((ratio * np.exp(-error))[steady].min())), share * reach
+    if high > RARE or reach**2 > WIDEST:
+        raise InputError(
+            "labels positive-only: the share of rare nodes among those without a label cannot be told, any from "
+            f"{low:.2g} to {min(high, 1):.2g} fits, because the {m} known ones look too much like the others or are "
+            "too few: give it (--prevalence, in Python prevalence), or label more"
+        )
+    return Prevalence(share, low, high, "known rare nodes")
+
+
+def unlabelled_share(prevalence: float, known: int, nodes: int) -> float:
+    """Returns the share of rare nodes among those without a label from that among all.
+
+    Args:
+        prevalence: share of rare nodes among all, in (0, 1).
+        known: number of known rare nodes.
+        nodes: number of nodes.
+
+    Raises:
+        InputError: more are known than there should be, or every other node should be rare.
+    """
+    share = (prevalence * nodes - known) / (nodes - known)
+    if not 0 < share < 1:
+        raise InputError(
+            f"prevalence must leave rare nodes among those without a label, but {prevalence:g} of {nodes:,} nodes are "
+            f"{prevalence * nodes:,.0f} and {known:,} are known: give a larger share, or leave it out"
+        )
+    return share
+
+
+class PositiveOnlyCalibrator(PriorPlattCalibrator):
+    r"""Maps logits of "known to be rare" against "not labelled" to P(rare) of a node without a label.
+
+    If known rare nodes are a random sample of the rare ones, and o(z) are the odds, known against drawn, that Platt
+    scaling with a prior reads off the logits, Bayes' rule gives of a node without a label
+
+        P(rare | z) = share * (n drawn / n known) * o(z) = exp(eta(z) + lift)
+
+    (Elkan & Noto 2008), which is no odds but a probability; it is cut at `SUREST`. Its log-odds less those of the share
+    stand for a balanced world, and lambda adds the share's. `fit` alone gives the map of the labels that are seen.
+
+    Attributes:
+        lift_: lift, and the log-odds that are taken off, float64 [2]; None: P(known), as it is fitted.
+        sentence_: what was assumed, and what came out.
+    """
+
+    fitted: ClassVar = {**PriorPlattCalibrator.fitted, "lift": float64, "sentence": str}
+    lift_: Tensor | None = None
+    sentence_: str = ""
+
+    def fit(self, logits: Any, labels: Any, **how: Any) -> Self:
+        """Fits P(known to be rare); see `PriorPlattCalibrator.fit`."""
+        self.lift_, self.sentence_ = None, ""
+        return super().fit(logits, labels, **how)
+
+    @classmethod
+    def fit_known(
+        cls,
+        logits: Tensor,
+        known: Tensor,
+        share: Prevalence,
+        *,
+        target: Target,
+        trained_shares: list[float],
+        sentence: str,
+    ) -> PositiveOnlyCalibrator:
+        """Returns the map of P(rare).
+
+        Args:
+            logits: of known rare nodes and of drawn nodes without a label, each by models without it, [m, 2].
+            known: 1 for a known rare node, 0 for a drawn one, int64 [m].
+            share: of rare nodes among those without a label; its interval enters the map's covariance.
+            target: population the probabilities shall be right for.
+            trained_shares: as of `PriorPlattCalibrator`.
+            sentence: what was assumed.
+
+        Raises:
+            InputError: the share cannot be reached.
+        """
+        out = cls(target=target, trained_shares=trained_shares).fit(logits, known)
+        number = torch.bincount(known, minlength=2).double().cpu()
+        odds = np.log(share.share) - np.log1p(-share.share)
+        assert out.theta_ is not None
+        assert out.covariance_ is not None
+        theta, covariance = out.theta_.clone(), out.covariance_.clone()
+        theta[1], theta[2] = theta[1] + theta[2], odds
+        together = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+        out.theta_, out.covariance_ = theta, together @ covariance @ together.T
+        out.lift_ = torch.tensor([np.log(share.share * float(number[0] / number[1])), odds], dtype=torch.float64)
+        out.sentence_ = sentence
+        ends = _about(share)
+        return with_prevalence(out, logits[known == 0], ends)
+
+    def seen(self) -> PriorPlattCalibrator:
+        """Returns an unfitted map of the labels that are seen, known or not, for what can be judged by them."""
+        return PriorPlattCalibrator(**self.get_params())
+
+    def bend(self, logits: Tensor) -> Tensor:
+        """Returns the derivative of the log-odds by those of being known, [n]: 1 / (1 - P), 0 where P is cut."""
+        if self.lift_ is None:
+            return super().bend(logits)
+        log_p = self._known_odds(logits) + float(self.lift_[0])
+        return torch.where(log_p < np.log(SUREST), 1 / -torch.expm1(log_p.clamp(max=np.log(SUREST))), 0.0)
+
+    def calibrated_logits(self, logits: Tensor) -> Tensor:
+        """Returns logits 0 and log-odds of P(rare), [n, 2], in the dtype of the logits."""
+        if self.lift_ is None:
+            return super().calibrated_logits(logits)
+        self.check_classes(logits)
+        log_p = (self._known_odds(logits.double()) + float(self.lift_[0])).clamp(max=float(np.log(SUREST)))
+        odds = log_p - torch.log(-torch.expm1(log_p)) - float(self.lift_[1])
+        odds = odds + (1 - balance_of(self.target)) * self._theta()[2].to(odds)
+        return torch.stack([torch.zeros_like(odds), odds], 1).to(logits.dtype)
+
+    def _known_odds(self, logits: Tensor) -> Tensor:
+        """Returns the log-odds of being known, [n]."""
+        theta, pivot = self._theta(), self.pivot(2)
+        return self.scale_ * (logits[:, 1] - logits[:, 0] - self.unit_ * float(pivot[1])) + float(theta[1])
+
+
+def _about(share: Prevalence) -> tuple[float, float]:
+    """Returns the ends as wide in log-odds on either side, so that the middle is the share."""
+    odds = [float(np.log(x) - np.log1p(-x)) for x in (share.share, share.low, share.high)]
+    reach = (odds[2] - odds[1]) / 2
+    return tuple(float(1 / (1 + np.exp(-(odds[0] + side * reach)))) for side in (-1, 1))  # type: ignore[return-value]

@@ -1,0 +1,180 @@
+"""`--labels positive-only`: known frauds and everything else unlabelled, from tables to a saved run's predictions."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import calirare
+from calirare.graph import Graph, Split, known_rare, with_drawn_rest
+from tests.helpers.command import call, rough_runs
+
+N, SHARE, KNOWN = 900, 0.1, 0.4
+
+
+@pytest.fixture(scope="module")
+def accounts() -> pd.DataFrame:
+    """Accounts of which a tenth is fraud, and of these four tenths known at random."""
+    rng = np.random.default_rng(4)
+    fraud = rng.random(N) < SHARE
+    table = pd.DataFrame(rng.normal(size=(N, 3)) + 3.0 * fraud[:, None] * [1, 1, 0], columns=["a", "b", "c"])
+    table.insert(0, "node", [f"acc-{i}" for i in range(N)])
+    return table.assign(fraud=fraud, label=np.where(fraud & (rng.random(N) < KNOWN), "fraud", ""))
+
+
+@pytest.fixture(scope="module")
+def tables(accounts, tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("tables"), np.random.default_rng(5)
+    ends = rng.integers(0, N, (N, 2))
+    names = accounts["node"].to_numpy()
+    pd.DataFrame({"source": names[ends[:, 0]], "target": names[ends[:, 1]]}).to_csv(folder / "edges.csv", index=False)
+    accounts.drop(columns="fraud").to_csv(folder / "nodes.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tables):
+    said = call("train", "--dataset", tables / "edges.csv", "--labels", "positive-only", "--model", "trees", "--out",
+                tables / "run")  # fmt: skip
+    assert said.code == 0, said.err
+    return tables / "run", said
+
+
+def test_p_is_that_of_fraud_and_not_of_being_known(run, accounts):
+    folder, said = run
+    table = pd.read_csv(folder / "predictions.csv")
+    others = (accounts["label"] == "").to_numpy()
+    truth, p = accounts["fraud"][others], table["p_rare"][others]
+    known, n_rare = int((~others).sum()), int(truth.sum())
+    assert known / others.sum() < 0.75 * n_rare / others.sum()  # what P(known) would be on the whole
+    assert 0.6 <= p.mean() / truth.mean() <= 1.6
+    likely = p.nlargest(n_rare).index
+    assert p[likely].mean() > 0.6
+    assert truth[likely].mean() > 0.7
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["population_check"]["verdict"] == "caution"
+    assert "selected completely at random" in metrics["population_check"]["reason"]
+    assert metrics["judged_on"] == "known or drawn"
+    assert metrics["graph"]["labels_trained_on"] == known
+    assert metrics["decision"]["on"] == "unlabelled"
+    assert metrics["decision"]["nodes"] == others.sum()
+    assert metrics["n_judged_rare"] == known
+    assert metrics["p_rare"]["population"]["mean_p_over_share"] == pytest.approx(1, abs=0.2)  # of being known
+    assert said.out.count("selected completely at random") == 2  # the check, and the note
+    assert "selected completely at random" in (folder / "log.txt").read_text()
+    assert table["y"].tolist() == np.where(others, -1, 1).tolist()
+
+
+def test_no_node_without_a_label_is_scored_by_a_model_that_took_it_for_the_rest(run, accounts):
+    folder, _ = run
+    saved = calirare.load(folder)
+    graph = saved.graph()
+    fitted = saved.fit
+    drawn = fitted.targets == 0
+    assert drawn.sum() == N - (accounts["label"] == "fraud").sum()
+    own = saved.scorer.calibrators["population"].transform(fitted.own_logits[drawn].double())[:, 1]
+    written = saved.to_frame()["p_rare"].to_numpy()[fitted.nodes[drawn].numpy()]
+    assert np.allclose(own.numpy(), written, atol=1e-5, rtol=0)
+    learnt = saved.scorer.probabilities(saved.mapped(graph)).rare[fitted.nodes[drawn]]
+    assert not torch.allclose(own, learnt, atol=1e-3)
+
+
+def test_a_saved_run_scores_and_repeats_its_sentence(run, tables):
+    folder, _ = run
+    said = call("predict", "--run", folder, "--graph", tables / "edges.csv", "--out", tables / "scored.csv")
+    assert said.code == 0, said.err
+    assert "caution: the run has positive labels alone" in said.out
+    scored = json.loads((tables / "scored.json").read_text())
+    assert scored["verdict"] == "caution"
+    again = call("predict", "--run", folder, "--graph", tables / "edges.csv", "--out", tables / "b.csv",
+                 "--prevalence", "0.2")  # fmt: skip
+    assert again.code == 0, again.err
+    assert json.loads((tables / "b.json").read_text())["mean_p_rare"] == pytest.approx(0.2, abs=1e-4)
+    page = call("report", "--run", folder)
+    assert page.code == 0, page.err
+    assert "no label can tell whether it is right" in (folder / "report.html").read_text()
+    for command, word in ((("audit",), "positive-only"), (("predict", "--prevalence", "estimate"), "positive-only")):
+        more = ("--graph", tables / "edges.csv", "--out", tables / "c.csv") if command[0] == "predict" else ()
+        refused = call(command[0], "--run", folder, *command[1:], *more)
+        assert (refused.code, refused.out) == (2, "")
+        assert word in refused.err
+
+
+def test_a_run_s_own_settings_make_it_again(run, tables):
+    folder, _ = run
+    said = call("train", "--config", folder / "config.yaml", "--out", tables / "again")
+    assert said.code == 0, said.err
+    assert (tables / "again" / "predictions.csv").read_bytes() == (folder / "predictions.csv").read_bytes()
+
+
+def test_a_prevalence_is_taken_at_its_word(tables, accounts):
+    said = call("train", "--dataset", tables / "edges.csv", "--labels", "positive-only", "--model", "trees", "--out",
+                tables / "told", "--prevalence", "0.1")  # fmt: skip
+    assert said.code == 0, said.err
+    others = (accounts["label"] == "").to_numpy()
+    p = pd.read_csv(tables / "told" / "predictions.csv")["p_rare"][others]
+    assert p.mean() == pytest.approx((0.1 * N - (~others).sum()) / others.sum(), rel=0.02)
+    assert "by the prevalence that was said" in said.out
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (("--method", "ts"), "labels positive-only needs method jackknife"),
+        (("--map", "platt"), "labels positive-only needs method jackknife and map prior"),
+        (("--task", "classes"), "labels must be all with task classes"),
+        (("--prevalence", "0.001"), "prevalence must leave rare nodes"),
+    ],
+)
+def test_what_does_not_go_with_it_is_said(tables, more, words):
+    said = call("train", "--dataset", tables / "edges.csv", "--labels", "positive-only", "--out", tables / "no",
+                "--model", "trees", *more)  # fmt: skip
+    assert said.code == 2
+    assert words in said.err
+    assert not (tables / "no").exists()
+
+
+def graph_of(y: torch.Tensor, split: Split | None = None) -> Graph:
+    x = torch.randn(len(y), 3, generator=torch.Generator().manual_seed(0)) + 3.0 * (y == 1)[:, None]
+    ends = torch.randint(0, len(y), (2, len(y)), generator=torch.Generator().manual_seed(1))
+    ends = ends[:, ends[0] != ends[1]].unique(dim=1)
+    return Graph.from_edges(ends.T, x, y, name="g", symmetrize=True, duplicates="drop").with_split(split)
+
+
+def test_labels_of_the_rest_count_as_none_but_of_test_nodes():
+    y = (torch.arange(400) % 5 == 0).long()
+    train, test = torch.arange(0, 200), torch.arange(200, 300)
+    known = known_rare(graph_of(y, Split(train, train[:0], test)).rare(1))
+    assert known.y[:200].tolist() == torch.where(y[:200] == 1, 1, -1).tolist()
+    assert torch.equal(known.y[200:300], y[200:300])
+    assert bool((known.y[300:] == -1).all())  # rare ones outside the split too
+    assert known.class_names == ("rest", "1")
+    assert known_rare(known) is known
+    taught = with_drawn_rest(known, seed=0, n_drawn=50)
+    drawn = (taught.y == 0).nonzero().flatten()
+    assert len(drawn) == 50
+    assert not bool(torch.isin(drawn, known.split.train).any())
+    assert not bool((taught.y[known.split.train] != 1).any())
+    others = torch.where(torch.arange(400) < 200, y, 1 - y)  # the draw does not look at labels that it must not know
+    other = known_rare(graph_of(others, Split(train, train[:0], test)).rare(1))
+    assert torch.equal((with_drawn_rest(other, 0, 50).y == 0).nonzero().flatten(), drawn)
+
+
+def test_python_takes_known_nodes_alone_and_judges_on_test_labels_that_there_are():
+    truth = (torch.rand(500, generator=torch.Generator().manual_seed(2)) < 0.2).long()
+    with rough_runs():
+        alone = calirare.train(graph_of(torch.where(truth == 1, 1, -1)), labels="positive-only", model="trees",
+                               prevalence=0.5)  # fmt: skip
+        assert alone.metrics["judged_on"] == "known or drawn"
+        assert alone.metrics["population_check"]["verdict"] == "caution"
+        train, test = torch.arange(0, 200), torch.arange(200, 500)
+        graph = graph_of(truth, Split(train, train[:0], test)).rare(1)
+        judged = calirare.train(graph, labels="positive-only", model="trees").metrics
+    assert judged["judged_on"] == "test"
+    assert judged["n_judged_rare"] == int(truth[200:].sum())
+    assert 0.5 <= judged["p_rare"]["population"]["mean_p_over_share"] <= 1.8
+    assert judged["population_check"]["verdict"] == "caution"
