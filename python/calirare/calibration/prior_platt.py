@@ -238,7 +238,7 @@ class PriorPlattCalibrator(Calibrator):
         return (self.sloped(logits) + self._intercepts().to(logits.device)).to(logits)
 
     def bend(self, logits: Tensor) -> Tensor:
-        """Returns the derivative of the log-odds by those of slopes, alpha and lambda alone, [n]: 1, unless bent after."""
+        """Returns the derivative of the log-odds by those that theta makes, [n]: 1, unless bent after."""
         return logits.new_ones(len(logits), dtype=torch.float64)
 
     def _transform(self, logits: Tensor) -> Tensor:
