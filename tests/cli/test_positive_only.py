@@ -178,3 +178,22 @@ def test_python_takes_known_nodes_alone_and_judges_on_test_labels_that_there_are
     assert judged["n_judged_rare"] == int(truth[200:].sum())
     assert 0.5 <= judged["p_rare"]["population"]["mean_p_over_share"] <= 1.8
     assert judged["population_check"]["verdict"] == "caution"
+
+
+def test_labels_of_one_class_alone_are_told_what_they_may_be(tables):
+    said = call("train", "--dataset", tables / "edges.csv", "--out", tables / "refused")
+    assert said.code == 2
+    assert "every labelled node is 'fraud'" in said.err
+    assert "--labels positive-only" in said.err
+
+
+def test_too_few_known_ones_are_refused_before_anything_is_trained(accounts, tables, tmp_path):
+    few = accounts.drop(columns="fraud").copy()
+    few.loc[few.index[few["label"] == "fraud"][6:], "label"] = ""
+    few.to_csv(tmp_path / "nodes.csv", index=False)
+    words = ("train", "--dataset", tables / "edges.csv", "--features", tmp_path / "nodes.csv", "--labels")
+    said = call(*words, "positive-only", "--out", tmp_path / "run")
+    assert said.code == 2
+    assert "labels of 'fraud' alone" in said.err
+    assert "from 6 known ones" in said.err
+    assert "train:" not in said.err

@@ -22,6 +22,7 @@ from calirare.graph import (
     Normalisation,
     check_trainable,
     known_rare,
+    one_class,
     raise_label_rate,
     random_split,
     share_split,
@@ -212,6 +213,8 @@ def _choose_minority(graph: Graph, minority: int | str | None, stored: int | Non
     sizes = [int((graph.y == k).sum()) for k in range(graph.n_classes)]
     if len(sizes) == 2 and sizes[0] != sizes[1]:
         return graph.class_names[sizes.index(min(sizes))]
+    if len(sizes) == 1:
+        raise InputError(one_class(graph.name, graph.class_names[0]))
     shown = ", ".join(f"{name} ({size} nodes)" for name, size in zip(graph.class_names[:20], sizes, strict=False))
     raise InputError(
         f"graph {graph.name!r}: the rare class must be named, the classes are {shown}: pass minority=CLASS (command "

@@ -22,7 +22,7 @@ from calirare.graph.relabelling import NO_PART, relabelled
 from calirare.graph.relations import Relation
 from calirare.graph.splits import LABEL_RATE, N_VAL, PARTS, Split, raise_label_rate, random_split, share_split
 from calirare.graph.table_files import TABLE_SUFFIXES
-from calirare.graph.validation import check_adjacency
+from calirare.graph.validation import check_adjacency, one_class
 
 __all__ = [
     "LABEL_RATE",
@@ -61,6 +61,7 @@ __all__ = [
     "named",
     "named_tensors",
     "normalize_features",
+    "one_class",
     "propagated_features",
     "propagation",
     "raise_label_rate",

@@ -152,7 +152,9 @@ class Graph:
         parts = [f"{self.n_nodes:,} nodes", f"{self.n_edges:,} directed edges", f"{self.n_features:,} features"]
         if self.y is not None:
             parts.append(f"{self.n_classes} classes")
-        if self.minority_share is not None:
+        if self.minority_share == 1:
+            parts.append(f"labels of {self.class_names[1]!r} alone")
+        elif self.minority_share is not None:
             parts.append(f"{self.class_names[1]!r} is rare with {100 * self.minority_share:.2f} %")
         if self.split is not None:
             sizes = "/".join(str(part.numel()) for part in (self.split.train, self.split.val, self.split.test))

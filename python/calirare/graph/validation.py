@@ -270,6 +270,13 @@ def check_class_beside_others(y: Tensor, k: int, names: tuple[str, ...], graph_n
     if int(counts[k]) == 0:
         raise InputError(f"graph {graph_name!r}: the rare class {names[k]!r} must have nodes, it has none")
     if int(counts[k]) == int(counts.sum()):
-        raise InputError(
-            f"graph {graph_name!r}: a rare-class task needs two classes, but every labelled node is {names[k]!r}"
-        )
+        raise InputError(one_class(graph_name, names[k]))
+
+
+def one_class(graph_name: str, name: str) -> str:
+    """Returns the message for a graph whose labelled nodes are all of one class."""
+    return (
+        f"graph {graph_name!r}: a rare-class task needs two classes, but every labelled node is {name!r}: label others "
+        "too, or, where rare nodes alone are ever labelled, say labels='positive-only' (command line: --labels "
+        "positive-only)"
+    )

@@ -15,7 +15,7 @@ from torch import Tensor
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.tracing import named
-from calirare.calibration import Calibrator, Target
+from calirare.calibration import Calibrator, Target, check_known
 from calirare.features import FeatureMap
 from calirare.graph import Graph, check_trainable, known_rare, scale_note, with_drawn_rest
 from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jackknife, streams
@@ -75,6 +75,9 @@ def train(
         raise TypeError(f"train: graph must be a calirare.Graph, got {got}: take Graph.from_data, from_networkx, ...")
     if settings.positive_only:
         graph = known_rare(graph, settings.data.minority)
+        assert graph.split is not None
+        if settings.calibration.prevalence is None:
+            check_known(graph.split.train.numel())
     else:
         check_trainable(graph)
     check_decision(settings.decision, settings.method, settings.calibration.map, graph.n_classes)
