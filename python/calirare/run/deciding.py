@@ -20,9 +20,10 @@ By = Literal["uncertainty", "p", "expected-loss"]
 ORDERS: tuple[By, ...] = ("uncertainty", "p", "expected-loss")
 NARROW = 20  # rare labels from which the intervals held less often than promised (benchmarks/results/decisions.json)
 CAVEAT = (
-    "the intervals take the form of the map for right: where it is wrong they are too narrow (of 90 % ones 60 to 92 % "
+    "the intervals take the form of the map for right: where it is wrong they are too narrow (of 90 % ones {held} "
     "held, see docs/probability.md); a precision or recall with --confidence asks nothing of the form"
 )
+HELD = {False: "60 to 92 %", True: "82 to 93 %"}  # by whether each class has a slope of its own
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,8 @@ def decided(
         alerts = int((p_rare(z, maps) >= LIKELIER).sum())
         return Decided(rule.name, LIKELIER, alerts, len(z), on)
     expected = decide(rule, fitted, z, labelled=labelled)
-    caveat = CAVEAT if n_rare >= NARROW and deciding.confidence is None else ""
+    few = n_rare < NARROW or deciding.confidence is not None
+    caveat = "" if few else CAVEAT.format(held=HELD[fitted.form_sd is not None])
     return Decided(rule.name, expected.threshold, expected.alerts, len(z), on, expected, caveat)
 
 

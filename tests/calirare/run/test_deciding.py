@@ -13,7 +13,7 @@ import torch
 import calirare
 from calirare import InputError, Settings
 from calirare.run import ignored_settings
-from calirare.run.deciding import CAVEAT, nodes_to_decide, realised
+from calirare.run.deciding import CAVEAT, HELD, nodes_to_decide, realised
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
@@ -110,7 +110,7 @@ def test_a_confidence_rests_on_labels_that_represent_the_population():
     assert "with confidence 0.9" in outcome.decision.sentence
     assert outcome.decision.caveat == "", "it asks nothing of the form of the map"
     expected = calirare.train(rare_task(), **QUICK, decide="recall", recall=0.8)
-    assert expected.decision.caveat == CAVEAT
+    assert expected.decision.caveat == CAVEAT.format(held=HELD[False])
     assert outcome.decision.threshold < expected.decision.threshold, "a proof costs alerts"
     with pytest.raises(InputError, match=r"cannot be proved with confidence 0\.99 by 110 labels"):
         calirare.train(rare_task(), **QUICK, decide="precision", confidence=0.99)
