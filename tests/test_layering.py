@@ -102,7 +102,7 @@ FLOORS = {
         {"leave_one_out"},
         {"intervals", "eice", "audit", "explain"},
         {"run"},
-        {"pipeline", "page"},
+        {"pipeline", "page", "review"},
         {"cli", "sklearn", ""},  # "": the front door, calirare/__init__.py, which imports when a name is asked for
         {"__main__"},
     ),

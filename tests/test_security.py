@@ -1,4 +1,4 @@
-"""No source of the library can run what it reads, and nothing listens but what the user starts with torchrun."""
+"""No source of the library can run what it reads, and nothing listens but the page of a review and torchrun."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DANGERS = {
     r"shell=True|os\.system|os\.popen": (),
     r"\bmarshal\b|\bshelve\b|joblib\.load": (),
     r"extractall": (),
-    r"http\.server|socketserver|\.listen\(|\.bind\(": (),
+    r"http\.server|socketserver|\.listen\(|\.bind\(": ("review/server.py",),
 }
 
 

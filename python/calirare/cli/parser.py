@@ -144,6 +144,18 @@ def _report(parser: argparse.ArgumentParser) -> None:
     _overwrite(parser)
 
 
+def _review(parser: argparse.ArgumentParser) -> None:
+    _run(parser)
+    _moved(parser)
+    add = parser.add_argument
+    words = "SQLite file of the answers. [default: beside the run's folder, with its name and .review.sqlite]"
+    add("--out", type=Path, metavar="FILE", help=words)
+    add("--port", type=whole, metavar="N", default=0, help="Of 127.0.0.1. [default: any that is free]")
+    words = "Write the answers so far as a table of labels, in place of the page."
+    add("--export", type=Path, metavar="FILE", dest="to", help=words)
+    _overwrite(parser)
+
+
 def _eice(parser: argparse.ArgumentParser) -> None:
     _run(parser)
     _moved(parser)
@@ -262,6 +274,12 @@ COMMANDS = {
         "What was found, how far to believe it, where P(rare) is wrong, the alerts, limits and settings; nothing is "
         "fetched. Slices need the run's own graph.",
         _report,
+    ),
+    "review": Command(
+        "Work through the review queue of a saved run on a local page, and get the answers as labels (--export).",
+        "For each node P(rare), why, and keys to say what it is; every answer is saved at once. The page is for this "
+        "machine alone. Reasons need the run's own graph.",
+        _review,
     ),
     "eice": Command("Recompute uncertainty, ICE and EICE of a saved run.", "It needs the run's own graph.", _eice),
     "audit": Command(

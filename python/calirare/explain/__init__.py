@@ -10,12 +10,13 @@ from calirare.explain.explanation import (
     GroupEffect,
     LabelEffect,
     Needed,
+    written,
 )
 from calirare.explain.naming import nodes_named
 from calirare.explain.picture import draw, picture_name
 from calirare.explain.subject import Subject
 from calirare.explain.teaching import LabelValues, label_values, taken_together
-from calirare.explain.text import text_of
+from calirare.explain.text import tables_of, text_of
 from calirare.explain.voice import Shares, Voice, probability
 
 __all__ = [
@@ -36,7 +37,9 @@ __all__ = [
     "nodes_named",
     "picture_name",
     "probability",
+    "tables_of",
     "taken_together",
     "text_of",
     "voice_of",
+    "written",
 ]

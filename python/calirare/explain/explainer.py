@@ -26,7 +26,7 @@ class Explainer:
 
     def __init__(self, voice: Voice, subject: Subject) -> None:
         self.voice, self.subject = voice, subject
-        self.labels, self.values = LabelReasons(voice, subject), Values(subject.graph)
+        self.labels, self.values = LabelReasons(voice, subject), Values(subject.graph, subject.columns)
 
     @property
     def notes(self) -> tuple[str, ...]:

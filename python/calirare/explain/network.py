@@ -14,7 +14,7 @@ from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.network_labels import NetworkLabels, network_labels
 from calirare.explain.network_shares import closed_form_shares, network_shares
 from calirare.explain.voice import Shares, Voice, difference
-from calirare.explain.words import with_words
+from calirare.explain.words import feature_names, with_words
 from calirare.graph import Graph
 from calirare.leave_one_out import OwnLogits, choose_damping
 from calirare.models import FoldedNetwork, GcnFit, HopsFit
@@ -71,7 +71,8 @@ class NetworkVoice(Voice):
         if not closed_form_shares(self.fitted):
             return None
         if self.columns is not None:
-            return with_words(network_shares(self.fitted, self.columns.columns.of(self.graph), nodes))
+            shares = network_shares(self.fitted, self.columns.columns.of(self.graph), nodes)
+            return with_words(shares, feature_names(self.graph))
         return network_shares(self.fitted, self.graph, nodes)
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:

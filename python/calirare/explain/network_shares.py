@@ -12,6 +12,8 @@ its neighbourhood add. Where features are sparse words the path begins at no wor
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor
 
@@ -22,6 +24,14 @@ from calirare_ext import Csr, as_dense, propagate
 
 EVEN = 1e-9  # a step of a hidden unit that counts as none: its gradient is taken in place of the difference
 NEIGHBOURHOOD = "its neighbourhood's "  # before the name of a feature
+IN_GRAPH = " in the graph"  # behind a name of ours that a column of the user's has too
+
+
+def made(name: str, own: Collection[str]) -> str:
+    """Returns the name of a column that we make, told apart from the user's `own` where one of them is called so."""
+    while name in own:
+        name += IN_GRAPH
+    return name
 
 
 def closed_form_shares(fitted: GcnFit) -> bool:
@@ -56,7 +66,9 @@ def network_shares(fitted: GcnFit, view: Graph, nodes: Tensor) -> Shares:
     names = view.feature_names or tuple(f"feature {i}" for i in range(view.n_features))
     if not fitted.model.hops:
         return Shares(base, names, own)
-    return Shares(base, names + tuple(NEIGHBOURHOOD + name for name in names), torch.cat([own, total - own], 1))
+    return Shares(
+        base, names + tuple(made(NEIGHBOURHOOD + name, names) for name in names), torch.cat([own, total - own], 1)
+    )
 
 
 def _average(view: Graph) -> Tensor:

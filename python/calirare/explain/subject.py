@@ -28,6 +28,7 @@ class Subject:
         class_names: names of both classes.
         mapping: of P(rare) for the population; None: there is no map.
         threshold: P(rare) from which a node is an alert.
+        columns: names of the features as the detector reads them; None: as the graph has them.
     """
 
     graph: Graph
@@ -36,6 +37,7 @@ class Subject:
     class_names: tuple[str, ...]
     mapping: Calibrator | None
     threshold: float
+    columns: tuple[str, ...] | None = None
 
     def label_of(self, node: int) -> str | None:
         """Returns the class of a node that the detector learned from, None of any other."""

@@ -22,18 +22,20 @@ def text_of(explanations: Explanations, width: int = WIDTH) -> str:
 
 def _one(explanation: Explanation, width: int) -> str:
     lines = [textwrap.fill(printable(said), width) for said in explanation.sentences]
-    if explanation.labels:
-        head = ("label of", "class", "points", "without", "log-odds")
-        lines += ["", *_table(head, map(_label, explanation.labels[:LABELS]), width)]
-    if explanation.groups:
-        head = ("labels with", "number", "points", "without", "")
-        lines += ["", *_table(head, map(_group, explanation.groups[:GROUPS]), width)]
-    if explanation.edges:
-        head = ("edge to", "P(rare)", "points", "without", "log-odds")
-        lines += ["", *_table(head, map(_edge, explanation.edges[:EDGES]), width)]
-    if explanation.features:
-        lines += ["", *_features(explanation, width)]
+    for head, rows in tables_of(explanation):
+        lines += ["", *_table(head, rows, width)]
     return "\n".join(lines)
+
+
+def tables_of(explanation: Explanation) -> list[tuple[Row, list[Row]]]:
+    """Returns head and rows, of five cells, of a table per kind of reason: labels, groups of them, edges, features."""
+    found: list[tuple[Row, list[Row]]] = [
+        (("label of", "class", "points", "without", "log-odds"), [_label(e) for e in explanation.labels[:LABELS]]),
+        (("labels with", "number", "points", "without", ""), [_group(e) for e in explanation.groups[:GROUPS]]),
+        (("edge to", "P(rare)", "points", "without", "log-odds"), [_edge(e) for e in explanation.edges[:EDGES]]),
+        (("feature", "value", "", "", "log-odds"), _features(explanation) if explanation.features else []),
+    ]
+    return [(head, rows) for head, rows in found if rows]
 
 
 def _label(each: LabelEffect) -> Row:
@@ -50,7 +52,7 @@ def _edge(each: EdgeEffect) -> Row:
     return name, written(each.p_rare), _points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
 
 
-def _features(explanation: Explanation, width: int) -> list[str]:
+def _features(explanation: Explanation) -> list[Row]:
     """Returns the strongest columns, the sum of the others, and what they add up to."""
     shown = explanation.features[:FEATURES]
     rows: list[Row] = [(each.name, each.value or "", "", "", f"{each.share:+.2f}") for each in shown]
@@ -60,7 +62,7 @@ def _features(explanation: Explanation, width: int) -> list[str]:
     if explanation.base is not None:
         rows.append(("start", "", "", "", f"{explanation.base:+.2f}"))
         rows.append(("log-odds of P(rare)", "", "", written(explanation.p_rare), f"{explanation.log_odds:+.2f}"))
-    return _table(("feature", "value", "", "", "log-odds"), rows, width)
+    return rows
 
 
 def _table(head: Row, rows: Iterable[Row], width: int) -> list[str]:

@@ -16,7 +16,7 @@ from calirare.explain.tree_additions import change_with
 from calirare.explain.tree_labels import BoostedLabels, ForestLabels, TreeLabels
 from calirare.explain.tree_leaves import Leaves, leaves_of
 from calirare.explain.voice import Shares, Voice, difference
-from calirare.explain.words import with_words
+from calirare.explain.words import feature_names, with_words
 from calirare.graph import Graph
 from calirare.models import TREE_SHRINKAGE, TreesFit
 from calirare_ext import as_dense
@@ -60,7 +60,8 @@ class TreesVoice(Voice):
     def shares(self, nodes: Tensor) -> Shares | None:
         """See `Voice.shares`: TreeSHAP."""
         names = self.fitted.columns.scaled.feature_names
-        return with_words(tree_shares(self.fitted, self._columns(nodes), names, self.log_odds(nodes)))
+        shares = tree_shares(self.fitted, self._columns(nodes), names, self.log_odds(nodes))
+        return with_words(shares, feature_names(self.graph))
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `Voice.without_edges`."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from calirare.explain.network_shares import NEIGHBOURHOOD
+from calirare.explain.network_shares import NEIGHBOURHOOD, made
 from calirare.explain.voice import Shares
 from calirare.graph import Graph
 
@@ -17,9 +18,21 @@ NEIGHBOURS, HOPS = "mean of neighbours of ", re.compile(r"(\d+) hops' (.*)", re.
 DEGREE = "number of neighbours"
 
 
-def with_words(shares: Shares) -> Shares:
-    """Returns shares of hop columns with the columns named in words."""
-    return dataclasses.replace(shares, names=tuple(_in_words(name) for name in shares.names))
+def with_words(shares: Shares, own: Sequence[str]) -> Shares:
+    """Returns shares of hop columns with the columns named in words.
+
+    Args:
+        shares: whose first columns are those of the features, then what was made of them and of the graph.
+        own: names of the features, as the user has them: they stay, and what is made is told apart from them.
+    """
+    n = len(own)
+    names = (*shares.names[:n], *(made(_in_words(name), own) for name in shares.names[n:]))
+    return dataclasses.replace(shares, names=names)
+
+
+def feature_names(graph: Graph) -> tuple[str, ...]:
+    """Returns the names of a graph's features, numbered where they have none."""
+    return graph.feature_names or tuple(f"feature {i}" for i in range(graph.n_features))
 
 
 def _in_words(name: str) -> str:
@@ -37,25 +50,30 @@ class Values:
 
     Args:
         graph: with raw features, before they are mapped.
+        own: names of the features as the detector reads them; None: those of the graph.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, own: Sequence[str] | None = None) -> None:
         self.graph = graph
         names = graph.feature_names if isinstance(graph.x, Tensor) else ()
         self.place = {name: i for i, name in enumerate(names)}
+        self.own = frozenset(names if own is None else own)
+        self.degree = made(DEGREE, self.own)
 
     def of(self, node: int, name: str) -> str | None:
         """Returns a node's value of a column, or its neighbours' mean; None where it is neither."""
-        if name == DEGREE:
+        if name == self.degree:
             return f"{neighbours(self.graph, node).numel():,}"
-        for start in (NEIGHBOURS, NEIGHBOURHOOD):
-            if name.startswith(start):
-                return self._mean(node, name.removeprefix(start)) if start == NEIGHBOURS else None
-        column = self.place.get(name)
-        if column is None:
+        if name not in self.own and name.startswith(NEIGHBOURHOOD):
+            return None
+        for column in self.place if name not in self.own and name.startswith(NEIGHBOURS) else ():
+            if name == made(NEIGHBOURS + column, self.own):
+                return self._mean(node, column)
+        place = self.place.get(name)
+        if place is None:
             return self._category(node, name)
         assert isinstance(self.graph.x, Tensor)
-        return _written(float(self.graph.x[node, column]))
+        return _written(float(self.graph.x[node, place]))
 
     def _category(self, node: int, name: str) -> str | None:
         """Returns the category of a node where a column marks one, as "city=Oslo" does."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import base64
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from jinja2 import Environment, StrictUndefined
 
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
+from calirare._util.pages import template_of
 from calirare._util.run_files import check_as_written
 from calirare.graph import Graph
 from calirare.page import content
@@ -23,11 +22,6 @@ from calirare.run import SavedRun
 
 TEMPLATE = "template.html"
 MANY = 40  # parts of the nodes: of more those with a flag are shown, and all where it is asked for
-# Characters that turn the direction of what follows, or show nothing: a name with them could pass for another.
-HIDDEN = dict.fromkeys(
-    [*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0xFEFF], "\N{REPLACEMENT CHARACTER}"
-)
-HIDDEN |= dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "�")
 
 
 def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "", other: SavedRun | None = None) -> str:
@@ -53,11 +47,9 @@ def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "", other: Save
     values |= {"other_picture": None if other is None else _embedded(other.folder / content.PICTURES[0][0])}
     slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions)
     values |= _with_graph(saved, graph, why_not)
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.finalize = lambda value: value.translate(HIDDEN) if type(value) is str else value
-    template = environment.from_string(files("calirare.page").joinpath(TEMPLATE).read_text(encoding="utf-8"))
     flagged = [each for each in slices if each.flag]
-    return template.render(**values, slices=slices, flagged=flagged, no_slices=absent, many=MANY)
+    page = template_of("calirare.page", TEMPLATE)
+    return page.render(**values, slices=slices, flagged=flagged, no_slices=absent, many=MANY)
 
 
 def _with_graph(saved: SavedRun, graph: Graph | None, why_not: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from calirare.run.data_settings import Data
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
 from calirare.run.folder import LABELS, SavedRun, load, write_json
 from calirare.run.interval_nodes import known_logits
-from calirare.run.label_tables import Labels
+from calirare.run.label_tables import UNKNOWN, Labels
 from calirare.run.new_nodes import NodeScorer
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
 from calirare.run.outcome import Outcome
@@ -18,7 +18,7 @@ from calirare.run.schema import Option, method_options, options_of, words_for
 from calirare.run.scored import Scored
 from calirare.run.scoring import Scorer
 from calirare.run.settings import MAX_SEED, Calibration, Intervals, Settings, Training
-from calirare.run.tables import COLUMNS, inert, predictions, write_predictions, write_scored
+from calirare.run.tables import COLUMNS, inert, predictions, read_review, write_predictions, write_scored
 from calirare.run.unused import ignored_settings
 from calirare.run.yaml_files import read_yaml
 
@@ -27,6 +27,7 @@ __all__ = [
     "LABELS",
     "MAX_SEED",
     "NEXT_BY",
+    "UNKNOWN",
     "Calibration",
     "Choice",
     "ClassesOutcome",
@@ -59,6 +60,7 @@ __all__ = [
     "options_of",
     "p_rare",
     "predictions",
+    "read_review",
     "read_yaml",
     "recalibrated",
     "representing",

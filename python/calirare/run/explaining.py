@@ -31,7 +31,8 @@ def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph) -> Explainer:
     if graph.device.type != "cpu":
         graph, mapped = graph.to("cpu"), mapped.to("cpu")
     mapping = scorer.calibrators.get("population")
-    subject = Subject(graph, fitted.nodes, fitted.targets, scorer.class_names, mapping, scorer.threshold)
+    names, columns = scorer.class_names, mapped.feature_names or None
+    subject = Subject(graph, fitted.nodes, fitted.targets, names, mapping, scorer.threshold, columns)
     return Explainer(voice_of(fitted, mapped, scorer.damping or None), subject)
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
+from calirare._util.run_files import check_as_written
 from calirare.graph import LARGE, PARTS, Graph, Split
 from calirare.intervals import JackknifeResult
 from calirare.run.probabilities import Probabilities
@@ -131,6 +132,24 @@ def read_predictions(folder: Path, stem: str = "predictions") -> pd.DataFrame:
         raise InputError(f"{path}: the predictions must have a column {error}: write them again") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: the predictions cannot be read: {error}") from error
+
+
+def read_review(folder: Path) -> pd.DataFrame:
+    """Returns review.csv of a run, names of nodes as text whatever they look like, "007" too.
+
+    Raises:
+        InputError: the file is missing, damaged or not as the run wrote it.
+    """
+    check_as_written(folder, ("review.csv",))
+    path = folder / "review.csv"
+    try:
+        table = pd.read_csv(path, dtype={"split": str}, converters={"node": str})
+        missing = next((name for name in ("node", "y", "p_rare", "threshold") if name not in table), None)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: the review queue cannot be read: {error}") from error
+    if missing is not None:
+        raise InputError(f"{path}: the review queue must have a column {missing}: train again")
+    return table.assign(node=table["node"].str.replace(INERT, "", regex=True))
 
 
 def write_scored(table: pd.DataFrame, folder: Path, stem: str) -> list[Path]:

@@ -151,3 +151,34 @@ def test_values_are_those_of_the_users_table(task):
     assert values.of(20, "number of neighbours") == str(around.numel())
     assert values.of(20, "mean over 2 hops of b") is None
     assert values.of(20, NEIGHBOURHOOD + "b") is None
+
+
+def test_columns_that_are_called_as_ours_are_keep_their_names_and_values(task):
+    """A user's "number of neighbours" is not the degree, nor is any other made column taken for one of theirs."""
+    names = ("number of neighbours", "mean of neighbours of c", "c", "log degree", "neighbours' c", NEIGHBOURHOOD + "c")
+    named = dataclasses.replace(task, feature_names=names)
+    values, degree = Values(named), task.adjacency.to_dense()[20].nonzero().numel()
+    for i, name in enumerate(names):
+        assert values.of(20, name) == f"{float(task.x[20, i]):.4g}"
+    assert values.of(20, "number of neighbours in the graph") == str(degree)
+    around = task.adjacency.to_dense()[20].nonzero().flatten()
+    assert values.of(20, "mean of neighbours of c in the graph") == f"{float(task.x[around, 2].mean()):.4g}"
+    trained = named.split.train
+    trees = TreesTraining(kind="extra", rounds=12, patience=0, folds=2)
+    for voice in (
+        network_voice(HopsTraining(epochs=2).fit(named, trained), named),
+        TreesVoice(TreesDetector(trees).fit(named, trained), named),
+        network_voice(GcnTraining(epochs=2, hops=2).fit(named, trained), named),
+    ):
+        found = voice.shares(NODES).names
+        assert found[:6] == names
+        assert len(set(found)) == len(found)
+        assert {"number of neighbours in the graph", NEIGHBOURHOOD + "c in the graph"} & set(found)
+
+
+def test_a_column_that_the_detector_does_not_read_is_not_the_degree(task):
+    """A constant column is dropped: what is then called the number of neighbours is the degree."""
+    named = dataclasses.replace(task, feature_names=("number of neighbours", *"bcdef"))
+    assert Values(named, tuple("bcdef")).of(20, "number of neighbours") == str(
+        task.adjacency.to_dense()[20].nonzero().numel()
+    )

@@ -1,0 +1,324 @@
+"""`calirare review`: answers saved at once on a page of this machine's own, and exported as labels for an update."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import re
+import shutil
+import socket
+import sqlite3
+import threading
+from contextlib import contextmanager
+from urllib.parse import urlencode
+
+import pandas as pd
+import pytest
+
+from calirare._util.errors import InputError
+from calirare.review import RARE, REST, SKIP, UNSURE, Desk, ReviewServer, Verdicts, export
+from calirare.run import load
+from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.hostile import HOSTILE
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+@contextmanager
+def served(folder, path):
+    """Serves a run's review from a thread of this process; gives the server."""
+    saved = load(folder)
+    with Verdicts(path, saved.fingerprint, saved.scorer.class_names) as verdicts:
+        desk = Desk(saved, verdicts, saved.explainer)
+        with ReviewServer(desk) as server:
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            try:
+                yield server
+            finally:
+                server.shutdown()
+                thread.join()
+
+
+def ask(server, rest="", *, method="GET", body=None, headers=None, path=None):
+    """Returns status, headers and text of the answer to one request."""
+    line = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+    line.request(method, f"/{server.token}/{rest}" if path is None else path, body, headers or {})
+    answer = line.getresponse()
+    text = answer.read().decode()
+    line.close()
+    return answer.status, answer.headers, text
+
+
+def post(server, rest, headers=None, **fields):
+    return ask(server, rest, method="POST", body=urlencode(fields), headers=FORM | (headers or {}))
+
+
+def answers(server):
+    return {name: said.answer for name, said in server.desk.verdicts.latest().items()}
+
+
+@pytest.fixture(scope="module")
+def shared(trained_quickly, tmp_path_factory):
+    """One server for what changes no answer."""
+    with served(trained_quickly, tmp_path_factory.mktemp("review") / "a.sqlite") as server:
+        yield server
+
+
+@pytest.fixture
+def server(trained_quickly, tmp_path):
+    with served(trained_quickly, tmp_path / "a.sqlite") as server:
+        yield server
+
+
+def test_a_node_is_shown_with_what_the_run_says_of_it_and_why(shared, trained_quickly):
+    status, headers, text = ask(shared)
+    first = pd.read_csv(trained_quickly / "review.csv").iloc[0]
+    assert (status, headers.get_content_type()) == (200, "text/html")
+    assert f"<h1>{first['node']}</h1>" in text
+    assert "P(1) <strong>0." in text
+    assert "0 of 100 decided" in text
+    why = load(trained_quickly).explain([str(first["node"])])[0]
+    assert all(said.replace("'", "&#39;") in text for said in why.sentences[1:])
+    assert f"<td>{why.edges[0].name}" in text
+    policy = headers["Content-Security-Policy"]
+    nonce = re.search("script-src 'nonce-([^']+)'", policy)[1]
+    assert policy.startswith("default-src 'none';")
+    assert text.count(f'nonce="{nonce}"') == text.count("<script") + text.count("<style") == 2
+    assert "Access-Control-Allow-Origin" not in headers
+    assert not re.search(r"(src|href|action)=\"(?!\./|\.\./)", text), "nothing from elsewhere"
+
+
+def test_answers_move_on_skipped_ones_come_back_and_undo_takes_one_back(server):
+    names = [case.node for case in server.desk.cases]
+    for place, answer in enumerate((RARE, SKIP, UNSURE)):
+        status, headers, _ = post(server, "say", place=place, answer=answer)
+        assert (status, headers["Location"]) == (303, f"/{server.token}/")
+    assert answers(server) == dict(zip(names, (RARE, SKIP, UNSURE), strict=False))
+    text = ask(server)[2]
+    assert f"<h1>{names[3]}</h1>" in text
+    assert "2 of 100 decided: 1 1, 0 rest, 1 unsure; 1 skipped" in text
+    number = re.search(r'name="number" value="(\d+)"', text)[1]
+    assert post(server, "undo", number=number)[1]["Location"] == f"/{server.token}/node/2"
+    assert answers(server) == {names[0]: RARE, names[1]: SKIP}
+    assert post(server, "undo", number=number)[0] == 303, "of a page that is shown no more"
+    assert answers(server) == {names[0]: RARE, names[1]: SKIP}
+    assert "You said: <strong>1</strong>" in ask(server, "node/0")[2]
+    post(server, "say", place=0, answer=REST)
+    assert answers(server)[names[0]] == REST, "the last answer counts"
+    for place in range(2, len(names)):
+        server.desk.verdicts.say(names[place], REST)
+    assert f"<h1>{names[1]}</h1>" in ask(server)[2], "the one that was skipped"
+    server.desk.verdicts.say(names[1], UNSURE)
+    assert "All 100 nodes are decided" in ask(server)[2]
+    overview = ask(server, "all")[2]
+    assert overview.count("<tr><td>") == 100
+
+
+def test_without_token_host_or_own_page_nothing_is_shown_or_saved(shared):
+    home, form = f"127.0.0.1:{shared.server_port}", urlencode({"place": 0, "answer": RARE})
+    where = f"/{shared.token}/say"
+    refused = [
+        ask(shared, path="/"),
+        ask(shared, path=f"/{shared.token[:-1]}/"),
+        ask(shared, path=f"/{'x' * len(shared.token)}/say", method="POST", body=form, headers=FORM),
+        *(ask(shared, headers={"Host": host}) for host in ("evil.example", f"evil.example:{shared.server_port}", "")),
+        *(
+            ask(shared, path=where, method="POST", body=form, headers=FORM | more)
+            for more in (
+                {"Host": f"evil.example:{shared.server_port}"},
+                {"Origin": "http://evil.example"},
+                {"Origin": "null"},
+                {"Sec-Fetch-Site": "cross-site"},
+                {"Sec-Fetch-Site": "same-site", "Origin": f"http://{home}"},
+            )
+        ),
+    ]
+    assert [status for status, *_ in refused] == [403] * len(refused)
+    assert ask(shared, path=where, method="GET")[0] == 404, "only POST changes anything"
+    assert not any(shared.token in text or "<" in text for _, _, text in refused)
+    assert answers(shared) == {}
+    assert ask(shared, headers={"Host": f"localhost:{shared.server_port}"})[0] == 200
+    assert shared.server_address[0] == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"place=0&answer=rare", {"Content-Type": "text/plain"}, 415),
+        (b"place=0&answer=maybe", {}, 400),
+        (b"place=100&answer=rare", {}, 400),
+        (b"place=-1&answer=rare", {}, 400),
+        (b"place=0&place=1&answer=rare", {}, 400),
+        (b"place=\xff&answer=rare", {}, 400),
+        (b"place=%F0%9D%9F%98&answer=rare", {}, 400),
+        (b"%%%", {}, 400),
+        (b"", {}, 400),
+        (b"a&" * 30, {}, 400),
+        (b"place=0&answer=rare" + b" " * 5000, {}, 413),
+        (b"place=0&answer=rare", {"Content-Length": "minus"}, 400),
+        (b"place=0&answer=rare", {"Transfer-Encoding": "chunked", "Content-Length": "19"}, 411),
+    ],
+)
+def test_a_malformed_answer_is_refused_and_nothing_is_saved(shared, body, headers, status, capfd):
+    found, _, text = ask(shared, "say", method="POST", body=body, headers=FORM | headers)
+    assert found == status
+    assert len(text.splitlines()) == 1
+    assert answers(shared) == {}
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", 400),
+        (b"GET / HTTP/9.9\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 403),
+        (b"BREW /x HTTP/1.1\r\n\r\n", 405),
+        (b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n", 414),
+        (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 403),
+        (b"POST /TOKEN/say HTTP/1.1\r\nHost: HOST\r\n\r\n", 411),
+        (b"GET /\xc3\xa9\xff/ HTTP/1.1\r\nHost: HOST\r\n\r\n", 403),
+        (b"GET /TOKEN/" + b"a" * 1000 + b" HTTP/1.1\r\nHost: HOST\r\n\r\n", 414),
+        (b"GET /TOKEN/../../etc/passwd HTTP/1.1\r\nHost: HOST\r\n\r\n", 404),
+        (b"GET /TOKEN/node/x HTTP/1.1\r\nHost: HOST\r\n\r\n", 400),
+        (b"GET /TOKEN/node/100 HTTP/1.1\r\nHost: HOST\r\n\r\n", 404),
+        (b"GET /TOKEN/labels.csv HTTP/1.1\r\nHost: HOST\r\n\r\n", 404),
+    ],
+)
+def test_a_malformed_request_is_refused_in_a_line(shared, sent, status, capfd):
+    home = f"127.0.0.1:{shared.server_port}".encode()
+    with socket.create_connection(("127.0.0.1", shared.server_port), timeout=20) as line:
+        line.sendall(sent.replace(b"TOKEN", shared.token.encode()).replace(b"HOST", home))
+        line.shutdown(socket.SHUT_WR)
+        found = b"".join(iter(lambda: line.recv(65536), b"")).decode()
+    if not found.startswith("HTTP/"):  # a first line without a version is answered as HTTP/0.9 was: by the text alone
+        assert (status, len(found.splitlines())) == (400, 1)
+    else:
+        assert int(found.split()[1]) == status
+    assert "Traceback" not in found
+    assert capfd.readouterr() == ("", "")
+    assert ask(shared)[0] == 200
+
+
+@pytest.mark.slow  # the run on hostile names
+def test_hostile_names_are_words(hostile_run, tmp_path):
+    with served(hostile_run / "run", tmp_path / "a.sqlite") as server:
+        names = [case.node for case in server.desk.cases]
+        place = names.index(HOSTILE[0])
+        post(server, "say", place=place, answer=RARE)
+        for text in (ask(server)[2], ask(server, f"node/{place}")[2], ask(server, "all")[2]):
+            assert text.count("<script") == 1, "our own"
+            assert "<img" not in text
+            assert not re.search("[\u202a-\u202e\x07]", text)
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;</h1>" in ask(server, f"node/{place}")[2]
+        assert "{{ 7 * 7 }}" in ask(server, "all")[2]
+        table = ask(server, "labels.csv")[2]
+        assert HOSTILE[1].replace('"', '""') in table
+
+
+def test_what_was_answered_is_taken_by_an_update(trained_quickly, tmp_path):
+    path, labels = tmp_path / "a.sqlite", tmp_path / "labels.csv"
+    saved = load(trained_quickly)
+    with served(trained_quickly, path) as server:
+        cases = server.desk.cases[:4]
+        other = {case.node: REST if case.label == "1" else RARE for case in cases}
+        for case in cases:
+            server.desk.verdicts.say(case.node, other[case.node])
+        server.desk.verdicts.say(cases[3].node, UNSURE)
+        by_button = ask(server, "labels.csv")[2]
+    said = call("review", "--run", trained_quickly, "--out", path, "--export", labels)
+    assert said.code == 0, said.err
+    assert said.out.splitlines()[0].startswith("3 labels")
+    assert labels.read_text() == by_button
+    assert "exists already" in assert_one_sentence(
+        call("review", "--run", trained_quickly, "--out", path, "--export", labels)
+    )
+    after = call("update", "--run", trained_quickly, "--labels", labels, "--out", tmp_path / "after")
+    assert after.code == 0, after.err
+    y = load(tmp_path / "after").graph().y
+    assert [int(y[int(c.node)]) for c in cases[:3]] == [int(other[c.node] == RARE) for c in cases[:3]]
+    assert int(y[int(cases[3].node)]) == int(saved.graph().y[int(cases[3].node)]), "unsure keeps what there was"
+
+
+def test_names_that_are_formulas_or_hold_quotes_come_back(tmp_path):
+    names = ["=1+1", 'a"b', "c,d", "e\nf", "007", "'=x"]
+    with Verdicts(tmp_path / "a.sqlite", "graph", ("rest", "=fraud")) as verdicts:
+        for name in names:
+            verdicts.say(name, RARE)
+        assert export(verdicts.latest(), ("rest", "=fraud"), tmp_path / "labels.csv") == len(names)
+    table = pd.read_csv(tmp_path / "labels.csv", dtype=str)
+    assert list(table["node"]) == ["'=1+1", 'a"b', "c,d", "e\nf", "007", "''=x"]
+    assert set(table["label"]) == {"'=fraud"}
+
+
+def test_a_file_of_answers_belongs_to_its_graph(tmp_path, trained_quickly):
+    path, facts = tmp_path / "a.sqlite", ("graph", ("rest", "fraud"))
+    with Verdicts(path, *facts) as verdicts:
+        verdicts.say("a", UNSURE)
+    with Verdicts(path, *facts) as verdicts, pytest.raises(InputError, match="nothing to export"):
+        export(verdicts.latest(), facts[1], tmp_path / "labels.csv")
+    with Verdicts(path, *facts) as verdicts:
+        assert verdicts.latest()["a"].answer == UNSURE
+        with pytest.raises(ValueError, match="answer must be one of"):
+            verdicts.say("a", "fraud")
+    for other in (("another", facts[1]), (facts[0], ("rest", "spam"))):
+        with pytest.raises(InputError, match="another graph or other classes"):
+            Verdicts(path, *other)
+    with contextlib.closing(sqlite3.connect(tmp_path / "foreign.sqlite")) as base, base:
+        base.execute("CREATE TABLE mine (x)")
+    foreign = (tmp_path / "foreign.sqlite").read_bytes()
+    with pytest.raises(InputError, match=r"foreign\.sqlite is no file that `calirare review` wrote"):
+        Verdicts(tmp_path / "foreign.sqlite", *facts)
+    assert (tmp_path / "foreign.sqlite").read_bytes() == foreign
+    (tmp_path / "text.sqlite").write_text("hello " * 1000)
+    with pytest.raises(InputError, match="cannot be used as a file of answers"):
+        Verdicts(tmp_path / "text.sqlite", *facts)
+    assert (tmp_path / "text.sqlite").read_text() == "hello " * 1000
+    with Verdicts(tmp_path / "b.sqlite", *facts) as verdicts:
+        assert verdicts._base.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        assert verdicts._base.execute("PRAGMA synchronous").fetchone()[0] == 2, "a commit waits for the disk"
+    with pytest.raises(InputError, match="no label"):
+        export({}, ("unknown", "fraud"), tmp_path / "labels.csv")
+
+
+def test_what_cannot_be_used_is_refused(quick_run, tmp_path, trained_quickly):
+    for words, told in (
+        (("--out", quick_run / "a.sqlite"), "lies in a run's folder, which is replaced as a whole"),
+        (("--out", tmp_path), "is no file, a file is wanted"),
+        (("--port", 70000), "--port must be at most 65535, got 70000"),
+        (("--port", -1), "--port must be"),
+        (("--export", tmp_path / "labels.txt"), "--export must end in .csv"),
+        (("--export", tmp_path / "labels.csv"), "is not there, so there are no answers yet"),
+        (("--graph", tmp_path / "gone.npz"), "gone.npz"),
+    ):
+        assert told in assert_one_sentence(call("review", "--run", quick_run, *words))
+    assert not (quick_run / "a.sqlite").exists()
+    (quick_run / "review.csv").write_text("node,y,p_rare,threshold\n")
+    assert "review.csv is damaged or was exchanged" in assert_one_sentence(call("review", "--run", quick_run))
+
+
+def test_without_the_graph_there_are_no_reasons_and_the_page_says_so(trained_quickly, tmp_path):
+    saved = load(trained_quickly)
+    with Verdicts(tmp_path / "a.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
+        desk = Desk(saved, verdicts, None, "the graph is gone")
+        text = desk.page(desk.next({}), "nonce")
+    assert "is not here: the graph is gone" in text
+    assert 'value="rare"' in text
+
+
+def test_an_answer_that_cannot_be_saved_is_not_shown_as_saved(server, capsys):
+    server.desk.verdicts.close()
+    status, _, text = post(server, "say", place=0, answer=RARE)
+    assert status == 500
+    assert text.startswith("not saved: review: ")
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_copy_of_the_run_has_answers_of_its_own(trained_quickly, tmp_path):
+    """The default file lies beside the run, where no --overwrite of the run reaches it."""
+    run = shutil.copytree(trained_quickly, tmp_path / "mine")
+    said = assert_one_sentence(call("review", "--run", run, "--export", tmp_path / "labels.csv"))
+    assert str(tmp_path / "mine.review.sqlite") in said
