@@ -12,7 +12,13 @@ from calirare.calibration.isotonic import IsotonicCalibrator
 from calirare.calibration.label_shift import ESTIMATORS, Estimator, Prevalence, estimated_prevalence, prevalence_by_map
 from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
-from calirare.calibration.positive_only import SCAR, PositiveOnlyCalibrator, rare_among_unlabelled, unlabelled_share
+from calirare.calibration.positive_only import (
+    SCAR,
+    PositiveOnlyCalibrator,
+    check_known,
+    rare_among_unlabelled,
+    unlabelled_share,
+)
 from calirare.calibration.posterior import ExpectedCount, count_draws, expected_count, probability_interval
 from calirare.calibration.prevalence import prevalence_ends, with_prevalence
 from calirare.calibration.prior_platt import PriorPlattCalibrator
@@ -52,6 +58,7 @@ __all__ = [
     "Sampling",
     "Target",
     "budget_curve",
+    "check_known",
     "class_conditional_sharpness",
     "count_draws",
     "cross_fitted_probabilities",

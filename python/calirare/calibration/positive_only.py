@@ -46,11 +46,7 @@ def rare_among_unlabelled(known: Tensor, others: Tensor) -> Prevalence:
         InputError: there are too few labelled nodes, or the share cannot be identified.
     """
     m, n = len(known), len(others)
-    if m < FEWEST:
-        raise InputError(
-            f"labels positive-only: the share of rare nodes cannot be told from {m} known ones, at least {FEWEST} "
-            "are needed: give it (--prevalence, in Python prevalence)"
-        )
+    check_known(m)
     thresholds = np.sort(known.detach().double().cpu().numpy())[::-1]
     own = np.searchsorted(-thresholds, -thresholds, side="right")  # of tied scores all are beyond
     beyond = n - np.searchsorted(np.sort(others.detach().double().cpu().numpy()), thresholds, side="left")
@@ -74,6 +70,19 @@ def rare_among_unlabelled(known: Tensor, others: Tensor) -> Prevalence:
             "too few: give it (--prevalence, in Python prevalence), or label more"
         )
     return Prevalence(share, low, high, "known rare nodes")
+
+
+def check_known(m: int) -> None:
+    """Checks that m known rare nodes can tell the share of the others that is rare.
+
+    Raises:
+        InputError: they are too few.
+    """
+    if m < FEWEST:
+        raise InputError(
+            f"labels positive-only: the share of rare nodes cannot be told from {m} known ones, at least {FEWEST} "
+            "are needed: give it (--prevalence, in Python prevalence)"
+        )
 
 
 def unlabelled_share(prevalence: float, known: int, nodes: int) -> float:
