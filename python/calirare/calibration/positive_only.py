@@ -73,7 +73,11 @@ def rare_among_unlabelled(known: Tensor, others: Tensor) -> Prevalence:
 
 
 def check_known(m: int) -> None:
-    """Raises InputError where m known rare nodes are too few to tell how many others are."""
+    """Checks that m known rare nodes can tell the share of the others that is rare.
+
+    Raises:
+        InputError: they are too few.
+    """
     if m < FEWEST:
         raise InputError(
             f"labels positive-only: the share of rare nodes cannot be told from {m} known ones, at least {FEWEST} "

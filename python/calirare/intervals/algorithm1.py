@@ -12,10 +12,11 @@ from torch.nn import functional as F
 from calirare._util.threads import threads_for
 from calirare.calibration import Calibrator
 from calirare.graph import Graph, check_graph
+from calirare.intervals.account import account_of
 from calirare.intervals.ends import Evaluator, IntervalEnds, IntervalRequest, Known, LogitMap, interval_ends
 from calirare.intervals.result import JackknifeResult
 from calirare.intervals.uncertainty import UncertaintyName, uncertainty_named
-from calirare.leave_one_out import ALO, LeaveOneOutMethod, LooResult, gradient_ratio
+from calirare.leave_one_out import ALO, LeaveOneOutMethod, LooResult, Retraining, gradient_ratio
 from calirare.models import fit_of
 from calirare.training import Fitted, FittedNetwork, evaluating
 
@@ -38,6 +39,7 @@ def jackknife(
     evaluator: Evaluator | None = None,
     population_map: Calibrator | None = None,
     known: Known | None = None,
+    retrain: Retraining | None = None,
 ) -> JackknifeResult:
     """Returns jackknife intervals, uncertainty, ICE and EICE (paper, Algorithm 1), without retraining.
 
@@ -73,6 +75,8 @@ def jackknife(
             a large graph a `Streaming` in memory.
         population_map: of the uncertainty "map": a fitted map for the population; None: one is fitted.
         known: every node's logits, where the ends of some nodes alone are wanted; everything else is of every node.
+        retrain: of a network of the user's own on a graph without validation labels: trains one like it on the labelled
+            nodes it is given and returns it; five times, for the result's `account`.
 
     Returns:
         Everything Algorithm 1 computes on the way.
@@ -107,8 +111,10 @@ def jackknife(
             said = definition.assess(ends, fitted.targets, calibration_nodes, request)
             ice = (said.uncertainty - said.confidence).abs()
             diagnostics = _diagnostics(fitted, ends)
+        account = account_of(fitted, graph, ends, said.estimate, retrain)
         doubt = _doubt(fitted, diagnostics["gradient_norm"]) if bare and isinstance(fitted, FittedNetwork) else ""
     diagnostics["seconds"] = time.perf_counter() - started
+    distrust = f"{account.verdict}: {account.reason}" if account is not None and account.verdict != "trust" else ""
     return JackknifeResult(
         nodes=ends.nodes,
         lower=ends.lower,
@@ -123,10 +129,11 @@ def jackknife(
         coverage=coverage,
         diagnostics=diagnostics,
         estimate=said.estimate,
-        note="; ".join(part for part in (said.note, note_of_models, doubt) if part),
+        note="; ".join(part for part in (said.note, note_of_models, doubt, distrust) if part),
         leverage=ends.leverage,
         facts=ends.facts,
         ends_of=None if known is None else known.nodes,
+        account=account,
     )
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.brief import brief
-from calirare.leave_one_out import Diagnostics
+from calirare.leave_one_out import Diagnostics, Quality
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,8 @@ class JackknifeResult:
         note: where the map was a fallback, or a bare network was hardly trained as is assumed of it; else empty.
         leverage: h_i, float64 [m], see `LooResult`.
         facts: how the labels were left out.
+        account: how far the leave-one-out models can be trusted, of a network that was trained elsewhere (a bare
+            module, `fit_of`, `ModuleFit`); None of our own detectors, whose run says it.
         ends_of: places of the nodes whose interval ends were made, int64; NaN are those of others; None: all were.
     """
 
@@ -57,6 +59,7 @@ class JackknifeResult:
     leverage: Tensor
     facts: Diagnostics
     ends_of: Tensor | None = None
+    account: Quality | None = None
 
     __repr__ = brief
 

@@ -16,6 +16,7 @@ from calirare.leave_one_out.directions import (
 from calirare.leave_one_out.folds import from_folds
 from calirare.leave_one_out.formula import loo_coefficients, own_change
 from calirare.leave_one_out.grouped import Grouped
+from calirare.leave_one_out.held_out import HeldOut, Retraining, retrained_logits, validation_of
 from calirare.leave_one_out.influence import Influence
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem
 from calirare.leave_one_out.newton import Newton
@@ -34,6 +35,7 @@ __all__ = [
     "Comparison",
     "Diagnostics",
     "Grouped",
+    "HeldOut",
     "Influence",
     "LeaveOneOutMethod",
     "LeftOut",
@@ -45,6 +47,7 @@ __all__ = [
     "Randomised",
     "Replicates",
     "Retrain",
+    "Retraining",
     "SolverReport",
     "alo_change",
     "change_of_logits",
@@ -62,4 +65,6 @@ __all__ = [
     "quality",
     "quality_of",
     "readable",
+    "retrained_logits",
+    "validation_of",
 ]

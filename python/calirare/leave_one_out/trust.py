@@ -11,14 +11,29 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calirare.curvature import with_class_zero
+from calirare.graph import Graph
 from calirare.leave_one_out.folds import NAME as CROSS_FITTING
+from calirare.leave_one_out.held_out import (
+    FOLDED,
+    Compared,
+    HeldOut,
+    Retraining,
+    compared,
+    retrained_logits,
+    validation_of,
+)
 from calirare.leave_one_out.result import Diagnostics, LooResult
+from calirare.models import ModuleFit
 from calirare.training import Fitted, FittedNetwork
 
 ROUNDING = 1e-6  # of leverages
 # A two-layer network's scale is free between its layers: the Hessian with its weight decay is exactly flat there, and
 # bends a little further at the kinks of a minimum (.15 on CiteSeer, where the step errs by 5 %).
 ALMOST_FLAT, SADDLE = 0.05, 0.25
+UNCHECKED = (
+    "no label that the network has not seen bears it out: put some into the split's validation part (quality with "
+    "graph=..), or say how the network is trained (retrain=..)"
+)
 HIGH_LEVERAGE = 0.95  # 1 / (1 - h) = 20: one Gauss-Newton step no longer carries that far
 
 
@@ -35,6 +50,9 @@ class Quality:
         held_out_nll: the same by cross-validation, or None.
         leverage_quantiles: minimum, quartiles and maximum; None where unknown.
         above_leverage: share of labels with a leverage above .95.
+        validation_nll: mean loss of the graph's validation labels, each class weighted as among the labels; None
+            without such labels.
+        n_validation: how many these are.
     """
 
     verdict: str
@@ -45,6 +63,8 @@ class Quality:
     held_out_nll: float | None
     leverage_quantiles: tuple[float, ...] | None
     above_leverage: float
+    validation_nll: float | None = None
+    n_validation: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,23 +78,47 @@ class _Facts:
     sampling_error: float
     leverages: tuple[float, float]
     curvature: float  # smallest eigenvalue of the exact Hessian with damping, in units of the damping; 1 where unknown
+    unseen: Compared | None  # losses of validation labels
+    unchecked: bool  # whether the network is the user's own, and no label that it has not seen was asked
 
 
-def quality(fitted: FittedNetwork, result: LooResult, held_out_logits: Tensor | None = None) -> Quality:
+def quality(
+    fitted: FittedNetwork,
+    result: LooResult,
+    held_out_logits: Tensor | None = None,
+    *,
+    graph: Graph | None = None,
+    retrain: Retraining | None = None,
+    folds: int = 5,
+) -> Quality:
     """Returns how far a leave-one-out result can be trusted.
+
+    A module of the user's own (`ModuleFit`) is trusted only where labels that it has not seen bear it out: the graph's
+    validation labels, or the same labels by networks trained without their fold.
 
     Args:
         fitted: the network and its labels.
         result: the result.
         held_out_logits: cross-fitted logits of the labelled nodes [m, k] (`training.cross_fitted_logits`), or None.
+        graph: whose validation labels, where there are some, are held against the result.
+        retrain: trains a network like this one on the labelled nodes it is given and returns it, for cross-validation
+            where there are neither validation labels nor `held_out_logits`; see `retrained_logits`.
+        folds: of that.
 
     Returns:
         The account.
+
+    Raises:
+        InputError: retraining does not fit.
     """
+    validation = validation_of(fitted, graph)
+    if held_out_logits is None and validation is None and retrain is not None:
+        held_out_logits = retrained_logits(fitted, retrain, graph, folds)
     own = with_class_zero(fitted.linearisation.differences + result.own)
     facts = result.diagnostics or Diagnostics("alo", "", result.damping)
     finite = bool(torch.isfinite(result.change).all())
-    return quality_of(fitted, own, result.leverage, facts, finite=finite, held_out_logits=held_out_logits)
+    labels: dict[str, Any] = {"held_out_logits": held_out_logits, "validation": validation}
+    return quality_of(fitted, own, result.leverage, facts, finite=finite, **labels)
 
 
 def quality_of(
@@ -85,6 +129,7 @@ def quality_of(
     *,
     finite: bool = True,
     held_out_logits: Tensor | None = None,
+    validation: HeldOut | None = None,
 ) -> Quality:
     """Returns the same account where no `LooResult` was kept.
 
@@ -95,6 +140,7 @@ def quality_of(
         facts: how it was computed.
         finite: whether every change at other nodes is finite.
         held_out_logits: see `quality`.
+        validation: labels that the network was not trained on, or None.
 
     Returns:
         The account.
@@ -115,9 +161,15 @@ def quality_of(
     ends = (0.0, 0.0) if spread is None else (spread[0], spread[-1])
     lowest = facts.lowest_curvature
     curvature = 1.0 if lowest is None else (lowest + facts.damping) / facts.damping
-    what = _Facts(facts.method, stationarity, above, finite, facts.sampling_error, ends, curvature)
+    own = isinstance(fitted, ModuleFit)
+    if own and validation is None and held_out_logits is not None:
+        validation = HeldOut(fitted.nodes[has_model], held_out_logits[has_model], targets, FOLDED)
+    unseen = None if validation is None else compared(own_logits[has_model], targets, validation)
+    unchecked = own and unseen is None
+    what = _Facts(facts.method, stationarity, above, finite, facts.sampling_error, ends, curvature, unseen, unchecked)
     verdict, reason = _verdict(what, *losses)
-    return Quality(verdict, reason, stationarity, *losses, spread, above)
+    found = (None, 0) if unseen is None or unseen.what == FOLDED else (unseen.held_out_nll, unseen.labels)
+    return Quality(verdict, reason, stationarity, *losses, spread, above, *found)
 
 
 def gradient_ratio(fitted: FittedNetwork, gradient_norm: float) -> float:
@@ -147,6 +199,8 @@ def _verdict(facts: _Facts, in_sample: float, loo: float, held: float | None) ->
         return "do not trust", f"the loss without a node's label, {loo:.3f}, is below the one with it, {in_sample:.3f}"
     if held is not None and not 0.5 * held <= loo <= 2 * held:
         return "do not trust", f"leave-one-out loss {loo:.3f} is not within a factor of two of held-out loss {held:.3f}"
+    if facts.unseen is not None and facts.unseen.verdict is not None:
+        return facts.unseen.verdict
     if not facts.stationarity <= 1:
         return "caution", (
             f"the gradient is {facts.stationarity:.1f} times the weight decay's: the network was stopped far from a "
@@ -163,6 +217,8 @@ def _verdict(facts: _Facts, in_sample: float, loo: float, held: float | None) ->
         return "caution", f"a quantile's level may be off by {facts.sampling_error:.2f}: leave more labels out"
     if facts.method == CROSS_FITTING:
         return "trust", "every label is judged by a model that was trained without its fold"
+    if facts.unchecked:
+        return "caution", UNCHECKED
     return "trust", f"gradient {facts.stationarity:.2f} of the weight decay's, leverages below {HIGH_LEVERAGE}"
 
 

@@ -10,26 +10,54 @@ from calirare.calibration import (
     TARGETS,
     PositiveOnlyCalibrator,
     Prevalence,
+    check_known,
     effective_shares,
     rare_among_unlabelled,
     unlabelled_share,
 )
-from calirare.pipeline.job import Job
+from calirare.graph import Graph, with_drawn_rest
+from calirare.pipeline.job import Job, LeftOutLabels
 from calirare.pipeline.maps import Maps
+from calirare.run import Settings
 from calirare.training import Fitted
 
 
-def calibrate_known(job: Job, fitted: Fitted, loo_logits: Tensor) -> Maps:
+def with_known(graph: Graph, settings: Settings) -> Graph:
+    """Returns the graph that a detector is trained on, see `with_drawn_rest`; nothing is trained on what cannot work.
+
+    Raises:
+        InputError: known rare nodes are too few, or more than the prevalence leaves room for.
+    """
+    assert graph.split is not None
+    n_known, told = graph.split.train.numel(), settings.calibration.prevalence
+    if told is None:
+        check_known(n_known)
+    else:
+        unlabelled_share(told, n_known, graph.n_nodes)
+    return with_drawn_rest(graph, settings.seed)
+
+
+def unseen_logits(left_out: LeftOutLabels) -> Tensor:
+    """Returns each label's logits without itself, [m, 2], by retraining without its fold where there was one.
+
+    The closed form of a network that has learnt its labels by heart leaves some of each label in: of a known rare node
+    too high, of a drawn one too low, and the share of rare nodes among those without a label would be too low.
+    """
+    return left_out.logits if left_out.held_out is None else left_out.held_out
+
+
+def calibrate_known(job: Job, fitted: Fitted, left_out: LeftOutLabels) -> Maps:
     """Returns the maps of P(rare) for each target; no label can tell whether its mean is right.
 
     Args:
         job: the job.
         fitted: the detector, trained on known rare nodes and drawn ones.
-        loo_logits: of both without themselves, [m, 2].
+        left_out: the logits of both without themselves.
 
     Raises:
         InputError: the share of rare nodes among those without a label cannot be told.
     """
+    loo_logits = unseen_logits(left_out)
     made = torch.isfinite(loo_logits).all(1)
     own, known = loo_logits[made].double(), fitted.targets[made]
     scores, told = own[:, 1] - own[:, 0], job.settings.calibration.prevalence
@@ -66,17 +94,18 @@ def assumption(share: Prevalence, n_known: int, n_nodes: int) -> str:
     )
 
 
-def unlearnt(job: Job, fitted: Fitted, logits: Tensor, own: Tensor) -> Tensor:
+def unlearnt(job: Job, fitted: Fitted, logits: Tensor, left_out: LeftOutLabels) -> Tensor:
     """Returns every node's logits [n, k], of drawn nodes those by models that did not learn them as the rest.
 
     Args:
         job: the job; where every label is known the logits stay as they are.
         fitted: the detector.
         logits: of every node [n, k].
-        own: of the labels without themselves, [m, k].
+        left_out: the logits of the labels without themselves.
     """
     if not job.settings.positive_only:
         return logits
+    own = unseen_logits(left_out)
     drawn = (fitted.targets == 0) & torch.isfinite(own).all(1)
     out = logits.clone()
     out[fitted.nodes[drawn]] = own[drawn].to(logits.dtype)

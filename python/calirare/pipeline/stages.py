@@ -15,9 +15,9 @@ from torch import Tensor
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.tracing import named
-from calirare.calibration import Calibrator, Target, check_known
+from calirare.calibration import Calibrator, Target
 from calirare.features import FeatureMap
-from calirare.graph import Graph, check_trainable, known_rare, scale_note, with_drawn_rest
+from calirare.graph import Graph, check_trainable, known_rare, scale_note
 from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import ALO
 from calirare.models import TreesDetector, TreesTraining
@@ -26,7 +26,7 @@ from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
 from calirare.pipeline.left_out import leave_labels_out
 from calirare.pipeline.maps import Maps, calibrate
 from calirare.pipeline.networks import fit_network
-from calirare.pipeline.positive_only import calibrate_known, unlearnt
+from calirare.pipeline.positive_only import calibrate_known, unlearnt, with_known
 from calirare.run import Decided, Outcome, Settings, check_decision, decided, ignored_settings, known_logits
 from calirare.training import Fitted, FittedNetwork
 
@@ -75,14 +75,11 @@ def train(
         raise TypeError(f"train: graph must be a calirare.Graph, got {got}: take Graph.from_data, from_networkx, ...")
     if settings.positive_only:
         graph = known_rare(graph, settings.data.minority)
-        assert graph.split is not None
-        if settings.calibration.prevalence is None:
-            check_known(graph.split.train.numel())
     else:
         check_trainable(graph)
     check_decision(settings.decision, settings.method, settings.calibration.map, graph.n_classes)
     graph = graph.to(choose_device(settings.device))
-    taught = with_drawn_rest(graph, settings.seed) if settings.positive_only else graph
+    taught = with_known(graph, settings) if settings.positive_only else graph
     features = fit_features(taught, settings)
     mapped = features.own(taught)
     asked = dataclasses.replace(mapped, y=graph.y, split=graph.split, trusted=True)
@@ -138,14 +135,14 @@ def _run(graph: Graph, asked: Graph, settings: Settings, report: Report, streami
     maps = clock.time("calibrate", lambda: _maps(job, fitted, logits, left_out, whole=evaluator is None))
     decide = partial(_decide, job, fitted, maps, clock)
     if evaluator is None:
-        logits = unlearnt(job, fitted, logits, left_out.logits)
+        logits = unlearnt(job, fitted, logits, left_out)
         decision = decide(logits)
         known = _known(job, fitted, left_out, logits, maps.maps, decision)
         result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, maps.maps, known=known))
     else:
         result = clock.time("jackknife", lambda: _intervals(job, fitted, left_out, maps.maps, evaluator))
         assert evaluator.logits is not None
-        logits = unlearnt(job, fitted, evaluator.logits, left_out.logits)
+        logits = unlearnt(job, fitted, evaluator.logits, left_out)
         check_finite(graph, logits)
         decision = decide(logits)
     said = [scale_note(graph), *ignored_settings(settings), *trained.notes, *left_out.notes, *maps.notes]
@@ -209,7 +206,7 @@ def _first_logits(job: Job, fitted: Fitted, *, whole: bool) -> Tensor:
 def _maps(job: Job, fitted: Fitted, logits: Tensor, left_out: LeftOutLabels, *, whole: bool) -> Maps:
     """Returns the fitted maps."""
     if job.settings.positive_only:
-        return calibrate_known(job, fitted, left_out.logits)
+        return calibrate_known(job, fitted, left_out)
     return calibrate(job, fitted, logits, left_out.logits, whole)
 
 

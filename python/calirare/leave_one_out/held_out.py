@@ -1,0 +1,154 @@
+"""What labels that a network has not seen say of a leave-one-out result: validation nodes, and retraining in folds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from calirare._util.brief import brief
+from calirare._util.errors import InputError
+from calirare.graph import Graph
+from calirare.models import ModuleFit, fit_of
+from calirare.training import Fitted, FittedNetwork, evaluating, fold_of
+
+Retraining = Callable[[Tensor], nn.Module]
+VALIDATION, FOLDED = "validation labels", "labels by networks trained without their fold"
+FAR, NEAR = 0.5, 0.8  # ratio of the two losses below which the result is refused, and doubted
+SURE = 2.0  # standard errors of their difference that it must be beyond
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Labelled nodes that the network was not trained on.
+
+    Attributes:
+        nodes: int64 [v].
+        logits: theirs, [v, k].
+        targets: their classes, int64 [v].
+        what: they are called.
+    """
+
+    nodes: Tensor
+    logits: Tensor
+    targets: Tensor
+    what: str = VALIDATION
+
+    __repr__ = brief
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Mean loss of labels without themselves, and of held-out ones with the same shares of the classes.
+
+    Attributes:
+        loo_nll: over the labels whose class is held out too.
+        held_out_nll: of the held-out labels, each class weighted as among those.
+        error: standard error of the difference.
+        labels: number of held-out labels.
+        what: these are called.
+    """
+
+    loo_nll: float
+    held_out_nll: float
+    error: float
+    labels: int
+    what: str = VALIDATION
+
+    @property
+    def verdict(self) -> tuple[str, str] | None:
+        """Verdict and reason where the losses differ, or may by a factor of two; None where they agree."""
+        gap = abs(self.held_out_nll - self.loo_nll)
+        low, high = sorted((self.loo_nll, self.held_out_nll))
+        if not gap > SURE * self.error or low > NEAR * high:
+            if gap + SURE * self.error <= FAR * high:
+                return None
+            return "caution", (
+                f"{self.labels:,} {self.what} cannot tell whether leave-one-out loss {self.loo_nll:.3f} is right: "
+                f"theirs is {self.held_out_nll:.3f}, and the standard error of the difference {self.error:.3f}"
+            )
+        side = "overfitted" if self.loo_nll < self.held_out_nll else "worse without a label than on unseen nodes"
+        reason = (
+            f"leave-one-out loss {self.loo_nll:.3f} against {self.held_out_nll:.3f} of {self.labels:,} "
+            f"{self.what} (difference {gap:.3f}, standard error {self.error:.3f}): {side}"
+        )
+        return ("do not trust" if low < FAR * high else "caution"), reason
+
+
+def validation_of(fitted: Fitted, graph: Graph | None) -> HeldOut | None:
+    """Returns the graph's validation nodes that have a label and did not train; None where there is none.
+
+    Args:
+        fitted: the detector with its labels.
+        graph: the graph, or None.
+    """
+    if graph is None or graph.split is None or graph.y is None or graph.n_classes != fitted.n_classes:
+        return None
+    val = graph.split.val.to(fitted.nodes.device)
+    nodes = val[(graph.y[val] >= 0) & ~torch.isin(val, fitted.nodes)]
+    if not nodes.numel():
+        return None
+    with torch.no_grad():
+        logits = fitted.logits_of(graph, nodes)
+    return HeldOut(nodes, logits, graph.y[nodes])
+
+
+def compared(own_logits: Tensor, targets: Tensor, held: HeldOut) -> Compared | None:
+    """Returns both losses; None where no class is among both, or fewer than two labels of them.
+
+    Args:
+        own_logits: each label's logits without itself, finite, [m, k].
+        targets: their classes, int64 [m].
+        held: held-out labels.
+    """
+    k = own_logits.shape[1]
+    counts = [torch.bincount(each, minlength=k).double() for each in (targets, held.targets)]
+    both = (counts[0] > 0) & (counts[1] > 0)
+    ours, theirs = both[targets], both[held.targets]
+    if int(ours.sum()) < 2 or int(theirs.sum()) < 2:
+        return None
+    loo = F.cross_entropy(own_logits[ours].double(), targets[ours], reduction="none")
+    other = F.cross_entropy(held.logits[theirs].double(), held.targets[theirs], reduction="none")
+    shares = counts[0] / counts[1].clamp(min=1)
+    weights = shares[held.targets[theirs]]
+    weights = weights / weights.sum()
+    mean = float(weights @ other)
+    spread = (weights.square() @ (other - mean).square()) + loo.var() / len(loo)
+    return Compared(float(loo.mean()), mean, float(spread.sqrt()), int(theirs.sum()), held.what)
+
+
+def retrained_logits(fitted: FittedNetwork, retrain: Retraining, graph: Graph | None = None, folds: int = 5) -> Tensor:
+    """Returns each label's logits by a network that was trained without its fold, [m, k].
+
+    Args:
+        fitted: the network with its labels.
+        retrain: trains a network as this one was trained, on the labelled nodes it is given (int64 [m']), and returns
+            it; called once per fold.
+        graph: where the network is called with the graph's inputs; not needed for a `ModuleFit`.
+        folds: 2 to m.
+
+    Raises:
+        InputError: there are too few labels, or what is returned cannot be called as the network is.
+    """
+    m = fitted.nodes.numel()
+    if not 2 <= folds <= m:
+        raise InputError(f"retrain: folds must be from 2 to {m}, the number of labels, got {folds}")
+    fold, out = fold_of(fitted.targets, folds, 0), torch.empty_like(fitted.label_logits)
+    for number in range(folds):
+        held = fold == number
+        module = retrain(fitted.nodes[~held])
+        if not isinstance(module, nn.Module):
+            raise InputError(f"retrain: it must return a torch module, got {type(module).__name__}: return the network")
+        with evaluating(module), torch.no_grad():
+            if isinstance(fitted, ModuleFit):
+                out[held] = module(*fitted.inputs)[fitted.nodes[held]]
+            else:
+                if graph is None:
+                    raise InputError("retrain: the graph must be given beside a GCN, which reads it")
+                out[held] = fit_of(module, graph, fitted.nodes[~held]).logits_of(graph, fitted.nodes[held])
+    if not bool(torch.isfinite(out).all()):
+        raise InputError("retrain: the logits of what it returned must be finite, some are not: did training diverge?")
+    return out

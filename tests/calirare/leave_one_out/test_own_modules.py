@@ -1,0 +1,184 @@
+"""A user's own network: labels that it has not seen decide whether its jackknife is trusted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import calirare
+from calirare.datasets import synthetic_rare
+from calirare.graph import Graph, Split
+from calirare.leave_one_out import leave_one_out, quality, retrained_logits
+from calirare.leave_one_out.held_out import HeldOut, compared
+from calirare.models import ModuleFit, fit_of, pyg_inputs
+
+CLASSES, MU = 7, 5e-4
+
+
+class Net(nn.Module):
+    """Two layers of PyTorch Geometric."""
+
+    def __init__(self, kind: str, d: int, k: int, hidden: int = 16) -> None:
+        super().__init__()
+        import torch_geometric.nn as pyg
+
+        make = {
+            "sage": pyg.SAGEConv,
+            "gat": pyg.GATConv,
+            "gin": lambda i, o: pyg.GINConv(nn.Sequential(nn.Linear(i, o))),
+        }[kind]
+        self.first, self.second = make(d, hidden), make(hidden, k)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        return self.second(torch.relu(self.first(x, edges)), edges)
+
+
+def noisy(val: int = 150, n: int = 300) -> Graph:
+    """Returns a graph of seven classes with many columns of noise, of which 70 nodes train."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(n) % CLASSES
+    x = torch.randn(n, 60, generator=generator)
+    x[torch.arange(n), y] += 3.0
+    ends = torch.randint(0, n, (3 * n, 2), generator=generator)
+    alike = (y[ends[:, 0]] == y[ends[:, 1]]) | (torch.rand(3 * n, generator=generator) < 0.1)
+    ends = ends[alike & (ends[:, 0] != ends[:, 1])].unique(dim=0)
+    graph = Graph.from_edges(ends, x, y, name="noisy", symmetrize=True, duplicates="drop")
+    return graph.with_split(Split(torch.arange(70), torch.arange(70, 70 + val), torch.arange(70 + val, n)))
+
+
+def trained(kind: str, graph: Graph, nodes: Tensor, epochs: int = 150, decay: float = MU) -> Net:
+    """Returns a network that has learnt its labels by heart."""
+    torch.manual_seed(0)
+    module, (x, edges) = Net(kind, graph.n_features, graph.n_classes), pyg_inputs(graph)
+    optimiser = torch.optim.Adam(module.parameters(), lr=0.02, weight_decay=decay)
+    for _ in range(epochs):
+        optimiser.zero_grad()
+        F.cross_entropy(module(x, edges)[nodes], graph.y[nodes]).backward()
+        optimiser.step()
+    return module.eval()
+
+
+@pytest.mark.parametrize("kind", ["sage", "gat", "gin"])
+def test_an_overfitted_network_of_seven_classes_is_not_trusted(kind):
+    graph = noisy()
+    fitted = fit_of(trained(kind, graph, graph.split.train), graph)
+    found = calirare.jackknife(fitted.model, graph)
+    assert found.account.in_sample_nll < 0.05
+    assert found.account.validation_nll > 1
+    assert found.account.n_validation == 150
+    assert found.account.verdict != "trust"
+    assert found.account.reason in found.note
+
+
+def test_a_loss_of_two_hundredths_that_is_eight_tenths_on_unseen_nodes_is_not_trusted():
+    generator = torch.Generator().manual_seed(0)
+    targets = torch.arange(140) % CLASSES
+    sure = 4.5 * F.one_hot(targets, CLASSES).double() + 0.1 * torch.randn(140, CLASSES, generator=generator)
+    unsure = 2.5 * F.one_hot(targets, CLASSES).double() + torch.randn(140, CLASSES, generator=generator)
+    held = HeldOut(torch.arange(140), unsure, targets)
+    said = compared(sure, targets, held)
+    assert said.loo_nll < 0.1
+    assert said.held_out_nll > 0.6
+    assert said.verdict[0] == "do not trust"
+    assert "140 validation labels" in said.verdict[1]
+    same = compared(unsure, targets, held)
+    assert same.verdict is None
+    few = HeldOut(torch.arange(5), unsure[:5], targets[:5])
+    assert compared(unsure, targets, few).verdict[0] == "caution"
+    # classes that are held out in other numbers count as among the labels
+    often = torch.cat([torch.arange(140), torch.arange(0, 140, CLASSES).repeat(9)])
+    other = compared(unsure, targets, HeldOut(often, unsure[often], targets[often]))
+    assert other.held_out_nll == pytest.approx(same.held_out_nll)
+
+
+def smooth() -> tuple[Graph, ModuleFit]:
+    """Returns a task and a network that leave-one-out describes: one linear layer, trained to its minimum."""
+    graph = synthetic_rare(600, seed=0, share=0.3, n_features=4, separation=1.5)
+    nodes = torch.arange(0, 200)
+    graph = graph.with_split(Split(nodes, torch.arange(200, 500), torch.arange(500, 600)))
+    return graph, linear(graph, nodes)
+
+
+def linear(graph: Graph, nodes: Tensor, decay: float = 1e-2) -> ModuleFit:
+    module = Linear(graph.x.shape[1]).double()
+    x, targets = graph.x.double(), graph.y[nodes]
+    optimiser = torch.optim.LBFGS(module.parameters(), max_iter=200, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        penalty = sum((p.square().sum() for p in module.parameters()), torch.zeros(()))
+        loss = F.cross_entropy(module(x)[nodes], targets) + decay / 2 * penalty
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    weights = torch.ones(len(nodes), dtype=torch.float64)
+    return ModuleFit(module.eval(), (x,), nodes, targets, weights, decay)
+
+
+class Linear(nn.Module):
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(d, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+def test_validation_labels_bear_out_a_network_that_is_right():
+    graph, fitted = smooth()
+    change = leave_one_out(fitted)
+    said = quality(fitted, change, graph=graph)
+    assert said.verdict == "trust"
+    assert said.validation_nll == pytest.approx(said.loo_nll, rel=0.25)
+    assert calirare.jackknife(fitted, graph).account.verdict == "trust"
+
+
+def test_without_a_label_that_it_has_not_seen_the_verdict_is_caution_unless_it_is_retrained():
+    graph, fitted = smooth()
+    change = leave_one_out(fitted)
+    alone = quality(fitted, change)
+    assert alone.verdict == "caution"
+    assert "retrain" in alone.reason
+    assert calirare.jackknife(fitted).account.verdict == "caution"
+    asked = []
+
+    def retrain(nodes: Tensor) -> nn.Module:
+        asked.append(nodes)
+        return linear(graph, nodes).model
+
+    said = quality(fitted, change, retrain=retrain)
+    assert said.verdict == "trust"
+    assert said.held_out_nll == pytest.approx(said.loo_nll, rel=0.1)
+    assert len(asked) == 5
+    assert torch.equal(torch.cat([fitted.nodes[~torch.isin(fitted.nodes, some)] for some in asked]).sort().values,
+                       fitted.nodes)  # fmt: skip
+    assert calirare.jackknife(fitted, retrain=retrain).account.verdict == "trust"
+    with pytest.raises(calirare.InputError, match="must return a torch module, got Tensor"):
+        quality(fitted, change, retrain=lambda nodes: nodes)
+    with pytest.raises(calirare.InputError, match="folds must be from 2 to 200"):
+        retrained_logits(fitted, retrain, folds=1)
+
+
+def test_retraining_finds_out_what_the_closed_form_cannot():
+    graph = noisy(val=0)
+    fitted = fit_of(trained("sage", graph, graph.split.train), graph)
+    said = quality(fitted, leave_one_out(fitted), retrain=lambda nodes: trained("sage", graph, nodes))
+    assert said.verdict != "trust"
+    assert "70 labels by networks trained without their fold" in said.reason
+    assert said.n_validation == 0
+
+
+def test_a_population_other_than_the_labels_is_named():
+    graph, _ = smooth()
+    y = graph.y[:200]
+    few = torch.cat([torch.arange(200)[y == 1], torch.arange(200)[y == 0][:20]]).sort().values
+    enriched = linear(graph, few)
+    said = calirare.jackknife(enriched, graph).account
+    assert said.verdict == "do not trust"
+    assert "times the observed share" in said.reason
+    assert "too high" in said.reason
+    assert "validation labels" in said.reason
