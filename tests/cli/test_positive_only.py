@@ -197,3 +197,27 @@ def test_too_few_known_ones_are_refused_before_anything_is_trained(accounts, tab
     assert "labels of 'fraud' alone" in said.err
     assert "from 6 known ones" in said.err
     assert "train:" not in said.err
+
+
+def test_an_explanation_begins_with_the_p_that_tables_show(run, tables):
+    saved = calirare.load(run[0])
+    table = saved.to_frame().set_index("node")
+    drawn = table.index[table["split"] == "unused"][:4].tolist()
+    labels = next(iter(saved.explain([table.index[table["split"] == "train"][0]]))).label
+    assert labels == "fraud"
+    for found in saved.explain(drawn):
+        assert found.p_rare == pytest.approx(table.loc[found.name, "p_rare"], abs=1e-6)
+        assert found.label is None, "the data gave it none"
+        assert sum(each.share for each in found.features) + found.base == pytest.approx(found.log_odds, abs=1e-6)
+        assert not any(each.own for each in found.labels if each.effect)
+        assert {each.label for each in found.labels} <= {"fraud", "none, drawn"}
+
+
+@pytest.mark.slow
+def test_of_a_single_network_it_does_so_by_the_closed_form(tables):
+    graph = calirare.load_dataset(tables / "edges.csv", labels="positive-only")
+    outcome = calirare.train(graph, labels="positive-only", model="gcn", epochs=60, folds=0, prevalence=0.1)
+    p = outcome.probabilities("population")[:, 1]
+    nodes = torch.tensor([3, 5, 8, 13])
+    for node, found in zip(nodes.tolist(), outcome.explain(nodes), strict=True):
+        assert found.p_rare == pytest.approx(float(p[node]), abs=1e-4)

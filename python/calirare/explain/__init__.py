@@ -17,7 +17,8 @@ from calirare.explain.picture import draw, picture_name
 from calirare.explain.subject import Subject
 from calirare.explain.teaching import LabelValues, label_values, taken_together
 from calirare.explain.text import tables_of, text_of
-from calirare.explain.voice import Shares, Voice, probability
+from calirare.explain.unlearnt import Unlearnt
+from calirare.explain.voice import Shares, Voice, difference, probability
 
 __all__ = [
     "EdgeEffect",
@@ -31,7 +32,9 @@ __all__ = [
     "Needed",
     "Shares",
     "Subject",
+    "Unlearnt",
     "Voice",
+    "difference",
     "draw",
     "label_values",
     "nodes_named",

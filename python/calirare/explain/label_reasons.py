@@ -39,7 +39,7 @@ class LabelReasons:
         subject, without = self.subject, p - effect
         whose = int(subject.labelled[place])
         whole, less = log_odds_of(torch.tensor([p, without], dtype=torch.float64)).tolist()
-        label = subject.class_names[int(subject.targets[place])]
+        label = subject.label_at(place)
         return LabelEffect(whose, subject.graph.node_name(whose), label, effect, without, whole - less, whose == node)
 
     def needed(self, nodes: Tensor, effects: Tensor) -> list[Needed | None]:

@@ -15,6 +15,7 @@ from calirare.graph import Column, Graph, named
 
 MOST_GROUPS = 200  # values of a column whose labels are left out together
 FIRST_DAY = datetime.date(2000, 1, 1)  # from which columns of dates count
+DRAWN = "none, drawn"  # of a node that stands for the rest, in the place of its class
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +30,7 @@ class Subject:
         mapping: of P(rare) for the population; None: there is no map.
         threshold: P(rare) from which a node is an alert.
         columns: names of the features as the detector reads them; None: as the graph has them.
+        positive_only: rare nodes alone have labels; the others of the labelled nodes were drawn to stand for the rest.
     """
 
     graph: Graph
@@ -38,11 +40,19 @@ class Subject:
     mapping: Calibrator | None
     threshold: float
     columns: tuple[str, ...] | None = None
+    positive_only: bool = False
 
     def label_of(self, node: int) -> str | None:
-        """Returns the class of a node that the detector learned from, None of any other."""
+        """Returns the label of a node that the detector learned from, None of any other."""
         own = (self.labelled == node).nonzero().flatten()
-        return self.class_names[int(self.targets[own[0]])] if own.numel() else None
+        if not own.numel() or (self.positive_only and int(self.targets[own[0]]) == 0):
+            return None
+        return self.label_at(int(own[0]))
+
+    def label_at(self, place: int) -> str:
+        """Returns what the detector took a labelled node for, by its place among these."""
+        target = int(self.targets[place])
+        return DRAWN if self.positive_only and target == 0 else self.class_names[target]
 
     def groups(self, column: str) -> dict[str, Tensor]:
         """Returns the labels (their places, int64) by their nodes' value in a column of the user's table.

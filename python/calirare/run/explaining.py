@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.explain import Explainer, Explanations, Subject, nodes_named, voice_of
+from calirare.explain import Explainer, Explanations, Subject, Unlearnt, difference, nodes_named, voice_of
 from calirare.graph import Graph
 from calirare.models import FITS
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.scoring import Scorer
-from calirare.training import Fitted
+from calirare.training import Fitted, FoldFitted
 
 
 def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph) -> Explainer:
@@ -32,8 +32,13 @@ def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph) -> Explainer:
         graph, mapped = graph.to("cpu"), mapped.to("cpu")
     mapping = scorer.calibrators.get("population")
     names, columns = scorer.class_names, mapped.feature_names or None
-    subject = Subject(graph, fitted.nodes, fitted.targets, names, mapping, scorer.threshold, columns)
-    return Explainer(voice_of(fitted, mapped, scorer.damping or None), subject)
+    positive_only = scorer.settings.positive_only
+    subject = Subject(graph, fitted.nodes, fitted.targets, names, mapping, scorer.threshold, columns, positive_only)
+    voice = voice_of(fitted, mapped, scorer.damping or None)
+    if positive_only:
+        own = difference(fitted.own_logits) if isinstance(fitted, FoldFitted) else None
+        voice = Unlearnt(voice, fitted.nodes, fitted.targets == 0, own)
+    return Explainer(voice, subject)
 
 
 def _on_cpu(fitted: Fitted) -> Fitted:
