@@ -1,12 +1,14 @@
 """Explanations beside the truth: labels by retraining without them, alerts after their labels are gone, seconds.
 
     python benchmarks/bench_explain.py [--sets otc sichuan cora] [--again]
+    python benchmarks/bench_explain.py --speed      # seconds alone, into explain_speed.json
     python benchmarks/bench_explain.py --page       # the table of docs/explain.md from explain.json, nothing is run
     python benchmarks/bench_explain.py --example    # its example and picture
 
 Each graph has 100 labels, 20 of them rare ("scarce" of bench_detection.py). Results are
 kept graph by graph in benchmarks/results/explain.json; a graph that is there is not run again (--again: it is).
-Correlations are of the change of P(rare) at the likeliest alerts; seconds are of processor time of one thread.
+Correlations are of the change of P(rare) at the likeliest alerts; seconds are of processor time of one thread, and
+beside it by the clock, with the load of the machine (processes that want to run) at that moment.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -55,12 +58,14 @@ def speed(outcome: Outcome) -> tuple[dict[str, float], Tensor]:
     first, _ = seconds(lambda: outcome.explain(top=1))
     together, found = seconds(lambda: outcome.explain(top=N_ALERTS))
     nodes = torch.tensor([each.node for each in found])
-    alone = [
-        seconds(lambda node=node: explainer.explain(node[None]))[0]
-        for node in nodes[:: len(nodes) // N_SINGLE][:N_SINGLE]
-    ]
+    alone, by_clock = [], []
+    for node in nodes[:: max(1, len(nodes) // N_SINGLE)][:N_SINGLE]:
+        started = time.perf_counter()
+        alone.append(seconds(lambda node=node: explainer.explain(node[None]))[0])
+        by_clock.append(time.perf_counter() - started)
     facts = {"prepare_s": prepare, "first_s": first, "alerts": len(found), "alerts_s": together}
-    return facts | {"one_s": float(np.median(alone)), "edges": sum(len(each.edges) for each in found)}, nodes
+    one = {"one_s": float(np.median(alone)), "one_wall_s": float(np.median(by_clock)), "load": os.getloadavg()[0]}
+    return facts | one | {"edges": sum(len(each.edges) for each in found)}, nodes
 
 
 def chosen_labels(effects: Tensor, seed: int) -> Tensor:
@@ -186,10 +191,24 @@ def run_set(name: str) -> Iterator[dict[str, Any]]:
         yield found
 
 
+def measure_speed(names: list[str]) -> None:
+    """Writes seconds of each graph into explain_speed.json, those of the others as they were."""
+    path = record.RESULTS / f"{NAME}_speed.json"
+    kept = json.loads(path.read_text())["results"] if path.exists() else {}
+    for name in names:
+        drawn = draw(SETS[name](), "scarce", 0)
+        graph = drawn.seen
+        facts, _ = speed(calirare.train(graph, seed=drawn.seed % 1000))
+        kept[name] = {"nodes": graph.n_nodes, "edges": graph.n_edges // 2, "speed": facts}
+        print(name, facts, flush=True)
+        print(record.write(f"{NAME}_speed", kept))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(DEFAULT))
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--speed", action="store_true")
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--example", action="store_true")
     options = parser.parse_args()
@@ -205,6 +224,9 @@ def main() -> None:
     path = record.RESULTS / f"{NAME}.json"
     kept = json.loads(path.read_text())["results"] if path.exists() else {}
     torch.set_num_threads(1)
+    if options.speed:
+        measure_speed(options.sets)
+        return
     for name in options.sets:
         if name not in kept or options.again:
             for found in run_set(name):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calirare.explain.shares import added, stretched
-from calirare.explain.voice import Shares, Voice, probability
+from calirare.explain.voice import Kept, Shares, Voice, probability
 from calirare.models import Member, Mixture
 
 SMALLEST = 1e-9  # a probability that counts as none, as in `Mixture`
@@ -41,13 +41,14 @@ class MixtureVoice(Voice):
     """
 
     def __init__(self, mixture: Mixture, voices: Sequence[Voice]) -> None:
+        self._said = Kept[Tensor]()
         pairs = zip(mixture.members, voices, strict=True)
         self.parts = tuple(Part(member, voice) for member, voice in pairs)
         self.notes = tuple(dict.fromkeys(note for part in self.parts for note in part.voice.notes))
 
     def log_odds(self, nodes: Tensor) -> Tensor:
         """See `Voice.log_odds`."""
-        return self._pooled(lambda voice: voice.log_odds(nodes))
+        return self._said.of(nodes, lambda some: self._pooled(lambda voice: voice.log_odds(some)))
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """See `Voice.without_each_label`."""

@@ -13,11 +13,12 @@ from calirare.explain.column_edges import SharedColumns
 from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.network_labels import NetworkLabels, network_labels
 from calirare.explain.network_shares import closed_form_shares, network_shares
-from calirare.explain.voice import Shares, Voice, difference
+from calirare.explain.voice import Kept, Shares, Voice, difference
 from calirare.explain.words import feature_names, with_words
 from calirare.graph import Graph
 from calirare.leave_one_out import OwnLogits, choose_damping
 from calirare.models import FoldedNetwork, GcnFit, HopsFit
+from calirare_ext import ReceptiveField
 
 FIRST_ORDER = (
     "labels of a network: the closed form of leave-one-out (one damped Newton step); scaling of features, calibration "
@@ -52,6 +53,7 @@ class NetworkVoice(Voice):
         notes: tuple[str, ...] = (),
     ) -> None:
         self.fitted, self.graph, self.labels, self.columns = fitted, graph, labels, None
+        self._said, self._fields = Kept[Tensor](), Kept[ReceptiveField]()
         if isinstance(fitted, HopsFit):
             self.columns = (shared or SharedColumns(graph)).of(fitted.columns)
             self.fitted = dataclasses.replace(fitted, columns=self.columns.columns)
@@ -60,11 +62,15 @@ class NetworkVoice(Voice):
 
     def log_odds(self, nodes: Tensor) -> Tensor:
         """See `Voice.log_odds`."""
-        return difference(self.fitted.logits_of(self.graph, nodes))
+        return self._said.of(nodes, lambda some: difference(self.fitted.logits_of(self.graph, some)))
+
+    def _field(self, nodes: Tensor) -> ReceptiveField:
+        """Returns what the network reads at nodes."""
+        return self._fields.of(nodes, lambda some: self.fitted.evaluation_field(self.graph, some))
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """See `Voice.without_each_label`."""
-        return self.log_odds(nodes) + self.labels.change(self.fitted.evaluation_field(self.graph, nodes))
+        return self.log_odds(nodes) + self.labels.change(self._field(nodes))
 
     def shares(self, nodes: Tensor) -> Shares | None:
         """See `Voice.shares`: integrated gradients."""
@@ -98,8 +104,7 @@ class NetworkVoice(Voice):
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """See `Voice.without_labels`."""
-        field = self.fitted.evaluation_field(self.graph, nodes)
-        return self.log_odds(nodes) + self.labels.change_without(field, sets)
+        return self.log_odds(nodes) + self.labels.change_without(self._field(nodes), sets)
 
 
 def network_voice(fitted: GcnFit, graph: Graph, damping: float | None = None) -> NetworkVoice:

@@ -49,6 +49,7 @@ class NetworkLabels(abc.ABC):
         if not damping > 0:
             raise ValueError(f"NetworkLabels: damping must be positive, got {damping}")
         self.fitted, self.damping = fitted, damping
+        self._last: tuple[ReceptiveField, Tensor] | None = None
         linearised = fitted.linearisation
         assert isinstance(linearised, GcnLinearisation)
         self.linearised = linearised
@@ -68,13 +69,19 @@ class NetworkLabels(abc.ABC):
     def among(self, places: Tensor) -> Tensor:
         """Returns Q among some labels, float64 [g, g]."""
 
+    def _influence_on(self, field: ReceptiveField) -> Tensor:
+        """Returns `influence`, once of the field that was asked for last."""
+        if self._last is None or self._last[0] is not field:
+            self._last = field, self.influence(field)
+        return self._last[1]
+
     def change(self, field: ReceptiveField) -> Tensor:
         """Returns how the log-odds of a field's nodes change without each label, float64 [m, n]."""
-        return (self.influence(field) * (self.error / (1 - self.leverages))).T
+        return (self._influence_on(field) * (self.error / (1 - self.leverages))).T
 
     def change_without(self, field: ReceptiveField, sets: Sequence[Tensor]) -> Tensor:
         """Returns how they change without each set of labels (places, int64), float64 [s, n]."""
-        influence = self.influence(field)
+        influence = self._influence_on(field)
         out = influence.new_empty(len(sets), influence.shape[0])
         for row, places in enumerate(sets):
             own = self.among(places)

@@ -169,6 +169,11 @@ class ForestLabels(TreeLabels):
         self.total, self.rare = (
             [np.bincount(places[bag], part[bag], stored.size) for places, bag, stored in trees] for part in worth
         )
+        sizes = [stored.size for stored in leaves.values]
+        self.first = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)  # of each tree's leaves among all
+        self.at_labels, self.in_bags = np.asarray(leaves.of_labels) + self.first[:, None], np.asarray(leaves.bags)
+        self.totals, self.rares, self.stored = (np.concatenate(x) for x in (self.total, self.rare, leaves.values))
+        self.alone = (np.array(sizes) == 1)[:, None]  # trees that found nothing to split: no label moves them
 
     @property
     def prior(self) -> float:
@@ -201,23 +206,25 @@ class ForestLabels(TreeLabels):
         sizes = np.array([len(each) for each in sets])
         of_set = np.repeat(np.arange(len(sets)), sizes)
         weights = leaves.weights[members]
-        gone = (
-            np.bincount(of_set, weights, len(sets)),
-            np.bincount(of_set, weights * leaves.targets[members], len(sets)),
-        )
+        rare_weights = weights * leaves.targets[members]
+        gone = (np.bincount(of_set, weights, len(sets)), np.bincount(of_set, rare_weights, len(sets)))
         all_rare, everything = leaves.weights @ leaves.targets + leaves.pseudo, leaves.weights.sum() + 2 * leaves.pseudo
         prior = ((all_rare - gone[1]) / (everything - gone[0]))[:, None]
         ones, starts = np.ones(members.size), np.concatenate([[0], np.cumsum(sizes)])
         summed = csr_array((ones, np.arange(members.size), starts), shape=(len(sets), members.size))  # over each set
         out = np.zeros((len(sets), n))
-        for t, at in enumerate(rows):
-            if leaves.values[t].size == 1:
-                out += leaves.values[t]
-                continue
-            same = (leaves.of_labels[t][members][:, None] == at) & leaves.bags[t][members][:, None]
-            total = self.total[t][at] - summed @ (same * weights[:, None])
-            rare = self.rare[t][at] - summed @ (same * (weights * leaves.targets[members])[:, None])
-            out += (rare - prior * total) / (total + leaves.penalty)
+        step = max(1, BLOCK // max(members.size * n, 1))
+        for first in range(0, leaves.n_trees, step):
+            trees = slice(first, first + step)
+            at = rows[trees] + self.first[trees, None]  # [t, n], among the leaves of all trees
+            same = (self.at_labels[trees, members, None] == at[:, None]) & self.in_bags[trees, members, None]
+            left = same.transpose(1, 0, 2).reshape(members.size, at.size)  # [members, t n]
+            less = [
+                (summed @ (left * worth[:, None])).reshape(len(sets), *at.shape) for worth in (weights, rare_weights)
+            ]
+            total, rare = self.totals[at] - less[0], self.rares[at] - less[1]
+            made = (rare - prior[:, None] * total) / (total + leaves.penalty)
+            out += np.where(self.alone[trees][None], self.stored[at], made).sum(1)
         share = np.clip(prior + out / leaves.n_trees, *self.limits(prior))
         return np.log(share) - np.log1p(-share)
 

@@ -15,7 +15,7 @@ from calirare.explain.shares import tree_shares
 from calirare.explain.tree_additions import change_with
 from calirare.explain.tree_labels import BoostedLabels, ForestLabels, TreeLabels
 from calirare.explain.tree_leaves import Leaves, leaves_of
-from calirare.explain.voice import Shares, Voice, difference
+from calirare.explain.voice import Kept, Shares, Voice, difference
 from calirare.explain.words import feature_names, with_words
 from calirare.graph import Graph
 from calirare.models import TREE_SHRINKAGE, TreesFit
@@ -43,6 +43,7 @@ class TreesVoice(Voice):
     """
 
     def __init__(self, fitted: TreesFit, graph: Graph, shared: SharedColumns | None = None) -> None:
+        self._said, self._read = Kept[Tensor](), Kept[NumpyArray]()
         self._without_edges = (shared or SharedColumns(graph)).of(fitted.columns)
         self.fitted, self.graph = dataclasses.replace(fitted, columns=self._without_edges.columns), graph
         self.labels = tree_labels(fitted, self._columns(fitted.nodes))
@@ -51,7 +52,7 @@ class TreesVoice(Voice):
 
     def log_odds(self, nodes: Tensor) -> Tensor:
         """See `Voice.log_odds`."""
-        return difference(self.fitted.logits_of(self.graph, nodes))
+        return self._said.of(nodes, lambda some: difference(self.fitted.logits_of(self.graph, some)))
 
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """See `Voice.without_each_label`."""
@@ -86,7 +87,7 @@ class TreesVoice(Voice):
 
     def _columns(self, nodes: Tensor) -> NumpyArray:
         """Returns what the trees read of nodes, float32 [n, d]."""
-        return self.fitted.evaluation_field(self.graph, nodes).columns.cpu().numpy()
+        return self._read.of(nodes, lambda some: self.fitted.evaluation_field(self.graph, some).columns.cpu().numpy())
 
 
 def tree_labels(fitted: TreesFit, columns: NumpyArray) -> TreeLabels:

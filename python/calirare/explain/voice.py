@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from calirare.calibration import Calibrator
+
+FEW, SETS = 32, 4  # nodes of a set that is kept, and sets
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +29,24 @@ class Shares:
     base: Tensor
     names: tuple[str, ...]
     values: Tensor
+
+
+class Kept(Generic[Made]):
+    """What was made of the last few sets of nodes, which several questions about the same nodes ask for."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, ...], Made] = {}
+
+    def of(self, nodes: Tensor, make: Callable[[Tensor], Made]) -> Made:
+        """Returns what `make` makes of nodes (int64 [n]), made once of the same few ones."""
+        if nodes.numel() > FEW:
+            return make(nodes)
+        key = tuple(nodes.tolist())
+        if key not in self._made:
+            while len(self._made) >= SETS:
+                self._made.pop(next(iter(self._made)))
+            self._made[key] = make(nodes)
+        return self._made[key]
 
 
 class Voice(abc.ABC):

@@ -13,6 +13,7 @@ from calirare import InputError
 from calirare.explain import Explainer, Subject, draw, nodes_named, picture_name, text_of
 from calirare.explain.explanation import EdgeEffect, Explanation, LabelEffect, written
 from calirare.explain.network import network_voice
+from calirare.explain.voice import Kept
 from calirare.graph import Column
 from calirare.models import HopsTraining
 from tests.helpers.tasks import rare_task
@@ -187,3 +188,19 @@ def test_what_moves_next_to_nothing_is_not_called_a_reason():
         "The label of acc-3 (fraud) speaks most for it"
         in dataclasses.replace(Explanation(1, "acc-1", 0.99, 0.5, 4.6, None, (strong,)), edges=(edge,)).sentences[1]
     )
+
+
+def test_what_is_kept_of_one_set_of_nodes_is_never_told_of_another():
+    """The last few sets are kept; what is asked in another order, or of many nodes, is the same as asked alone."""
+    made = []
+
+    def make(nodes):
+        made.append(nodes.tolist())
+        return nodes.double() * 2
+
+    kept = Kept()
+    for asked in ([1, 2], [2, 1], [1, 2], [3], [4], [5], [1, 2]):
+        assert kept.of(torch.tensor(asked), make).tolist() == [2.0 * node for node in asked]
+    assert made == [[1, 2], [2, 1], [3], [4], [5], [1, 2]], "the oldest goes"
+    many = torch.arange(100)
+    assert kept.of(many, make) is not kept.of(many, make), "of many nothing is kept"
