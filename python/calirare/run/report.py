@@ -105,7 +105,11 @@ def _checked(outcome: RunResult) -> dict[str, Any] | None:
     check = outcome.check
     if check is None and outcome.assumed:  # which no label can check
         return dict.fromkeys(PopulationCheck._fields) | {"verdict": "caution", "reason": outcome.assumed}
-    return None if check is None else check._asdict() | {"verdict": check.verdict, "reason": check.sentence}
+    if check is None:
+        return None
+    verdict = "caution" if outcome.doubt and check.verdict == "trust" else check.verdict
+    reason = f"{check.sentence}, but {outcome.doubt}" if outcome.doubt else check.sentence
+    return check._asdict() | {"verdict": verdict, "reason": reason}
 
 
 def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, Any]:
