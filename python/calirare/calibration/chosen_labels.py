@@ -12,7 +12,7 @@ FEWEST = 10  # nodes of either kind that a comparison needs
 FAR, TIMES = 0.1, 1.33  # distance of the distributions, and ratio of mean P, below which a difference does no harm
 # The same of a network by itself: a closed form's scores of few labels lie apart from those of nodes that were not left
 # out, by up to .25 and 1.5 times on random labels (docs/probability.md).
-FAR_ALONE, TIMES_ALONE = 0.3, 2.0
+FEWEST_ALONE, FAR_ALONE, TIMES_ALONE = 100, 0.3, 2.0
 DRAWS = 1_000  # random subsets that the mean is held against
 
 
@@ -73,10 +73,11 @@ def exchangeable(labelled: np.ndarray, others: np.ndarray, *, alike: bool = True
         seed: of the random subsets.
 
     Returns:
-        The comparison; None where there are fewer than `FEWEST` of either.
+        The comparison; None where there are fewer than `FEWEST` of either, of labels fewer than `FEWEST_ALONE` where
+        both were not made alike.
     """
     m, n = len(labelled), len(others)
-    if min(m, n) < FEWEST:
+    if min(m, n) < FEWEST or (not alike and m < FEWEST_ALONE):
         return None
     from scipy.stats import ks_2samp
 

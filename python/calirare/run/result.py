@@ -132,7 +132,8 @@ class RunResult:
     def for_tables(self) -> Probabilities:
         """Returns what tables say of the class of each node."""
         target = self.settings.calibration.target
-        return Probabilities.of(self.logits, self.calibrators, target, self.decision.threshold)
+        abstain = self.settings.decision.abstain
+        return Probabilities.of(self.logits, self.calibrators, target, self.decision.threshold, abstain)
 
     def review(self) -> Tensor:
         """Returns the nodes without a label in the order in which a human should look at them, int64.

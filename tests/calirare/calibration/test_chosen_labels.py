@@ -44,6 +44,9 @@ def test_chosen_labels_are_found_out(chosen, side):
     assert f"P(rare) may be {side} on the whole" in found.sentence
     assert "--calibrate-on val" in found.sentence
     assert exchangeable(p[:5], p) is None
+    assert exchangeable(p[:99], p, alike=False) is None
+    low = exchangeable(p[labels] * 0.9, p[labels].repeat(5), alike=False)
+    assert low is None or not low.doubtful  # a closed form lies so far apart by itself
 
 
 def test_a_difference_that_does_no_harm_is_let_pass_however_sure_it_is():
