@@ -1,7 +1,7 @@
 """How often labels are taken for chosen ones: of random labels, which is a false alarm, and of chosen ones.
 
-python benchmarks/bench_chosen_labels.py [--repeats 20] writes benchmarks/results/chosen_labels.json. Each repeat draws a
-graph of 1,500 nodes, 8 % of them rare, and its labels, of which three quarters train.
+python benchmarks/bench_chosen_labels.py [--repeats 20] writes benchmarks/results/chosen_labels.json. Each repeat draws
+a graph of 1,500 nodes, 8 % of them rare, and its labels, of which three quarters train.
 """
 
 from __future__ import annotations
