@@ -19,7 +19,7 @@ from calirare.graph.convolution import propagation
 from calirare.graph.splits import Split
 from calirare.intervals import jackknife
 from calirare.leave_one_out import ALO, METHODS, Influence, Retrain, leave_one_out
-from calirare.run.folder import write_config
+from calirare.run.resolved import write_config
 from calirare.training import cross_fitted_logits
 from calirare.training.selection import HOPS, WEIGHT_DECAYS, loo_loss
 from tests.helpers.tasks import rare_task

@@ -24,6 +24,7 @@ CHOSEN = {
     "precision": 0.75,
     "recall": 0.75,
     "confidence": 0.75,
+    "abstain": 0.9,
     "eice_weight": 0.5,
     "eice_coverage": 0.75,
     "eice_paths": ("confidence", "scores"),

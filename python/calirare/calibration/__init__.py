@@ -4,6 +4,7 @@ from calirare.calibration.affine import AffineCalibrator, platt_scaling, tempera
 from calirare.calibration.base import TARGETS, Calibrator, Target, target_weights
 from calirare.calibration.beta import BetaCalibrator
 from calirare.calibration.budget import BudgetCurve, budget_curve
+from calirare.calibration.chosen_labels import Exchangeable, exchangeable
 from calirare.calibration.cross_fitted import cross_fitted_probabilities
 from calirare.calibration.elkan_noto import PositiveUnlabelled, positive_unlabelled
 from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
@@ -47,6 +48,7 @@ __all__ = [
     "Calibrator",
     "EnsembleTemperatureCalibrator",
     "Estimator",
+    "Exchangeable",
     "ExpectedCount",
     "HistogramCalibrator",
     "IsotonicCalibrator",
@@ -65,6 +67,7 @@ __all__ = [
     "cross_fitted_probabilities",
     "effective_shares",
     "estimated_prevalence",
+    "exchangeable",
     "expected_count",
     "load_calibrator",
     "make_calibrator",

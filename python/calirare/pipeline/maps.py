@@ -19,14 +19,18 @@ from calirare.calibration import (
     Target,
     cross_fitted_probabilities,
     effective_shares,
+    exchangeable,
     representative_labels,
     with_prevalence,
 )
 from calirare.decisions import Labelled
+from calirare.graph import answered
 from calirare.metrics import PopulationCheck, population_check
 from calirare.pipeline.job import Job
 from calirare.run import representing
 from calirare.training import Fitted, FoldFitted
+
+COMPARED = 2_000  # nodes without a label that labels are compared with
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +42,14 @@ class Maps:
         notes: sentences a user should read.
         check: mean P(rare) over the observed share, by maps without each label; None where labels cannot tell.
         labelled: labels that represent the population, with P(rare) by such maps; None where there is none.
+        doubt: why labels can be no random sample of the nodes, a sentence; else empty.
     """
 
     maps: dict[Target, Calibrator] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     check: PopulationCheck | None = None
     labelled: Labelled | None = None
+    doubt: str = ""
 
 
 def calibrate(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor, of_every_node: bool = True) -> Maps:
@@ -117,7 +123,42 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
         p = cross_fitted_probabilities(_prior_map(maps["population"]), own[used], targets[used], sampling=sampling)
         rare = targets[used][at] == 1
         check, labelled = population_check(rare.long(), p[at, 1]), Labelled(p[at, 1].cpu().numpy(), rare.cpu().numpy())
-    return Maps(maps, (sampling.sentence,), check, labelled)
+    doubt = _doubt(job, fitted, maps["population"], own[used][at.to(own.device)]) if k == 2 else ""
+    return Maps(maps, (sampling.sentence, doubt), check, labelled, doubt)
+
+
+def _doubt(job: Job, fitted: Fitted, population: Calibrator, own: Tensor) -> str:
+    """Returns why labels that are taken for a random sample can be none; empty where nothing speaks against it.
+
+    Nodes without a label are scored as labels are: of detectors with folds each by the models without one fold.
+
+    Args:
+        job: the job.
+        fitted: the detector.
+        population: its map.
+        own: logits of these labels without themselves, [m, 2].
+    """
+    if job.settings.calibration.calibrate_on != "auto":
+        return ""
+    known = answered(job.asked)
+    every = torch.ones(job.asked.n_nodes, dtype=torch.bool, device=own.device)
+    if known is not None:
+        every[known] = False
+    others = every.nonzero().flatten()
+    generator = torch.Generator().manual_seed(job.settings.seed % 2**63)
+    order = torch.randperm(others.numel(), generator=generator)[:COMPARED].to(others.device)
+    others = others[order].sort().values
+    if not others.numel():
+        return ""
+    if isinstance(fitted, FoldFitted):
+        folds = fitted.all_logits_of(job.graph, others)[1]
+        drawn = torch.randint(len(folds), (others.numel(),), generator=generator).to(others.device)
+        logits = folds[drawn, torch.arange(others.numel(), device=others.device)]
+    else:
+        logits = fitted.logits_of(job.graph, others)
+    p, rest = (population.transform(z.double())[:, 1].cpu().numpy() for z in (own, logits))
+    found = exchangeable(p, rest, alike=isinstance(fitted, FoldFitted), seed=job.settings.seed)
+    return "" if found is None else found.sentence
 
 
 def _sample(job: Job, known: Tensor, targets: Tensor) -> tuple[Tensor, Sampling]:

@@ -161,6 +161,7 @@ def _run(graph: Graph, asked: Graph, settings: Settings, report: Report, streami
         clock.seconds,
         choice=trained.choice,
         check=maps.check,
+        doubt=maps.doubt,
         held_out=left_out.held_out,
     )
 

@@ -13,6 +13,7 @@ from calirare.calibration import Calibrator, PriorPlattCalibrator, Target
 from calirare.decisions import Decision, Labelled, Rule, decide, make_rule
 from calirare.graph import Graph, answered
 from calirare.intervals import JackknifeResult
+from calirare.run.abstaining import Undecided, left_open
 from calirare.run.probabilities import LIKELIER, Probabilities, p_rare
 
 Decide = Literal["balanced", "cost", "budget", "precision", "recall"]
@@ -40,6 +41,8 @@ class Deciding:
         precision: with decide precision: share of the alerts that are rare.
         recall: with decide recall: share of the rare nodes that are alerts.
         confidence: with decide precision or recall: with which labels must prove it; none: expected by P(rare).
+        abstain: leave open the nodes whose P(rare) has the threshold inside its interval of this coverage, in (0, 1),
+            such as 0.9; none: every node is decided.
         by: which nodes review.csv begins with: by "uncertainty" those whose prediction is most likely wrong, by "p" the
             likeliest rare ones, by "expected-loss" those where a wrong decision is expected to cost most.
     """
@@ -51,6 +54,7 @@ class Deciding:
     precision: float = 0.8
     recall: float = 0.8
     confidence: float | None = None
+    abstain: float | None = None
     by: By = "uncertainty"
 
     def __post_init__(self) -> None:
@@ -63,6 +67,8 @@ class Deciding:
             make_rule(name, **options)
         if self.decide not in self._options():
             raise InputError(f"setting decide must be one of {', '.join(self._options())}, got {self.decide!r}")
+        if self.abstain is not None and not 0 < self.abstain < 1:
+            raise InputError(f"setting abstain must be in (0, 1), got {self.abstain}")
         if self.by not in ORDERS:
             raise InputError(f"setting by must be one of {', '.join(ORDERS)}, got {self.by!r}")
 
@@ -101,6 +107,7 @@ class Decided:
         on: which these are: "unlabelled"; "held-out", where every node has a label; "all", where each trained.
         expected: hits, misses and cost; None where the uncertainty of P(rare) is not known.
         caveat: what the intervals leave out, or empty.
+        undecided: what is left open; None where every node is decided.
     """
 
     rule: str
@@ -110,6 +117,7 @@ class Decided:
     on: str
     expected: Decision | None = None
     caveat: str = ""
+    undecided: Undecided | None = None
 
     @property
     def sentence(self) -> str:
@@ -121,6 +129,8 @@ class Decided:
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything as JSON holds it."""
         out = {name: getattr(self, name) for name in ("rule", "threshold", "alerts", "nodes", "on", "caveat")}
+        if self.undecided is not None:
+            out["undecided"] = self.undecided.to_mapping()
         told = {} if self.expected is None else asdict(self.expected)
         names = ("hits", "misses", "cost", "precision", "recall", "coverage")
         return out | {name: told.get(name) for name in names} | {"sentence": self.sentence}
@@ -176,7 +186,11 @@ def decided(
     expected = decide(rule, fitted, z, labelled=labelled)
     few = n_rare < NARROW or deciding.confidence is not None
     caveat = "" if few else CAVEAT.format(held=HELD[fitted.form_sd is not None])
-    return Decided(rule.name, expected.threshold, expected.alerts, len(z), on, expected, caveat)
+    undecided = None
+    if deciding.abstain is not None:
+        left = left_open(fitted, z, expected.threshold, deciding.abstain)
+        undecided = Undecided.of(fitted.predict_proba(z.double())[:, 1], left, expected.threshold, deciding.abstain)
+    return Decided(rule.name, expected.threshold, expected.alerts, len(z), on, expected, caveat, undecided)
 
 
 def threshold_on(

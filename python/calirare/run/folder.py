@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
-import torch
-import yaml
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -29,22 +27,17 @@ from calirare._util.output import left_aside
 from calirare._util.run_files import check_as_written
 from calirare.audit import AT_LEAST, Audit
 from calirare.calibration import KINDS, Target
-from calirare.datasets import CATALOGUE
 from calirare.drift import Reference
 from calirare.explain import Explainer, Explanations
 from calirare.features import FeatureMap
 from calirare.graph import (
-    LABEL_RATE,
     PARTS,
     Graph,
     Split,
     fingerprint,
     known_rare,
-    random_split,
-    share_split,
     with_drawn_rest,
 )
-from calirare.leave_one_out import Retrain
 from calirare.models import FITS
 from calirare.run.audits import audit_run
 from calirare.run.data_settings import Data
@@ -82,49 +75,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def write_config(outcome: RunResult, path: Path) -> None:
-    """Writes every setting, resolved: a run with this file as --config is the same run."""
-    graph, settings = outcome.graph, outcome.settings
-    kind = _split_kind(graph, settings)
-    rate = LABEL_RATE if kind == "random" else None  # None: a stored split as it is
-    named = settings.data.dataset
-    data = dataclasses.replace(
-        settings.data,
-        dataset=named if named is None or named in CATALOGUE else str(Path(named).resolve()),
-        root=_absolute(settings.data.root),
-        features=_absolute(settings.data.features),
-        relabel=_absolute(settings.data.relabel),
-        label_rate=settings.data.label_rate or rate,
-        split=settings.data.split or (None if settings.positive_only else kind),
-        minority=graph.class_names[1],
-    )
-    training = dataclasses.replace(settings.training, **outcome.chosen)
-    loo = settings.loo
-    if isinstance(loo, Retrain) and loo.folder is not None:
-        loo = dataclasses.replace(loo, folder=Path(loo.folder).resolve())
-    resolved = dataclasses.replace(settings, data=data, training=training, loo=loo, device=graph.device.type)
-    path.write_text(yaml.safe_dump(resolved.to_mapping(), sort_keys=False), encoding="utf-8")
-
-
-def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).resolve())
-
-
-def _split_kind(graph: Graph, settings: Settings) -> str:
-    """Returns how `load_dataset` drew the split, "public" where it took or enlarged a stored one."""
-    assert graph.split is not None
-    kind = graph.split.name.split("(")[0]
-    if graph.original_y is None or kind not in ("random", "share"):
-        return "public"
-    labels = graph.original_y.cpu()
-    if kind == "share":
-        drawn = share_split(labels, settings.seed)
-    else:
-        drawn = random_split(labels, settings.data.label_rate or LABEL_RATE, seed=settings.seed)
-    same = all(torch.equal(getattr(drawn, part), getattr(graph.split.to("cpu"), part)) for part in PARTS)
-    return kind if same else "public"
 
 
 def save_model(outcome: RunResult, path: Path) -> None:

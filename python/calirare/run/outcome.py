@@ -18,11 +18,12 @@ from calirare.explain import Explainer, Explanations
 from calirare.graph import Graph
 from calirare.run.audits import audit_run
 from calirare.run.explaining import explained, explainer_of
-from calirare.run.folder import CONFIG, MODEL, save_model, write_config, write_json
+from calirare.run.folder import CONFIG, MODEL, save_model, write_json
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
 from calirare.run.pictures import draw
 from calirare.run.prevailing import Prevailing
 from calirare.run.report import report
+from calirare.run.resolved import write_config
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored
 from calirare.run.scoring import Say, Scorer, to_stderr

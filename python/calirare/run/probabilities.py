@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from calirare._util.brief import brief
-from calirare.calibration import Calibrator, PositiveOnlyCalibrator, Target
+from calirare.calibration import Calibrator, PositiveOnlyCalibrator, PriorPlattCalibrator, Target
+from calirare.run.abstaining import left_open
 
 LIKELIER = 0.5  # the threshold of equal costs
 
@@ -23,6 +24,7 @@ class Probabilities:
         balanced: the same for classes equally common.
         chosen: for the run's target, [n, k]: what `prediction` and `confidence` are about.
         threshold: nodes with `rare` at least this are alerts.
+        abstain: which nodes are left open, bool [n]; None where every node is decided.
     """
 
     raw: Tensor
@@ -30,6 +32,7 @@ class Probabilities:
     balanced: Tensor
     chosen: Tensor
     threshold: float = LIKELIER
+    abstain: Tensor | None = None
 
     __repr__ = brief
 
@@ -40,12 +43,23 @@ class Probabilities:
 
     @classmethod
     def of(
-        cls, logits: Tensor, maps: dict[Target, Calibrator], target: Target, threshold: float = LIKELIER
+        cls,
+        logits: Tensor,
+        maps: dict[Target, Calibrator],
+        target: Target,
+        threshold: float = LIKELIER,
+        abstain: float | None = None,
     ) -> Probabilities:
-        """Returns them from logits [n, k] and the fitted map of each target; none without calibration."""
+        """Returns them from logits [n, k] and the fitted map of each target; none without calibration.
+
+        `abstain` is the coverage of the interval that leaves a node open where the threshold lies in it; None: none is.
+        """
+        fitted = maps.get("population")
+        known = abstain is not None and isinstance(fitted, PriorPlattCalibrator)
+        left = left_open(fitted, logits, threshold, abstain) if known else None
         raw = torch.softmax(logits, 1)
         chosen = maps[target].transform(logits) if target in maps else raw
-        return cls(raw[:, 1], p_rare(logits, maps), p_rare(logits, maps, "balanced"), chosen, threshold)
+        return cls(raw[:, 1], p_rare(logits, maps), p_rare(logits, maps, "balanced"), chosen, threshold, left)
 
 
 def p_rare(logits: Tensor, maps: dict[Target, Calibrator], target: Target = "population") -> Tensor:

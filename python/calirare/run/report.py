@@ -12,6 +12,7 @@ from calirare.calibration import TARGETS
 from calirare.curvature import spectrum_ends
 from calirare.leave_one_out import Quality, quality_of
 from calirare.metrics import PopulationCheck, calibration_report, coverage
+from calirare.run.abstaining import realised_error
 from calirare.run.deciding import realised
 from calirare.run.interval_nodes import interval_notes
 from calirare.run.probabilities import p_rare
@@ -105,7 +106,11 @@ def _checked(outcome: RunResult) -> dict[str, Any] | None:
     check = outcome.check
     if check is None and outcome.assumed:  # which no label can check
         return dict.fromkeys(PopulationCheck._fields) | {"verdict": "caution", "reason": outcome.assumed}
-    return None if check is None else check._asdict() | {"verdict": check.verdict, "reason": check.sentence}
+    if check is None:
+        return None
+    verdict = "caution" if outcome.doubt and check.verdict == "trust" else check.verdict
+    reason = f"{check.sentence}, but {outcome.doubt}" if outcome.doubt else check.sentence
+    return check._asdict() | {"verdict": verdict, "reason": reason}
 
 
 def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, Any]:
@@ -115,7 +120,10 @@ def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, An
         return values | {"test": None}
     assert y is not None
     p = p_rare(outcome.logits[nodes], outcome.calibrators)
-    return values | {"test": realised(p, y[nodes], outcome.decision.threshold)}
+    left, among = outcome.for_tables().abstain, realised(p, y[nodes], outcome.decision.threshold)
+    if left is not None:
+        among["undecided"] = realised_error(p, y[nodes], left[nodes], outcome.decision.threshold)
+    return values | {"test": among}
 
 
 def _notes(outcome: RunResult, judged_on: str, quality: Quality) -> list[str]:

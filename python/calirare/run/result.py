@@ -41,6 +41,7 @@ class RunResult:
         notes: sentences a user should read (fallbacks, warnings).
         choice: what was chosen among detectors, and why; None where one was asked for.
         check: mean P(rare) over the share observed, by maps without each label; None where labels cannot tell.
+        doubt: why the labels can be no random sample of the nodes, a sentence; else empty.
         seconds: wall time of each stage.
         features: what the features became; None stands for "stored".
         mapped: the graph as the detector took it; None: as it is.
@@ -60,6 +61,7 @@ class RunResult:
     seconds: dict[str, float] = field(default_factory=dict)
     choice: Choice | None = None
     check: PopulationCheck | None = None
+    doubt: str = ""
     features: FeatureMap | None = None
     mapped: Graph | None = None
     held_out: Tensor | None = None
@@ -130,7 +132,8 @@ class RunResult:
     def for_tables(self) -> Probabilities:
         """Returns what tables say of the class of each node."""
         target = self.settings.calibration.target
-        return Probabilities.of(self.logits, self.calibrators, target, self.decision.threshold)
+        abstain = self.settings.decision.abstain
+        return Probabilities.of(self.logits, self.calibrators, target, self.decision.threshold, abstain)
 
     def review(self) -> Tensor:
         """Returns the nodes without a label in the order in which a human should look at them, int64.

@@ -11,6 +11,7 @@ import pandas as pd
 from calirare._util.brief import brief
 from calirare.calibration import ExpectedCount, Prevalence
 from calirare.drift import Drift
+from calirare.run.abstaining import Undecided
 
 PREVALENCE = ("share", "low", "high", "method")  # of a prevalence, what JSON holds
 
@@ -30,6 +31,7 @@ class Scored:
         rule: name of the decision's rule.
         drift: how the graph differs from the run's own; None of a graph without nodes.
         prevalence: what P(rare) was corrected by; None where it was not.
+        undecided: what is left open; None where every node is decided.
         assumed: what P(rare) rests on where rare nodes alone were labelled, a sentence; else empty.
     """
 
@@ -44,6 +46,7 @@ class Scored:
     drift: Drift | None
     prevalence: Prevalence | None = None
     assumed: str = ""
+    undecided: Undecided | None = None
 
     __repr__ = brief
 
@@ -76,6 +79,8 @@ class Scored:
         lines.append(
             f"alerts: {self.alerts:,}, from P(rare) of {self.threshold:.3g} on (the run's decision: {self.rule})"
         )
+        if self.undecided is not None:
+            lines.append(self.undecided.sentence)
         if self.assumed:
             lines.append(f"caution: the run has {self.assumed}")
         if self.drift is not None:
@@ -103,6 +108,7 @@ class Scored:
             "threshold": self.threshold,
             "decision": self.rule,
             "prevalence": None if told is None else {name: getattr(told, name) for name in PREVALENCE},
+            "undecided": None if self.undecided is None else self.undecided.to_mapping(),
             "assumed": self.assumed,
             "verdict": self.verdict,
             "drift": None if self.drift is None else self.drift.to_mapping(),

@@ -17,6 +17,7 @@ from calirare.features import FeatureMap
 from calirare.graph import Graph
 from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
+from calirare.run.abstaining import Undecided
 from calirare.run.deciding import threshold_on
 from calirare.run.interval_nodes import interval_notes, known_logits
 from calirare.run.prevailing import Prevailing, prevailing
@@ -127,6 +128,7 @@ class Scorer:
             drift,
             told,
             assumed_by(corrected),
+            _undecided(said, self.settings.decision.abstain),
         )
 
     def probabilities(self, graph: Graph) -> Probabilities:
@@ -136,7 +138,8 @@ class Scorer:
     def _said(self, graph: Graph, logits: Tensor) -> Probabilities:
         settings = self.settings
         threshold = threshold_on(settings.decision, self.threshold, graph, logits, self.calibrators)
-        return Probabilities.of(logits, self.calibrators, settings.calibration.target, threshold)
+        abstain = settings.decision.abstain
+        return Probabilities.of(logits, self.calibrators, settings.calibration.target, threshold, abstain)
 
     def _known(self, graph: Graph, logits: Tensor, threshold: float) -> Known | None:
         """Returns the nodes that get an interval; None where all do."""
@@ -199,3 +202,10 @@ class Scorer:
             return dataclasses.replace(graph, y=None, split=None, class_names=(), trusted=True)
         y = torch.where(graph.y < 0, graph.y, (graph.y == graph.class_names.index(rare)).long())
         return dataclasses.replace(graph, y=y, class_names=self.class_names, posterior=None, trusted=True)
+
+
+def _undecided(said: Probabilities, coverage: float | None) -> Undecided | None:
+    """Returns what is left open among scored nodes; None where every node is decided."""
+    if said.abstain is None or coverage is None:
+        return None
+    return Undecided.of(said.rare, said.abstain, said.threshold, coverage)

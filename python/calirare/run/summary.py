@@ -98,7 +98,14 @@ def _decision(decision: dict[str, Any]) -> list[str]:
     """Returns what is an alert, what to expect of it, and what it did among the test nodes."""
     where, test = f"{decision['nodes']:,} {decision['on']} nodes", decision["test"]
     lines = [f"decision on {where}: {decision['sentence']}"]
+    if decision.get("undecided") is not None:
+        lines.append(f"  {decision['undecided']['sentence']}")
     if test is not None:
         shares = [f", {name} {test[name]:.3g}" for name in ("precision", "recall") if test[name] is not None]
         lines.append(f"  among the {test['nodes']:,} test nodes: {test['alerts']:,} alerts{''.join(shares)}")
+    if test is not None and test.get("undecided") is not None and test["undecided"]["error"] is not None:
+        found = test["undecided"]
+        lines.append(
+            f"  among them {found['abstained']:,} left open, and {found['error']:.2%} of the others decided wrongly"
+        )
     return lines + ([f"  {decision['caveat']}"] if decision["caveat"] else [])

@@ -270,14 +270,18 @@ def _rows(
         "prediction": _numbers(predicted),
         "confidence": _numbers(confidence),
     }
+    columns = list(COLUMNS)
+    if p.abstain is not None:
+        table["abstain"] = _numbers(p.abstain[rows].long())
+        columns.insert(columns.index("threshold") + 1, "abstain")
     if result is None:
         table |= dict.fromkeys(("lower", "upper", "uncertainty", "ice", "ice_raw"), float("nan"))
-        return pd.DataFrame(table)[list(COLUMNS)]
+        return pd.DataFrame(table)[columns]
     right, ice = result.about(chosen, rows)
     raw = torch.stack([1 - p_raw, p_raw], 1)
     numbers = {"lower": result.lower[rows], "upper": result.upper[rows], "uncertainty": right, "ice": ice}
     table |= {name: _numbers(x) for name, x in (numbers | {"ice_raw": result.about(raw, rows)[1]}).items()}
-    return pd.DataFrame(table)[list(COLUMNS)]
+    return pd.DataFrame(table)[columns]
 
 
 def _arrow_writer(folder: Path, stem: str) -> Callable[[pd.DataFrame | None], None] | None:
@@ -298,7 +302,7 @@ def _arrow_writer(folder: Path, stem: str) -> Callable[[pd.DataFrame | None], No
         rows = pyarrow.Table.from_pandas(table, preserve_index=False)
         if not files:
             # The writer would put the header's names in quotes.
-            (folder / f"{stem}.csv").write_text(",".join(COLUMNS) + "\n", encoding="utf-8")
+            (folder / f"{stem}.csv").write_text(",".join(table.columns) + "\n", encoding="utf-8")
             text = (folder / f"{stem}.csv").open("ab")
             options = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")
             files.append(arrow_csv.CSVWriter(text, rows.schema, write_options=options))

@@ -191,7 +191,7 @@ def test_an_unknown_name_lists_all_there_are():
         Settings.from_mapping({"data": {"bogus": 1}}, "f")
     with pytest.raises(
         InputError,
-        match=r"^f: unknown setting 'bogus'; there are as_of, budget, by, calibrate_on, .*, dataset, .*, weight_decay$",
+        match=r"^f: unknown setting 'bogus'; there are abstain, as_of, budget, by, .*, dataset, .*, weight_decay$",
     ):
         Settings().but("f", bogus=1)
 

@@ -1,0 +1,85 @@
+"""Labels that a model has chosen are no random sample, and labels drawn at random are not taken for such."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import calirare
+from calirare.calibration import exchangeable
+from calirare.datasets import synthetic_rare
+from calirare.graph import Graph, Split
+from tests.helpers.command import rough_runs
+
+
+def scored(rng: np.random.Generator, n: int = 3000) -> np.ndarray:
+    """Returns P(rare) of nodes of which few are likely rare."""
+    return 1 / (1 + np.exp(3 - 1.5 * rng.normal(size=n)))
+
+
+def test_random_labels_raise_no_alarm():
+    rng, alarms = np.random.default_rng(0), 0
+    for m in (15, 60, 300, 1500) * 40:
+        p = rng.permutation(scored(rng))
+        alarms += exchangeable(p[:m], p[m:]).doubtful
+    assert alarms <= 2
+
+
+@pytest.mark.parametrize(
+    ("chosen", "side"),
+    [
+        (lambda p, rng: np.argsort(np.abs(p - 0.5))[:150], "too high"),  # uncertain ones
+        (lambda p, rng: np.union1d(np.argsort(-p)[:60], rng.choice(len(p), 240)), "too high"),  # alerts looked at
+        (lambda p, rng: np.argsort(p)[: len(p) // 2][::8], "wrong"),  # those that looked harmless
+    ],
+    ids=["uncertain", "alerts", "harmless"],
+)
+def test_chosen_labels_are_found_out(chosen, side):
+    rng = np.random.default_rng(1)
+    p = scored(rng)
+    labels = chosen(p, rng)
+    found = exchangeable(p[labels], np.delete(p, labels))
+    assert found.doubtful
+    assert f"P(rare) may be {side} on the whole" in found.sentence
+    assert "--calibrate-on val" in found.sentence
+    assert exchangeable(p[:5], p) is None
+    assert exchangeable(p[:99], p, alike=False) is None
+    low = exchangeable(p[labels] * 0.9, p[labels].repeat(5), alike=False)
+    assert low is None or not low.doubtful  # a closed form lies so far apart by itself
+
+
+def test_a_difference_that_does_no_harm_is_let_pass_however_sure_it_is():
+    rng = np.random.default_rng(2)
+    p = scored(rng, 40_000)
+    found = exchangeable(p[:20_000] * 1.05, p[20_000:])
+    assert found.p_distance < 0.001
+    assert not found.doubtful
+    assert found.sentence == ""
+
+
+def graph_labelled_at(places: np.ndarray) -> Graph:
+    graph = synthetic_rare(1500, seed=0, share=0.08, n_features=4, separation=2.0)
+    train = np.sort(places)
+    y = np.full(1500, -1)
+    y[train] = graph.y.numpy()[train]
+    nodes = torch.from_numpy(train)
+    empty = nodes[:0]
+    return Graph(graph.adjacency, graph.x, torch.from_numpy(y), split=Split(nodes, empty, empty), name="g")
+
+
+def test_a_run_says_so_and_is_trusted_less():
+    rng = np.random.default_rng(3)
+    every = synthetic_rare(1500, seed=0, share=0.08, n_features=4, separation=2.0)
+    alerts = np.flatnonzero(every.y.numpy() == 1)[:90]  # of an enriched register: nearly all there are
+    with rough_runs():
+        enriched = graph_labelled_at(np.union1d(alerts, rng.choice(1500, 200, replace=False)))
+        said = calirare.train(enriched, model="trees").metrics
+        told = calirare.train(enriched, model="trees", calibrate_on="all").metrics
+        drawn = calirare.train(graph_labelled_at(rng.choice(1500, 300, replace=False)), model="trees").metrics
+    assert "no random sample" in " ".join(said["notes"])
+    assert said["population_check"]["verdict"] == "caution"
+    assert "no random sample" in said["population_check"]["reason"]
+    for other in (told, drawn):
+        assert "no random sample" not in " ".join(other["notes"])
+    assert told["population_check"]["verdict"] == "trust"  # what was said stands
