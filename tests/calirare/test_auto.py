@@ -8,13 +8,11 @@ import pytest
 import torch
 
 import calirare
-from calirare.models import HopColumns, HopsTraining, train_folds
-from calirare.pipeline import auto
+from calirare.models import HopsTraining, train_folds
 from calirare.pipeline.auto import NO_EDGES, Task, lowest, mean_loss
 from calirare.run import Choice, Row
 from calirare.run.pictures import draw
 from calirare.training import class_weights
-from calirare_ext import Csr
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
@@ -58,28 +56,6 @@ def test_a_network_is_chosen_by_networks_that_have_not_seen_the_label(graph):
     assert_identical(chosen.own_logits, trials[best].own_logits)
     seen = [mean_loss(each.fit(graph, nodes).label_logits, task) for each in detectors]
     assert seen.index(min(seen)) != best, "the loss on what was learnt would have chosen another"
-
-
-def test_the_intercept_is_free_where_labels_say_so(monkeypatch):
-    """Rare nodes far from the rest, whose many columns of noise are 0 on average: the intercept must lie between."""
-    rng = torch.Generator().manual_seed(3)
-    y = (torch.arange(400) % 10 == 0).long()
-    x = torch.randn(400, 60, generator=rng)
-    x[:, :8] += 4.0 * y[:, None]
-    edges = torch.stack([torch.arange(400), (torch.arange(400) + 1) % 400])
-    a = Csr.from_coo(torch.cat([edges[0], edges[1]]), torch.cat([edges[1], edges[0]]), None, (400, 400))
-    graph, nodes = calirare.Graph(a, x, y), torch.cat([y.nonzero()[:8, 0], (y == 0).nonzero()[:16, 0]])
-    task = Task(graph, nodes, class_weights(y[nodes], 2)[y[nodes]].float(), 0, lambda name: None)
-    columns, found = HopColumns.fit(graph, 0), {}
-    for constants in ((0.0,), auto.CONSTANTS):
-        monkeypatch.setattr(auto, "CONSTANTS", constants)
-        found[constants] = auto.linear(task, columns)
-    fixed, free = found.values()
-    assert mean_loss(free.own_logits, task) < 0.8 * mean_loss(fixed.own_logits, task)
-    assert_identical(free.logits_of(graph)[nodes], free.network.label_logits)
-    of_folds = free.logits_without_folds(free.evaluation_field(graph, nodes))
-    own = of_folds[free.fold, torch.arange(len(nodes))]
-    assert float((own - free.own_logits).abs().max()) < 1e-4
 
 
 def test_a_saved_run_scores_as_the_outcome_does(outcome, graph, tmp_path):

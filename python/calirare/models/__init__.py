@@ -5,7 +5,7 @@ from calirare.models.folded import FoldedNetwork, Folds, fold_converged, fold_ne
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
 from calirare.models.gcn_training import GcnTraining, fit
-from calirare.models.hops import HopsFit, HopsTraining, free_of_constant
+from calirare.models.hops import HopsFit, HopsTraining
 from calirare.models.joined import NewEdges
 from calirare.models.many_gcns import ManyGcns
 from calirare.models.mixture import Member, Mixture, mixture_of, stacking_weights
@@ -49,7 +49,6 @@ __all__ = [
     "fit_of",
     "fold_converged",
     "fold_network",
-    "free_of_constant",
     "mixture_of",
     "of_network",
     "pyg_inputs",

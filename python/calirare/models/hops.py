@@ -7,7 +7,6 @@ those of `GcnFit`, and nothing is derived again.
 from __future__ import annotations
 
 import copy
-import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
@@ -21,7 +20,7 @@ from calirare.models.gcn_fit import GcnFit, of_network
 from calirare.models.gcn_training import GcnTraining
 from calirare.models.horner import first_layer
 from calirare.training import Progress, State, prefixed, unprefixed
-from calirare_ext import Csr, ReceptiveField, as_dense, as_matrix, receptive_field
+from calirare_ext import Csr, ReceptiveField, as_matrix, receptive_field
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -76,12 +75,6 @@ class HopsFit(GcnFit):
         model = copy.deepcopy(self.model).to(dtype)
         return replace(self, model=model, field=kept, sample_weights=self.sample_weights.to(dtype))
 
-    def without_constant(self, constant: float) -> Self:
-        """Returns the same perceptron on the columns alone: what a constant last column added is in its biases."""
-        field, model = self.field, free_of_constant(self.model, constant)
-        alone = as_dense(field.features)[:, :-1].contiguous()
-        return replace(self, model=model, field=ReceptiveField(field.rows, alone, field.blocks))
-
     def state(self) -> State:
         """See `Fitted.state`."""
         (tensors, facts), (more, how) = super().state(), self.columns.state()
@@ -102,33 +95,19 @@ class HopsTraining(GcnTraining):
         n_layers: 1 is a linear model (logistic regression).
         hops: how far the columns reach, see `HopColumns`; 0: a node's own features alone.
         columns: fitted columns to read; None: fitted on the graph.
-        constant: number of one more column, the same for every node; 0: none. Its weights do what the biases of the
-            first layer do at a penalty 1 / constant^2 as large; `HopsFit.without_constant` makes biases of them, and
-            only then can other nodes than the labelled be asked about.
-
-    Raises:
-        ValueError: a setting is out of range.
     """
 
     hidden: int = 64
     hops: int = 2
     columns: HopColumns | None = None
-    constant: float = 0.0
 
     low_hops: ClassVar[int] = 0
-
-    def __post_init__(self) -> None:
-        """Checks ranges."""
-        super().__post_init__()
-        if not 0 <= self.constant < math.inf:
-            raise ValueError(f"HopsTraining: constant must be finite and at least 0, got {self.constant}")
 
     def start(self, graph: Graph, nodes: Tensor, sample_weights: Tensor | None = None) -> HopsFit:
         """See `GcnTraining.start`."""
         columns = HopColumns.fit(graph, self.hops, self.seed, nodes) if self.columns is None else self.columns
-        model = self.network(columns.n_features + bool(self.constant), graph.n_classes).to(graph.device)
-        alone = columns.blockwise(graph) or self.constant
-        field = column_field(columns, graph, nodes, model, self.constant) if alone else None
+        model = self.network(columns.n_features, graph.n_classes).to(graph.device)
+        field = column_field(columns, graph, nodes, model) if columns.blockwise(graph) else None
         view = graph if field is not None else columns.of(graph)
         start = of_network(model, view, nodes, self.weight_decay, sample_weights, field)
         return HopsFit(**_values(start), columns=columns)
@@ -138,24 +117,13 @@ class HopsTraining(GcnTraining):
         return self._network(n_features, n_classes, hops=0)
 
 
-def free_of_constant(model: GCN, constant: float) -> GCN:
-    """Returns a copy of a perceptron without its last column, a constant; see `HopsTraining.constant`."""
-    free = copy.deepcopy(model)
-    with torch.no_grad():
-        free.biases[0] += constant * free.weights[0][-1]
-        free.weights[0] = torch.nn.Parameter(free.weights[0][:-1].clone())
-    return free
-
-
-def column_field(columns: HopColumns, graph: Graph, nodes: Tensor, model: GCN, constant: float = 0.0) -> ReceptiveField:
+def column_field(columns: HopColumns, graph: Graph, nodes: Tensor, model: GCN) -> ReceptiveField:
     """Returns what a perceptron reads of some nodes (distinct, int64 [m]), their columns made for them alone."""
     below, place = torch.unique(nodes, return_inverse=True)
     m, dtype = below.numel(), model.weights[0].dtype
     if m < nodes.numel():
         raise ValueError(f"receptive_field: nodes must be distinct, got {nodes.numel()} ids with repetitions")
     x = columns.at(graph, below).to(dtype)
-    if constant:
-        x = torch.cat([x, x.new_full((m, 1), constant)], 1)
     every = torch.arange(m + 1, device=x.device)
     identity = Csr.unchecked(every, every[:-1].to(torch.int32), x.new_ones(m), m)
     local = receptive_field(identity, x, place, model.n_layers)

@@ -18,13 +18,11 @@ from calirare.models import (
     GcnFit,
     GcnTraining,
     HopColumns,
-    HopsFit,
     HopsTraining,
     Mixture,
     TreesDetector,
     TreesTraining,
     fold_converged,
-    free_of_constant,
     mixture_of,
     train_folds,
 )
@@ -37,7 +35,6 @@ N_CANDIDATES = 8  # five with the graph, three without
 NO_EDGES = "linear, no edges"  # of those without the graph the one that joins the average
 TREES: dict[str, Literal["boosting", "extra"]] = {"trees": "boosting", "forest": "extra"}
 LINEAR_DECAYS = (1e-4, 1e-3, 1e-2, 1e-1)
-CONSTANTS = (10.0, 3.0, 0.0)  # the penalty of the intercept is a hundredth of a weight's, a tenth, or all of it
 HOPS_DECAYS = (5e-3, 5e-2, 2e-1)
 GCNS = ((1, 5e-4), (1, 2e-3), (2, 2e-3))  # hops and weight decay
 EPOCHS = 200
@@ -124,35 +121,21 @@ def tabular(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]
 
 
 def linear(task: Task, columns: HopColumns) -> FoldedNetwork:
-    """Returns logistic regression on columns, with the penalties of weights and intercept of the lowest own loss.
+    """Returns logistic regression on columns, its weight decay the one of the lowest leave-one-out loss.
 
-    It is trained to its minimum, where leave-one-out in closed form holds for every penalty. Rare nodes lie far from
-    where all columns are 0, and an intercept that is penalised as a weight is leaves its work to directions that happen
-    to be common to the few labels.
+    It is trained to its minimum, where leave-one-out in closed form holds for every weight decay.
     """
 
-    def trained(decay: float, constant: float) -> tuple[float, GcnFit, HopsTraining]:
-        detector = HopsTraining(n_layers=1, weight_decay=decay, seed=task.seed, columns=columns, constant=constant)
+    def trained(decay: float) -> tuple[float, GcnFit, HopsTraining]:
+        detector = HopsTraining(n_layers=1, weight_decay=decay, seed=task.seed, columns=columns)
         fitted, _ = detector.fit_to_convergence(
             task.graph, task.nodes, sample_weights=task.weights, tolerance=1e-5, max_steps=300
         )
         fitted = fitted.as_dtype(task.graph, torch.float32)
         return mean_loss(OwnLogits(fitted.linearisation)(decay), task), fitted, detector
 
-    constants = CONSTANTS if task.scarce else CONSTANTS[-1:]
-    trials = (trained(decay, constant) for constant in constants for decay in LINEAR_DECAYS)
-    _, fitted, detector = min(trials, key=lambda trial: trial[0])
-    return without_constant(fold_converged(detector, task.graph, fitted, task.n_folds), detector.constant)
-
-
-def without_constant(folded: FoldedNetwork, constant: float) -> FoldedNetwork:
-    """Returns the same networks on the columns alone, see `HopsTraining.constant`."""
-    if not constant:
-        return folded
-    network = folded.network
-    assert isinstance(network, HopsFit)
-    without = tuple(free_of_constant(model, constant) for model in folded.without)
-    return dataclasses.replace(folded, network=network.without_constant(constant), without=without)
+    _, fitted, detector = min(map(trained, LINEAR_DECAYS), key=lambda trial: trial[0])
+    return fold_converged(detector, task.graph, fitted, task.n_folds)
 
 
 def perceptron(task: Task, columns: HopColumns) -> FoldedNetwork:

@@ -52,28 +52,6 @@ def test_leave_one_out_of_the_linear_model_is_retraining():
     assert float((closed - truth).norm() / truth.norm()) < 0.1
 
 
-def test_a_constant_column_frees_the_intercept_and_leaves_no_trace():
-    graph = rare_task()
-    nodes = graph.split.train
-    weights = torch.ones(nodes.numel())
-    rare = graph.y[nodes].double().mean()
-    odds = {}
-    for constant in (0.0, 300.0):
-        detector = HopsTraining(n_layers=1, weight_decay=50.0, constant=constant)
-        fitted, _ = detector.fit_to_convergence(graph, nodes, sample_weights=weights)
-        alone = fitted.without_constant(constant) if constant else fitted
-        said = alone.label_logits.detach()
-        assert alone.model.n_features == alone.columns.n_features
-        assert_within(said, fitted.label_logits, sum_bound(said, 400, said.abs() + 9, out=torch.float64))
-        alone = alone.as_dtype(graph, torch.float32)
-        assert float((alone.logits_of(graph)[nodes] - said).abs().max()) < 1e-5
-        odds[constant] = float((said[:, 1] - said[:, 0]).mean())
-    assert abs(odds[0.0]) < 0.1  # all that is left of weights and intercept
-    assert odds[300.0] == pytest.approx(float(torch.logit(rare)), abs=0.05)
-    with pytest.raises(ValueError, match="constant must be finite and at least 0, got -1"):
-        HopsTraining(constant=-1)
-
-
 def test_a_state_gives_the_same_network_again():
     fitted, graph = fitted_and_graph()
     again = HopsFit.from_state(*fitted.state())
