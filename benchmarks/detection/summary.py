@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable
 from typing import Any
@@ -15,6 +16,7 @@ from detection.tasks import REGIMES
 NUMBERS = (*MEASURES, "mean_p", "prevalence", "labels", "rare_labels", "test", "cpu_s")
 BEHIND = 0.01  # most that our mean AUPRC may be below the best peer's, on any set and regime
 Row = dict[str, Any]
+Groups = dict[tuple[str, str, str], dict[int, Row]]  # set, regime and method: a line per split
 
 
 def summary(rows: Iterable[Row]) -> dict[str, Any]:
@@ -23,7 +25,7 @@ def summary(rows: Iterable[Row]) -> dict[str, Any]:
     Of two lines for one place the later counts, but for its seconds: the smaller number is the one that other programs
     on the machine disturbed less.
     """
-    groups: dict[tuple[str, str, str], dict[int, Row]] = {}
+    groups: Groups = {}
     for row in rows:
         group = groups.setdefault((row["set"], row["regime"], row["method"]), {})
         before = group.get(row["split"], row)
@@ -42,36 +44,52 @@ def entry(key: tuple[str, str, str], rows: list[Row]) -> dict[str, Any]:
     return found | {"commits": sorted({row["commit"] for row in rows})}
 
 
-def bars(cells: list[dict[str, Any]], groups: dict[tuple[str, str, str], dict[int, Row]], recipe: str) -> Row:
-    """Returns how a recipe stands to every peer on the sets and regimes where all have the same splits."""
-    by_place: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+def bars(cells: list[dict[str, Any]], groups: Groups, recipe: str) -> Row:
+    """Returns how a recipe stands to every peer on each set and regime, on the splits on which both ran."""
+    by_place: dict[tuple[str, str], list[str]] = {}
     for cell in cells:
-        by_place.setdefault((cell["set"], cell["regime"]), {})[cell["method"]] = cell
+        by_place.setdefault((cell["set"], cell["regime"]), []).append(cell["method"])
     places = [place for place, methods in by_place.items() if recipe in methods]
-    own = [by_place[place][recipe] for place in places]
     lost, sharp = [], []
-    for place, mine in zip(places, own, strict=True):
-        peers = {m: c for m, c in by_place[place].items() if m not in RECIPES and m != TRUTH}
-        plain = {m: c for m, c in peers.items() if not m.endswith(CALIBRATED)}
-        calibrated = [c for m, c in peers.items() if m.endswith(CALIBRATED)]
-        if plain:
-            best = max(plain, key=lambda m: plain[m]["auprc"]["mean"])
-            behind = plain[best]["auprc"]["mean"] - mine["auprc"]["mean"]
-            if behind > BEHIND:
-                lost.append({"set": place[0], "regime": place[1], "peer": best, "behind": round(behind, 4)})
+    for place in places:
+        peers = [m for m in by_place[place] if m not in RECIPES and m != TRUTH]
+        behind = {}
+        for m in (m for m in peers if not m.endswith(CALIBRATED)):
+            theirs, ours = shared(groups, place, (m, recipe), "auprc")
+            behind[m] = theirs - ours
+        best = max(behind, key=behind.__getitem__, default=None)
+        if best is not None and behind[best] > BEHIND:
+            lost.append({"set": place[0], "regime": place[1], "peer": best, "behind": round(behind[best], 4)})
+        calibrated = [m for m in peers if m.endswith(CALIBRATED)]
         if calibrated:
-            below = {k: all(mine[k]["mean"] < c[k]["mean"] for c in calibrated) for k in ("brier", "nll")}
+            pairs = {k: [shared(groups, place, (m, recipe), k) for m in calibrated] for k in ("brier", "nll")}
+            below = {k: all(ours < theirs for theirs, ours in each) for k, each in pairs.items()}
             sharp.append({"set": place[0], "regime": place[1]} | below)
-    return {"places": len(places), "means": means(by_place, places, recipe), "lost": lost, "probabilities": sharp}
+    return {"places": len(places), "means": means(groups, places, recipe), "lost": lost, "probabilities": sharp}
 
 
-def means(by_place: dict[tuple[str, str], dict[str, Any]], places: list[tuple[str, str]], recipe: str) -> Row:
-    """Returns each peer's mean AUPRC over the places where it and the recipe have results, with the recipe's there."""
+def shared(groups: Groups, place: tuple[str, str], methods: tuple[str, str], name: str) -> tuple[float, float]:
+    """Returns the mean of a number by each of two methods over the splits on which both ran; NaN where there is none.
+
+    Splits differ by more than detectors: a mean over one split says nothing beside another over three.
+    """
+    first, second = (groups[(*place, method)] for method in methods)
+    splits = sorted(first.keys() & second.keys())
+    if not splits:
+        return math.nan, math.nan
+    return tuple(statistics.mean(rows[i][name] for i in splits) for rows in (first, second))  # type: ignore[return-value]
+
+
+def means(groups: Groups, places: list[tuple[str, str]], recipe: str) -> Row:
+    """Returns each peer's mean AUPRC over the places and splits where it and the recipe ran, and ours there."""
     found = {}
     for method in METHODS:
-        shared = [place for place in places if method in by_place[place]]
-        if method in RECIPES or method.endswith(CALIBRATED) or method == TRUTH or not shared:
+        if method in RECIPES or method.endswith(CALIBRATED) or method == TRUTH:
             continue
-        both = [statistics.mean(by_place[place][m]["auprc"]["mean"] for place in shared) for m in (method, recipe)]
-        found[method] = {"places": len(shared), "peer": round(both[0], 4), "ours": round(both[1], 4)}
+        pairs = [shared(groups, p, (method, recipe), "auprc") for p in places if (*p, method) in groups]
+        pairs = [pair for pair in pairs if not math.isnan(pair[0])]
+        if not pairs:
+            continue
+        theirs, ours = (statistics.mean(values) for values in zip(*pairs, strict=True))
+        found[method] = {"places": len(pairs), "peer": round(theirs, 4), "ours": round(ours, 4)}
     return found

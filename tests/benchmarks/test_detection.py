@@ -187,6 +187,16 @@ def test_the_summary_takes_the_later_line_and_names_what_is_lost(bench: Any) -> 
     assert "GCN, calibrated" not in bars["means"]
 
 
+def test_two_methods_are_compared_on_the_splits_on_which_both_ran(bench: Any) -> None:
+    rows = [line(bench, "calirare", 0, 0.1), line(bench, "calirare", 1, 0.8), line(bench, "boosting", 1, 0.75)]
+    bars = bench.summary.summary(rows)["bars"]["calirare"]
+    assert bars["lost"] == []  # though .75 is more than the mean of both splits
+    assert bars["means"] == {"boosting": {"places": 1, "peer": 0.75, "ours": 0.8}}
+    bars = bench.summary.summary([*rows, line(bench, "GCN", 2, 0.9)])["bars"]["calirare"]
+    assert bars["lost"] == []
+    assert list(bars["means"]) == ["boosting"]
+
+
 def test_a_result_that_is_there_is_not_run_again(bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench.cells.record, "RESULTS", tmp_path / "new")
     assert bench.cells.done() == set()
