@@ -10,6 +10,7 @@ rare labels to expect, and labels; `calirare.train` sees these alone. Judged on 
   wider (with the prevalence given: .9 to 1.1, and by the binomial count of the judged nodes wider still);
 - ECE (15 bins of equal numbers) against 1.5 times that of labels drawn from P(rare) itself, + .005;
 - log loss of P(rare), and of peers' maps fitted on the same left-out logits of the same labels;
+- the same of |mean P - share| alone, below which no ECE can be, whatever the form of the map (`ece_at_best`);
 - the verdict on P(rare), and hits, misses and costs of the default decision inside of their 90 % intervals.
 """
 
@@ -232,6 +233,7 @@ def shares(table: list[dict[str, Any]]) -> dict[str, Any]:
         "runs": len(table),
         "factor_inside": np.mean([r["bounds"][0] <= r["factor"] <= r["bounds"][1] for r in table]),
         "ece_inside": np.mean([r["ece"] <= 1.5 * r["floor"] + 0.005 for r in table]),
+        "ece_at_best": np.mean([abs(r["factor"] - 1) * r["share"] <= 1.5 * r["floor"] + 0.005 for r in table]),
         "trusted": len(trusted),
         "trusted_inside": np.mean([2 / 3 <= f <= 1.5 for f in trusted]) if trusted else None,
         "log_loss": {name: float(values.mean()) for name, values in losses.items()},
