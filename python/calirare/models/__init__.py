@@ -12,6 +12,7 @@ from calirare.models.mixture import Member, Mixture, mixture_of, stacking_weight
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
 from calirare.models.new_nodes import KnownGraph
 from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining
+from calirare.models.pyg_folds import PYG, PygDetector, PygFit
 from calirare.models.registry import DETECTORS, FITS
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
 from calirare.models.tree_ensembles import SHRINKAGE as TREE_SHRINKAGE
@@ -22,6 +23,7 @@ __all__ = [
     "DETECTORS",
     "FITS",
     "GCN",
+    "PYG",
     "TREE_PSEUDO",
     "TREE_SHRINKAGE",
     "FoldedNetwork",
@@ -39,6 +41,8 @@ __all__ = [
     "Mixture",
     "ModuleFit",
     "NewEdges",
+    "PygDetector",
+    "PygFit",
     "PygTraining",
     "SageTraining",
     "TreesDetector",

@@ -23,6 +23,7 @@ from calirare.models.gcn_fit import GcnFit
 from calirare.models.hops import HopsFit
 from calirare.models.joined import JoinedRows, KnownRows, Level, MadeLevel, NewEdges, product
 from calirare.models.mixture import Mixture
+from calirare.models.pyg_folds import PygFit
 from calirare.models.tree_fit import ColumnField, TreesFit
 from calirare.training import Fitted
 from calirare_ext import Csr, propagate, times
@@ -64,7 +65,8 @@ class KnownGraph:
             return _Columns(network, known or NearColumns(network.columns, self.graph))
         if isinstance(network, GcnFit) and network.hops:
             return _Gcn(network, self.graph, self.rows)
-        raise InputError(f"new nodes: a {type(fitted).__name__} cannot be asked about them: score the whole graph")
+        kind = fitted.name if isinstance(fitted, PygFit) else f"a {type(fitted).__name__}"
+        raise InputError(f"new nodes: {kind} cannot be asked about them: score the whole graph")
 
     def logits(self, x: Tensor, edges: NewEdges) -> Tensor:
         """Returns the logits of new nodes, [b, k].

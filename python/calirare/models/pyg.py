@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calirare.graph import Graph
 from calirare.models.module_fit import ModuleFit, pyg_inputs
-from calirare.models.pyg_networks import GAT, GIN, SAGE, OnPrepared, PreparedNetwork
+from calirare.models.pyg_networks import GAT, GIN, SAGE, OnPrepared, Prepared, PreparedNetwork
 from calirare.training import Loss, class_weights, cross_entropy
 
 
@@ -89,7 +89,7 @@ class PygTraining(abc.ABC):
         with torch.random.fork_rng(devices=[graph.device] if graph.device.type == "cuda" else []):
             torch.manual_seed(self.seed)
             model = self.network(graph.n_features, graph.n_classes).to(graph.device)
-            _train(model, x, edges, nodes, lambda logits: loss(logits, targets, weights), self)
+            Steps(model, x, edges, nodes, lambda logits: loss(logits, targets, weights), self).take(self.epochs)
             inputs = (model.prepared(x, edges), edges)
         return ModuleFit(OnPrepared(model).eval(), inputs, nodes, targets, weights, self.weight_decay)
 
@@ -146,26 +146,73 @@ class SageTraining(PygTraining):
         return SAGE(n_features, n_classes, self.hidden, self.dropout)
 
 
-def _train(
-    model: PreparedNetwork,
-    x: Tensor,
-    edges: Tensor,
-    nodes: Tensor,
-    loss: Callable[[Tensor], Tensor],
-    settings: PygTraining,
-) -> None:
-    """Takes the gradient steps on the nodes that reach the loss: two edges around a label; all for a whole graph."""
+class Steps:
+    """A network in training: the gradient steps on the nodes that reach the loss, two edges around a label.
+
+    Args:
+        model: the network, moved in place.
+        x: features of all nodes, [n, d].
+        edges: edge_index of the graph.
+        nodes: the nodes whose logits the loss reads, int64 [m].
+        loss: of their logits [m, k].
+        settings: of the training.
+    """
+
+    def __init__(
+        self,
+        model: PreparedNetwork,
+        x: Tensor,
+        edges: Tensor,
+        nodes: Tensor,
+        loss: Callable[[Tensor], Tensor],
+        settings: PygTraining,
+    ) -> None:
+        self.model, self.loss = model, loss
+        self.near = everywhere(model, x, edges, nodes) if settings.whole_graph else near(model, x, edges, nodes)
+        self.optimiser = torch.optim.Adam(
+            model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
+        )
+
+    def take(self, steps: int) -> None:
+        """Takes some steps."""
+        self.model.train()
+        for _ in range(steps):
+            self.optimiser.zero_grad()
+            self.loss(self.near.logits(self.model)).backward()
+            self.optimiser.step()
+
+
+@dataclass(frozen=True, eq=False)
+class Near:
+    """What a network reads to tell the logits of some nodes.
+
+    Attributes:
+        inputs: what it prepared.
+        first: edges of its first layer.
+        second: edges of its second.
+        rows: places of the nodes among those that it reads, int64 [m].
+    """
+
+    inputs: Prepared
+    first: Tensor
+    second: Tensor
+    rows: Tensor
+
+    def logits(self, model: PreparedNetwork) -> Tensor:
+        """Returns the nodes' logits, [m, k]."""
+        return model.from_prepared(self.inputs, self.first, self.second)[self.rows]
+
+
+def everywhere(model: PreparedNetwork, x: Tensor, edges: Tensor, nodes: Tensor) -> Near:
+    """Returns what a network reads of a whole graph."""
+    return Near(model.prepared(x, edges), edges, edges, nodes)
+
+
+def near(model: PreparedNetwork, x: Tensor, edges: Tensor, nodes: Tensor) -> Near:
+    """Returns what a network reads around some nodes, two edges far."""
     from torch_geometric.utils import k_hop_subgraph
 
-    if settings.whole_graph:
-        inputs, first, second, rows = model.prepared(x, edges), edges, edges, nodes
-    else:
-        near, edges, rows, _ = k_hop_subgraph(nodes, 2, edges, relabel_nodes=True, num_nodes=x.shape[0])
-        inputs = model.prepared(x[near], edges)
-        second = edges[:, torch.isin(edges[1], rows)]
-        first = edges[:, torch.isin(edges[1], torch.cat([rows, second[0]]))]
-    optimiser = torch.optim.Adam(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    for _ in range(settings.epochs):
-        optimiser.zero_grad()
-        loss(model.from_prepared(inputs, first, second)[rows]).backward()
-        optimiser.step()
+    around, edges, rows, _ = k_hop_subgraph(nodes, 2, edges, relabel_nodes=True, num_nodes=x.shape[0])
+    second = edges[:, torch.isin(edges[1], rows)]
+    first = edges[:, torch.isin(edges[1], torch.cat([rows, second[0]]))]
+    return Near(model.prepared(x[around], edges), first, second, rows)

@@ -13,6 +13,7 @@ from calirare.models.gcn_training import GcnTraining
 from calirare.models.hops import HopsFit, HopsTraining
 from calirare.models.mixture import Mixture
 from calirare.models.pyg import GatTraining, GinTraining, SageTraining
+from calirare.models.pyg_folds import PygFit
 from calirare.models.tree_fit import TreesDetector, TreesFit
 from calirare.training import Detector, Fitted
 
@@ -38,6 +39,7 @@ FITS: dict[str, Stored] = {
     "GcnFit": GcnFit,
     "HopsFit": HopsFit,
     "TreesFit": TreesFit,
+    "PygFit": PygFit,
     "FoldedNetwork": FoldedNetwork,
     "Mixture": Mixture,
 }

@@ -20,7 +20,7 @@ from calirare.features import FeatureMap
 from calirare.graph import Graph, check_trainable, known_rare, scale_note
 from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import ALO
-from calirare.models import TreesDetector, TreesTraining
+from calirare.models import PYG, TreesDetector, TreesTraining
 from calirare.pipeline.auto import TREES, fit_auto
 from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
 from calirare.pipeline.left_out import leave_labels_out
@@ -174,6 +174,11 @@ def fit(job: Job) -> Trained:
     if model in TREES:
         growing = TreesTraining(kind=TREES[model], seed=job.settings.seed)
         return Trained(TreesDetector(growing, job.settings.training.reach).fit(job.graph, job.nodes))
+    if model in PYG:
+        detector = job.settings.training.pyg_detector(job.settings.seed)
+        fitted = detector.fit(job.graph, job.nodes, progress=lambda done, most: job.report("train", done, most))
+        note = () if not detector.choose else (f"{model}: five folds chose {fitted.training.epochs} epochs",)
+        return Trained(fitted, notes=note)
     return fit_network(job)
 
 

@@ -15,7 +15,7 @@ from calirare.eice import EiceSettings
 from calirare.graph import ORDERS, Order
 from calirare.intervals import UNCERTAINTIES, UncertaintyName
 from calirare.leave_one_out import ALO, LeaveOneOutMethod
-from calirare.models import GcnTraining, HopsTraining
+from calirare.models import PYG, GcnTraining, HopsTraining, PygDetector
 from calirare.run.data_settings import Data
 from calirare.run.deciding import Deciding, check_decision
 from calirare.run.schema import beneath, changed, from_mapping, to_mapping
@@ -23,10 +23,11 @@ from calirare.training import HOPS, WEIGHT_DECAYS
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
 METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")
-Model = Literal["auto", "gcn", "hops", "trees", "forest"]
-MODELS: tuple[Model, ...] = ("auto", "gcn", "hops", "trees", "forest")
+Model = Literal["auto", "gcn", "hops", "trees", "forest", "gat", "gin", "sage"]
+MODELS: tuple[Model, ...] = ("auto", "gcn", "hops", "trees", "forest", "gat", "gin", "sage")
 COLUMN_HOPS = 2  # of columns, where none are given
-HIDDEN = {"hops": 64}  # width of the hidden layer where none is given; of others 16 (Kipf & Welling 2017)
+# width of the hidden layer where none is given, of gat per head; of others 16 (Kipf & Welling 2017)
+HIDDEN = {"hops": 64, "gat": 8, "gin": 64, "sage": 64}
 Preset = Literal["default", "paper"]
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -53,9 +54,11 @@ class Training:
         model: "auto" (trees, forest, linear with and without edges, hops and gcn, averaged by what each earns without
             each label), or one of them: "gcn" (the paper's graph convolution), "hops" (a perceptron on a node's own
             features and its neighbours' means), "trees" (gradient boosting on the same columns), "forest" (extra
-            trees).
-        epochs: gradient steps (200 in Kipf & Welling 2017), or "auto": chosen by leave-one-out loss.
-        hidden: width of the hidden layer, or "auto": 16 of a gcn (Kipf & Welling 2017), 64 of hops.
+            trees), "gat", "gin", "sage" (graph attention, isomorphism network, GraphSAGE; PyTorch Geometric's layers).
+        epochs: gradient steps (200 in Kipf & Welling 2017), or "auto": chosen by leave-one-out loss, of gat, gin and
+            sage by the loss of five folds.
+        hidden: width of the hidden layer, or "auto": 16 of a gcn (Kipf & Welling 2017), 64 of hops, gin and sage, 8 of
+            each of gat's 8 heads.
         n_layers: layers (2, paper section 4.2).
         dropout: of the hidden units, in [0, 1) (0.5, Kipf & Welling 2017).
         learning_rate: of Adam (0.01, Kipf & Welling 2017).
@@ -133,6 +136,19 @@ class Training:
         fixed = {name: getattr(self, name) for name in ("n_layers", "dropout", "learning_rate", "order")}
         kind = HopsTraining if self.model == "hops" else GcnTraining
         return kind(epochs=epochs, weight_decay=weight_decay, hops=hops, hidden=hidden, seed=seed, **fixed)
+
+    def pyg_detector(self, seed: int) -> PygDetector:
+        """Returns how gat, gin or sage is trained.
+
+        Raises:
+            InputError: the weight decay is to be chosen, which they do not.
+        """
+        if self.weight_decay == "auto":
+            raise InputError(f"setting weight_decay must be a number with model {self.model}, got auto: give one")
+        hidden = HIDDEN[self.model] if self.hidden == "auto" else self.hidden
+        fixed = {name: getattr(self, name) for name in ("dropout", "learning_rate", "weight_decay")}
+        given = {} if self.epochs == "auto" else {"epochs": self.epochs}
+        return PygDetector(PYG[self.model](hidden=hidden, seed=seed, **fixed, **given), choose=not given)
 
 
 @dataclass(frozen=True)
