@@ -99,6 +99,9 @@ def test_answers_move_on_skipped_ones_come_back_and_undo_takes_one_back(server):
     assert f"<h1>{names[3]}</h1>" in text
     assert "2 of 100 decided: 1 1, 0 rest, 1 unsure; 1 skipped" in text
     number = re.search(r'name="number" value="(\d+)"', text)[1]
+    first = server.desk.verdicts.latest()[names[0]].number
+    assert post(server, "undo", number=first)[1]["Location"] == f"/{server.token}/", "not the last answer any more"
+    assert len(answers(server)) == 3
     assert post(server, "undo", number=number)[1]["Location"] == f"/{server.token}/node/2"
     assert answers(server) == {names[0]: RARE, names[1]: SKIP}
     assert post(server, "undo", number=number)[0] == 303, "of a page that is shown no more"
