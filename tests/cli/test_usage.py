@@ -78,6 +78,8 @@ def test_the_commands_of_several_labels_have_help(words):
         (["trian"], "no such command trian; did you mean train?"),
         (["loo_check"], "no such command loo_check; did you mean loo-check?"),
         (["train", "--edges", "e.csv"], "no such option --edges; did you mean --dataset?"),
+        (["predict", "--run", "r", "--dataset", "e.csv"], "no such option --dataset; did you mean --graph?"),
+        (["train", "--graph=e.csv"], "no such option --graph; did you mean --dataset?"),
         (["train", "--nodes", "n.csv"], "no such option --nodes; did you mean --features?"),
         (["nothing"], "no such command nothing (see"),
         (["--versoin"], "no such option --versoin; did you mean --version?"),

@@ -50,20 +50,27 @@ class Parser(argparse.ArgumentParser):
         Raises:
             UsageError: a word is not known, or a value is of a wrong type.
         """
+        known = self._option_string_actions
+        strange = [name for name in (word.partition("=")[0] for word in words) if name in USUAL and name not in known]
+        if strange:  # before what is missing, which it may stand for
+            self.error(unknown("option", strange[0], known))
         values, extra = self.parse_known_args(words)
         if extra:
-            self.error(unknown("option", extra[0].partition("=")[0], self._option_string_actions))
+            self.error(unknown("option", extra[0].partition("=")[0], known))
         return vars(values)
 
 
-# Other tools' words for options of ours.
-USUAL = {"--edges": "--dataset", "--nodes": "--features", "--input": "--dataset", "--output": "--out"}
+# Words of other tools, and of other commands, for options of ours: the first that a command has is meant.
+GRAPH = ("--dataset", "--graph")
+USUAL = {"--edges": GRAPH, "--nodes": ("--features",), "--input": GRAPH, "--output": ("--out",)} | dict.fromkeys(
+    GRAPH, GRAPH
+)
 
 
 def unknown(what: str, word: str, known: Collection[str]) -> str:
     """Returns what says that there is no such command or option, and what may have been meant."""
-    meant = USUAL.get(word)
-    close = [meant] if meant in known else get_close_matches(word, known, 1)
+    meant = [name for name in USUAL.get(word, ()) if name in known]
+    close = meant or get_close_matches(word, known, 1)
     if what == "option" and not word.startswith("-"):
         return f"unexpected word {word!r}"
     return f"no such {what} {word}" + (f"; did you mean {close[0]}?" if close else "")
