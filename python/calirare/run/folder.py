@@ -35,7 +35,7 @@ from calirare.explain import Explainer, Explanations
 from calirare.features import FeatureMap
 from calirare.graph import LABEL_RATE, PARTS, Graph, Split, fingerprint, random_split, share_split
 from calirare.leave_one_out import Retrain
-from calirare.models import FITS
+from calirare.models import FITS, PYG, need_pyg
 from calirare.run.audits import audit_run
 from calirare.run.data_settings import Data
 from calirare.run.explaining import explained, explainer_of
@@ -339,6 +339,8 @@ def load(folder: str | Path) -> SavedRun:
     tensors, facts = _read_model(folder)
     check_as_written(folder, (CONFIG, MODEL))
     settings = Settings.from_mapping(read_yaml(folder / CONFIG), f"config {folder / CONFIG}")
+    if settings.model in PYG:
+        need_pyg(settings.model)  # a package that is not there is no damage
     try:
         check_model(tensors, facts)
         train, val, test = (tensors[f"split.{part}"] for part in PARTS)
