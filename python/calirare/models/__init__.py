@@ -12,7 +12,7 @@ from calirare.models.mixture import Member, Mixture, mixture_of, stacking_weight
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
 from calirare.models.new_nodes import KnownGraph
 from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining
-from calirare.models.pyg_folds import PYG, PygDetector, PygFit
+from calirare.models.pyg_folds import PYG, PygDetector, PygFit, need_pyg
 from calirare.models.registry import DETECTORS, FITS
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
 from calirare.models.tree_ensembles import SHRINKAGE as TREE_SHRINKAGE
@@ -54,6 +54,7 @@ __all__ = [
     "fold_converged",
     "fold_network",
     "mixture_of",
+    "need_pyg",
     "of_network",
     "pyg_inputs",
     "stacking_weights",

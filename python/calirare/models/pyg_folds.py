@@ -102,8 +102,9 @@ class PygFit(FoldFitted):
         training = PYG[facts["kind"]](**facts["training"])
         k, models = tensors["own_logits"].shape[1], list[PreparedNetwork]()
         for i in range(int(tensors["fold"].max()) + 2):
-            model = training.network(int(facts["width"]), k).to(tensors["nodes"].device)
-            model.load_state_dict(unprefixed(f"network.{i}", tensors))
+            with torch.device("meta"):  # sizes that a damaged file tells take no memory
+                model = training.network(int(facts["width"]), k)
+            model.load_state_dict(unprefixed(f"network.{i}", tensors), assign=True)
             models.append(model.eval())
         return cls(
             training, int(facts["width"]), models[0], tuple(models[1:]), **{name: tensors[name] for name in TENSORS}

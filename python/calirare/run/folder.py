@@ -30,15 +30,8 @@ from calirare.calibration import KINDS, Target
 from calirare.drift import Reference
 from calirare.explain import Explainer, Explanations
 from calirare.features import FeatureMap
-from calirare.graph import (
-    PARTS,
-    Graph,
-    Split,
-    fingerprint,
-    known_rare,
-    with_drawn_rest,
-)
-from calirare.models import FITS
+from calirare.graph import PARTS, Graph, Split, fingerprint, known_rare, with_drawn_rest
+from calirare.models import FITS, PYG, need_pyg
 from calirare.run.audits import audit_run
 from calirare.run.data_settings import Data
 from calirare.run.explaining import explained, explainer_of
@@ -302,6 +295,8 @@ def load(folder: str | Path) -> SavedRun:
     tensors, facts = _read_model(folder)
     check_as_written(folder, (CONFIG, MODEL))
     settings = Settings.from_mapping(read_yaml(folder / CONFIG), f"config {folder / CONFIG}")
+    if settings.model in PYG:
+        need_pyg(settings.model)  # a package that is not there is no damage
     try:
         check_model(tensors, facts)
         train, val, test = (tensors[f"split.{part}"] for part in PARTS)

@@ -83,7 +83,7 @@ def test_a_state_gives_the_same_networks_again(graph, kind):
     assert again.training == fitted.training
 
 
-def test_a_saved_run_scores_as_the_outcome_does(graph, tmp_path):
+def test_a_saved_run_scores_as_the_outcome_does(graph, tmp_path, monkeypatch):
     with rough_runs():
         outcome = calirare.train(graph, model="sage", epochs=30, hidden=8)
         outcome.save(tmp_path / "run")
@@ -95,6 +95,9 @@ def test_a_saved_run_scores_as_the_outcome_does(graph, tmp_path):
         outcome.explain(top=1)
     with pytest.raises(InputError, match="new nodes: sage cannot be asked about them"):
         KnownGraph(outcome.fit, outcome.mapped)
+    monkeypatch.setattr(pyg_folds, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"^model sage needs torch_geometric"):
+        calirare.load(tmp_path / "run")
 
 
 def test_what_cannot_be_is_a_sentence(graph, monkeypatch):
