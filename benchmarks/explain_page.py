@@ -61,7 +61,7 @@ def page(results: dict[str, Any], speeds: dict[str, Any]) -> str:
         spent = found["speed"]
         once = spent["prepare_s"] + spent["first_s"]
         one = f"{spent['one_s']:.3f} | {spent['one_wall_s']:.3f} | {spent['load']:.1f}"
-        cells = f"{once:.1f} | {one} | {spent['alerts']} | {spent['edges']} | {spent['alerts_s']:.1f}"
+        cells = f"{once:.1f} | {one} | {spent['alerts']} | {spent['edges']:,} | {spent['alerts_s']:.1f}"
         lines.append(f"| {name} | {found['nodes']:,} | {found['edges']:,} | {cells} |")
     return "\n".join(lines) + "\n"
 
