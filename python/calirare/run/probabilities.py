@@ -55,8 +55,9 @@ class Probabilities:
         `abstain` is the coverage of the interval that leaves a node open where the threshold lies in it; None: none is.
         """
         fitted = maps.get("population")
-        known = abstain is not None and isinstance(fitted, PriorPlattCalibrator)
-        left = left_open(fitted, logits, threshold, abstain) if known else None
+        left = None
+        if abstain is not None and isinstance(fitted, PriorPlattCalibrator):
+            left = left_open(fitted, logits, threshold, abstain)
         raw = torch.softmax(logits, 1)
         chosen = maps[target].transform(logits) if target in maps else raw
         return cls(raw[:, 1], p_rare(logits, maps), p_rare(logits, maps, "balanced"), chosen, threshold, left)
