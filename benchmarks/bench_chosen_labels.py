@@ -22,7 +22,7 @@ from calirare.graph import Graph, share_split
 from calirare.pipeline import maps
 
 HOWS = ("random", "uncertain", "alerts", "enriched")
-CASES = (("trees", 300), ("trees", 600), ("gcn", 100), ("gcn", 400), ("auto", 300))
+CASES = (("trees", 300), ("gcn", 200), ("gcn", 400), ("auto", 300))
 FIRST_SEED, N = 700, 1500
 
 
@@ -65,12 +65,11 @@ def main() -> None:
     repeats, rows = parser.parse_args().repeats, list[dict[str, Any]]()
     for model, m in CASES:
         for how in HOWS:
-            n = repeats if model == "trees" or how == "random" else repeats // 4
-            n = repeats // 2 if model == "auto" and how == "random" else n
+            n = repeats if how == "random" else repeats // 4
+            n = n // 2 if model == "auto" else n
             found = sum(alarmed(model, m, how, FIRST_SEED + i) for i in range(n))
             rows.append({"model": model, "labels": m, "how": how, "runs": n, "alarms": found})
-            print(rows[-1], flush=True)
-    print(record.write("chosen_labels", {"first_seed": FIRST_SEED, "rows": rows}))
+            print(rows[-1], record.write("chosen_labels", {"first_seed": FIRST_SEED, "rows": rows}), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ LEVEL = 0.001  # of each of the two tests: that labels are refused by chance is 
 FEWEST = 10  # nodes of either kind that a comparison needs
 FAR, TIMES = 0.1, 1.33  # distance of the distributions, and ratio of mean P, below which a difference does no harm
 # The same of a network by itself: a closed form's scores of few labels lie apart from those of nodes that were not left
-# out, by up to .25 and 1.5 times on random labels (docs/probability.md).
+# out, also of random labels.
 FEWEST_ALONE, FAR_ALONE, TIMES_ALONE = 100, 0.3, 2.0
 DRAWS = 1_000  # random subsets that the mean is held against
 

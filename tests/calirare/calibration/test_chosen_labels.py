@@ -49,6 +49,15 @@ def test_chosen_labels_are_found_out(chosen, side):
     assert low is None or not low.doubtful  # a closed form lies so far apart by itself
 
 
+def test_a_few_alerts_among_random_labels_show_in_the_mean_alone():
+    rng = np.random.default_rng(4)
+    p = scored(rng)
+    labels = np.union1d(rng.choice(len(p), 190, replace=False), np.argsort(-p)[:14])
+    found = exchangeable(p[labels], np.delete(p, labels))
+    assert found.p_distance > 0.001
+    assert found.doubtful
+
+
 def test_a_difference_that_does_no_harm_is_let_pass_however_sure_it_is():
     rng = np.random.default_rng(2)
     p = scored(rng, 40_000)
