@@ -13,6 +13,8 @@ import calirare
 from calirare.graph import Graph, Split, known_rare, with_drawn_rest
 from tests.helpers.command import call, rough_runs
 
+pytestmark = pytest.mark.slow
+
 N, SHARE, KNOWN = 900, 0.1, 0.4
 
 
@@ -213,7 +215,6 @@ def test_an_explanation_begins_with_the_p_that_tables_show(run, tables):
         assert {each.label for each in found.labels} <= {"fraud", "none, drawn"}
 
 
-@pytest.mark.slow
 def test_of_a_single_network_it_does_so_by_the_closed_form(tables):
     graph = calirare.load_dataset(tables / "edges.csv", labels="positive-only")
     outcome = calirare.train(graph, labels="positive-only", model="gcn", epochs=60, folds=0, prevalence=0.1)

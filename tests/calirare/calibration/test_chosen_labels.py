@@ -12,6 +12,8 @@ from calirare.datasets import synthetic_rare
 from calirare.graph import Graph, Split
 from tests.helpers.command import rough_runs
 
+pytestmark = pytest.mark.slow
+
 
 def scored(rng: np.random.Generator, n: int = 3000) -> np.ndarray:
     """Returns P(rare) of nodes of which few are likely rare."""

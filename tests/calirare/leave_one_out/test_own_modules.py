@@ -14,6 +14,8 @@ from calirare.leave_one_out import leave_one_out, quality, retrained_logits
 from calirare.leave_one_out.held_out import HeldOut, compared
 from calirare.models import ModuleFit, fit_of, pyg_inputs
 
+pytestmark = pytest.mark.slow
+
 CLASSES, MU = 7, 5e-4
 
 

@@ -17,6 +17,8 @@ from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def graph():
