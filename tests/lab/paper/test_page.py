@@ -16,7 +16,7 @@ from calirare_lab.paper.protocol import DATASETS, Place
 from tests.helpers.pages import is_current
 
 ROOT = Path(__file__).resolve().parents[3]
-NEW = ("citeseer", 30, "matrix")
+NEW = ("citeseer", 30, "cagcn")
 
 
 @pytest.mark.slow
