@@ -15,7 +15,7 @@ from calirare.curvature.linearisation import (
 from calirare.curvature.lowrank import ExactHessian, HessianRange
 from calirare.curvature.module import ModuleLinearisation, NodeField
 from calirare.curvature.places import places_of_rows
-from calirare.curvature.primal import PrimalGgnInverse, block_of_labels, gauss_newton, inverse_ggn
+from calirare.curvature.primal import PrimalGgnInverse, block_of_labels, distinct_columns, gauss_newton, inverse_ggn
 from calirare.curvature.spectrum import safe_damping, spectrum_ends
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "block_of_labels",
     "closed_form",
     "difference_seeds",
+    "distinct_columns",
     "dual_system",
     "gauss_newton",
     "gram",

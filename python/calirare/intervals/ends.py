@@ -13,6 +13,7 @@ from calirare.calibration import AffineCalibrator, JackknifeCalibrator, Positive
 from calirare.curvature import GcnLinearisation, logit_differences, with_class_zero
 from calirare.graph import Graph
 from calirare.intervals.fused import evaluate
+from calirare.intervals.shared_models import pays, shared_interval
 from calirare.intervals.streaming import Streaming, streams
 from calirare.leave_one_out import (
     Diagnostics,
@@ -270,10 +271,14 @@ def _quantiles(
     lower, upper = logits.new_empty(n), logits.new_empty(n)
     watched = None if request.rare else request.mapped(logits).argmax(1)
     one_each = models.numel() == m and bool((models == torch.arange(m, device=models.device)).all())
-    step = max(1, BLOCK_NUMBERS // max(models.numel() * (k + 1), 1))
+    shared = not one_each and pays(models.numel(), m)
+    step = max(1, BLOCK_NUMBERS // max((m if shared else models.numel()) * (k + 1), 1))
     for first in range(0, n, step):
         rows = slice(first, min(first + step, n))
         scores = _scores(start[rows, :, None] + change[rows], None if watched is None else watched[rows], request)
+        if shared:
+            lower[rows], upper[rows] = shared_interval(scores, residuals, models, request.levels)
+            continue
         ends = jackknife_interval(scores if one_each else scores[:, models], residuals, *request.levels)
         lower[rows], upper[rows] = ends.lower, ends.upper
     return lower, upper

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.memory import BLOCK_BYTES, check_memory
-from calirare.curvature import Linearisation, block_of_labels, gauss_newton, with_class_zero
+from calirare.curvature import Linearisation, block_of_labels, distinct_columns, gauss_newton, with_class_zero
 from calirare.leave_one_out.formula import (
     choose_form,
     leave_out_own,
@@ -72,7 +72,7 @@ class OwnLogits:
         return 2 * size.rows * size.m * size.bytes + 4 * dual * dual * 8 + BLOCK_BYTES
 
     def _decompose(self) -> None:
-        rows = self.linearised.jacobian
+        rows = distinct_columns(self.linearised.jacobian, self.curvature)
         _, k, _ = self.curvature.shape
         p = rows.shape[1]
         self.block = block_of_labels(p * k)
