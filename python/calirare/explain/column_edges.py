@@ -12,7 +12,7 @@ from calirare.graph import Graph, normalize_features
 from calirare.models import HopColumns
 from calirare_ext import Csr
 
-BLOCK = 8_000_000  # numbers of edges times rows times width worked on together
+BLOCK = 2_000_000  # numbers of edges times rows times width worked on together, in cache
 
 
 class ColumnEdges:
@@ -70,7 +70,7 @@ class ColumnEdges:
         parts = [self.x[node].expand(b, -1)]
         if hops:
             gone = self.mean.removed(ends, weights)
-            parts += self.mean.reached(node, gone, self.x, self.once, hops, lambda level, x: x)
+            parts += self.mean.means(node, gone, self.x, self.once, hops)
             parts.append(self._log_degree(self.graph.adjacency, node, ends))
             for relation in self.graph.relations:
                 for matrix in (relation.out, relation.into):

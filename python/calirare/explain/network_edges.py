@@ -10,7 +10,7 @@ from calirare.graph import Graph, propagated_features
 from calirare.models import GcnFit
 from calirare_ext import Csr, times
 
-BLOCK = 8_000_000  # numbers of edges times rows times width worked on together
+BLOCK = 2_000_000  # numbers of edges times rows times width worked on together, in cache
 
 
 class ConvolutionEdges:

@@ -134,6 +134,13 @@ class Propagator:
         step = gone.right[:, side] - self.right[end]
         if not bool(step.any()):
             return
+        if bool((end == end[0]).all()):  # as of the edges of one node: the same neighbours, each time by another step
+            around = self.matrix.select_rows(end[:1])
+            place = _places(rows, around.indices.long())
+            amount = torch.zeros(rows.numel(), dtype=torch.float64)
+            amount[place[place >= 0]] = (around.values * self.left[around.indices.long()])[place >= 0]
+            out.addcmul_(step[:, None, None], amount[:, None] * y[end[0]])
+            return
         around = self.matrix.select_rows(end)
         place = _places(rows, around.indices.long())
         edge, kept = around.rows(), place >= 0
@@ -143,13 +150,41 @@ class Propagator:
 
     def _end(self, side: int, rows: Tensor, gone: Removed, y: Tensor, once: Tensor, out: Tensor) -> None:
         """Writes the row of an end, which reads one neighbour less."""
-        end, other = gone.ends[:, side], gone.ends[:, 1 - side]
-        place = _places(rows, end)
+        place = _places(rows, gone.ends[:, side])
         kept = place >= 0
+        out[kept.nonzero().flatten(), place[kept]] = self._row_of_end(side, gone, y, once)[kept]
+
+    def _row_of_end(self, side: int, gone: Removed, y: Tensor, once: Tensor) -> Tensor:
+        """Returns the first propagation at an end without each edge, [b, width]."""
+        end, other = gone.ends[:, side], gone.ends[:, 1 - side]
         total = once[end] / _not_zero(self.left[end])[:, None] - (gone.weights * self.right[other])[:, None] * y[other]
         loop = self.loops[end] * (gone.right[:, side] - self.right[end])
-        row = gone.left[:, side, None] * (total + loop[:, None] * y[end])
-        out[kept.nonzero().flatten(), place[kept]] = row[kept]
+        return gone.left[:, side, None] * (total + loop[:, None] * y[end])
+
+    def means(self, node: int, gone: Removed, y: Tensor, once: Tensor, levels: int) -> list[Tensor]:
+        """Returns `reached` where nothing is done between propagations.
+
+        Where r is 1, an edge moves the first propagation at its two ends alone, and the second at v is the known one
+        and what it reads of these: O(b width) numbers, whatever the degree.
+        """
+        if levels > 2 or self.powers[1]:
+            return self.reached(node, gone, y, once, levels, lambda level, x: x)
+        ends, rows = gone.ends, [self._row_of_end(side, gone, y, once) for side in (0, 1)]
+        at_node = [(ends[:, side] == node) & (gone.weights != 0) for side in (0, 1)]
+        first = once[node].expand(len(ends), -1)
+        for side in (0, 1):
+            first = torch.where(at_node[side][:, None], rows[side], first)
+        if levels == 1:
+            return [first]
+        here = self.matrix.select_rows(torch.tensor([node]))
+        reads = torch.zeros(self.matrix.n_rows, dtype=torch.float64).index_add_(0, here.indices.long(), here.values)
+        total = propagate(here, once).expand(len(ends), -1)
+        left = self.left[node].expand(len(ends))
+        for side in (0, 1):
+            total = total + reads[ends[:, side], None] * (rows[side] - once[ends[:, side]])
+            total = total - (at_node[side] * gone.weights)[:, None] * rows[1 - side]
+            left = torch.where(at_node[side], gone.left[:, side], left)
+        return [first, left[:, None] * total]
 
     def _next(self, x: Tensor, block: Csr, below: Tensor, rows: Tensor, gone: Removed) -> Tensor:
         """Returns the next propagation at some rows of x at the rows below, [b, rows, width]."""

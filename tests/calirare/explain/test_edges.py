@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from calirare.explain.network import network_voice
+from calirare.explain.removal import Propagator
 from calirare.explain.trees import TreesVoice
 from calirare.graph import Graph, Relation
 from calirare.models import GcnTraining, HopsTraining, TreesDetector, TreesTraining
@@ -117,3 +118,23 @@ def test_trees_without_each_edge(kind):
     voice = TreesVoice(TreesDetector(growing).fit(task, task.split.train), task)
     for node in (20, 21):
         assert_as_by_brute_force(voice, node, edges_of(task, node))
+
+
+@pytest.mark.parametrize("powers", [(-1.0, 0.0), (-0.5, -0.5)])
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_means_are_what_is_reached_with_nothing_done_between(levels: int, powers: tuple[float, float]) -> None:
+    graph = with_weights(rare_task(), loops=True)
+    propagator = Propagator(graph.adjacency, *powers)
+    x = torch.randn(graph.n_nodes, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    once = propagator(x)
+    pairs = torch.stack([propagator.matrix.rows(), propagator.matrix.indices.long()], 1)
+    pairs = pairs[pairs[:, 0] < pairs[:, 1]]
+    for node in (0, a_leaf(graph)):
+        ends, weights = propagator.with_nobody(node, pairs)  # the node's own edges, its neighbours', and others
+        gone = propagator.removed(ends, weights)
+        for known, found in zip(
+            propagator.reached(node, gone, x, once, levels, lambda level, x: x),
+            propagator.means(node, gone, x, once, levels),
+            strict=True,
+        ):
+            torch.testing.assert_close(found, known)
