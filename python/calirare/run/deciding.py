@@ -17,8 +17,13 @@ from calirare.run.abstaining import Undecided, left_open
 from calirare.run.probabilities import LIKELIER, Probabilities, p_rare
 
 Decide = Literal["balanced", "cost", "budget", "precision", "recall"]
-By = Literal["uncertainty", "p", "expected-loss"]
-ORDERS: tuple[By, ...] = ("uncertainty", "p", "expected-loss")
+By = Literal["p", "expected-loss", "uncertainty"]
+ORDERS: tuple[By, ...] = ("p", "expected-loss", "uncertainty")
+REVIEW_BEGINS_WITH = {
+    "p": "the likeliest rare nodes (--by p)",
+    "expected-loss": "the nodes whose decision is expected to cost most (--by expected-loss)",
+    "uncertainty": "the nodes whose prediction is most likely wrong (--by uncertainty)",
+}
 NARROW = 20  # rare labels from which the intervals held less often than promised (benchmarks/results/decisions.json)
 CAVEAT = (
     "the intervals take the form of the map for right: where it is wrong they are too narrow (of 90 % ones {held} "
@@ -43,8 +48,9 @@ class Deciding:
         confidence: with decide precision or recall: with which labels must prove it; none: expected by P(rare).
         abstain: leave open the nodes whose P(rare) has the threshold inside its interval of this coverage, in (0, 1),
             such as 0.9; none: every node is decided.
-        by: which nodes review.csv begins with: by "uncertainty" those whose prediction is most likely wrong, by "p" the
-            likeliest rare ones, by "expected-loss" those where a wrong decision is expected to cost most.
+        by: which nodes review.csv begins with: by "p" the likeliest rare ones, by "expected-loss" those where a wrong
+            decision is expected to cost most, by "uncertainty" those whose prediction is most likely wrong (of more
+            than two classes always these).
     """
 
     decide: Decide = "cost"
@@ -55,7 +61,7 @@ class Deciding:
     recall: float = 0.8
     confidence: float | None = None
     abstain: float | None = None
-    by: By = "uncertainty"
+    by: By = "p"
 
     def __post_init__(self) -> None:
         """Checks words and ranges.
@@ -235,13 +241,23 @@ def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: 
         result: of its nodes.
     """
     known = answered(graph)
-    if deciding.by == "uncertainty":
+    if by_uncertainty(deciding, said):
         return result.review(said.chosen, known)
-    worth, (miss, alarm) = said.rare, deciding.rule.costs()
-    if deciding.by == "expected-loss":
-        worth = torch.where(said.rare >= said.threshold, (1 - said.rare) * alarm, said.rare * miss)
-    nodes = torch.argsort(worth, descending=True, stable=True)
+    nodes = torch.argsort(review_worth(deciding, said), descending=True, stable=True)
     return nodes if known is None else nodes[~torch.isin(nodes, known)]
+
+
+def by_uncertainty(deciding: Deciding, said: Probabilities) -> bool:
+    """Returns whether nodes are looked at by uncertainty: with more than two classes always."""
+    return deciding.by == "uncertainty" or said.chosen.shape[1] != 2
+
+
+def review_worth(deciding: Deciding, said: Probabilities) -> Tensor:
+    """Returns what a look at each node is worth by "p" or "expected-loss", [n]; see `review_order`."""
+    if deciding.by == "p":
+        return said.rare
+    miss, alarm = deciding.rule.costs()
+    return torch.where(said.rare >= said.threshold, (1 - said.rare) * alarm, said.rare * miss)
 
 
 def realised(p: Tensor, labels: Tensor, threshold: float) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from torch import Tensor
 from calirare.calibration import Calibrator, Target
 from calirare.graph import Graph, answered
 from calirare.intervals import JackknifeResult, Known
+from calirare.run.deciding import by_uncertainty, review_worth
 from calirare.run.probabilities import Probabilities
 from calirare.run.settings import Settings
 from calirare.run.tables import REVIEWED
@@ -27,7 +28,7 @@ def known_logits(
 ) -> Known | None:
     """Returns the nodes that get an interval, and every node's logits; None where all get one.
 
-    Those are the likeliest alerts, the nodes whose prediction is most likely wrong, and what the run is judged on. With
+    Those are the likeliest alerts, the nodes that review.csv begins with, and what the run is judged on. With
     "auto" all nodes get one unless the detector is evaluated at some nodes at a time: then an interval costs as many
     evaluations as there are folds.
 
@@ -47,7 +48,7 @@ def known_logits(
     said = Probabilities.of(logits, maps, settings.calibration.target, threshold)
     order = torch.argsort(said.rare, descending=True, stable=True)
     alerts = order[: min(int((said.rare >= threshold).sum()), MOST)]
-    chosen = [alerts, _doubtful(graph, said, logits, maps)]
+    chosen = [alerts, _looked_at(settings, graph, said, logits, maps)]
     nodes = torch.unique(torch.cat(chosen if judged is None else [*chosen, judged]))
     return Known(logits, nodes)
 
@@ -63,11 +64,16 @@ def interval_notes(result: JackknifeResult) -> list[str]:
     ]
 
 
-def _doubtful(graph: Graph, said: Probabilities, logits: Tensor, maps: dict[Target, Calibrator]) -> Tensor:
-    """Returns the nodes that review.csv begins with, those whose predicted class is least likely right, int64."""
-    p = maps["population"].transform(logits) if "population" in maps else torch.softmax(logits, 1)
-    right = p.gather(1, said.chosen.argmax(1)[:, None]).squeeze(1)
+def _looked_at(
+    settings: Settings, graph: Graph, said: Probabilities, logits: Tensor, maps: dict[Target, Calibrator]
+) -> Tensor:
+    """Returns the nodes that review.csv begins with, int64."""
+    if by_uncertainty(settings.decision, said):
+        p = maps["population"].transform(logits) if "population" in maps else torch.softmax(logits, 1)
+        worth = -p.gather(1, said.chosen.argmax(1)[:, None]).squeeze(1)  # the less the predicted class is likely right
+    else:
+        worth = review_worth(settings.decision, said)
     taught = answered(graph)
     if taught is not None:
-        right = right.index_fill(0, taught, 2.0)  # no probability: last
-    return torch.topk(right, min(REVIEWED, len(right)), largest=False).indices
+        worth = worth.index_fill(0, taught, -torch.inf)
+    return torch.topk(worth, min(REVIEWED, len(worth))).indices

@@ -115,7 +115,7 @@ def _checked(outcome: RunResult) -> dict[str, Any] | None:
 
 def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, Any]:
     """Returns the decision, what to expect of it, and under "test" what it does among labelled test nodes."""
-    values, y = outcome.decision.to_mapping(), outcome.graph.y
+    values, y = outcome.decision.to_mapping() | {"review": outcome.settings.decision.by}, outcome.graph.y
     if judged_on != "test":
         return values | {"test": None}
     assert y is not None

@@ -138,7 +138,7 @@ class RunResult:
     def review(self) -> Tensor:
         """Returns the nodes without a label in the order in which a human should look at them, int64.
 
-        First, unless the settings say otherwise (`by`), the one whose prediction for the chosen target is most likely
-        wrong; see `JackknifeResult.review`. Where every node has a label, nodes that neither trained nor calibrated.
+        First the likeliest rare one, unless the settings say otherwise (`by`); see `Deciding`. Where every node has a
+        label, nodes that neither trained nor calibrated.
         """
         return review_order(self.settings.decision, self.graph, self.for_tables(), self.jackknife)

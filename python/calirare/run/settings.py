@@ -38,6 +38,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "map": "platt",
         "scale": "stored",
         "order": "propagated",
+        "by": "uncertainty",
     },
 }
 MAX_SEED = 2**63

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from calirare._util.measure_tables import detection_table, floor_of, rare_rows
 from calirare.run.choice import Choice
+from calirare.run.deciding import REVIEW_BEGINS_WITH
 
 ROWS = (
     ("recall", "recall of the rare class"),
@@ -108,4 +109,6 @@ def _decision(decision: dict[str, Any]) -> list[str]:
         lines.append(
             f"  among them {found['abstained']:,} left open, and {found['error']:.2%} of the others decided wrongly"
         )
+    if decision.get("review") is not None:
+        lines.append(f"  review.csv begins with {REVIEW_BEGINS_WITH[decision['review']]}")
     return lines + ([f"  {decision['caveat']}"] if decision["caveat"] else [])

@@ -12,6 +12,7 @@ import torch
 
 import calirare
 from calirare import InputError, Settings
+from calirare.graph import answered
 from calirare.run import ignored_settings
 from calirare.run.deciding import CAVEAT, HELD, nodes_to_decide, realised
 from tests.helpers.command import rough_runs
@@ -66,6 +67,7 @@ def test_a_rule_chooses_among_the_nodes_that_wait_for_a_decision(asked, holds):
     assert decision.expected.hits.low <= decision.expected.hits.expected <= decision.expected.hits.high
     said = outcome.metrics["decision"]
     assert said["sentence"] in outcome.summary(200)
+    assert "review.csv begins with the likeliest rare nodes" in outcome.summary(200)
     test = table[table["split"] == "test"]
     assert said["test"]["alerts"] == test["alert"].sum()
     assert said["test"]["hits"] == ((test["alert"] == 1) & (test["y"] == 1)).sum()
@@ -160,7 +162,7 @@ def test_what_another_rule_takes_is_noted():
 @pytest.mark.slow
 def test_review_begins_with_what_is_asked_for(tmp_path):
     asked = {"cost_miss": 4.0, "cost_alarm": 2.0}
-    first = calirare.train(rare_task(), **QUICK, **asked, by="p")
+    first = calirare.train(rare_task(), **QUICK, **asked)
     table = first.to_frame()
     waiting = table[table["split"].isin(["test", "unused"])]
     by_p = waiting.sort_values("p_rare", ascending=False, kind="stable")["node"].tolist()
@@ -170,9 +172,14 @@ def test_review_begins_with_what_is_asked_for(tmp_path):
     by_loss = waiting["node"].to_numpy()[np.argsort(-loss, kind="stable")].tolist()
     second = dataclasses.replace(first, settings=settings)
     assert second.review().tolist() == by_loss != by_p
+    third = dataclasses.replace(first, settings=first.settings.but(by="uncertainty"))
+    doubt = first.jackknife.review(first.for_tables().chosen, answered(first.graph))
+    assert torch.equal(third.review(), doubt)
+    assert third.review().tolist() not in (by_p, by_loss)
+    assert Settings.of(preset="paper").decision.by == "uncertainty"
     first.write(tmp_path)
     assert pd.read_csv(tmp_path / "review.csv")["node"].tolist() == by_p[:100]
-    assert Settings.of(method="ts", by="p").decision.by == "p", "an order needs no map"
+    assert Settings.of(method="ts", by="uncertainty").decision.by == "uncertainty", "an order needs no map"
 
 
 def test_realised_by_hand():
