@@ -350,28 +350,6 @@ def test_predict_that_fails_leaves_nothing(quick_run, graph_file, tmp_path, monk
     assert "cannot be written" in assert_one_sentence(said)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--nodes", "some"), "--nodes must be one of train, val, test, all"),
-        (("--coverage", "1"), "coverage must be in (0, 1)"),
-        (("--coverage", "nan"), "coverage must be in (0, 1)"),
-    ],
-)
-def test_bad_options_of_eice(options, message, quick_run):
-    assert message in assert_one_sentence(call("eice", "--run", quick_run, *options))
-
-
-@pytest.mark.slow
-def test_eice_of_an_empty_part(tmp_path):
-    graph = rare_task()
-    empty = graph.with_split(dataclasses.replace(graph.split, test=graph.split.test[:0]))
-    empty.to_npz(tmp_path / "g.npz")
-    assert call("train", "--dataset", tmp_path / "g.npz", *QUICK, "--out", tmp_path / "run").code == 0
-    said = call("eice", "--run", tmp_path / "run", "--nodes", "test")
-    assert "the run has no test nodes" in assert_one_sentence(said)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", ["auto", "stored"])
 def test_a_table_with_names_dates_and_gaps_is_trained_on_and_predicted(own_tables, scale, tmp_path):
