@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
 from calirare.export import DIALECTS, Names, notes_on, query_of
-from calirare.run import SavedRun, load
+from calirare.run import load
 
 HEAD = "-- Written by `calirare export --sql {name}`: a row per node with p_rare, alert and threshold.\n"
 
@@ -54,27 +53,23 @@ def run(
         raise InputError(f"export: --out must end in .sql, got {path}")
     check_free([path], "export", overwrite=overwrite)
     saved = load(folder)
-    names = replace(_names(saved), nodes=nodes_table, edges=edges_table, features=features_table, salt=salt)
-    given = {"id": id_column, "source": source_column, "target": target_column, "weight": weight}
-    names = replace(names, **{name: word for name, word in given.items() if word is not None})
+    usual = saved.settings.data
+    names = Names(
+        nodes=nodes_table,
+        edges=edges_table,
+        features=features_table,
+        id=id_column or usual.id or "node",
+        source=source_column or usual.source_column or "source",
+        target=target_column or usual.target_column or "target",
+        weight=weight or usual.weight,
+        salt=salt,
+    )
     query = query_of(saved.scorer, DIALECTS[sql], names)
     with fresh_files(path.parent, f"export: {path}") as partial:
         (partial / path.name).write_text(HEAD.format(name=sql) + query + ";\n", encoding="utf-8")
     for note in notes_on(saved.scorer):
         print(f"note: {note}")
-    weights = f"weights in {names.weight!r}" if names.weight else "every edge counts once (--weight names a column)"
-    print(
-        f"reads        {names.nodes} (names in {names.id!r}), {names.edges} ({names.source!r}, {names.target!r}): {weights}"
-    )
+    counted = f"weights {names.weight!r}" if names.weight else "every edge counts once (--weight names a column)"
+    print(f"nodes        {names.nodes}, names in {names.id!r}")
+    print(f"edges        {names.edges}, {names.source!r} to {names.target!r}, {counted}")
     print(f"wrote        {path} ({len(query) / 1e3:,.0f} kB)")
-
-
-def _names(saved: SavedRun) -> Names:
-    """Returns the columns that the run named, with the usual names of the others."""
-    data = saved.settings.data
-    return Names(
-        id=data.id or "node",
-        source=data.source_column or "source",
-        target=data.target_column or "target",
-        weight=data.weight,
-    )

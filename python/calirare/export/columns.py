@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from calirare._util.errors import InputError
 from calirare.export.dialects import Dialect, number
 from calirare.export.names import Names
 from calirare.export.ranks import normal_score, rank_of, reduced
-from calirare.export.script import Script, total
+from calirare.export.script import Columns, Script, numbered, total
 from calirare.features import (
     PERIODS,
     AsIs,
@@ -28,24 +27,6 @@ from calirare.features import (
     Standardized,
     TargetEncoded,
 )
-
-
-@dataclass(frozen=True)
-class Columns:
-    """A part with a node per row.
-
-    Attributes:
-        part: its name.
-        names: of its columns, `node` aside.
-    """
-
-    part: str
-    names: tuple[str, ...]
-
-
-def numbered(n: int) -> tuple[str, ...]:
-    """Returns the names of n columns of a part."""
-    return tuple(f"c{i}" for i in range(n))
 
 
 def raw_columns(script: Script, names: Names, features: FeatureMap) -> Columns:
@@ -67,21 +48,20 @@ def raw_columns(script: Script, names: Names, features: FeatureMap) -> Columns:
     return Columns(part, called)
 
 
-def mapped(script: Script, source: Columns, features: FeatureMap, *, summed: bool = False) -> Columns:
+def mapped(script: Script, source: Columns, features: FeatureMap) -> Columns:
     """Returns a part with what a map makes of columns.
 
     Args:
         script: the query.
         source: the columns as `features` knows them.
         features: the map.
-        summed: whether the columns are sums, see `rank_of`.
 
     Raises:
         InputError: the map is none that a query can hold.
     """
     if features.whole is not None:
         return _whole(script, source, features)
-    writer = _Writer(script.dialect, source.names, features, summed)
+    writer = _Writer(script.dialect, source.names, features)
     made = [expression for each in features.maps for expression in writer.of(each)]
     ranked = [isinstance(each, Ranked) for each in features.maps for _ in each.names]
     called = numbered(len(made))
@@ -107,8 +87,8 @@ def _whole(script: Script, source: Columns, features: FeatureMap) -> Columns:
         return source
     if not isinstance(features.whole, RowSums):
         raise InputError(
-            "export: the run weighs its features as words (tf-idf, svd), which a query reads from a table of their own "
-            "alone: pass --features-table with columns node, feature and value"
+            "export: the run weighs its features as words (tf-idf, svd), which a query reads from a table of their "
+            "own: pass --features-table TABLE, with columns node, feature and value"
         )
     sums = script.select(
         "sums",
@@ -126,11 +106,10 @@ class _Writer:
         dialect: of the engine.
         given: names of the raw columns.
         features: the whole map.
-        summed: see `rank_of`.
     """
 
-    def __init__(self, dialect: Dialect, given: Sequence[str], features: FeatureMap, summed: bool) -> None:
-        self.dialect, self.given, self.features, self.summed = dialect, given, features, summed
+    def __init__(self, dialect: Dialect, given: Sequence[str], features: FeatureMap) -> None:
+        self.dialect, self.given, self.features = dialect, given, features
 
     def of(self, each: ColumnMap) -> list[str]:
         """Returns the expressions of the columns that a map makes."""
@@ -163,7 +142,7 @@ class _Writer:
             z = f"(({x} - {number(each.centre[j])}) / {number(each.spread[j])})"
             return f"SIGN({z}) * LN(1 + ABS({z})) / {number(each.scale[j])}"
         if isinstance(each, Ranked):
-            rank = rank_of(x, each.quantiles[:, j], summed=self.summed)
+            rank = rank_of(x, each.quantiles[:, j])
             return rank if x.startswith("COALESCE") else f"CASE WHEN {x} IS NOT NULL THEN {rank} END"
         return x
 

@@ -9,11 +9,12 @@ import numpy as np
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.export.columns import Columns, mapped, numbered
+from calirare.export.columns import mapped
 from calirare.export.dialects import number
 from calirare.export.maps import log_odds, probability
 from calirare.export.neighbours import Neighbours
-from calirare.export.script import Script, linear, total
+from calirare.export.script import Columns, Script, linear, numbered, total
+from calirare.export.sparse import Sparse
 from calirare.models import (
     GCN,
     TREE_SHRINKAGE,
@@ -39,7 +40,7 @@ class Detectors:
         features: the mapped features.
     """
 
-    def __init__(self, script: Script, neighbours: Neighbours, features: Columns) -> None:
+    def __init__(self, script: Script, neighbours: Neighbours, features: Columns | Sparse) -> None:
         self.script, self.neighbours, self.features = script, neighbours, features
         self._made: list[tuple[HopColumns, Columns]] = []
 
@@ -69,18 +70,17 @@ class Detectors:
         for known, made in self._made:
             if known.same_as(columns):
                 return made
-        if columns.own is not None:
-            raise InputError(
-                "export: the run reduces its sparse features to directions, which no query holds yet: train with "
-                "--model gcn, or score with `calirare predict`"
-            )
-        made = mapped(self.script, self._hops(columns.hops), columns.scaled, summed=True)
+        x = self.features
+        if isinstance(x, Sparse) and columns.own is not None:
+            x = x.mapped(columns.own)
+        x = x.dense() if isinstance(x, Sparse) else x
+        made = mapped(self.script, self._hops(x, columns.hops), columns.scaled)
         self._made.append((columns, made))
         return made
 
-    def _hops(self, hops: int) -> Columns:
+    def _hops(self, x: Columns, hops: int) -> Columns:
         """Returns [x, M x, .., M^K x, log(1 + degree)]."""
-        x, neighbours = self.features, self.neighbours
+        neighbours = self.neighbours
         if not hops:
             return x
         made, joins, below = [("x." + c) for c in x.names], list[str](), x.part
@@ -95,35 +95,39 @@ class Detectors:
         part = self.script.select("columns", [("x.node", "node"), *zip(made, called, strict=True)], source)
         return Columns(part, called)
 
-    def _network(self, model: GCN, columns: Columns) -> str:
+    def _network(self, model: GCN, columns: Columns | Sparse) -> str:
         """Returns the part of a graph convolution, or of a perceptron where nothing is propagated."""
         layers = [(weight.detach().double(), bias.detach().double()) for weight, bias in model.layers()]
         weight, bias = layers[-1]
         layers[-1] = ((weight[:, 1] - weight[:, 0])[:, None], (bias[1] - bias[0])[None])
-        part, called = columns.part, columns.names
+        h: Columns | Sparse = columns
         for i, (weight, bias) in enumerate(layers):
             hops = (model.hops if i == 0 else 1) if model.hops else 0
-            part, called = self._layer(part, called, (weight, bias), hops, first=i == 0)
-        return self.script.select("logit", [("node", "node"), (called[0], "d")], f"FROM {part}")
+            h = self._biased(self._product(h if i == 0 else self._active(h), weight), hops, bias)
+        return self.script.select("logit", [("node", "node"), ("c0", "d")], f"FROM {h.part}")
 
-    def _layer(
-        self, part: str, called: Sequence[str], layer: tuple[Tensor, Tensor], hops: int, *, first: bool
-    ) -> tuple[str, tuple[str, ...]]:
-        """Returns A^hops relu(h) W + b, without relu of the first layer."""
-        weight, bias = layer
-        if not first:
-            part = self.script.select("active", [("node", "node"), *((_relu(c), c) for c in called)], f"FROM {part}")
+    def _active(self, h: Columns | Sparse) -> Columns:
+        """Returns max(h, 0), and NULL of NULL."""
+        assert isinstance(h, Columns)
+        made = [("node", "node"), *((f"0.5e0 * ({c} + ABS({c}))", c) for c in h.names)]
+        return Columns(self.script.select("active", made, f"FROM {h.part}"), h.names)
+
+    def _product(self, h: Columns | Sparse, weight: Tensor) -> Columns:
+        """Returns h W."""
+        if isinstance(h, Sparse):
+            return h.times(weight.numpy())
         out = numbered(weight.shape[1])
-        made = [
-            linear(called, column.tolist(), 0.0 if hops else float(b)) for column, b in zip(weight.T, bias, strict=True)
-        ]
-        part = self.script.select("layer", [("node", "node"), *zip(made, out, strict=True)], f"FROM {part}")
+        made = [linear(h.names, column.tolist()) for column in weight.T]
+        part = self.script.select("layer", [("node", "node"), *zip(made, out, strict=True)], f"FROM {h.part}")
+        return Columns(part, out)
+
+    def _biased(self, h: Columns, hops: int, bias: Tensor) -> Columns:
+        """Returns A_hat^hops h + b."""
+        part = h.part
         for _ in range(hops):
-            part = self.neighbours.propagated(part, out)
-        if hops:
-            shifted = [(f"{c} + {number(float(b))}", c) for c, b in zip(out, bias, strict=True)]
-            part = self.script.select("biased", [("node", "node"), *shifted], f"FROM {part}")
-        return part, out
+            part = self.neighbours.propagated(part, h.names)
+        shifted = [(f"{c} + {number(float(b))}", c) for c, b in zip(h.names, bias, strict=True)]
+        return Columns(self.script.select("biased", [("node", "node"), *shifted], f"FROM {part}"), h.names)
 
     def _trees(self, ensemble: Ensemble, columns: Columns) -> str:
         """Returns the part of boosted or randomised trees, each a CASE."""
@@ -154,11 +158,6 @@ class Detectors:
             terms = [f"{number(m.weight)} * {probability(dialect, f'{sign}d{i}')}" for i, m in enumerate(fit.members)]
             sides.append(f"LN({dialect.high}({total(terms)}, {number(SURE)}))")
         return self.script.select("logit", [("node", "node"), (f"{sides[0]} - {sides[1]}", "d")], f"FROM {part}")
-
-
-def _relu(c: str) -> str:
-    """Returns max(c, 0), and NULL of NULL."""
-    return f"0.5e0 * ({c} + ABS({c}))"
 
 
 def _tree(node: dict[str, Any], columns: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ class Names:
     Attributes:
         nodes: table with one row per node; parts divided by points, as in schema.table.
         edges: table with one row per edge.
-        features: table of sparse features with columns `node`, `feature` and `value`; None: they are columns of `nodes`.
+        features: table of sparse features with columns `node`, `feature` and `value`; None: columns of `nodes`.
         id: column of `nodes` that the edges refer to.
         source: column of `edges` where an edge starts.
         target: column of `edges` where an edge ends.

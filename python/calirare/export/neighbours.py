@@ -61,6 +61,13 @@ class Neighbours:
         return self.script.add("degree", of)
 
     @cached_property
+    def shares(self) -> str:
+        """Part with D^-1 A, whose rows sum to 1, in float32 as the run has it."""
+        share = self.script.dialect.as_single("(e.w / g.s)")
+        of = f"SELECT e.u, e.v, {share} AS w FROM {self.edges} e JOIN {self.degrees} g ON g.node = e.u"
+        return self.script.add("shares", of)
+
+    @cached_property
     def convolution(self) -> str:
         """Part with A_hat: D^-1/2 (A + I) D^-1/2, I where a node has no edge to itself."""
         d, edges = self.script.dialect, self.edges
@@ -83,7 +90,9 @@ class Neighbours:
 
     def means(self, source: str, columns: Sequence[str]) -> str:
         """Returns a part with the neighbours' weighted means of columns, of nodes that have neighbours."""
-        return self._summed(self.edges, source, [(f"SUM(a.w * h.{c}) / SUM(a.w)", c) for c in columns])
+        part = self._summed(self.shares, source, [(f"SUM(a.w * h.{c})", c) for c in columns])
+        rounded = [(self.script.dialect.as_single(c), c) for c in columns]
+        return self.script.select("means", [("node", "node"), *rounded], f"FROM {part}")
 
     def _summed(self, matrix: str, source: str, columns: Sequence[tuple[str, str]]) -> str:
         """Returns a part with sums over the entries of each row of a matrix."""

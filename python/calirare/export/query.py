@@ -9,8 +9,9 @@ from calirare.export.maps import log_odds, probability
 from calirare.export.models import Detectors
 from calirare.export.names import Names
 from calirare.export.neighbours import EdgeReading, Neighbours
-from calirare.export.script import Script
-from calirare.features import TargetEncoded
+from calirare.export.script import Columns, Script
+from calirare.export.sparse import Sparse, sparse_features
+from calirare.features import FeatureMap, TargetEncoded
 from calirare.run import Scorer, Settings
 
 
@@ -23,8 +24,8 @@ def query_of(scorer: Scorer, dialect: Dialect, names: Names) -> str:
         names: of the tables and their columns.
 
     Returns:
-        One SELECT with a row per node: node, p_rare, alert (0 or 1) and threshold. Without a semicolon, so that it can be
-        the body of a view or of CREATE TABLE .. AS.
+        One SELECT with a row per node: node, p_rare, alert (0 or 1) and threshold. Without a semicolon, so that it can
+        be the body of a view or of CREATE TABLE .. AS.
 
     Raises:
         InputError: a part of the run cannot be written.
@@ -35,8 +36,7 @@ def query_of(scorer: Scorer, dialect: Dialect, names: Names) -> str:
         raise InputError(f"export: --salt is for spark, {dialect.name} spreads hubs by itself: leave it out")
     script = Script(dialect, names.prefix())
     neighbours = Neighbours(script, names, edge_reading(scorer.settings, names))
-    features = mapped(script, raw_columns(script, names, scorer.features), scorer.features)
-    logits = Detectors(script, neighbours, features).of(scorer.fit)
+    logits = Detectors(script, neighbours, _features(script, names, scorer.features)).of(scorer.fit)
     odds = script.select(
         "odds", [("node", "node"), (log_odds(scorer.calibrators.get("population"), "d"), "d")], f"FROM {logits}"
     )
@@ -44,6 +44,13 @@ def query_of(scorer: Scorer, dialect: Dialect, names: Names) -> str:
     threshold = number(scorer.threshold)
     alert = f"CASE WHEN p_rare >= {threshold} THEN 1 WHEN p_rare IS NOT NULL THEN 0 END"
     return script.text(f"SELECT node, p_rare, {alert} AS alert, {threshold} AS threshold\nFROM {p}")
+
+
+def _features(script: Script, names: Names, features: FeatureMap) -> Columns | Sparse:
+    """Returns the features as the detector takes them."""
+    if names.features is not None:
+        return sparse_features(script, names, features).mapped(features)
+    return mapped(script, raw_columns(script, names, features), features)
 
 
 def edge_reading(settings: Settings, names: Names) -> EdgeReading:

@@ -1,8 +1,6 @@
 """Ranks and their normal scores in a query: a search tree of CASEs, and a rational approximation.
 
-The rank is the broken line of `features.numeric.Ranked`. Where several quantiles are one number the line jumps there, and a
-mean of neighbours that a query sums in another order may miss the number by a rounding: numbers within a few units of
-float32's last place count as that number.
+The rank is the broken line of `features.numeric.Ranked`, which jumps where several quantiles are one number.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import numpy as np
 from calirare._util.array_files import NumpyArray
 from calirare.export.dialects import number
 
-CLOSE = 4 * 2.0**-24  # relative: four roundings of float32
 DIGITS = 13
 # Wichura's algorithm AS 241 (Applied Statistics 37, 1988), PPND16: relative error about 1e-16. Its third region, below
 # a probability of exp(-25), is not reached: the least rank of q quantiles is 1 / 2q, with q up to 1,000.
@@ -65,21 +62,20 @@ FAR = (
 )
 
 
-def rank_of(x: str, quantiles: NumpyArray, *, summed: bool) -> str:
+def rank_of(x: str, quantiles: NumpyArray) -> str:
     """Returns the rank of a column, in (0, 1), by the quantiles of its map.
 
     Args:
         x: the column.
         quantiles: rising, float64 [q].
-        summed: whether its numbers are sums, which may differ by a rounding from those that the map saw.
     """
-    bounds, leaves = _line(quantiles, CLOSE if summed else 0.0)
+    bounds, leaves = _line(quantiles)
     return _search(x, bounds, [_leaf(x, at, slope, value) for at, slope, value in leaves])
 
 
-def _line(quantiles: NumpyArray, close: float) -> tuple[list[float], list[tuple[float, float, float]]]:
+def _line(quantiles: NumpyArray) -> tuple[list[float], list[tuple[float, float, float]]]:
     """Returns the bounds between the pieces of the line, rising, and of each piece a point, slope and value there."""
-    groups, q = _together(quantiles, close), len(quantiles)
+    groups, q = _together(quantiles), len(quantiles)
     bounds, leaves = list[float](), [(0.0, 0.0, 0.5 / q)]
 
     def piece(start: float, at: float, slope: float, value: float) -> None:
@@ -87,27 +83,23 @@ def _line(quantiles: NumpyArray, close: float) -> tuple[list[float], list[tuple[
         leaves.append((at, slope, value))
 
     for i, (first, last) in enumerate(groups):
-        low, high = float(quantiles[first]), float(quantiles[last])
+        at = float(quantiles[first])
         flat = last > first or i in (0, len(groups) - 1)
-        after = max(high + close * abs(high), float(np.nextafter(high, np.inf))) if flat else high
+        after = float(np.nextafter(at, np.inf)) if flat else at
         if flat:
-            piece(low - close * abs(low), 0.0, 0.0, (0.5 * (first + last) + 0.5) / q)
+            piece(at, 0.0, 0.0, (0.5 * (first + last) + 0.5) / q)
         if i + 1 < len(groups):
-            piece(after, high, 1 / (q * (float(quantiles[groups[i + 1][0]]) - high)), (last + 0.5) / q)
+            piece(after, at, 1 / (q * (float(quantiles[groups[i + 1][0]]) - at)), (last + 0.5) / q)
         else:
             piece(after, 0.0, 0.0, (q - 0.5) / q)
     return bounds, leaves
 
 
-def _together(quantiles: NumpyArray, close: float) -> list[tuple[int, int]]:
-    """Returns the first and last place of each run of quantiles that are one number."""
-    groups, first = list[tuple[int, int]](), 0
-    for i in range(1, len(quantiles) + 1):
-        end = i == len(quantiles)
-        if end or quantiles[i] - quantiles[first] > 2 * close * abs(quantiles[i]):
-            groups.append((first, i - 1))
-            first = i
-    return groups
+def _together(quantiles: NumpyArray) -> list[tuple[int, int]]:
+    """Returns the first and last place of each run of equal quantiles."""
+    starts = np.flatnonzero(np.r_[True, np.diff(quantiles) > 0])
+    ends = np.r_[starts[1:], len(quantiles)] - 1
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
 def _leaf(x: str, at: float, slope: float, value: float) -> str:

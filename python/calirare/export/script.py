@@ -5,12 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.export.dialects import Dialect, number
 
 MOST_BYTES = 64_000_000  # of a query
 MOST_COLUMNS = 800  # of a part: Postgres takes 1,664, and ranks need two at a time
 TOGETHER = 24  # terms of a sum within one pair of parentheses: SQLite takes 1,000 levels
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A part with a node per row.
+
+    Attributes:
+        part: its name.
+        names: of its columns, `node` aside.
+    """
+
+    part: str
+    names: tuple[str, ...]
+
+
+def numbered(n: int) -> tuple[str, ...]:
+    """Returns the names of n columns of a part."""
+    return tuple(f"c{i}" for i in range(n))
 
 
 @dataclass
@@ -55,6 +74,11 @@ class Script:
                 "train with fewer features, or with --scale svd"
             )
         return self.add(name, "SELECT " + ",\n    ".join(listed) + f"\n  {source}")
+
+    def constants(self, name: str, keys: Sequence[str], numbers: NumpyArray, columns: Sequence[str]) -> str:
+        """Adds a table of constants and returns its name: `feature` by a literal each, and numbers [d, k]."""
+        rows = [f"({key}, {', '.join(map(number, row))})" for key, row in zip(keys, numbers.tolist(), strict=True)]
+        return self.add(name, "VALUES " + ",\n  ".join(rows), ["feature", *columns])
 
     def text(self, last: str) -> str:
         """Returns the query that ends in a SELECT.
