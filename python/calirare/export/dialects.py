@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from calirare._util.errors import InputError
 
 SINGLE = "CAST(CAST({x} AS {type}) AS {double})"
-# SQLite has no float32: the number is rounded to 24 binary digits.
-ROUNDED = "(CASE WHEN {x} = 0 THEN {x} ELSE ROUND({x} / {step}) * {step} END)"
-STEP = "POW(2.0, FLOOR(LOG2(ABS({x}))) - 23)"
+# SQLite has no float32: Veltkamp's splitting (1968) leaves the first 53 - 29 = 24 binary digits, rounded to nearest.
+ROUNDED = "({x} * 536870913.0 - ({x} * 536870913.0 - {x}))"
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class Dialect:
         """Returns a float64 column, rounded to what float32 holds, as float64."""
         if self.single:
             return SINGLE.format(x=x, type=self.single, double=self.double)
-        return ROUNDED.format(x=x, step=STEP.format(x=x))
+        return ROUNDED.format(x=x)
 
 
 DIALECTS = {
