@@ -83,7 +83,9 @@ def test_odds_beyond_every_exponential_are_0_or_1():
 
 
 def test_a_single_in_sqlite_is_float32():
-    x = np.concatenate([[0.0, 1.7e9 + 77, 0.1, -3.3e-20, -2.0**24 - 5], np.random.default_rng(0).normal(size=50) * 1e5])
+    x = np.concatenate(
+        [[0.0, 1.7e9 + 77, 0.1, -3.3e-20, -(2.0**24) - 5], np.random.default_rng(0).normal(size=50) * 1e5]
+    )
     assert off(computed(SQLITE.as_single("x"), x), x.astype(np.float32).astype(float)) == 0
 
 
