@@ -28,6 +28,10 @@ from calirare.models import (
 )
 from calirare.training import Fitted
 
+DIRECTED = (
+    "export: the run's edges have directions or types, which no query holds yet: train without --directed and "
+    "--relation, or score with `calirare predict`"
+)
 SURE = 1e-9  # as `models.mixture` bounds the probabilities that are averaged
 
 
@@ -74,7 +78,10 @@ class Detectors:
         if isinstance(x, Sparse) and columns.own is not None:
             x = x.mapped(columns.own)
         x = x.dense() if isinstance(x, Sparse) else x
-        made = mapped(self.script, self._hops(x, columns.hops), columns.scaled)
+        hops = self._hops(x, columns.hops)
+        if len(hops.names) != columns.scaled.n_inputs:
+            raise InputError(DIRECTED)
+        made = mapped(self.script, hops, columns.scaled)
         self._made.append((columns, made))
         return made
 

@@ -6,7 +6,7 @@ from calirare._util.errors import InputError
 from calirare.export.columns import mapped, raw_columns
 from calirare.export.dialects import Dialect, number
 from calirare.export.maps import log_odds, probability
-from calirare.export.models import Detectors
+from calirare.export.models import DIRECTED, Detectors
 from calirare.export.names import Names
 from calirare.export.neighbours import EdgeReading, Neighbours
 from calirare.export.script import Columns, Script
@@ -61,10 +61,7 @@ def edge_reading(settings: Settings, names: Names) -> EdgeReading:
     """
     data = settings.data
     if data.relation is not None or data.directed:
-        raise InputError(
-            "export: the run's edges have directions or types, which no query holds yet: train without --directed and "
-            "--relation, or score with `calirare predict`"
-        )
+        raise InputError(DIRECTED)
     if names.weight is not None and data.duplicates == "drop":
         raise InputError(
             "export: of repeated edges the run takes the first weight, but tables have no order: train with "

@@ -108,7 +108,9 @@ def words(n=50, d=16):
     return graph, features, pd.DataFrame({"node": range(n)}), pd.DataFrame(pairs, columns=["source", "target"])
 
 
-@pytest.mark.parametrize(("model", "scale"), [("gcn", "auto"), ("gcn", "tfidf"), ("hops", "none")])
+@pytest.mark.parametrize(
+    ("model", "scale"), [("gcn", "auto"), ("gcn", "tfidf"), pytest.param("hops", "none", marks=pytest.mark.slow)]
+)
 def test_sparse_features_have_a_table_of_their_own(model, scale):
     graph, features, nodes, edges = words()
     with rough_runs():
@@ -132,3 +134,14 @@ def test_a_table_of_words_for_a_run_of_columns_is_refused(strangers):
     _, scorer, _, _ = strangers("gcn")
     with pytest.raises(InputError, match="leave --features-table out"):
         query_of(scorer, DIALECTS["duckdb"], Names(features="words"))
+
+
+def test_relations_of_a_graph_given_in_python_are_refused(strangers, tmp_path):
+    nodes, edges = strangers("gcn")[2:]
+    path = written(tmp_path, nodes, edges)
+    graph = calirare.load_dataset(str(path), features=str(tmp_path / "nodes.csv"), directed=True)
+    with rough_runs():
+        scorer = Scorer.of(calirare.train(graph, model="hops", **QUICK))
+    assert not scorer.settings.data.directed
+    with pytest.raises(InputError, match="directions or types"):
+        query_of(scorer, DIALECTS["duckdb"], NAMES)
