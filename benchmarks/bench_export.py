@@ -103,7 +103,9 @@ def renumbered(scorer: Scorer, graph: Graph, p: np.ndarray) -> np.ndarray:
     def moved(a: Csr, columns: bool) -> Csr:
         parts = (a.values.numpy(), a.indices.numpy(), a.indptr.numpy())
         matrix = sp.csr_array(parts, shape=(a.n_rows, a.n_cols))[order]
-        return csr_of_scipy(matrix[:, order].tocsr() if columns else matrix)
+        matrix = matrix[:, order].tocsr() if columns else matrix
+        matrix.sort_indices()
+        return csr_of_scipy(matrix)
 
     x = moved(graph.x, False) if isinstance(graph.x, Csr) else graph.x[torch.from_numpy(order)]
     how = {"feature_names": graph.feature_names, "columns": graph.columns}
@@ -153,8 +155,8 @@ def page(results: dict[str, Any]) -> str:
     """Returns the table of the page."""
     lines = [
         "Largest difference of P(rare) from `calirare predict`, in brackets the nodes beyond 1e-5, and seconds of the",
-        "query on one thread of a loaded machine; the last column is `predict` against itself with the nodes in another",
-        "order:",
+        "query on one thread of a loaded machine; the last column is `predict` against itself with the nodes in",
+        "another order:",
         "",
         "| graph | nodes | detector | DuckDB | s | SQLite | s | `predict`, renumbered |",
         "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
