@@ -104,6 +104,7 @@ def renumbered(scorer: Scorer, graph: Graph, p: np.ndarray) -> np.ndarray:
         parts = (a.values.numpy(), a.indices.numpy(), a.indptr.numpy())
         matrix = sp.csr_array(parts, shape=(a.n_rows, a.n_cols))[order]
         matrix = matrix[:, order].tocsr() if columns else matrix
+        matrix.has_sorted_indices = False  # indexing does not tell
         matrix.sort_indices()
         return csr_of_scipy(matrix)
 
