@@ -15,6 +15,7 @@ from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
 from calirare.calibration.positive_only import (
     SCAR,
+    SUREST,
     PositiveOnlyCalibrator,
     check_known,
     rare_among_unlabelled,
@@ -40,6 +41,7 @@ __all__ = [
     "FORM_SD",
     "KINDS",
     "SCAR",
+    "SUREST",
     "TARGETS",
     "AffineCalibrator",
     "BetaCalibrator",

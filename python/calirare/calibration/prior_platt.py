@@ -136,6 +136,16 @@ class PriorPlattCalibrator(Calibrator):
         """Estimated share of each class in the population, float64 [k]."""
         return torch.softmax(self._vectors()[2], 0)
 
+    @property
+    def slopes_(self) -> Tensor:
+        """Slope s_c of each class's L_c, of logits divided by `unit_`, float64 [k]."""
+        return self._vectors()[0].exp()
+
+    @property
+    def intercepts_(self) -> Tensor:
+        """What is added to s_c L_c for the target, float64 [k]."""
+        return self._intercepts()
+
     def _vectors(self) -> tuple[Tensor, Tensor, Tensor]:
         """Returns log-slopes, alpha and lambda, each float64 [k]."""
         theta, k = self._theta(), self.n_classes

@@ -186,6 +186,31 @@ def _explain(parser: argparse.ArgumentParser) -> None:
     _overwrite(parser)
 
 
+def _export(parser: argparse.ArgumentParser) -> None:
+    _run(parser)
+    add = parser.add_argument
+    add("--sql", metavar="ENGINE", required=True, help="duckdb, sqlite, postgres or spark.")
+    words = "File to write, .sql. [default: score_<engine>.sql in the run's folder]"
+    add("--out", type=Path, metavar="FILE", help=words)
+    for name, default, words in (
+        ("nodes", "nodes", "Table with a row per node, as schema.table."),
+        ("edges", "edges", "Table with a row per edge."),
+    ):
+        words = f"{words} [default: {default}]"
+        add(f"--{name}-table", metavar="TABLE", default=default, help=words)
+    words = "Table of sparse features: columns node, feature and value."
+    add("--features-table", metavar="TABLE", help=words)
+    words = "Of the nodes: what the edges refer to. [default: the run's, else node]"
+    add("--id", metavar="COLUMN", dest="id_column", help=words)
+    for name in ("source", "target"):
+        words = f"Of the edges. [default: the run's, else {name}]"
+        add(f"--{name}-column", metavar="COLUMN", help=words)
+    add("--weight", metavar="COLUMN", help="Of the edges: weights. [default: the run's, else none]")
+    words = "For spark: keys that a hub's neighbours are spread over. [default: 1]"
+    add("--salt", type=whole, metavar="N", default=1, help=words)
+    _overwrite(parser)
+
+
 def _loo_check(parser: argparse.ArgumentParser) -> None:
     _run(parser)
     _moved(parser)
@@ -303,6 +328,11 @@ COMMANDS = {
         "Train a saved run again with new, other or forgotten labels, and say what that changed.",
         "It needs the run's own graph; the old run stays.",
         _update,
+    ),
+    "export": Command(
+        "Write a saved run as one SQL query that scores tables where they are.",
+        "It needs the run's folder alone.",
+        _export,
     ),
     "loo-check": Command(
         "Hold every leave-one-out method of a saved run beside true retraining.",

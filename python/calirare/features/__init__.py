@@ -1,7 +1,33 @@
 """What raw features become before a model sees them: fitted on one graph, stored with the run, applied to any."""
 
+from calirare.features.categorical import OneHot, TargetEncoded
+from calirare.features.column_map import ColumnMap
+from calirare.features.dates import PERIODS, Cyclic
 from calirare.features.feature_map import FeatureMap, How
 from calirare.features.fitting import Impute
+from calirare.features.gaps import Missing
+from calirare.features.numeric import Kept, Logged, Ranked, Standardized
 from calirare.features.raw_table import RawTable
+from calirare.features.whole import AsIs, RowSums, Svd, TfIdf, WholeMap
 
-__all__ = ["FeatureMap", "How", "Impute", "RawTable"]
+__all__ = [
+    "PERIODS",
+    "AsIs",
+    "ColumnMap",
+    "Cyclic",
+    "FeatureMap",
+    "How",
+    "Impute",
+    "Kept",
+    "Logged",
+    "Missing",
+    "OneHot",
+    "Ranked",
+    "RawTable",
+    "RowSums",
+    "Standardized",
+    "Svd",
+    "TargetEncoded",
+    "TfIdf",
+    "WholeMap",
+]

@@ -256,6 +256,11 @@ class FeatureMap:
         return tuple(each for each in self.maps if not isinstance(each, Standardized) and type(each) is not Kept)
 
     @property
+    def inputs(self) -> tuple[Column, ...]:
+        """The raw columns; numbers without names are called "feature 0" and on."""
+        return self._columns
+
+    @property
     def _columns(self) -> tuple[Column, ...]:
         return self.columns or numbers_named(numbered(self.n_inputs))
 

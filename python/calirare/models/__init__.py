@@ -16,6 +16,7 @@ from calirare.models.pyg_folds import PYG, PygDetector, PygFit, need_pyg
 from calirare.models.registry import DETECTORS, FITS
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
 from calirare.models.tree_ensembles import SHRINKAGE as TREE_SHRINKAGE
+from calirare.models.tree_ensembles import Ensemble
 from calirare.models.tree_fit import TreesDetector, TreesFit
 from calirare.models.trees import TreesModel, TreesTraining
 
@@ -26,6 +27,7 @@ __all__ = [
     "PYG",
     "TREE_PSEUDO",
     "TREE_SHRINKAGE",
+    "Ensemble",
     "FoldedNetwork",
     "Folds",
     "GatTraining",

@@ -1,0 +1,206 @@
+"""A run's query beside the run: largest difference of P(rare), alerts that differ, seconds, on every data set.
+
+    python benchmarks/bench_export.py [--sets otc sichuan cora ..] [--models gcn trees hops] [--seconds 120] [--again]
+    python benchmarks/bench_export.py --page        # the table of docs/export.md from export.json, nothing is run
+
+Each cell trains as `draw` of detection/tasks.py labels ("scarce": 100 labels, 20 of them rare), writes tables into the
+engine and runs the query, in a process of its own that is ended after --seconds; that, too, is recorded. `renumbered`
+is the run against itself: predictions of the same graph with its nodes in another order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sqlite3
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import record
+import torch
+from detection.sets import SETS
+from detection.tasks import draw
+
+import calirare
+from calirare.export import DIALECTS, Names, query_of
+from calirare.graph import Graph, csr_of_scipy
+from calirare.run import Scorer
+from calirare_ext import Csr
+
+NAME, PAGE = "export", record.ROOT / "docs" / "export.md"
+BEGIN, END = "<!-- export:begin -->\n", "<!-- export:end -->"
+ENGINES, MODELS, PARITY = ("duckdb", "sqlite"), ("gcn", "trees", "hops", "forest"), 1e-5
+FOLDS, EPOCHS = 2, 100
+
+
+def tables(graph: Graph) -> dict[str, pd.DataFrame]:
+    """Returns a graph as tables with numbers for names."""
+    a = graph.adjacency
+    rows, cols = a.rows().numpy(), a.indices.numpy()
+    once = rows <= cols
+    edges = pd.DataFrame({"source": rows[once], "target": cols[once], "weight": a.values.double().numpy()[once]})
+    every, x = np.arange(graph.n_nodes), graph.x
+    if isinstance(x, Csr):
+        words = {"node": x.rows().numpy(), "feature": x.indices.numpy(), "value": x.values.double().numpy()}
+        return {"nodes": pd.DataFrame({"node": every}), "edges": edges, "features": pd.DataFrame(words)}
+    names = graph.feature_names or tuple(f"feature {i}" for i in range(graph.n_features))
+    nodes = pd.DataFrame(x.double().numpy(), columns=list(names))
+    for column in graph.columns:
+        if column.kind == "categorical":
+            nodes[column.name] = [None if np.isnan(v) else column.categories[int(v)] for v in nodes[column.name]]
+        elif column.kind == "date":
+            days = pd.to_timedelta(nodes[column.name], "D") + pd.Timestamp("2000-01-01")
+            nodes[column.name] = days.dt.strftime("%Y-%m-%d %H:%M:%S")
+    return {"nodes": nodes.assign(node=every), "edges": edges}
+
+
+def in_duckdb(query: str, frames: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame, float]:
+    """Returns nodes with P(rare) and alert, and seconds of the query."""
+    import duckdb
+
+    with duckdb.connect() as engine:
+        engine.execute("SET threads = 1")
+        for name, frame in frames.items():
+            engine.register("frame", frame)
+            engine.execute(f'CREATE TABLE "{name}" AS SELECT * FROM frame')
+        started = time.perf_counter()
+        found = engine.execute(query).fetchall()
+        return _sorted(found), time.perf_counter() - started
+
+
+def in_sqlite(query: str, frames: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame, float]:
+    """Returns the same of SQLite."""
+    engine = sqlite3.connect(":memory:")
+    for name, frame in frames.items():
+        frame.to_sql(name, engine, index=False)
+    started = time.perf_counter()
+    found = engine.execute(query).fetchall()
+    return _sorted(found), time.perf_counter() - started
+
+
+def _sorted(found: list[Any]) -> pd.DataFrame:
+    table = pd.DataFrame(found, columns=["node", "p_rare", "alert", "threshold"])
+    return table.sort_values("node", ignore_index=True)
+
+
+RUN: dict[str, Callable[[str, dict[str, pd.DataFrame]], tuple[pd.DataFrame, float]]] = {
+    "duckdb": in_duckdb,
+    "sqlite": in_sqlite,
+}
+
+
+def renumbered(scorer: Scorer, graph: Graph, p: np.ndarray) -> np.ndarray:
+    """Returns how far P(rare) of each node is from p on the graph with its nodes in another order."""
+    import scipy.sparse as sp
+
+    order = np.random.default_rng(0).permutation(graph.n_nodes)
+
+    def moved(a: Csr, columns: bool) -> Csr:
+        parts = (a.values.numpy(), a.indices.numpy(), a.indptr.numpy())
+        matrix = sp.csr_array(parts, shape=(a.n_rows, a.n_cols))[order]
+        matrix = matrix[:, order].tocsr() if columns else matrix
+        matrix.has_sorted_indices = False  # indexing does not tell
+        matrix.sort_indices()
+        return csr_of_scipy(matrix)
+
+    x = moved(graph.x, False) if isinstance(graph.x, Csr) else graph.x[torch.from_numpy(order)]
+    how = {"feature_names": graph.feature_names, "columns": graph.columns}
+    other = Graph(moved(graph.adjacency, True), x, feature_normalisation=graph.feature_normalisation, **how)
+    return np.abs(scorer.probabilities(scorer.prepared(other)).rare.numpy() - p[order])
+
+
+def facts(error: np.ndarray) -> dict[str, Any]:
+    """Returns the largest difference and how many are beyond what is promised."""
+    return {"largest": float(error.max()), "beyond": int((error > PARITY).sum())}
+
+
+def cell(name: str, model: str, out: Any) -> None:
+    """Puts what one data set and detector give into a queue, engine by engine."""
+    torch.set_num_threads(1)
+    graph = draw(SETS[name](), "scarce", 0).seen
+    outcome = calirare.train(graph, model=model, folds=FOLDS, epochs=EPOCHS)
+    scorer, frames = Scorer.of(outcome), tables(graph)
+    said = scorer.probabilities(scorer.prepared(graph))
+    p = said.rare.numpy()
+    out.put({"nodes": graph.n_nodes, "edges": graph.adjacency.nnz, "features": graph.n_features})
+    out.put({"renumbered": facts(renumbered(scorer, graph, p))})
+    for engine in ENGINES:
+        names = Names(features="features" if "features" in frames else None, weight="weight")
+        query = query_of(scorer, DIALECTS[engine], names)
+        found, seconds = RUN[engine](query, frames)
+        error = np.abs(found.p_rare.to_numpy(dtype=float) - p)
+        alerts = int((found.alert.to_numpy() != said.alert.long().numpy()).sum())
+        out.put({engine: facts(error) | {"alerts": alerts, "seconds": round(seconds, 2), "kb": len(query) // 1000}})
+
+
+def measured(name: str, model: str, seconds: float) -> dict[str, Any]:
+    """Returns one cell, with what did not end in time as None."""
+    out: Any = multiprocessing.get_context("spawn").Queue()
+    process = multiprocessing.get_context("spawn").Process(target=cell, args=(name, model, out))
+    process.start()
+    process.join(seconds)
+    ended = not process.is_alive()
+    process.kill()
+    found: dict[str, Any] = dict.fromkeys(ENGINES)
+    while not out.empty():
+        found |= out.get()
+    return found | {"ended": ended, "limit": seconds}
+
+
+def page(results: dict[str, Any]) -> str:
+    """Returns the table of the page."""
+    lines = [
+        "Largest difference of P(rare) from `calirare predict`, in brackets the nodes beyond 1e-5, and seconds of the",
+        "query on one thread of a loaded machine; the last column is `predict` against itself with the nodes in",
+        "another order:",
+        "",
+        "| graph | nodes | detector | DuckDB | s | SQLite | s | `predict`, renumbered |",
+        "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for key, found in results.items():
+        if "nodes" not in found:
+            continue
+        name, model = key.split("/")
+        cells = " | ".join(f"{_said(found[e])} | {found[e]['seconds']:.1f}" if found[e] else "- | -" for e in ENGINES)
+        lines.append(f"| {name} | {found['nodes']:,} | {model} | {cells} | {_said(found.get('renumbered'))} |")
+    lines += ["", "- : not finished in time. `python benchmarks/bench_export.py`, benchmarks/results/export.json."]
+    return "\n".join(lines) + "\n"
+
+
+def _said(found: dict[str, Any] | None) -> str:
+    return "-" if not found else f"{found['largest']:.0e} ({found['beyond']})"
+
+
+def main() -> None:
+    """Measures, cell by cell; or writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--page", action="store_true")
+    asked = parser.parse_args()
+    path = record.RESULTS / f"{NAME}.json"
+    results = json.loads(path.read_text())["results"] if path.is_file() else {}
+    if asked.page:
+        text = PAGE.read_text()
+        before, after = text.split(BEGIN)[0], text.split(END)[1]
+        PAGE.write_text(before + BEGIN + page(results) + END + after)
+        return
+    results["duckdb"], results["sqlite"] = version("duckdb"), sqlite3.sqlite_version
+    for model in asked.models:
+        for name in asked.sets:
+            if f"{name}/{model}" in results and not asked.again:
+                continue
+            results[f"{name}/{model}"] = measured(name, model, asked.seconds)
+            record.write(NAME, results)
+            print(name, model, results[f"{name}/{model}"], flush=True)
+
+
+if __name__ == "__main__":
+    main()

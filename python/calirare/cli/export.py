@@ -1,0 +1,75 @@
+"""`calirare export`: a saved run as a query that scores tables where they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from calirare._util.errors import InputError
+from calirare._util.output import check_free, fresh_files
+from calirare.export import DIALECTS, Names, notes_on, query_of
+from calirare.run import load
+
+HEAD = "-- Written by `calirare export --sql {name}`: a row per node with p_rare, alert and threshold.\n"
+
+
+def run(
+    folder: Path,
+    sql: str,
+    out: Path | None = None,
+    *,
+    nodes_table: str = "nodes",
+    edges_table: str = "edges",
+    features_table: str | None = None,
+    id_column: str | None = None,
+    source_column: str | None = None,
+    target_column: str | None = None,
+    weight: str | None = None,
+    salt: int = 1,
+    overwrite: bool = False,
+) -> None:
+    """Writes the query of a run.
+
+    Args:
+        folder: the run's folder.
+        sql: the engine, one of `DIALECTS`.
+        out: file to write; None: `<run>/score_<engine>.sql`.
+        nodes_table: see `Names.nodes`, and so on.
+        edges_table: see `Names.edges`.
+        features_table: see `Names.features`.
+        id_column: see `Names.id`; None: the run's, else "node".
+        source_column: see `Names.source`; None: the run's, else "source".
+        target_column: see `Names.target`; None: the run's, else "target".
+        weight: see `Names.weight`; None: the run's.
+        salt: see `Names.salt`.
+        overwrite: replace a file that is there.
+
+    Raises:
+        InputError: the engine is unknown, the run cannot be written as a query, or the file is there.
+    """
+    if sql not in DIALECTS:
+        raise InputError(f"export: --sql must be one of {', '.join(DIALECTS)}, got {sql!r}")
+    path = out or folder / f"score_{sql}.sql"
+    if path.suffix != ".sql":
+        raise InputError(f"export: --out must end in .sql, got {path}")
+    check_free([path], "export", overwrite=overwrite)
+    saved = load(folder)
+    usual = saved.settings.data
+    names = Names(
+        nodes=nodes_table,
+        edges=edges_table,
+        features=features_table,
+        id=id_column or usual.id or "node",
+        source=source_column or usual.source_column or "source",
+        target=target_column or usual.target_column or "target",
+        weight=weight or usual.weight,
+        salt=salt,
+    )
+    query = query_of(saved.scorer, DIALECTS[sql], names)
+    with fresh_files(path.parent, f"export: {path}") as partial:
+        (partial / path.name).write_text(HEAD.format(name=sql) + query + ";\n", encoding="utf-8")
+    for note in notes_on(saved.scorer):
+        print(f"note: {note}")
+    counted = f"weights {names.weight!r}" if names.weight else "every edge counts once (--weight names a column)"
+    print(f"nodes        {names.nodes}, names in {names.id!r}")
+    print(f"edges        {names.edges}, {names.source!r} to {names.target!r}, {counted}")
+    print(f"wrote        {path} ({len(query) / 1e3:,.0f} kB)")

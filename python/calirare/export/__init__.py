@@ -1,0 +1,7 @@
+"""A run written for where the data live: one SQL query."""
+
+from calirare.export.dialects import DIALECTS, Dialect
+from calirare.export.names import Names
+from calirare.export.query import notes_on, query_of
+
+__all__ = ["DIALECTS", "Dialect", "Names", "notes_on", "query_of"]

@@ -1,0 +1,112 @@
+"""How each engine writes what the queries need: names, numbers, text, days, float32."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from calirare._util.errors import InputError
+
+SINGLE = "CAST(CAST({x} AS {type}) AS {double})"
+# SQLite has no float32: Veltkamp's splitting (1968) leaves the first 53 - 29 = 24 binary digits, rounded to nearest.
+ROUNDED = "({x} * 536870913.0 - ({x} * 536870913.0 - {x}))"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One engine's SQL.
+
+    Attributes:
+        name: of the engine, as it is typed.
+        quote: what stands around a name.
+        double: the type of float64.
+        single: the type of float32; empty where there is none.
+        text: the type of text.
+        days: of a date or a time `{x}`, the days since the start of the year 2000, UTC.
+        kept: what stands before a part of the query that is to be computed once.
+        low: the function of the least of its arguments.
+        high: the function of the greatest.
+        escapes: whether a backslash means something in text.
+        salted: whether a hop's join may be spread over more keys.
+    """
+
+    name: str
+    quote: str
+    double: str
+    single: str
+    text: str
+    days: str
+    kept: str = "MATERIALIZED "
+    low: str = "LEAST"
+    high: str = "GREATEST"
+    escapes: bool = False
+    salted: bool = False
+
+    def name_of(self, word: str) -> str:
+        """Returns one name, quoted.
+
+        Raises:
+            InputError: it is empty or has a zero byte, which no engine takes.
+        """
+        if not word or "\0" in word:
+            raise InputError(f"export: a table or column must have a name without a zero byte, got {word!r}")
+        return self.quote + word.replace(self.quote, 2 * self.quote) + self.quote
+
+    def table(self, words: str) -> str:
+        """Returns the name of a table, quoted; parts are divided by points, as in schema.table."""
+        return ".".join(self.name_of(word) for word in words.split("."))
+
+    def string(self, text: str) -> str:
+        """Returns text as a literal; a zero byte is an InputError."""
+        if "\0" in text:
+            raise InputError(f"export: a category must have no zero byte, got {text!r}: mend the table and train again")
+        escaped = text.replace("\\", "\\\\") if self.escapes else text
+        return "'" + escaped.replace("'", "\\'" if self.escapes else "''") + "'"
+
+    def as_double(self, x: str) -> str:
+        """Returns an expression as float64."""
+        return f"CAST({x} AS {self.double})"
+
+    def as_single(self, x: str) -> str:
+        """Returns a float64 column, rounded to what float32 holds, as float64."""
+        if self.single:
+            return SINGLE.format(x=x, type=self.single, double=self.double)
+        return ROUNDED.format(x=x)
+
+
+DIALECTS = {
+    each.name: each
+    for each in (
+        Dialect("duckdb", '"', "DOUBLE", "FLOAT", "VARCHAR", "epoch(CAST({x} AS TIMESTAMP)) / 86400.0e0 - 10957.0e0"),
+        Dialect("sqlite", '"', "REAL", "", "TEXT", "(julianday({x}) - 2451544.5)", low="MIN", high="MAX"),
+        Dialect(
+            "postgres",
+            '"',
+            "double precision",
+            "real",
+            "text",
+            "CAST(EXTRACT(EPOCH FROM CAST({x} AS timestamp)) AS double precision) / 86400.0 - 10957.0",
+        ),
+        Dialect(
+            "spark",
+            "`",
+            "DOUBLE",
+            "FLOAT",
+            "STRING",
+            "CAST(unix_micros(CAST({x} AS TIMESTAMP)) AS DOUBLE) / 8.64e10 - 10957.0e0",
+            kept="",
+            escapes=True,
+            salted=True,
+        ),
+    )
+}
+
+
+def number(value: float, digits: int = 17) -> str:
+    """Returns a finite number as a literal of float64; in parentheses where it is negative."""
+    value = float(value)
+    if not math.isfinite(value):
+        raise InputError(f"export: a number of the run is {value}, which no query can hold: train again")
+    text = repr(value) if digits >= 17 else f"{value:.{digits}g}"
+    text = text if "e" in text else f"{text}e0"
+    return f"({text})" if value < 0 else text

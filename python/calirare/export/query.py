@@ -1,0 +1,84 @@
+"""A run as one query: features, hops, weights, map and threshold."""
+
+from __future__ import annotations
+
+from calirare._util.errors import InputError
+from calirare.export.columns import mapped, raw_columns
+from calirare.export.dialects import Dialect, number
+from calirare.export.maps import log_odds, probability
+from calirare.export.models import DIRECTED, Detectors
+from calirare.export.names import Names
+from calirare.export.neighbours import EdgeReading, Neighbours
+from calirare.export.script import Columns, Script
+from calirare.export.sparse import Sparse, sparse_features
+from calirare.features import FeatureMap, TargetEncoded
+from calirare.run import Scorer, Settings
+
+
+def query_of(scorer: Scorer, dialect: Dialect, names: Names) -> str:
+    """Returns the query that scores tables as a run does.
+
+    Args:
+        scorer: of the run.
+        dialect: of the engine.
+        names: of the tables and their columns.
+
+    Returns:
+        One SELECT with a row per node: node, p_rare, alert (0 or 1) and threshold. Without a semicolon, so that it can
+        be the body of a view or of CREATE TABLE .. AS.
+
+    Raises:
+        InputError: a part of the run cannot be written.
+    """
+    if len(scorer.class_names) != 2:
+        raise InputError(f"export: the run must have two classes, got {len(scorer.class_names)}: train with --minority")
+    if names.salt > 1 and not dialect.salted:
+        raise InputError(f"export: --salt is for spark, {dialect.name} spreads hubs by itself: leave it out")
+    script = Script(dialect, names.prefix())
+    neighbours = Neighbours(script, names, edge_reading(scorer.settings, names))
+    logits = Detectors(script, neighbours, _features(script, names, scorer.features)).of(scorer.fit)
+    odds = script.select(
+        "odds", [("node", "node"), (log_odds(scorer.calibrators.get("population"), "d"), "d")], f"FROM {logits}"
+    )
+    p = script.select("p", [("node", "node"), (probability(dialect, "d"), "p_rare")], f"FROM {odds}")
+    threshold = number(scorer.threshold)
+    alert = f"CASE WHEN p_rare >= {threshold} THEN 1 WHEN p_rare IS NOT NULL THEN 0 END"
+    return script.text(f"SELECT node, p_rare, {alert} AS alert, {threshold} AS threshold\nFROM {p}")
+
+
+def _features(script: Script, names: Names, features: FeatureMap) -> Columns | Sparse:
+    """Returns the features as the detector takes them."""
+    if names.features is not None:
+        return sparse_features(script, names, features).mapped(features)
+    return mapped(script, raw_columns(script, names, features), features)
+
+
+def edge_reading(settings: Settings, names: Names) -> EdgeReading:
+    """Returns what becomes of the rows of the edge table, as `calirare predict` reads tables.
+
+    Raises:
+        InputError: the run's edges have directions or types, or the first of repeated weights is to count.
+    """
+    data = settings.data
+    if data.relation is not None or data.directed:
+        raise InputError(DIRECTED)
+    if names.weight is not None and data.duplicates == "drop":
+        raise InputError(
+            "export: of repeated edges the run takes the first weight, but tables have no order: train with "
+            "--duplicates sum, or leave --weight out"
+        )
+    added = names.weight is not None or data.duplicates == "sum"
+    return EdgeReading(added, data.self_loops == "keep")
+
+
+def notes_on(scorer: Scorer) -> list[str]:
+    """Returns what a user of a run's query should know, a sentence each."""
+    notes = []
+    if scorer.features.graph and any(isinstance(each, TargetEncoded) for each in scorer.features.maps):
+        notes.append(
+            "categories count by the labels of all nodes: `calirare predict` leaves a labelled node's own label out, "
+            "where it scores the run's own graph"
+        )
+    if scorer.settings.decision.decide == "budget":
+        notes.append(f"the budget's threshold stays the run's, {scorer.threshold:.6g}, on every table")
+    return notes

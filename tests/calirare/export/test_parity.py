@@ -1,0 +1,147 @@
+"""A query says what the run says, on the engines that are here."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import calirare
+from calirare._util.errors import InputError
+from calirare.export import DIALECTS, Names, query_of
+from calirare.graph import share_split
+from calirare.run import Scorer
+from calirare_ext import Csr
+from tests.helpers.command import rough_runs
+from tests.helpers.warehouse import ENGINES, NAMES, parity, tables, written
+
+PARITY = 1e-5  # of P(rare): what is promised
+QUICK = {"epochs": 30, "folds": 2}
+
+
+def trained(edges, nodes, model, **more):
+    graph = calirare.load_dataset(str(edges), features=str(nodes))
+    with rough_runs():
+        outcome = calirare.train(graph, model=model, **(QUICK | more))
+    return graph, Scorer.of(outcome)
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory):
+    """A stranger's tables, their graph, and a scorer for each model that is asked for."""
+    nodes, edges = tables()
+    folder = tmp_path_factory.mktemp("tables")
+    path, kept = written(folder, nodes, edges), {}
+
+    def of(model):
+        if model not in kept:
+            kept[model] = trained(path, folder / "nodes.csv", model)
+        return *kept[model], nodes, edges
+
+    return of
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("model", ["gcn", "trees", "hops", pytest.param("forest", marks=pytest.mark.slow)])
+def test_a_query_scores_a_strangers_tables_as_the_run_does(strangers, model, engine):
+    graph, scorer, nodes, edges = strangers(model)
+    assert parity(scorer, graph, engine, nodes=nodes, edges=edges) <= PARITY
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_average_of_all_detectors_too(strangers, engine):
+    graph, scorer, nodes, edges = strangers("auto")
+    assert parity(scorer, graph, engine, nodes=nodes, edges=edges) <= PARITY
+
+
+def test_hostile_names_stay_names(strangers):
+    graph, scorer, nodes, edges = strangers("gcn")
+    names = Names('no"des; --', "e'dges", None, 'i"d', "from", "drop table")
+    nodes = nodes.rename(columns={"node": names.id})
+    edges = edges.rename(columns={"source": names.source, "target": names.target})
+    for engine in ENGINES:
+        assert parity(scorer, graph, engine, names, **{names.nodes: nodes, names.edges: edges}) <= PARITY
+
+
+def test_parts_of_the_query_never_hide_a_table(strangers):
+    graph, scorer, nodes, edges = strangers("gcn")
+    names = Names("cr_edges", "CR_raw")
+    assert parity(scorer, graph, "duckdb", names, **{names.nodes: nodes, names.edges: edges}) <= PARITY
+
+
+def test_edges_to_nodes_without_a_row_are_left_out(strangers):
+    graph, scorer, nodes, edges = strangers("gcn")
+    stray = pd.DataFrame({"source": ["n001", "nobody"], "target": ["nobody", None]})
+    assert parity(scorer, graph, "duckdb", nodes=nodes, edges=pd.concat([edges, stray])) <= PARITY
+
+
+def test_weights_of_repeated_edges_are_added(strangers, tmp_path):
+    _, scorer, nodes, edges = strangers("gcn")
+    edges = edges.assign(weight=np.random.default_rng(1).uniform(0.2, 3, len(edges)))
+    graph = calirare.load_dataset(str(written(tmp_path, nodes, edges)), features=str(tmp_path / "nodes.csv"))
+    names = dataclasses.replace(NAMES, weight="weight")
+    for engine in ENGINES:
+        assert parity(scorer, graph, engine, names, nodes=nodes, edges=edges) <= PARITY
+    with pytest.raises(AssertionError):  # without its weights the graph is another one
+        assert parity(scorer, graph, "duckdb", nodes=nodes, edges=edges) <= PARITY
+
+
+def words(n=50, d=16):
+    """Returns a graph with sparse numbers, and its tables.
+
+    No two numbers are alike: a mean of neighbours whose rank is shared by many would hang on its last digit.
+    """
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.rand(n, d, generator=generator) < 0.2).float() * (0.5 + 3 * torch.rand(n, d, generator=generator))
+    x[3] = 0
+    y = (x[:, :6].sum(1) > x[:, 6:14].sum(1)).long()
+    pairs = np.unique(np.sort(np.random.default_rng(0).integers(0, n, (150, 2)), 1), axis=0)
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    graph = calirare.Graph.from_edges(pairs, Csr.from_dense(x), y, symmetrize=True)
+    graph = graph.with_split(share_split(y))
+    at = x.nonzero().numpy()
+    features = pd.DataFrame({"node": at[:, 0], "feature": at[:, 1], "value": x.numpy()[at[:, 0], at[:, 1]]})
+    return graph, features, pd.DataFrame({"node": range(n)}), pd.DataFrame(pairs, columns=["source", "target"])
+
+
+@pytest.mark.parametrize(
+    ("model", "scale"), [("gcn", "auto"), ("gcn", "tfidf"), pytest.param("hops", "none", marks=pytest.mark.slow)]
+)
+def test_sparse_features_have_a_table_of_their_own(model, scale):
+    graph, features, nodes, edges = words()
+    with rough_runs():
+        outcome = calirare.train(graph, model=model, scale=scale, **QUICK)
+    scorer, names = Scorer.of(outcome), Names(features="features")
+    for engine in ENGINES:
+        assert parity(scorer, graph, engine, names, nodes=nodes, edges=edges, features=features) <= PARITY
+
+
+def test_sparks_query_is_spread_and_kept_apart(strangers):
+    _, scorer, _, _ = strangers("gcn")
+    query = query_of(scorer, DIALECTS["spark"], Names("lake.`nodes", "lake.edges", salt=8))
+    assert "`lake`.```nodes` n" in query
+    assert query.count("pmod(hash(a.u), 8)") == 2
+    assert "MATERIALIZED" not in query
+    assert "`kind`" in query
+    assert r"'a\'b'" in query
+
+
+def test_a_table_of_words_for_a_run_of_columns_is_refused(strangers):
+    _, scorer, _, _ = strangers("gcn")
+    with pytest.raises(InputError, match="leave --features-table out"):
+        query_of(scorer, DIALECTS["duckdb"], Names(features="words"))
+
+
+def test_relations_of_a_graph_given_in_python_are_refused(strangers, tmp_path):
+    nodes, edges = strangers("gcn")[2:]
+    path = written(tmp_path, nodes, edges)
+    graph = calirare.load_dataset(str(path), features=str(tmp_path / "nodes.csv"), directed=True)
+    with rough_runs():
+        scorer = Scorer.of(calirare.train(graph, model="hops", **QUICK))
+    assert not scorer.settings.data.directed
+    with pytest.raises(InputError, match="directions or types"):
+        query_of(scorer, DIALECTS["duckdb"], NAMES)

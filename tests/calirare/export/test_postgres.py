@@ -1,0 +1,35 @@
+"""The query in a PostgreSQL server that the test starts."""
+
+from __future__ import annotations
+
+import pytest
+
+import calirare
+from calirare.export import DIALECTS, Names, query_of
+from calirare.run import Scorer
+from tests.helpers import postgres
+from tests.helpers.command import rough_runs
+from tests.helpers.warehouse import error, tables, written
+
+PARITY = 1e-5
+
+
+@pytest.fixture(scope="module")
+def server():
+    if postgres.missing():
+        pytest.skip(postgres.missing())
+    with postgres.server() as folder:
+        yield folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["gcn", "hops", "trees", "auto"])
+def test_postgres_scores_a_strangers_tables_as_the_run_does(server, tmp_path, model):
+    nodes, edges = tables()
+    graph = calirare.load_dataset(str(written(tmp_path, nodes, edges)), features=str(tmp_path / "nodes.csv"))
+    with rough_runs():
+        scorer = Scorer.of(calirare.train(graph, model=model, epochs=30, folds=2))
+    names = Names('no"des; --', "e'dges")
+    query = query_of(scorer, DIALECTS["postgres"], names)
+    found = postgres.in_postgres(server, query, **{names.nodes: nodes, names.edges: edges})
+    assert error(scorer, graph, found) <= PARITY

@@ -1,0 +1,95 @@
+"""A stranger's tables, and the engines that score them with a query."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+
+from calirare.export import DIALECTS, Names, query_of
+from calirare.graph import Graph
+from calirare.run import Scorer
+
+NAMES = Names()
+
+
+def tables(n: int = 70, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Returns nodes and edges of a small graph: amounts, gaps, names of kinds, days, repeated edges and self loops."""
+    rng = np.random.default_rng(seed)
+    rare = rng.random(n) < 0.25
+    amount = np.exp(rng.normal(size=n) + rare)
+    nodes = pd.DataFrame(
+        {
+            "node": [f"n{i:03d}" for i in range(n)],
+            "amount": amount,
+            "spread": rng.normal(size=n) + rare,
+            "gaps": np.where(rng.random(n) < 0.2, np.nan, rng.normal(size=n)),
+            "kind": rng.choice(["a'b", "two words", 'c"d', "\\n"], n),
+            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 900, n), "D"),
+            "label": np.where(rng.random(n) < 0.7, np.where(rare, "fraud", "fine"), None),
+        }
+    )
+    nodes["day"] = nodes["day"].dt.strftime("%Y-%m-%d")
+    ends = rng.integers(0, n, (4 * n, 2))
+    ends = np.concatenate([ends, ends[:5], np.stack([np.arange(3)] * 2, 1)])
+    edges = pd.DataFrame({"source": nodes.node[ends[:, 0]].to_numpy(), "target": nodes.node[ends[:, 1]].to_numpy()})
+    return nodes, edges
+
+
+def written(folder: Path, nodes: pd.DataFrame, edges: pd.DataFrame) -> Path:
+    """Writes both tables as CSV and returns the path of the edges."""
+    nodes.to_csv(folder / "nodes.csv", index=False)
+    edges.to_csv(folder / "edges.csv", index=False)
+    return folder / "edges.csv"
+
+
+def in_duckdb(query: str, **frames: pd.DataFrame) -> pd.DataFrame:
+    """Returns what DuckDB makes of a query on tables, in the order of the nodes' names."""
+    import duckdb
+
+    with duckdb.connect() as engine:
+        for name, frame in frames.items():
+            engine.register("frame", frame)
+            engine.execute(f'CREATE TABLE "{name.replace(chr(34), 2 * chr(34))}" AS SELECT * FROM frame')
+            engine.unregister("frame")
+        found = engine.execute(query)
+        columns = [each[0] for each in found.description]
+        return _by_name(pd.DataFrame(found.fetchall(), columns=columns))
+
+
+def in_sqlite(query: str, **frames: pd.DataFrame) -> pd.DataFrame:
+    """Returns what SQLite makes of it."""
+    engine = sqlite3.connect(":memory:")
+    for name, frame in frames.items():
+        frame.to_sql(name, engine, index=False)
+    found = engine.execute(query)
+    out = pd.DataFrame(found.fetchall(), columns=[each[0] for each in found.description])
+    engine.close()
+    return _by_name(out)
+
+
+def _by_name(table: pd.DataFrame) -> pd.DataFrame:
+    return table.sort_values("node", ignore_index=True)
+
+
+ENGINES = {"duckdb": in_duckdb, "sqlite": in_sqlite}
+
+
+def error(scorer: Scorer, graph: Graph, found: pd.DataFrame) -> float:
+    """Returns the largest difference of P(rare) from what the run says, and asserts equal alerts and thresholds."""
+    said = scorer.probabilities(scorer.prepared(graph))
+    names = np.arange(graph.n_nodes) if graph.node_names is None else np.asarray(graph.node_names)
+    order = torch.from_numpy(np.argsort(names))
+    assert list(found.columns) == ["node", "p_rare", "alert", "threshold"]
+    assert list(found.node) == sorted(names.tolist())
+    assert (found.threshold == said.threshold).all()
+    assert (found.alert.to_numpy() == said.alert[order].long().numpy()).all()
+    return float(np.abs(found.p_rare.to_numpy(dtype=float) - said.rare[order].numpy()).max())
+
+
+def parity(scorer: Scorer, graph: Graph, engine: str, names: Names = NAMES, **frames: pd.DataFrame) -> float:
+    """Returns the largest difference of P(rare) between an engine and the run."""
+    return error(scorer, graph, ENGINES[engine](query_of(scorer, DIALECTS[engine], names), **frames))
