@@ -1,4 +1,4 @@
-"""The tables of docs/record.md, from results/gets.json and results/gats.json."""
+"""The tables of docs/record.md, from results/gets.json, gats.json and rules.json."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 from multilabel_page import rule, source
 from readme_tables import between, load
 
-from calirare_lab.studies.record import DATASETS, NETWORKS, PROTOCOLS
+from calirare_lab.studies.record import NETWORKS, PROTOCOLS, RECORD, RULES_PROTOCOL
 
 TITLES = {"cora": "Cora", "citeseer": "CiteSeer", "computers": "Computers"}
+CHOSEN_AMONG = ("temperature", "vector", "matrix", "prior-platt", "prior-slopes")  # where the rules were fixed
 NETWORK_NAMES = {"gcn": "graph convolution", "gat": "attention"}
 # ECE x 100 of the predicted class, mean of 10 seeds, as GETS prints it (Zhuang et al. 2025).
 PUBLISHED = {
@@ -39,6 +40,7 @@ NAMES = {
     "ets": "ensemble temperature scaling",
     "matrix": "matrix scaling (Dirichlet)",
     "prior-platt": "Platt scaling with a prior",
+    "prior-slopes": "Platt with a prior, a slope for each class",
     "cagcn": "CaGCN",
     "gats": "GATS",
 }
@@ -46,7 +48,7 @@ LABELS = {
     "frozen": "validation labels",
     "peers": "validation labels",
     "left-out": "all labels, left out",
-    "cross-fitted": "all labels, by folds",
+    "folds": "all labels, by folds",
 }
 MEASURE_NAMES = {"nll": "NLL", "brier": "Brier", "ece": "ECE"}
 
@@ -59,16 +61,9 @@ def with_spread(values: dict[str, float | None], factor: float, digits: int) -> 
 
 
 def shown_cells(found: dict[str, Any], dataset: str, network: str) -> list[dict[str, Any]]:
-    """Returns the rows of a table, the most draws and then the lowest NLL first.
-
-    Attention's labels are left out by folds alone: its "left-out" rows are "cross-fitted" ones, and told once.
-    """
-    rows = dict[tuple[str, str], dict[str, Any]]()
-    for cell in found["results"]["cells"]:
-        if (cell["dataset"], cell["network"]) == (dataset, network):
-            track = "cross-fitted" if network == "gat" and cell["track"] == "left-out" else cell["track"]
-            rows[track, cell["map"]] = cell | {"track": track}
-    return sorted(rows.values(), key=lambda cell: (-cell["seeds"], cell["nll"]["mean"]))
+    """Returns the rows of a table, the most draws and then the lowest NLL first."""
+    rows = [cell for cell in found["results"]["cells"] if (cell["dataset"], cell["network"]) == (dataset, network)]
+    return sorted(rows, key=lambda cell: (-cell["seeds"], cell["nll"]["mean"]))
 
 
 def table(found: dict[str, Any], protocol: str, dataset: str, network: str) -> list[str]:
@@ -110,7 +105,7 @@ def compared(found: dict[str, Any]) -> list[str]:
 
 def _place(key: tuple[str, str, str]) -> tuple[str, int, int]:
     track, dataset, network = key
-    return track, list(DATASETS).index(dataset), NETWORKS.index(network)
+    return track, RECORD.index(dataset), NETWORKS.index(network)
 
 
 def _difference(pair: dict[str, Any]) -> str:
@@ -129,13 +124,28 @@ def verdicts(found: dict[str, Any]) -> list[str]:
     return [f"Leave-one-out beside five-fold cross-validation, by draws: {'; '.join(said)}.", ""] if said else []
 
 
+def rules(found: dict[str, Any]) -> list[str]:
+    """Returns NLL, and ECE times 100, of every map that was to choose among, by graph."""
+    by = {(c["dataset"], c["track"], c["map"]): c for c in found["results"]["cells"]}
+    graphs = RULES_PROTOCOL.datasets
+    lines = ["| map | fitted on | " + " | ".join(graphs) + " |", rule(2 + len(graphs))]
+    for name in CHOSEN_AMONG:
+        for track in ("left-out", "folds"):
+            cells = [by[graph, track, name] for graph in graphs]
+            words = [f"{cell['nll']['mean']:.3f} ({100 * cell['ece']['mean']:.1f})" for cell in cells]
+            lines.append("| " + " | ".join([NAMES[name], LABELS[track], *words]) + " |")
+    draws = min(cell["seeds"] for cell in found["results"]["cells"])
+    return [*lines, "", f"NLL (ECE times 100), means over {draws} draws.", ""]
+
+
 def page(text: str) -> str:
     """Returns the page with its tables made anew."""
     for name in PROTOCOLS:
         found = load(name)
         lines = compared(found)
-        for dataset in DATASETS:
+        for dataset in RECORD:
             for network in NETWORKS:
                 lines += table(found, name, dataset, network)
         text = between(text, name, [*lines, *verdicts(found), source(name, found)])
-    return text
+    found = load(RULES_PROTOCOL.name)
+    return between(text, "rules", [*rules(found), source("rules", found)])

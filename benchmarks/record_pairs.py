@@ -1,6 +1,6 @@
 """Ours against the best rival of each cell of the calibration record, draw by draw.
 
-Ours is one map, named before: Platt scaling with a prior, which `calirare train` fits. The rival is whichever has the
+Ours is one map, named before: Platt scaling with a prior and a slope for each class. The rival is whichever has the
 lowest mean on the same draws, chosen anew for each measure: in the rival's favour. Draws of one split have the same
 test nodes, so they count as one: their differences are averaged before the t test.
 """
@@ -13,12 +13,29 @@ from typing import Any
 import numpy as np
 from scipy.stats import ttest_1samp
 
-OURS = "prior-platt"
+OURS = "prior-slopes"
 RIVALS = ("temperature", "vector", "ets", "cagcn", "gats")
 RANKED = ("nll", "brier", "ece")
 # Track: where ours stands, and where its rivals do.
-SIDES = {"A": ("frozen", ("frozen", "peers")), "B": ("left-out", ("cross-fitted",))}
+SIDES = {"A": ("frozen", ("frozen", "peers")), "B": ("folds", ("folds",))}
 Values = dict[int, dict[str, Any]]  # rows by draw
+
+
+def whole_draws(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the rows of draws that both tracks with the same labels have, so that their means may be compared.
+
+    By data set and network, for "frozen" and "peers" and for "left-out" and "folds"; a track that is not there at all
+    takes no draw away.
+    """
+    seeds: dict[tuple[str, str, bool], dict[str, set[int]]] = {}
+    for row in rows:
+        seeds.setdefault(_labels(row), {}).setdefault(row["track"], set()).add(row["seed"])
+    whole = {cell: set.intersection(*tracks.values()) for cell, tracks in seeds.items()}
+    return [row for row in rows if row["seed"] in whole[_labels(row)]]
+
+
+def _labels(row: dict[str, Any]) -> tuple[str, str, bool]:
+    return row["dataset"], row["network"], row["track"] in ("left-out", "folds")
 
 
 def pairs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

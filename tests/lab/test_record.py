@@ -19,7 +19,7 @@ from calirare_lab.baselines import LossAndAccuracy
 from calirare_lab.studies import record
 from calirare_lab.studies.record import GATS_PROTOCOL, GETS_PROTOCOL, Cell, Protocol, cells, data, networks, runner
 from calirare_lab.studies.record.measures import judge
-from calirare_lab.studies.record.protocol import random_shares, stratified_folds
+from calirare_lab.studies.record.protocol import few_labels, random_shares, stratified_folds
 from tests.helpers.graphs import random_graph
 
 
@@ -32,6 +32,12 @@ def test_gets_splits_are_random_shares_of_the_labelled_nodes() -> None:
     assert torch.equal(every.sort().values, torch.arange(10, 200))
     assert not torch.equal(split.train, other.train)
     assert torch.equal(split.train, random_shares(y, {"split": 0, "start": 5}).train)
+
+
+def test_maps_are_chosen_on_graphs_of_their_own_with_few_labels() -> None:
+    assert not set(record.RULES_PROTOCOL.datasets) & set(record.RECORD)
+    split = few_labels(torch.arange(900) % 3, {"split": 1, "start": 1})
+    assert [part.numel() for part in (split.train, split.val, split.test)] == [400, 100, 400]
 
 
 def test_gats_splits_are_folds_of_each_class_and_most_of_the_others() -> None:
@@ -119,23 +125,26 @@ def test_labels_of_attention_are_held_out_by_folds() -> None:
     assert bool(torch.isfinite(told).all())
 
 
-TRACKS = {"frozen": {"frozen": 6}, "peers": {"peers": 2}, "left-out": {"left-out": 6, "cross-fitted": 5}}
+MAPS = {"frozen": 7, "peers": 2, "left-out": 7, "folds": 9}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("protocol", "network", "track"),
-    [(name, "gcn", track) for name, track in (("gets", "frozen"), ("gets", "peers"), ("gats", "left-out"))]
-    + [("gets", "gat", "left-out")],
+    [
+        ("gets", "gcn", "frozen"),
+        ("gets", "gcn", "peers"),
+        ("gats", "gcn", "left-out"),
+        ("gets", "gat", "folds"),
+    ],
 )
 def test_a_cell_has_a_row_per_map(protocol: str, network: str, track: str, monkeypatch: pytest.MonkeyPatch) -> None:
     how = _quick(record.PROTOCOLS[protocol])
     monkeypatch.setattr(cells, "load", lambda asked, dataset, seed: _graph(asked))
     rows = record.run_cell(how, Cell("cora", network, 0, track))
-    counts = {name: sum(row["track"] == name for row in rows) for name in {row["track"] for row in rows}}
-    assert counts == TRACKS[track]
-    assert len({(row["track"], row["map"]) for row in rows}) == len(rows)
-    assert ("verdict" in rows[0]) == (track == "left-out" and network == "gcn")
+    assert {row["track"] for row in rows} == {track}
+    assert len({row["map"] for row in rows}) == len(rows) == MAPS[track]
+    assert ("verdict" in rows[0]) == (track == "left-out")
     for row in rows:
         assert 0 <= row["ece"] <= 1
         assert row["nll"] > 0
@@ -165,6 +174,7 @@ def test_cells_that_are_there_are_not_run_again(tmp_path: Path, monkeypatch: pyt
     path, said = tmp_path / "gets.jsonl", list[str]()
     record.run(GETS_PROTOCOL, path, ["cora"], ["gcn"], ["frozen"], 2, said.append)
     record.run(GETS_PROTOCOL, path, ["cora"], ["gcn", "gat"], ["frozen"], 3, said.append)
+    record.run(GETS_PROTOCOL, path, ["cora"], ["gat"], ["left-out"], 3, said.append)  # which it does not have
     names = [(each.seed, each.network) for each in asked]
     assert names == [(0, "gcn"), (1, "gcn"), (0, "gat"), (1, "gat"), (2, "gcn"), (2, "gat")]
     assert len(said) == 6

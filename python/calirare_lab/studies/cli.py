@@ -115,7 +115,7 @@ def uncertainty(
 Cells = Annotated[Path, typer.Option(help="Folder; cells that are there are not run again.")]
 Datasets = Annotated[str, typer.Option(help="Data sets, comma-separated.")]
 Networks = Annotated[str, typer.Option(help="gcn, gat, comma-separated.")]
-Tracks = Annotated[str, typer.Option(help="frozen, peers, left-out, comma-separated.")]
+Tracks = Annotated[str, typer.Option(help="frozen, peers, left-out (gcn alone), folds, comma-separated.")]
 
 
 @app.command()
@@ -123,7 +123,7 @@ def gets(
     out: Cells = Path("runs/gets"),
     datasets: Datasets = "cora,citeseer,computers",
     networks: Networks = "gcn",
-    tracks: Tracks = "frozen,peers,left-out",
+    tracks: Tracks = "frozen,peers,left-out,folds",
     seeds: Annotated[int, typer.Option(help="Draws 0 .. N-1, at most 10.")] = 10,
 ) -> None:
     """Run the calibration record's protocol of GETS: random splits, 200 epochs, every map beside published rows."""
@@ -135,7 +135,7 @@ def gats(
     out: Cells = Path("runs/gats"),
     datasets: Datasets = "cora,citeseer,computers",
     networks: Networks = "gcn",
-    tracks: Tracks = "frozen,peers,left-out",
+    tracks: Tracks = "frozen,peers,left-out,folds",
     seeds: Annotated[int, typer.Option(help="Draws 0 .. N-1, at most 75; of 15, each split and fold once.")] = 75,
 ) -> None:
     """Run the calibration record's protocol of GATS: stratified folds, training stopped by one of them."""

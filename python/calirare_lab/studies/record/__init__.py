@@ -1,18 +1,28 @@
 """The calibration record: many classes on the protocols of GETS and GATS, every map beside published rows."""
 
 from calirare_lab.studies.record.cells import TRACKS, run_cell
-from calirare_lab.studies.record.data import DATASETS, load
+from calirare_lab.studies.record.data import load
 from calirare_lab.studies.record.measures import MEASURES
-from calirare_lab.studies.record.protocol import GATS_PROTOCOL, GETS_PROTOCOL, NETWORKS, PROTOCOLS, Cell, Protocol
+from calirare_lab.studies.record.protocol import (
+    GATS_PROTOCOL,
+    GETS_PROTOCOL,
+    NETWORKS,
+    PROTOCOLS,
+    RECORD,
+    RULES_PROTOCOL,
+    Cell,
+    Protocol,
+)
 from calirare_lab.studies.record.runner import read, run, summary
 
 __all__ = [
-    "DATASETS",
     "GATS_PROTOCOL",
     "GETS_PROTOCOL",
     "MEASURES",
     "NETWORKS",
     "PROTOCOLS",
+    "RECORD",
+    "RULES_PROTOCOL",
     "TRACKS",
     "Cell",
     "Protocol",

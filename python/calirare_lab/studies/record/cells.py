@@ -2,11 +2,11 @@
 
 Track "frozen": trained on the training labels, every map fitted on the validation labels' logits. Track "peers": the
 same network under CaGCN and GATS. Track "left-out": trained on training and validation labels, every map fitted on the
-logits of all these labels, each from the model without itself; where these disagree with five-fold cross-validation
-they are replaced by its logits, as `calirare train` does. Its cell has rows of a track of their own, "cross-fitted":
-the same network, but every rival fitted on the logits of those five folds.
+logits of all these labels, each from the model without itself in closed form; where these disagree with five-fold
+cross-validation they are replaced by its logits, as `calirare train` does. Track "folds": the same network, every map
+fitted on the logits of those five folds, each label's from the network without its fold, and the peers too.
 
-Of attention, whose labels `calirare train` leaves out by folds, "left-out" rows are those of folds too.
+Attention has no track "left-out": the closed form takes minutes, and `calirare train` leaves its labels out by folds.
 
 Nothing here is chosen by test nodes.
 """
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calirare.calibration import PriorPlattCalibrator, effective_shares, make_calibrator
+from calirare.calibration import FORM_SD, Calibrator, PriorPlattCalibrator, effective_shares, make_calibrator
 from calirare.graph import Graph
 from calirare.leave_one_out import OwnLogits, choose_damping
 from calirare.models import GcnFit
@@ -32,14 +32,11 @@ from calirare_lab.studies.record.networks import Network, Trained, fit, fit_stop
 from calirare_lab.studies.record.protocol import Cell, Protocol
 
 FOLDS = 5
-MAPS = ("temperature", "vector", "ets", "matrix", "prior-platt")
-RIVALS = ("temperature", "vector", "ets")  # of the maps above; CaGCN and GATS beside them
-TRACKS = ("frozen", "peers", "left-out")
-Rows = list[dict[str, Any]]
-Found = dict[str, dict[str, Tensor]]  # probabilities of all nodes [n, k] by track and map
+MAPS = ("temperature", "vector", "ets", "matrix", "prior-platt", "prior-slopes")
+TRACKS = ("frozen", "peers", "left-out", "folds")
 
 
-def run_cell(protocol: Protocol, cell: Cell) -> Rows:
+def run_cell(protocol: Protocol, cell: Cell) -> list[dict[str, Any]]:
     """Returns a row of measures per map of one track, on one draw of one data set."""
     graph = load(protocol, cell.dataset, cell.seed)
     assert graph.split is not None
@@ -47,19 +44,16 @@ def run_cell(protocol: Protocol, cell: Cell) -> Rows:
     started = time.process_time()
     draw = protocol.draw(cell.seed)
     facts: dict[str, Any] = {"dataset": cell.dataset, "network": cell.network, "seed": cell.seed, "draw": draw}
+    facts["track"] = cell.track
     network = _network(protocol, cell, draw["start"])
-    if cell.track == "left-out":
-        found = _left_out(protocol, network, graph, facts)
+    if cell.track in ("left-out", "folds"):
+        found = _all_labels(protocol, network, graph, facts)
     else:
         trained, facts["epochs"] = _base(protocol, network, graph)
-        found = {cell.track: _frozen(cell.track, trained, graph, network.seed)}
+        found = _frozen(cell.track, trained, graph, network.seed)
     facts |= {"version": __version__, "cpu_seconds": round(time.process_time() - started, 1)}
     labels, test = graph.y[graph.split.test], graph.split.test
-    return [
-        facts | {"track": track, "map": name} | judge(labels, p[test], protocol.bins)
-        for track, maps in found.items()
-        for name, p in maps.items()
-    ]
+    return [facts | {"map": name} | judge(labels, p[test], protocol.bins) for name, p in found.items()]
 
 
 def _network(protocol: Protocol, cell: Cell, start: int) -> Network:
@@ -87,8 +81,8 @@ def _frozen(track: str, trained: Trained, graph: Graph, seed: int) -> dict[str, 
     return _mapped(logits, logits[val], graph.y[val], trained.targets)
 
 
-def _left_out(protocol: Protocol, network: Network, graph: Graph, facts: dict[str, Any]) -> Found:
-    """Returns what the maps make of all labels' logits without themselves, and the rivals of those by folds."""
+def _all_labels(protocol: Protocol, network: Network, graph: Graph, facts: dict[str, Any]) -> dict[str, Tensor]:
+    """Returns what the maps of a track make of a network on training and validation labels."""
     assert graph.split is not None
     nodes = torch.cat([graph.split.train, graph.split.val])
     if protocol.stopped:  # trained for as many epochs as the validation labels chose
@@ -97,14 +91,14 @@ def _left_out(protocol: Protocol, network: Network, graph: Graph, facts: dict[st
     trained = fit(network, graph, nodes)
     folded = held_out(network, graph, nodes, FOLDS)
     logits = trained.logits_of(graph).double()
-    own = _own_logits(trained, folded, facts) if isinstance(trained, GcnFit) else folded
-    rivals = _mapped(logits, folded, trained.targets, trained.targets)
-    kept = {name: rivals[name] for name in RIVALS}
+    if facts["track"] == "left-out":
+        assert isinstance(trained, GcnFit)
+        return _mapped(logits, _own_logits(trained, folded, facts), trained.targets, trained.targets)
     told = logits.clone()
     told[nodes] = folded
-    # Of the labels each calibrates as if it were none: the distance to a label, which GATS reads, is left out.
-    kept |= _node_wise(graph, told, logits, nodes, torch.empty(0, dtype=torch.int64), network.seed)
-    return {"left-out": _mapped(logits, own, trained.targets, trained.targets), "cross-fitted": kept}
+    # Each label calibrates as if it were none: the distance to a label, which GATS reads, is left out.
+    peers = _node_wise(graph, told, logits, nodes, torch.empty(0, dtype=torch.int64), network.seed)
+    return _mapped(logits, folded, trained.targets, trained.targets) | peers
 
 
 def _own_logits(trained: GcnFit, folded: Tensor, facts: dict[str, Any]) -> Tensor:
@@ -121,11 +115,16 @@ def _mapped(logits: Tensor, known: Tensor, labels: Tensor, trained_on: Tensor) -
     """Returns what maps fitted on known logits [m, k] make of all logits [n, k]."""
     found = {"uncalibrated": torch.softmax(logits, 1)}
     for name in MAPS:
-        made = make_calibrator(name)
-        if isinstance(made, PriorPlattCalibrator):
-            made = PriorPlattCalibrator(trained_shares=effective_shares(trained_on, None, logits.shape[1]))
-        found[name] = made.fit(known, labels).transform(logits)
+        found[name] = _map(name, trained_on, logits.shape[1]).fit(known, labels).transform(logits)
     return found
+
+
+def _map(name: str, trained_on: Tensor, k: int) -> Calibrator:
+    """Returns a map of that name, of a network trained on labels of those classes, int64 [m]."""
+    if not name.startswith("prior"):
+        return make_calibrator(name)
+    form = FORM_SD if name == "prior-slopes" else None
+    return PriorPlattCalibrator(trained_shares=effective_shares(trained_on, None, k), form_sd=form)
 
 
 def _node_wise(graph: Graph, told: Tensor, logits: Tensor, nodes: Tensor, near: Tensor, seed: int) -> dict[str, Tensor]:

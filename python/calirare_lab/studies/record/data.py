@@ -14,7 +14,7 @@ from calirare.graph import Graph
 from calirare_ext import Csr
 from calirare_lab.studies.record.protocol import Protocol
 
-DATASETS = {"cora": "cora", "citeseer": "citeseer", "computers": "amazon_computers.npz"}  # names, or files of the data
+FILES = {"computers": "amazon_computers.npz"}  # of the data; other names are known to the library
 
 
 def load(protocol: Protocol, dataset: str, seed: int) -> Graph:
@@ -23,10 +23,10 @@ def load(protocol: Protocol, dataset: str, seed: int) -> Graph:
     Raises:
         InputError: the data set is unknown or not there.
     """
-    if dataset not in DATASETS:
-        raise InputError(f"study {protocol.name}: datasets must be among {', '.join(DATASETS)}, got {dataset!r}")
-    name = DATASETS[dataset]
-    graph, _ = read_graph(str(data_root() / name) if name.endswith(".npz") else name)
+    if dataset not in protocol.datasets:
+        known = ", ".join(protocol.datasets)
+        raise InputError(f"study {protocol.name}: datasets must be among {known}, got {dataset!r}")
+    graph, _ = read_graph(str(data_root() / FILES[dataset]) if dataset in FILES else dataset)
     if dataset in protocol.largest:
         graph = largest_component(graph)
     assert graph.y is not None

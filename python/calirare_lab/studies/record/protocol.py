@@ -6,12 +6,14 @@ split, 20 % train, 10 % validate, 70 % test, drawn anew for each of ten seeds; 2
 GATS (Hsu, Shen, Tomani and Cremers 2022, "What Makes Graph Neural Networks Miscalibrated?"): 15 % of each class in
 three folds, of which two train and one validates, and 85 % of the others test; five such splits, each of the three
 folds once in the place of validation, five initialisations; training is stopped by the validation nodes; 15 bins.
+
+A third one is for choosing among maps, on graphs that are none of the record's: 400 labels train, 100 validate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -25,6 +27,7 @@ NETWORKS = ("gcn", "gat")
 FOLD, FOLDS, TEST = 0.05, 3, 0.85  # GATS: share of a class in a fold, folds, share of the others that test
 TRAIN, VAL = 0.2, 0.1  # GETS: shares of the labelled nodes; the rest is test
 SPLITS, STARTS = 5, 5  # GATS: splits and initialisations
+FEW = (400, 100)  # labels that train and validate where maps are chosen
 STOPPED_AFTER = 2000  # GATS: epochs at most
 ALMOST_NONE = 1e-6  # GATS trains Computers without weight decay; a leave-one-out formula needs some
 Draw = Callable[[int], dict[str, int]]
@@ -40,6 +43,7 @@ class Protocol:
         draws: number of draws of the full protocol; a draw is a split and a start of the network.
         draw: what a draw's number stands for, by name: split, fold (GATS alone) and start.
         split: the split of labels y [n] (-1: none) that a draw stands for.
+        datasets: their names.
         stopped: whether validation nodes stop training; else every epoch is taken.
         largest: data sets of which the largest component is taken.
         scales: of the features by data set, see `FeatureMap`.
@@ -53,6 +57,7 @@ class Protocol:
     draws: int
     draw: Draw
     split: Callable[[Tensor, dict[str, int]], Split]
+    datasets: tuple[str, ...]
     stopped: bool
     gcn: GcnTraining
     gat: GatTraining
@@ -66,7 +71,7 @@ class Cell:
     """What is run at once: one network on one draw of one data set, and every map of one track.
 
     Attributes:
-        dataset: of `DATASETS`.
+        dataset: of the protocol's.
         network: of `NETWORKS`.
         seed: the draw's number, from 0.
         track: of `TRACKS`.
@@ -80,10 +85,20 @@ class Cell:
 
 def random_shares(y: Tensor, draw: dict[str, int]) -> Split:
     """Returns a random split of the labelled nodes: a fifth trains, a tenth validates, the rest is test."""
-    known = (y >= 0).nonzero().flatten().numpy()
-    order = torch.from_numpy(np.random.default_rng(draw["split"]).permutation(known))
+    order = _shuffled(y, draw)
     a, b = round(TRAIN * len(order)), round((TRAIN + VAL) * len(order))
     return Split(order[:a], order[a:b], order[b:], name=f"gets(seed={draw['split']})")
+
+
+def few_labels(y: Tensor, draw: dict[str, int]) -> Split:
+    """Returns a random split of the labelled nodes: 400 train, 100 validate, the rest is test."""
+    order, (a, b) = _shuffled(y, draw), FEW
+    return Split(order[:a], order[a : a + b], order[a + b :], name=f"few(seed={draw['split']})")
+
+
+def _shuffled(y: Tensor, draw: dict[str, int]) -> Tensor:
+    known = (y >= 0).nonzero().flatten().numpy()
+    return torch.from_numpy(np.random.default_rng(draw["split"]).permutation(known))
 
 
 def stratified_folds(y: Tensor, draw: dict[str, int]) -> Split:
@@ -111,12 +126,14 @@ def _three_numbers(seed: int) -> dict[str, int]:
     return {"split": seed % SPLITS, "fold": seed // SPLITS % FOLDS, "start": seed // (SPLITS * FOLDS)}
 
 
+RECORD = ("cora", "citeseer", "computers")
 GETS_PROTOCOL = Protocol(
     "gets",
     bins=10,
     draws=10,
     draw=_one_number,
     split=random_shares,
+    datasets=RECORD,
     stopped=False,
     gcn=GcnTraining(),
     gat=SingleAttentionTraining(learning_rate=0.01, hidden=16, heads=2, dropout=0.5),
@@ -129,9 +146,18 @@ GATS_PROTOCOL = Protocol(
     draws=SPLITS * FOLDS * STARTS,
     draw=_three_numbers,
     split=stratified_folds,
+    datasets=RECORD,
     stopped=True,
     gcn=GcnTraining(hidden=64, epochs=STOPPED_AFTER),
     gat=GatTraining(learning_rate=0.01, dropout=0.5, epochs=STOPPED_AFTER),
     weight_decays={"computers": ALMOST_NONE},
+)
+RULES_PROTOCOL = replace(
+    GETS_PROTOCOL,
+    name="rules",
+    draws=6,
+    split=few_labels,
+    datasets=("dblp", "facebook", "digits"),
+    scales={"facebook": "none", "digits": "none"},
 )
 PROTOCOLS = {protocol.name: protocol for protocol in (GETS_PROTOCOL, GATS_PROTOCOL)}

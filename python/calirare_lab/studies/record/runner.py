@@ -11,7 +11,6 @@ import numpy as np
 
 from calirare._util.errors import InputError
 from calirare_lab.studies.record.cells import TRACKS, run_cell
-from calirare_lab.studies.record.data import DATASETS
 from calirare_lab.studies.record.measures import MEASURES
 from calirare_lab.studies.record.protocol import NETWORKS, Cell, Protocol
 
@@ -27,7 +26,8 @@ def cells_of(
     Raises:
         InputError: a name is unknown, or there are more draws than the protocol has.
     """
-    asked = (("datasets", datasets, tuple(DATASETS)), ("networks", networks, NETWORKS), ("tracks", tracks, TRACKS))
+    # Attention's labels are left out by folds alone, see `cells`.
+    asked = (("datasets", datasets, protocol.datasets), ("networks", networks, NETWORKS), ("tracks", tracks, TRACKS))
     for what, names, known in asked:
         if unknown := [name for name in names if name not in known]:
             raise InputError(
@@ -35,7 +35,8 @@ def cells_of(
             )
     if not 1 <= seeds <= protocol.draws:
         raise InputError(f"study {protocol.name}: seeds must be from 1 to {protocol.draws}, got {seeds}")
-    return [Cell(d, n, seed, t) for seed in range(seeds) for d in datasets for n in networks for t in tracks]
+    every = (Cell(d, n, seed, t) for seed in range(seeds) for d in datasets for n in networks for t in tracks)
+    return [cell for cell in every if (cell.network, cell.track) != ("gat", "left-out")]
 
 
 def run(
@@ -52,7 +53,7 @@ def run(
     Args:
         protocol: what a cell is.
         path: JSONL; what it holds is kept.
-        datasets: of `DATASETS`.
+        datasets: of the protocol's.
         networks: of `NETWORKS`.
         tracks: of `TRACKS`.
         seeds: draws 0 .. seeds - 1.
