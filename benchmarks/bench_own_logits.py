@@ -20,7 +20,7 @@ import torch
 
 from calirare.leave_one_out import OwnLogits
 from calirare.models import GcnTraining
-from calirare_lab.studies.gets import load
+from calirare_lab.studies.record import GETS_PROTOCOL, load
 
 MOST_DENSE = 10_000  # side of a dense system that is solved for comparison
 
@@ -34,7 +34,7 @@ def timed(work: Any) -> tuple[Any, float, float]:
 
 def measure(dataset: str) -> dict[str, Any]:
     """Returns times, size and error for one data set."""
-    graph = load(dataset, 0)
+    graph = load(GETS_PROTOCOL, dataset, 0)
     assert graph.split is not None
     nodes = torch.cat([graph.split.train, graph.split.val])
     fitted = GcnTraining().fit(graph, nodes, sample_weights=torch.ones(nodes.numel()))

@@ -11,8 +11,9 @@ from calirare.models.many_gcns import ManyGcns
 from calirare.models.mixture import Member, Mixture, mixture_of, stacking_weights
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
 from calirare.models.new_nodes import KnownGraph
-from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining
+from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining, Steps
 from calirare.models.pyg_folds import PYG, PygDetector, PygFit, need_pyg
+from calirare.models.pyg_networks import GAT
 from calirare.models.registry import DETECTORS, FITS
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
 from calirare.models.tree_ensembles import SHRINKAGE as TREE_SHRINKAGE
@@ -23,6 +24,7 @@ from calirare.models.trees import TreesModel, TreesTraining
 __all__ = [
     "DETECTORS",
     "FITS",
+    "GAT",
     "GCN",
     "PYG",
     "TREE_PSEUDO",
@@ -47,6 +49,7 @@ __all__ = [
     "PygFit",
     "PygTraining",
     "SageTraining",
+    "Steps",
     "TreesDetector",
     "TreesFit",
     "TreesModel",

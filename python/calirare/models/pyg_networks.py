@@ -90,8 +90,12 @@ class GAT(PreparedNetwork):
     def from_prepared(self, inputs: Prepared, first: Tensor, second: Tensor) -> Tensor:
         """See `PreparedNetwork.from_prepared`."""
         assert isinstance(inputs, Tensor)
-        hidden = F.elu(self.first(_dropped(inputs, self.dropout, self.training), first))
+        hidden = F.elu(self.attended(inputs, first))
         return self.second(F.dropout(hidden, self.dropout, self.training), second)
+
+    def attended(self, inputs: Tensor, edges: Tensor) -> Tensor:
+        """Returns what the heads of the first layer say, [n, heads * hidden]."""
+        return self.first(_dropped(inputs, self.dropout, self.training), edges)
 
 
 class GIN(PreparedNetwork):

@@ -2,7 +2,7 @@
 
 from calirare_lab.baselines.cagcn import CaGCN
 from calirare_lab.baselines.dropout_reading import dropout_probabilities, dropout_probabilities_of_module
-from calirare_lab.baselines.early_stopping import train_cagcn_base
+from calirare_lab.baselines.early_stopping import LossAndAccuracy, train_cagcn_base, train_stopped
 from calirare_lab.baselines.gats import GATS
 from calirare_lab.baselines.losses import (
     class_weighted_smoothing_loss,
@@ -23,6 +23,7 @@ __all__ = [
     "GATS",
     "OFFICIAL_TRAINING",
     "CaGCN",
+    "LossAndAccuracy",
     "OfficialSettings",
     "class_weighted_smoothing_loss",
     "dropout_probabilities",
@@ -34,5 +35,6 @@ __all__ = [
     "train_cagcn_base",
     "train_mixup",
     "train_official",
+    "train_stopped",
     "train_with_loss",
 ]

@@ -1,0 +1,151 @@
+"""The tables of docs/record.md, from results/gets.json, gats.json and rules.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from multilabel_page import rule, source
+from readme_tables import between, load
+
+from calirare_lab.studies.record import NETWORKS, PROTOCOLS, RECORD, RULES_PROTOCOL
+
+TITLES = {"cora": "Cora", "citeseer": "CiteSeer", "computers": "Computers"}
+CHOSEN_AMONG = ("temperature", "vector", "matrix", "prior-platt", "prior-slopes")  # where the rules were fixed
+NETWORK_NAMES = {"gcn": "graph convolution", "gat": "attention"}
+# ECE x 100 of the predicted class, mean of 10 seeds, as GETS prints it (Zhuang et al. 2025).
+PUBLISHED = {
+    "gcn": {
+        "uncalibrated": {"cora": 22.62, "citeseer": 20.51, "computers": 5.63},
+        "temperature": {"cora": 2.31, "citeseer": 3.10, "computers": 3.29},
+        "vector": {"cora": 2.43, "citeseer": 2.82, "computers": 2.80},
+        "ets": {"cora": 2.56, "citeseer": 3.06, "computers": 3.45},
+        "cagcn": {"cora": 3.22, "citeseer": 2.79, "computers": 1.90},
+        "gats": {"cora": 2.60, "citeseer": 3.36, "computers": 3.28},
+        "GETS": {"cora": 2.29, "citeseer": 2.50, "computers": 2.03},
+    },
+    "gat": {
+        "uncalibrated": {"cora": 16.70, "citeseer": 16.06, "computers": 6.71},
+        "temperature": {"cora": 1.82, "citeseer": 2.18, "computers": 1.83},
+        "vector": {"cora": 1.71, "citeseer": 2.89, "computers": 2.19},
+        "ets": {"cora": 1.67, "citeseer": 2.38, "computers": 1.89},
+        "cagcn": {"cora": 2.85, "citeseer": 2.49, "computers": 1.88},
+        "gats": {"cora": 2.58, "citeseer": 2.50, "computers": 1.89},
+        "GETS": {"cora": 2.00, "citeseer": 1.98, "computers": 1.77},
+    },
+}
+NAMES = {
+    "uncalibrated": "uncalibrated",
+    "temperature": "temperature scaling",
+    "vector": "vector scaling",
+    "ets": "ensemble temperature scaling",
+    "matrix": "matrix scaling (Dirichlet)",
+    "prior-platt": "Platt scaling with a prior",
+    "prior-slopes": "Platt with a prior, a slope for each class",
+    "cagcn": "CaGCN",
+    "gats": "GATS",
+}
+LABELS = {
+    "frozen": "validation labels",
+    "peers": "validation labels",
+    "left-out": "all labels, left out",
+    "folds": "all labels, by folds",
+}
+MEASURE_NAMES = {"nll": "NLL", "brier": "Brier", "ece": "ECE"}
+
+
+def with_spread(values: dict[str, float | None], factor: float, digits: int) -> str:
+    """Returns mean ± standard deviation over draws, of a single draw its value."""
+    assert values["mean"] is not None
+    spread = "" if values["std"] is None else f" ± {factor * values['std']:.{digits}f}"
+    return f"{factor * values['mean']:.{digits}f}{spread}"
+
+
+def shown_cells(found: dict[str, Any], dataset: str, network: str) -> list[dict[str, Any]]:
+    """Returns the rows of a table, the most draws and then the lowest NLL first."""
+    rows = [cell for cell in found["results"]["cells"] if (cell["dataset"], cell["network"]) == (dataset, network)]
+    return sorted(rows, key=lambda cell: (-cell["seeds"], cell["nll"]["mean"]))
+
+
+def table(found: dict[str, Any], protocol: str, dataset: str, network: str) -> list[str]:
+    """Returns a row per map; ECE beside the published one where there is one."""
+    cells = shown_cells(found, dataset, network)
+    if not cells:
+        return []
+    known = PUBLISHED[network] if protocol == "gets" else {}
+    heads = ["map", "fitted on", "draws", "accuracy", "NLL", "Brier", "ECE", "by chance", "debiased", "classwise"]
+    heads += ["published"] * bool(known)
+    lines = [f"**{TITLES[dataset]}, {NETWORK_NAMES[network]}**", ""]
+    lines += ["| " + " | ".join(heads) + " |", rule(len(heads))]
+    for cell in cells:
+        words = [NAMES[cell["map"]], LABELS[cell["track"]], str(cell["seeds"])]
+        words += [f"{100 * cell['accuracy']['mean']:.1f}", with_spread(cell["nll"], 1, 3)]
+        words += [with_spread(cell["brier"], 1, 3), with_spread(cell["ece"], 100, 2)]
+        words += [f"{100 * cell[name]['mean']:.2f}" for name in ("ece_floor", "debiased_ece", "classwise_ece")]
+        if known:
+            theirs = known.get(cell["map"], {}) if cell["track"] in ("frozen", "peers") else {}
+            words.append(f"{theirs[dataset]:.2f}" if dataset in theirs else "")
+        lines.append("| " + " | ".join(words) + " |")
+    if known:
+        lines += ["", f"GETS itself, as published: ECE {known['GETS'][dataset]:.2f}."]
+    return [*lines, ""]
+
+
+def compared(found: dict[str, Any]) -> list[str]:
+    """Returns ours against the best rival by each measure, a row per data set, network and track."""
+    every: dict[tuple[str, str, str], dict[str, dict[str, Any]]] = {}
+    for pair in found["results"]["pairs"]:
+        every.setdefault((pair["track"], pair["dataset"], pair["network"]), {})[pair["measure"]] = pair
+    lines = ["| track | data set, network | draws | NLL | Brier | ECE |", rule(6)]
+    for (track, dataset, network), by in sorted(every.items(), key=lambda item: _place(item[0])):
+        words = [track, f"{TITLES[dataset]}, {NETWORK_NAMES[network]}", str(by["nll"]["seeds"])]
+        words += [_difference(by[name]) for name in MEASURE_NAMES]
+        lines.append("| " + " | ".join(words) + " |")
+    return [*lines, ""]
+
+
+def _place(key: tuple[str, str, str]) -> tuple[str, int, int]:
+    track, dataset, network = key
+    return track, RECORD.index(dataset), NETWORKS.index(network)
+
+
+def _difference(pair: dict[str, Any]) -> str:
+    """Returns such as "-0.021 (vector scaling, p .004)": ours less theirs; of ECE times 100."""
+    factor, digits = (100, 2) if pair["measure"] == "ece" else (1, 3)
+    p = "" if pair["p"] is None else f", p {max(pair['p'], 0.001):.3f}".replace("0.001", "< .001").replace("0.", ".")
+    return f"{factor * pair['difference']:+.{digits}f} ({NAMES[pair['rival']]}{p})"
+
+
+def verdicts(found: dict[str, Any]) -> list[str]:
+    """Returns a sentence on how leave-one-out stood beside cross-validation."""
+    said = [
+        f"{TITLES[d]} " + ", ".join(f"{word} {n}" for word, n in sorted(counts.items()))
+        for d, counts in found["results"]["verdicts"].items()
+    ]
+    return [f"Leave-one-out beside five-fold cross-validation, by draws: {'; '.join(said)}.", ""] if said else []
+
+
+def rules(found: dict[str, Any]) -> list[str]:
+    """Returns NLL, and ECE times 100, of every map that was to choose among, by graph."""
+    by = {(c["dataset"], c["track"], c["map"]): c for c in found["results"]["cells"]}
+    graphs = RULES_PROTOCOL.datasets
+    lines = ["| map | fitted on | " + " | ".join(graphs) + " |", rule(2 + len(graphs))]
+    for name in CHOSEN_AMONG:
+        for track in ("left-out", "folds"):
+            cells = [by[graph, track, name] for graph in graphs]
+            words = [f"{cell['nll']['mean']:.3f} ({100 * cell['ece']['mean']:.1f})" for cell in cells]
+            lines.append("| " + " | ".join([NAMES[name], LABELS[track], *words]) + " |")
+    draws = min(cell["seeds"] for cell in found["results"]["cells"])
+    return [*lines, "", f"NLL (ECE times 100), means over {draws} draws.", ""]
+
+
+def page(text: str) -> str:
+    """Returns the page with its tables made anew."""
+    for name in PROTOCOLS:
+        found = load(name)
+        lines = compared(found)
+        for dataset in RECORD:
+            for network in NETWORKS:
+                lines += table(found, name, dataset, network)
+        text = between(text, name, [*lines, *verdicts(found), source(name, found)])
+    found = load(RULES_PROTOCOL.name)
+    return between(text, "rules", [*rules(found), source("rules", found)])

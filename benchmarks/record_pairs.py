@@ -1,0 +1,79 @@
+"""Ours against the best rival of each cell of the calibration record, draw by draw.
+
+Ours is one map, named before: Platt scaling with a prior and a slope for each class. The rival is whichever has the
+lowest mean on the same draws, chosen anew for each measure: in the rival's favour. Draws of one split have the same
+test nodes, so they count as one: their differences are averaged before the t test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import ttest_1samp
+
+OURS = "prior-slopes"
+RIVALS = ("temperature", "vector", "ets", "cagcn", "gats")
+RANKED = ("nll", "brier", "ece")
+# Track: where ours stands, and where its rivals do.
+SIDES = {"A": ("frozen", ("frozen", "peers")), "B": ("folds", ("folds",))}
+Values = dict[int, dict[str, Any]]  # rows by draw
+
+
+def whole_draws(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the rows of draws that both tracks with the same labels have, so that their means may be compared.
+
+    By data set and network, for "frozen" and "peers" and for "left-out" and "folds"; a track that is not there at all
+    takes no draw away.
+    """
+    seeds: dict[tuple[str, str, bool], dict[str, set[int]]] = {}
+    for row in rows:
+        seeds.setdefault(_labels(row), {}).setdefault(row["track"], set()).add(row["seed"])
+    whole = {cell: set.intersection(*tracks.values()) for cell, tracks in seeds.items()}
+    return [row for row in rows if row["seed"] in whole[_labels(row)]]
+
+
+def _labels(row: dict[str, Any]) -> tuple[str, str, bool]:
+    return row["dataset"], row["network"], row["track"] in ("left-out", "folds")
+
+
+def pairs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns a comparison for each data set, network, track and measure of which there are two draws or more."""
+    found = list[dict[str, Any]]()
+    cells = dict.fromkeys((row["dataset"], row["network"]) for row in rows)
+    for dataset, network in cells:
+        some = [row for row in rows if (row["dataset"], row["network"]) == (dataset, network)]
+        for track, (own, others) in SIDES.items():
+            ours = _by_draw(some, (own,), OURS)
+            rivals = {name: _by_draw(some, others, name) for name in RIVALS}
+            whole = {name: values for name, values in rivals.items() if ours and set(ours) <= set(values)}
+            if len(ours) < 2 or not whole:
+                continue
+            where = {"dataset": dataset, "network": network, "track": track}
+            found += [where | _compared(ours, whole, measure) for measure in RANKED]
+    return found
+
+
+def _by_draw(rows: Sequence[dict[str, Any]], tracks: Sequence[str], name: str) -> Values:
+    return {row["seed"]: row for row in rows if row["track"] in tracks and row["map"] == name}
+
+
+def _compared(ours: Values, rivals: dict[str, Values], measure: str) -> dict[str, Any]:
+    """Returns the best rival's name, both means, their mean difference and what a paired t test says of it."""
+    means = {name: float(np.mean([values[seed][measure] for seed in ours])) for name, values in rivals.items()}
+    rival = min(means, key=means.__getitem__)
+    by_split: dict[int, list[float]] = {}
+    for seed, row in ours.items():
+        by_split.setdefault(row["draw"]["split"], []).append(row[measure] - rivals[rival][seed][measure])
+    units = [float(np.mean(values)) for values in by_split.values()]
+    p = float(ttest_1samp(units, 0.0).pvalue) if len(units) > 1 else None
+    mean = float(np.mean([row[measure] for row in ours.values()]))
+    counts = {"seeds": len(ours), "units": len(units), "p": p}
+    return {
+        "measure": measure,
+        "rival": rival,
+        "ours": mean,
+        "theirs": means[rival],
+        "difference": mean - means[rival],
+    } | counts

@@ -1,0 +1,92 @@
+"""Base networks of the record: graph convolution and attention, stopped by validation nodes where a protocol is."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from calirare.graph import Graph
+from calirare.models import GAT, GatTraining, GcnFit, GcnTraining, ModuleFit, Steps, pyg_inputs
+from calirare.training import fold_of
+from calirare_lab.baselines import LossAndAccuracy, train_stopped
+
+Network = GcnTraining | GatTraining
+Trained = GcnFit | ModuleFit
+
+
+class SingleAttention(GAT):
+    """GETS' attention network: one layer of heads, and a linear map of what they say."""
+
+    def __init__(self, n_features: int, n_classes: int, hidden: int, heads: int, dropout: float) -> None:
+        super().__init__(n_features, n_classes, hidden, heads, dropout)
+        self.second = nn.Linear(hidden * heads, n_classes)
+
+    def from_prepared(self, inputs: Tensor, first: Tensor, second: Tensor) -> Tensor:  # type: ignore[override]
+        """See `PreparedNetwork.from_prepared`; the second edges play no part."""
+        return self.second(self.attended(inputs, first))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SingleAttentionTraining(GatTraining):
+    """How it is trained."""
+
+    def network(self, n_features: int, n_classes: int) -> SingleAttention:
+        """See `PygTraining.network`."""
+        return SingleAttention(n_features, n_classes, self.hidden, self.heads, self.dropout)
+
+
+def fit(network: Network, graph: Graph, nodes: Tensor) -> Trained:
+    """Returns a network trained for all its epochs, every label counting alike."""
+    return network.fit(graph, nodes, sample_weights=torch.ones(nodes.numel(), device=graph.device))
+
+
+def fit_stopped(network: Network, graph: Graph) -> tuple[Trained, int]:
+    """Returns a network stopped by the validation nodes, and the epoch it was kept from.
+
+    The epoch is the last whose accuracy and loss on the validation nodes were both no worse than any before; training
+    ends 100 epochs after either was last reached (Velickovic et al. 2018).
+    """
+    assert graph.split is not None
+    if isinstance(network, GcnTraining):
+        return train_stopped(graph, graph.split.train, graph.split.val, network, LossAndAccuracy())
+    return _attention_stopped(network, graph)
+
+
+def _attention_stopped(network: GatTraining, graph: Graph) -> tuple[ModuleFit, int]:
+    assert graph.split is not None
+    assert graph.y is not None
+    rule, (x, edges), nodes = LossAndAccuracy(), pyg_inputs(graph), graph.split.train
+    targets, wanted = graph.y[nodes], graph.y[graph.split.val]
+    start = replace(network, epochs=1).fit(graph, nodes, sample_weights=torch.ones(nodes.numel()))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(network.seed)
+        model = network.network(graph.n_features, graph.n_classes)
+        steps = Steps(model, x, edges, nodes, lambda logits: F.cross_entropy(logits, targets), network)
+        inputs, kept = model.prepared(x, edges), dict[str, Tensor]()
+        for epoch in range(1, network.epochs + 1):
+            steps.take(1)
+            model.eval()
+            with torch.no_grad():
+                said = model.from_prepared(inputs, edges, edges)[graph.split.val]
+            if rule.improves(epoch, said, wanted):
+                kept = copy.deepcopy(model.state_dict())
+            if rule.over(epoch):
+                break
+    start.model.network.load_state_dict(kept)  # type: ignore[union-attr]
+    return start, rule.epoch
+
+
+def held_out(network: Network, graph: Graph, nodes: Tensor, folds: int) -> Tensor:
+    """Returns each label's logits by a network trained without its fold, every label counting alike, [m, k]."""
+    assert graph.y is not None
+    fold = fold_of(graph.y[nodes], folds, network.seed)
+    if isinstance(network, GcnTraining):
+        return network.without_folds(graph, nodes, fold, torch.ones(nodes.numel()))[1].double()
+    out = torch.empty(nodes.numel(), graph.n_classes, dtype=torch.float64)
+    for k in range(folds):
+        out[fold == k] = fit(network, graph, nodes[fold != k]).logits_of(graph, nodes[fold == k]).double()
+    return out

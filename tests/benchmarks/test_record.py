@@ -1,0 +1,69 @@
+"""The calibration record's page says what its results files say; its comparisons are paired, rivals chosen alike."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import record_pairs  # noqa: E402
+
+
+@pytest.mark.slow
+def test_the_page_is_what_the_files_say() -> None:
+    done = subprocess.run([sys.executable, "benchmarks/bench_record.py", "--check"], cwd=ROOT, check=False)
+    assert done.returncode == 0, "run python benchmarks/bench_record.py --page"
+
+
+def _row(track: str, name: str, seed: int, value: float, split: int) -> dict:
+    measures = {"nll": value, "brier": value, "ece": 1 - value}
+    cell = {"dataset": "cora", "network": "gcn", "track": track, "map": name, "seed": seed}
+    return cell | {"draw": {"split": split, "start": seed}} | measures
+
+
+def test_the_best_rival_is_that_of_the_lowest_mean_by_each_measure() -> None:
+    rows = list[dict]()
+    for seed in range(3):
+        rows += [_row("frozen", "prior-slopes", seed, 0.5 + 0.01 * seed, seed)]
+        rows += [_row("frozen", "temperature", seed, 0.6 + 0.02 * seed, seed)]
+        rows += [_row("peers", "gats", seed, 0.7 + 0.03 * seed, seed)]
+        rows += [_row("frozen", "matrix", seed, 0.1, seed)]  # neither ours nor a rival
+    rows += [_row("peers", "cagcn", 0, 0.0, 0)]  # one draw of three: not compared
+    found = record_pairs.pairs(rows)
+    by = {pair["measure"]: pair for pair in found}
+    assert set(by) == {"nll", "brier", "ece"}
+    assert {pair["track"] for pair in found} == {"A"}
+    assert by["nll"]["rival"] == "temperature"
+    assert by["ece"]["rival"] == "gats"
+    assert by["nll"]["difference"] == pytest.approx(-0.11)
+    assert by["ece"]["difference"] == pytest.approx(0.22)
+    assert by["nll"]["units"] == 3
+    assert by["nll"]["p"] == pytest.approx(0.0027, abs=2e-4)  # t = .11 / (.01 / sqrt 3) = 19.05 with 2 degrees
+
+
+def test_means_are_of_draws_that_both_tracks_have() -> None:
+    rows = [_row("frozen", "vector", seed, 0.5, seed) for seed in range(4)]
+    rows += [_row("peers", "gats", seed, 0.5, seed) for seed in (1, 3)]
+    rows += [_row("folds", "vector", seed, 0.5, seed) for seed in range(2)]  # of other labels
+    other = [row | {"network": "gat"} for row in rows[:3]]
+    kept = record_pairs.whole_draws(rows + other)
+    assert [(row["network"], row["seed"]) for row in kept] == [
+        *(("gcn", seed) for seed in (1, 3, 1, 3, 0, 1)),
+        *(("gat", seed) for seed in (0, 1, 2)),
+    ]
+
+
+def test_draws_of_one_split_count_as_one() -> None:
+    rows = list[dict]()
+    for seed, (ours, theirs) in enumerate([(0.5, 0.6), (0.7, 0.6), (0.4, 0.6), (0.5, 0.6)]):
+        rows += [_row("folds", "prior-slopes", seed, ours, seed % 2)]
+        rows += [_row("folds", "vector", seed, theirs, seed % 2)]
+    (pair,) = [pair for pair in record_pairs.pairs(rows) if pair["measure"] == "nll"]
+    assert (pair["track"], pair["seeds"], pair["units"]) == ("B", 4, 2)
+    assert pair["difference"] == pytest.approx(-0.075)  # -.15 and 0 by split
+    assert pair["p"] == pytest.approx(0.5, abs=1e-6)  # t = -1 with one degree

@@ -1,0 +1,206 @@
+"""The protocols of the calibration record: splits, networks, cells that are run once, summaries."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from calirare._util.errors import InputError
+from calirare.graph import Graph
+from calirare.metrics import debiased_ece, ece, nll
+from calirare.models import GatTraining, GcnTraining
+from calirare_ext import Csr
+from calirare_lab.baselines import LossAndAccuracy
+from calirare_lab.studies import record
+from calirare_lab.studies.record import GATS_PROTOCOL, GETS_PROTOCOL, Cell, Protocol, cells, data, networks, runner
+from calirare_lab.studies.record.measures import judge
+from calirare_lab.studies.record.protocol import few_labels, random_shares, stratified_folds
+from tests.helpers.graphs import random_graph
+
+
+def test_gets_splits_are_random_shares_of_the_labelled_nodes() -> None:
+    y = torch.arange(200) % 3
+    y[:10] = -1
+    split, other = (random_shares(y, GETS_PROTOCOL.draw(seed)) for seed in (0, 1))
+    assert [part.numel() for part in (split.train, split.val, split.test)] == [38, 19, 133]
+    every = torch.cat([split.train, split.val, split.test])
+    assert torch.equal(every.sort().values, torch.arange(10, 200))
+    assert not torch.equal(split.train, other.train)
+    assert torch.equal(split.train, random_shares(y, {"split": 0, "start": 5}).train)
+
+
+def test_maps_are_chosen_on_graphs_of_their_own_with_few_labels() -> None:
+    assert not set(record.RULES_PROTOCOL.datasets) & set(record.RECORD)
+    split = few_labels(torch.arange(900) % 3, {"split": 1, "start": 1})
+    assert [part.numel() for part in (split.train, split.val, split.test)] == [400, 100, 400]
+
+
+def test_gats_splits_are_folds_of_each_class_and_most_of_the_others() -> None:
+    y = torch.cat([torch.full((200,), 0), torch.full((400,), 1), torch.full((7,), -1)])
+    splits = [stratified_folds(y, {"split": 3, "fold": fold, "start": 0}) for fold in range(3)]
+    for split in splits:
+        assert [part.numel() for part in (split.train, split.val)] == [60, 30]
+        assert torch.bincount(y[split.train]).tolist() == [20, 40]
+        assert torch.bincount(y[split.test]).tolist() == [int(0.85 * 170), int(0.85 * 340)]
+        every = torch.cat([split.train, split.val, split.test])
+        assert every.unique().numel() == every.numel()
+        assert torch.equal(split.test, splits[0].test)
+    drawn = torch.cat([split.val for split in splits]).sort().values
+    assert torch.equal(drawn, torch.cat([splits[0].train, splits[0].val]).sort().values)
+    other = stratified_folds(y, {"split": 4, "fold": 0, "start": 0})
+    assert not torch.equal(other.test, splits[0].test)
+
+
+def test_gats_draws_have_each_split_fold_and_start_once() -> None:
+    draws = [tuple(GATS_PROTOCOL.draw(seed).values()) for seed in range(GATS_PROTOCOL.draws)]
+    assert len(set(draws)) == 75
+    assert {draw[:2] for draw in draws[:15]} == {(split, fold) for split in range(5) for fold in range(3)}
+    assert {draw[2] for draw in draws[:15]} == {0}
+    assert {draw[2] for draw in draws} == set(range(5))
+
+
+def test_the_largest_component_keeps_its_edges_features_and_labels() -> None:
+    a = torch.zeros(6, 6)
+    for i, j in ((1, 3), (3, 5), (0, 2)):
+        a[i, j] = a[j, i] = 1
+    x = torch.arange(12.0).view(6, 2)
+    graph = random_graph(6, 2, adjacency=Csr.from_dense(a), x=x, y=torch.tensor([0, 1, 0, 0, 1, 1]))
+    kept = data.largest_component(graph)
+    assert torch.equal(kept.adjacency.to_dense(), a[[1, 3, 5]][:, [1, 3, 5]])
+    assert torch.equal(kept.x, x[[1, 3, 5]])
+    assert kept.y is not None
+    assert kept.y.tolist() == [1, 0, 1]
+
+
+def test_training_is_kept_where_loss_and_accuracy_are_both_best_and_ends_after_neither_is() -> None:
+    rule, targets = LossAndAccuracy(), torch.tensor([0, 0])
+    good, better = torch.tensor([[1.0, 0.0], [0.0, 0.1]]), torch.tensor([[2.0, 0.0], [0.0, 0.1]])
+    surer = torch.tensor([[2.0, 0.0], [0.1, 0.0]])  # both right
+    assert rule.improves(1, good, targets)
+    assert rule.improves(2, better, targets)
+    assert rule.improves(3, surer, targets)
+    assert not rule.improves(4, better, targets)
+    assert rule.epoch == rule.last == 3
+    assert not rule.improves(5, torch.tensor([[9.0, 0.0], [0.0, 0.01]]), targets)  # a lower loss alone
+    assert (rule.epoch, rule.last) == (3, 5)
+    assert not rule.over(104)
+    assert rule.over(105)
+
+
+def _graph(protocol: Protocol) -> Graph:
+    graph = random_graph(220, 3, seed=2)
+    assert graph.y is not None
+    return graph.with_split(protocol.split(graph.y, protocol.draw(0)))
+
+
+def _quick(protocol: Protocol) -> Protocol:
+    """The same with networks that are trained for ten epochs."""
+    gat = dataclasses.replace(protocol.gat, epochs=10, hidden=2)
+    return dataclasses.replace(protocol, gcn=dataclasses.replace(protocol.gcn, epochs=10), gat=gat)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", [GcnTraining(epochs=30), GatTraining(epochs=30, hidden=2, heads=2)])
+def test_a_stopped_network_is_that_of_its_epoch(network: networks.Network) -> None:
+    graph = _graph(GATS_PROTOCOL)
+    assert graph.split is not None
+    stopped, epoch = networks.fit_stopped(network, graph)
+    assert 1 <= epoch <= 30
+    again = networks.fit(dataclasses.replace(network, epochs=epoch), graph, graph.split.train)
+    assert torch.allclose(stopped.logits_of(graph), again.logits_of(graph), atol=1e-5)
+
+
+def test_labels_of_attention_are_held_out_by_folds() -> None:
+    graph, network = _graph(GETS_PROTOCOL), GatTraining(epochs=4, hidden=2, heads=2)
+    nodes = torch.arange(30)
+    told = networks.held_out(network, graph, nodes, 3)
+    fold = networks.fold_of(graph.y[nodes], 3, 0)
+    one = networks.fit(network, graph, nodes[fold != 1]).logits_of(graph, nodes[fold == 1])
+    assert torch.equal(told[fold == 1], one.double())
+    assert bool(torch.isfinite(told).all())
+
+
+MAPS = {"frozen": 7, "peers": 2, "left-out": 7, "folds": 9}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("protocol", "network", "track"),
+    [
+        ("gets", "gcn", "frozen"),
+        ("gets", "gcn", "peers"),
+        ("gats", "gcn", "left-out"),
+        ("gets", "gat", "folds"),
+    ],
+)
+def test_a_cell_has_a_row_per_map(protocol: str, network: str, track: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    how = _quick(record.PROTOCOLS[protocol])
+    monkeypatch.setattr(cells, "load", lambda asked, dataset, seed: _graph(asked))
+    rows = record.run_cell(how, Cell("cora", network, 0, track))
+    assert {row["track"] for row in rows} == {track}
+    assert len({row["map"] for row in rows}) == len(rows) == MAPS[track]
+    assert ("verdict" in rows[0]) == (track == "left-out")
+    for row in rows:
+        assert 0 <= row["ece"] <= 1
+        assert row["nll"] > 0
+    assert len({row["nll"] for row in rows}) > 1
+
+
+def test_measures_are_of_the_predicted_class_in_the_protocols_bins() -> None:
+    p = torch.softmax(torch.randn(80, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64), 1)
+    labels = torch.arange(80) % 3
+    values = judge(labels, p, 15)
+    assert values["ece"] == pytest.approx(float(ece(labels, p, 15)), abs=1e-6)
+    assert values["ece"] != pytest.approx(judge(labels, p, 10)["ece"], abs=1e-5)
+    assert values["debiased_ece"] == pytest.approx(float(debiased_ece(labels, p, 15, norm=1)), abs=1e-6)
+    assert values["nll"] == pytest.approx(float(nll(labels, p)), abs=1e-6)
+    assert values["accuracy"] == pytest.approx(float((p.argmax(1) == labels).double().mean()), abs=1e-6)
+
+
+def test_cells_that_are_there_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[Cell]()
+
+    def cell(protocol: Protocol, wanted: Cell) -> list[dict]:
+        asked.append(wanted)
+        row = dataclasses.asdict(wanted) | {"cpu_seconds": 0.0} | dict.fromkeys(record.MEASURES, float(wanted.seed))
+        return [row | {"map": name} for name in ("a", "b")]
+
+    monkeypatch.setattr(runner, "run_cell", cell)
+    path, said = tmp_path / "gets.jsonl", list[str]()
+    record.run(GETS_PROTOCOL, path, ["cora"], ["gcn"], ["frozen"], 2, said.append)
+    record.run(GETS_PROTOCOL, path, ["cora"], ["gcn", "gat"], ["frozen"], 3, said.append)
+    record.run(GETS_PROTOCOL, path, ["cora"], ["gat"], ["left-out"], 3, said.append)  # which it does not have
+    names = [(each.seed, each.network) for each in asked]
+    assert names == [(0, "gcn"), (1, "gcn"), (0, "gat"), (1, "gat"), (2, "gcn"), (2, "gat")]
+    assert len(said) == 6
+    rows = record.read(GETS_PROTOCOL, path)
+    found = record.summary(rows)["cora", "gcn", "frozen", "a"]
+    assert found["seeds"] == 3
+    assert found["nll"] == (1.0, 1.0)
+    assert np.isnan(record.summary(rows[:1])["cora", "gcn", "frozen", "a"]["nll"][1])
+    with path.open("a") as file:
+        file.write(json.dumps({"dataset": "cora"})[:-3])
+    with pytest.raises(InputError, match=r"line 13 of .* is no row of results"):
+        record.run(GETS_PROTOCOL, path, ["cora"], ["gcn"], ["frozen"], 1, said.append)
+
+
+@pytest.mark.parametrize(
+    ("datasets", "kinds", "tracks", "seeds"),
+    [
+        (["core"], ["gcn"], ["frozen"], 1),
+        (["cora"], ["gin"], ["frozen"], 1),
+        (["cora"], ["gcn"], ["thawed"], 1),
+        (["cora"], ["gcn"], ["frozen"], 76),
+    ],
+)
+def test_what_a_protocol_does_not_have_is_refused(
+    tmp_path: Path, datasets: list[str], kinds: list[str], tracks: list[str], seeds: int
+) -> None:
+    with pytest.raises(InputError, match=r"study gats: .* must be"):
+        record.run(GATS_PROTOCOL, tmp_path / "x.jsonl", datasets, kinds, tracks, seeds, print)
+    assert not (tmp_path / "x.jsonl").exists()
