@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.campaigns import kills, starved, twice
+from tests.campaigns import faults, kills, starved, twice
 from tests.campaigns.jobs import attacked, make_inputs
 
-SHARES = {"kills": 0.6, "soak": 0.4}  # of the minutes; the others take what they take
+SHARES = {"kills": 0.4, "faults": 0.3, "soak": 0.3}  # of the minutes; the others take what they take
 
 
 def main() -> int:
@@ -23,7 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", choices=["kills", "starved", "determinism", "soak"], action="append")
+    parser.add_argument("--only", choices=["kills", "faults", "starved", "determinism", "soak"], action="append")
     parser.add_argument("--out", type=Path, help="JSON file for the counts")
     asked = parser.parse_args()
     seconds, said = 60 * asked.minutes, attacked()
@@ -34,6 +34,7 @@ def main() -> int:
             "determinism": lambda: twice.determinism(root),
             "starved": lambda: starved.campaign(root),
             "kills": lambda: kills.campaign(root, seconds * SHARES["kills"], np.random.default_rng(asked.seed)),
+            "faults": lambda: faults.campaign(root, seconds * SHARES["faults"]),
             "soak": lambda: twice.soak(root, seconds * SHARES["soak"]),
         }
         found = {}

@@ -16,11 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
+import calirare
 from calirare.cli import main
+from calirare.review import RARE, REST, SKIP, UNSURE, Verdicts
 from tests.helpers.tasks import rare_task
 
 TRAIN = ("train", "--dataset", "{root}/g.npz", "--model", "gcn", "--epochs", "20", "--folds", "0")
-OTHER = "{root}/later.npz"
+OTHER, ANSWERS = "{root}/later.npz", "{root}/answers.sqlite"
+SAYS = (RARE, REST, UNSURE, SKIP)
 USERS = "notes.txt"  # a file of the user's beside the run
 
 
@@ -51,6 +54,12 @@ JOBS = {
         ("explain", "--run", "{run}", "--node", "7", "--out", "{run}/x.json", "--pictures", "{run}/x", "--overwrite"),
         ("x.json", "x/explain_7.png"),
     ),
+    "update": Job(
+        ("update", "--run", "{root}/base", "--labels", "{root}/new.csv", "--out", "{run}", "--overwrite"),
+    ),
+    "export": Job(
+        ("review", "--run", "{run}", "--out", ANSWERS, "--export", "{run}/labels.csv", "--overwrite"), ("labels.csv",)
+    ),
     "recalibrate": Job(
         ("recalibrate", "--run", "{run}", "--graph", OTHER, "--overwrite"), ("model.safetensors", "recalibration.json")
     ),
@@ -65,12 +74,18 @@ def attacked() -> dict[str, str]:
 
 
 def make_inputs(root: Path) -> None:
-    """Writes the graphs, and one finished run that jobs start from."""
+    """Writes the graphs, one finished run that jobs start from, labels for an update and answers of a review."""
     rare_task().to_npz(root / "g.npz")
     dataclasses.replace(rare_task(seed=1), split=None).to_npz(root / "later.npz")
     done = start(Job((*TRAIN, "--out", "{run}")), root, root / "base")
     if done.wait() != 0:
         raise RuntimeError(f"the first run failed: {done.stderr.read() if done.stderr else ''}")
+    saved = calirare.load(root / "base")
+    nodes = [str(node) for node in saved.to_frame()["node"].head(8)]
+    (root / "new.csv").write_text("node,label\n" + "".join(f"{node},{i % 2}\n" for i, node in enumerate(nodes)))
+    with Verdicts(root / "answers.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
+        for i, node in enumerate(nodes):
+            verdicts.say(node, SAYS[i % 4])
 
 
 def command(job: Job, root: Path, run: Path) -> list[str]:

@@ -24,7 +24,7 @@ def measured(name: str, root: Path) -> tuple[float, list[dict[str, str]]]:
     Twice: of a run whose maps are fitted anew, the maps of before are others when it is done again, and a job may be
     killed when its files are there and it has only to end.
     """
-    run, began, left = fresh(root, f"{name}-whole"), time.monotonic(), []
+    run, began, left = fresh(root, f"{name}-killed"), time.monotonic(), []
     for _ in range(2):
         if ended(fork(JOBS[name], root, run), PATIENCE) != 0:
             raise RuntimeError(f"{name}: {(root / 'said.txt').read_text()}")
@@ -46,7 +46,7 @@ def kill_once(name: str, root: Path, after: float, whole: list[dict[str, str]], 
         elif code not in (-number, 128 + number, 0) or "Traceback" in said:
             found.append(f"exit code {code} at signal {number}: {said[-200:]}")
     how = "ended" if code == 0 else "killed"
-    found += _kept(run)
+    found += kept(run)
     if ended(fork(job, root, run), PATIENCE) != 0:
         found.append(f"a second start fails: {(root / 'said.txt').read_text()[-300:]}")
     elif (now := contents(run)) not in whole:
@@ -58,7 +58,7 @@ def kill_once(name: str, root: Path, after: float, whole: list[dict[str, str]], 
     return how, found
 
 
-def _kept(run: Path) -> list[str]:
+def kept(run: Path) -> list[str]:
     """Returns what a killed job damaged: a file of the user's, or a run that loads though a file is another one."""
     found = [] if (run.parent / USERS).read_text() == "mine" else ["a file of the user's was changed"]
     if not run.exists():

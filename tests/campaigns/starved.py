@@ -69,6 +69,6 @@ def _two(name: str, root: Path) -> list[str]:
     codes = [process.returncode for process in both]
     if 0 not in codes or not set(codes) <= {0, 2} or any("Traceback" in text for text in said):
         return [f"{name}, two at once: {codes}: {' '.join(said)[-300:]}"]
-    whole = fresh(root, f"{name}-alone")
-    start(JOBS[name], root, whole).communicate(timeout=PATIENCE)
-    return [] if contents(run) == contents(whole) else [f"{name}, two at once: other files than of one"]
+    found, alone = contents(run), fresh(root, f"{name}-starved")  # the same place: a run may name its own
+    start(JOBS[name], root, alone).communicate(timeout=PATIENCE)
+    return [] if found == contents(alone) else [f"{name}, two at once: other files than of one"]

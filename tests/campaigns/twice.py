@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import calirare
-from calirare.graph import Graph
+from calirare.graph import NO_PART, Graph
+from calirare.pipeline import update
+from calirare.run import Labels
 from tests.campaigns.jobs import JOBS, contents, fresh, start
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
@@ -39,12 +42,12 @@ def determinism(root: Path) -> dict[str, Any]:
 
 
 def soak(root: Path, seconds: float) -> dict[str, Any]:
-    """Trains, scores, explains and audits changing graphs in one process; memory, files and threads must stay."""
+    """Trains, saves, scores, updates, explains and audits changing graphs; memory, files and threads must stay."""
     until, rows, jobs = time.monotonic() + seconds, [], 0
     saved = calirare.load(root / "base")
     with rough_runs():
         while time.monotonic() < until:
-            _one(saved, rare_task(n_nodes=200 + jobs % 40, seed=jobs))
+            _one(saved, rare_task(n_nodes=200 + jobs % 40, seed=jobs), root / "soak")
             jobs += 1
             gc.collect()
             if jobs >= WARM:
@@ -73,9 +76,15 @@ def soak(root: Path, seconds: float) -> dict[str, Any]:
     }
 
 
-def _one(saved: Any, graph: Graph) -> None:
+def _one(saved: Any, graph: Graph, folder: Path) -> None:
     outcome = calirare.train(graph, model="gcn", epochs=10, folds=0)
+    outcome.save(folder, overwrite=folder.exists())
     saved.score(graph, lambda line: None)
+    assert graph.y is not None
+    assert graph.split is not None
+    nodes = graph.split.train[:2]
+    fresh = Labels(nodes, 1 - graph.y[nodes], torch.full_like(nodes, NO_PART))
+    update(calirare.load(folder), graph, fresh, report=lambda *_: None).summary()
     outcome.explain([3, 5])
     outcome.audit().summary()
     with redirect_stdout(io.StringIO()):

@@ -22,6 +22,7 @@ from tests.helpers.command import assert_one_sentence, call
 from tests.helpers.hostile import HOSTILE
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+SAID = b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 19\r\n\r\nplace=1&answer=rare"
 
 
 @contextmanager
@@ -186,6 +187,7 @@ def test_a_malformed_answer_is_refused_and_nothing_is_saved(shared, body, header
         (b"GET /\xc3\xa9\xff/ HTTP/1.1\r\nHost: HOST\r\n\r\n", 403),
         (b"GET /TOKEN/" + b"a" * 1000 + b" HTTP/1.1\r\nHost: HOST\r\n\r\n", 414),
         (b"GET /TOKEN/../../etc/passwd HTTP/1.1\r\nHost: HOST\r\n\r\n", 404),
+        (b"POST /TOKEN/say HTTP/0.9\r\nHost: HOST\r\n" + SAID, 400),  # would be saved, and not said to be
         (b"GET /TOKEN/node/x HTTP/1.1\r\nHost: HOST\r\n\r\n", 400),
         (b"GET /TOKEN/node/100 HTTP/1.1\r\nHost: HOST\r\n\r\n", 404),
         (b"GET /TOKEN/labels.csv HTTP/1.1\r\nHost: HOST\r\n\r\n", 404),

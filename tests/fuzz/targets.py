@@ -12,12 +12,13 @@ import numpy as np
 
 from tests.fuzz.files import Files
 from tests.fuzz.operators import Operators
+from tests.fuzz.requests import Requests
 from tests.fuzz.runs import Runs
 from tests.fuzz.values import NAMES as NAMES_AT_ONCE
 from tests.fuzz.values import Values
 
 Target = Callable[[np.random.Generator], int]  # how many cases were refused
-GROUPS = (Files, Operators, Runs, Values)
+GROUPS = (Files, Operators, Requests, Runs, Values)
 NAMES = {
     name.removeprefix("fuzz_"): group for group in GROUPS for name in sorted(vars(group)) if name.startswith("fuzz_")
 }

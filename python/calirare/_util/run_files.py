@@ -130,9 +130,14 @@ def check_as_written(folder: Path, names: Iterable[str]) -> None:
 def _write(folder: Path, values: dict[str, Any]) -> None:
     text = json.dumps({"format": FORMAT} | {k: v for k, v in values.items() if v}, indent=2, sort_keys=True) + "\n"
     part = folder / PART
-    part.write_text(text, encoding="utf-8")
-    sync(part)
-    part.replace(folder / LIST)
+    try:
+        part.write_text(text, encoding="utf-8")
+        sync(part)
+        part.replace(folder / LIST)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
 
 
 def _checksum(path: Path) -> str:

@@ -114,6 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
         Raises:
             RefusedError: the request is none of our page's.
         """
+        if self.request_version == "HTTP/0.9":  # whose answers say neither status nor that something was saved
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "this is no sound HTTP")
         hosts, own = self.headers.get_all("Host") or [], self._hosts()
         if len(hosts) != 1 or hosts[0].strip().lower() not in own:
             raise RefusedError(HTTPStatus.FORBIDDEN, "this page is for this machine alone: open the address as printed")
