@@ -68,7 +68,8 @@ def mapped(script: Script, source: Columns, features: FeatureMap) -> Columns:
     part = script.select("mapped", [("node", "node"), *zip(made, called, strict=True)], f"FROM {source.part}")
     if any(ranked):
         part = _scores(script, part, called, ranked)
-    return Columns(part, called)
+    rounded = [(script.dialect.as_single(c), c) for c in called]  # as the run stores what a map makes
+    return Columns(script.select("single", [("node", "node"), *rounded], f"FROM {part}"), called)
 
 
 def _scores(script: Script, part: str, called: Sequence[str], ranked: Sequence[bool]) -> str:
