@@ -6,8 +6,8 @@ The campaigns take from minutes to hours, so they are run by themselves, each wi
     python -m tests.campaigns --minutes 20 --seed 0 --out campaigns.json
     python benchmarks/bench_reliability.py fuzz.json campaigns.json
 
-With `--keep` what no file holds stays as results/reliability.json has it: every kind says which commit it attacked. A fuzz
-of `--target requests` alone is a kind of its own.
+With `--keep` what no file holds stays as results/reliability.json has it: every kind says which commit it attacked. A
+fuzz of `--target requests` alone is a kind of its own.
 """
 
 from __future__ import annotations
