@@ -34,10 +34,12 @@ def main() -> None:
             if kind in results:
                 parser.error(f"{path} holds {kind}, which another file holds too: give one of them")
             results[kind] = found
+    measured = None
     if options.keep:
-        results = json.loads((record.COMMITTED / "reliability.json").read_text(encoding="utf-8"))["results"] | results
+        measured = json.loads((record.COMMITTED / "reliability.json").read_text(encoding="utf-8"))
+        results = measured.pop("results") | results
     ordered = {kind: results[kind] for kind in KINDS if kind in results}
-    print(record.write("reliability", ordered))
+    print(record.write("reliability", ordered, measured))
 
 
 def told(values: dict[str, Any]) -> dict[str, Any]:
