@@ -11,6 +11,7 @@ import numpy as np
 
 from calirare._util.array_files import NumpyArray
 from calirare.export.dialects import number
+from calirare.features import ties
 
 DIGITS = 13
 # Wichura's algorithm AS 241 (Applied Statistics 37, 1988), PPND16: relative error about 1e-16. Its third region, below
@@ -76,6 +77,7 @@ def rank_of(x: str, quantiles: NumpyArray) -> str:
 def _line(quantiles: NumpyArray) -> tuple[list[float], list[tuple[float, float, float]]]:
     """Returns the bounds between the pieces of the line, rising, and of each piece a point, slope and value there."""
     groups, q = _together(quantiles), len(quantiles)
+    taken = {float(value): (float(low), float(high)) for value, low, high in zip(*ties(quantiles), strict=True)}
     bounds, leaves = list[float](), [(0.0, 0.0, 0.5 / q)]
 
     def piece(start: float, at: float, slope: float, value: float) -> None:
@@ -85,9 +87,11 @@ def _line(quantiles: NumpyArray) -> tuple[list[float], list[tuple[float, float, 
     for i, (first, last) in enumerate(groups):
         at = float(quantiles[first])
         flat = last > first or i in (0, len(groups) - 1)
-        after = float(np.nextafter(at, np.inf)) if flat else at
+        after = at
         if flat:
-            piece(at, 0.0, 0.0, (0.5 * (first + last) + 0.5) / q)
+            before, high = taken[at]
+            after = float(np.nextafter(high, np.inf))
+            piece(before, 0.0, 0.0, (0.5 * (first + last) + 0.5) / q)
         if i + 1 < len(groups):
             piece(after, at, 1 / (q * (float(quantiles[groups[i + 1][0]]) - at)), (last + 0.5) / q)
         else:

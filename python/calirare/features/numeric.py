@@ -16,6 +16,7 @@ from calirare.graph import named
 
 N_QUANTILES = 1000  # of a rank; scikit-learn's default
 SAMPLE = 100_000  # nodes whose quantiles are taken, where there are more
+ROUNDING = 2.0**-21  # relative, of means of float32 numbers: four units in the last place
 BEYOND = 2 * float(np.finfo(np.float32).max)  # no number of a table reaches it
 
 
@@ -105,7 +106,8 @@ class Ranked(Kept):
 
     scikit-learn's QuantileTransformer between the quantiles. At the ends it has no tie and no rank: the lowest and
     highest number go to -/+5.2, and so do all zeros of a column that is mostly zero. Here the ends are ranks as any
-    others, (rank - 1/2) / n, and a number beyond them counts as the last one.
+    others, (rank - 1/2) / n, and a number beyond them counts as the last one. Numbers that rounding moved off a number
+    which many nodes share have its rank (`ties`).
 
     Attributes:
         quantiles: of each column, float64 [q, d], rising.
@@ -121,10 +123,59 @@ class Ranked(Kept):
         q, out = len(self.quantiles), np.empty_like(block)
         ranks = (np.arange(q) + 0.5) / q
         for j, quantiles in enumerate(self.quantiles[:, at].T):
-            column = block[:, j]
+            column = snapped(block[:, j], *ties(quantiles))
             last = np.interp(column, quantiles, ranks)
             out[:, j] = ndtri(0.5 * (last - np.interp(-column, -quantiles[::-1], -ranks[::-1])))
         return out
+
+
+def rounding_of(quantiles: NumpyArray) -> NumpyArray:
+    """Returns how far rounding may move numbers of a column that are as large as these quantiles, float64 [q].
+
+    A sum that cancels keeps the error of its terms, so that small numbers have that of the middle ones.
+    """
+    size = np.abs(quantiles)
+    middle = float(np.median(size[size > 0])) if size.any() else 0.0
+    rounding: NumpyArray = ROUNDING * np.maximum(size, middle)
+    return rounding
+
+
+def ties(quantiles: NumpyArray) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
+    """Returns the quantiles at which a rank jumps, and from where to where a number is taken for them.
+
+    A mean of neighbours that many nodes share, such as 1/3, comes out as it or as a rounding beside it, by the order in
+    which neighbours are added: as near as that, and nearer than to the next quantile, it is it.
+
+    Args:
+        quantiles: of a column, float64 [q], rising.
+
+    Returns:
+        The quantiles that several share, and the ends, rising without repetition; the low and the high ends [t].
+    """
+    values, first, counts = np.unique(quantiles, return_index=True, return_counts=True)
+    gaps, rounding = np.diff(values, prepend=-np.inf, append=np.inf), rounding_of(quantiles)[first]
+    low, high = (values + sign * np.minimum(rounding, 0.49 * gap) for sign, gap in ((-1, gaps[:-1]), (1, gaps[1:])))
+    jumps = (counts > 1) | (values == values[0]) | (values == values[-1])
+    return values[jumps], low[jumps], high[jumps]
+
+
+def together(quantiles: NumpyArray) -> NumpyArray:
+    """Returns quantiles of a column, float64 [q], rising; those that rounding may have parted are one number."""
+    rounding, out = rounding_of(quantiles), quantiles.copy()
+    step, first = np.diff(quantiles), 0
+    if not bool(((step > 0) & (step <= rounding[:-1])).any()):
+        return out
+    while first < len(out):
+        last = int(np.searchsorted(quantiles, quantiles[first] + rounding[first], side="right"))
+        out[first:last] = 0.5 * (quantiles[first] + quantiles[last - 1])
+        first = last
+    return out
+
+
+def snapped(column: NumpyArray, values: NumpyArray, low: NumpyArray, high: NumpyArray) -> NumpyArray:
+    """Returns numbers, float64 [n], those between `low` and `high` of a tie as its value; see `ties`."""
+    place = np.clip(np.searchsorted(low, column, side="right") - 1, 0, None)
+    return np.where((column >= low[place]) & (column <= high[place]), values[place], column)
 
 
 def signed_log(z: NumpyArray) -> NumpyArray:
@@ -164,5 +215,6 @@ def fit_quantiles(table: RawTable, inputs: Sequence[int], seed: int = 0) -> Nump
     quantiles = np.empty((q, len(inputs)))
     for at, block in table.blocks(inputs):
         sample = max(q, min(SAMPLE, table.n_nodes))
-        quantiles[:, at] = QuantileTransformer(n_quantiles=q, subsample=sample, random_state=seed).fit(block).quantiles_
+        found = QuantileTransformer(n_quantiles=q, subsample=sample, random_state=seed).fit(block).quantiles_
+        quantiles[:, at] = np.apply_along_axis(together, 0, found)
     return quantiles

@@ -10,6 +10,7 @@ from scipy.stats import norm, rankdata
 from calirare import load_dataset
 from calirare._util.errors import InputError
 from calirare.features import FeatureMap, numeric, raw_table
+from calirare.features.numeric import Ranked, together
 from calirare.graph import normalize_features
 from tests.helpers.raw_columns import graph_of, plain_graph
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
@@ -204,3 +205,25 @@ def test_what_is_wrong_with_ranks_is_found():
         wrong.write(table, out)
         with pytest.raises(AssertionError, match="normal scores"):
             assert_scores(torch.from_numpy(out[:, 0]), ZEROS.astype(np.float32))
+
+
+def test_a_number_that_many_share_has_one_rank_whatever_its_rounding():
+    thirds = np.float32(1) / np.float32(3)
+    shared = np.concatenate([np.full(40, thirds), np.full(20, np.nextafter(thirds, np.float32(1)))])
+    x = np.concatenate([shared, np.zeros(30), np.linspace(-2, 2, 60)]).astype(np.float64)
+    quantiles = together(np.sort(x))
+    map_ = Ranked(("x",), (0,), fill=np.full(1, np.nan), quantiles=quantiles[:, None])
+    near = thirds * (1 + np.array([-2e-7, 0.0, 6e-8, 2e-7]))
+    scores = map_.scaled(np.concatenate([near, [1e-9, -1e-9, 0.0]])[:, None], slice(0, 1))[:, 0]
+    assert np.ptp(scores[:4]) == 0
+    assert np.ptp(scores[4:]) == 0
+    plain = map_.scaled(np.array([[-1.0], [0.3], [1.0]]), slice(0, 1))[:, 0]
+    assert plain[0] < scores[4] < plain[1] < scores[0] < plain[2]
+
+
+def test_quantiles_further_apart_than_rounding_stay_as_they_are():
+    days = np.sort(1.6e9 + 86400.0 * np.arange(500))
+    np.testing.assert_array_equal(together(days), days)
+    np.testing.assert_array_equal(together(np.zeros(5)), np.zeros(5))
+    a_run = 1 + 1e-7 * np.arange(100)
+    assert 10 < len(np.unique(together(a_run))) < 60, "a long run is not one number"
