@@ -129,7 +129,7 @@ class PriorPlattCalibrator(Calibrator):
         if self.form_sd is not None:
             return None
         theta = self._theta()
-        return self._intercepts() - theta[0].exp() * self.pivot(len(theta) // 2 + 1).to(theta)
+        return self.intercepts_ - theta[0].exp() * self.pivot(len(theta) // 2 + 1).to(theta)
 
     @property
     def shares_(self) -> Tensor:
@@ -143,8 +143,9 @@ class PriorPlattCalibrator(Calibrator):
 
     @property
     def intercepts_(self) -> Tensor:
-        """What is added to s_c L_c for the target, float64 [k]."""
-        return self._intercepts()
+        """What is added to s_c L_c for the target, alpha and its part of lambda, float64 [k]."""
+        _, alpha, shares = self._vectors()
+        return alpha + (1 - balance_of(self.target)) * shares
 
     def _vectors(self) -> tuple[Tensor, Tensor, Tensor]:
         """Returns log-slopes, alpha and lambda, each float64 [k]."""
@@ -153,15 +154,10 @@ class PriorPlattCalibrator(Calibrator):
         slopes, alpha, shares = (theta @ spread(k, self.form_sd is not None).to(theta)).split(k)
         return slopes, alpha, shares
 
-    def _intercepts(self) -> Tensor:
-        """Returns alpha and the target's part of lambda, float64 [k]."""
-        _, alpha, shares = self._vectors()
-        return alpha + (1 - balance_of(self.target)) * shares
-
     def sloped(self, logits: Tensor) -> Tensor:
         """Returns s_c L_c of each node, float64 [n, k]: what the map makes of logits before alpha and lambda."""
         z = logits.double() / self.unit_ - self.pivot(logits.shape[1]).to(logits.device)
-        return self._vectors()[0].exp().to(logits.device) * log_shares_of(z)
+        return self.slopes_.to(logits.device) * log_shares_of(z)
 
     def pivot(self, k: int) -> Tensor:
         """Returns r, the logits of a node that speaks for no class, relative to class 0: float64 [k]."""
@@ -245,7 +241,7 @@ class PriorPlattCalibrator(Calibrator):
         bias = self.bias_
         if bias is not None:
             return self.scale_ * logits + bias.to(logits)
-        return (self.sloped(logits) + self._intercepts().to(logits.device)).to(logits)
+        return (self.sloped(logits) + self.intercepts_.to(logits.device)).to(logits)
 
     def bend(self, logits: Tensor) -> Tensor:
         """Returns the derivative of the log-odds by those that theta makes, [n]: 1, unless bent after."""

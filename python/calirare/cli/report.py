@@ -33,14 +33,8 @@ def run(
     if path.suffix not in (".html", ".htm"):
         raise InputError(f"report: --out must end in .html, got {path}")
     check_free([path], "report", overwrite=overwrite)
-    saved, other, why = load(folder), None if against is None else load(against), ""
-    try:
-        own = saved.graph(graph)
-    except InputError as error:
-        if graph is not None:
-            raise
-        own, why = None, str(error)
-    page = html_of(saved, own, why, other)
+    saved, other = load(folder), None if against is None else load(against)
+    page = html_of(saved, *saved.graph_if_there(graph), other)
     with fresh_files(path.parent, f"report: {path}") as partial:
         (partial / path.name).write_text(page, encoding="utf-8")
     print(path)

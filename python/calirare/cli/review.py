@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from calirare._util.claims import claimed
 from calirare._util.errors import InputError
 from calirare._util.output import check_free
-from calirare.explain import Explainer
 from calirare.review import Desk, ReviewServer, Verdicts, export
 from calirare.run import SavedRun, load
 
@@ -44,7 +43,8 @@ def run(
     path = out or own.with_name(own.name + SUFFIX)
     if to is not None:
         return _export(saved, path, to, overwrite)
-    explainer, why = _explainer(saved, graph)
+    there, why = saved.graph_if_there(graph)
+    explainer = None if there is None else partial(saved.explainer, there)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with claimed(path, f"review: {path}"), Verdicts(path, saved.fingerprint, saved.scorer.class_names) as verdicts:
@@ -65,17 +65,6 @@ def _export(saved: SavedRun, path: Path, to: Path, overwrite: bool) -> None:
         n = export(verdicts.latest(), names, to)
     print(f"{n:,} labels for `calirare update --labels`:")
     print(to)
-
-
-def _explainer(saved: SavedRun, where: str | None) -> tuple[Callable[[], Explainer] | None, str]:
-    """Returns what makes the explainer, and why there is none."""
-    try:
-        graph = saved.graph(where)
-    except InputError as error:
-        if where is not None:
-            raise
-        return None, str(error)
-    return lambda: saved.explainer(graph), ""
 
 
 def _serve(desk: Desk, port: int, path: Path) -> None:

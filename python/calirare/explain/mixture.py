@@ -10,9 +10,7 @@ from torch import Tensor
 
 from calirare.explain.shares import added, stretched
 from calirare.explain.voice import Kept, Shares, Voice, probability
-from calirare.models import Member, Mixture
-
-SMALLEST = 1e-9  # a probability that counts as none, as in `Mixture`
+from calirare.models import SMALLEST_P, Member, Mixture
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,5 +82,5 @@ class MixtureVoice(Voice):
 
 
 def _log_odds(p: Tensor) -> Tensor:
-    """Returns the log-odds of probabilities; see `SMALLEST`."""
-    return p.clamp(min=SMALLEST).log() - (1 - p).clamp(min=SMALLEST).log()
+    """Returns the log-odds of probabilities; see `SMALLEST_P`."""
+    return p.clamp(min=SMALLEST_P).log() - (1 - p).clamp(min=SMALLEST_P).log()

@@ -14,8 +14,8 @@ from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.network_labels import NetworkLabels, network_labels
 from calirare.explain.network_shares import closed_form_shares, network_shares
 from calirare.explain.voice import Kept, Shares, Voice, difference
-from calirare.explain.words import feature_names, with_words
-from calirare.graph import Graph
+from calirare.explain.words import with_words
+from calirare.graph import Graph, numbered
 from calirare.leave_one_out import OwnLogits, choose_damping
 from calirare.models import FoldedNetwork, GcnFit, HopsFit
 from calirare_ext import ReceptiveField
@@ -78,7 +78,7 @@ class NetworkVoice(Voice):
             return None
         if self.columns is not None:
             shares = network_shares(self.fitted, self.columns.columns.of(self.graph), nodes)
-            return with_words(shares, feature_names(self.graph))
+            return with_words(shares, self.graph.feature_names or numbered(self.graph.n_features))
         return network_shares(self.fitted, self.graph, nodes)
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:

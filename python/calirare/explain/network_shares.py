@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from calirare.explain.voice import Shares
-from calirare.graph import Graph, propagated_features
+from calirare.graph import Graph, numbered, propagated_features
 from calirare.models import GcnFit
 from calirare_ext import Csr, as_dense, propagate
 
@@ -63,7 +63,7 @@ def network_shares(fitted: GcnFit, view: Graph, nodes: Tensor) -> Shares:
     x = propagated_features(view, 1)
     rows = as_dense(x.select_rows(nodes)) if isinstance(x, Csr) else x[nodes]
     own = (rows.double() - start) * ((block * back) @ slope @ weight.T)
-    names = view.feature_names or tuple(f"feature {i}" for i in range(view.n_features))
+    names = view.feature_names or numbered(view.n_features)
     if not fitted.model.hops:
         return Shares(base, names, own)
     return Shares(

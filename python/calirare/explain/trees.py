@@ -16,8 +16,8 @@ from calirare.explain.tree_additions import change_with
 from calirare.explain.tree_labels import BoostedLabels, ForestLabels, TreeLabels
 from calirare.explain.tree_leaves import Leaves, leaves_of
 from calirare.explain.voice import Kept, Shares, Voice, difference
-from calirare.explain.words import feature_names, with_words
-from calirare.graph import Graph
+from calirare.explain.words import with_words
+from calirare.graph import Graph, numbered
 from calirare.models import TREE_SHRINKAGE, TreesFit
 from calirare_ext import as_dense
 
@@ -62,7 +62,7 @@ class TreesVoice(Voice):
         """See `Voice.shares`: TreeSHAP."""
         names = self.fitted.columns.scaled.feature_names
         shares = tree_shares(self.fitted, self._columns(nodes), names, self.log_odds(nodes))
-        return with_words(shares, feature_names(self.graph))
+        return with_words(shares, self.graph.feature_names or numbered(self.graph.n_features))
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `Voice.without_edges`."""

@@ -30,11 +30,6 @@ def with_words(shares: Shares, own: Sequence[str]) -> Shares:
     return dataclasses.replace(shares, names=names)
 
 
-def feature_names(graph: Graph) -> tuple[str, ...]:
-    """Returns the names of a graph's features, numbered where they have none."""
-    return graph.feature_names or tuple(f"feature {i}" for i in range(graph.n_features))
-
-
 def _in_words(name: str) -> str:
     """Returns what a hop column is called, such as "mean of neighbours of amount"."""
     if name == "log degree":

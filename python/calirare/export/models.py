@@ -17,6 +17,7 @@ from calirare.export.script import Columns, Script, linear, numbered, total
 from calirare.export.sparse import Sparse
 from calirare.models import (
     GCN,
+    SMALLEST_P,
     TREE_SHRINKAGE,
     Ensemble,
     FoldedNetwork,
@@ -32,7 +33,6 @@ DIRECTED = (
     "export: the run's edges have directions or types, which no query holds yet: train without --directed and "
     "--relation, or score with `calirare predict`"
 )
-SURE = 1e-9  # as `models.mixture` bounds the probabilities that are averaged
 
 
 class Detectors:
@@ -163,7 +163,7 @@ class Detectors:
         sides = []
         for sign in ("", "-"):
             terms = [f"{number(m.weight)} * {probability(dialect, f'{sign}d{i}')}" for i, m in enumerate(fit.members)]
-            sides.append(f"LN({dialect.high}({total(terms)}, {number(SURE)}))")
+            sides.append(f"LN({dialect.high}({total(terms)}, {number(SMALLEST_P)}))")
         return self.script.select("logit", [("node", "node"), (f"{sides[0]} - {sides[1]}", "d")], f"FROM {part}")
 
 

@@ -19,9 +19,9 @@ from calirare.features.dates import Cyclic
 from calirare.features.fitting import Impute, Options, fit_columns, with_categories
 from calirare.features.gaps import Missing
 from calirare.features.numeric import Kept, Logged, Ranked, Standardized
-from calirare.features.raw_table import RawTable, Say, columns_of, numbered, numbers_named, places_of, read_table
+from calirare.features.raw_table import RawTable, Say, columns_of, numbers_named, places_of, read_table
 from calirare.features.whole import AsIs, RowSums, Svd, TfIdf, WholeMap, fit_svd, fit_tfidf, least
-from calirare.graph import Column, Graph, check_nodes, columns_of_text, columns_to_text, fingerprint
+from calirare.graph import Column, Graph, check_nodes, columns_of_text, columns_to_text, fingerprint, numbered
 from calirare_ext import Csr
 
 How = Literal["auto", "rank", "standardize", "row", "tfidf", "svd", "none", "stored"]

@@ -17,7 +17,6 @@ from calirare.graph import named
 N_QUANTILES = 1000  # of a rank; scikit-learn's default
 SAMPLE = 100_000  # nodes whose quantiles are taken, where there are more
 ROUNDING = 2.0**-21  # relative, of means of float32 numbers: four units in the last place
-BEYOND = 2 * float(np.finfo(np.float32).max)  # no number of a table reaches it
 
 
 @dataclass(frozen=True, eq=False)

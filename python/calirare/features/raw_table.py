@@ -12,7 +12,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray, release
 from calirare._util.errors import InputError
-from calirare.graph import Column, Graph, named
+from calirare.graph import Column, Graph, named, numbered
 
 Say = Callable[[str], None]
 BLOCK = 1 << 23  # float64 numbers looked at together: 64 MiB
@@ -103,12 +103,6 @@ def columns_of(graph: Graph) -> tuple[Column, ...]:
 def numbers_named(names: tuple[str, ...]) -> tuple[Column, ...]:
     """Returns columns of numbers."""
     return tuple(Column(name) for name in names)
-
-
-@cache
-def numbered(n_features: int) -> tuple[str, ...]:
-    """Returns what features without names are called."""
-    return tuple(f"feature {i}" for i in range(n_features))
 
 
 def read_table(graph: Graph, columns: tuple[Column, ...], newest: dict[int, float], say: Say) -> RawTable:

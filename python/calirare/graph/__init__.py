@@ -2,7 +2,7 @@
 
 from calirare.graph.arrays import as_features, csr_of_scipy
 from calirare.graph.checksum import fingerprint, same_but_labels
-from calirare.graph.columns import Column, columns_of_text, columns_to_text, named
+from calirare.graph.columns import Column, columns_of_text, columns_to_text, named, numbered
 from calirare.graph.convolution import (
     LARGE,
     ORDERS,
@@ -61,6 +61,7 @@ __all__ = [
     "named",
     "named_tensors",
     "normalize_features",
+    "numbered",
     "one_class",
     "propagated_features",
     "propagation",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -118,6 +119,12 @@ def missing(x: Tensor) -> Tensor:
     for part in x.split(CHUNK):
         gaps += part.isnan().sum(0)
     return gaps
+
+
+@cache
+def numbered(n_features: int) -> tuple[str, ...]:
+    """Returns what features without names are called."""
+    return tuple(f"feature {i}" for i in range(n_features))
 
 
 def named(names: Sequence[str], most: int = 2) -> str:

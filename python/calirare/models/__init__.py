@@ -8,7 +8,7 @@ from calirare.models.gcn_training import GcnTraining, fit
 from calirare.models.hops import HopsFit, HopsTraining
 from calirare.models.joined import NewEdges
 from calirare.models.many_gcns import ManyGcns
-from calirare.models.mixture import Member, Mixture, mixture_of, stacking_weights
+from calirare.models.mixture import SMALLEST_P, Member, Mixture, mixture_of, stacking_weights
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
 from calirare.models.new_nodes import KnownGraph
 from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining, Steps
@@ -27,6 +27,7 @@ __all__ = [
     "GAT",
     "GCN",
     "PYG",
+    "SMALLEST_P",
     "TREE_PSEUDO",
     "TREE_SHRINKAGE",
     "Ensemble",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calirare._util.array_files import release
 from calirare._util.scratch import scratch
-from calirare.graph import Graph, rows_of
+from calirare.graph import Graph, numbered, rows_of
 from calirare_ext import Csr, cut, propagate, row_parts, row_sums
 
 BLOCK = 32_768  # nodes whose columns are made together, where those of all never are
@@ -49,7 +49,7 @@ class ColumnRows:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the columns."""
-        features = self.graph.feature_names or tuple(f"feature {i}" for i in range(self.graph.n_features))
+        features = self.graph.feature_names or numbered(self.graph.n_features)
         names = list(features)
         for hop in range(1, self.hops + 1):
             names += [f"{'neighbours' if hop == 1 else f'{hop} hops'}' {name}" for name in features]

@@ -26,7 +26,7 @@ from calirare.training import FoldFitted, Progress, State, joined, prefixed, unp
 MEMBERS: dict[str, type[FoldedNetwork | TreesFit]] = {"FoldedNetwork": FoldedNetwork, "TreesFit": TreesFit}
 PSEUDO_LABELS = 4.0  # in favour of equal weights, shared among the members
 STEPS, TOLERANCE = 500, 1e-9
-SMALLEST = 1e-9  # a probability below it is none: its logarithm would speak louder than any label
+SMALLEST_P = 1e-9  # a probability below it is none: its logarithm would speak louder than any label
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +141,7 @@ class Mixture(FoldFitted):
     def pooled(self, logits: list[Tensor]) -> Tensor:
         """Returns what the members' logits make together: the logarithm of their mean probability, [.., k]."""
         spoken = [m.weight * m.probabilities(z) for m, z in zip(self.members, logits, strict=True)]
-        return torch.stack(spoken).sum(0).clamp(min=SMALLEST).log()
+        return torch.stack(spoken).sum(0).clamp(min=SMALLEST_P).log()
 
     def state(self) -> State:
         """See `Fitted.state`."""
@@ -213,7 +213,7 @@ def stacking_weights(probabilities: Tensor, sample_weights: Tensor, pseudo_label
     Returns:
         Weights float64 [J], which sum to 1.
     """
-    p, v = probabilities.double().clamp(min=SMALLEST), sample_weights.double()
+    p, v = probabilities.double().clamp(min=SMALLEST_P), sample_weights.double()
     n_members = p.shape[1]
     weights = torch.full((n_members,), 1 / n_members, dtype=torch.float64, device=p.device)
     for _ in range(STEPS):

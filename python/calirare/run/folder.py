@@ -159,6 +159,15 @@ class SavedRun:
             )
         return graph.with_split(self.split)
 
+    def graph_if_there(self, data: str | None = None) -> tuple[Graph | None, str]:
+        """Returns the run's own graph, or None and why it cannot be had where it was; a named one is an InputError."""
+        try:
+            return self.graph(data), ""
+        except InputError as error:
+            if data is not None:
+                raise
+            return None, str(error)
+
     def mapped(self, graph: Graph) -> Graph:
         """Returns the run's own graph as its detector takes it: with features mapped where the run mapped them."""
         settings = self.settings
