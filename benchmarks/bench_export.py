@@ -25,6 +25,7 @@ import record
 import torch
 from detection.sets import SETS
 from detection.tasks import draw
+from readme_tables import between
 
 import calirare
 from calirare.export import DIALECTS, Names, query_of
@@ -33,7 +34,6 @@ from calirare.run import Scorer
 from calirare_ext import Csr
 
 NAME, PAGE = "export", record.ROOT / "docs" / "export.md"
-BEGIN, END = "<!-- export:begin -->\n", "<!-- export:end -->"
 ENGINES, MODELS, PARITY = ("duckdb", "sqlite"), ("gcn", "trees", "hops", "forest"), 1e-5
 FOLDS, EPOCHS = 2, 100
 
@@ -152,8 +152,8 @@ def measured(name: str, model: str, seconds: float) -> dict[str, Any]:
     return found | {"ended": ended, "limit": seconds}
 
 
-def page(results: dict[str, Any]) -> str:
-    """Returns the table of the page."""
+def page(results: dict[str, Any]) -> list[str]:
+    """Returns the lines of the page's table."""
     lines = [
         "Largest difference of P(rare) from `calirare predict`, in brackets the nodes beyond 1e-5, and seconds of the",
         "query on one thread of a loaded machine; the last column is `predict` against itself with the nodes in",
@@ -163,13 +163,14 @@ def page(results: dict[str, Any]) -> str:
         "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for key, found in results.items():
-        if "nodes" not in found:
+        if isinstance(found, str):  # version of an engine
             continue
         name, model = key.split("/")
         cells = " | ".join(f"{_said(found[e])} | {found[e]['seconds']:.1f}" if found[e] else "- | -" for e in ENGINES)
-        lines.append(f"| {name} | {found['nodes']:,} | {model} | {cells} | {_said(found.get('renumbered'))} |")
+        nodes = f"{found['nodes']:,}" if "nodes" in found else "-"
+        lines.append(f"| {name} | {nodes} | {model} | {cells} | {_said(found.get('renumbered'))} |")
     lines += ["", "- : not finished in time. `python benchmarks/bench_export.py`, benchmarks/results/export.json."]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def _said(found: dict[str, Any] | None) -> str:
@@ -188,9 +189,7 @@ def main() -> None:
     path = record.RESULTS / f"{NAME}.json"
     results = json.loads(path.read_text())["results"] if path.is_file() else {}
     if asked.page:
-        text = PAGE.read_text()
-        before, after = text.split(BEGIN)[0], text.split(END)[1]
-        PAGE.write_text(before + BEGIN + page(results) + END + after)
+        PAGE.write_text(between(PAGE.read_text(encoding="utf-8"), NAME, page(results)), encoding="utf-8")
         return
     results["duckdb"], results["sqlite"] = version("duckdb"), sqlite3.sqlite_version
     for model in asked.models:

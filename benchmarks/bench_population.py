@@ -29,7 +29,7 @@ import record
 import torch
 from detection.sets import SETS
 from detection.tasks import Task, hidden
-from peer_maps import binned_error, mapped
+from peer_maps import BINS, DRAWS, PREVALENCES, RARE, SETUPS, TINY, binned_error, mapped
 from scipy.special import expit, logit
 from scipy.stats import binom
 from sklearn.metrics import log_loss
@@ -44,9 +44,6 @@ from calirare.calibration import (
 )
 from calirare.datasets import synthetic_rare
 
-SETUPS = ("per-class", "50/25/25", "all-train", "40/20/40", "enriched")
-PREVALENCES = (0.01, 0.03, 0.1, 0.3)
-RARE = (5, 10, 20, 50, 200)
 REAL = ("sichuan", "amazon", "facebook", "dblp", "cora", "computers")
 KINDS: dict[str, dict[str, Any]] = {
     "graph": {"labels": "posterior", "separation": 0.0, "mean_degree": 16.0},
@@ -54,7 +51,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "noise": {"labels": "block", "separation": 2.5, "homophily": 0.0},
 }
 N_NODES, N_SHOT, MOST = 12_000, 20, 0.5
-BINS, DRAWS, TINY = 15, 40, 1e-15
 FILE = "population"
 OURS = ("ours", "one slope", "two slopes")  # the run's own map; that and the other form fitted here
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 import record
 import torch
-from peer_maps import binned_error, columns, mapped
+from peer_maps import BINS, DRAWS, PREVALENCES, RARE, SETUPS, TINY, binned_error, columns, mapped
 from scipy.special import expit, logit
 from scipy.stats import binom
 from simulated_logits import Network
@@ -39,12 +39,8 @@ from calirare.calibration import (
 )
 from calirare.decisions import Budget, Cost, Precision, decide
 
-SETUPS = ("per-class", "50/25/25", "all-train", "40/20/40", "enriched")
-PREVALENCES = (0.01, 0.03, 0.1, 0.3)
-RARE = (5, 10, 20, 50, 200)
-SCORED, JUDGED, DRAWS, BINS = 50_000, 3000, 40, 15
+SCORED, JUDGED = 50_000, 3000
 WIDTHS = (0.125, 0.25, 0.5, 1.0, 2.0)
-TINY = 1e-15
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,10 @@ from sklearn.frozen import FrozenEstimator
 
 from calirare.calibration import make_calibrator
 
+SETUPS = ("per-class", "50/25/25", "all-train", "40/20/40", "enriched")
+PREVALENCES = (0.01, 0.03, 0.1, 0.3)
+RARE = (5, 10, 20, 50, 200)  # labels
+BINS, DRAWS, TINY = 15, 40, 1e-15  # of an ECE, of its floor, and the least P of a log loss
 Map = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # of z, y and scored: P(rare) of the scored
 
 

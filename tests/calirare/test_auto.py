@@ -27,7 +27,7 @@ def graph():
 
 @pytest.fixture(scope="module")
 def outcome(graph):
-    """The one training by `auto` among the fast tests: what it proves must not wait for the slow ones."""
+    """The one training by `auto` of these tests."""
     with rough_runs():
         trained = calirare.train(graph)
         assert trained.metrics, "read once, and kept"

@@ -65,17 +65,12 @@ class Desk:
         self, saved: SavedRun, verdicts: Verdicts, explainer: Callable[[], Explainer] | None, why_not: str = ""
     ) -> None:
         self.cases, self.verdicts, self.why_not = queue_of(saved), verdicts, why_not
-        self.rest, self.rare = saved.scorer.class_names[:2]
+        self.class_names = self.rest, self.rare = saved.scorer.class_names[:2]
         self.threshold, self.name = saved.scorer.threshold, saved.folder.resolve().name
         self._saved, self._make = saved, explainer
         self._made: Explainer | None = None
         self._explained: dict[str, Explanation] = {}
         self._page = template_of("calirare.review", TEMPLATE)
-
-    @property
-    def class_names(self) -> tuple[str, str]:
-        """Names of the rest and of the rare class."""
-        return self.rest, self.rare
 
     def next(self, answers: dict[str, Said]) -> Case | None:
         """Returns the first node without an answer, then those that were skipped, the longest ago first; None: done."""
@@ -119,22 +114,21 @@ class Desk:
     def page(self, case: Case | None, nonce: str, up: str = "") -> str:
         """Returns the page of a node, None: that all are decided; `up` leads from its address to the first page."""
         answers = self.verdicts.latest()
-        values: Values = {"why": None, "tables": [], "said": None}
+        values: Values = {"case": case, "up": up or "./"}
         if case is not None:
             why = self.explanation(case)
             values |= {"why": why, "tables": [] if why is None else [_narrow(*each) for each in tables_of(why)]}
             values |= {"said": self._words(answers.get(case.node))}
-        return self._rendered(answers, nonce, values | {"case": case, "every": None, "up": up or "./"})
+        return self._rendered(answers, nonce, values)
 
     def overview(self, nonce: str) -> str:
         """Returns the page with the whole queue."""
         answers = self.verdicts.latest()
         every = [(case, written(case.p_rare), self._words(answers.get(case.node))) for case in self.cases]
-        return self._rendered(
-            answers, nonce, {"every": every, "case": None, "why": None, "tables": [], "said": None, "up": "./"}
-        )
+        return self._rendered(answers, nonce, {"every": every})
 
-    def _rendered(self, answers: dict[str, Said], nonce: str, values: Values) -> str:
+    def _rendered(self, answers: dict[str, Said], nonce: str, given: Values) -> str:
+        values: Values = {"every": None, "case": None, "why": None, "tables": [], "said": None, "up": "./"} | given
         counts, last = self.counts(answers), next(reversed(answers.values()), None)
         buttons = [(answer, self._words_of(answer), key, i) for i, (answer, key) in enumerate(KEYS.items(), 1)]
         return self._page.render(

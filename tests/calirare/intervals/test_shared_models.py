@@ -17,10 +17,9 @@ def test_equal_to_all_samples(
 ) -> None:
     generator = torch.Generator().manual_seed(n_samples)
     scores = torch.rand(50, n_models, generator=generator, dtype=torch.float64).to(dtype)
-    scores[0], scores[1], scores[2, 0] = 0.0, 1.0, torch.nan
+    scores[0], scores[1], scores[2] = 0.0, 1.0, torch.nan
     residuals = (torch.randint(0, kinds, (n_samples,), generator=generator) / kinds).to(dtype)  # with ties
     models = torch.randint(0, n_models, (n_samples,), generator=generator)  # a model may have no label
-    scores[2] = torch.nan
     expected = jackknife_interval(scores[:, models], residuals, *levels)
     lower, upper = shared_interval(scores, residuals, models, levels)
     assert lower.dtype == dtype
