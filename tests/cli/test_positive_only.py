@@ -96,6 +96,9 @@ def test_a_saved_run_scores_and_repeats_its_sentence(run, tables):
                  "--prevalence", "0.2")  # fmt: skip
     assert again.code == 0, again.err
     assert json.loads((tables / "b.json").read_text())["mean_p_rare"] == pytest.approx(0.2, abs=1e-4)
+    query = call("export", "--run", folder, "--sql", "sqlite", "--out", tables / "score.sql")
+    assert query.code == 0, query.err
+    assert "note: nodes without a label that were drawn to stand for the rest have another P(rare) here" in query.out
     page = call("report", "--run", folder)
     assert page.code == 0, page.err
     assert "no label can tell whether it is right" in (folder / "report.html").read_text()

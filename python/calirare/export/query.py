@@ -79,6 +79,12 @@ def notes_on(scorer: Scorer) -> list[str]:
             "categories count by the labels of all nodes: `calirare predict` leaves a labelled node's own label out, "
             "where it scores the run's own graph"
         )
+    if scorer.settings.positive_only:
+        notes.append(
+            "nodes without a label that were drawn to stand for the rest have another P(rare) here, as by `calirare "
+            "predict`, than in predictions.csv, where each is scored by models that did not learn it: the query is for "
+            "nodes that the run has not seen"
+        )
     if scorer.settings.decision.decide == "budget":
         notes.append(f"the budget's threshold stays the run's, {scorer.threshold:.6g}, on every table")
     return notes

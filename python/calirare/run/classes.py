@@ -16,7 +16,6 @@ from torch import Tensor
 from calirare._util.brief import brief
 from calirare._util.output import fresh_folder
 from calirare.calibration import TARGETS, Calibrator, Target
-from calirare.datasets import CATALOGUE
 from calirare.graph import Graph
 from calirare.leave_one_out import Agreement
 from calirare.models import GcnFit
@@ -30,10 +29,6 @@ from calirare.run.tables import node_column, part_column, write_predictions
 from calirare.training import Fitted
 
 DRAWN_CLASSES = 12  # panels of classes.png: of more classes the rarest
-
-
-def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).resolve())
 
 
 @dataclass(eq=False)
@@ -192,16 +187,7 @@ class ClassesOutcome:
 
     def _resolved(self) -> Settings:
         """Returns every setting as the run took it, paths absolute: the same run again."""
-        data, training = self.settings.data, self.settings.training
-        named = data.dataset
-        data = dataclasses.replace(
-            data,
-            dataset=named if named in CATALOGUE else _absolute(named),
-            root=_absolute(data.root),
-            features=_absolute(data.features),
-            relabel=_absolute(data.relabel),
-            task="classes",
-        )
+        data, training = dataclasses.replace(self.settings.data.absolute(), task="classes"), self.settings.training
         if isinstance(self.fit, GcnFit) and self.settings.model in ("gcn", "hops"):
             epochs = max(len(self.fit.losses), 1)
             decay, hops = self.fit.weight_decay, self.fit.hops

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from calirare._util.errors import InputError
-from calirare.datasets import LABEL_KINDS, TASKS, LabelKind, Task, load_dataset
+from calirare.datasets import CATALOGUE, LABEL_KINDS, TASKS, LabelKind, Task, load_dataset
 from calirare.features import How as Scale
 from calirare.features import Impute
 from calirare.graph import TABLE_SUFFIXES, Graph
@@ -34,7 +35,8 @@ class Data:
         features: node table that belongs to an edge table.
         label: column of the labels in the node table.
         weight: column of the weights in the edge table.
-        id: column of the names in the node table that the edge table refers to; none: node or id.
+        id: column of the names in the node table that the edge table refers to; none: node or id, else the
+            one whose names the edges have.
         source_column: column of the edge table where an edge starts; none: source, src, from or u.
         target_column: column of the edge table where an edge ends; none: target, dst, to or v.
         relation: column of the edge table with the types of the edges, each a relation of its own.
@@ -114,6 +116,16 @@ class Data:
             {"directed": True} if self.directed else {}
         )
 
+    def absolute(self) -> Self:
+        """Returns the same with absolute paths: what they name does not hang on the working folder."""
+        return dataclasses.replace(
+            self,
+            dataset=self.dataset if self.dataset in CATALOGUE else _absolute(self.dataset),
+            root=_absolute(self.root),
+            features=_absolute(self.features),
+            relabel=_absolute(self.relabel),
+        )
+
     def load(self, seed: int) -> Graph:
         """Returns the graph; see `load_dataset`. Without a data set an InputError."""
         if self.dataset is None:
@@ -123,3 +135,7 @@ class Data:
     def relabelled(self, graph: Graph) -> Graph:
         """Returns a graph with the labels of the table in the place of its own; without a table as it is."""
         return graph if self.relabel is None else Labels.read(self.relabel, graph).of(graph)
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).resolve())

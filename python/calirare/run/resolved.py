@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 import yaml
 
-from calirare.datasets import CATALOGUE
 from calirare.graph import LABEL_RATE, PARTS, Graph, random_split, share_split
 from calirare.leave_one_out import Retrain
 from calirare.run.result import RunResult
@@ -20,13 +19,8 @@ def write_config(outcome: RunResult, path: Path) -> None:
     graph, settings = outcome.graph, outcome.settings
     kind = _split_kind(graph, settings)
     rate = LABEL_RATE if kind == "random" else None  # None: a stored split as it is
-    named = settings.data.dataset
     data = dataclasses.replace(
-        settings.data,
-        dataset=named if named is None or named in CATALOGUE else str(Path(named).resolve()),
-        root=_absolute(settings.data.root),
-        features=_absolute(settings.data.features),
-        relabel=_absolute(settings.data.relabel),
+        settings.data.absolute(),
         label_rate=settings.data.label_rate or rate,
         split=settings.data.split or (None if settings.positive_only else kind),
         minority=graph.class_names[1],
@@ -37,10 +31,6 @@ def write_config(outcome: RunResult, path: Path) -> None:
         loo = dataclasses.replace(loo, folder=Path(loo.folder).resolve())
     resolved = dataclasses.replace(settings, data=data, training=training, loo=loo, device=graph.device.type)
     path.write_text(yaml.safe_dump(resolved.to_mapping(), sort_keys=False), encoding="utf-8")
-
-
-def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).resolve())
 
 
 def _split_kind(graph: Graph, settings: Settings) -> str:
