@@ -27,6 +27,7 @@ from calirare.leave_one_out.krylov import TOLERANCE, KrylovOwn, krylov_bytes
 from calirare.leave_one_out.size import Size
 
 DENSE = 2_500  # side of a dense system of many classes that is solved as fast as a subspace is made
+DENSE_OF_TWO = 4_000  # of two classes, for some dampings
 ONE_LAYER = 6_000  # of one layer, whose system has less in it to be made
 
 
@@ -36,7 +37,7 @@ def own_form(linearised: Linearisation, tolerance: float = TOLERANCE) -> str:
     smaller = min(dual, linearised.n_parameters)
     if linearised.n_classes > 2 and is_one_layer(linearised) and smaller < dual and smaller <= ONE_LAYER:
         return "one layer"
-    if tolerance > 0 and linearised.n_classes > 2 and smaller > DENSE:
+    if tolerance > 0 and smaller > (DENSE if linearised.n_classes > 2 else DENSE_OF_TWO):
         return "krylov"
     return "primal" if choose_form(linearised) == "primal" else "dual"
 
@@ -46,9 +47,9 @@ class OwnLogits:
 
     The formula of `alo`, for the labels themselves. Of more labels than parameters the spectrum of the p x p
     Gauss-Newton matrix J^T D J = Q diag(lambda) Q^T is computed once; with G = J Q, P_i = G_i (lambda + mu)^-1 G_i^T
-    then costs m p for each damping mu. Of fewer labels it is the m x m kernel, and each damping solves a system. Of
-    more than two classes, one layer solves a system for each damping (`OneLayerHat`), and where both m (k - 1) and p
-    are large, it is a subspace that grows to a tolerance (`krylov`).
+    then costs m p for each damping mu. Of fewer labels it is the m x m kernel, and each damping solves a system. One
+    layer of more than two classes solves another (`OneLayerHat`), and where both m (k - 1) and p are large, it is a
+    subspace that grows to a tolerance (`krylov`).
 
     Args:
         linearised: the network at the labelled nodes.
