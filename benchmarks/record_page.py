@@ -7,11 +7,11 @@ from typing import Any
 from multilabel_page import rule, source
 from readme_tables import between, load
 
-from calirare_lab.studies.record import NETWORKS, PROTOCOLS, RECORD, RULES_PROTOCOL
+from calirare_lab.studies.record import CHOSEN, PROTOCOLS, RECORD, RULES_PROTOCOL
 
 TITLES = {"cora": "Cora", "citeseer": "CiteSeer", "computers": "Computers"}
 CHOSEN_AMONG = ("temperature", "vector", "matrix", "prior-platt", "prior-slopes")  # where the rules were fixed
-NETWORK_NAMES = {"gcn": "graph convolution", "gat": "attention"}
+NETWORK_NAMES = {"gcn": "graph convolution", "gat": "attention", CHOSEN: "any detector"}
 # ECE x 100 of the predicted class, mean of 10 seeds, as GETS prints it (Zhuang et al. 2025).
 PUBLISHED = {
     "gcn": {
@@ -43,12 +43,14 @@ NAMES = {
     "prior-slopes": "Platt with a prior, a slope for each class",
     "cagcn": "CaGCN",
     "gats": "GATS",
+    "default": "the default of `calirare train`",
 }
 LABELS = {
     "frozen": "validation labels",
     "peers": "validation labels",
     "left-out": "all labels, left out",
     "folds": "all labels, by folds",
+    "anything": "all labels, by folds",
 }
 MEASURE_NAMES = {"nll": "NLL", "brier": "Brier", "ece": "ECE"}
 
@@ -71,7 +73,7 @@ def table(found: dict[str, Any], protocol: str, dataset: str, network: str) -> l
     cells = shown_cells(found, dataset, network)
     if not cells:
         return []
-    known = PUBLISHED[network] if protocol == "gets" else {}
+    known = PUBLISHED.get(network, {}) if protocol == "gets" else {}
     heads = ["map", "fitted on", "draws", "accuracy", "NLL", "Brier", "ECE", "by chance", "debiased", "classwise"]
     heads += ["published"] * bool(known)
     lines = [f"**{TITLES[dataset]}, {NETWORK_NAMES[network]}**", ""]
@@ -105,14 +107,15 @@ def compared(found: dict[str, Any]) -> list[str]:
 
 def _place(key: tuple[str, str, str]) -> tuple[str, int, int]:
     track, dataset, network = key
-    return track, RECORD.index(dataset), NETWORKS.index(network)
+    return track, RECORD.index(dataset), list(NETWORK_NAMES).index(network)
 
 
 def _difference(pair: dict[str, Any]) -> str:
     """Returns such as "-0.021 (vector scaling, p .004)": ours less theirs; of ECE times 100."""
     factor, digits = (100, 2) if pair["measure"] == "ece" else (1, 3)
     p = "" if pair["p"] is None else f", p {max(pair['p'], 0.001):.3f}".replace("0.001", "< .001").replace("0.", ".")
-    return f"{factor * pair['difference']:+.{digits}f} ({NAMES[pair['rival']]}{p})"
+    elsewhere = "" if pair["rival_network"] == pair["network"] else f", {NETWORK_NAMES[pair['rival_network']]}"
+    return f"{factor * pair['difference']:+.{digits}f} ({NAMES[pair['rival']]}{elsewhere}{p})"
 
 
 def verdicts(found: dict[str, Any]) -> list[str]:
@@ -144,7 +147,7 @@ def page(text: str) -> str:
         found = load(name)
         lines = compared(found)
         for dataset in RECORD:
-            for network in NETWORKS:
+            for network in NETWORK_NAMES:
                 lines += table(found, name, dataset, network)
         text = between(text, name, [*lines, *verdicts(found), source(name, found)])
     found = load(RULES_PROTOCOL.name)

@@ -1,23 +1,27 @@
 """Ours against the best rival of each cell of the calibration record, draw by draw.
 
-Ours is one map, named before: Platt scaling with a prior and a slope for each class. The rival is whichever has the
-lowest mean on the same draws, chosen anew for each measure: in the rival's favour. Draws of one split have the same
-test nodes, so they count as one: their differences are averaged before the t test.
+Ours is one map, named before: Platt scaling with a prior and a slope for each class; in track C, where a detector is
+free, it is the default of `calirare train`, and every rival of track B on either network is one. The rival is whichever
+has the lowest mean on the same draws, chosen anew for each measure: in the rival's favour. Draws of one split have the
+same test nodes, so they count as one: their differences are averaged before the t test.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from scipy.stats import ttest_1samp
+
+from calirare_lab.studies.record import CHOSEN, DEFAULT, NETWORKS
 
 OURS = "prior-slopes"
 RIVALS = ("temperature", "vector", "ets", "cagcn", "gats")
 RANKED = ("nll", "brier", "ece")
 # Track: where ours stands, and where its rivals do.
 SIDES = {"A": ("frozen", ("frozen", "peers")), "B": ("folds", ("folds",))}
+Rival = tuple[str, str]  # network, map
 Values = dict[int, dict[str, Any]]  # rows by draw
 
 
@@ -41,13 +45,10 @@ def _labels(row: dict[str, Any]) -> tuple[str, str, bool]:
 def pairs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns a comparison for each data set, network, track and measure of which there are two draws or more."""
     found = list[dict[str, Any]]()
-    cells = dict.fromkeys((row["dataset"], row["network"]) for row in rows)
-    for dataset, network in cells:
-        some = [row for row in rows if (row["dataset"], row["network"]) == (dataset, network)]
-        for track, (own, others) in SIDES.items():
-            ours = _by_draw(some, (own,), OURS)
-            rivals = {name: _by_draw(some, others, name) for name in RIVALS}
-            whole = {name: values for name, values in rivals.items() if ours and set(ours) <= set(values)}
+    for dataset, network in dict.fromkeys((row["dataset"], row["network"]) for row in rows):
+        some = [row for row in rows if row["dataset"] == dataset]
+        for track, ours, rivals in _sides(some, network):
+            whole = {rival: values for rival, values in rivals.items() if ours and set(ours) <= set(values)}
             if len(ours) < 2 or not whole:
                 continue
             where = {"dataset": dataset, "network": network, "track": track}
@@ -55,11 +56,24 @@ def pairs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def _by_draw(rows: Sequence[dict[str, Any]], tracks: Sequence[str], name: str) -> Values:
-    return {row["seed"]: row for row in rows if row["track"] in tracks and row["map"] == name}
+def _sides(rows: Sequence[dict[str, Any]], network: str) -> Iterator[tuple[str, Values, dict[Rival, Values]]]:
+    """Yields each track of a network with ours and its rivals, from the rows of one data set."""
+    if network == CHOSEN:
+        every = [(each, name) for each in NETWORKS for name in RIVALS]
+        rivals = {(each, name): _by_draw(rows, each, ("folds",), name) for each, name in every}
+        yield "C", _by_draw(rows, network, ("anything",), DEFAULT), rivals
+        return
+    for track, (own, others) in SIDES.items():
+        rivals = {(network, name): _by_draw(rows, network, others, name) for name in RIVALS}
+        yield track, _by_draw(rows, network, (own,), OURS), rivals
 
 
-def _compared(ours: Values, rivals: dict[str, Values], measure: str) -> dict[str, Any]:
+def _by_draw(rows: Sequence[dict[str, Any]], network: str, tracks: Sequence[str], name: str) -> Values:
+    some = [row for row in rows if (row["network"], row["map"]) == (network, name)]
+    return {row["seed"]: row for row in some if row["track"] in tracks}
+
+
+def _compared(ours: Values, rivals: dict[Rival, Values], measure: str) -> dict[str, Any]:
     """Returns the best rival's name, both means, their mean difference and what a paired t test says of it."""
     means = {name: float(np.mean([values[seed][measure] for seed in ours])) for name, values in rivals.items()}
     rival = min(means, key=means.__getitem__)
@@ -72,7 +86,8 @@ def _compared(ours: Values, rivals: dict[str, Values], measure: str) -> dict[str
     counts = {"seeds": len(ours), "units": len(units), "p": p}
     return {
         "measure": measure,
-        "rival": rival,
+        "rival": rival[1],
+        "rival_network": rival[0],
         "ours": mean,
         "theirs": means[rival],
         "difference": mean - means[rival],

@@ -46,6 +46,18 @@ def test_the_best_rival_is_that_of_the_lowest_mean_by_each_measure() -> None:
     assert by["nll"]["p"] == pytest.approx(0.0027, abs=2e-4)  # t = .11 / (.01 / sqrt 3) = 19.05 with 2 degrees
 
 
+def test_a_free_detector_is_held_against_every_network_with_as_many_labels() -> None:
+    rows = list[dict]()
+    for seed in range(2):
+        rows += [_row("anything", "default", seed, 0.4 + 0.01 * seed, seed) | {"network": "auto"}]
+        rows += [_row("anything", "uncalibrated", seed, 0.1, seed) | {"network": "auto"}]
+        rows += [_row("folds", "vector", seed, 0.5, seed), _row("frozen", "vector", seed, 0.2, seed)]
+        rows += [_row("folds", "gats", seed, 0.45, seed) | {"network": "gat"}]
+    (pair,) = [pair for pair in record_pairs.pairs(rows) if (pair["track"], pair["measure"]) == ("C", "nll")]
+    assert (pair["network"], pair["rival_network"], pair["rival"]) == ("auto", "gat", "gats")
+    assert (pair["ours"], pair["theirs"]) == (pytest.approx(0.405), pytest.approx(0.45))
+
+
 def test_means_are_of_draws_that_both_tracks_have() -> None:
     rows = [_row("frozen", "vector", seed, 0.5, seed) for seed in range(4)]
     rows += [_row("peers", "gats", seed, 0.5, seed) for seed in (1, 3)]

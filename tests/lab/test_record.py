@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+import calirare
 from calirare._util.errors import InputError
 from calirare.graph import Graph
 from calirare.metrics import debiased_ece, ece, nll
@@ -149,6 +150,34 @@ def test_a_cell_has_a_row_per_map(protocol: str, network: str, track: str, monke
         assert 0 <= row["ece"] <= 1
         assert row["nll"] > 0
     assert len({row["nll"] for row in rows}) > 1
+
+
+@pytest.mark.slow
+def test_a_free_detector_is_the_default_of_train_on_all_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "raw", lambda asked, dataset, seed: _graph(asked))
+    outcomes = list[calirare.ClassesOutcome]()
+
+    def train_classes(graph: Graph, **changes: int) -> calirare.ClassesOutcome:
+        assert changes == {"seed": 0}
+        outcomes.append(calirare.train_classes(graph, **changes))
+        return outcomes[0]
+
+    monkeypatch.setattr(cells, "train_classes", train_classes)
+    rows = record.run_cell(GETS_PROTOCOL, Cell("cora", "auto", 0, "anything"))
+    assert [row["map"] for row in rows] == ["uncalibrated", "default"]
+    assert sum(rows[0]["weights"].values()) == pytest.approx(1, abs=0.01)
+    graph = _graph(GETS_PROTOCOL)
+    assert graph.split is not None
+    assert graph.y is not None
+    p = outcomes[0].probabilities("population")[graph.split.test]
+    assert rows[1]["nll"] == pytest.approx(float(nll(graph.y[graph.split.test], p)), abs=1e-6)
+
+
+def test_the_free_detector_and_its_track_belong_together() -> None:
+    every = runner.cells_of(GETS_PROTOCOL, ["cora"], ["gcn", "gat", "auto"], record.TRACKS, 1)
+    assert [cell.track for cell in every if cell.network == "auto"] == ["anything"]
+    assert [cell.network for cell in every if cell.track == "anything"] == ["auto"]
+    assert len(every) == 4 + 3 + 1
 
 
 def test_measures_are_of_the_predicted_class_in_the_protocols_bins() -> None:

@@ -14,6 +14,7 @@ from calirare.curvature.linearisation import (
 )
 from calirare.curvature.lowrank import ExactHessian, HessianRange
 from calirare.curvature.module import ModuleLinearisation, NodeField
+from calirare.curvature.one_layer import OneLayerHat, OneLayerPreconditioner, is_one_layer
 from calirare.curvature.places import places_of_rows
 from calirare.curvature.primal import PrimalGgnInverse, block_of_labels, distinct_columns, gauss_newton, inverse_ggn
 from calirare.curvature.spectrum import safe_damping, spectrum_ends
@@ -31,6 +32,8 @@ __all__ = [
     "Linearisation",
     "ModuleLinearisation",
     "NodeField",
+    "OneLayerHat",
+    "OneLayerPreconditioner",
     "PrimalGgnInverse",
     "block_of_labels",
     "closed_form",
@@ -41,6 +44,7 @@ __all__ = [
     "gram",
     "inputs_gram",
     "inverse_ggn",
+    "is_one_layer",
     "linearise",
     "logit_differences",
     "of_tape",

@@ -115,7 +115,7 @@ class Explainer:
 
     def _features(self, node: int, shares: Shares, row: int) -> tuple[FeatureShare, ...]:
         """Returns every column, by |share|."""
-        values = shares.values[row]
-        order = torch.argsort(values.abs(), descending=True, stable=True).tolist()
-        names = ((shares.names[place], float(values[place])) for place in order)
-        return tuple(FeatureShare(name, share, self.values.of(node, name)) for name, share in names)
+        order = torch.argsort(shares.values[row].abs(), descending=True, stable=True)
+        names = [shares.names[place] for place in order.tolist()]
+        each = zip(names, shares.values[row, order].tolist(), strict=True)
+        return tuple(FeatureShare(name, share, self.values.of(node, name)) for name, share in each)

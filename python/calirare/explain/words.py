@@ -54,16 +54,16 @@ class Values:
         self.place = {name: i for i, name in enumerate(names)}
         self.own = frozenset(names if own is None else own)
         self.degree = made(DEGREE, self.own)
+        self.means = {made(NEIGHBOURS + name, self.own): name for name in names}
 
     def of(self, node: int, name: str) -> str | None:
         """Returns a node's value of a column, or its neighbours' mean; None where it is neither."""
         if name == self.degree:
             return f"{neighbours(self.graph, node).numel():,}"
-        if name not in self.own and name.startswith(NEIGHBOURHOOD):
+        if not self.place or (name not in self.own and name.startswith(NEIGHBOURHOOD)):
             return None
-        for column in self.place if name not in self.own and name.startswith(NEIGHBOURS) else ():
-            if name == made(NEIGHBOURS + column, self.own):
-                return self._mean(node, column)
+        if name in self.means:
+            return self._mean(node, self.means[name])
         place = self.place.get(name)
         if place is None:
             return self._category(node, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from calirare.graph import named
 N_QUANTILES = 1000  # of a rank; scikit-learn's default
 SAMPLE = 100_000  # nodes whose quantiles are taken, where there are more
 ROUNDING = 2.0**-21  # relative, of means of float32 numbers: four units in the last place
+Ties = tuple[NumpyArray, NumpyArray, NumpyArray]  # see `ties`
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,14 +117,19 @@ class Ranked(Kept):
     kind: ClassVar[str] = "ranked"
     quantiles: NumpyArray
 
+    @cached_property
+    def tied(self) -> list[Ties]:
+        """The `ties` of each column, made once."""
+        return [ties(quantiles) for quantiles in self.quantiles.T]
+
     def scaled(self, block: NumpyArray, at: slice) -> NumpyArray:
         """Returns normal scores; the mean of both ends of a run of equal quantiles, as scikit-learn has it."""
         from scipy.special import ndtri
 
         q, out = len(self.quantiles), np.empty_like(block)
         ranks = (np.arange(q) + 0.5) / q
-        for j, quantiles in enumerate(self.quantiles[:, at].T):
-            column = snapped(block[:, j], *ties(quantiles))
+        for j, (quantiles, tied) in enumerate(zip(self.quantiles[:, at].T, self.tied[at], strict=True)):
+            column = snapped(block[:, j], *tied)
             last = np.interp(column, quantiles, ranks)
             out[:, j] = ndtri(0.5 * (last - np.interp(-column, -quantiles[::-1], -ranks[::-1])))
         return out
@@ -139,7 +146,7 @@ def rounding_of(quantiles: NumpyArray) -> NumpyArray:
     return rounding
 
 
-def ties(quantiles: NumpyArray) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
+def ties(quantiles: NumpyArray) -> Ties:
     """Returns the quantiles at which a rank jumps, and from where to where a number is taken for them.
 
     A mean of neighbours that many nodes share, such as 1/3, comes out as it or as a rounding beside it, by the order in

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from calirare._util.memory import BLOCK_BYTES, check_memory
-from calirare.curvature import Linearisation, block_of_labels, distinct_columns, gauss_newton, with_class_zero
+from calirare.curvature import (
+    Linearisation,
+    OneLayerHat,
+    block_of_labels,
+    distinct_columns,
+    gauss_newton,
+    is_one_layer,
+    with_class_zero,
+)
 from calirare.leave_one_out.formula import (
     choose_form,
     leave_out_own,
@@ -17,12 +27,17 @@ from calirare.leave_one_out.krylov import TOLERANCE, KrylovOwn, krylov_bytes
 from calirare.leave_one_out.size import Size
 
 DENSE = 2_500  # side of a dense system of many classes that is solved as fast as a subspace is made
+DENSE_OF_TWO = 4_000  # of two classes, for some dampings
+ONE_LAYER = 6_000  # of one layer, whose system has less in it to be made
 
 
 def own_form(linearised: Linearisation, tolerance: float = TOLERANCE) -> str:
-    """Returns how own logits are made: "krylov" of many classes where both dense systems are large, else as `alo`."""
-    smaller = min(linearised.n_nodes * (linearised.n_classes - 1), linearised.n_parameters)
-    if tolerance > 0 and linearised.n_classes > 2 and smaller > DENSE:
+    """Returns how own logits of a network are made, see `OwnLogits`."""
+    dual = linearised.n_nodes * (linearised.n_classes - 1)
+    smaller = min(dual, linearised.n_parameters)
+    if linearised.n_classes > 2 and is_one_layer(linearised) and smaller < dual and smaller <= ONE_LAYER:
+        return "one layer"
+    if tolerance > 0 and smaller > (DENSE if linearised.n_classes > 2 else DENSE_OF_TWO):
         return "krylov"
     return "primal" if choose_form(linearised) == "primal" else "dual"
 
@@ -32,8 +47,9 @@ class OwnLogits:
 
     The formula of `alo`, for the labels themselves. Of more labels than parameters the spectrum of the p x p
     Gauss-Newton matrix J^T D J = Q diag(lambda) Q^T is computed once; with G = J Q, P_i = G_i (lambda + mu)^-1 G_i^T
-    then costs m p for each damping mu. Of fewer labels it is the m x m kernel, and each damping solves a system. Of
-    more than two classes, where both m (k - 1) and p are large, it is a subspace that grows to a tolerance (`krylov`).
+    then costs m p for each damping mu. Of fewer labels it is the m x m kernel, and each damping solves a system. One
+    layer of more than two classes solves another (`OneLayerHat`), and where both m (k - 1) and p are large, it is a
+    subspace that grows to a tolerance (`krylov`).
 
     Args:
         linearised: the network at the labelled nodes.
@@ -41,7 +57,7 @@ class OwnLogits:
         tolerance: relative, of the own changes where a subspace is taken; 0: none is, whatever it costs.
 
     Attributes:
-        form: "primal", "dual" or "krylov".
+        form: "primal", "dual", "one layer" or "krylov".
 
     Raises:
         InputError: it would not fit into memory.
@@ -53,9 +69,13 @@ class OwnLogits:
         self.linearised = linearised
         self.curvature, self.error = linearised.loss_terms
         self.form = own_form(linearised, tolerance) if kernel is None else "dual"
+        self._hat: Callable[[float], Tensor]  # P_i, [m, k - 1, k - 1]
         check_memory(self._bytes(), None, linearised.logits.device, "take fewer labels, or a narrower network")
         if self.form == "primal":
             self._decompose()
+        elif self.form == "one layer":
+            assert is_one_layer(linearised)
+            self._hat = OneLayerHat(linearised)
         elif self.form == "krylov":
             self.krylov = KrylovOwn(linearised, tolerance)
         else:
@@ -67,6 +87,8 @@ class OwnLogits:
         dual, p = size.dual, size.p
         if self.form == "krylov":
             return krylov_bytes(size)
+        if self.form == "one layer":
+            return 4 * p * p * 8 + 2 * size.m * p * 8 + BLOCK_BYTES
         if self.form == "primal":
             return dual * p * (size.bytes + 3 * 8) + 4 * p * p * 8 + BLOCK_BYTES
         return 2 * size.rows * size.m * size.bytes + 4 * dual * dual * 8 + BLOCK_BYTES
@@ -79,8 +101,9 @@ class OwnLogits:
         values, vectors = torch.linalg.eigh(gauss_newton(rows, self.curvature))
         self.values = values.clamp_(min=0)
         self.rows = torch.cat([part.double() @ vectors for part in rows.split(self.block * k)])  # G
+        self._hat = self._spectral_hat
 
-    def _hat(self, damping: float) -> Tensor:
+    def _spectral_hat(self, damping: float) -> Tensor:
         """Returns P_i, [m, k - 1, k - 1]."""
         k = self.curvature.shape[1]
         inverse = 1 / (self.values + damping)
@@ -91,7 +114,7 @@ class OwnLogits:
         """Returns the logits [m, k] with a damping mu > 0."""
         if self.form == "krylov":
             own = self.krylov(damping)
-        elif self.form == "primal":
+        elif self.form in ("primal", "one layer"):
             _, own, _ = leave_out_own(self._hat(damping), self.curvature, self.error)
         else:
             coefficients, _ = loo_coefficients(self.linearised, self.kernel, damping)

@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from calirare._util.array_files import NumpyArray
 from calirare.models.tree_ensembles import PSEUDO, SHRINKAGE, Ensemble
 
 if TYPE_CHECKING:
     from lightgbm import Booster, Dataset
+
+
+LEAST = 2  # labels that LightGBM grows a tree on
+
+
+@contextmanager
+def threads() -> Iterator[Executor]:
+    """Runs what is submitted on as many threads as torch has; what has not begun is dropped at an error."""
+    pool = ThreadPoolExecutor(torch.get_num_threads(), initializer=_quiet)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _quiet() -> None:
+    """Makes LightGBM silent on this thread: it keeps its level of words for each, and reads it with a data set."""
+    from lightgbm import Dataset
+
+    Dataset(np.zeros((LEAST, 1)), params={"verbosity": -1}).construct()
 
 
 @dataclass(frozen=True)
@@ -73,16 +97,25 @@ class Grower:
         )
 
 
-def extra_trees(grower: Grower, rows: NumpyArray, rounds: int) -> Ensemble:
-    """Returns a forest of `rounds` randomised trees, grown on some labels: indicator of a class less its prior."""
+def forests(grower: Grower, parts: list[NumpyArray], rounds: int, pool: Executor) -> list[Ensemble]:
+    """Returns a forest of `rounds` randomised trees for each part of the labels: indicator of a class less its prior.
+
+    Every class of every part has trees of its own, grown side by side.
+    """
     import lightgbm
 
-    labels, prior = grower.labels, grower.labels.prior(rows)
-    boosters = []
-    for c in [1] if labels.n_classes == 2 else range(labels.n_classes):
-        data = grower.data(rows, (labels.targets[rows] == c) - prior[c])
-        boosters.append(lightgbm.train(grower.settings, data, rounds))
-    return grower.ensemble(boosters, rows, rounds)
+    labels = grower.labels
+    classes = [1] if labels.n_classes == 2 else range(labels.n_classes)
+    grower.binned  # noqa: B018  # made once, before the threads ask for it
+
+    def grown(rows: NumpyArray, c: int) -> Booster:
+        data = grower.data(rows, (labels.targets[rows] == c) - grower.labels.prior(rows)[c])
+        return lightgbm.train(grower.settings, data, rounds)
+
+    futures = [[pool.submit(grown, rows, c) for c in classes] for rows in parts]
+    return [
+        grower.ensemble([f.result() for f in each], rows, rounds) for rows, each in zip(parts, futures, strict=True)
+    ]
 
 
 class Boosting:
@@ -115,13 +148,14 @@ class Boosting:
         return self.grower.ensemble([self.booster], self.rows, rounds)
 
 
-def boost_side_by_side(boostings: list[Boosting], most: int, patience: int) -> list[float]:
+def boost_side_by_side(boostings: list[Boosting], most: int, patience: int, pool: Executor) -> list[float]:
     """Grows boostings a round at a time while the sum of their watched losses falls.
 
     Args:
         boostings: those to grow.
         most: rounds at most.
         patience: rounds without a new lowest loss after which it ends; 0: `most` rounds are grown.
+        pool: runs the boostings of a round.
 
     Returns:
         The mean loss after each round.
@@ -129,7 +163,7 @@ def boost_side_by_side(boostings: list[Boosting], most: int, patience: int) -> l
     losses: list[float] = []
     total = sum(boosting.weight for boosting in boostings)
     while len(losses) < most and not (patience and len(losses) - int(np.argmin(losses or [0])) > patience):
-        losses.append(sum(boosting.step() for boosting in boostings) / total)
+        losses.append(sum(pool.map(Boosting.step, boostings)) / total)
     return losses
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Self, get_args
 
@@ -14,10 +15,18 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.models.tree_ensembles import Ensemble, Kind
-from calirare.models.tree_growth import Boosting, Grower, Labels, boost_side_by_side, extra_trees, settings_of
+from calirare.models.tree_growth import (
+    LEAST,
+    Boosting,
+    Grower,
+    Labels,
+    boost_side_by_side,
+    forests,
+    settings_of,
+    threads,
+)
 from calirare.training import class_weights, fold_of
 
-LEAST = 2  # labels that LightGBM grows a tree on
 NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
@@ -127,7 +136,7 @@ class TreesTraining:
         balanced: whether classes weigh the same where no weights are given; else every label does.
         folds: parts of the labels that are held out in turn, as many as there are labels at most.
         seed: of folds and trees.
-        jobs: threads.
+        jobs: threads of one ensemble; besides, classes and folds are grown side by side on torch's threads.
 
     Raises:
         ValueError: a setting is out of range.
@@ -195,10 +204,11 @@ class TreesTraining:
                 f"trees: without any fold at least {LEAST} labels must be left to learn from, got {targets.size} "
                 f"labels in {len(held)} folds: label more nodes"
             )
-        if self.kind == "boosting":
-            ensembles, losses = self._boost(grower, kept, held)
-        else:
-            ensembles, losses = [extra_trees(grower, rows, self._most) for rows in kept], ()
+        with threads() as pool:
+            if self.kind == "boosting":
+                ensembles, losses = self._boost(grower, kept, held, pool)
+            else:
+                ensembles, losses = forests(grower, kept, self._most, pool), ()
         own = np.empty((targets.size, n_classes))
         for rows, ensemble in zip(held, ensembles[1:], strict=True):
             own[rows] = ensemble.logits(columns[rows])
@@ -214,11 +224,11 @@ class TreesTraining:
         return int(np.argmin(losses)) + 1 if losses and self.patience else self._most
 
     def _boost(
-        self, grower: Grower, kept: list[NumpyArray], held: list[NumpyArray]
+        self, grower: Grower, kept: list[NumpyArray], held: list[NumpyArray], pool: Executor
     ) -> tuple[list[Ensemble], tuple[float, ...]]:
         """Returns the trees of all labels and without each fold, and the held-out losses that chose their rounds."""
         folds = [Boosting(grower, rows, watched) for rows, watched in zip(kept[1:], held, strict=True)]
-        losses = boost_side_by_side(folds, self._most, self.patience)
+        losses = boost_side_by_side(folds, self._most, self.patience, pool)
         rounds = self._chosen(losses)
         whole = Boosting(grower, kept[0], NO_ROWS)
         for _ in range(rounds):

@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from calirare.curvature import inverse_ggn
+from calirare.curvature import OneLayerPreconditioner, inverse_ggn, is_one_layer
 from calirare.graph import Graph
 from calirare.training.fitted import FittedNetwork
 from calirare.training.lbfgs import Convergence, Product, lbfgs
@@ -21,7 +21,8 @@ def minimise(
 ) -> Convergence:
     """Moves a network's parameters, in place, to a stationary point of loss + weight_decay / 2 |theta|^2.
 
-    L-BFGS with a weak Wolfe line search and the inverse Gauss-Newton matrix as its first guess, without dropout. The
+    L-BFGS with a weak Wolfe line search and the inverse Gauss-Newton matrix (of one layer one of all classes alike) as
+    its first guess, without dropout. The
     minimum of a ReLU network often lies on kinks, where a strong Wolfe search fails at once and the weak one goes on
     (Lewis & Overton 2013, "Nonsmooth optimization via quasi-Newton methods"); the gradient's norm then need not reach
     the tolerance, and the search ends when the loss stands still. A node of weight 0 is left out, with the others'
@@ -39,7 +40,10 @@ def minimise(
     fitted.model.eval()
 
     def preconditioner(theta: Tensor) -> Product:
-        inverse = inverse_ggn(fitted.linearised_at(theta), fitted.weight_decay)
+        here = fitted.linearised_at(theta)
+        if is_one_layer(here):
+            return OneLayerPreconditioner(here, fitted.weight_decay)
+        inverse = inverse_ggn(here, fitted.weight_decay)
         return lambda v: inverse(v[None])[0]
 
     life = WARM_REFRESH if warm else FIRST_REFRESH

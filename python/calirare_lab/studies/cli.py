@@ -114,16 +114,18 @@ def uncertainty(
 
 Cells = Annotated[Path, typer.Option(help="Folder; cells that are there are not run again.")]
 Datasets = Annotated[str, typer.Option(help="Data sets, comma-separated.")]
-Networks = Annotated[str, typer.Option(help="gcn, gat, comma-separated.")]
-Tracks = Annotated[str, typer.Option(help="frozen, peers, left-out (gcn alone), folds, comma-separated.")]
+Networks = Annotated[str, typer.Option(help="gcn, gat, auto (the default detector, track anything), comma-separated.")]
+Tracks = Annotated[
+    str, typer.Option(help="frozen, peers, left-out (gcn alone), folds, anything (auto alone), comma-separated.")
+]
 
 
 @app.command()
 def gets(
     out: Cells = Path("runs/gets"),
     datasets: Datasets = "cora,citeseer,computers",
-    networks: Networks = "gcn",
-    tracks: Tracks = "frozen,peers,left-out,folds",
+    networks: Networks = "gcn,auto",
+    tracks: Tracks = "frozen,peers,left-out,folds,anything",
     seeds: Annotated[int, typer.Option(help="Draws 0 .. N-1, at most 10.")] = 10,
 ) -> None:
     """Run the calibration record's protocol of GETS: random splits, 200 epochs, every map beside published rows."""
@@ -134,8 +136,8 @@ def gets(
 def gats(
     out: Cells = Path("runs/gats"),
     datasets: Datasets = "cora,citeseer,computers",
-    networks: Networks = "gcn",
-    tracks: Tracks = "frozen,peers,left-out,folds",
+    networks: Networks = "gcn,auto",
+    tracks: Tracks = "frozen,peers,left-out,folds,anything",
     seeds: Annotated[int, typer.Option(help="Draws 0 .. N-1, at most 75; of 15, each split and fold once.")] = 75,
 ) -> None:
     """Run the calibration record's protocol of GATS: stratified folds, training stopped by one of them."""

@@ -136,6 +136,21 @@ def test_own_changes_follow_retraining() -> None:
     assert agreement(-found[some], truth)[0] < 0
 
 
+def test_many_labels_of_two_classes_take_the_subspace(monkeypatch) -> None:
+    few = fit(words_graph(2), torch.arange(150), GcnTraining(hidden=8, epochs=60, weight_decay=1e-3))
+    tape = few.linearisation
+    want = OwnLogits(tape)
+    assert want.form == "dual"
+    monkeypatch.setattr(own_logits_module, "DENSE_OF_TWO", 100)
+    monkeypatch.setattr(krylov, "BLOCK", 16)
+    own = OwnLogits(tape)
+    assert own.form == "krylov"
+    assert own_form(tape, tolerance=0) == "dual"
+    for damping in (few.weight_decay, 0.1):
+        found, exact = (each(damping)[:, 1:] - tape.differences.double() for each in (own, want))
+        assert distance(found, exact) < 0.02
+
+
 def test_many_classes_with_large_systems_take_the_subspace(many: GcnFit, monkeypatch) -> None:
     tape = many.linearisation
     assert own_form(tape) == "dual"

@@ -177,6 +177,18 @@ def test_threads_change_nothing_and_the_seed_does(training):
 
 
 @KINDS
+def test_growing_side_by_side_changes_nothing_and_says_nothing(training, capfd, monkeypatch):
+    """LightGBM keeps its level of words for each thread, and warns of trees that cannot grow, as here."""
+    x, y = labels(60, 5)[0], np.arange(60) % 3
+    found = []
+    for threads in (1, 3):
+        monkeypatch.setattr(torch, "get_num_threads", lambda n=threads: n)
+        found.append(all_logits(training.fit_columns(x, y, 3), x).tobytes())
+    assert found[0] == found[1]
+    assert capfd.readouterr() == ("", "")
+
+
+@KINDS
 @pytest.mark.parametrize("k", [2, 3])
 def test_six_labels_two_of_them_rare(training, k):
     x, y = labels(6)[0], np.array([0, 0, 1, 0, 1, 0])

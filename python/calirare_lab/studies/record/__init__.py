@@ -1,9 +1,10 @@
 """The calibration record: many classes on the protocols of GETS and GATS, every map beside published rows."""
 
-from calirare_lab.studies.record.cells import TRACKS, run_cell
+from calirare_lab.studies.record.cells import DEFAULT, TRACKS, run_cell
 from calirare_lab.studies.record.data import load
 from calirare_lab.studies.record.measures import MEASURES
 from calirare_lab.studies.record.protocol import (
+    CHOSEN,
     GATS_PROTOCOL,
     GETS_PROTOCOL,
     NETWORKS,
@@ -16,6 +17,8 @@ from calirare_lab.studies.record.protocol import (
 from calirare_lab.studies.record.runner import read, run, summary
 
 __all__ = [
+    "CHOSEN",
+    "DEFAULT",
     "GATS_PROTOCOL",
     "GETS_PROTOCOL",
     "MEASURES",

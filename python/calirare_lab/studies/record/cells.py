@@ -6,6 +6,9 @@ logits of all these labels, each from the model without itself in closed form; w
 cross-validation they are replaced by its logits, as `calirare train` does. Track "folds": the same network, every map
 fitted on the logits of those five folds, each label's from the network without its fold, and the peers too.
 
+Track "anything": whatever `calirare train --task classes` makes of training and validation labels by default, its
+detector chosen and averaged by the losses of left-out labels.
+
 Attention has no track "left-out": the closed form takes minutes, and `calirare train` leaves its labels out by folds.
 
 Nothing here is chosen by test nodes.
@@ -24,36 +27,48 @@ from calirare.calibration import FORM_SD, Calibrator, PriorPlattCalibrator, effe
 from calirare.graph import Graph
 from calirare.leave_one_out import OwnLogits, choose_damping
 from calirare.models import GcnFit
+from calirare.pipeline import train_classes
 from calirare_ext import __version__
 from calirare_lab.baselines import GATS, CaGCN
-from calirare_lab.studies.record.data import load
+from calirare_lab.studies.record.data import load, raw
 from calirare_lab.studies.record.measures import judge
 from calirare_lab.studies.record.networks import Network, Trained, fit, fit_stopped, held_out
 from calirare_lab.studies.record.protocol import Cell, Protocol
 
 FOLDS = 5
+DEFAULT = "default"  # the map of `calirare train`
 MAPS = ("temperature", "vector", "ets", "matrix", "prior-platt", "prior-slopes")
-TRACKS = ("frozen", "peers", "left-out", "folds")
+TRACKS = ("frozen", "peers", "left-out", "folds", "anything")
 
 
 def run_cell(protocol: Protocol, cell: Cell) -> list[dict[str, Any]]:
     """Returns a row of measures per map of one track, on one draw of one data set."""
-    graph = load(protocol, cell.dataset, cell.seed)
+    anything = cell.track == "anything"
+    graph = (raw if anything else load)(protocol, cell.dataset, cell.seed)
     assert graph.split is not None
     assert graph.y is not None
     started = time.process_time()
     draw = protocol.draw(cell.seed)
     facts: dict[str, Any] = {"dataset": cell.dataset, "network": cell.network, "seed": cell.seed, "draw": draw}
     facts["track"] = cell.track
-    network = _network(protocol, cell, draw["start"])
-    if cell.track in ("left-out", "folds"):
-        found = _all_labels(protocol, network, graph, facts)
+    if anything:
+        found = _by_default(graph, draw["start"], facts)
+    elif cell.track in ("left-out", "folds"):
+        found = _all_labels(protocol, _network(protocol, cell, draw["start"]), graph, facts)
     else:
-        trained, facts["epochs"] = _base(protocol, network, graph)
-        found = _frozen(cell.track, trained, graph, network.seed)
+        trained, facts["epochs"] = _base(protocol, _network(protocol, cell, draw["start"]), graph)
+        found = _frozen(cell.track, trained, graph, draw["start"])
     facts |= {"version": __version__, "cpu_seconds": round(time.process_time() - started, 1)}
     labels, test = graph.y[graph.split.test], graph.split.test
     return [facts | {"map": name} | judge(labels, p[test], protocol.bins) for name, p in found.items()]
+
+
+def _by_default(graph: Graph, seed: int, facts: dict[str, Any]) -> dict[str, Tensor]:
+    """Returns what the default of `calirare train --task classes` makes of all labels; the facts get its members."""
+    outcome = train_classes(graph, seed=seed)
+    assert outcome.choice is not None
+    facts["weights"] = {row.name: round(row.weight, 3) for row in outcome.choice.rows}
+    return {"uncalibrated": torch.softmax(outcome.logits.double(), 1), DEFAULT: outcome.probabilities("population")}
 
 
 def _network(protocol: Protocol, cell: Cell, start: int) -> Network:

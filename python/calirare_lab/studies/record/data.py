@@ -18,7 +18,15 @@ FILES = {"computers": "amazon_computers.npz"}  # of the data; other names are kn
 
 
 def load(protocol: Protocol, dataset: str, seed: int) -> Graph:
-    """Returns a data set with mapped features and the split of a draw.
+    """Returns a data set with features as the protocol maps them and the split of a draw; InputError as of `raw`."""
+    graph = raw(protocol, dataset, seed)
+    assert graph.split is not None
+    scale = protocol.scales.get(dataset, "row")
+    return FeatureMap.fit(graph, scale, nodes=graph.split.train).own(graph)  # type: ignore[arg-type]
+
+
+def raw(protocol: Protocol, dataset: str, seed: int) -> Graph:
+    """Returns a data set with the split of a draw, its features as they are.
 
     Raises:
         InputError: the data set is unknown or not there.
@@ -30,10 +38,7 @@ def load(protocol: Protocol, dataset: str, seed: int) -> Graph:
     if dataset in protocol.largest:
         graph = largest_component(graph)
     assert graph.y is not None
-    graph = graph.with_split(protocol.split(graph.y, protocol.draw(seed)))
-    assert graph.split is not None
-    scale = protocol.scales.get(dataset, "row")
-    return FeatureMap.fit(graph, scale, nodes=graph.split.train).own(graph)  # type: ignore[arg-type]
+    return graph.with_split(protocol.split(graph.y, protocol.draw(seed)))
 
 
 def largest_component(graph: Graph) -> Graph:

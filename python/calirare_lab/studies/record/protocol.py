@@ -24,6 +24,7 @@ from calirare.models import GatTraining, GcnTraining
 from calirare_lab.studies.record.networks import SingleAttentionTraining
 
 NETWORKS = ("gcn", "gat")
+CHOSEN = "auto"  # in the place of a network, where the detector is what `calirare train` takes by default
 FOLD, FOLDS, TEST = 0.05, 3, 0.85  # GATS: share of a class in a fold, folds, share of the others that test
 TRAIN, VAL = 0.2, 0.1  # GETS: shares of the labelled nodes; the rest is test
 SPLITS, STARTS = 5, 5  # GATS: splits and initialisations
@@ -72,7 +73,7 @@ class Cell:
 
     Attributes:
         dataset: of the protocol's.
-        network: of `NETWORKS`.
+        network: of `NETWORKS`, or `CHOSEN`.
         seed: the draw's number, from 0.
         track: of `TRACKS`.
     """

@@ -12,7 +12,7 @@ import numpy as np
 from calirare._util.errors import InputError
 from calirare_lab.studies.record.cells import TRACKS, run_cell
 from calirare_lab.studies.record.measures import MEASURES
-from calirare_lab.studies.record.protocol import NETWORKS, Cell, Protocol
+from calirare_lab.studies.record.protocol import CHOSEN, NETWORKS, Cell, Protocol
 
 Progress = Callable[[str], None]
 Key = tuple[str, str, str, str]  # data set, network, track, map
@@ -26,8 +26,11 @@ def cells_of(
     Raises:
         InputError: a name is unknown, or there are more draws than the protocol has.
     """
-    # Attention's labels are left out by folds alone, see `cells`.
-    asked = (("datasets", datasets, protocol.datasets), ("networks", networks, NETWORKS), ("tracks", tracks, TRACKS))
+    asked = (
+        ("datasets", datasets, protocol.datasets),
+        ("networks", networks, (*NETWORKS, CHOSEN)),
+        ("tracks", tracks, TRACKS),
+    )
     for what, names, known in asked:
         if unknown := [name for name in names if name not in known]:
             raise InputError(
@@ -36,7 +39,14 @@ def cells_of(
     if not 1 <= seeds <= protocol.draws:
         raise InputError(f"study {protocol.name}: seeds must be from 1 to {protocol.draws}, got {seeds}")
     every = (Cell(d, n, seed, t) for seed in range(seeds) for d in datasets for n in networks for t in tracks)
-    return [cell for cell in every if (cell.network, cell.track) != ("gat", "left-out")]
+    return [cell for cell in every if _exists(cell)]
+
+
+def _exists(cell: Cell) -> bool:
+    """Returns whether a network has a track: attention's labels are left out by folds alone, see `cells`."""
+    if cell.network == CHOSEN or cell.track == "anything":
+        return (cell.network, cell.track) == (CHOSEN, "anything")
+    return (cell.network, cell.track) != ("gat", "left-out")
 
 
 def run(
@@ -54,7 +64,7 @@ def run(
         protocol: what a cell is.
         path: JSONL; what it holds is kept.
         datasets: of the protocol's.
-        networks: of `NETWORKS`.
+        networks: of `NETWORKS`, and `CHOSEN` for track "anything".
         tracks: of `TRACKS`.
         seeds: draws 0 .. seeds - 1.
         progress: called with a line per cell.
