@@ -11,6 +11,7 @@ import torch
 
 import calirare
 from calirare.graph import Graph, Split, known_rare, with_drawn_rest
+from calirare.run import DRAWN
 from tests.helpers.command import call, rough_runs
 
 pytestmark = pytest.mark.slow
@@ -90,6 +91,7 @@ def test_a_saved_run_scores_and_repeats_its_sentence(run, tables):
     said = call("predict", "--run", folder, "--graph", tables / "edges.csv", "--out", tables / "scored.csv")
     assert said.code == 0, said.err
     assert "caution: the run has positive labels alone" in said.out
+    assert f"note: {DRAWN}" in said.out + said.err
     scored = json.loads((tables / "scored.json").read_text())
     assert scored["verdict"] == "caution"
     again = call("predict", "--run", folder, "--graph", tables / "edges.csv", "--out", tables / "b.csv",
@@ -98,7 +100,7 @@ def test_a_saved_run_scores_and_repeats_its_sentence(run, tables):
     assert json.loads((tables / "b.json").read_text())["mean_p_rare"] == pytest.approx(0.2, abs=1e-4)
     query = call("export", "--run", folder, "--sql", "sqlite", "--out", tables / "score.sql")
     assert query.code == 0, query.err
-    assert "note: nodes without a label that were drawn to stand for the rest have another P(rare) here" in query.out
+    assert f"note: {DRAWN}" in query.out
     page = call("report", "--run", folder)
     assert page.code == 0, page.err
     assert "no label can tell whether it is right" in (folder / "report.html").read_text()

@@ -12,7 +12,7 @@ from calirare.export.neighbours import EdgeReading, Neighbours
 from calirare.export.script import Columns, Script
 from calirare.export.sparse import Sparse, sparse_features
 from calirare.features import FeatureMap, TargetEncoded
-from calirare.run import Scorer, Settings
+from calirare.run import DRAWN, Scorer, Settings
 
 
 def query_of(scorer: Scorer, dialect: Dialect, names: Names) -> str:
@@ -80,11 +80,7 @@ def notes_on(scorer: Scorer) -> list[str]:
             "where it scores the run's own graph"
         )
     if scorer.settings.positive_only:
-        notes.append(
-            "nodes without a label that were drawn to stand for the rest have another P(rare) here, as by `calirare "
-            "predict`, than in predictions.csv, where each is scored by models that did not learn it: the query is for "
-            "nodes that the run has not seen"
-        )
+        notes.append(DRAWN)
     if scorer.settings.decision.decide == "budget":
         notes.append(f"the budget's threshold stays the run's, {scorer.threshold:.6g}, on every table")
     return notes

@@ -16,7 +16,7 @@ from calirare.run.probabilities import Probabilities, p_rare
 from calirare.run.recalibration import Recalibrated, recalibrated
 from calirare.run.schema import Option, method_options, options_of, words_for
 from calirare.run.scored import Scored
-from calirare.run.scoring import Scorer
+from calirare.run.scoring import DRAWN, Scorer
 from calirare.run.settings import MAX_SEED, Calibration, Intervals, Settings, Training
 from calirare.run.tables import COLUMNS, inert, predictions, read_review, write_predictions, write_scored
 from calirare.run.unused import ignored_settings
@@ -24,6 +24,7 @@ from calirare.run.yaml_files import read_yaml
 
 __all__ = [
     "COLUMNS",
+    "DRAWN",
     "LABELS",
     "MAX_SEED",
     "NEXT_BY",

@@ -28,6 +28,10 @@ from calirare.run.settings import Settings
 from calirare.run.tables import predictions
 from calirare.training import Fitted, FittedNetwork
 
+DRAWN = (
+    "nodes without a label that were drawn to stand for the rest have another P(rare) here than in predictions.csv, "
+    "where each is scored by models that did not learn it: of the run's own nodes predictions.csv holds"
+)  # of positive labels alone
 Say = Callable[[str], None]
 Report = Callable[[str, int, int], None]  # stage, done, of how many
 
@@ -103,6 +107,8 @@ class Scorer:
             InputError: the features are others, or the prevalence cannot be taken or identified.
         """
         prepared = self.prepared(graph, say)
+        if self.settings.positive_only:
+            say(DRAWN)
         progress = None if report is None else (lambda done, total: report("predict", done, total))
         logits = self.fit.logits_of(prepared, progress=progress)
         drift = None
