@@ -21,6 +21,7 @@ from calirare.graph.arrays import Parts
 from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of
 from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults, mended
 from calirare.graph.relations import relations_of, typed_adjacency
+from calirare.graph.table_columns import TableColumns
 from calirare.graph.table_files import TABLE_SUFFIXES, place, read_table
 from calirare.graph.table_ids import column_of_names
 from calirare.graph.table_labels import labels_of, split_of
@@ -207,6 +208,7 @@ def _read_edges(path: Path, nodes: _Nodes, rules: EdgeRules, options: TableOptio
             "adjacency": adjacency,
             "relations": relations_of(ends, weights, some, nodes.n_nodes, rules) if typed else (),
             "notes": tuple(f"edges: {note}" for note in mended(ends, asked, rules, nodes.n_nodes, some)),
+            "tables": TableColumns(None if nodes.ids is None else str(nodes.ids.name), *columns, weight),
         }
     except FaultsError as error:
         faults += error.faults
@@ -283,4 +285,4 @@ def _ids(column: Any, path: Path, faults: list[str]) -> Any:
     return column
 
 
-__all__ = ["TABLE_SUFFIXES", "TableOptions", "read_tables"]
+__all__ = ["TABLE_SUFFIXES", "TableColumns", "TableOptions", "read_tables"]

@@ -14,7 +14,7 @@ from torch import Tensor
 from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, expected_count
 from calirare.drift import Reference
 from calirare.features import FeatureMap
-from calirare.graph import Graph
+from calirare.graph import Graph, TableColumns
 from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.run.abstaining import Undecided
@@ -51,6 +51,8 @@ class Scorer:
         features: what the features of the run's graph became.
         threshold: of the run's decision.
         reference: what the run remembers of its graph.
+        tables: columns of the tables of the run's graph.
+        weighted: whether edges of the run's graph have weights other than 1.
     """
 
     fit: Fitted
@@ -62,6 +64,8 @@ class Scorer:
     features: FeatureMap
     threshold: float
     reference: Reference
+    tables: TableColumns = TableColumns()
+    weighted: bool = False
 
     @classmethod
     def of(cls, outcome: RunResult) -> Scorer:
@@ -79,6 +83,8 @@ class Scorer:
             outcome.feature_map,
             outcome.decision.threshold,
             outcome.reference,
+            graph.tables or TableColumns(),
+            bool((graph.adjacency.values != 1).any()),
         )
 
     @property
