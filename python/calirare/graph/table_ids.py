@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from calirare.graph.edge_table import ends_of
-from calirare.graph.table_files import read_table
+from calirare.graph.table_files import as_names, read_table
 
 Ends = tuple[str | None, str | None]
 
@@ -27,11 +27,11 @@ def column_of_names(edges: Path, nodes: Path, ends: Ends) -> str | None:
     if wrong:
         return None
     listed.columns = [str(name) for name in listed.columns]
-    named = pd.concat([listed[column].dropna().astype(str) for column in columns]).unique()
+    named = pd.concat([as_names(listed[column].dropna()) for column in columns]).unique()
     table = read_table(nodes, lambda names: names)
     found = []
     for name in table.columns:
         column = table[name]
-        if column.notna().all() and column.is_unique and pd.Index(named).isin(column.astype(str)).all():
+        if column.notna().all() and column.is_unique and pd.Index(named).isin(as_names(column)).all():
             found.append(str(name))
     return found[0] if len(found) == 1 and len(named) else None

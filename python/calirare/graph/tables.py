@@ -22,7 +22,7 @@ from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of
 from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults, mended
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.table_columns import TableColumns
-from calirare.graph.table_files import TABLE_SUFFIXES, place, read_table
+from calirare.graph.table_files import TABLE_SUFFIXES, as_names, place, read_table
 from calirare.graph.table_ids import column_of_names
 from calirare.graph.table_labels import labels_of, split_of
 from calirare.graph.typed_columns import NodeCells
@@ -282,7 +282,7 @@ def _ids(column: Any, path: Path, faults: list[str]) -> Any:
             f"{path}: the node table lists node {column.iloc[twice[0]]} more than once, again in "
             f"{place(int(twice[0]), path)}{more}: keep one row of it"
         )
-    return column
+    return as_names(column) if column.dtype.kind == "f" else column
 
 
 __all__ = ["TABLE_SUFFIXES", "TableColumns", "TableOptions", "read_tables"]

@@ -279,3 +279,23 @@ def test_features_can_be_scaled_when_loaded(write):
     assert read(write()).feature_normalisation == "none"
     with pytest.raises(InputError, match=r"scale must be one of none, row, .*, got 'big'"):
         read(write(), scale="big")
+
+
+def test_names_that_parquet_holds_as_numbers_or_as_text_are_the_same(write, tmp_path):
+    edges, nodes = tmp_path / "e.parquet", tmp_path / "n.parquet"
+    table = pd.DataFrame({"node": ["1", "2", "3", "004"], "f": [1.0, 2, 3, 5], "label": ["a", "b", "a", "b"]})
+    ends = pd.DataFrame({"source": [1.0, 2.0], "target": [2, 3]})
+    for ids, kind in ((table, str), (table.iloc[:3], float), (table.iloc[:3], int)):
+        ids.astype({"node": kind}).to_parquet(nodes)
+        ends.to_parquet(edges)
+        graph = load_dataset(edges, features=nodes, minority="a")
+        assert graph.node_names.tolist()[:3] == ["1", "2", "3"]
+        assert graph.adjacency.to_dense()[:3, :3].tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+    ends.assign(target=[2.5, 3]).to_parquet(edges)
+    with pytest.raises(InputError, match=r"node '2.5' has none, named in row 0: add"):
+        load_dataset(edges, features=nodes, minority="a")
+
+
+def test_a_separator_in_a_quoted_name_of_a_column_separates_nothing(write):
+    path = write('node;"how old, in years";label\np;1.5;ok\nq;2;fraud\n', "source;target\np;q\n")
+    assert load_dataset(path, minority="fraud").feature_names == ("how old, in years",)
