@@ -29,6 +29,7 @@ from calirare.run.tables import predictions
 from calirare.training import Fitted, FittedNetwork
 
 Say = Callable[[str], None]
+NO_TABLES = TableColumns()
 Report = Callable[[str, int, int], None]  # stage, done, of how many
 
 
@@ -64,7 +65,7 @@ class Scorer:
     features: FeatureMap
     threshold: float
     reference: Reference
-    tables: TableColumns = TableColumns()
+    tables: TableColumns = NO_TABLES
     weighted: bool = False
 
     @classmethod
@@ -83,7 +84,7 @@ class Scorer:
             outcome.feature_map,
             outcome.decision.threshold,
             outcome.reference,
-            graph.tables or TableColumns(),
+            graph.tables or NO_TABLES,
             bool((graph.adjacency.values != 1).any()),
         )
 
