@@ -86,7 +86,7 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
                 log.add(f"{', '.join(cycles.cycles)} as sine and cosine", [column.name])
         elif column.kind == "categorical":
             maps += _categorical(table, i, options, log)
-    gone = [i for i, n in zip(numbers, looks.missing, strict=True) if n > 0]
+    gone = [i for i, n in zip(numbers, looks.missing, strict=True) if n > 0 and (n < table.n_nodes or options.exact)]
     if gone:
         maps.append(gaps := fit_missing(table, gone))
         filled = "0" if options.impute == "zero" else "the median"
