@@ -172,7 +172,9 @@ class SavedRun:
         if data.split == "public":  # the run's own split takes the place of a stored one
             data = dataclasses.replace(data, label_rate=None)
         if now is None and data.dataset is None:
-            raise InputError(f"run {self.folder}: its graph was given in Python: say where it is now (--graph)")
+            raise InputError(
+                f"run {self.folder}: its graph was given in Python: say where it is now (--graph, in Python graph)"
+            )
         if now is None:
             return data
         features = data.features
