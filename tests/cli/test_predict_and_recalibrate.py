@@ -16,8 +16,9 @@ import torch
 
 import calirare
 from calirare.graph import Graph, csr_of_scipy
-from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.command import QUICK, assert_one_sentence, call
 from tests.helpers.tasks import rare_task
+from tests.helpers.warehouse import tables, written
 
 TRAIN = ("--model", "gcn", "--epochs", "30", "--folds", "0", "--decide", "balanced")
 
@@ -224,3 +225,13 @@ def test_recalibrate_refuses_what_cannot_tell(run, finished, graph_file, later, 
     unlabelled = Graph(graph.adjacency, graph.x)
     assert "got 0 labels, 0 of them" in refused(run, file_of(unlabelled, tmp_path, "bare"))
     assert not (tmp_path / "new").exists()
+
+
+def test_edges_that_the_run_left_out_for_their_time_are_told_of(tmp_path):
+    nodes, edges = tables()
+    path, run = written(tmp_path, nodes, edges.assign(day=np.arange(len(edges)))), tmp_path / "run"
+    data, until = ("--features", tmp_path / "nodes.csv"), ("--time", "day", "--as-of", 150)
+    assert call("train", "--dataset", path, *data, *until, "--model", "gcn", *QUICK, "--out", run).code == 0
+    said = call("predict", "--run", run, "--graph", path, *data)
+    assert "edges: all times count; the run left out edges after 150" in said.err
+    assert "all times" not in call("predict", "--run", run, "--graph", path, *data, *until, "--overwrite").err

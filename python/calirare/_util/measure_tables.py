@@ -23,12 +23,16 @@ def detection_table(found: dict[str, Any], title: str = "") -> Table:
     if "macro_auprc" in found:
         table.add_row("AUPRC, mean over classes", f"{found['macro_auprc']:.3f}", "", "")
     add("AUROC", found, "auroc", 0.5)
-    for at in found["budgets"]:
-        if at["share"] < 1:
-            where = budget_name(at["budget"], at["nodes"])
-            add(f"recall, {where}", at, "recall", at["share"])
-            add(f"precision, {where}", at, "precision", found["prevalence"])
+    for at in budgets_of(found):
+        where = budget_name(at["budget"], at["nodes"])
+        add(f"recall, {where}", at, "recall", at["share"])
+        add(f"precision, {where}", at, "precision", found["prevalence"])
     return table
+
+
+def budgets_of(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the budgets of a `metrics.detection_report` that are worth a row: a node at least, and not all."""
+    return [at for at in found["budgets"] if at["nodes"] >= 1 and at["share"] < 1]
 
 
 def budget_name(budget: float, nodes: float) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 from calirare._util.errors import InputError
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
-# The first of them that stands in the header of a .csv separates its cells; without one the table has one column.
+# The first of them that stands in the header of a .csv, outside of quotes, separates its cells; without one the table
+# has one column.
 SEPARATORS = (",", ";", "\t")
 
 
@@ -62,5 +63,5 @@ def _separator(path: Path) -> str:
     if name.endswith((".tsv", ".tsv.gz")):
         return "\t"
     with gzip.open(path, "rt", encoding="utf-8") if name.endswith(".gz") else path.open(encoding="utf-8") as file:
-        header = file.readline()
+        header = re.sub('"[^"]*"?', "", file.readline())
     return next((separator for separator in SEPARATORS if separator in header), ",")

@@ -36,10 +36,10 @@ def run(
         nodes_table: see `Names.nodes`, and so on.
         edges_table: see `Names.edges`.
         features_table: see `Names.features`.
-        id_column: see `Names.id`; None: the run's, else "node".
-        source_column: see `Names.source`; None: the run's, else "source".
-        target_column: see `Names.target`; None: the run's, else "target".
-        weight: see `Names.weight`; None: the run's.
+        id_column: see `Names.id`; None: that of the run's tables, else "node".
+        source_column: see `Names.source`; None: that of the run's tables, else "source".
+        target_column: see `Names.target`; None: that of the run's tables, else "target".
+        weight: see `Names.weight`; None: that of the run's tables.
         salt: see `Names.salt`.
         overwrite: replace a file that is there.
 
@@ -53,14 +53,14 @@ def run(
         raise InputError(f"export: --out must end in .sql, got {path}")
     check_free([path], "export", overwrite=overwrite)
     saved = load(folder)
-    usual = saved.settings.data
+    usual = saved.scorer.tables
     names = Names(
         nodes=nodes_table,
         edges=edges_table,
         features=features_table,
         id=id_column or usual.id or "node",
-        source=source_column or usual.source_column or "source",
-        target=target_column or usual.target_column or "target",
+        source=source_column or usual.source or "source",
+        target=target_column or usual.target or "target",
         weight=weight or usual.weight,
         salt=salt,
     )

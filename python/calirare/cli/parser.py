@@ -200,12 +200,12 @@ def _export(parser: argparse.ArgumentParser) -> None:
         add(f"--{name}-table", metavar="TABLE", default=default, help=words)
     words = "Table of sparse features: columns node, feature and value."
     add("--features-table", metavar="TABLE", help=words)
-    words = "Of the nodes: what the edges refer to. [default: the run's, else node]"
+    words = "Of the nodes: what the edges refer to. [default: that of the run's tables, else node]"
     add("--id", metavar="COLUMN", dest="id_column", help=words)
     for name in ("source", "target"):
-        words = f"Of the edges. [default: the run's, else {name}]"
+        words = f"Of the edges. [default: that of the run's tables, else {name}]"
         add(f"--{name}-column", metavar="COLUMN", help=words)
-    add("--weight", metavar="COLUMN", help="Of the edges: weights. [default: the run's, else none]")
+    add("--weight", metavar="COLUMN", help="Of the edges: weights. [default: that of the run's tables, else none]")
     words = "For spark: keys that a hub's neighbours are spread over. [default: 1]"
     add("--salt", type=whole, metavar="N", default=1, help=words)
     _overwrite(parser)

@@ -50,7 +50,7 @@ def run(
     saved = load(folder)
     loaded = scored_graph(saved, graph, settings)
     with Reporter() as reporter:
-        for note in loaded.notes:
+        for note in (*loaded.notes, *_later_edges(saved, graph, settings)):
             reporter.say(f"note: {note}")
         scored = saved.score(loaded, report=reporter, prevalence=prevalence)
     with fresh_files(path.parent, f"predict: {path}") as partial:
@@ -63,6 +63,16 @@ def run(
         print("calirare: --fail-on-drift: the predictions were written, but are not to be trusted", file=sys.stderr)
         return DRIFTED
     return 0
+
+
+def _later_edges(saved: SavedRun, graph: str, settings: dict[str, Any]) -> list[str]:
+    """Returns what to know of a table scored with edges of all times by a run that left out later ones."""
+    until = saved.settings.data.as_of
+    if until is None or settings.get("as_of") is not None or not graph.lower().endswith(TABLE_SUFFIXES):
+        return []
+    return [
+        f"edges: all times count; the run left out edges after {until} (--time and --as-of leave out some here too)"
+    ]
 
 
 def free_path(path: Path, overwrite: bool) -> Path:

@@ -35,7 +35,7 @@ def query_of(scorer: Scorer, dialect: Dialect, names: Names) -> str:
     if names.salt > 1 and not dialect.salted:
         raise InputError(f"export: --salt is for spark, {dialect.name} spreads hubs by itself: leave it out")
     script = Script(dialect, names.prefix())
-    neighbours = Neighbours(script, names, edge_reading(scorer.settings, names))
+    neighbours = Neighbours(script, names, edge_reading(scorer.settings, names, scorer.weighted))
     logits = Detectors(script, neighbours, _features(script, names, scorer.features)).of(scorer.fit)
     odds = script.select(
         "odds", [("node", "node"), (log_odds(scorer.calibrators.get("population"), "d"), "d")], f"FROM {logits}"
@@ -53,11 +53,17 @@ def _features(script: Script, names: Names, features: FeatureMap) -> Columns | S
     return mapped(script, raw_columns(script, names, features), features)
 
 
-def edge_reading(settings: Settings, names: Names) -> EdgeReading:
+def edge_reading(settings: Settings, names: Names, weighted: bool = False) -> EdgeReading:
     """Returns what becomes of the rows of the edge table, as `calirare predict` reads tables.
 
+    Args:
+        settings: of the run.
+        names: of the tables.
+        weighted: whether edges of the run's graph have weights other than 1.
+
     Raises:
-        InputError: the run's edges have directions or types, or the first of repeated weights is to count.
+        InputError: the run's edges have directions or types, the first of repeated weights is to count, or weights are
+            in a column that nobody named.
     """
     data = settings.data
     if data.relation is not None or data.directed:
@@ -65,7 +71,12 @@ def edge_reading(settings: Settings, names: Names) -> EdgeReading:
     if names.weight is not None and data.duplicates == "drop":
         raise InputError(
             "export: of repeated edges the run takes the first weight, but tables have no order: train with "
-            "--duplicates sum, or leave --weight out"
+            "--duplicates sum, or on a table without weights"
+        )
+    if names.weight is None and weighted and data.duplicates != "sum":
+        raise InputError(
+            "export: the edges of the run's graph have weights, and no column is known to hold them: name the one of "
+            "your edge table (--weight)"
         )
     added = names.weight is not None or data.duplicates == "sum"
     return EdgeReading(added, data.self_loops == "keep")
@@ -83,4 +94,6 @@ def notes_on(scorer: Scorer) -> list[str]:
         notes.append(DRAWN)
     if scorer.settings.decision.decide == "budget":
         notes.append(f"the budget's threshold stays the run's, {scorer.threshold:.6g}, on every table")
+    if scorer.settings.data.as_of is not None:
+        notes.append(f"the run left out edges after {scorer.settings.data.as_of}, the query takes all in its table")
     return notes

@@ -127,6 +127,11 @@ def n_common(table: RawTable, i: int) -> int:
     return int((np.bincount(_codes(table, i)) >= rare_below(table.n_nodes)).sum())
 
 
+def n_different(table: RawTable, i: int) -> int:
+    """Returns how many categories there are among the nodes, "missing" among them."""
+    return len(np.unique(_codes(table, i)))
+
+
 def rare_below(n_nodes: int) -> int:
     """Returns how many nodes a category must have for a column of its own: 1 in 100, from 2 up to `RARE`."""
     return min(RARE, max(2, n_nodes // 100))

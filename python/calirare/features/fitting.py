@@ -11,7 +11,7 @@ import torch
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.features.categorical import FEW, fit_one_hot, fit_target, n_common
+from calirare.features.categorical import FEW, fit_one_hot, fit_target, n_common, n_different
 from calirare.features.column_map import ColumnMap
 from calirare.features.dates import fit_cyclic
 from calirare.features.gaps import fit_missing
@@ -86,7 +86,7 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
                 log.add(f"{', '.join(cycles.cycles)} as sine and cosine", [column.name])
         elif column.kind == "categorical":
             maps += _categorical(table, i, options, log)
-    gone = [i for i, n in zip(numbers, looks.missing, strict=True) if n > 0]
+    gone = [i for i, n in zip(numbers, looks.missing, strict=True) if n > 0 and (n < table.n_nodes or options.exact)]
     if gone:
         maps.append(gaps := fit_missing(table, gone))
         filled = "0" if options.impute == "zero" else "the median"
@@ -176,7 +176,8 @@ def _categorical(table: RawTable, i: int, options: Options, log: Log) -> list[Co
             return [fit_target(table, i, options.nodes, options.y, options.seed)]
     one_hot = fit_one_hot(table, i, None if name in options.one_hot else FEW)
     if one_hot is None:
-        log.add("dropped, constant", [name])
+        alike = n_different(table, i) == 1
+        log.add("dropped, constant" if alike else "dropped, no category is common", [name])
         return []
     log.add(f"a column for each of the {FEW} commonest categories" if many else "a column per category", [name])
     return [one_hot]

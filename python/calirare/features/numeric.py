@@ -135,14 +135,14 @@ class Ranked(Kept):
         return out
 
 
-def rounding_of(quantiles: NumpyArray) -> NumpyArray:
+def rounding_of(quantiles: NumpyArray, share: float = ROUNDING) -> NumpyArray:
     """Returns how far rounding may move numbers of a column that are as large as these quantiles, float64 [q].
 
     A sum that cancels keeps the error of its terms, so that small numbers have that of the middle ones.
     """
     size = np.abs(quantiles)
     middle = float(np.median(size[size > 0])) if size.any() else 0.0
-    rounding: NumpyArray = ROUNDING * np.maximum(size, middle)
+    rounding: NumpyArray = share * np.maximum(size, middle)
     return rounding
 
 
@@ -165,16 +165,20 @@ def ties(quantiles: NumpyArray) -> Ties:
     return values[jumps], low[jumps], high[jumps]
 
 
-def together(quantiles: NumpyArray) -> NumpyArray:
-    """Returns quantiles of a column, float64 [q], rising; those that rounding may have parted are one number."""
-    rounding, out = rounding_of(quantiles), quantiles.copy()
-    step, first = np.diff(quantiles), 0
-    if not bool(((step > 0) & (step <= rounding[:-1])).any()):
-        return out
-    while first < len(out):
-        last = int(np.searchsorted(quantiles, quantiles[first] + rounding[first], side="right"))
-        out[first:last] = 0.5 * (quantiles[first] + quantiles[last - 1])
-        first = last
+def together(quantiles: NumpyArray, share: float = ROUNDING) -> NumpyArray:
+    """Returns quantiles of a column, float64 [q], rising; those that rounding may have parted are one number.
+
+    Args:
+        quantiles: of a column.
+        share: how large rounding is, relative to them.
+    """
+    rounding, out = rounding_of(quantiles, share), quantiles.copy()
+    step, last = np.diff(quantiles), 0
+    for near in np.flatnonzero((step > 0) & (step <= rounding[:-1])):
+        if near >= last:
+            first = max(last, int(np.searchsorted(quantiles, quantiles[near])))
+            last = int(np.searchsorted(quantiles, quantiles[near] + rounding[near], side="right"))
+            out[first:last] = 0.5 * (quantiles[first] + quantiles[last - 1])
     return out
 
 

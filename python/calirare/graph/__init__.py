@@ -21,6 +21,7 @@ from calirare.graph.positive_only import known_rare, with_drawn_rest
 from calirare.graph.relabelling import NO_PART, relabelled
 from calirare.graph.relations import Relation
 from calirare.graph.splits import LABEL_RATE, N_VAL, PARTS, Split, raise_label_rate, random_split, share_split
+from calirare.graph.table_columns import TableColumns
 from calirare.graph.table_files import TABLE_SUFFIXES
 from calirare.graph.validation import check_adjacency, one_class
 
@@ -43,6 +44,7 @@ __all__ = [
     "Propagation",
     "Relation",
     "Split",
+    "TableColumns",
     "answered",
     "as_features",
     "build_adjacency",

@@ -11,7 +11,7 @@ import numpy as np
 
 from calirare._util.array_files import NumpyArray
 from calirare.graph.edges import Naming
-from calirare.graph.table_files import as_float, days_of, place
+from calirare.graph.table_files import as_float, as_names, days_of, place
 
 END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
 NO_NUMBER = -1  # of a node that is not in the node table
@@ -57,7 +57,7 @@ class EdgeCells:
             )
         if unknown.any():
             at, end = (int(i) for i in np.argwhere(unknown)[0])
-            self.faults.append(self._unknown(str(cells[end].iloc[at]), place(at, self.path) + _more(unknown)))
+            self.faults.append(self._unknown(str(as_names(cells[end]).iloc[at]), place(at, self.path) + _more(unknown)))
         rows = np.flatnonzero((numbers != NO_NUMBER).all(1) & until)
         return numbers[rows], rows
 
@@ -162,7 +162,7 @@ class EdgeCells:
 
         ids = self.ids
         if column.dtype.kind not in "iu" or ids.dtype.kind not in "iu":
-            column, ids = column.astype(str), ids.astype(str)
+            column, ids = as_names(column), as_names(ids)
         first = ~ids.duplicated().to_numpy()
         found = pd.Index(ids[first]).get_indexer(column)
         return np.where(found < 0, NO_NUMBER, np.flatnonzero(first)[found]).astype(np.int64)

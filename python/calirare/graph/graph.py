@@ -19,7 +19,7 @@ from calirare.graph.folder import read_folder, write_folder
 from calirare.graph.npz import read_npz, write_npz
 from calirare.graph.relations import Relation, check_relations
 from calirare.graph.splits import Split
-from calirare.graph.tables import TableOptions, read_tables
+from calirare.graph.tables import TableColumns, TableOptions, read_tables
 from calirare.graph.validation import (
     check_adjacency,
     check_class_beside_others,
@@ -67,6 +67,7 @@ class Graph:
         columns: what each raw column of `x` holds, d of them, or none where all are finite numbers.
         relations: the edges by type and direction, or none where nothing is known of either.
         notes: what was done to tables that nobody asked for, a sentence each; not stored.
+        tables: columns of the tables it was read from, none of another kind of data; not stored.
         where: where the graph came from, put in front of a message instead of the name; not stored.
         trusted: leaves out the checks of adjacency and features, for a graph made of a checked one; not stored.
 
@@ -98,6 +99,7 @@ class Graph:
     columns: tuple[Column, ...] = ()
     relations: tuple[Relation, ...] = ()
     notes: tuple[str, ...] = ()
+    tables: TableColumns | None = None
     where: InitVar[str] = ""
     trusted: InitVar[bool] = False
 

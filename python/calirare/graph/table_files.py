@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from calirare._util.array_files import NumpyArray
+from calirare._util.array_files import MAX_INT, NumpyArray
 from calirare._util.errors import InputError
 from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
 from calirare.graph.columns import EPOCH
@@ -48,6 +48,19 @@ def read_table(path: Path, as_text: Callable[[list[str]], Sequence[str]]) -> Any
 def place(row: int, path: Path) -> str:
     """Returns how a message calls a row."""
     return f"line {row + FIRST_LINE}" if is_text(path) else f"row {row}"
+
+
+def as_names(column: Any) -> Any:
+    """Returns the cells of a column as names, None where empty.
+
+    Whole numbers have no point: a gap alone makes floats of a column of whole numbers.
+    """
+    if column.dtype.kind == "f":
+        whole = column.notna() & (column % 1 == 0) & (column.abs() < float(MAX_INT))
+        text = column.astype(str).where(~whole, column.where(whole, 0).astype("int64").astype(str))
+    else:
+        text = column.astype(str)
+    return text.where(column.notna(), None)
 
 
 def as_float(column: Any) -> NumpyArray:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from calirare.graph.edge_table import ends_of
-from calirare.graph.table_files import read_table
+from calirare.graph.table_files import as_names, read_table
 
 Ends = tuple[str | None, str | None]
 
 
-def column_of_names(edges: Path, nodes: Path, ends: Ends) -> str | None:
+class IdColumn(NamedTuple):
+    """A column that may hold the names of the nodes; `rows`: they are the numbers of the rows, from 0."""
+
+    name: str
+    rows: bool
+
+
+def column_of_names(edges: Path, nodes: Path, ends: Ends) -> IdColumn | None:
     """Returns the only column of a node table that has another text in every row and every end of an edge among them.
 
     None where no column is so, or several are: then the user must say which.
@@ -27,11 +35,12 @@ def column_of_names(edges: Path, nodes: Path, ends: Ends) -> str | None:
     if wrong:
         return None
     listed.columns = [str(name) for name in listed.columns]
-    named = pd.concat([listed[column].dropna().astype(str) for column in columns]).unique()
+    named = pd.concat([as_names(listed[column].dropna()) for column in columns]).unique()
     table = read_table(nodes, lambda names: names)
     found = []
     for name in table.columns:
         column = table[name]
-        if column.notna().all() and column.is_unique and pd.Index(named).isin(column.astype(str)).all():
-            found.append(str(name))
+        if column.notna().all() and column.is_unique and pd.Index(named).isin(as_names(column)).all():
+            rows = bool((as_names(column) == pd.Series(range(len(table))).astype(str)).all())
+            found.append(IdColumn(str(name), rows))
     return found[0] if len(found) == 1 and len(named) else None

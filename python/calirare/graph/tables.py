@@ -21,7 +21,8 @@ from calirare.graph.arrays import Parts
 from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of
 from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults, mended
 from calirare.graph.relations import relations_of, typed_adjacency
-from calirare.graph.table_files import TABLE_SUFFIXES, place, read_table
+from calirare.graph.table_columns import TableColumns
+from calirare.graph.table_files import TABLE_SUFFIXES, as_names, place, read_table
 from calirare.graph.table_ids import column_of_names
 from calirare.graph.table_labels import labels_of, split_of
 from calirare.graph.typed_columns import NodeCells
@@ -95,11 +96,16 @@ def read_tables(edges: Path, nodes: str | Path | None, rules: EdgeRules, options
     """
     of_nodes, faults, said = _beside(edges) if nodes is None else Path(nodes), list[str](), tuple[str, ...]()
     parts = _read_both(edges, of_nodes, rules, options, faults)
-    if faults and _nameless(of_nodes, options):
-        ids = column_of_names(edges, of_nodes, (options.source_column, options.target_column))
-        if ids is not None:
-            faults, said = [], (f"nodes: the edges refer to them by column {ids!r}",)
-            parts = _read_both(edges, of_nodes, rules, replace(options, id=ids), faults)
+    if _nameless(of_nodes, options) if faults or parts is None else _numbered_twice(parts):
+        found = column_of_names(edges, of_nodes, (options.source_column, options.target_column))
+        if found is not None and faults:
+            faults, said = [], (f"nodes: the edges refer to them by column {found.name!r}",)
+            parts = _read_both(edges, of_nodes, rules, replace(options, id=found.name), faults)
+        elif found is not None and not found.rows:
+            faults = [
+                f"{of_nodes}: the edges may refer to nodes by their row numbers or by column {found.name!r}, both fit: "
+                "say that it is the column (command line: --id COLUMN), or add a column 'node' with the row numbers"
+            ]
     if faults or parts is None:
         raise FaultsError(faults)
     return parts | {"name": edges.name.split(".")[0], "where": str(edges), "notes": (*said, *parts["notes"])}
@@ -114,15 +120,18 @@ def _read_both(edges: Path, nodes: Path, rules: EdgeRules, options: TableOptions
 
 def _nameless(nodes: Path, options: TableOptions) -> bool:
     """Returns whether no column of the node table is known to hold the names of the nodes."""
-    found: list[str | None] = [options.id]
+    if options.id is not None:
+        return False
+    names = [str(name) for name in read_table(nodes, lambda names: names).columns]
+    return _roles(names, options, nodes, []).ids is None
 
-    def no_text(names: list[str]) -> list[str]:
-        found[0] = _roles(names, options, nodes, []).ids
-        return []
 
-    if options.id is None:
-        read_table(nodes, no_text)
-    return found[0] is None
+def _numbered_twice(parts: Parts) -> bool:
+    """Returns whether nodes are called by the numbers of their rows, and a column may number them too."""
+    if parts["node_names"] is not None:
+        return False
+    whole = (column for column in parts["x"].numpy().T if (column == np.floor(column)).all() and column.min() >= 0)
+    return any(len(np.unique(column)) == len(column) for column in whole)
 
 
 def _read_nodes(path: Path, options: TableOptions, faults: list[str]) -> _Nodes:
@@ -207,6 +216,7 @@ def _read_edges(path: Path, nodes: _Nodes, rules: EdgeRules, options: TableOptio
             "adjacency": adjacency,
             "relations": relations_of(ends, weights, some, nodes.n_nodes, rules) if typed else (),
             "notes": tuple(f"edges: {note}" for note in mended(ends, asked, rules, nodes.n_nodes, some)),
+            "tables": TableColumns(None if nodes.ids is None else str(nodes.ids.name), *columns, weight),
         }
     except FaultsError as error:
         faults += error.faults
@@ -280,7 +290,7 @@ def _ids(column: Any, path: Path, faults: list[str]) -> Any:
             f"{path}: the node table lists node {column.iloc[twice[0]]} more than once, again in "
             f"{place(int(twice[0]), path)}{more}: keep one row of it"
         )
-    return column
+    return as_names(column) if column.dtype.kind == "f" else column
 
 
-__all__ = ["TABLE_SUFFIXES", "TableOptions", "read_tables"]
+__all__ = ["TABLE_SUFFIXES", "TableColumns", "TableOptions", "read_tables"]

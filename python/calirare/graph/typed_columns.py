@@ -12,10 +12,12 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare.graph.columns import Column
-from calirare.graph.table_files import as_float, days_of, place
+from calirare.graph.table_files import as_float, as_names, days_of, place
 
 MOST = 0.5  # share of a column's cells that make the others faults
 DAY_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*"  # or the month first: nobody knows
+# Numbers as programs for people write them: 1,234.50 or 12,50 or 1 234 or $12 or 5 %.
+DRESSED = r"[-+]?[$€£¥]?\s?[-+]?\d{1,3}(?:\d*|(?:[.,'’ \u00a0\u202f]\d{3})*)(?:[.,]\d+)?\s?[%$€£¥]?"
 
 
 class NodeCells:
@@ -70,14 +72,14 @@ class NodeCells:
     def _typed(self, name: str, column: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
         """Returns kind, categories and numbers of a column."""
         if name in self.one_hot:
-            return _categories(_names(column))
+            return _categories(as_names(column))
         kind = column.dtype.kind
         if kind in "biuf":
             return "numeric", (), column.to_numpy(dtype=np.float64, na_value=np.nan)
         if kind == "M":
             return "date", (), days_of(column)
         if hasattr(column, "cat"):
-            return _categories(_names(column))
+            return _categories(as_names(column))
         return self._of_text(name, column)
 
     def _of_text(self, name: str, column: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:
@@ -91,19 +93,37 @@ class NodeCells:
             numbers = as_float(cells)
             if self._are(name, here, numbers, "numbers", f"names (--one-hot {name})"):
                 return "numeric", (), numbers
+            if self._odd(name, cells, DRESSED, ~np.isnan(numbers), "no plain number", "numbers as 1234.5"):
+                return _categories(cells)
         days = days_of(cells)
         if self._are(name, here, days, "dates", f"names (--one-hot {name})"):
             return "date", (), days
-        odd = cells.str.fullmatch(DAY_FIRST).to_numpy(dtype=bool, na_value=False)
-        if odd.sum() > MOST * here.sum():
-            mend = f"write dates as 2024-01-31, or take the cells as names (--one-hot {name})"
-            at = int(np.flatnonzero(odd)[0])
-            self._fault(f"column {name!r} holds {cells.iloc[at]!r}, day or month first, in", at, odd[:1], mend)
-        elif self.ids is None and cells[here].is_unique and here.all() and len(cells) > 1:
+        if self._odd(name, cells, DAY_FIRST, ~np.isnan(days), "day or month first", "dates as 2024-01-31"):
+            return _categories(cells)
+        if self.ids is None and cells[here].is_unique and here.all() and len(cells) > 1:
             mend = "remove it, or name it 'node' or 'id' (command line: --id COLUMN) if it holds the names of the nodes"
             what = f"column {name!r} holds another text in every row, {cells.iloc[0]!r} in"
             self._fault(what, 0, here[:1], mend)
         return _categories(cells)
+
+    def _odd(self, name: str, cells: Any, odd: str, plain: NumpyArray, what: str, write: str) -> bool:
+        """Notes and returns whether cells are mostly numbers or dates, some in a way that is not read as such.
+
+        Args:
+            name: of the column.
+            cells: its text.
+            odd: pattern of that way.
+            plain: which cells are read, bool.
+            what: they are.
+            write: what to write in their place.
+        """
+        wrong = cells.str.fullmatch(odd).to_numpy(dtype=bool, na_value=False) & ~plain
+        if not wrong.any() or (wrong | plain).sum() <= MOST * cells.notna().sum():
+            return False
+        at = int(np.flatnonzero(wrong)[0])
+        mend = f"write {write}, or take the cells as names (--one-hot {name})"
+        self._fault(f"column {name!r} holds {cells.iloc[at]!r}, {what}, in", at, wrong, mend)
+        return True
 
     def _are(self, name: str, here: NumpyArray, values: NumpyArray, what: str, otherwise: str) -> bool:
         """Returns whether cells are numbers or dates: all of them, or most, and then the others are faults."""
@@ -115,16 +135,6 @@ class NodeCells:
             mend = f"mend the cell, leave it empty if nothing is known, or take all cells as {otherwise}"
             self._fault(f"column {name!r} holds {cell!r} among {what} in", at, wrong, mend)
         return bool(share > MOST)
-
-
-def _names(column: Any) -> Any:
-    """Returns the cells of a column as names of categories, None where empty; whole numbers without a point."""
-    if column.dtype.kind == "f":
-        whole = column.notna() & (column % 1 == 0)
-        text = column.astype(str).where(~whole, column.where(whole, 0).astype("int64").astype(str))
-    else:
-        text = column.astype(str)
-    return text.where(column.notna(), None)
 
 
 def _categories(cells: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:

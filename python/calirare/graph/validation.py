@@ -234,7 +234,10 @@ def check_split(split: Split, y: Tensor | None, n_nodes: int, where: str) -> Non
 
 
 def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> int:
-    """Returns the number of a class given by name or number; a number that is also a name means the class of that name.
+    """Returns the number of a class given by name or number.
+
+    A number that is also a name means the class of that name. Where all names are numbers, of labels such as 1 and 2,
+    no number means a place among them.
 
     Raises:
         InputError: there is no such class.
@@ -245,9 +248,10 @@ def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> in
         k = int(wanted) if isinstance(wanted, str) else operator.index(wanted)
     except (ValueError, TypeError):
         k = -1
-    if 0 <= k < len(names):
+    named = all(name.isdecimal() for name in names)
+    if 0 <= k < len(names) and not named:
         return k
-    shown = ", ".join(f"{i} ({name})" if name != str(i) else name for i, name in enumerate(names[:20]))
+    shown = ", ".join(name if named else f"{i} ({name})" for i, name in enumerate(names[:20]))
     more = "" if len(names) <= 20 else f" and {len(names) - 20} more"
     raise InputError(
         f"graph {graph_name!r}: there is no class {wanted!r}; the classes are {shown}{more} (command line: --minority)"

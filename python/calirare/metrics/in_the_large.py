@@ -64,7 +64,8 @@ class PopulationCheck(NamedTuple):
             return f"{times}, {side}: not to be read as a probability"
         if self.trusted:
             return f"{times}: right on the whole"
-        return f"{times}: {self.events} rare labels cannot tell whether it is right"
+        labels = f"{self.events} rare label{'s' if self.events != 1 else ''}"
+        return f"{times}: {labels} cannot tell whether it is right"
 
 
 @known_keywords

@@ -13,12 +13,13 @@ import numpy as np
 import torch
 
 from calirare._util.array_files import NumpyArray
+from calirare.features import together
 from calirare.models.tree_ensembles import PSEUDO, SHRINKAGE, Ensemble
 
 if TYPE_CHECKING:
     from lightgbm import Booster, Dataset
 
-
+ROUNDING = 2.0**-18  # of scaled means of neighbours, relative to their size
 LEAST = 2  # labels that LightGBM grows a tree on
 
 
@@ -75,10 +76,15 @@ class Grower:
 
     @cached_property
     def binned(self) -> Dataset:
-        """The columns of all labels, binned once; their classes play no part in it."""
+        """The columns of all labels, binned once; their classes play no part in it.
+
+        Numbers that rounding may have parted, such as 1/3 by the order in which neighbours were added, are one: a
+        threshold between them would part nodes that are alike, other ones in every order.
+        """
         from lightgbm import Dataset
 
-        return Dataset(self.labels.columns, np.zeros(self.labels.targets.size), params=self.settings).construct()
+        columns = np.stack([joined(column) for column in self.labels.columns.T], 1)
+        return Dataset(columns, np.zeros(self.labels.targets.size), params=self.settings).construct()
 
     def data(self, rows: NumpyArray, target: NumpyArray, start: NumpyArray | None = None) -> Dataset:
         """Returns some labels [m'] with what trees are to reach [m'], and the scores they start from, [k] or [1]."""
@@ -95,6 +101,13 @@ class Grower:
             weight=float(self.labels.weights[rows].sum()),
             threads=self.settings["num_threads"],
         )
+
+
+def joined(column: NumpyArray) -> NumpyArray:
+    """Returns numbers, float32 [m], of which those that rounding may have parted are one."""
+    order, out = np.argsort(column, kind="stable"), np.empty_like(column)
+    out[order] = together(column[order], ROUNDING)
+    return out
 
 
 def forests(grower: Grower, parts: list[NumpyArray], rounds: int, pool: Executor) -> list[Ensemble]:

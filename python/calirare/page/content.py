@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from calirare._util.measure_tables import floor_of, rare_rows
+from calirare._util.measure_tables import budgets_of, floor_of, rare_rows
 from calirare.audit import Audit
 from calirare.run import Choice
 
@@ -71,7 +71,7 @@ def detection_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str, str]]:
         return label, f"{at[name]:.3f}", f"{at[name + '_lower']:.3f} to {at[name + '_upper']:.3f}", chance
 
     rows = [row("auprc", "AUPRC", f"{found['prevalence']:.3f}", found), row("auroc", "AUROC", "0.500", found)]
-    for budget in found["budgets"]:
+    for budget in budgets_of(found):
         size = f"{round(budget['nodes']):,} nodes looked at"
         rows.append(row("recall", f"recall, {size}", f"{budget['nodes'] / found['n']:.3f}", budget))
         rows.append(row("precision", f"precision, {size}", f"{found['prevalence']:.3f}", budget))

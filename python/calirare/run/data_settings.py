@@ -11,7 +11,7 @@ from calirare._util.errors import InputError
 from calirare.datasets import CATALOGUE, LABEL_KINDS, TASKS, LabelKind, Task, load_dataset
 from calirare.features import How as Scale
 from calirare.features import Impute
-from calirare.graph import TABLE_SUFFIXES, Graph
+from calirare.graph import TABLE_SUFFIXES, Graph, TableColumns
 from calirare.run.label_tables import Labels
 
 OWN = ("dataset", "root", "relabel")  # which are no keywords of `load_dataset`
@@ -125,6 +125,10 @@ class Data:
             features=_absolute(self.features),
             relabel=_absolute(self.relabel),
         )
+
+    def tables(self) -> TableColumns:
+        """Returns the columns of tables that were named, for runs that do not remember which were read."""
+        return TableColumns(self.id, self.source_column, self.target_column, self.weight)
 
     def load(self, seed: int) -> Graph:
         """Returns the graph; see `load_dataset`. Without a data set an InputError."""

@@ -30,7 +30,7 @@ from calirare.calibration import KINDS, Target
 from calirare.drift import Reference
 from calirare.explain import Explainer, Explanations
 from calirare.features import FeatureMap
-from calirare.graph import PARTS, Graph, Split, fingerprint, known_rare, with_drawn_rest
+from calirare.graph import PARTS, Graph, Split, TableColumns, fingerprint, known_rare, with_drawn_rest
 from calirare.models import FITS, PYG, need_pyg
 from calirare.run.audits import audit_run
 from calirare.run.data_settings import Data
@@ -98,7 +98,9 @@ def write_model(scorer: Scorer, split: Split, own_graph: str, held_out: Tensor |
         "graph": own_graph,
         "format": FORMAT,
         "reference": reference,
+        "tables": dataclasses.asdict(scorer.tables),
         "threshold": scorer.threshold,
+        "weighted": scorer.weighted,
     }
     # Copies: safetensors refuses tensors that share memory.
     owned = {name: value.cpu().contiguous().clone() for name, value in tensors.items()}
@@ -179,7 +181,9 @@ class SavedRun:
         if data.split == "public":  # the run's own split takes the place of a stored one
             data = dataclasses.replace(data, label_rate=None)
         if now is None and data.dataset is None:
-            raise InputError(f"run {self.folder}: its graph was given in Python: say where it is now (--graph)")
+            raise InputError(
+                f"run {self.folder}: its graph was given in Python: say where it is now (--graph, in Python graph)"
+            )
         if now is None:
             return data
         features = data.features
@@ -357,4 +361,6 @@ def _scorer(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Setting
         FeatureMap.from_state(mapping, facts["features"]),
         float(facts["threshold"]),
         Reference.from_state(remembered, facts["reference"]),
+        TableColumns(**facts["tables"]) if "tables" in facts else settings.data.tables(),
+        bool(facts.get("weighted", False)),
     )

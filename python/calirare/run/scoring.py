@@ -14,7 +14,7 @@ from torch import Tensor
 from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, expected_count
 from calirare.drift import Reference
 from calirare.features import FeatureMap
-from calirare.graph import Graph
+from calirare.graph import Graph, TableColumns
 from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.run.abstaining import Undecided
@@ -33,6 +33,7 @@ DRAWN = (
     "where each is scored by models that did not learn it: of the run's own nodes predictions.csv holds"
 )  # of positive labels alone
 Say = Callable[[str], None]
+NO_TABLES = TableColumns()
 Report = Callable[[str, int, int], None]  # stage, done, of how many
 
 
@@ -55,6 +56,8 @@ class Scorer:
         features: what the features of the run's graph became.
         threshold: of the run's decision.
         reference: what the run remembers of its graph.
+        tables: columns of the tables of the run's graph.
+        weighted: whether edges of the run's graph have weights other than 1.
     """
 
     fit: Fitted
@@ -66,6 +69,8 @@ class Scorer:
     features: FeatureMap
     threshold: float
     reference: Reference
+    tables: TableColumns = NO_TABLES
+    weighted: bool = False
 
     @classmethod
     def of(cls, outcome: RunResult) -> Scorer:
@@ -83,6 +88,8 @@ class Scorer:
             outcome.feature_map,
             outcome.decision.threshold,
             outcome.reference,
+            graph.tables or NO_TABLES,
+            bool((graph.adjacency.values != 1).any()),
         )
 
     @property

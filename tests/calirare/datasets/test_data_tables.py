@@ -279,3 +279,34 @@ def test_features_can_be_scaled_when_loaded(write):
     assert read(write()).feature_normalisation == "none"
     with pytest.raises(InputError, match=r"scale must be one of none, row, .*, got 'big'"):
         read(write(), scale="big")
+
+
+def test_names_that_parquet_holds_as_numbers_or_as_text_are_the_same(write, tmp_path):
+    edges, nodes = tmp_path / "e.parquet", tmp_path / "n.parquet"
+    table = pd.DataFrame({"node": ["1", "2", "3", "004"], "f": [1.0, 2, 3, 5], "label": ["a", "b", "a", "b"]})
+    ends = pd.DataFrame({"source": [1.0, 2.0], "target": [2, 3]})
+    for ids, kind in ((table, str), (table.iloc[:3], float), (table.iloc[:3], int)):
+        ids.astype({"node": kind}).to_parquet(nodes)
+        ends.to_parquet(edges)
+        graph = load_dataset(edges, features=nodes, minority="a")
+        assert graph.node_names.tolist()[:3] == ["1", "2", "3"]
+        assert graph.adjacency.to_dense()[:3, :3].tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+    ends.assign(target=[2.5, 3]).to_parquet(edges)
+    with pytest.raises(InputError, match=r"node '2.5' has none, named in row 0: add"):
+        load_dataset(edges, features=nodes, minority="a")
+
+
+def test_a_separator_in_a_quoted_name_of_a_column_separates_nothing(write):
+    path = write('node;"how old, in years";label\np;1.5;ok\nq;2;fraud\n', "source;target\np;q\n")
+    assert load_dataset(path, minority="fraud").feature_names == ("how old, in years",)
+
+
+def test_a_column_of_numbers_that_fits_as_well_as_the_rows_must_be_said_to_be_it(write):
+    edges = "u,v\n0,1\n1,2\n"
+    path = write("f,account,y\n1.5,2,0\n2.5,0,1\n3.5,1,0\n4.5,3,1\n", edges)
+    with pytest.raises(InputError, match=r"row numbers or by column 'account', both fit: say .* --id COLUMN\), or add"):
+        load_dataset(path)
+    graph = load_dataset(path, id="account")
+    assert graph.adjacency.to_dense()[0].tolist() == [0, 0, 1, 0]
+    graph = load_dataset(write("f,account,y\n1.5,0,0\n2.5,1,1\n3.5,2,0\n4.5,3,1\n", edges))
+    assert graph.adjacency.to_dense()[0].tolist() == [0, 1, 0, 0]  # both mean the same

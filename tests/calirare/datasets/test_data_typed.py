@@ -13,6 +13,7 @@ from calirare._util.errors import FaultsError, InputError
 from calirare.datasets import load_dataset
 from calirare.features import FeatureMap
 from calirare.graph import Column, Graph, normalize_features
+from calirare.graph.typed_columns import NodeCells
 
 NODES = """id,amount,city,joined,vip,region,label
 a,1.5,Bern,2024-01-01,True,1,0
@@ -117,6 +118,20 @@ def test_dates_that_can_be_read_two_ways_are_refused(write):
     nodes = nodes.replace("2024-01-03", "03/01/2024")
     with pytest.raises(InputError, match=r"'joined' holds '01/01/2024', day or month first, in line 2 .*2024-01-31"):
         read(write(nodes))
+
+
+@pytest.mark.parametrize("cell", ["1,50", "1.234,5", "$12", "5 %", "1 234", "-1,234.50 €"])
+def test_numbers_that_are_written_for_people_are_refused_and_can_be_names(cell):
+    table = pd.DataFrame({"amount": [cell, cell, "7", None], "zip": ["00501", "10115", "00501", "1,5"]})
+    cells = NodeCells(table, Path("nodes.csv"), None, (), True)
+    assert cells.read(["amount", "zip"])[1][1].kind == "categorical"
+    assert cells.faults == [
+        f"nodes.csv: column 'amount' holds {cell!r}, no plain number, in line 2 and 1 more: write numbers as 1234.5, "
+        "or take the cells as names (--one-hot amount)"
+    ]
+    cells = NodeCells(table, Path("nodes.csv"), None, ("amount",), True)
+    assert cells.read(["amount"])[1][0].kind == "categorical"
+    assert not cells.faults
 
 
 def test_empty_cells_are_refused_where_wanted_with_all_other_faults(write):

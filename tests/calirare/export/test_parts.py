@@ -119,6 +119,8 @@ def test_edges_that_a_query_cannot_read_are_refused():
         reading(directed=True)
     with pytest.raises(InputError, match="takes the first weight"):
         reading(Names(weight="w"), duplicates="drop")
+    with pytest.raises(InputError, match="no column is known to hold them"):
+        edge_reading(Settings(), NAMES, weighted=True)
     with pytest.raises(InputError, match="--salt must be"):
         Names(salt=0)
 

@@ -154,3 +154,14 @@ def test_a_column_without_any_value_fits_every_kind():
     fitted = FeatureMap.fit(graph_of({"city": CITIES, "v": range(16)}))
     got = rows(fitted, graph_of({"city": [None, None], "v": [3, None]}))
     assert got["city=Bern"] == [0, 0]
+
+
+def test_names_that_differ_in_every_row_are_not_called_constant():
+    log = FeatureMap.fit(
+        graph_of({"mail": [f"{i}@x.example" for i in range(16)], "unit": ["EUR"] * 16, "city": CITIES})
+    ).log
+    assert log == (
+        "mail: dropped, no category is common",
+        "unit: dropped, constant",
+        "city: a column per category",
+    )

@@ -92,7 +92,9 @@ def test_a_class_is_found_by_name_before_number():
     assert find_class("fraud", ("ok", "fraud"), "g") == 1
     assert find_class("1", ("ok", "fraud"), "g") == 1
     assert find_class(1, ("1", "2"), "g") == 0
-    assert find_class(0, ("1", "2"), "g") == 0
+    assert find_class(2, ("1", "2"), "g") == 1
+    with pytest.raises(InputError, match="there is no class 0; the classes are 1, 2"):
+        find_class(0, ("1", "2"), "g")
 
 
 def test_no_nodes_is_no_graph():

@@ -27,13 +27,14 @@ def test_equal_probabilities_have_the_exact_binomial_interval():
 
 
 def test_few_rare_labels_cannot_earn_trust_and_many_can():
-    for rare, trusted in ((5, False), (20, False), (200, True)):
+    for rare, trusted in ((1, False), (5, False), (20, False), (200, True)):
         y = np.repeat([0, 1], [29 * rare, rare])
         found = population_check(y, np.full(30 * rare, 1 / 30))
         assert found.trusted is trusted
         assert not found.wrong
         assert ("right on the whole" in found.sentence) is trusted
-        assert (f"{rare} rare labels cannot tell" in found.sentence) is not trusted
+        labels = "1 rare label" if rare == 1 else f"{rare} rare labels"
+        assert (f"{labels} cannot tell" in found.sentence) is not trusted
 
 
 def test_no_event_and_nothing_but_events():

@@ -290,3 +290,17 @@ def test_two_labels_are_too_few_to_hold_one_out_and_three_are_not(training):
     with pytest.raises(InputError, match="at least 2 labels must be left to learn from, got 2 labels in 2 folds"):
         training.fit_columns(x[:2], np.array([0, 1]), 2)
     assert np.isfinite(training.fit_columns(x, np.array([0, 1, 0]), 2).own_logits).all()
+
+
+@KINDS
+def test_no_threshold_lies_between_roundings_of_one_number(training):
+    x, y = labels()
+    third = np.float32(1) / np.float32(3)
+    above = np.nextafter(third, np.float32(1))
+    x[:, 0] = np.where(y == 1, above, third)  # as if rounding told the classes
+    x[::7, 0] = 0
+    model = training.fit_columns(x, y, 2)
+    rows = np.repeat(x[:10], 2, axis=0)
+    rows[::2, 0], rows[1::2, 0] = third, above
+    logits = model.logits(rows)
+    np.testing.assert_array_equal(logits[::2], logits[1::2])
