@@ -172,13 +172,17 @@ def together(quantiles: NumpyArray, share: float = ROUNDING) -> NumpyArray:
         quantiles: of a column.
         share: how large rounding is, relative to them.
     """
-    rounding, out = rounding_of(quantiles, share), quantiles.copy()
-    step, last = np.diff(quantiles), 0
-    for near in np.flatnonzero((step > 0) & (step <= rounding[:-1])):
-        if near >= last:
-            first = max(last, int(np.searchsorted(quantiles, quantiles[near])))
-            last = int(np.searchsorted(quantiles, quantiles[near] + rounding[near], side="right"))
-            out[first:last] = 0.5 * (quantiles[first] + quantiles[last - 1])
+    rounding = rounding_of(quantiles, share)
+    first = np.flatnonzero(np.diff(quantiles, prepend=-np.inf) > np.append(-np.inf, rounding[:-1]))
+    last = np.append(first[1:], len(quantiles)) - 1  # of chains whose steps rounding may have made
+    short = quantiles[last] - quantiles[first] <= rounding[first]
+    middles = np.where(short, 0.5 * (quantiles[first] + quantiles[last]), np.nan)
+    out = np.repeat(middles, last - first + 1)
+    for start, end in zip(first[~short], last[~short], strict=True):
+        while start <= end:
+            stop = int(np.searchsorted(quantiles[: end + 1], quantiles[start] + rounding[start], side="right"))
+            out[start:stop] = 0.5 * (quantiles[start] + quantiles[stop - 1])
+            start = stop
     return out
 
 
