@@ -1,9 +1,10 @@
 """Ours against the best rival of each cell of the calibration record, draw by draw.
 
 Ours is one map, named before: Platt scaling with a prior and a slope for each class; in track C, where a detector is
-free, it is the default of `calirare train`, and every rival of track B on either network is one. The rival is whichever
-has the lowest mean on the same draws, chosen anew for each measure: in the rival's favour. Draws of one split have the
-same test nodes, so they count as one: their differences are averaged before the t test.
+free, it is the default of `calirare train`, and every rival of track B on either network is one, on the draws that all
+of them have. The rival is whichever has the lowest mean on the same draws, chosen anew for each measure: in the rival's
+favour. Draws of one split have the same test nodes, so they count as one: their differences are averaged before the t
+test.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def _sides(rows: Sequence[dict[str, Any]], network: str) -> Iterator[tuple[str, 
     if network == CHOSEN:
         every = [(each, name) for each in NETWORKS for name in RIVALS]
         rivals = {(each, name): _by_draw(rows, each, ("folds",), name) for each, name in every}
-        yield "C", _by_draw(rows, network, ("anything",), DEFAULT), rivals
+        ours, run = _by_draw(rows, network, ("anything",), DEFAULT), [values for values in rivals.values() if values]
+        yield "C", {seed: row for seed, row in ours.items() if all(seed in values for values in run)}, rivals
         return
     for track, (own, others) in SIDES.items():
         rivals = {(network, name): _by_draw(rows, network, others, name) for name in RIVALS}

@@ -53,7 +53,9 @@ def test_a_free_detector_is_held_against_every_network_with_as_many_labels() -> 
         rows += [_row("anything", "uncalibrated", seed, 0.1, seed) | {"network": "auto"}]
         rows += [_row("folds", "vector", seed, 0.5, seed), _row("frozen", "vector", seed, 0.2, seed)]
         rows += [_row("folds", "gats", seed, 0.45, seed) | {"network": "gat"}]
+    rows += [_row("anything", "default", 2, 0.9, 2) | {"network": "auto"}, _row("folds", "vector", 2, 0.1, 2)]
     (pair,) = [pair for pair in record_pairs.pairs(rows) if (pair["track"], pair["measure"]) == ("C", "nll")]
+    assert pair["seeds"] == 2  # the third draw is not there for every rival
     assert (pair["network"], pair["rival_network"], pair["rival"]) == ("auto", "gat", "gats")
     assert (pair["ours"], pair["theirs"]) == (pytest.approx(0.405), pytest.approx(0.45))
 
