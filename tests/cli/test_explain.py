@@ -9,7 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import calirare
 from calirare._util.run_files import check_as_written
+from calirare.run import folder
 from tests.helpers.command import QUICK, assert_one_sentence, call
 from tests.helpers.tasks import rare_task
 
@@ -90,6 +92,20 @@ HOSTILE = np.array(["\x1b[31mred", "a\nb", "a\u202eb", "a\x00\x07", "a\rb", "$\\
 
 
 @pytest.mark.slow
+def test_a_loaded_run_prepares_once_for_each_graph(run, monkeypatch):
+    saved, made = calirare.load(run), []
+    prepare = folder.explainer_of
+    monkeypatch.setattr(folder, "explainer_of", lambda *parts: made.append(parts) or prepare(*parts))
+    first, second = saved.explain([3]), saved.explain([5])
+    assert (len(made), first[0].node, second[0].node) == (1, 3, 5)
+    graph = saved.graph()
+    assert saved.explain([3], graph=graph)[0] == first[0]
+    saved.explain([5], graph=graph)
+    assert len(made) == 2
+    saved.explain([5], explainer=saved.explainer())
+    assert len(made) == 3
+
+
 def test_names_cannot_drive_a_terminal_and_pictures_of_them_are_drawn_without_a_word(tmp_path):
     task = rare_task()
     names = np.array([f"n{i}" for i in range(task.n_nodes)], dtype="<U300")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -136,6 +137,7 @@ class PlattPosterior:
         return torch.block_diag(*parts)
 
 
+@cache
 def spread(k: int, with_form: bool) -> Tensor:
     """Returns the matrix by which theta makes (u, alpha, lambda), float64 [q, 3 k].
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import ClassVar, Self
 
 import numpy as np
@@ -161,14 +162,14 @@ class PriorPlattCalibrator(Calibrator):
 
     def pivot(self, k: int) -> Tensor:
         """Returns r, the logits of a node that speaks for no class, relative to class 0: float64 [k]."""
-        shares = torch.ones(k, dtype=torch.float64)
-        if self.trained_shares is not None:
-            shares = torch.tensor([float(share) for share in self.trained_shares], dtype=torch.float64)
-            if len(shares) != k:
-                raise ValueError(
-                    f"{type(self).__name__}: trained_shares must have one number per class, {k}, got {len(shares)}"
-                )
-        return (shares / shares[0]).log()
+        if self.trained_shares is None:
+            return _log_ratios((1.0,) * k)
+        if len(self.trained_shares) != k:
+            raise ValueError(
+                f"{type(self).__name__}: trained_shares must have one number per class, {k}, got "
+                f"{len(self.trained_shares)}"
+            )
+        return _log_ratios(tuple(float(share) for share in self.trained_shares))
 
     def fit(
         self,
@@ -249,6 +250,12 @@ class PriorPlattCalibrator(Calibrator):
 
     def _transform(self, logits: Tensor) -> Tensor:
         return softmax_after(self.calibrated_logits, logits)
+
+
+@cache
+def _log_ratios(shares: tuple[float, ...]) -> Tensor:
+    """Returns logarithms of shares to the first one, float64 [k]."""
+    return torch.tensor([math.log(share / shares[0]) for share in shares], dtype=torch.float64)
 
 
 def _as_counted(theta: Tensor, log_shares: Tensor) -> Tensor:

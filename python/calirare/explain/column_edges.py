@@ -59,7 +59,8 @@ class ColumnEdges:
         return self._last[2]
 
     def _made(self, node: int, ends: Tensor) -> Graph:
-        step = max(1, BLOCK // max(self.mean.numbers(node, max(self.columns.hops, 1)) * self.x.shape[1], 1))
+        rows = self.mean.numbers_of_means(node, max(self.columns.hops, 1))
+        step = max(1, BLOCK // max(rows * self.x.shape[1], 1))
         ends, weights = self.mean.with_nobody(node, ends)
         pairs = zip(ends.split(step), weights.split(step), strict=True)
         return self.columns.read(torch.cat([self._raw(node, some, these) for some, these in pairs]).float())

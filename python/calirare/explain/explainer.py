@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,7 @@ from calirare.explain.words import Values, neighbours
 
 SHOWN = 10  # labels of a node that are told of
 TOGETHER = 16  # nodes
+EVERY = 50_000  # nodes of a graph whose P(rare) is made of all at once
 
 
 class Explainer:
@@ -100,7 +103,16 @@ class Explainer:
     def _around(self, nodes: Tensor) -> dict[int, float]:
         """Returns P(rare) of every neighbour of some nodes."""
         around = torch.unique(torch.cat([neighbours(self.subject.graph, node) for node in nodes.tolist()]))
-        return dict(zip(around.tolist(), self.p_rare(around).tolist(), strict=True)) if around.numel() else {}
+        if not around.numel():
+            return {}
+        p = self.p_rare(around) if self._p_of_all is None else self._p_of_all[around]
+        return dict(zip(around.tolist(), p.tolist(), strict=True))
+
+    @cached_property
+    def _p_of_all(self) -> Tensor | None:
+        """P(rare) of every node, of neighbours that many explanations show; None of a large graph."""
+        n = self.subject.graph.n_nodes
+        return self.p_rare(torch.arange(n)) if n <= EVERY else None
 
     def _edges(self, node: int, p: float, log_odds: float, p_around: dict[int, float]) -> tuple[EdgeEffect, ...]:
         """Returns every edge of a node, by what it adds to the log-odds."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from calirare.explain.column_edges import SharedColumns
 from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.network_labels import NetworkLabels, network_labels
-from calirare.explain.network_shares import closed_form_shares, network_shares
+from calirare.explain.network_shares import NetworkShares, closed_form_shares
 from calirare.explain.voice import Kept, Shares, Voice, difference
 from calirare.explain.words import with_words
 from calirare.graph import Graph, numbered
@@ -76,10 +76,15 @@ class NetworkVoice(Voice):
         """See `Voice.shares`: integrated gradients."""
         if not closed_form_shares(self.fitted):
             return None
-        if self.columns is not None:
-            shares = network_shares(self.fitted, self.columns.columns.of(self.graph), nodes)
-            return with_words(shares, self.graph.feature_names or numbered(self.graph.n_features))
-        return network_shares(self.fitted, self.graph, nodes)
+        shares = self._shares.at(nodes)
+        if self.columns is None:
+            return shares
+        return with_words(shares, self.graph.feature_names or numbered(self.graph.n_features))
+
+    @cached_property
+    def _shares(self) -> NetworkShares:
+        """The graph as the network reads it, and what of the shares is the same for all nodes."""
+        return NetworkShares(self.fitted, self.graph if self.columns is None else self.columns.columns.of(self.graph))
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `Voice.without_edges`."""

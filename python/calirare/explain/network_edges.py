@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from calirare.explain.own_edges import Head, OwnEdges
 from calirare.explain.removal import Propagator
 from calirare.graph import Graph, propagated_features
 from calirare.models import GcnFit
@@ -31,6 +32,10 @@ class ConvolutionEdges:
         first = self.layers[0][0]
         self.y = times(x.to(torch.float64), first) if isinstance(x, Csr) else x.double() @ first
         self.once = self.propagator(self.y)
+        self.own = None
+        if len(self.layers) == 2 and self.hops <= 2:
+            head = Head(self.layers[0][1], self.layers[1][0][:, 0])
+            self.own = OwnEdges(self.propagator, self.y, self.once, self.hops, head)
 
     @property
     def levels(self) -> int:
@@ -39,6 +44,8 @@ class ConvolutionEdges:
 
     def effect(self, node: int, ends: Tensor) -> Tensor:
         """Returns how the log-odds of a node change without each edge (int64 [b, 2]), float64 [b]."""
+        if self.own is not None and bool((ends[:, 0] == node).all()):
+            return self.own.effect(node, ends[:, 1])
         step = max(1, BLOCK // max(self.propagator.numbers(node, self.levels) * self.y.shape[1], 1))
         ends, weights = self.propagator.with_nobody(node, ends)
         pairs = zip(ends.split(step), weights.split(step), strict=True)

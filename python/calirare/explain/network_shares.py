@@ -13,6 +13,7 @@ its neighbourhood add. Where features are sparse words the path begins at no wor
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -39,55 +40,75 @@ def closed_form_shares(fitted: GcnFit) -> bool:
     return fitted.model.n_layers <= 2
 
 
-def network_shares(fitted: GcnFit, view: Graph, nodes: Tensor) -> Shares:
-    """Returns what each feature adds to the log-odds of nodes: their own, then those of their neighbourhoods.
+class NetworkShares:
+    """What each feature adds to the log-odds of nodes; what is the same for all nodes is made once.
 
     Args:
         fitted: a network of one or two layers and two classes.
         view: the graph with the features that the network reads, see `HopColumns.of`.
-        nodes: int64 [n].
     """
-    layers = [(weight.detach().double(), bias.detach().double()) for weight, bias in fitted.model.layers()]
-    field = fitted.model.propagation(view).field(nodes, fitted.model.n_layers)
-    seen, start = as_dense(field.features).double(), _average(view)
-    reach = _repeated(fitted, view, torch.ones(view.n_nodes, 1, dtype=torch.float64))[field.rows[0]]  # A^K 1
-    block = _above(fitted, field.blocks, nodes)
-    weight, bias, top, offset = _as_two_layers(layers)
-    before, after = reach @ (start @ weight)[None] + bias, seen @ weight + bias
-    slope = _slope(before, after, len(layers) == 1) * top
-    base = block @ (_hidden(before, len(layers) == 1) @ top) + offset
-    total = block @ ((seen - reach * start) * (slope @ weight.T))
-    indicator = torch.zeros(view.n_nodes, nodes.numel(), dtype=torch.float64)
-    indicator[nodes, torch.arange(nodes.numel())] = 1
-    back = _repeated(fitted, view, indicator)[field.rows[0]].T  # of each node in what the rows see, [n, r]
-    x = propagated_features(view, 1)
-    rows = as_dense(x.select_rows(nodes)) if isinstance(x, Csr) else x[nodes]
-    own = (rows.double() - start) * ((block * back) @ slope @ weight.T)
-    names = view.feature_names or numbered(view.n_features)
-    if not fitted.model.hops:
-        return Shares(base, names, own)
-    return Shares(
-        base, names + tuple(made(NEIGHBOURHOOD + name, names) for name in names), torch.cat([own, total - own], 1)
-    )
+
+    def __init__(self, fitted: GcnFit, view: Graph) -> None:
+        self.fitted, self.view = fitted, view
+        self.layers = [(weight.detach().double(), bias.detach().double()) for weight, bias in fitted.model.layers()]
+        own = view.feature_names or numbered(view.n_features)
+        taken = frozenset(own)
+        self.names = own + tuple(made(NEIGHBOURHOOD + name, taken) for name in own if fitted.model.hops)
+
+    @cached_property
+    def x(self) -> Tensor | Csr:
+        """The features that are propagated, [n, d]."""
+        return propagated_features(self.view, 1)
+
+    @cached_property
+    def start(self) -> Tensor:
+        """Where the path begins: the mean of each feature, or no word at all; float64 [d]."""
+        if isinstance(self.x, Csr):
+            return torch.zeros(self.x.n_cols, dtype=torch.float64)
+        return self.x.double().mean(0)
+
+    @cached_property
+    def a_hat(self) -> Csr:
+        """A_hat, float64."""
+        return self.fitted.model.propagation(self.view).a_hat.to(torch.float64)
+
+    @cached_property
+    def reach(self) -> Tensor:
+        """A_hat^K 1, float64 [n, 1]."""
+        out = torch.ones(self.view.n_nodes, 1, dtype=torch.float64)
+        for _ in range(self.fitted.model.hops):
+            out = propagate(self.a_hat, out)
+        return out
+
+    def at(self, nodes: Tensor) -> Shares:
+        """Returns the shares of nodes (int64 [n]): of their own features, then of their neighbourhoods'."""
+        model, linear = self.fitted.model, len(self.layers) == 1
+        field = model.propagation(self.view).field(nodes, model.n_layers)
+        seen, reach = as_dense(field.features).double(), self.reach[field.rows[0]]
+        block = _above(field.blocks, nodes)
+        weight, bias, top, offset = _as_two_layers(self.layers)
+        before, after = reach @ (self.start @ weight)[None] + bias, seen @ weight + bias
+        slope = _slope(before, after, linear) * top
+        base = block @ (_hidden(before, linear) @ top) + offset
+        total = block @ ((seen - reach * self.start) * (slope @ weight.T))
+        rows = as_dense(self.x.select_rows(nodes)) if isinstance(self.x, Csr) else self.x[nodes]
+        mine = (block * self._seen_by(nodes, field.rows[0])) @ slope @ weight.T
+        own = (rows.double() - self.start) * mine
+        return Shares(base, self.names, torch.cat([own, total - own], 1) if model.hops else own)
+
+    def _seen_by(self, nodes: Tensor, rows: Tensor) -> Tensor:
+        """Returns A_hat^K between nodes and rows (ascending), float64 [n, r]; it is symmetric."""
+        here, weight = nodes, torch.eye(nodes.numel(), dtype=torch.float64)
+        for _ in range(self.fitted.model.hops):
+            block = self.a_hat.select_rows(here)
+            here, columns = torch.unique(block.indices.long(), return_inverse=True)
+            sent = weight[:, block.rows()] * block.values
+            weight = torch.zeros(nodes.numel(), here.numel(), dtype=torch.float64).index_add_(1, columns, sent)
+        out = torch.zeros(nodes.numel(), self.view.n_nodes, dtype=torch.float64)
+        return out.index_copy_(1, here, weight)[:, rows]
 
 
-def _average(view: Graph) -> Tensor:
-    """Returns where the path begins: the mean of each feature, or no word at all; float64 [d]."""
-    x = propagated_features(view, 1)
-    if isinstance(x, Csr):
-        return torch.zeros(x.n_cols, dtype=torch.float64)
-    return x.double().mean(0)
-
-
-def _repeated(fitted: GcnFit, view: Graph, x: Tensor) -> Tensor:
-    """Returns A_hat^hops x, float64."""
-    a_hat = fitted.model.propagation(view).a_hat.to(torch.float64)
-    for _ in range(fitted.model.hops):
-        x = propagate(a_hat, x)
-    return x
-
-
-def _above(fitted: GcnFit, blocks: tuple[Csr, ...], nodes: Tensor) -> Tensor:
+def _above(blocks: tuple[Csr, ...], nodes: Tensor) -> Tensor:
     """Returns how the nodes read the rows of the first layer, float64 [n, r]."""
     return blocks[0].to_dense().double() if blocks else torch.eye(nodes.numel(), dtype=torch.float64)
 

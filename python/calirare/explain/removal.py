@@ -77,10 +77,12 @@ class Propagator:
 
     def weights_of(self, ends: Tensor) -> Tensor:
         """Returns the weight of each edge, 0 where there is none; float64 [b]."""
-        rows = self.matrix.select_rows(ends[:, 0].contiguous())
-        edge = rows.rows()
-        here = rows.indices.long() == ends[edge, 1]
-        return torch.zeros(len(ends), dtype=torch.float64).index_add_(0, edge[here], rows.values[here])
+        nodes, place = torch.unique(ends[:, 0], return_inverse=True)
+        rows, n = self.matrix.select_rows(nodes), self.matrix.n_cols
+        if not rows.nnz:
+            return torch.zeros(len(ends), dtype=torch.float64)
+        found = _places(rows.rows() * n + rows.indices, place * n + ends[:, 1])  # rows and columns ascend
+        return torch.where(found >= 0, rows.values[found], 0.0)
 
     def reached(self, node: int, gone: Removed, y: Tensor, once: Tensor, levels: int, after: After) -> list[Tensor]:
         """Returns what each propagation brings to a node without each of some edges.
@@ -107,6 +109,14 @@ class Propagator:
     def numbers(self, node: int, levels: int) -> int:
         """Returns how many rows of the first propagation a node depends on."""
         return self._field(node, levels)[0][0].numel()
+
+    def numbers_of_means(self, node: int, levels: int) -> int:
+        """Returns how many rows `means` makes of every edge."""
+        return 1 if self._at_ends(levels) else self.numbers(node, levels)
+
+    def _at_ends(self, levels: int) -> bool:
+        """Returns whether an edge moves so little that `means` needs its two ends alone."""
+        return levels <= 2 and not self.powers[1]
 
     def _field(self, node: int, levels: int) -> tuple[list[Tensor], list[Csr]]:
         """Returns the rows each propagation is needed at, the first one's first, and the matrices between them."""
@@ -167,7 +177,7 @@ class Propagator:
         Where r is 1, an edge moves the first propagation at its two ends alone, and the second at v is the known one
         and what it reads of these: O(b width) numbers, whatever the degree.
         """
-        if levels > 2 or self.powers[1]:
+        if not self._at_ends(levels):
             return self.reached(node, gone, y, once, levels, lambda level, x: x)
         ends, rows = gone.ends, [self._row_of_end(side, gone, y, once) for side in (0, 1)]
         at_node = [(ends[:, side] == node) & (gone.weights != 0) for side in (0, 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -42,12 +43,17 @@ class Subject:
     columns: tuple[str, ...] | None = None
     positive_only: bool = False
 
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        """Where each labelled node stands among them; of a repeated one the first place."""
+        return {node: place for place, node in reversed(list(enumerate(self.labelled.tolist())))}
+
     def label_of(self, node: int) -> str | None:
         """Returns the label of a node that the detector learned from, None of any other."""
-        own = (self.labelled == node).nonzero().flatten()
-        if not own.numel() or (self.positive_only and int(self.targets[own[0]]) == 0):
+        own = self._places.get(node)
+        if own is None or (self.positive_only and int(self.targets[own]) == 0):
             return None
-        return self.label_at(int(own[0]))
+        return self.label_at(own)
 
     def label_at(self, place: int) -> str:
         """Returns what the detector took a labelled node for, by its place among these."""

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -25,9 +26,14 @@ def with_words(shares: Shares, own: Sequence[str]) -> Shares:
         shares: whose first columns are those of the features, then what was made of them and of the graph.
         own: names of the features, as the user has them: they stay, and what is made is told apart from them.
     """
-    n = len(own)
-    names = (*shares.names[:n], *(made(_in_words(name), own) for name in shares.names[n:]))
-    return dataclasses.replace(shares, names=names)
+    return dataclasses.replace(shares, names=_named(shares.names, tuple(own)))
+
+
+@lru_cache(maxsize=8)
+def _named(names: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns what all columns are called, those of the features first."""
+    n, taken = len(own), frozenset(own)
+    return (*names[:n], *(made(_in_words(name), taken) for name in names[n:]))
 
 
 def _in_words(name: str) -> str:

@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -243,7 +244,7 @@ class SavedRun:
         Args:
             nodes: names of nodes, numbers where the graph has no names; None: alerts.
             graph: where the run's graph is now, as of `graph`.
-            explainer: of `explainer`, where it was made before.
+            explainer: of `explainer`, where it was made before; None: that of the last call, if its graph was this one.
             top: how many of the likeliest alerts, in place of nodes.
             labels: how many labels of each node are told of.
             group: a column by whose values labels are left out together.
@@ -251,7 +252,18 @@ class SavedRun:
         Raises:
             InputError: the graph is gone or another one, a node or the column is unknown, or there is no alert.
         """
-        return explained(explainer or self.explainer(graph), nodes, top, labels, group)
+        return explained(explainer or self._explainer_of(graph), nodes, top, labels, group)
+
+    def _explainer_of(self, graph: str | Path | Graph | None) -> Explainer:
+        """Returns `explainer`, made once while the graph is the same one."""
+        last = self._last_explainer
+        if not last or not (last[0][0] is graph or (isinstance(graph, str | Path) and last[0][0] == graph)):
+            last[:] = [(graph, self.explainer(graph))]
+        return last[0][1]
+
+    @cached_property
+    def _last_explainer(self) -> list[tuple[str | Path | Graph | None, Explainer]]:
+        return []
 
     def to_frame(self) -> pd.DataFrame:
         """Returns the run's predictions of its own graph, one row per node.

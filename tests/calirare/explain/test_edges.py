@@ -7,7 +7,9 @@ import dataclasses
 import pytest
 import torch
 
+from calirare.explain import own_edges
 from calirare.explain.network import network_voice
+from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.removal import Propagator
 from calirare.explain.trees import TreesVoice
 from calirare.graph import Graph, Relation
@@ -16,6 +18,7 @@ from calirare_ext import Csr
 from tests.helpers.tasks import rare_task
 
 # Sums of at most a few hundred float32 numbers, through three layers.
+EPS = torch.finfo(torch.float64).eps
 FLOAT32 = 300 * torch.finfo(torch.float32).eps
 
 
@@ -89,6 +92,22 @@ def test_a_graph_convolution_without_each_edge(graph, hops, layers):
     voice = network_voice(fitted, task)
     for node in (a_leaf(task), 20):
         assert_as_by_brute_force(voice, node, edges_of(task, node))
+
+
+@pytest.mark.parametrize(("dense", "wide"), [(0.0, 4096), (2.0, 4096), (0.0, 3), (2.0, 3)])
+@pytest.mark.parametrize("hops", [1, 2])
+def test_own_edges_are_as_when_every_row_is_made_anew(monkeypatch, hops, dense, wide):
+    """In float64, where dense products and sparse ones, and few edges at a time, make the same."""
+    task = with_weights(rare_task(), loops=True)
+    edges = ConvolutionEdges(GcnTraining(epochs=15, hops=hops).fit(task, task.split.train), task)
+    ends = edges_of(task, 20)
+    own, edges.own = edges.own, None
+    known = edges.effect(20, ends)
+    edges.own = own
+    for name, value in (("DENSE", dense), ("WIDE", wide), ("NUMBERS", 1)):
+        monkeypatch.setattr(own_edges, name, value)
+    assert known.abs().max() > 1e-3
+    torch.testing.assert_close(edges.effect(20, ends), known, rtol=1e3 * EPS, atol=1e3 * EPS)
 
 
 @pytest.mark.slow
