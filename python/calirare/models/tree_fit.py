@@ -10,6 +10,7 @@ from torch import Tensor
 
 from calirare.graph import Graph, check_nodes
 from calirare.models.columns import HopColumns
+from calirare.models.tree_growth import Labels
 from calirare.models.trees import TreesModel, TreesTraining
 from calirare.training import FoldFitted, State, class_weights, prefixed, unprefixed
 
@@ -107,11 +108,13 @@ class TreesDetector:
         growing: how they are grown on columns.
         hops: how far the columns reach, see `HopColumns`.
         columns: fitted columns to read; None: fitted on the graph.
+        labels: what the columns say of the nodes to be fitted, read before; None: `fit` reads it.
     """
 
     growing: TreesTraining = field(default_factory=TreesTraining)
     hops: int = 2
     columns: HopColumns | None = None
+    labels: Labels | None = None
 
     @property
     def seed(self) -> int:
@@ -129,14 +132,27 @@ class TreesDetector:
         Raises:
             ValueError: a node has no label.
         """
+        columns, labels = (
+            self.read(graph, nodes, sample_weights) if self.labels is None else (self.columns, self.labels)
+        )
+        assert columns is not None
+        assert graph.y is not None
+        grown = self.growing.fit_labels(labels)
+        in_sample = torch.from_numpy(grown.logits(labels.columns)).to(graph.device)
+        weights = _weights(graph, nodes, sample_weights)
+        return TreesFit(grown, columns, nodes, graph.y[nodes], weights, in_sample)
+
+    def read(self, graph: Graph, nodes: Tensor, sample_weights: Tensor | None = None) -> tuple[HopColumns, Labels]:
+        """Returns the columns, and what they say of labelled nodes: arguments and errors of `fit`."""
         if graph.y is None or bool((graph.y[nodes] < 0).any()):
             raise ValueError(f"fit: nodes must be labelled, but one of graph {graph.name!r} has no label")
         columns = HopColumns.fit(graph, self.hops, self.seed, nodes) if self.columns is None else self.columns
-        targets = graph.y[nodes]
-        weights = class_weights(targets, graph.n_classes)[targets] if sample_weights is None else sample_weights
-        rows = columns.at(graph, nodes).cpu().numpy()
-        grown = self.growing.fit_columns(
-            rows, targets.cpu().numpy(), graph.n_classes, sample_weights=weights.double().cpu().numpy()
-        )
-        in_sample = torch.from_numpy(grown.logits(rows)).to(graph.device)
-        return TreesFit(grown, columns, nodes, targets, weights, in_sample)
+        rows, targets = columns.at(graph, nodes).cpu().numpy(), graph.y[nodes].cpu().numpy()
+        weights = _weights(graph, nodes, sample_weights).double().cpu().numpy()
+        return columns, self.growing.labels_of(rows, targets, graph.n_classes, weights)
+
+
+def _weights(graph: Graph, nodes: Tensor, given: Tensor | None) -> Tensor:
+    """Returns the weight of each labelled node's loss, [m]; None: by its class."""
+    assert graph.y is not None
+    return class_weights(graph.y[nodes], graph.n_classes)[graph.y[nodes]] if given is None else given

@@ -56,6 +56,15 @@ class Labels:
     weights: NumpyArray
     n_classes: int
 
+    @cached_property
+    def joined(self) -> NumpyArray:
+        """The columns, float32 [m, d], in which numbers that rounding may have parted are one.
+
+        Such as 1/3 by the order in which neighbours were added: a threshold between them would part nodes that are
+        alike, other ones in every order.
+        """
+        return np.stack([joined(column) for column in self.columns.T], 1)
+
     def prior(self, rows: NumpyArray) -> NumpyArray:
         """Returns the classes' shares of the weight of some labels, `PSEUDO` labels added to each, float64 [k]."""
         totals = np.bincount(self.targets[rows], self.weights[rows], self.n_classes) + PSEUDO
@@ -76,15 +85,10 @@ class Grower:
 
     @cached_property
     def binned(self) -> Dataset:
-        """The columns of all labels, binned once; their classes play no part in it.
-
-        Numbers that rounding may have parted, such as 1/3 by the order in which neighbours were added, are one: a
-        threshold between them would part nodes that are alike, other ones in every order.
-        """
+        """The columns of all labels, binned once; their classes play no part in it."""
         from lightgbm import Dataset
 
-        columns = np.stack([joined(column) for column in self.labels.columns.T], 1)
-        return Dataset(columns, np.zeros(self.labels.targets.size), params=self.settings).construct()
+        return Dataset(self.labels.joined, np.zeros(self.labels.targets.size), params=self.settings).construct()
 
     def data(self, rows: NumpyArray, target: NumpyArray, start: NumpyArray | None = None) -> Dataset:
         """Returns some labels [m'] with what trees are to reach [m'], and the scores they start from, [k] or [1]."""

@@ -192,11 +192,21 @@ class TreesTraining:
 
         Cost: K + 1 ensembles. 3,600 labels with 220 columns take seconds of processor time.
         """
+        return self.fit_labels(self.labels_of(columns, targets, n_classes, sample_weights), fold=fold)
+
+    def labels_of(
+        self, columns: NumpyArray, targets: NumpyArray, n_classes: int, sample_weights: NumpyArray | None = None
+    ) -> Labels:
+        """Returns what trees are grown on, for one or several `fit_labels`; arguments and errors of `fit_columns`."""
         check_columns("TreesTraining.fit_columns", columns)
         check_targets(targets, columns.shape[0], n_classes)
-        weights = self._weights(targets, n_classes, sample_weights)
+        return Labels(columns, targets, self._weights(targets, n_classes, sample_weights), n_classes)
+
+    def fit_labels(self, labels: Labels, *, fold: NumpyArray | None = None) -> TreesModel:
+        """Grows trees on labels; see `fit_columns`."""
+        targets, n_classes = labels.targets, labels.n_classes
         fold = self._folds(targets, fold)
-        grower = Grower(Labels(columns, targets, weights, n_classes), self._settings(targets.size, n_classes))
+        grower = Grower(labels, self._settings(targets.size, n_classes))
         kept = [np.arange(targets.size), *(np.flatnonzero(fold != f) for f in range(int(fold.max()) + 1))]
         held = [np.flatnonzero(fold == f) for f in range(len(kept) - 1)]
         if min(map(len, kept)) < LEAST:
@@ -211,7 +221,7 @@ class TreesTraining:
                 ensembles, losses = forests(grower, kept, self._most, pool), ()
         own = np.empty((targets.size, n_classes))
         for rows, ensemble in zip(held, ensembles[1:], strict=True):
-            own[rows] = ensemble.logits(columns[rows])
+            own[rows] = ensemble.logits(labels.columns[rows])
         return TreesModel(fold, own, ensembles[0], tuple(ensembles[1:]), self._chosen(losses), losses)
 
     @property
