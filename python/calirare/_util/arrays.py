@@ -7,15 +7,16 @@ ValueError for a wrong shape or range. `device` is where the result shall live.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 
 Array: TypeAlias = np.ndarray | torch.Tensor | Sequence[Any]
+AnyArray = TypeVar("AnyArray", np.ndarray, torch.Tensor)
 
-# Sums of weights that leave room for products with scores and other sums in float64.
-WEIGHT_SUMS = (1e-300, 1e300)
+# Sums of weights that leave room for their squares, and for products with scores and other sums, in float64.
+_WEIGHT_SUMS = (1e-100, 1e100)
 
 
 def to_tensor(function: str, name: str, values: Array, device: torch.device | None = None) -> torch.Tensor:
@@ -76,24 +77,25 @@ def as_integers(function: str, name: str, values: Array, device: torch.device, l
 
 
 def as_weights(function: str, weights: Array | None, n: int, device: torch.device) -> torch.Tensor | None:
-    """Returns sample weights [n] >= 0 with a sum within `WEIGHT_SUMS` as float64; None stays None."""
+    """Returns sample weights [n] >= 0 as float64, made countable; None stays None."""
     if weights is None:
         return None
     tensor = to_tensor(function, "weights", weights, device).double()
     if tensor.shape != (n,):
         raise ValueError(f"{function}: weights must have shape ({n},), got {tuple(tensor.shape)}")
-    total = float(tensor.sum())
-    if not bool(torch.isfinite(tensor).all()) or bool((tensor < 0).any()) or total == 0:
+    if not bool(torch.isfinite(tensor).all()) or bool((tensor < 0).any()) or not bool(tensor.any()):
         raise ValueError(
             f"{function}: weights must be finite, not negative and not all zero, got {tensor.tolist()[:5]}"
         )
-    low, high = WEIGHT_SUMS
-    if not low <= total <= high:
-        raise ValueError(
-            f"{function}: weights must have a sum from {low:g} to {high:g}, got {total:g}: "
-            "multiply all by one number, only their ratios count"
-        )
-    return tensor
+    return countable_weights(tensor)
+
+
+def countable_weights(weights: AnyArray) -> AnyArray:
+    """Returns weights [n] >= 0, not all zero, as they are, or divided by the largest where their sum has no square."""
+    low, high = _WEIGHT_SUMS
+    with np.errstate(over="ignore"):
+        total = float(weights.sum())
+    return weights if low <= total <= high else weights / weights.max()
 
 
 def check_order(function: str, y_true: torch.Tensor, p: torch.Tensor) -> None:

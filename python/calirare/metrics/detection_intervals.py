@@ -8,8 +8,14 @@ from calirare.metrics.binning import binomial_interval
 
 
 def worth_of(weights: np.ndarray | None, n: int) -> float:
-    """Returns how many samples of equal weight the weights [n] are worth (Kish); n without any."""
-    return float(n) if weights is None else float(weights.sum() ** 2 / np.square(weights).sum())
+    """Returns how many samples of equal weight the weights [n] >= 0 are worth (Kish); n without any.
+
+    One weight at least must be above zero.
+    """
+    if weights is None:
+        return float(n)
+    scaled = np.ldexp(weights, -np.frexp(weights.max())[1])  # by a power of two, exactly: 1e-200 has no square
+    return float(scaled.sum() ** 2 / np.square(scaled).sum())
 
 
 def share_interval(value: float, draws: np.ndarray, level: float, n: float, trials: float) -> tuple[float, float]:

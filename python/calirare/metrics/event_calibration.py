@@ -10,6 +10,7 @@ import numpy as np
 from calirare._util.arrays import Array, as_scores, as_weights, check_count
 from calirare._util.keywords import known_keywords
 from calirare.metrics.binning import binomial_interval, equal_mass_bins, equal_mass_statistics
+from calirare.metrics.detection_intervals import worth_of
 from calirare.metrics.inputs import Scalar, check_norm, read_event
 from calirare.metrics.resampling import NoiseFloor
 
@@ -125,8 +126,7 @@ def calibration_in_the_large(
     mean_p, share = float(data.mean(data.probabilities.double())), float(data.mean(data.labels.double()))
     if share == 0:
         raise ValueError(f"{name}: y_true must hold a 1, got zeros only: the ratio has no denominator")
-    w = data.weights
-    size = float(len(data.labels) if w is None else w.sum() ** 2 / w.square().sum())
+    size = worth_of(None if data.weights is None else data.weights.numpy(), len(data.labels))
     low, high = binomial_interval(np.array([share * size]), np.array([size]), level)
     upper = mean_p / float(low[0]) if low[0] > 0 else math.inf
     return InTheLarge(mean_p, share, mean_p / share, mean_p / float(high[0]), upper)

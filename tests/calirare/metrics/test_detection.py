@@ -11,7 +11,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.metrics import precision_recall_curve as sklearn_curve
 
 from calirare import metrics
-from calirare.metrics.detection_intervals import expanded_tails, share_interval
+from calirare.metrics.detection_intervals import expanded_tails, share_interval, worth_of
 from calirare.metrics.ranked import Ranked
 
 AT = (metrics.precision_at, metrics.recall_at, metrics.lift_at)
@@ -209,6 +209,30 @@ def test_intervals_of_shares():
     assert expanded_tails(0.95, 1) == (0, 1)
     assert expanded_tails(0.95, 1e9)[0] == pytest.approx(0.025, rel=1e-6)
     assert expanded_tails(0.95, 10)[0] < 0.025
+
+
+WEIGHTED = (
+    lambda y, p, w: metrics.precision_recall_curve(y, p, n_draws=20, weights=w).band_lower,
+    lambda y, p, w: metrics.detection_report(y, p, n_draws=20, budgets=(), weights=w)["auroc_lower"],
+    lambda y, p, w: metrics.calibration_in_the_large(y, p, weights=w),
+)
+
+
+@pytest.mark.parametrize("measure", WEIGHTED, ids=["curve", "report", "in_the_large"])
+def test_only_ratios_of_weights_count_however_large(measure):
+    y, p = example(ties=False)
+    w = np.random.default_rng(2).uniform(0.1, 1, len(y))
+    for size in (1e90, 1e-90, 1e300, 1e307, 1e-300):
+        assert measure(y, p, w * size) == pytest.approx(measure(y, p, w), rel=1e-9)
+
+
+def test_a_class_of_weights_without_squares_is_worth_its_samples():
+    w = np.full(8, 1e-200)
+    assert worth_of(w, 8) == 8
+    assert worth_of(w * [1, 1, 1, 1, 0, 0, 0, 0], 8) == 4
+    y, p = example(ties=False)
+    curve = metrics.precision_recall_curve(y, p, n_draws=20, weights=np.where(y == 1, 1e-200, 1.0))
+    assert np.isfinite(curve.band_lower).all()
 
 
 def test_the_curve_is_scikit_learns_and_lies_in_its_band():

@@ -249,12 +249,19 @@ def test_bad_settings_are_named():
         metrics.class_ace(np.array([[0, 1]]), np.array([[0.2, 0.3]]), 2)
 
 
-@pytest.mark.parametrize("total", [0.0, 1e-310, 1e301, np.inf])
-def test_weights_whose_sums_leave_float64_are_refused(total):
+@pytest.mark.parametrize("size", [1e-310, 1e-200, 1e200, 1e308])
+def test_weights_of_any_size_count_by_their_ratios(size):
+    p, y, w = np.random.default_rng(0).random(40), np.arange(40) % 2, 1.0 + np.arange(40) % 3 / 4
+    for measure in (metrics.ece, metrics.nll, metrics.debiased_ece):
+        assert measure(y, p, weights=w * size) == pytest.approx(measure(y, p, weights=w), rel=1e-9)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.inf, np.nan])
+def test_weights_that_are_no_weights_are_refused(value):
     p, y = np.random.default_rng(0).random(40), np.arange(40) % 2
     for measure in (metrics.ece, metrics.nll, metrics.debiased_ece):
-        with pytest.raises(ValueError, match="weights must"):
-            measure(y, p, weights=np.full(40, min(total / 40, 1e308)))
+        with pytest.raises(ValueError, match="weights must be finite"):
+            measure(y, p, weights=np.full(40, value))
 
 
 @pytest.mark.parametrize("measure", [metrics.ece, metrics.kde_calibration_error, metrics.soft_ece])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calirare._util.arrays import WEIGHT_SUMS
+from calirare._util.arrays import countable_weights
 from calirare._util.errors import InputError
 from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
 from calirare.metrics.predictions import ROW_SUM_SLACK
@@ -138,20 +138,12 @@ def probabilities(frame: pd.DataFrame, names: Sequence[str], *, multilabel: bool
 
 
 def weights(frame: pd.DataFrame, name: str) -> np.ndarray:
-    """Returns one column of sample weights >= 0, not all 0, with a sum that can be counted with, float64 [n]."""
+    """Returns one column of sample weights >= 0, not all 0, made countable, float64 [n]."""
     values = numbers(frame, name)
     _refuse(frame, name, values, values < 0, "hold weights >= 0", "correct or drop the row")
     if not values.any():
         raise InputError(f"column {name!r} must hold a weight above 0, got zeros only")
-    with np.errstate(over="ignore"):
-        total = values.sum()
-    low, high = WEIGHT_SUMS
-    if not low <= total <= high:
-        raise InputError(
-            f"column {name!r} must hold weights with a sum from {low:g} to {high:g}, got {total:g}: divide all by the "
-            "largest, only their ratios count"
-        )
-    return values
+    return countable_weights(values)
 
 
 def classes(frame: pd.DataFrame, name: str, limit: int) -> np.ndarray:
