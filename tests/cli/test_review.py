@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import http.client
 import re
 import shutil
@@ -257,6 +258,25 @@ def test_names_that_are_formulas_or_hold_quotes_come_back(tmp_path):
     table = pd.read_csv(tmp_path / "labels.csv", dtype=str)
     assert list(table["node"]) == ["'=1+1", 'a"b', "c,d", "e\nf", "007", "''=x"]
     assert set(table["label"]) == {"'=fraud"}
+
+
+@pytest.mark.parametrize("jump", [-400, 400])
+def test_the_last_answer_counts_though_the_clock_jumps(jump, tmp_path, monkeypatch):
+    class Clock(datetime.datetime):
+        days = 0
+
+        @classmethod
+        def now(cls, zone=None):
+            return datetime.datetime(2026, 3, 1, tzinfo=zone) + datetime.timedelta(days=cls.days)
+
+    monkeypatch.setattr("calirare.review.verdicts.datetime.datetime", Clock)
+    with Verdicts(tmp_path / "a.sqlite", "graph", ("rest", "fraud")) as verdicts:
+        verdicts.say("x", RARE)
+        verdicts.say("y", RARE)
+        monkeypatch.setattr(Clock, "days", jump)
+        verdicts.say("x", REST)
+        assert [(node, said.answer) for node, said in verdicts.latest().items()] == [("y", RARE), ("x", REST)]
+        assert verdicts.latest_said().node == "x"
 
 
 def test_a_file_of_answers_belongs_to_its_graph(tmp_path, trained_quickly):

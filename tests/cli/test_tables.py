@@ -84,6 +84,31 @@ def test_tables_as_people_have_them_train_without_an_option(tmp_path):
 
 
 @pytest.mark.slow
+def test_no_label_is_held_out_where_too_few_rare_ones_would_test(tmp_path):
+    edges = write_tables(tmp_path)
+    nodes = pd.read_csv(tmp_path / "nodes.csv").drop(columns="split")
+    nodes.loc[np.flatnonzero(nodes["label"] == "fraud")[12:], "label"] = None
+    nodes.to_csv(tmp_path / "nodes.csv", index=False)
+    run, words = tmp_path / "run", "every label trains, and measures are by leave-one-out: a quarter of 12 rare labels"
+    said = call("train", "--dataset", edges, *QUICK, "--out", run)
+    assert said.code == 0, said.err
+    assert words in " ".join(said.out.split())
+    assert "leave-one-out nodes, 12 of them rare" in said.out
+    table = pd.read_csv(run / "predictions.csv")
+    assert (table["split"] != "test").all()
+    assert (table["split"] == "train").sum() == nodes["label"].notna().sum()
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["data"]["split"] == "all"
+    again = call("train", "--config", run / "config.yaml", "--out", tmp_path / "again")
+    assert again.code == 0, again.err
+    assert (tmp_path / "again" / "predictions.csv").read_text() == (run / "predictions.csv").read_text()
+    said = call("train", "--dataset", edges, "--split", "share", *QUICK, "--out", tmp_path / "held")
+    assert words not in " ".join(said.out.split())
+    held = pd.read_csv(tmp_path / "held" / "predictions.csv").query("split == 'test'")
+    assert held["y"].sum() == 3
+
+
+@pytest.mark.slow
 def test_predict_mends_a_table_as_the_training_did_and_says_so(tmp_path):
     edges = write_tables(tmp_path)
     lines = edges.read_text().splitlines()

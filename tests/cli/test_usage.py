@@ -150,7 +150,7 @@ def test_bad_usage_of_the_lab_is_one_sentence(arguments, message, tmp_path, monk
         ("--target", "everyone", "target must be balanced, population or a number"),
         ("--device", "tpu", "device must be auto, cpu, cuda or cuda:N"),
         ("--device", "cuda:x", "device must be auto, cpu, cuda or cuda:N"),
-        ("--split", "secret", "split must be public, random or share"),
+        ("--split", "secret", "split must be public, random, share or all"),
         ("--duplicates", "maybe", "duplicates must be one of error, drop, sum"),
         ("--self-loops", "maybe", "self_loops must be one of error, drop, keep"),
         ("--epochs", "0", "epochs must be auto or a whole number of at least 1"),

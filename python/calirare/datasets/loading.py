@@ -14,8 +14,10 @@ from calirare.datasets.download import Progress
 from calirare.datasets.embedded import digits
 from calirare.datasets.places import place_of
 from calirare.graph import (
+    FEWEST_TESTED,
     LABEL_RATE,
     TABLE_SUFFIXES,
+    TEST_SHARE,
     EdgeOptions,
     FileOptions,
     Graph,
@@ -82,8 +84,9 @@ def load_dataset(
         label_rate: training nodes per class before merging. A stored split is enlarged to it with random nodes; None
             leaves that as it is, and stands for 20 in a random one.
         split: "public" for the stored split, "random" for so many nodes per class (`random_split`), "share" for three
-            quarters of every class (`share_split`); None for "public" where there is one, else for "random" of a data
-            set by name and where a label rate is given, and for "share" of the user's own graph.
+            quarters of every class (`share_split`), "all" for every label; None for "public" where there is one, else
+            for "random" of a data set by name and where a label rate is given. Of the user's own graph None stands for
+            "share", or for "all" where fewer than `FEWEST_TESTED` nodes of the rare class would test.
         scale: how the features are mapped before they are used: "auto", "rank", "standardize", "row", "tfidf", "svd" or
             "none", see `calirare.features.FeatureMap`; None or "stored" for what the data set wants or the file says.
         seed: of the random split or of the nodes added to the public one.
@@ -194,7 +197,7 @@ def _known_rare(
     y = graph.y
     if y is not None and torch.unique(y[y >= 0]).numel() > 1:
         graph = graph.rare(_choose_minority(graph, minority, stored))
-        if published or split in ("random", "share") or label_rate is not None:
+        if published or split in ("random", "share", "all") or label_rate is not None:
             graph = _choose_split(graph, split, label_rate, seed, published=published)
         return known_rare(graph)
     return known_rare(graph, minority)
@@ -222,22 +225,30 @@ def _choose_minority(graph: Graph, minority: int | str | None, stored: int | Non
     )
 
 
+def _all_train(graph: Graph, split: str | None) -> bool:
+    """Returns whether no label is held out to test: on request, or because too few rare ones would be."""
+    if split is not None or graph.original_y is None:
+        return split == "all"
+    assert graph.y is not None
+    return TEST_SHARE * int((graph.y == 1).sum()) < FEWEST_TESTED
+
+
 def _choose_split(graph: Graph, split: str | None, label_rate: int | None, seed: int, *, published: bool) -> Graph:
     """Returns a graph with its stored split, enlarged to the label rate, or with one that is drawn."""
     merged = graph.original_y is not None
     original, names = (graph.original_y, graph.original_class_names) if merged else (graph.y, graph.class_names)
     if original is None or not bool((original >= 0).any()):
         raise InputError(f"graph {graph.name!r}: training needs labels, but no node has one")
-    if split not in (None, "public", "random", "share"):
-        raise InputError(f"load_dataset: split must be public, random or share, got {split!r}")
+    if split not in (None, "public", "random", "share", "all"):
+        raise InputError(f"load_dataset: split must be public, random, share or all, got {split!r}")
     if split == "public" and graph.split is None:
         raise InputError(
             f"load_dataset: {graph.name} has no public split: take split='random' (command line: --split random)"
         )
-    if split == "share" or (split is None and graph.split is None and label_rate is None and not published):
+    if split in ("share", "all") or (split is None and graph.split is None and label_rate is None and not published):
         if label_rate is not None:
             raise InputError("load_dataset: label_rate is for split='random' (command line: --split random)")
-        return graph.with_split(share_split(original, seed))
+        return graph.with_split(share_split(original, seed, test_share=0.0 if _all_train(graph, split) else TEST_SHARE))
     if split == "random" or graph.split is None:
         rate = LABEL_RATE if label_rate is None else label_rate
         return graph.with_split(random_split(original, rate, seed=seed, class_names=names))

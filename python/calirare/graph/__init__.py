@@ -20,12 +20,24 @@ from calirare.graph.matrices import matrix_named, named_tensors, rows_of
 from calirare.graph.positive_only import known_rare, with_drawn_rest
 from calirare.graph.relabelling import NO_PART, relabelled
 from calirare.graph.relations import Relation
-from calirare.graph.splits import LABEL_RATE, N_VAL, PARTS, Split, raise_label_rate, random_split, share_split
+from calirare.graph.splits import (
+    FEWEST_TESTED,
+    LABEL_RATE,
+    N_VAL,
+    PARTS,
+    TEST_SHARE,
+    Split,
+    raise_label_rate,
+    random_split,
+    share_split,
+    split_note,
+)
 from calirare.graph.table_columns import TableColumns
 from calirare.graph.table_files import TABLE_SUFFIXES
 from calirare.graph.validation import check_adjacency, one_class
 
 __all__ = [
+    "FEWEST_TESTED",
     "LABEL_RATE",
     "LARGE",
     "NO_PART",
@@ -33,6 +45,7 @@ __all__ = [
     "ORDERS",
     "PARTS",
     "TABLE_SUFFIXES",
+    "TEST_SHARE",
     "Column",
     "EdgeOptions",
     "EdgeRules",
@@ -74,6 +87,7 @@ __all__ = [
     "same_but_labels",
     "scale_note",
     "share_split",
+    "split_note",
     "standardized",
     "with_drawn_rest",
 ]

@@ -19,6 +19,7 @@ PARTS = ("train", "val", "test")
 LABEL_RATE, N_VAL, N_TEST = 20, 500, 1000
 # Of the user's own labels: a quarter judges; a bound on those that train keeps the time of a training in bounds.
 TEST_SHARE, N_TRAIN = 0.25, 20_000
+FEWEST_TESTED = 10  # rare nodes: fewer say less of a detector than leave-one-out of all labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +211,21 @@ def share_split(original_y: Tensor, seed: int = 0, *, test_share: float = TEST_S
         name = f"share(test={test_share:g}, n_train={n_train}, seed={seed})"
     chosen, left = (torch.from_numpy(np.flatnonzero(part)) for part in (train, (y >= 0) & ~train))
     return Split(chosen, chosen.new_empty(0), left, name)
+
+
+def split_note(split: Split, n_rare: int) -> str:
+    """Returns a sentence for the user where so few nodes are rare that no label tests; else empty.
+
+    Args:
+        split: of the graph.
+        n_rare: labelled nodes of the rare class.
+    """
+    if split.test.numel() or not split.name.startswith("share(") or TEST_SHARE * n_rare >= FEWEST_TESTED:
+        return ""
+    return (
+        f"every label trains, and measures are by leave-one-out: a quarter of {n_rare} rare labels would say less "
+        "(--split share holds it out)"
+    )
 
 
 def raise_label_rate(

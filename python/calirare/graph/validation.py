@@ -237,13 +237,15 @@ def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> in
     """Returns the number of a class given by name or number.
 
     A number that is also a name means the class of that name. Where all names are numbers, of labels such as 1 and 2,
-    no number means a place among them.
+    no number means a place among them. True and False are 1 and 0, as which a column of them is read.
 
     Raises:
         InputError: there is no such class.
     """
-    if str(wanted) in names:
-        return names.index(str(wanted))
+    said = {"true": "1", "false": "0"}.get(str(wanted).lower(), "") if names == ("0", "1") else ""
+    for name in (str(wanted), said):
+        if name in names:
+            return names.index(name)
     try:
         k = int(wanted) if isinstance(wanted, str) else operator.index(wanted)
     except (ValueError, TypeError):

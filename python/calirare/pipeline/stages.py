@@ -17,7 +17,7 @@ from calirare._util.errors import InputError
 from calirare._util.tracing import named
 from calirare.calibration import Calibrator, Target
 from calirare.features import FeatureMap
-from calirare.graph import Graph, check_trainable, known_rare, scale_note
+from calirare.graph import Graph, check_trainable, known_rare, scale_note, split_note
 from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import ALO
 from calirare.models import PYG, TreesDetector, TreesTraining
@@ -145,7 +145,14 @@ def _run(graph: Graph, asked: Graph, settings: Settings, report: Report, streami
         logits = unlearnt(job, fitted, evaluator.logits, left_out)
         check_finite(graph, logits)
         decision = decide(logits)
-    said = [scale_note(graph), *ignored_settings(settings), *trained.notes, *left_out.notes, *maps.notes]
+    said = [
+        _split_note(job.graph),
+        scale_note(graph),
+        *ignored_settings(settings),
+        *trained.notes,
+        *left_out.notes,
+        *maps.notes,
+    ]
     said += [result.note] if settings.method == "jackknife" else []
     notes = list(dict.fromkeys(note for note in said if note))
     return Outcome(
@@ -262,3 +269,10 @@ def _intervals(
         evaluator=evaluator,
         known=known,
     )
+
+
+def _split_note(graph: Graph) -> str:
+    """Returns a sentence where too few labels are rare to hold any out."""
+    assert graph.y is not None
+    assert graph.split is not None
+    return split_note(graph.split, int((graph.y == 1).sum()))

@@ -30,8 +30,9 @@ class Data:
             labels of the rest are taken for unknown.
         minority: name or number of the rare class.
         label_rate: training labels per class; none: 20 in a random split, a stored one stays as it is.
-        split: "public", "random" (so many labels per class) or "share" (three quarters of the labels train, the others
-            test); none: public where there is one, else random of a data set by name, and share of your own graph.
+        split: "public", "random" (so many labels per class), "share" (three quarters of the labels train, the others
+            test) or "all" (every label trains); none: public where there is one, else random of a data set by name, and
+            of your own graph share, or all where fewer than ten rare nodes would test.
         features: node table that belongs to an edge table.
         label: column of the labels in the node table.
         weight: column of the weights in the edge table.

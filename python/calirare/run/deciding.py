@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -17,12 +17,13 @@ from calirare.run.abstaining import Undecided, left_open
 from calirare.run.probabilities import LIKELIER, Probabilities, p_rare
 
 Decide = Literal["balanced", "cost", "budget", "precision", "recall"]
-By = Literal["p", "expected-loss", "uncertainty"]
-ORDERS: tuple[By, ...] = ("p", "expected-loss", "uncertainty")
+By = Literal["p", "expected-loss", "uncertainty", "value-of-label"]
+ORDERS: tuple[By, ...] = get_args(By)
 REVIEW_BEGINS_WITH = {
     "p": "the likeliest rare nodes (--by p)",
     "expected-loss": "the nodes whose decision is expected to cost most (--by expected-loss)",
     "uncertainty": "the nodes whose prediction is most likely wrong (--by uncertainty)",
+    "value-of-label": "the nodes whose labels would teach the detector most (--by value-of-label)",
 }
 NARROW = 20  # rare labels from which the intervals held less often than promised (benchmarks/results/decisions.json)
 CAVEAT = (
@@ -50,7 +51,7 @@ class Deciding:
             such as 0.9; none: every node is decided.
         by: which nodes review.csv begins with: by "p" the likeliest rare ones, by "expected-loss" those where a wrong
             decision is expected to cost most, by "uncertainty" those whose prediction is most likely wrong (of more
-            than two classes always these).
+            than two classes always these), by "value-of-label" those whose labels would teach most, then by "p".
     """
 
     decide: Decide = "cost"
@@ -157,9 +158,11 @@ def check_decision(deciding: Deciding, method: str, map_: str, n_classes: int = 
     if replace(deciding, by=ORDERS[0]) == Deciding() or (method == "jackknife" and map_ == "prior" and n_classes == 2):
         return
     got = f"method {method}" if method != "jackknife" else f"map {map_}" if map_ != "prior" else f"{n_classes} classes"
+    plain = asdict(Deciding())
+    given = " and ".join(name for name, value in asdict(deciding).items() if name != "by" and value != plain[name])
     raise InputError(
-        "settings of the decision other than the default (equal costs) need two classes, method jackknife and map "
-        f"prior, got {got}: leave them out, and compare p_rare of predictions.csv with a threshold of your own"
+        f"settings of the decision ({given}) need two classes, method jackknife and map prior, got {got}: leave them "
+        "out, and compare p_rare of predictions.csv with a threshold of your own"
     )
 
 
@@ -232,7 +235,7 @@ def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: 
     """Returns the nodes that `answered` leaves, in the order in which a human should look at them, int64.
 
     The expected loss is that of the decision: P(rare) times the cost of a miss, of an alert 1 - P(rare) times that of a
-    false alarm.
+    false alarm. What labels are worth the detector alone can tell, see `Outcome.review`: here these are in order of P.
 
     Args:
         deciding: by what.
@@ -253,8 +256,8 @@ def by_uncertainty(deciding: Deciding, said: Probabilities) -> bool:
 
 
 def review_worth(deciding: Deciding, said: Probabilities) -> Tensor:
-    """Returns what a look at each node is worth by "p" or "expected-loss", [n]; see `review_order`."""
-    if deciding.by == "p":
+    """Returns what a look at each node is worth by "expected-loss", else by "p", [n]; see `review_order`."""
+    if deciding.by != "expected-loss":
         return said.rare
     miss, alarm = deciding.rule.costs()
     return torch.where(said.rare >= said.threshold, (1 - said.rare) * alarm, said.rare * miss)

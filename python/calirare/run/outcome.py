@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from calirare._util.brief import brief
@@ -28,7 +29,7 @@ from calirare.run.result import RunResult
 from calirare.run.scored import Scored
 from calirare.run.scoring import Say, Scorer, to_stderr
 from calirare.run.summary import WIDTH, summary_of
-from calirare.run.tables import predictions, write_review, write_table
+from calirare.run.tables import REVIEWED, predictions, write_review, write_table
 
 
 @dataclass(eq=False)
@@ -90,6 +91,19 @@ class Outcome(RunResult):
             InputError: there are not so many, or the detector cannot be asked.
         """
         return next_labels(self.explainer, k, by, among)
+
+    def review(self) -> Tensor:
+        """Returns the nodes without a label in the order in which a human should look at them, int64.
+
+        First the likeliest rare one, unless the settings say otherwise (`by`); see `Deciding`. Where every node has a
+        label, nodes that neither trained nor calibrated.
+        """
+        order = super().review()
+        if self.settings.decision.by != "value-of-label" or self.fit.n_classes != 2 or not order.numel():
+            return order
+        worth = self.next_labels(min(REVIEWED, order.numel()), among=order).nodes
+        first = torch.from_numpy(worth).to(order.device)
+        return torch.cat([first, order[~torch.isin(order, first)]])
 
     @cached_property
     def explainer(self) -> Explainer:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import yaml
 
-from calirare.graph import LABEL_RATE, PARTS, Graph, random_split, share_split
+from calirare.graph import LABEL_RATE, PARTS, TEST_SHARE, Graph, random_split, share_split
 from calirare.leave_one_out import Retrain
 from calirare.run.result import RunResult
 from calirare.run.settings import Settings
@@ -41,7 +41,8 @@ def _split_kind(graph: Graph, settings: Settings) -> str:
         return "public"
     labels = graph.original_y.cpu()
     if kind == "share":
-        drawn = share_split(labels, settings.seed)
+        kind = "all" if graph.split.name.startswith("share(test=0,") else kind
+        drawn = share_split(labels, settings.seed, test_share=0.0 if kind == "all" else TEST_SHARE)
     else:
         drawn = random_split(labels, settings.data.label_rate or LABEL_RATE, seed=settings.seed)
     same = all(torch.equal(getattr(drawn, part), getattr(graph.split.to("cpu"), part)) for part in PARTS)

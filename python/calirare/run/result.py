@@ -136,9 +136,5 @@ class RunResult:
         return Probabilities.of(self.logits, self.calibrators, target, self.decision.threshold, abstain)
 
     def review(self) -> Tensor:
-        """Returns the nodes without a label in the order in which a human should look at them, int64.
-
-        First the likeliest rare one, unless the settings say otherwise (`by`); see `Deciding`. Where every node has a
-        label, nodes that neither trained nor calibrated.
-        """
+        """Returns the nodes to look at, see `Outcome.review`, which also orders by what a label is worth."""
         return review_order(self.settings.decision, self.graph, self.for_tables(), self.jackknife)

@@ -284,6 +284,11 @@ class Settings:
             if getattr(self.training, name) == "auto" and self.method == "calirare":
                 raise InputError(f"setting {name} must be a number with method calirare, got 'auto'")
         check_decision(self.decision, self.method, self.calibration.map)
+        if self.decision.by == "value-of-label" and self.training.model in PYG:
+            raise InputError(
+                f"setting by value-of-label needs model auto, gcn, hops, trees or forest, got {self.training.model!r}: "
+                "of others nobody can tell what a label would do without training"
+            )
         if self.positive_only and (self.method != "jackknife" or self.calibration.map != "prior"):
             got = f"method {self.method}, map {self.calibration.map}"
             raise InputError(f"setting labels positive-only needs method jackknife and map prior, got {got}")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.graph.splits import Split, raise_label_rate, random_split, share_split
+from calirare.graph.splits import Split, raise_label_rate, random_split, share_split, split_note
 
 Y = torch.from_numpy(np.random.default_rng(7).permutation(np.repeat([0, 1, 2, -1], [400, 1500, 60, 40])))
 NONE = torch.tensor([], dtype=torch.long)
@@ -167,3 +167,10 @@ def test_a_share_of_every_class_tests_and_no_label_lies_idle():
     for wrong in ({"test_share": 1.0}, {"n_train": 0}, {"seed": -1}):
         with pytest.raises(InputError, match=f"share_split: {next(iter(wrong))} must"):
             share_split(y, **wrong)
+
+
+@pytest.mark.parametrize(("test_share", "n_rare", "said"), [(0.0, 39, True), (0.0, 40, False), (0.25, 39, False)])
+def test_it_is_said_where_too_few_labels_are_rare_to_test(test_share, n_rare, said):
+    split = share_split(torch.tensor([0] * 50 + [1] * n_rare), test_share=test_share)
+    assert bool(split_note(split, n_rare)) == said
+    assert not split_note(Split(split.train, split.val, split.val), n_rare), "a split of the user's own"

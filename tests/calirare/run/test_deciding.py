@@ -132,7 +132,7 @@ def test_maps_without_a_known_uncertainty_have_the_default_alone(settings):
     assert f"makes {said['alerts']} alerts" in said["sentence"]
     if "method" in settings and settings["method"] == "uncalibrated":
         assert table["p_rare"].equals(table["p_balanced"])
-    with pytest.raises(InputError, match="need two classes, method jackknife and map prior, got m"):
+    with pytest.raises(InputError, match=r"\(decide\) need two classes, method jackknife and map prior, got m"):
         Settings.of(**quick, decide="balanced")
 
 
@@ -153,6 +153,10 @@ def test_what_another_rule_takes_is_noted():
         ({"cost_miss": 0.0}, "cost of a miss must be positive"),
         ({"budget": 2.5}, "whole number or a share"),
         ({"precision": 1.0}, r"precision must be in \(0, 1\)"),
+        (
+            {"by": "value-of-label", "model": "sage"},
+            "value-of-label needs model auto, gcn, hops, trees or forest, got 'sage'",
+        ),
         ({"decide": "luck"}, "decision.decide must be one of balanced, cost, budget, precision, recall"),
     ):
         with pytest.raises(InputError, match=message):
@@ -176,6 +180,9 @@ def test_review_begins_with_what_is_asked_for(tmp_path):
     doubt = first.jackknife.review(first.for_tables().chosen, answered(first.graph))
     assert torch.equal(third.review(), doubt)
     assert third.review().tolist() not in (by_p, by_loss)
+    taught = dataclasses.replace(first, settings=first.settings.but(by="value-of-label")).review().tolist()
+    worth = first.next_labels(100, among=first.review()).nodes.tolist()
+    assert taught == worth + [node for node in by_p if node not in set(worth)] != by_p
     assert Settings.of(preset="paper").decision.by == "uncertainty"
     first.write(tmp_path)
     assert pd.read_csv(tmp_path / "review.csv")["node"].tolist() == by_p[:100]
