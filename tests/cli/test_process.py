@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from calirare._util import startup
+from calirare import InputError
+from calirare._util import memory, startup
 from calirare.cli import app
 from tests.helpers.command import QUICK, call
 
@@ -161,6 +162,35 @@ def test_only_the_command_has_its_signals_handled(words, ours, monkeypatch):
     assert startup.is_command() == ours
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:113] DefaultCPUAllocator: can't allocate memory: you tried"),
+        RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"),
+    ],
+)
+def test_memory_that_runs_out_is_one_sentence(error, monkeypatch, capsys):
+    def fails(words):
+        raise error
+
+    monkeypatch.setattr(app, "run", fails)
+    with pytest.raises(SystemExit) as end:
+        app.main()
+    assert end.value.code == 1
+    err = capsys.readouterr().err
+    assert err.startswith("calirare: memory ran out, and what was there before is unchanged: ")
+    assert len(err.splitlines()) == 1
+
+
+def test_a_limit_that_leaves_too_little_memory_is_refused_with_the_estimate(graph_file, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "bytes_left", lambda: 10**7)  # as `ulimit -v` or a container would
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "run")
+    assert said.code == 2, said.err
+    assert "GB are needed and 0.01 GB are allowed: take fewer labels" in said.err.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("limit", [2_000, 20_000])
 def test_a_write_that_really_fails_leaves_nothing(limit, graph_file, tmp_path):
     # The system refuses to let any file grow beyond the limit, as it would on a full disk.
@@ -208,19 +238,28 @@ def test_a_reader_that_goes_away_is_no_trouble():
     assert "BrokenPipe" not in done.stderr
 
 
-def test_an_error_that_a_signal_became_ends_as_the_signal_does(monkeypatch, capsys):
-    def stopped_within_a_c_library(words):
-        with pytest.raises(SystemExit):
-            app._stop(signal.SIGTERM, None)
-        raise ValueError("Invalid bounding box")
+@pytest.mark.parametrize(
+    ("number", "error", "code", "said"),
+    [
+        (signal.SIGTERM, ValueError("Invalid bounding box"), 143, ""),
+        (signal.SIGTERM, InputError("model.safetensors is damaged"), 143, ""),
+        (signal.SIGINT, InputError("model.safetensors is damaged"), 130, "calirare: interrupted\n"),
+        (None, ValueError("of ours"), 1, "of ours"),
+        (None, InputError("is damaged"), 2, "calirare: is damaged\n"),
+    ],
+)
+def test_an_error_that_a_signal_became_ends_as_the_signal_does(number, error, code, said, monkeypatch, capsys):
+    """As within a C library, that makes an error of its own of whatever is raised while it works."""
 
-    def failed(words):
-        raise ValueError("of ours")
+    def fails(words):
+        if number is not None:
+            with pytest.raises((SystemExit, KeyboardInterrupt)):
+                (app._interrupt if number == signal.SIGINT else app._stop)(number, None)
+        raise error
 
-    for command, code, said in [(stopped_within_a_c_library, 128 + signal.SIGTERM, ""), (failed, 1, "of ours")]:
-        monkeypatch.setattr(app, "run", command)
-        with pytest.raises(SystemExit) as end:
-            app.main()
-        assert end.value.code == code
-        err = capsys.readouterr().err
-        assert said in err if said else err == ""
+    monkeypatch.setattr(app, "run", fails)
+    with pytest.raises(SystemExit) as end:
+        app.main()
+    assert end.value.code == code
+    err = capsys.readouterr().err
+    assert said in err if said else err == ""

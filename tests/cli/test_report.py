@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from html.parser import HTMLParser
@@ -9,6 +10,7 @@ from html.parser import HTMLParser
 import pandas as pd
 import pytest
 
+from calirare._util.run_files import seal
 from tests.helpers.command import assert_one_sentence, call
 from tests.helpers.hostile import HOSTILE
 
@@ -79,6 +81,12 @@ def test_a_damaged_run_makes_no_page(quick_run, tmp_path):
     shutil.copytree(quick_run, copy)
     (copy / "metrics.json").write_text("{}")
     assert "metrics.json is damaged" in assert_one_sentence(call("report", "--run", copy))
+    for verdict in (True, " "):  # by another release, or by hand: files.json lists it as it is
+        metrics = json.loads((quick_run / "metrics.json").read_text())
+        metrics["population_check"] = {"verdict": verdict, "events": None, "reason": "because"}
+        (copy / "metrics.json").write_text(json.dumps(metrics))
+        seal(copy)
+        assert "metrics.json is damaged" in assert_one_sentence(call("report", "--run", copy))
     assert not (copy / "report.html").exists()
 
 

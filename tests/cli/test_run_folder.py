@@ -204,17 +204,6 @@ def test_the_model_is_plain_tensors(finished, graph_file):
 SAME = ("config.yaml", "metrics.json", "predictions.csv", "predictions.parquet", "model.safetensors")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("model", "count"), [("gcn", 1), ("auto", 2)])  # auto on one thread: by the next test
-def test_the_same_command_gives_the_same_bytes(model, count, graph_file, tmp_path, threads):
-    for name in ("a", "b"):
-        with threads(count):
-            options = ("--model", model, "--epochs", 4, "--folds", 2, "--seed", 3, "--out", tmp_path / name)
-            assert call("train", "--dataset", graph_file, *options).code == 0
-    for name in SAME:
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
-
-
 def test_another_seed_gives_another_run(quick_run, graph_file, tmp_path):
     other = tmp_path / "other"
     assert call("train", "--dataset", graph_file, *QUICK, "--seed", 1, "--out", other).code == 0

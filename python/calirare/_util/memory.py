@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from calirare._util.control_groups import UNLIMITED, bytes_left
 from calirare._util.errors import InputError
 
 SAFE_SHARE = 0.8  # of the free memory; the rest is for what an estimate does not see
@@ -14,12 +15,13 @@ BLOCK_BYTES = 200_000_000  # blocks of rows and directions, whatever the problem
 
 
 def free_bytes(device: torch.device) -> int:
-    """Returns the memory free on a device, in bytes; of the machine where the device is the CPU."""
+    """Returns the memory free on a device, in bytes; where that is the CPU what the machine and its limits leave."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     lines = Path("/proc/meminfo").read_text().splitlines() if Path("/proc/meminfo").exists() else []
     found = [line for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0].split()[1]) * 1024 if found else 2**62
+    machine = int(found[0].split()[1]) * 1024 if found else UNLIMITED
+    return min(machine, bytes_left())
 
 
 def peak_bytes() -> int:

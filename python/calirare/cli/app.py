@@ -12,6 +12,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 
 from calirare._util.errors import InputError, one_line
 from calirare._util.plain_letters import PLAIN
@@ -24,6 +25,7 @@ DEBUG = "--debug"
 INTERRUPTED = 130  # a shell's code for Ctrl-C
 STOPPED: dict[str, int] = {}  # "by": the exit code of the signal that ends the command now running
 PIPE_CLOSED = 141  # and for a program whose reader has gone
+NO_ROOM = ("can't allocate memory", "out of memory")  # as torch says it
 ABOUT = "Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs."
 # Ours, written as those of other packages are.
 APPS = {"multilabel": EntryPoint("multilabel", "calirare.cli.multilabel:app", plugins.GROUP)}
@@ -41,22 +43,17 @@ def main() -> None:
     try:
         code = run(words)
         sys.stdout.flush()
-    except InputError as error:
-        code = 2
-        if debug:
-            traceback.print_exc()
-        else:
-            print(f"calirare: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         code = INTERRUPTED
         exec("")  # else CPython ends with the signal where it came within an exec, as imports of SciPy have one
-        print("calirare: interrupted", file=sys.stderr)
     except BrokenPipeError:  # the reader has gone, as `head` does: what is left has nowhere to go
         code = PIPE_CLOSED
         for stream in (sys.stdout, sys.stderr):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except Exception as error:  # what a signal raises may come out of a C library as another error
         code = STOPPED.get("by") or _failed(error, debug)
+    if code == INTERRUPTED:
+        print("calirare: interrupted", file=sys.stderr)
     sys.exit(code)
 
 
@@ -64,10 +61,18 @@ def _failed(error: Exception, debug: bool) -> int:
     """Says what went wrong and returns the exit code."""
     if debug:
         traceback.print_exc()
+    elif isinstance(error, InputError):
+        print(f"calirare: {error}", file=sys.stderr)
+    elif isinstance(error, MemoryError) or any(words in str(error) for words in NO_ROOM):
+        print(
+            "calirare: memory ran out, and what was there before is unchanged: end other programs, allow more (`ulimit "
+            "-v`, the container's limit), or take fewer columns, labels or processes",
+            file=sys.stderr,
+        )
     else:
         what = one_line(" ".join(str(error).split()))
         print(f"calirare: failed: {type(error).__name__}: {what} (--debug shows where)", file=sys.stderr)
-    return 1
+    return 2 if isinstance(error, InputError) else 1
 
 
 def _stand_alone() -> None:
@@ -127,7 +132,13 @@ def _help() -> str:
 
 def _ready() -> None:
     """Ends the time in which a Ctrl-C ends the process on the spot: everything is imported."""
-    handle({"SIGINT": signal.default_int_handler, "SIGTERM": _stop, "SIGHUP": _stop})
+    handle({"SIGINT": _interrupt, "SIGTERM": _stop, "SIGHUP": _stop})
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raises what Ctrl-C raises in any program."""
+    STOPPED["by"] = INTERRUPTED
+    signal.default_int_handler(number, frame)
 
 
 def _stop(number: int, frame: object) -> None:

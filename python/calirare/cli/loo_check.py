@@ -57,8 +57,8 @@ def run(
     saved = load(folder)
     if not isinstance(saved.fit, GcnFit):
         raise InputError(
-            f"loo-check: run {folder} must hold one network with closed-form leave-one-out, got a "
-            f"{type(saved.fit).__name__}: train with --model gcn or hops"
+            f"loo-check: run {folder} must hold one network with closed-form leave-one-out, got model "
+            f"{saved.settings.model}: train with --model gcn or hops"
         )
     picture, numbers = folder / f"{STEM}.png", folder / f"{STEM}.json"
     there = [path.name for path in (picture, numbers) if path.exists()]

@@ -70,8 +70,8 @@ class Script:
         listed = [f"{what} AS {called}" for what, called in columns]
         if len(listed) > 2 * MOST_COLUMNS + 1:
             raise InputError(
-                f"export: a query can hold {MOST_COLUMNS} columns of a node, but the run reads {len(listed) - 1:,}: "
-                "train with fewer features, or with --scale svd"
+                f"export: a query can hold {2 * MOST_COLUMNS:,} columns of a node, but the run reads "
+                f"{len(listed) - 1:,}: train with fewer features, or with --scale svd"
             )
         return self.add(name, "SELECT " + ",\n    ".join(listed) + f"\n  {source}")
 

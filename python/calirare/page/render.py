@@ -79,10 +79,12 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
     log = read_text(saved.folder / "log.txt") if (saved.folder / "log.txt").is_file() else ""
     versions = [line for line in log.splitlines() if line.startswith(("calirare ", "device "))]
     choice = metrics["choice"]
+    verdict = None if metrics["population_check"] is None else metrics["population_check"]["verdict"]
     return {
         "title": f"{graph['name']}: {graph['rare_class']}",
         "rare": graph["rare_class"],
-        "verdict": None if metrics["population_check"] is None else metrics["population_check"]["verdict"],
+        "verdict": verdict,
+        "verdict_class": verdict and verdict.split()[0],
         "lead": content.lead(metrics),
         "data": content.data_rows(metrics),
         "detection": content.detection_rows(metrics),

@@ -1,0 +1,66 @@
+"""Free memory is what the machine leaves and no limit of a container, a cluster's job or a shell takes."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+import torch
+
+from calirare import InputError
+from calirare._util import control_groups, memory
+from calirare._util.control_groups import UNLIMITED, bytes_left
+
+V1 = {"limit": "memory.limit_in_bytes", "use": "memory.usage_in_bytes", "file": "total_inactive_file"}
+V2 = {"limit": "memory.max", "use": "memory.current", "file": "inactive_file"}
+
+
+def group(folder: Path, names: dict[str, str], limit: object, use: int, file: int = 0) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / names["limit"]).write_text(f"{limit}\n")
+    (folder / names["use"]).write_text(f"{use}\n")
+    (folder / "memory.stat").write_text(f"anon {use - file}\n{names['file']} {file}\n")
+
+
+@pytest.fixture
+def groups(tmp_path, monkeypatch):
+    monkeypatch.setattr(control_groups, "ROOT", tmp_path / "cgroup")
+    monkeypatch.setattr(control_groups, "OWN", tmp_path / "own")
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY,) * 2)
+    return tmp_path
+
+
+def test_without_a_limit_all_is_left(groups):
+    assert bytes_left() == UNLIMITED
+    (groups / "own").write_text("0::/\n")
+    assert bytes_left() == UNLIMITED
+    group(groups / "cgroup", V2, "max", 10)
+    assert bytes_left() == UNLIMITED
+
+
+@pytest.mark.parametrize(("names", "line", "folder"), [(V2, "0::/a/b", ""), (V1, "4:memory:/a/b", "memory")])
+def test_the_tightest_of_the_groups_around_a_process_counts(groups, names, line, folder):
+    (groups / "own").write_text(f"9:name=systemd:/\n{line}\n")
+    top = groups / "cgroup" / folder
+    group(top / "a" / "b", names, 9000, 1000)
+    assert bytes_left() == 8000
+    group(top / "a", names, 7000, 3000, file=500)
+    assert bytes_left() == 4500, "a group around it is tighter; what is kept of files is given up"
+    group(top, names, 2000, 2500)
+    assert bytes_left() == 0
+
+
+def test_the_limit_of_a_shell_counts(groups, monkeypatch):
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (pages * resource.getpagesize() + 10**9,) * 2)
+    assert 0 < bytes_left() <= 10**9
+
+
+def test_a_refusal_knows_of_the_limit(monkeypatch):
+    device = torch.device("cpu")
+    memory.check_memory(10**6, None, device, "take fewer")
+    monkeypatch.setattr(memory, "bytes_left", lambda: 10**6)
+    assert memory.free_bytes(device) == 10**6
+    with pytest.raises(InputError, match=r"about 0.01 GB are needed and 0.00 GB are allowed: take fewer"):
+        memory.check_memory(10**7, None, device, "take fewer")
