@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.campaigns import faults, kills, starved, twice
+from tests.campaigns import again, faults, kills, soak, starved
 from tests.campaigns.jobs import attacked, make_inputs
+from tests.campaigns.works import WORKS
 
 SHARES = {"kills": 0.4, "faults": 0.3, "soak": 0.3}  # of the minutes; the others take what they take
 
@@ -24,18 +25,23 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=["kills", "faults", "starved", "determinism", "soak"], action="append")
+    parser.add_argument("--kills", type=int, help="of each work, in place of a share of the minutes")
+    parser.add_argument("--work", choices=WORKS, action="append", help="kill this one alone, may be repeated")
+    parser.add_argument("--way", choices=faults.WAYS, action="append", help="a fault, alone; may be repeated")
     parser.add_argument("--out", type=Path, help="JSON file for the counts")
     asked = parser.parse_args()
-    seconds, said = 60 * asked.minutes, attacked()
+    seconds, said, rng = 60 * asked.minutes, attacked(), np.random.default_rng(asked.seed)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         make_inputs(root)
         ways: dict[str, Any] = {
-            "determinism": lambda: twice.determinism(root),
+            "determinism": lambda: again.determinism(root),
             "starved": lambda: starved.campaign(root),
-            "kills": lambda: kills.campaign(root, seconds * SHARES["kills"], np.random.default_rng(asked.seed)),
-            "faults": lambda: faults.campaign(root, seconds * SHARES["faults"]),
-            "soak": lambda: twice.soak(root, seconds * SHARES["soak"]),
+            "kills": lambda: kills.campaign(
+                root, seconds * SHARES["kills"], rng, asked.kills, asked.work or tuple(WORKS)
+            ),
+            "faults": lambda: faults.campaign(root, seconds * SHARES["faults"], asked.way or tuple(faults.WAYS)),
+            "soak": lambda: soak.soak(root, seconds * SHARES["soak"]),
         }
         found = {}
         for name in asked.only or ways:

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,18 +14,26 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { kOff, kCount, kKill, kTear, kFull, kReadOnly };
+enum { kOff, kCount, kKill, kTear, kFull, kReadOnly, kPower };
+enum { kFiles = 4096 };
 
 static char below[PATH_MAX];
 static int how = kOff;
 static long at = 0;
 static long count = 0;
 static char kinds[1 << 16];
+// Files that were opened for writing: how long they are on the disk, and whether they were changed since.
+static struct {
+  ino_t file;
+  off_t synced;
+  int changed;
+} files[kFiles];
+static int n_files = 0;
 
 void fault_arm(const char *folder, int way, long k) {
   snprintf(below, sizeof below, "%s/", folder);
   at = k;
-  count = 0;
+  count = n_files = 0;
   memset(kinds, 0, sizeof kinds);
   how = way;
 }
@@ -51,11 +60,48 @@ static int concerns(int folder, const char *path) {
   return path[0] == '/' ? is_below(path) : folder != AT_FDCWD && concerns_number(folder);
 }
 
+static int place_of(ino_t file) {
+  for (int i = 0; i < n_files; ++i)
+    if (files[i].file == file) return i;
+  return -1;
+}
+
+// Remembers what was done to a file: 'o' opened, 'e' opened and emptied, 'w' changed, 'f' brought to the disk.
+static void remember(int number, char what) {
+  struct stat about;
+  if (how != kPower || fstat(number, &about) != 0 || !S_ISREG(about.st_mode)) return;
+  int place = place_of(about.st_ino);
+  if (place < 0) {
+    if (n_files == kFiles) return;
+    place = n_files++;
+    files[place].file = about.st_ino;
+    files[place].synced = about.st_size;
+    files[place].changed = 0;
+  }
+  if (what == 'e' || what == 'f') files[place].synced = about.st_size;
+  if (what != 'o') files[place].changed = what != 'f';
+}
+
+static int lose(const char *path, const struct stat *about, int kind, struct FTW *where) {
+  (void)where;
+  int place = kind == FTW_F ? place_of(about->st_ino) : -1;
+  if (place < 0 || !files[place].changed || about->st_size <= files[place].synced) return 0;
+  return truncate(path, files[place].synced);
+}
+
+// The power goes: names are as they were left, what was written behind the last fsync of a file is gone.
+static void power_cut(void) {
+  how = kOff;
+  nftw(below, lose, 16, FTW_PHYS);
+  kill(getpid(), SIGKILL);
+}
+
 // Counts a call; returns 0 where it goes on, 1 where it is to be torn, or fails with -1 and errno.
 static int meets(char kind) {
   long k = __atomic_add_fetch(&count, 1, __ATOMIC_SEQ_CST);
   if (k <= (long)sizeof kinds - 1) kinds[k - 1] = kind;
   if (how == kKill && k == at) kill(getpid(), SIGKILL);
+  if (how == kPower && k == at) power_cut();
   if (how == kTear && k == at) return 1;
   if (how == kFull && k >= at && strchr("womtf", kind)) return errno = ENOSPC, -1;
   if (how == kReadOnly && k >= at && kind != 'f') return errno = EROFS, -1;
@@ -78,6 +124,7 @@ ssize_t write(int number, const void *from, size_t n) {
     int met = meets('w');
     if (met < 0) return -1;
     if (met) return torn(real(number, from, n / 2));
+    remember(number, 'w');
   }
   return real(number, from, n);
 }
@@ -89,6 +136,7 @@ ssize_t pwrite64(int number, const void *from, size_t n, off64_t where) {
     int met = meets('w');
     if (met < 0) return -1;
     if (met) return torn(real(number, from, n / 2, where));
+    remember(number, 'w');
   }
   return real(number, from, n, where);
 }
@@ -100,6 +148,7 @@ ssize_t writev(int number, const struct iovec *parts, int n) {
     int met = meets('w');
     if (met < 0) return -1;
     if (met) return torn(real(number, parts, n / 2));
+    remember(number, 'w');
   }
   return real(number, parts, n);
 }
@@ -115,8 +164,11 @@ int openat64(int folder, const char *path, int flags, ...) {
   va_start(more, flags);
   mode_t mode = mode_of(flags, more);
   va_end(more);
-  if (changes(flags) && concerns(folder, path)) PASS('o');
-  return REAL(int, openat64, int, const char *, int, ...)(folder, path, flags, mode);
+  int ours = changes(flags) && concerns(folder, path);
+  if (ours) PASS('o');
+  int number = REAL(int, openat64, int, const char *, int, ...)(folder, path, flags, mode);
+  if (ours && number >= 0) remember(number, flags & O_TRUNC ? 'e' : 'o');
+  return number;
 }
 int openat(int folder, const char *path, int flags, ...) {
   va_list more;
@@ -147,18 +199,25 @@ int mkdirat(int folder, const char *path, mode_t mode) {
 int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
 
 int ftruncate64(int number, off64_t n) {
-  if (concerns_number(number)) PASS('t');
+  if (concerns_number(number)) {
+    PASS('t');
+    remember(number, 'w');
+  }
   return REAL(int, ftruncate64, int, off64_t)(number, n);
 }
 int ftruncate(int number, off_t n) { return ftruncate64(number, n); }
 
 int fsync(int number) {
   if (concerns_number(number)) PASS('f');
-  return REAL(int, fsync, int)(number);
+  int done = REAL(int, fsync, int)(number);
+  if (done == 0) remember(number, 'f');
+  return done;
 }
 int fdatasync(int number) {
   if (concerns_number(number)) PASS('f');
-  return REAL(int, fdatasync, int)(number);
+  int done = REAL(int, fdatasync, int)(number);
+  if (done == 0) remember(number, 'f');
+  return done;
 }
 
 int renameat2(int a, const char *from, int b, const char *to, unsigned flags) {

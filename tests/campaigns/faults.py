@@ -1,8 +1,9 @@
-"""Every call that changes a file, one after the other: killed before it, killed in the middle of a write, disk full.
+"""Every call that changes a file, one after the other: killed before it or within a write, disk full, no power.
 
 `faults.c` stands between the process and the C library, counts the calls of a command below its folder, and lets the
 k-th one be the last, or fail; k goes through all of them, as far as the time reaches. What random moments rarely hit,
-the microseconds between two renames, is hit each time.
+the microseconds between two renames, is hit each time. Where the power goes, files also lose what was written to them
+after their last fsync, while names are as they were left.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,13 @@ from tests.campaigns.kills import kept
 from tests.helpers.command import rough_runs
 
 SOURCE = Path(__file__).with_name("faults.c")
-WAYS = {"killed": (2, "womtfru"), "torn": (3, "w"), "full": (4, "womtf"), "read_only": (5, "")}  # numbers of faults.c
+WAYS = {  # number of faults.c, and the calls that are disturbed
+    "killed": (2, "womtfru"),
+    "torn": (3, "w"),
+    "full": (4, "womtf"),
+    "read_only": (5, ""),
+    "power": (6, "womtfru"),
+}
 COUNT, PATIENCE, SURVIVED, WORKERS = 1, 120, 0, 2
 OURS = (".partial", ".old", ".part", ".tmp", ".lock", "-wal", "-shm", "-journal")  # none outlives a second start
 
@@ -47,15 +54,10 @@ class Tried:
     before: dict[str, str]
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(WAYS, 0))
 
-    def trials(self) -> list[tuple[str, int]]:
+    def trials(self, ways: Sequence[str]) -> list[tuple[str, int]]:
         """Returns ways and numbers of calls; near ones far from each other, so that a part of them is spread."""
-        found = [
-            (way, k + 1)
-            for way, (_, letters) in WAYS.items()
-            for k, letter in enumerate(self.calls)
-            if letter in letters
-        ]
-        return [("read_only", 1), *(found[i] for i in _spread(len(found)))]
+        found = [(way, k + 1) for way in ways for k, letter in enumerate(self.calls) if letter in WAYS[way][1]]
+        return [("read_only", 1)] * ("read_only" in ways) + [*(found[i] for i in _spread(len(found)))]
 
 
 def _spread(n: int) -> Iterator[int]:
@@ -64,7 +66,7 @@ def _spread(n: int) -> Iterator[int]:
     yield from (i for i in (int(f"{j:0{bits}b}"[::-1], 2) for j in range(1 << bits)) if i < n)
 
 
-def campaign(root: Path, seconds: float) -> dict[str, Any]:
+def campaign(root: Path, seconds: float, ways: Sequence[str] = tuple(WAYS)) -> dict[str, Any]:
     """Compiles the layer and tries every command below it, in processes of their own; returns counts and findings."""
     library = root / "faults.so"
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", library, SOURCE, "-ldl"], check=True)
@@ -73,7 +75,8 @@ def campaign(root: Path, seconds: float) -> dict[str, Any]:
     try:
         words = [sys.executable, "-m", "tests.campaigns.faults"]
         workers = [
-            subprocess.Popen([*words, str(place), str(seconds), str(i)], env=env) for i, place in enumerate(places)
+            subprocess.Popen([*words, str(place), str(seconds), str(i), *ways], env=env)
+            for i, place in enumerate(places)
         ]
         if any([worker.wait() != 0 for worker in workers]):  # noqa: C419 - all are waited for
             raise RuntimeError("a worker of the faults failed, see above")
@@ -89,7 +92,7 @@ def campaign(root: Path, seconds: float) -> dict[str, Any]:
     }
 
 
-def tried(root: Path, seconds: float, part: int) -> dict[str, Any]:
+def tried(root: Path, seconds: float, part: int, ways: Sequence[str]) -> dict[str, Any]:
     """Tries a worker's part of the commands in turn until the time is over."""
     works: dict[str, Callable[[Path, Path], int]] = {
         name: lambda root, run, job=job: run_here(job, root, run)  # type: ignore[misc]
@@ -100,7 +103,7 @@ def tried(root: Path, seconds: float, part: int) -> dict[str, Any]:
         for work in works.values():
             work(root, fresh(root, "warm"))  # everything is imported before the first copy is made
         states = {name: _undisturbed(name, work, root) for name, work in works.items()}
-        queues = {name: iter(state.trials()) for name, state in states.items()}
+        queues = {name: iter(state.trials(ways)) for name, state in states.items()}
         findings, until = list[str](), time.monotonic() + seconds
         while queues and time.monotonic() < until:
             for name in list(queues):
@@ -113,7 +116,7 @@ def tried(root: Path, seconds: float, part: int) -> dict[str, Any]:
                     print(findings[-1], flush=True)
                 states[name].counts[trial[0]] += 1
     jobs = {
-        name: {"calls": len(state.calls), "planned": len(state.trials()), **state.counts}
+        name: {"calls": len(state.calls), "planned": len(state.trials(ways)), **state.counts}
         for name, state in states.items()
     }
     return {"jobs": jobs, "findings": findings}
@@ -153,7 +156,7 @@ def _undisturbed(name: str, work: Callable[[Path, Path], int], root: Path) -> Tr
 
 def _try(name: str, work: Callable[[Path, Path], int], state: Tried, root: Path, way: str, k: int) -> list[str]:
     """Returns what was found when the k-th call was disturbed and the command started again."""
-    run, killed = fresh(root, f"{name}-faults"), way in ("killed", "torn")
+    run, killed = fresh(root, f"{name}-faults"), way in ("killed", "torn", "power")
     code = ended(_forked(work, root, run, WAYS[way][0], k), PATIENCE)
     found = kept(run) + (reviewing.lost(root, run) if name == "review" else [])
     if killed and code not in (-9, SURVIVED):
@@ -196,4 +199,4 @@ def _left(run: Path) -> list[str]:
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    (place / "faults.json").write_text(json.dumps(tried(place, float(sys.argv[2]), int(sys.argv[3]))))
+    (place / "faults.json").write_text(json.dumps(tried(place, float(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
 import signal
+import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,49 +17,118 @@ import numpy as np
 import calirare
 from calirare import InputError
 from calirare._util.run_files import changed_file
-from tests.campaigns.jobs import JOBS, USERS, contents, ended, fork, fresh, moment, run_here
+from tests.campaigns import reviewing
+from tests.campaigns.jobs import USERS, contents, ended, fresh, moment
+from tests.campaigns.works import N_RANKS, PIDS, WORKS, Work
+from tests.helpers.command import rough_runs
 
 PATIENCE = 120  # seconds
+ADOPTS = 36  # PR_SET_CHILD_SUBREAPER of prctl: processes whose launcher was killed become ours
+TERMINATED = 0.2  # share of SIGTERM among the signals
+
+
+def forked(work: Work, root: Path, run: Path) -> int:
+    """Starts a work in a copy of this process, in a group of its own; returns the copy's number."""
+    (root / PIDS).unlink(missing_ok=True)
+    number = os.fork()
+    if number:
+        return number
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        code = work.run(root, run)
+    finally:
+        os._exit(code)
 
 
 def measured(name: str, root: Path) -> tuple[float, list[dict[str, str]]]:
-    """Returns how long a job takes uninterrupted, and what it leaves, done once and twice.
+    """Returns how long a work takes uninterrupted, and what it leaves, done once and twice.
 
     Twice: of a run whose maps are fitted anew, the maps of before are others when it is done again, and a job may be
     killed when its files are there and it has only to end.
     """
-    run, began, left = fresh(root, f"{name}-killed"), time.monotonic(), []
+    run, took, left = fresh(root, f"{name}-killed"), float("inf"), []
     for _ in range(2):
-        if ended(fork(JOBS[name], root, run), PATIENCE) != 0:
-            raise RuntimeError(f"{name}: {(root / 'said.txt').read_text()}")
+        began = time.monotonic()
+        if ended(forked(WORKS[name], root, run), PATIENCE) != 0:
+            raise RuntimeError(f"{name}: {_said(root)}")
+        took = min(took, time.monotonic() - began)
         left.append(contents(run))
-    return (time.monotonic() - began) / 2, left
+    return took, left
 
 
-def kill_once(name: str, root: Path, after: float, whole: list[dict[str, str]], number: int) -> tuple[str, list[str]]:
-    """Kills a job after some seconds; returns "killed" or "ended", and what was found."""
-    job, run = JOBS[name], fresh(root, f"{name}-killed")
-    process, found = fork(job, root, run), []
+def kill_once(name: str, root: Path, after: float, whole: list[dict[str, str]], rng: np.random.Generator) -> _Trial:
+    """Kills a work after some seconds and starts it again."""
+    work, run = WORKS[name], fresh(root, f"{name}-killed")
+    number = signal.SIGTERM if rng.random() < TERMINATED else signal.SIGKILL
+    for file in ("said.txt", reviewing.TOLD):
+        for path in root.rglob(file):
+            path.unlink()
+    process, found, how = forked(work, root, run), list[str](), "ended"
     if (code := ended(process, after)) is None:
-        os.kill(process, number)
-        code = ended(process, PATIENCE)
-        said = (root / "said.txt").read_text()
-        if code is None:
-            os.kill(process, signal.SIGKILL)
-            found.append(f"it does not end at signal {number}")
-        elif code not in (-number, 128 + number, 0) or "Traceback" in said:
-            found.append(f"exit code {code} at signal {number}: {said[-200:]}")
-    how = "ended" if code == 0 else "killed"
-    found += kept(run)
-    if ended(fork(job, root, run), PATIENCE) != 0:
-        found.append(f"a second start fails: {(root / 'said.txt').read_text()[-300:]}")
+        how = "terminated" if number == signal.SIGTERM else "killed"
+        found += _struck(process, root, number, rng) if work.several else _one_struck(process, root, number)
+    elif code != 0:
+        found.append(f"exit code {code} before it was killed: {_said(root)}")
+    found += kept(run) + work.lost(root, run)
+    if ended(forked(work, root, run), PATIENCE) != 0:
+        found.append(f"a second start fails: {_said(root)}")
     elif (now := contents(run)) not in whole:
         other = sorted(key for key in whole[0] | now if whole[0].get(key) != now.get(key))
         found.append(f"a second start leaves other files: {other}")
-    left = [path.name for path in run.parent.iterdir() if path.name not in (run.name, USERS)]
+    left = [path.name for path in run.parent.iterdir() if path.name not in (run.name, USERS, reviewing.FILE)]
     if left:
         found.append(f"left beside the run: {left}")
-    return how, found
+    return how, [f"{name} after {after:.2f} s, signal {int(number)}: {each}" for each in found]
+
+
+_Trial = tuple[str, list[str]]
+
+
+def _one_struck(process: int, root: Path, number: int) -> list[str]:
+    """Sends a process a signal; returns what was wrong with its end."""
+    os.kill(process, number)
+    code = ended(process, PATIENCE)
+    if code is None:
+        os.kill(process, signal.SIGKILL)
+        ended(process, PATIENCE)
+        return [f"it does not end at signal {number}"]
+    if code not in (-number, 128 + number, 0) or "Traceback" in _said(root):
+        return [f"exit code {code} at signal {number}: {_said(root)}"]
+    return []
+
+
+def _struck(launcher: int, root: Path, number: int, rng: np.random.Generator) -> list[str]:
+    """Sends a signal to the launcher of several processes, to one of them, or to all; returns what was wrong then."""
+    path = root / PIDS
+    while not (path.exists() and len(path.read_text().split()) == N_RANKS):
+        time.sleep(0.001)
+    others = [int(word) for word in path.read_text().split()]
+    whom = ([launcher], [others[int(rng.integers(N_RANKS))]], [launcher, *others])[int(rng.integers(3))]
+    for each in whom:
+        try:
+            os.kill(each, number)
+        except ProcessLookupError:
+            continue  # it has just ended
+    found = [] if ended(launcher, PATIENCE) is not None else [f"the launcher does not end at signal {number}"]
+    for each in others:
+        if _alive(each, PATIENCE):
+            os.kill(each, signal.SIGKILL)
+            found.append(f"a process does not end where {len(whom)} were sent signal {number}")
+    return [*found, f"a traceback: {_said(root)}"] if "Traceback" in _said(root) else found
+
+
+def _alive(process: int, seconds: float) -> bool:
+    """Returns whether a process that we may have adopted still runs after some seconds."""
+    try:
+        return ended(process, seconds) is None
+    except ChildProcessError:
+        return False  # its launcher has seen its end
+
+
+def _said(root: Path) -> str:
+    """Returns the end of what the processes of a trial said."""
+    return " ".join(path.read_text()[-300:] for path in sorted(root.rglob("said.txt")))
 
 
 def kept(run: Path) -> list[str]:
@@ -71,23 +144,41 @@ def kept(run: Path) -> list[str]:
     return found if changed is None else [*found, f"{changed} is not as it is listed"]
 
 
-def campaign(root: Path, seconds: float, rng: np.random.Generator) -> dict[str, Any]:
-    """Kills every job in turn for so many seconds; returns counts by job, and findings."""
-    counts: dict[str, dict[str, int]] = {}
-    whole, findings = {}, list[str]()
-    for name in JOBS:
-        run_here(JOBS[name], root, fresh(root, "warm"))  # everything is imported before the first copy is made
-    until = time.monotonic() + seconds
-    for name in JOBS:
-        whole[name] = measured(name, root)
-        counts[name] = {"killed": 0, "terminated": 0, "ended": 0}
-    while time.monotonic() < until:
-        for name in JOBS:
-            number = signal.SIGTERM if rng.random() < 0.2 else signal.SIGKILL
-            after = moment(rng, whole[name][0])
-            how, found = kill_once(name, root, after, whole[name][1], number)
-            counts[name]["terminated" if how == "killed" and number == signal.SIGTERM else how] += 1
-            findings += [f"{name} after {after:.2f} s, signal {int(number)}: {each}" for each in found]
-            for each in findings[len(findings) - len(found) :]:
-                print(each, flush=True)
+def campaign(
+    root: Path, seconds: float, rng: np.random.Generator, kills: int | None = None, names: Sequence[str] = tuple(WORKS)
+) -> dict[str, Any]:
+    """Kills works in turn; returns counts by work, and findings.
+
+    Args:
+        root: of the inputs.
+        seconds: how long, where `kills` is None.
+        rng: of moments and signals.
+        kills: how often signal 9 is to kill each; a fifth as many again are terminated.
+        names: of the works.
+    """
+    counts = {name: {"killed": 0, "terminated": 0, "ended": 0} for name in names}
+    findings = list[str]()
+    ctypes.CDLL(None).prctl(ADOPTS, 1, 0, 0, 0)
+    with rough_runs():
+        for name in names:
+            if not WORKS[name].several:
+                WORKS[name].run(root, fresh(root, "warm"))  # everything is imported before the first copy is made
+        for heard in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # as before the first command: copies begin so
+            signal.signal(heard, signal.SIG_DFL)
+        whole, until = {name: measured(name, root) for name in names}, time.monotonic() + seconds
+        took = {name: seconds for name, (seconds, _) in whole.items()}
+        while time.monotonic() < until if kills is None else _left(counts, kills):
+            for name in _left(counts, kills):
+                how, found = kill_once(name, root, moment(rng, took[name]), whole[name][1], rng)
+                took[name] *= 0.95 if how == "ended" else 1.005  # the load of the machine changes on the way
+                counts[name][how] += 1
+                findings += found
+                print("".join(f"{each}\n" for each in found), end="", flush=True)
+            print(f"kills: {json.dumps(counts)}", file=sys.stderr, flush=True)
     return {"jobs": counts, "findings": findings}
+
+
+def _left(counts: dict[str, dict[str, int]], kills: int | None) -> list[str]:
+    """Returns the works that signal 9 has not killed so often yet."""
+    every = kills is None
+    return [name for name, each in counts.items() if every or each["killed"] < (kills or 0)]

@@ -15,7 +15,7 @@ from calirare import InputError
 from calirare.review import Desk, ReviewServer, Verdicts
 from tests.campaigns.jobs import SAYS
 
-FILE, ANSWERS = "answers.sqlite", 6
+FILE, TOLD, ANSWERS = "answers.sqlite", "told.txt", 6
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -25,7 +25,7 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 def answer_all(root: Path, run: Path) -> int:
     """Serves a run's page and answers the nodes that have no answer yet; returns an exit code as the command does."""
-    saved, told = calirare.load(run), os.open(root / "told.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    saved, told = calirare.load(run), os.open(root / TOLD, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     with (root / "said.txt").open("w") as said, redirect_stdout(said), redirect_stderr(said):
         try:
             with Verdicts(run.parent / FILE, saved.fingerprint, saved.scorer.class_names) as verdicts:
@@ -61,7 +61,7 @@ def _answer(server: ReviewServer, told: int) -> int:
 
 def lost(root: Path, run: Path) -> list[str]:
     """Returns what is wrong with the answers on the disk: those told to be saved are there, and at most one more."""
-    saved, told = calirare.load(run), (root / "told.txt").read_text().split()
+    saved, told = calirare.load(run), (root / TOLD).read_text().split() if (root / TOLD).exists() else []
     if not (run.parent / FILE).exists():
         return [f"{len(told)} answers are gone"] if told else []
     with Verdicts(run.parent / FILE, saved.fingerprint, saved.scorer.class_names) as verdicts:

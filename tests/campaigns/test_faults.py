@@ -26,6 +26,11 @@ before = (folder / run_files.LIST).read_text()
 def in_place(folder):
     (folder / run_files.LIST).write_text(before)
 
+def without_sync(folder):
+    (folder / "new").write_text(before)
+    (folder / "new").replace(folder / run_files.LIST)
+    (folder / "later").mkdir(exist_ok=True)
+
 def after(work, way, k):
     (folder / run_files.LIST).write_text(before)
     number = os.fork()
@@ -47,10 +52,10 @@ def after(work, way, k):
     return [code, (folder / run_files.LIST).read_text() == before] + ["left"] * (left and code >= 0)
 
 said = {}
-for name, work in {"seal": run_files.seal, "in_place": in_place}.items():
+for name, work in {"seal": run_files.seal, "in_place": in_place, "without_sync": without_sync}.items():
     after(work, 1, 0)
     calls = (root / "calls").read_text()
-    said[name] = {str(way): [after(work, way, k + 1) for k in range(len(calls))] for way in (2, 3, 4)}
+    said[name] = {str(way): [after(work, way, k + 1) for k in range(len(calls))] for way in (2, 3, 4, 6)}
     said[name]["calls"] = calls
     said[name]["5"] = after(work, 5, 1)
 print(json.dumps(said))
@@ -85,6 +90,14 @@ def test_a_list_that_is_written_over_is_found_damaged(said):
     assert found["2"] == [[-9, True], [-9, False]]
     assert found["3"][1] == [-9, False]
     assert found["4"] == [[2, True], [2, False]]
+
+
+def test_a_list_that_is_on_the_disk_before_its_name_is_outlives_a_power_cut(said):
+    assert said["seal"]["6"] == [[-9, True]] * 4
+    careless = said["without_sync"]
+    assert careless["calls"] == "owrm"
+    assert careless["2"] == [[-9, True]] * 4, "a kill alone loses nothing"
+    assert careless["6"] == [*[[-9, True]] * 3, [-9, False]]
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 8, 13])

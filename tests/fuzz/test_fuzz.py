@@ -34,6 +34,7 @@ FOUND = (
     ("predictions", 3, 1288),
     ("measures", 3, 15961),
     ("measures", 3, 16646),
+    ("run_facts", 23, 401),
 )
 
 

@@ -69,11 +69,8 @@ def test_train_writes_a_run_and_evaluate_reads_it(table, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_same_command_twice_gives_the_same_bytes(table, tmp_path):
-    for name in ("a", "b"):
-        call("train", "--dataset", table, "--out", tmp_path / name, "--loss", "cmlcc", *QUICK)
-    for name in set(FILES) - {"log.txt", "files.json"}:  # the times, and their checksum
-        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+def test_without_a_number_beta_is_chosen_on_validation_rows(table, tmp_path):
+    call("train", "--dataset", table, "--out", tmp_path / "a", "--loss", "cmlcc", *QUICK)
     choice = json.loads((tmp_path / "a" / "metrics.json").read_text())["beta_choice"]
     assert list(choice["validation"]) == ["0.0", "0.1", "0.3", "1.0", "3.0"]
 

@@ -1,4 +1,4 @@
-"""Every command twice in fresh processes with other hash seeds, bytes compared; and many jobs in one process."""
+"""Many jobs in one process: memory, files and threads must stay."""
 
 from __future__ import annotations
 
@@ -17,28 +17,11 @@ import calirare
 from calirare.graph import NO_PART, Graph
 from calirare.pipeline import update
 from calirare.run import Labels
-from tests.campaigns.jobs import JOBS, contents, fresh, start
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
-PATIENCE = 300
-WARM = 5  # jobs before memory is looked at
-
-
-def determinism(root: Path) -> dict[str, Any]:
-    """Returns how many commands there were, and those whose files or words differ."""
-    findings = []
-    for name, job in JOBS.items():
-        seen = []
-        for seed in ("0", "1", "4242"):
-            run = fresh(root, f"{name}-twice")
-            out, err = (process := start(job, root, run, PYTHONHASHSEED=seed)).communicate(timeout=PATIENCE)
-            if process.returncode != 0:
-                findings.append(f"{name}: {err[-300:]}")
-            seen.append((contents(run), out))
-        if seen[1:] != seen[:-1]:
-            findings.append(f"{name}: other bytes with another PYTHONHASHSEED")
-    return {"commands": len(JOBS), "processes_each": 3, "findings": findings}
+MODELS = ("gcn", "trees", "hops", "forest", "auto")
+WARM = 2 * len(MODELS)  # jobs before memory is looked at
 
 
 def soak(root: Path, seconds: float) -> dict[str, Any]:
@@ -47,12 +30,13 @@ def soak(root: Path, seconds: float) -> dict[str, Any]:
     saved = calirare.load(root / "base")
     with rough_runs():
         while time.monotonic() < until:
-            _one(saved, rare_task(n_nodes=200 + jobs % 40, seed=jobs), root / "soak")
+            model = MODELS[jobs % len(MODELS)]
+            _one(saved, rare_task(n_nodes=200 + jobs % 40, seed=jobs), root / f"soak-{model}", model)
             jobs += 1
             gc.collect()
             if jobs >= WARM:
                 rows.append((_rss(), len(list(Path("/proc/self/fd").iterdir())), threading.active_count()))
-    if len(rows) < 2 * WARM:
+    if len(rows) < WARM:
         return {"jobs": jobs, "findings": ["too few jobs to tell"]}
     rss = np.array([row[0] for row in rows], dtype=float)
     half = len(rss) // 2
@@ -76,8 +60,8 @@ def soak(root: Path, seconds: float) -> dict[str, Any]:
     }
 
 
-def _one(saved: Any, graph: Graph, folder: Path) -> None:
-    outcome = calirare.train(graph, model="gcn", epochs=10, folds=0)
+def _one(saved: Any, graph: Graph, folder: Path, model: str) -> None:
+    outcome = calirare.train(graph, model=model, **({"epochs": 10, "folds": 0} if model == "gcn" else {}))
     outcome.save(folder, overwrite=folder.exists())
     saved.score(graph, lambda line: None)
     assert graph.y is not None
