@@ -17,12 +17,11 @@ from calirare.graph import Graph
 from calirare_ext import Csr
 
 FAULTS = 22  # lines of a message: a head, twenty faults, and how many more there are
-SUFFIX = 40  # characters that a message may be longer than LONGEST: what stands where its middle was
 
 
 def short(line: str) -> bool:
     """Returns whether a line of a message is printable and not too long."""
-    return bool(line) and line.isprintable() and len(line) <= LONGEST + SUFFIX
+    return bool(line) and line.isprintable() and len(line) <= LONGEST
 
 
 def refused(work: Callable[[], object], kinds: tuple[type[Exception], ...] = (InputError,)) -> bool:

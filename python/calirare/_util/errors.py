@@ -1,8 +1,11 @@
 """The errors a user meets, beside Python's own."""
 
+import re
 from collections.abc import Sequence
 
-LONGEST = 600  # characters of a message: what is quoted from a file can be of any length
+LONGEST = 300  # characters of a message: what is quoted from a file can be of any length
+LONG_WORD = re.compile(r"\S{61,}")  # a path, or what stood in a file
+GAP = "[..]"  # stands for what is left out
 
 
 class InputError(ValueError):
@@ -39,12 +42,22 @@ class NotConvergedError(RuntimeError):
 
 
 def one_line(message: str) -> str:
-    """Returns a message with control characters escaped and, where it is too long, its middle left out."""
+    """Returns a message with control characters escaped, of at most `LONGEST` characters.
+
+    Where it is too long, first of long words the middle is left out, then of what remains.
+    """
+    message = printable(_cut(message, 4 * LONGEST))
     if len(message) > LONGEST:
-        head, tail = 2 * LONGEST // 3, LONGEST // 6
-        left_out = len(message) - head - tail
-        message = f"{message[:head]} [.. {left_out:,} characters ..] {message[-tail:]}"
-    return printable(message)
+        message = LONG_WORD.sub(lambda word: f"{word[0][:12]}{GAP}{word[0][-44:]}", message)
+    return _cut(message, LONGEST)
+
+
+def _cut(text: str, most: int) -> str:
+    """Returns a text without its middle where it has more characters than `most`."""
+    if len(text) <= most:
+        return text
+    head = 3 * most // 5
+    return f"{text[:head]} {GAP} {text[head + len(GAP) + 2 - most :]}"
 
 
 def printable(text: str) -> str:

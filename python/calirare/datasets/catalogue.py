@@ -117,7 +117,7 @@ CATALOGUE: dict[str, Entry] = {
         "row",
         public=True,
         layouts=_planetoid("Cora"),
-        by_hand="put cora.npz, or Planetoid's raw files as planetoid/Cora/raw/ind.cora.*, in one of these folders",
+        by_hand="put cora.npz, or Planetoid's raw files as planetoid/Cora/raw/ind.cora.*, in a data folder",
     ),
     "citeseer": Entry(
         3327,
@@ -130,8 +130,7 @@ CATALOGUE: dict[str, Entry] = {
         public=True,
         layouts=_planetoid("CiteSeer"),
         by_hand=(
-            "put citeseer.npz, or Planetoid's raw files as planetoid/CiteSeer/raw/ind.citeseer.*, in one of these "
-            "folders"
+            "put citeseer.npz, or Planetoid's raw files as planetoid/CiteSeer/raw/ind.citeseer.*, in a data folder"
         ),
     ),
     "pubmed": Entry(
@@ -144,7 +143,7 @@ CATALOGUE: dict[str, Entry] = {
         "row",
         public=True,
         layouts=_planetoid("PubMed"),
-        by_hand="put all eight of Planetoid's raw files as planetoid/PubMed/raw/ind.pubmed.* in one of these folders",
+        by_hand="put all eight of Planetoid's raw files as planetoid/PubMed/raw/ind.pubmed.* in a data folder",
     ),
     "dblp": Entry(
         17716,
@@ -160,7 +159,7 @@ CATALOGUE: dict[str, Entry] = {
             Layout(("dblp/raw/dblp.npz",), _npz),
             Layout(("graphdata/dblp.npz",), read_pickled_npz),
         ),
-        by_hand="put dblp.npz, or CitationFull's raw file as citationfull/dblp/raw/dblp.npz, in one of these folders",
+        by_hand="put dblp.npz, or CitationFull's raw file as citationfull/dblp/raw/dblp.npz, in a data folder",
     ),
     "facebook": Entry(
         22470,
@@ -172,7 +171,7 @@ CATALOGUE: dict[str, Entry] = {
         "none",
         layouts=(Layout(("facebook.npz",), _npz), Layout(("facebook/raw/facebook.npz",), _npz)),
         by_hand=(
-            "put facebook.npz, or FacebookPagePage's raw file as facebook/raw/facebook.npz, in one of these folders "
+            "put facebook.npz, or FacebookPagePage's raw file as facebook/raw/facebook.npz, in a data folder "
             "(no download is known; facebook_bag has the same graph with words as features)"
         ),
     ),
@@ -190,7 +189,7 @@ CATALOGUE: dict[str, Entry] = {
         ),
         by_hand=(
             "put facebook_bag.npz, or MUSAE's facebook_edges.csv, facebook.json and facebook_target.csv in "
-            "facebook/raw-musae/, in one of these folders"
+            "facebook/raw-musae/, in a data folder"
         ),
     ),
 }

@@ -80,8 +80,8 @@ def download(remote: RemoteFile, folder: Path, progress: Progress | None = None)
     if found != remote.sha256:
         part.unlink()
         raise InputError(
-            f"download: {remote.url} must have the sha256 {remote.sha256}, got {found}: the file was removed; run it "
-            f"again, or {by_hand}"
+            f"download: {remote.url} must have the sha256 {remote.sha256[:16]}.., got {found[:16]}..: the file was "
+            f"removed; run it again, or put the right one at {target}"
         )
     os.replace(part, target)
     return target

@@ -12,6 +12,7 @@ from calirare.datasets.download import Progress, download
 from calirare.datasets.sources import SOURCES
 
 ENVIRONMENT = "CALIRARE_DATA"
+DOWNLOAD = "add --download (download=True)"
 
 
 def data_roots(root: str | Path | None = None) -> tuple[Path, ...]:
@@ -102,29 +103,19 @@ def place_of(
 
 def _not_found(name: str, entry: Entry, root: str | Path | None) -> str:
     """Returns what a user needs to know about a data set that is not there."""
-    fetched = f", or {_download_words(name)}" if name in SOURCES else ""
+    fetched = f", or {DOWNLOAD}" if name in SOURCES else ""
     for folder in data_roots(root):
         for layout in entry.layouts:
             missing = [file for file in layout.files if not (folder / file).is_file()]
             if 0 < len(missing) < len(layout.files):
-                return (
-                    f"{name}: the data set in {folder} is incomplete, {', '.join(missing)} is missing: put the file at "
-                    f"{folder / missing[0]}{fetched}"
-                )
-    return (
-        f"{name}: the data set was not found in {_shown(root)}: {entry.by_hand}, set {ENVIRONMENT} to its "
-        f"folder{fetched}"
-    )
+                lacks = f"{missing[0]} and {len(missing) - 1} more" if len(missing) > 1 else missing[0]
+                return f"{name}: the data set is incomplete: put {lacks} into {folder}{fetched}"
+    return f"{name} was not found in {_shown(root)}: {entry.by_hand}, set {ENVIRONMENT} to yours{fetched}"
 
 
 def _shown(root: str | Path | None) -> str:
     """Returns the searched folders as a message names them."""
     return ", ".join(str(folder) for folder in data_roots(root))
-
-
-def _download_words(name: str) -> str:
-    """Returns how a user has a data set downloaded."""
-    return f"pass download=True (command line: calirare train --dataset {name} --download)"
 
 
 @dataclass(frozen=True)
@@ -147,7 +138,7 @@ class DatasetRow:
     def how(self) -> str:
         """How to get it where it is not found."""
         by_hand = self.entry.by_hand
-        return f"{_download_words(self.name)}, or {by_hand}" if self.name in SOURCES else by_hand
+        return f"{DOWNLOAD}, or {by_hand}" if self.name in SOURCES else by_hand
 
     @property
     def available(self) -> bool:

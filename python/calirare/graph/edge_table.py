@@ -196,9 +196,8 @@ def ends_of(names: list[str], wanted: tuple[str | None, str | None], path: Path)
     if len(names) == 2 and not any(_is_number(name) for name in names):
         return (names[0], names[1]), []
     fault = (
-        f"{path}: an edge table must have two columns, source and target (or {pairs}), named in its first line, got "
-        f"{', '.join(names)}: write a first line with these names, or say which they are (command line: "
-        "--source-column, --target-column)"
+        f"{path}: the first line must name two columns, source and target (or {pairs}), got {', '.join(names)}: write "
+        "a first line with these names, or say which they are (--source-column, --target-column)"
     )
     return ("", ""), [fault]
 

@@ -209,9 +209,7 @@ def test_the_table_lists_every_data_set(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", [name for name in CATALOGUE if name != "digits"])
 def test_a_data_set_that_is_not_there_says_what_to_put_where(name, tmp_path):
-    with pytest.raises(
-        InputError, match=rf"{name}: the data set was not found in {tmp_path}: put .* set CALIRARE_DATA"
-    ):
+    with pytest.raises(InputError, match=rf"{name} was not found in {tmp_path}: put .* set CALIRARE_DATA"):
         load_dataset(name, tmp_path)
 
 

@@ -103,7 +103,7 @@ def test_ids_of_different_types_meet_as_text(write):
         ),
         (NODES, EDGES + "p,q,thu,1\n", r"line 2 \(p, q\) is listed 2 times \(1 repeated\): pass duplicates="),
         (NODES, EDGES + "t,t,thu,1\n", "line 5 joins node t to itself: pass self_loops="),
-        (NODES, "source\np\n", r"must have two columns, source and target .*, got source:"),
+        (NODES, "source\np\n", r"must name two columns, source and target .*, got source:"),
         ("node,label,split\np,ok,train\nq,ok,train\n", "u,v\np,q\n", "at least one feature column"),
         ("", EDGES, "shop_nodes.csv: the table cannot be read"),
         (NODES, "a,b\n1,2,3,4\n1\n", "edges.csv"),
@@ -170,7 +170,7 @@ def test_unknown_names_list_the_known_ones(tmp_path):
         (NODES.replace("ok,train", "ok,train,"), EDGES, "columns of the header, got 6 cells in line 2: remove"),
         (NODES.replace("4,40", "4,40,7"), EDGES, "each of the 5 columns of the header, got 6 cells in line 5"),
         (NODES, "p,q\nq,r\n", "the first line must name the columns, but 'p' and 'q' are names of nodes"),
-        ("f,y\n1,0\n2,1\n", "0,1\n1,0\n", "source and target .* named in its first line, got 0, 1: write"),
+        ("f,y\n1,0\n2,1\n", "0,1\n1,0\n", "first line must name .* source and target .* got 0, 1: write"),
         (NODES, "time,first,second\n5,p,q\n", "source and target .* got time, first, second: write a first line"),
         (NODES.replace("age", ""), EDGES, "every column must have a name, but column 2 has none"),
         # The answer among the features.
