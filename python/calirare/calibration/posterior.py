@@ -14,6 +14,7 @@ from calirare.calibration.platt_posterior import spread
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 
 DRAWS = 20_000  # an end of a 95 % interval then moves by about a percent of the interval's width from seed to seed
+CERTAIN = 1e-9  # expected nodes that are not of a group's likelier class: below, none is drawn
 BLOCK = 1 << 18  # rows at a time: the gradient of each is up to 3 k - 2 numbers
 
 
@@ -120,17 +121,19 @@ def count_draws(
         seed: of numpy's default generator.
     """
     size, total, squares, jacobian = _moments(fitted, logits, groups, n_groups, of_class)
-    filled = size > 0
-    mean = np.where(filled, total / np.maximum(size, 1), 0.5)
-    rise = jacobian / np.maximum(size * mean * (1 - mean), 1e-300)[:, None]
+    mean = total / np.maximum(size, 1)
+    spread = size * mean * (1 - mean)
+    certain = spread < CERTAIN  # of an empty group too: its mean is 0
+    rise = jacobian / np.where(certain, np.inf, spread)[:, None]
+    inner = np.where(certain, 0.5, mean)
     covariance = rise @ _covariance(fitted, logits).cpu().numpy() @ rise.T
     rng = np.random.default_rng(seed)
     values, vectors = np.linalg.eigh(covariance)
     noise = rng.standard_normal((n_draws, n_groups)) @ (vectors * np.sqrt(values.clip(0))).T
-    shares = 1 / (1 + np.exp(-(np.log(mean) - np.log1p(-mean) + noise)))
+    shares = np.where(certain, mean, 1 / (1 + np.exp(-(np.log(inner) - np.log1p(-inner) + noise))))
     trials = np.where(squares > 0, np.ceil(total**2 / np.maximum(squares, 1e-300)), 0)
     p = np.minimum(shares * size / np.maximum(trials, 1), 1.0)
-    return rng.binomial(trials.astype(np.int64), p).astype(np.float64) * filled
+    return rng.binomial(trials.astype(np.int64), p).astype(np.float64)
 
 
 def expected_count(

@@ -80,6 +80,19 @@ def test_counts_of_groups_add_up_and_an_empty_set_has_none():
     assert str(expected_count(fitted, z[:0])) == "0 (0 to 0)"
 
 
+@pytest.mark.parametrize("size", [60.0, 72.0, 74.0, 76.0, 200.0, 2e3, 1e6])
+def test_of_a_group_that_is_certain_every_draw_is_the_same(size):
+    z, y = problem(n=500)
+    fitted = PriorPlattCalibrator().fit(z, y)
+    certain = torch.tensor([[0.0, size], [size, 0.0]], dtype=z.dtype).repeat_interleave(7, 0)
+    groups = torch.cat([torch.full((500,), 2), torch.arange(2).repeat_interleave(7)])
+    draws = count_draws(fitted, torch.cat([z, certain]), groups, 3)
+    assert (draws[:, 0] == 7).all()
+    assert (draws[:, 1] == 0).all()
+    assert draws[:, 2].std() > 1, "the others are as they were"
+    assert expected_count(fitted, certain[:7]).low == 7
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rare", [10, 60])
 def test_intervals_of_the_number_hold_as_often_as_they_say(rare):
