@@ -46,9 +46,9 @@ def gcn_norm(adjacency: Csr) -> Csr:
     values = torch.empty_like(with_loops.values)
     scale = degree.rsqrt().masked_fill(degree == 0, 0.0)
     for first, last in row_parts(with_loops):
-        entries, rows = _entries(with_loops, first, last)
-        ends = scale[with_loops.indices[entries].long()]
-        values[entries] = (scale[rows] * with_loops.values[entries].double() * ends).to(values.dtype)
+        entries, counts = _entries(with_loops, first, last)
+        begins, ends = scale[first:last].repeat_interleave(counts), scale.index_select(0, with_loops.indices[entries])
+        values[entries] = (begins * with_loops.values[entries].double() * ends).to(values.dtype)
     return Csr.unchecked(with_loops.indptr, with_loops.indices, values, n)
 
 
@@ -63,11 +63,9 @@ def _check_degree(degree: Tensor) -> None:
 
 
 def _entries(a: Csr, first: int, last: int) -> tuple[slice, Tensor]:
-    """Returns the entries of rows [first, last), and the row of each, int64."""
-    counts = a.indptr[first + 1 : last + 1] - a.indptr[first:last]
-    return slice(int(a.indptr[first]), int(a.indptr[last])), torch.repeat_interleave(
-        torch.arange(first, last, device=a.device), counts
-    )
+    """Returns the entries of rows [first, last), and how many each has, int64."""
+    ends = a.indptr[first : last + 1]
+    return slice(int(ends[0]), int(ends[-1])), ends.diff()
 
 
 def _with_loops(a: Csr) -> Csr:
@@ -76,23 +74,20 @@ def _with_loops(a: Csr) -> Csr:
     has_loop = torch.zeros(n, dtype=torch.bool, device=a.device)
     before = torch.zeros(n, dtype=torch.int64, device=a.device)  # entries left of the diagonal
     for first, last in row_parts(a):
-        entries, rows = _entries(a, first, last)
+        entries, counts = _entries(a, first, last)
+        rows = torch.arange(first, last, dtype=a.indices.dtype, device=a.device).repeat_interleave(counts)
         cols = a.indices[entries]
-        has_loop[rows[rows == cols]] = True
-        before[first:last] = torch.bincount(rows[cols < rows] - first, minlength=last - first)
-    added = torch.zeros(n + 1, dtype=torch.int64, device=a.device)
-    torch.cumsum(~has_loop, 0, out=added[1:])
-    indptr = a.indptr + added
-    indices = a.indices.new_empty(int(indptr[-1]))
-    values = a.values.new_empty(indices.numel())
-    for first, last in row_parts(a):
-        entries, rows = _entries(a, first, last)
-        cols = a.indices[entries]
-        # An entry moves by the loops added in the rows above, and by its own row's where it stands behind it.
-        to = torch.arange(entries.start, entries.stop, device=a.device) + added[rows]
-        to += (cols > rows) & ~has_loop[rows]
-        indices[to], values[to] = cols, a.values[entries]
+        has_loop[rows[rows == cols].long()] = True
+        left = torch.zeros(cols.numel() + 1, dtype=torch.int64, device=a.device)
+        torch.cumsum(cols < rows, 0, out=left[1:])
+        before[first:last] = left[a.indptr[first : last + 1] - entries.start].diff()
     new = (~has_loop).nonzero().squeeze(1)
-    at = indptr[new] + before[new]
-    indices[at], values[at] = new.to(indices.dtype), values.new_ones(())
+    indptr = a.indptr.clone()
+    indptr[1:] += torch.cumsum(~has_loop, 0)
+    added = indptr[new] + before[new]
+    old = torch.ones(int(indptr[-1]), dtype=torch.bool, device=a.device)  # entries of the result that A has
+    old[added] = False
+    indices = a.indices.new_empty(old.numel()).masked_scatter_(old, a.indices)
+    values = a.values.new_ones(old.numel()).masked_scatter_(old, a.values)
+    indices[added] = new.to(indices.dtype)
     return Csr.unchecked(indptr, indices, values, n)

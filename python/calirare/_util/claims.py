@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json
@@ -118,6 +119,33 @@ def part_folder(parent: Path, name: str = "") -> Iterator[Path]:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         os.close(lock)
+
+
+@contextmanager
+def part_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """Gives a file to be renamed to `path` when it is whole, else removed; what killed processes left of such is too.
+
+    Yields:
+        The file beside `path`, and the same open, locked: another process leaves it alone until this one ends.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    ours = re.compile(rf"{re.escape(path.name)}\.\d+\.part")
+    for left in [each for each in path.parent.iterdir() if ours.fullmatch(each.name)]:
+        with suppress(OSError), left.open("rb") as file:
+            if _lock(file.fileno()):
+                left.unlink()
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    while True:
+        with part.open("wb") as file:
+            if not _lock(file.fileno()) or not _is_still(file.fileno(), part):
+                continue  # another process took it for abandoned in the moment before it was locked
+            try:
+                yield part, file
+            finally:
+                part.unlink(missing_ok=True)
+            return
 
 
 def is_part(path: Path, name: str = "") -> bool:

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, TypeVar
 import torch
 from torch import Tensor
 
+from calirare._util.claims import part_file
 from calirare._util.errors import InputError
 from calirare._util.files import check_plain, parse_json, read_text
 
@@ -51,15 +52,11 @@ def _bytes_of(part: Any) -> Iterator[bytes | memoryview]:
 def write_whole(path: Path, save: Callable[[BinaryIO], object]) -> None:
     """Writes a file at once or not at all, its folder too: `save` writes into a part file, which is then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            save(file)
-            file.flush()
-            os.fsync(file.fileno())  # else a power cut may leave the name without the content
+    with part_file(path) as (part, file):
+        save(file)
+        file.flush()
+        os.fsync(file.fileno())  # else a power cut may leave the name without the content
         part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def read_whole(path: Path, load: Callable[[BinaryIO], Item], wrote: str) -> Item:

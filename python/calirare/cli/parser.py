@@ -128,6 +128,11 @@ def _predict(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prevalence", type=prevailing, metavar="P|A,B|estimate", help=words)
     words = "End with code 3 where the graph differs so much from the run's that P(rare) is not to be trusted."
     parser.add_argument("--fail-on-drift", action="store_true", help=words)
+    words = (
+        "Which nodes get an interval: all; alerts (the likeliest, and what review.csv begins with); or auto, of 50,000 "
+        "nodes or more the alerts. [default: the run's]"
+    )
+    parser.add_argument("--interval-nodes", metavar="auto|all|alerts", help=words)
     add_settings(parser, SCORED)
 
 

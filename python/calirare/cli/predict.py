@@ -11,7 +11,7 @@ from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
 from calirare.datasets import read_graph
 from calirare.graph import TABLE_SUFFIXES, Graph
-from calirare.run import Prevailing, SavedRun, load, write_json, write_scored
+from calirare.run import IntervalNodes, Prevailing, SavedRun, check_interval_nodes, load, write_json, write_scored
 
 EDGE_RULES = ("duplicates", "self_loops", "symmetrize")
 DRIFTED = 3  # exit code of --fail-on-drift
@@ -25,6 +25,7 @@ def run(
     overwrite: bool = False,
     prevalence: Prevailing = None,
     fail_on_drift: bool = False,
+    interval_nodes: IntervalNodes | None = None,
 ) -> int:
     """Scores a graph with a saved run, writes its predictions and says what to expect of them.
 
@@ -39,6 +40,7 @@ def run(
         prevalence: see `Scorer.score`.
         fail_on_drift: end with code 3 where the graph differs so much from the run's that P(rare) is not to be relied
             on; everything is written all the same.
+        interval_nodes: which nodes get an interval, see `Scorer.score`.
 
     Returns:
         The exit code.
@@ -46,13 +48,14 @@ def run(
     Raises:
         InputError: a file cannot be used, or the features are others.
     """
+    check_interval_nodes(interval_nodes or "auto")
     path = free_path(out or folder / f"predictions_{stem_of(graph)}.csv", overwrite)
     saved = load(folder)
     loaded = scored_graph(saved, graph, settings)
     with Reporter() as reporter:
         for note in (*loaded.notes, *_later_edges(saved, graph, settings)):
             reporter.say(f"note: {note}")
-        scored = saved.score(loaded, report=reporter, prevalence=prevalence)
+        scored = saved.score(loaded, report=reporter, prevalence=prevalence, interval_nodes=interval_nodes)
     with fresh_files(path.parent, f"predict: {path}") as partial:
         names = [file.name for file in write_scored(scored.table, partial, path.stem)]
         write_json(scored.to_mapping(), partial / f"{path.stem}.json")

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
-from calirare.drift.neighbourhoods import design_effect
+from calirare.drift.neighbourhoods import component_sizes, design_effect
 from calirare.drift.noise import Noise
 from calirare.drift.numbers import NumbersNow, NumbersThen, compare_numbers
 from calirare_ext import Csr
@@ -99,11 +99,5 @@ def _look(adjacency: Csr) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
 
     Nodes without neighbours are no component.
     """
-    import scipy.sparse as sp
-
-    indptr, indices = adjacency.indptr.cpu().numpy(), adjacency.indices.cpu().numpy()
-    n, degrees = adjacency.n_rows, np.diff(indptr).astype(np.float64)
-    edges = sp.csr_matrix((np.ones(len(indices), dtype=np.int8), indices, indptr), shape=(n, n))
-    component = sp.csgraph.connected_components(edges, directed=False)[1]
-    sizes = np.sort(np.bincount(component[degrees > 0])) if len(indices) else np.zeros(0, dtype=np.int64)
-    return degrees, (degrees == 0).astype(np.float64), sizes[sizes > 0][:-1].astype(np.float64)
+    degrees = adjacency.indptr.diff().cpu().numpy().astype(np.float64)
+    return degrees, (degrees == 0).astype(np.float64), component_sizes(adjacency)[:-1].astype(np.float64)

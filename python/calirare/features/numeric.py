@@ -39,9 +39,10 @@ class Kept(ColumnMap):
             InputError: a value is missing where none may be.
         """
         for at, block in table.blocks(self.inputs):
-            gaps = np.isnan(block)
-            if gaps.any():
-                block = np.where(gaps, self.fill[at], block)
+            with np.errstate(invalid="ignore", over="ignore"):
+                doubt = np.isnan(block.sum())  # a gap, or infinities of both signs
+            if doubt:
+                block = np.where(np.isnan(block), self.fill[at], block)
                 self._check(table, at, block)
             out[:, at] = self.scaled(block, at)
 
@@ -75,7 +76,9 @@ class Standardized(Kept):
 
     def scaled(self, block: NumpyArray, at: slice) -> NumpyArray:
         """Returns standardised columns."""
-        return (block - self.mean[at]) / self.spread[at]
+        away = block - self.mean[at]
+        away /= self.spread[at]
+        return away
 
 
 @dataclass(frozen=True, eq=False)

@@ -80,7 +80,10 @@ class RawTable:
 
     def _read(self, inputs: Sequence[int]) -> NumpyArray:
         """Returns columns as float64 [n, b]."""
-        picked = self.x[:, [self.places[i] for i in inputs]]
+        places = [self.places[i] for i in inputs]
+        first, last = places[0], places[-1] + 1
+        adjacent = places == list(range(first, last))
+        picked = self.x[:, first:last] if adjacent else self.x[:, places]
         values = picked.detach().cpu().numpy().astype(np.float64)
         release(self.x)
         for j, i in enumerate(inputs):

@@ -21,14 +21,13 @@ Our layout (every array plain, nothing pickled):
 
 from __future__ import annotations
 
-import contextlib
-import os
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from calirare._util.array_files import NumpyArray, integers, open_arrays, require
+from calirare._util.claims import part_file
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_features, as_labels
 from calirare.graph.columns import columns_of_text
@@ -191,15 +190,12 @@ def write_npz(graph: Parts, path: Path) -> None:
     if "n_features" in facts:
         facts["x_shape"] = (len(arrays["x_indptr"]) - 1, facts.pop("n_features"))
     arrays |= {name: np.asarray(fact) for name, fact in facts.items()}
-    temporary = path.parent / f".{path.name}.{os.getpid()}.part"
     try:
-        with temporary.open("wb") as file:
+        with part_file(path) as (part, file):
             np.savez_compressed(file, allow_pickle=False, **arrays)
-        os.replace(temporary, path)
+            file.flush()
+            part.replace(path)
     except OSError as error:
         raise InputError(
             f"{path}: the file cannot be written ({error.strerror}): make room or choose another folder"
         ) from error
-    finally:
-        with contextlib.suppress(OSError):  # where it could not be written for the same reason
-            temporary.unlink(missing_ok=True)

@@ -17,7 +17,15 @@ from calirare.run.recalibration import Recalibrated, recalibrated
 from calirare.run.schema import Option, method_options, options_of, words_for
 from calirare.run.scored import Scored
 from calirare.run.scoring import DRAWN, Scorer
-from calirare.run.settings import MAX_SEED, Calibration, Intervals, Settings, Training
+from calirare.run.settings import (
+    MAX_SEED,
+    Calibration,
+    IntervalNodes,
+    Intervals,
+    Settings,
+    Training,
+    check_interval_nodes,
+)
 from calirare.run.tables import COLUMNS, inert, predictions, read_review, write_predictions, write_scored
 from calirare.run.unused import ignored_settings
 from calirare.run.yaml_files import read_yaml
@@ -35,6 +43,7 @@ __all__ = [
     "Data",
     "Decided",
     "Deciding",
+    "IntervalNodes",
     "Intervals",
     "Labels",
     "NextBy",
@@ -52,6 +61,7 @@ __all__ = [
     "Settings",
     "Training",
     "check_decision",
+    "check_interval_nodes",
     "decided",
     "ignored_settings",
     "inert",

@@ -42,7 +42,7 @@ from calirare.run.prevailing import Prevailing
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
-from calirare.run.settings import Settings
+from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.summary import WIDTH, summary_of
 from calirare.run.tables import read_predictions
 from calirare.run.yaml_files import read_yaml
@@ -202,10 +202,16 @@ class SavedRun:
         return self.scorer.score(graph, say, report).noted(say)
 
     def score(
-        self, graph: Graph, say: Say = to_stderr, report: Report | None = None, *, prevalence: Prevailing = None
+        self,
+        graph: Graph,
+        say: Say = to_stderr,
+        report: Report | None = None,
+        *,
+        prevalence: Prevailing = None,
+        interval_nodes: IntervalNodes | None = None,
     ) -> Scored:
         """Returns predictions, what to expect and how the graph differs from the run's own, see `Scorer.score`."""
-        return self.scorer.score(graph, say, report, prevalence)
+        return self.scorer.score(graph, say, report, prevalence, interval_nodes)
 
     def audit(self, data: str | Path | Graph | None = None, at_least: float = AT_LEAST) -> Audit:
         """Returns which labels of the run are probably wrong, and why, see `Outcome.audit`.

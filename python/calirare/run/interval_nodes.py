@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -10,11 +12,12 @@ from calirare.graph import Graph, answered
 from calirare.intervals import JackknifeResult, Known
 from calirare.run.deciding import by_uncertainty, review_worth
 from calirare.run.probabilities import Probabilities
-from calirare.run.settings import Settings
+from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.tables import REVIEWED
 from calirare.training import Fitted
 
-MOST = 20_000  # alerts that get an interval, the likeliest
+MOST = 5_000  # alerts that get an interval, the likeliest
+LARGE = 50_000  # nodes from which scoring makes no interval of others
 
 
 def known_logits(
@@ -25,6 +28,7 @@ def known_logits(
     maps: dict[Target, Calibrator],
     threshold: float,
     judged: Tensor | None = None,
+    wanted: IntervalNodes = "auto",
 ) -> Known | None:
     """Returns the nodes that get an interval, and every node's logits; None where all get one.
 
@@ -40,8 +44,9 @@ def known_logits(
         maps: the fitted map of each target.
         threshold: from which P(rare) a node is an alert.
         judged: nodes that get one in any case, int64; None: none.
+        wanted: in place of what the settings leave to "auto".
     """
-    wanted = settings.intervals.interval_nodes
+    wanted = settings.intervals.interval_nodes if wanted == "auto" else wanted
     parts = 1 if settings.intervals.uncertainty == "midpoint" else len(fitted.parts_of(graph))
     if wanted == "all" or (wanted == "auto" and parts == 1) or not graph.n_nodes:
         return None
@@ -53,6 +58,25 @@ def known_logits(
     return Known(logits, nodes)
 
 
+def asked_of_a_score(settings: Settings, n: int, wanted: IntervalNodes | None) -> IntervalNodes:
+    """Returns which nodes of another graph get an interval: those asked for, else as the run's settings have it.
+
+    Where both leave it open a large graph is scored, and its alerts alone get one: it costs several times a score.
+
+    Args:
+        settings: of the run.
+        n: nodes of the graph.
+        wanted: for this graph; None: as the run's.
+
+    Raises:
+        InputError: it is no such word, or the run's uncertainty needs every node's interval.
+    """
+    chosen = replace(settings.intervals, interval_nodes=wanted or settings.intervals.interval_nodes)
+    if chosen.interval_nodes == "auto" and n >= LARGE and chosen.uncertainty != "midpoint":
+        return "alerts"
+    return chosen.interval_nodes
+
+
 def interval_notes(result: JackknifeResult) -> list[str]:
     """Returns a sentence for the user where some nodes alone have an interval."""
     if result.ends_of is None:
@@ -60,7 +84,7 @@ def interval_notes(result: JackknifeResult) -> list[str]:
     made, n = result.ends_of.numel(), result.lower.numel()
     return [
         f"{made:,} of {n:,} nodes have an interval: the {MOST:,} likeliest alerts at most, those that review.csv "
-        "begins with, and labelled and test nodes of the run; --interval-nodes all in the training makes every node's"
+        "begins with, and labelled and test nodes of the run; --interval-nodes all makes every node's"
     ]
 
 

@@ -28,6 +28,7 @@ from calirare.run.resolved import write_config
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored
 from calirare.run.scoring import Say, Scorer, to_stderr
+from calirare.run.settings import IntervalNodes
 from calirare.run.summary import WIDTH, summary_of
 from calirare.run.tables import REVIEWED, predictions, write_review, write_table
 
@@ -62,9 +63,16 @@ class Outcome(RunResult):
         """Returns the same of another graph with the same features; `score` says more, of which this notes a drift."""
         return self.score(graph, say).noted(say)
 
-    def score(self, graph: Graph, say: Say = to_stderr, *, prevalence: Prevailing = None) -> Scored:
+    def score(
+        self,
+        graph: Graph,
+        say: Say = to_stderr,
+        *,
+        prevalence: Prevailing = None,
+        interval_nodes: IntervalNodes | None = None,
+    ) -> Scored:
         """Returns predictions, what to expect and how the graph differs from the run's own, see `Scorer.score`."""
-        return Scorer.of(self).score(graph, say, prevalence=prevalence)
+        return Scorer.of(self).score(graph, say, prevalence=prevalence, interval_nodes=interval_nodes)
 
     def audit(self, at_least: float = AT_LEAST) -> Audit:
         """Returns which labels are probably wrong, and why.

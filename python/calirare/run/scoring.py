@@ -19,12 +19,12 @@ from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.run.abstaining import Undecided
 from calirare.run.deciding import threshold_on
-from calirare.run.interval_nodes import interval_notes, known_logits
+from calirare.run.interval_nodes import asked_of_a_score, interval_notes, known_logits
 from calirare.run.prevailing import Prevailing, prevailing
 from calirare.run.probabilities import Probabilities, assumed_by, p_rare
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored
-from calirare.run.settings import Settings
+from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.tables import predictions
 from calirare.training import Fitted, FittedNetwork
 
@@ -98,7 +98,12 @@ class Scorer:
         return self.calibrators.get(self.settings.calibration.target)
 
     def score(
-        self, graph: Graph, say: Say = to_stderr, report: Report | None = None, prevalence: Prevailing = None
+        self,
+        graph: Graph,
+        say: Say = to_stderr,
+        report: Report | None = None,
+        prevalence: Prevailing = None,
+        interval_nodes: IntervalNodes | None = None,
     ) -> Scored:
         """Returns the predictions of a graph, what to expect there, and how it differs from the run's.
 
@@ -109,10 +114,12 @@ class Scorer:
             prevalence: share of the rare class in this graph, or the ends of an interval that holds it with 95 %:
                 P(rare) is corrected to it; "estimate": by what the logits tell, where each class looks as it did among
                 the run's labels; None: P(rare) as the run's map has it.
+            interval_nodes: which nodes get an interval, see `Intervals`; None: as the run's settings have it.
 
         Raises:
             InputError: the features are others, or the prevalence cannot be taken or identified.
         """
+        wanted = asked_of_a_score(self.settings, graph.n_nodes, interval_nodes)
         prepared = self.prepared(graph, say)
         if self.settings.positive_only:
             say(DRAWN)
@@ -124,7 +131,8 @@ class Scorer:
         told, corrected = prevailing(prevalence, self.calibrators, logits)
         scorer = dataclasses.replace(self, calibrators=corrected)
         said = scorer._said(prepared, logits)
-        result = scorer.intervals(prepared, report=report, known=scorer._known(prepared, logits, said.threshold))
+        some = scorer._known(prepared, logits, said.threshold, wanted)
+        result = scorer.intervals(prepared, report=report, known=some)
         for note in interval_notes(result):
             say(note)
         fitted = corrected.get("population")
@@ -154,11 +162,11 @@ class Scorer:
         abstain = settings.decision.abstain
         return Probabilities.of(logits, self.calibrators, settings.calibration.target, threshold, abstain)
 
-    def _known(self, graph: Graph, logits: Tensor, threshold: float) -> Known | None:
+    def _known(self, graph: Graph, logits: Tensor, threshold: float, wanted: IntervalNodes) -> Known | None:
         """Returns the nodes that get an interval; None where all do."""
         if isinstance(self.fit, FittedNetwork) and not self.settings.plain_alo:
             return None
-        return known_logits(self.settings, self.fit, graph, logits, self.calibrators, threshold)
+        return known_logits(self.settings, self.fit, graph, logits, self.calibrators, threshold, wanted=wanted)
 
     def intervals(
         self,

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from calirare._util.errors import InputError
 from calirare.calibration import CALIBRATE_ON, TARGETS, CalibrateOn, Target
@@ -28,6 +28,7 @@ MODELS: tuple[Model, ...] = ("auto", "gcn", "hops", "trees", "forest", "gat", "g
 COLUMN_HOPS = 2  # of columns, where none are given
 # width of the hidden layer where none is given, of gat per head; of others 16 (Kipf & Welling 2017)
 HIDDEN = {"hops": 64, "gat": 8, "gin": 64, "sage": 64}
+IntervalNodes = Literal["auto", "all", "alerts"]
 Preset = Literal["default", "paper"]
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -197,6 +198,16 @@ class Calibration:
             raise InputError(f"setting folds must be 0 (no check) or at least 2, got {self.folds}")
 
 
+def check_interval_nodes(wanted: str) -> None:
+    """Refuses what names no nodes.
+
+    Raises:
+        InputError: it is no such word.
+    """
+    if wanted not in get_args(IntervalNodes):
+        raise InputError(f"setting interval_nodes must be one of auto, all, alerts, got {wanted!r}")
+
+
 @dataclass(frozen=True)
 class Intervals:
     """The jackknife intervals (Algorithm 1).
@@ -205,12 +216,13 @@ class Intervals:
         coverage: of the intervals, in (0, 1) (0.9, paper section 4.2).
         uncertainty: uncer(v) of the paper's Eq. 8: "map", "midpoint" or "auto", see `calirare.jackknife`.
         interval_nodes: which nodes get an interval: "all"; "alerts" (the likeliest alerts, the nodes review.csv begins
-            with, and the labelled and test nodes); or "auto", alerts where a model of columns takes a graph in blocks.
+            with, and the labelled and test nodes); or "auto", alerts where a model of columns takes a graph in blocks,
+            and where `predict` scores 50,000 nodes or more.
     """
 
     coverage: float = 0.9
     uncertainty: UncertaintyName = "auto"
-    interval_nodes: Literal["auto", "all", "alerts"] = "auto"
+    interval_nodes: IntervalNodes = "auto"
 
     def __post_init__(self) -> None:
         """Checks words and ranges.
@@ -224,8 +236,7 @@ class Intervals:
         if self.uncertainty not in known:
             words = ", ".join(known)
             raise InputError(f"setting uncertainty must be one of {words}, got {self.uncertainty!r}")
-        if self.interval_nodes not in ("auto", "all", "alerts"):
-            raise InputError(f"setting interval_nodes must be one of auto, all, alerts, got {self.interval_nodes!r}")
+        check_interval_nodes(self.interval_nodes)
         if self.interval_nodes == "alerts" and self.uncertainty == "midpoint":
             raise InputError("setting uncertainty midpoint needs the interval of every node: take interval_nodes all")
 

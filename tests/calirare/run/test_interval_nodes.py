@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import pandas as pd
 import pytest
 import torch
 
@@ -76,6 +77,30 @@ def test_by_blocks_alerts_alone_get_one_unless_all_are_asked_for(graph, model, m
     assert every.jackknife.ends_of is None
     assert bool(every.jackknife.lower.isfinite().all())
     assert some.score(dataclasses.replace(graph), say=lambda note: None).table["lower"].notna().sum() < graph.n_nodes
+
+
+@pytest.mark.slow
+def test_of_a_large_graph_alerts_alone_get_one_when_it_is_scored(graph, tmp_path, monkeypatch):
+    monkeypatch.setattr(interval_nodes, "LARGE", graph.n_nodes)
+    monkeypatch.setattr(interval_nodes, "REVIEWED", 5)
+    with rough_runs():
+        outcome = calirare.train(graph, model="gcn", **QUICK)
+    outcome.save(tmp_path / "run")
+    graph.to_npz(tmp_path / "g.npz")
+    said = call("predict", "--run", tmp_path / "run", "--graph", tmp_path / "g.npz", "--out", tmp_path / "some.csv")
+    assert "nodes have an interval" in said.err
+    all_of_them = ("--interval-nodes", "all", "--out", tmp_path / "every.csv")
+    assert call("predict", "--run", tmp_path / "run", "--graph", tmp_path / "g.npz", *all_of_them).code == 0
+    some, every = (pd.read_csv(tmp_path / f"{name}.csv") for name in ("some", "every"))
+    made = some["lower"].notna()
+    assert 5 <= made.sum() < graph.n_nodes
+    assert every["lower"].notna().all()
+    assert (some.loc[made, ["lower", "upper"]] - every.loc[made, ["lower", "upper"]]).abs().max().max() < LEVEL
+    same = [name for name in every.columns if name not in ("lower", "upper")]
+    pd.testing.assert_frame_equal(some[same], every[same])
+    strange = ("--interval-nodes", "some", "--out", tmp_path / "other.csv")
+    said = call("predict", "--run", tmp_path / "run", "--graph", tmp_path / "g.npz", *strange)
+    assert "interval_nodes must be one of auto, all, alerts, got 'some'" in assert_one_sentence(said)
 
 
 @pytest.mark.slow

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import fcntl
+
 import numpy as np
 import pytest
 import torch
 
+from calirare._util import claims
 from calirare._util.errors import InputError
 from calirare._util.store import KEY, Store, key_of, read_json, write_json, write_whole
 from calirare_ext import Csr
@@ -36,6 +39,34 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path):
     with pytest.raises(RuntimeError):
         write_whole(tmp_path / "f", fail)
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("f", b"whole")]
+
+
+def test_parts_of_killed_processes_are_removed_and_those_of_living_ones_are_not(tmp_path):
+    path = tmp_path / "one.json"
+    theirs, dead, other = (tmp_path / f"{name}.part" for name in ("one.json.1", "one.json.2", "two.json.3"))
+    for each in (theirs, dead, other):
+        each.write_text("half")
+    with theirs.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        write_json(path, {"a": 1})
+    assert sorted(tmp_path.iterdir()) == sorted([path, theirs, other])
+    write_json(path, {"a": 2})
+    assert sorted(tmp_path.iterdir()) == sorted([path, other])
+
+
+def test_a_part_that_was_taken_for_abandoned_is_made_again(tmp_path, monkeypatch):
+    lock, taken = claims._lock, []
+
+    def lock_too_late(number):
+        if not taken:
+            taken.extend(tmp_path.glob("*.part"))
+            taken[0].unlink()
+        return lock(number)
+
+    monkeypatch.setattr(claims, "_lock", lock_too_late)
+    write_json(tmp_path / "one.json", [1])
+    assert taken
+    assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 cut", b"text"])
