@@ -2,21 +2,21 @@
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV ?= .venv
-PINS := .ci/constraints.txt
-PEERS := .ci/peers.txt
+LOCK := .ci/lock.txt
+DOCS_LOCK := .ci/lock-docs.txt
 BIN := $(VENV)/bin
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 PY_DIRS := python calirare_ext tests benchmarks docs/examples docs/site setup.py
 
 .PHONY: setup demo check test fast-tests all-tests fuzz sanitize kill lint format docs options bench gpu clean
 
-# Dependencies: again only when the pins or the project's own list change.
-$(VENV)/.dependencies: pyproject.toml $(PINS) $(PEERS)
+# Dependencies: again only when the lock or the project's own list changes. Nothing is taken whose checksum is not in the
+# lock; that it holds all that the project needs is looked at without an index.
+$(VENV)/.dependencies: pyproject.toml $(LOCK)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -c $(PINS) $(TORCH)
-	$(BIN)/python -m pip install -q -c $(PINS) setuptools cmake ninja
-	$(BIN)/python .ci/requirements.py | $(BIN)/python -m pip install -q -c $(PINS) -r /dev/stdin
-	$(BIN)/python -m pip install -q --no-deps -r $(PEERS)
+	$(BIN)/python -m pip install -q --no-deps --require-hashes -r $(LOCK)
+	$(BIN)/python -m pip install -q $(TORCH)
+	$(BIN)/python .ci/requirements.py | $(BIN)/python -m pip install -q --no-index -r /dev/stdin
 	touch $@
 
 # The extension: again only when a source changes.
@@ -82,8 +82,9 @@ format: setup
 	$(BIN)/clang-format -i $(SOURCES)
 
 # The pages, in build/docs/html: no warning, every example run, every link followed; nothing is fetched but the tools.
-$(VENV)/.docs: $(VENV)/.dependencies
-	$(BIN)/python .ci/requirements.py docs | $(BIN)/python -m pip install -q -c $(PINS) -r /dev/stdin
+$(VENV)/.docs: $(VENV)/.dependencies $(DOCS_LOCK)
+	$(BIN)/python -m pip install -q --no-deps --require-hashes -r $(DOCS_LOCK)
+	$(BIN)/python .ci/requirements.py docs | $(BIN)/python -m pip install -q --no-index -r /dev/stdin
 	touch $@
 
 docs: setup $(VENV)/.docs

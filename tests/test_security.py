@@ -31,3 +31,20 @@ def test_nothing_runs_what_it_reads(danger):
     others = {path for path in found if not path.endswith(tuple(DANGERS[danger]) or ("\0",))}
     assert others == set()
     assert len(found) == len(DANGERS[danger]), "what is allowed is still there"
+
+
+@pytest.mark.parametrize("name", ["lock.txt", "lock-docs.txt"])
+def test_every_dependency_is_pinned_by_checksum(name):
+    text = (ROOT / ".ci" / name).read_text(encoding="utf-8").replace("\\\n", "")
+    pins = [line for line in text.splitlines() if not line.startswith("#")]
+    assert len(pins) > 10
+    wrong = [pin for pin in pins if not re.fullmatch(r"[\w.-]+==[\w.]+( +--hash=sha256:[0-9a-f]{64})+", pin)]
+    assert wrong == []
+
+
+def test_nothing_is_installed_but_by_the_lock():
+    """But torch, which everybody takes for their own machine, and ourselves."""
+    installs = re.findall(r"pip install(.*)", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    assert len(installs) > 4
+    ours = ("--require-hashes", "--no-index", "--no-build-isolation --no-deps -e", "$(TORCH)")
+    assert [line for line in installs if not any(each in line for each in ours)] == []
