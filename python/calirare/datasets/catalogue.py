@@ -172,7 +172,7 @@ CATALOGUE: dict[str, Entry] = {
         layouts=(Layout(("facebook.npz",), _npz), Layout(("facebook/raw/facebook.npz",), _npz)),
         by_hand=(
             "put facebook.npz, or FacebookPagePage's raw file as facebook/raw/facebook.npz, in a data folder "
-            "(no download is known; facebook_bag has the same graph with words as features)"
+            "(no download is known; facebook_bag is the same graph)"
         ),
     ),
     "facebook_bag": Entry(

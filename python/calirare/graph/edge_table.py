@@ -193,7 +193,7 @@ def ends_of(names: list[str], wanted: tuple[str | None, str | None], path: Path)
     for pair in END_COLUMNS:
         if set(pair) <= set(lower):
             return (names[lower.index(pair[0])], names[lower.index(pair[1])]), []
-    if len(names) == 2 and not any(_is_number(name) for name in names):
+    if len(names) == 2 and not any(is_number(name) for name in names):
         return (names[0], names[1]), []
     fault = (
         f"{path}: the first line must name two columns, source and target (or {pairs}), got {', '.join(names)}: write "
@@ -202,7 +202,8 @@ def ends_of(names: list[str], wanted: tuple[str | None, str | None], path: Path)
     return ("", ""), [fault]
 
 
-def _is_number(name: str) -> bool:
+def is_number(name: str) -> bool:
+    """Returns whether a cell is a number."""
     try:
         float(name)
     except ValueError:

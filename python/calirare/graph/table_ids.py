@@ -1,11 +1,12 @@
-"""Which column of a node table holds the names that an edge table refers to, where nobody said so."""
+"""Which columns of two tables hold the names of nodes and the ends of edges, where nobody said so."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from calirare.graph.edge_table import ends_of
+from calirare.graph.edge_table import ends_of, is_number
 from calirare.graph.table_files import as_names, read_table
 
 Ends = tuple[str | None, str | None]
@@ -44,3 +45,43 @@ def column_of_names(edges: Path, nodes: Path, ends: Ends) -> IdColumn | None:
             rows = bool((as_names(column) == pd.Series(range(len(table))).astype(str)).all())
             found.append(IdColumn(str(name), rows))
     return found[0] if len(found) == 1 and len(named) else None
+
+
+def columns_of_ends(
+    edges: Path, nodes: Path, ids: str | None, others: Collection[str | None]
+) -> tuple[str, str] | None:
+    """Returns the only two columns of an edge table whose every cell names a node, in their order.
+
+    None where the table names its ends as usual or has no names of columns, or where other than two columns are so:
+    then the user must say which. Numbers can be nodes' names by chance: text goes before them, and numbers of which
+    there are few, such as hours or counts, name no node.
+
+    Args:
+        edges: path of the edge table.
+        nodes: path of the node table.
+        ids: column of the node table with the names; None: any that has another text in every row.
+        others: columns of the edge table that hold something else.
+    """
+    listed = read_table(edges, lambda names: names)
+    listed.columns = [str(name) for name in listed.columns]
+    if not ends_of(list(listed.columns), (None, None), edges)[1] or any(map(is_number, listed.columns)):
+        return None
+    cells = {
+        name: as_names(listed[name]) for name in listed.columns if name not in others and listed[name].notna().all()
+    }
+    cells = {name: column for name, column in cells.items() if len(column) and not _few_numbers(column)}
+    table = read_table(nodes, lambda names: names)
+    of_text, of_numbers = set[tuple[str, str]](), set[tuple[str, str]]()
+    for name in table.columns if ids is None else [ids]:
+        if len(table) and table[name].notna().all() and table[name].is_unique:
+            names = as_names(table[name])
+            naming = [each for each, column in cells.items() if column.isin(names).all()]
+            if len(naming) == 2:
+                (of_numbers if is_number(names.iloc[0]) else of_text).add((naming[0], naming[1]))
+    found = of_text or of_numbers
+    return found.pop() if len(found) == 1 else None
+
+
+def _few_numbers(cells: Any) -> bool:
+    """Returns whether text is numbers, of which there are fewer than the root of the number of rows."""
+    return cells.nunique() ** 2 < len(cells) and is_number(cells.iloc[0])

@@ -1,10 +1,10 @@
 """Graphs from two tables: a list of edges and a list of nodes, each CSV (also .tsv, .gz) or Parquet.
 
-The edge table has the columns `source` and `target` (or another pair of `END_COLUMNS`, or two that the user names; a
-table of two columns may name them as it likes) and optionally `weight`; other columns are not read. The node table has
-one row per node: optionally a column `node` or `id` that the edges refer to (otherwise nodes are numbered from 0 in the
-order of the rows), optionally `label` or `y` (empty or -1 for unknown) and `split` (train, val, test or empty); every
-other column is a feature: numbers, names of categories, or dates, and an empty cell is a missing value. These names may
+The edge table has the columns `source` and `target` (or another pair of `END_COLUMNS`, two that the user names, or the
+only two whose every cell names a node; a table of two columns may name them as it likes) and optionally `weight`;
+other columns are not read. The node table has one row per node: optionally a column `node` or `id` that the edges refer
+to (otherwise nodes are numbered from 0 in the order of the rows), optionally `label` or `y` (empty or -1 for unknown)
+and `split` (train, val, test or empty); every other column is a feature: numbers, names of categories, or dates, and an empty cell is a missing value. These names may
 have capitals. Names of nodes and classes are text and stay as they are written. All faults are said at once.
 """
 
@@ -23,7 +23,7 @@ from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults, mended
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.table_columns import TableColumns
 from calirare.graph.table_files import TABLE_SUFFIXES, as_names, place, read_table
-from calirare.graph.table_ids import column_of_names
+from calirare.graph.table_ids import column_of_names, columns_of_ends
 from calirare.graph.table_labels import labels_of, split_of
 from calirare.graph.typed_columns import NodeCells
 
@@ -96,10 +96,25 @@ def read_tables(edges: Path, nodes: str | Path | None, rules: EdgeRules, options
     """
     of_nodes, faults, said = _beside(edges) if nodes is None else Path(nodes), list[str](), tuple[str, ...]()
     parts = _read_both(edges, of_nodes, rules, options, faults)
+    if faults and options.source_column is None and options.target_column is None:
+        ends = _ends_found(edges, of_nodes, options)
+        if ends is not None:
+            options, faults = replace(options, source_column=ends[0], target_column=ends[1]), list[str]()
+            said = (
+                f"edges: from column {ends[0]!r} to column {ends[1]!r}, the two whose cells name nodes "
+                "(--source-column and --target-column name others)",
+            )
+            parts = _read_both(edges, of_nodes, rules, options, faults)
     if _nameless(of_nodes, options) if faults or parts is None else _numbered_twice(parts):
         found = column_of_names(edges, of_nodes, (options.source_column, options.target_column))
         if found is not None and faults:
-            faults, said = [], (f"nodes: the edges refer to them by column {found.name!r}",)
+            faults, said = (
+                [],
+                (
+                    *said,
+                    f"nodes: the edges refer to them by column {found.name!r}",
+                ),
+            )
             parts = _read_both(edges, of_nodes, rules, replace(options, id=found.name), faults)
         elif found is not None and not found.rows:
             faults = [
@@ -116,6 +131,13 @@ def _read_both(edges: Path, nodes: Path, rules: EdgeRules, options: TableOptions
     found = _read_nodes(nodes, options, faults)
     read = _read_edges(edges, found, rules, options, faults)
     return None if read is None else found.parts | read
+
+
+def _ends_found(edges: Path, nodes: Path, options: TableOptions) -> tuple[str, str] | None:
+    """Returns the columns of an edge table whose cells name nodes, where it does not say which they are."""
+    names = [str(name) for name in read_table(nodes, lambda names: names).columns]
+    others = (options.weight or "weight", options.relation, options.time)
+    return columns_of_ends(edges, nodes, _roles(names, options, nodes, []).ids, others)
 
 
 def _nameless(nodes: Path, options: TableOptions) -> bool:

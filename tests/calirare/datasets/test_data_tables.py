@@ -171,7 +171,7 @@ def test_unknown_names_list_the_known_ones(tmp_path):
         (NODES.replace("4,40", "4,40,7"), EDGES, "each of the 5 columns of the header, got 6 cells in line 5"),
         (NODES, "p,q\nq,r\n", "the first line must name the columns, but 'p' and 'q' are names of nodes"),
         ("f,y\n1,0\n2,1\n", "0,1\n1,0\n", "first line must name .* source and target .* got 0, 1: write"),
-        (NODES, "time,first,second\n5,p,q\n", "source and target .* got time, first, second: write a first line"),
+        (NODES, "time,first,second\n5,p,z\n", "source and target .* got time, first, second: write a first line"),
         (NODES.replace("age", ""), EDGES, "every column must have a name, but column 2 has none"),
         # The answer among the features.
         (NODES.replace("income", "label"), EDGES, "every column must have its own name, got 'label' twice"),
@@ -251,6 +251,42 @@ def test_names_of_nodes_stay_what_they_are(write, ids):
     graph = Graph.from_edges(write(nodes, f"source,target\n{ids[0]},{ids[2]}\n{ids[2]},{ids[0]}\n"), None)
     assert graph.node_names.tolist() == list(ids)
     assert graph.adjacency.to_dense()[0].tolist() == [0, 0, 1]
+
+
+PAYMENTS = "day,payer,payee,hour,sum\n1,p,q,2,9\n2,q,r,1,8\n3,r,s,3,9\n"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "ends"),
+    [
+        (NODES, PAYMENTS, ("payer", "payee")),
+        (NODES.replace("node,", "account,"), PAYMENTS, ("payer", "payee")),
+        ("id,f,label\n" + "".join(f"{i},{i % 3},{i % 2}\n" for i in range(40)), None, ("from_id", "to_id")),
+    ],
+)
+def test_ends_are_the_two_columns_whose_cells_name_nodes(write, nodes, edges, ends):
+    if edges is None:  # every hour is a node's number too
+        rows = "".join(f"{i},{i % 4},{(7 * i + 1) % 40}\n" for i in range(40))
+        edges = "from_id,hour,to_id\n" + rows
+    graph = load_dataset(write(nodes, edges), minority="1" if "id," in nodes else "fraud", symmetrize=True)
+    assert (graph.tables.source, graph.tables.target) == ends
+    assert graph.notes[0].startswith(f"edges: from column '{ends[0]}' to column '{ends[1]}', the two whose cells name")
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        PAYMENTS.replace("2,q,r", "2,q,x"),  # no row of a node
+        PAYMENTS.replace("day", "other")
+        .replace("1,p", "s,p")
+        .replace("2,q,r", "t,q,r")
+        .replace("3,r,", "p,r,"),  # three
+        "day,payer,payee\n",
+    ],
+)
+def test_ends_that_others_could_be_are_asked_for(write, edges):
+    with pytest.raises(InputError, match="the first line must name two columns, source and target"):
+        load_dataset(write(NODES, edges), symmetrize=True, label_rate=1)
 
 
 @pytest.mark.parametrize("separator", [";", "\t", ", "])
