@@ -66,22 +66,28 @@ def _features(explanation: Explanation) -> list[Row]:
 
 
 def _table(head: Row, rows: Iterable[Row], width: int) -> list[str]:
-    """Returns lines of five columns: two of words, three of numbers at the right."""
-    numbers = 3 * 10
-    second = 14
-    first = max(width - numbers - second, 12)
-    lines = []
-    for row in (head, *rows):
-        name, more, *rest = row
-        cells = "".join(f"{cell:>10}" for cell in rest)
-        lines.append(f"{_cut(name, first - 2):<{first}}{_cut(more, second - 1):<{second}}{cells}".rstrip())
-    return lines
+    """Returns lines of five columns: two of words, three of numbers at the right; words go on over empty cells."""
+    widths = (max(width - 44, 12), 14, 10, 10, 10)
+    return [_line(row, widths) for row in (head, *rows)]
+
+
+def _line(row: Row, widths: tuple[int, ...]) -> str:
+    line, at = "", 0
+    while at < len(row):
+        room, last = widths[at], at
+        while at < 2 and last + 1 < len(row) and not row[last + 1]:
+            last += 1
+            room += widths[last]
+        line += f"{_cut(row[at], room - 2):<{room}}" if at < 2 else f"{row[at]:>{room}}"
+        at = last + 1
+    return line.rstrip()
 
 
 def _cut(word: str, width: int) -> str:
-    """Returns a word that fits, its end left out where it is too long, and that cannot drive a terminal."""
+    """Returns a word that fits, its middle left out where it is too long, and that cannot drive a terminal."""
     word = printable(word)
-    return word if len(word) <= width else word[: width - 2] + ".."
+    head = (width - 2) // 2
+    return word if len(word) <= width else f"{word[:head]}..{word[head + 2 - width :]}"
 
 
 def _points(effect: float) -> str:

@@ -4,8 +4,9 @@ The edge table has the columns `source` and `target` (or another pair of `END_CO
 only two whose every cell names a node; a table of two columns may name them as it likes) and optionally `weight`;
 other columns are not read. The node table has one row per node: optionally a column `node` or `id` that the edges refer
 to (otherwise nodes are numbered from 0 in the order of the rows), optionally `label` or `y` (empty or -1 for unknown)
-and `split` (train, val, test or empty); every other column is a feature: numbers, names of categories, or dates, and an empty cell is a missing value. These names may
-have capitals. Names of nodes and classes are text and stay as they are written. All faults are said at once.
+and `split` (train, val, test or empty); every other column is a feature: numbers, names of categories, or dates, and an
+empty cell is a missing value. These names may have capitals. Names of nodes and classes are text and stay as they are
+written. All faults are said at once.
 """
 
 from __future__ import annotations
