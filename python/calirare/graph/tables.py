@@ -29,6 +29,7 @@ from calirare.graph.table_labels import labels_of, split_of
 from calirare.graph.typed_columns import NodeCells
 
 ID_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS = ("node", "id"), ("label", "y"), ("split",)
+NEIGHBOURS = "neighbours"  # the feature of nodes that have none
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,9 @@ def read_tables(edges: Path, nodes: str | Path | None, rules: EdgeRules, options
             ]
     if faults or parts is None:
         raise FaultsError(faults)
+    if not parts["feature_names"]:
+        parts |= {"x": parts["adjacency"].indptr.diff().float()[:, None], "feature_names": (NEIGHBOURS,)}
+        said = (*said, f"nodes: they have no features, the number of neighbours is one: {NEIGHBOURS!r}")
     return parts | {"name": edges.name.split(".")[0], "where": str(edges), "notes": (*said, *parts["notes"])}
 
 
@@ -177,8 +181,6 @@ def _read_nodes(path: Path, options: TableOptions, faults: list[str]) -> _Nodes:
         if name not in features
     ]
     cells = NodeCells(table, path, ids, options.one_hot, options.impute != "error")
-    if not features:
-        faults.append(f"{path}: the node table must have at least one feature column: add one")
     x, columns = cells.read(features)
     faults += cells.faults
     y, class_names = (None, ()) if roles.label is None else labels_of(table[roles.label], path, faults)

@@ -104,7 +104,6 @@ def test_ids_of_different_types_meet_as_text(write):
         (NODES, EDGES + "p,q,thu,1\n", r"line 2 \(p, q\) is listed 2 times \(1 repeated\): pass duplicates="),
         (NODES, EDGES + "t,t,thu,1\n", "line 5 joins node t to itself: pass self_loops="),
         (NODES, "source\np\n", r"must name two columns, source and target .*, got source:"),
-        ("node,label,split\np,ok,train\nq,ok,train\n", "u,v\np,q\n", "at least one feature column"),
         ("", EDGES, "shop_nodes.csv: the table cannot be read"),
         (NODES, "a,b\n1,2,3,4\n1\n", "edges.csv"),
         (NODES + 'u,"6', EDGES, "shop_nodes.csv"),
@@ -251,6 +250,14 @@ def test_names_of_nodes_stay_what_they_are(write, ids):
     graph = Graph.from_edges(write(nodes, f"source,target\n{ids[0]},{ids[2]}\n{ids[2]},{ids[0]}\n"), None)
     assert graph.node_names.tolist() == list(ids)
     assert graph.adjacency.to_dense()[0].tolist() == [0, 0, 1]
+
+
+def test_nodes_without_features_have_their_number_of_neighbours(write):
+    path = write("node,label\np,ok\nq,ok\nr,fraud\ns,fraud\n", "u,v\np,q\np,r\nq,r\n")
+    graph = load_dataset(path, minority="fraud", symmetrize=True)
+    assert graph.x.tolist() == [[2], [2], [2], [0]]
+    assert graph.feature_names == ("neighbours",)
+    assert "nodes: they have no features, the number of neighbours is one: 'neighbours'" in graph.notes
 
 
 PAYMENTS = "day,payer,payee,hour,sum\n1,p,q,2,9\n2,q,r,1,8\n3,r,s,3,9\n"
