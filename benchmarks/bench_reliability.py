@@ -87,8 +87,11 @@ def added(kind: str, one: dict[str, Any], other: dict[str, Any]) -> dict[str, An
         every = counts if known is None else {key: known[key] + value for key, value in counts.items()}
         jobs[name] = every | {key: counts[key] for key in counts if key == "calls"}
     summed = {key: one[key] + other[key] for key in ("findings", "took_s", "trials") if key in one}
-    said = {key: " and ".join(dict.fromkeys((one[key], other[key]))) for key in ("commit", "command")}
-    return one | summed | said | {"seed": sorted({one["seed"], other["seed"]}), "jobs": jobs}
+    said = {key: " and ".join(dict.fromkeys([*one[key].split(" and "), other[key]])) for key in ("commit", "command")}
+    seeds = {
+        seed for each in (one, other) for seed in (each["seed"] if isinstance(each["seed"], list) else [each["seed"]])
+    }
+    return one | other | summed | said | {"seed": sorted(seeds), "jobs": jobs}
 
 
 def reached(files: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,12 @@ def test_kills_of_several_works_add_up(bench):
     assert both["jobs"] == {"train": {"killed": 9}, "ranks": {"killed": 9}}
     assert (both["seed"], both["commit"], both["took_s"]) == ([1, 2], "c1 and c2", 20)
     assert both["command"] == "run --out f1.json and run --out f2.json"
+    third = bench.added("kills", both, of_file(bench, "kills", 1, {"review": {"killed": 8}}))
+    assert (sorted(third["jobs"]), third["seed"], third["commit"]) == (
+        ["ranks", "review", "train"],
+        [1, 2],
+        "c1 and c2",
+    )
     with pytest.raises(SystemExit, match="two files hold kills of train"):
         bench.added("kills", one, one)
 
