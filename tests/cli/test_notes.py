@@ -68,7 +68,10 @@ def test_retraining_says_how_much_there_is_and_how_far_it_is(tmp_path):
 
 def test_a_leave_one_out_not_to_be_trusted_is_called_so(graph_file, tmp_path):
     said = call("train", "--dataset", graph_file, *QUICK, "--loo", "influence", "--out", tmp_path / "run")
-    assert "note: do not trust the leave-one-out models (influence): " in said.out
+    note = "note: do not trust the leave-one-out models (influence): "
+    assert (said.out + said.err).count(note) == 1, "a terminal shows both"
+    assert note in said.out
+    assert note in (tmp_path / "run" / "log.txt").read_text()
     assert any("do not trust" in note for note in metrics_of(tmp_path / "run")["notes"])
 
 

@@ -68,7 +68,7 @@ def test_tables_as_people_have_them_train_without_an_option(tmp_path):
         "edges: repetitions among them: 2, each edge counts once",
         f"edges: listed in one direction only: {len(lines) - 1:,} of {len(lines) - 1:,}, each joins",
     ):
-        assert words in said.err, words
+        assert words in said.out, words
     table = pd.read_csv(tmp_path / "run" / "predictions.csv")
     assert table["node"].tolist() == NAMES.tolist()
     assert table.loc[table["split"] != "unused", "y"].ge(0).all()

@@ -82,7 +82,7 @@ def _run_classes(settings: Settings, out: Path, *, overwrite: bool) -> tuple[Cla
         reporter.say(str(graph))
         outcome = train_classes(graph, settings, report=reporter)
         for note in outcome.notes:
-            reporter.say(f"note: {note}")
+            reporter.log(f"note: {note}")  # the summary shows it
         outcome.write(folder)
         _log(reporter, outcome, time.perf_counter() - started)
         (folder / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
@@ -114,7 +114,7 @@ def _run(settings: Settings, out: Path, blocks: Path, ranks: Ranks, *, overwrite
         for line in outcome.features.log if outcome.features is not None else ():
             reporter.say(f"features: {line}")
         for note in notes:
-            reporter.say(f"note: {note}")
+            reporter.log(f"note: {note}")  # the summary shows it
         outcome.write(folder)
         _log(reporter, outcome, time.perf_counter() - started)
         (folder / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
