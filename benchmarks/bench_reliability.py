@@ -84,7 +84,7 @@ def added(kind: str, one: dict[str, Any], other: dict[str, Any]) -> dict[str, An
         known = jobs.get(name)
         if known is not None and kind == "kills":
             raise SystemExit(f"two files hold kills of {name}: give one of them")
-        every = counts if known is None else {key: known[key] + value for key, value in counts.items()}
+        every = dict(Counter(counts) + Counter(known or {}))
         jobs[name] = every | {key: counts[key] for key in counts if key == "calls"}
     summed = {key: one[key] + other[key] for key in ("findings", "took_s", "trials") if key in one}
     said = {key: " and ".join(dict.fromkeys([*one[key].split(" and "), other[key]])) for key in ("commit", "command")}

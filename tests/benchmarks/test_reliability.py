@@ -40,7 +40,7 @@ def test_kills_of_several_works_add_up(bench):
 
 
 def test_faults_of_several_ways_add_up(bench):
-    ways = {"calls": 7, "planned": 3, "full": 3, "power": 0}, {"calls": 7, "planned": 7, "full": 0, "power": 7}
+    ways = {"calls": 7, "planned": 3, "full": 3}, {"calls": 7, "planned": 7, "power": 7}
     one, other = (of_file(bench, "faults", seed, {"train": counts}) for seed, counts in enumerate(ways))
     assert bench.added("faults", one, other)["jobs"]["train"] == {"calls": 7, "planned": 10, "full": 3, "power": 7}
 
