@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 import tempfile
@@ -131,14 +132,14 @@ def part_file(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
     Raises:
         OSError: it cannot be made.
     """
-    ours = re.compile(rf"{re.escape(path.name)}\.\d+\.part")
+    ours = re.compile(rf"{re.escape(path.name)}\.\w+\.part")
     for left in [each for each in path.parent.iterdir() if ours.fullmatch(each.name)]:
         with suppress(OSError), left.open("rb") as file:
             if _lock(file.fileno()):
                 left.unlink()
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     while True:
-        with part.open("wb") as file:
+        part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")  # two containers have equal process numbers
+        with part.open("xb") as file:
             if not _lock(file.fileno()) or not _is_still(file.fileno(), part):
                 continue  # another process took it for abandoned in the moment before it was locked
             try:

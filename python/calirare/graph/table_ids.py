@@ -71,6 +71,7 @@ def columns_of_ends(
     }
     cells = {name: column for name, column in cells.items() if len(column) and not _few_numbers(column)}
     table = read_table(nodes, lambda names: names)
+    table.columns = [str(name) for name in table.columns]
     of_text, of_numbers = set[tuple[str, str]](), set[tuple[str, str]]()
     for name in table.columns if ids is None else [ids]:
         if len(table) and table[name].notna().all() and table[name].is_unique:

@@ -44,7 +44,7 @@ def known_logits(
         maps: the fitted map of each target.
         threshold: from which P(rare) a node is an alert.
         judged: nodes that get one in any case, int64; None: none.
-        wanted: in place of what the settings leave to "auto".
+        wanted: which nodes; "auto": as the settings have it.
     """
     wanted = settings.intervals.interval_nodes if wanted == "auto" else wanted
     parts = 1 if settings.intervals.uncertainty == "midpoint" else len(fitted.parts_of(graph))

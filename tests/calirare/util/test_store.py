@@ -43,7 +43,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path):
 
 def test_parts_of_killed_processes_are_removed_and_those_of_living_ones_are_not(tmp_path):
     path = tmp_path / "one.json"
-    theirs, dead, other = (tmp_path / f"{name}.part" for name in ("one.json.1", "one.json.2", "two.json.3"))
+    theirs, dead, other = (tmp_path / f"{name}.part" for name in ("one.json.1a", "one.json.2", "two.json.3"))
     for each in (theirs, dead, other):
         each.write_text("half")
     with theirs.open() as held:
