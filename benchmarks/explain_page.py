@@ -1,8 +1,9 @@
-"""The tables of docs/explain.md from explain.json and explain_speed.json, and its example of one run."""
+"""The tables of docs/explain.md from the results of explain, explain_speed and explain_peers, and its example."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,15 @@ from calirare.graph import Graph
 
 PAGE = record.ROOT / "docs" / "explain.md"
 BEGIN, END = "<!-- measured:begin -->\n", "<!-- measured:end -->\n"
+PEERS_BEGIN, PEERS_END = "<!-- peers:begin -->\n", "<!-- peers:end -->\n"
 PICTURE = record.ROOT / "docs" / "figures" / "explain_example.png"
 EXAMPLE = "explain_example.txt"
 SOURCES = "explain", "explain_speed"
+OURS, TOLD = "CaliRare", "CaliRare, own edges"
+PEERS = "GNNExplainer", "PGExplainer", "Integrated Gradients", "Saliency"
+FLOORS = "one edge masked", "gradient", "random"
+SURE = 2  # standard errors
+DIFFERENCES = ("and what that is more than with ours, with its standard error, paired by alerts:",)
 
 
 def page(results: dict[str, Any], speeds: dict[str, Any]) -> str:
@@ -73,12 +80,85 @@ def _cell(found: dict[str, float]) -> str:
 
 def write() -> Path:
     """Writes the tables into the page, from the committed results."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
     found, speeds = (json.loads((record.RESULTS / f"{name}.json").read_text())["results"] for name in SOURCES)
-    tables = page(found, speeds)
-    PAGE.write_text(before + BEGIN + tables + END + after, encoding="utf-8")
+    return _put(page(found, speeds), BEGIN, END)
+
+
+def write_peers() -> Path:
+    """Writes the comparison with other explainers into the page, from the committed results."""
+    found = json.loads((record.RESULTS / "explain_peers.json").read_text())["results"]
+    return _put(peers_page(found), PEERS_BEGIN, PEERS_END)
+
+
+def _put(tables: str, begin: str, end: str) -> Path:
+    text = PAGE.read_text(encoding="utf-8")
+    before, after = text.partition(begin)[0], text.partition(end)[2]
+    PAGE.write_text(before + begin + tables + end + after, encoding="utf-8")
     return PAGE
+
+
+def peers_page(results: dict[str, Any]) -> str:
+    """Returns the tables of other explainers: curves beside ours, planted motifs, seconds."""
+    named = {"deletion": "taken from the graph (lower is better)", "insertion": "put into it (higher is better)"}
+    lines = [_verdict(results), ""]
+    for curve, words in named.items():
+        lines += [f"Mean P(rare) of the alerts with the first 1, 2, 3, 5 and 10 edges {words},", *DIFFERENCES, ""]
+        lines += _table(results, lambda found, curve=curve: _beside(found[curve]))
+    lines += ["Area under the whole order, deletion / insertion:", ""]
+    lines += _table(results, lambda found: " / ".join(f"{found[f'{curve}, all']['mean']:.3f}" for curve in named))
+    planted = {name: found for name, found in results.items() if "motif" in found}
+    lines += ["Planted edges: share of them among as many of the first ones / AUROC:", ""]
+    lines += _table(planted, lambda found: f"{found['accuracy']['mean']:.2f} / {found['auroc']['mean']:.2f}")
+    lines += ["Milliseconds of one thread for an alert (and seconds once, to train the explainer):", ""]
+    lines += _table(results, _milliseconds)
+    facts = "| graph | nodes | edges | AUPRC | alerts | edges that they read | P(rare) | without any of these |"
+    lines += ["What was explained:", "", facts, "| --- |" + " ---: |" * 7]
+    for name, found in results.items():
+        size = f"{found['nodes']:,} | {found['edges']:,} | {found['auprc']:.2f} | {found['alerts']}"
+        p = f"{found['p']:.2f} | {found['p_without_edges']:.2f}"
+        lines.append(f"| {name} | {size} | {found['edges_of_alert']:.0f} | {p} |")
+    return "\n".join(lines) + "\n"
+
+
+def _table(results: dict[str, Any], cell: Callable[[dict[str, Any]], str]) -> list[str]:
+    rows = [f"| edges in the order of | {' | '.join(results)} |", f"| --- |{' ---: |' * len(results)}"]
+    for method in (OURS, TOLD, *PEERS, *FLOORS):
+        cells = " | ".join(cell(found["methods"][method]) for found in results.values())
+        rows.append(f"| {method} | {cells} |")
+    return [*rows, ""]
+
+
+def _beside(found: dict[str, float]) -> str:
+    difference, error = found["minus_ours"], found["minus_ours_error"]
+    return f"{found['mean']:.3f}" + (f" ({difference:+.3f} ± {error:.3f})" if difference or error else "")
+
+
+def _milliseconds(found: dict[str, Any]) -> str:
+    once = f" ({found['once_s']:.0f})" if found["once_s"] else ""
+    return f"{1e3 * found['seconds']['mean']:.1f}{once}"
+
+
+def counted(results: dict[str, Any], kinds: tuple[str, ...]) -> tuple[int, int, int]:
+    """Returns how many curves of peers are worse than ours, better, and neither, by two standard errors."""
+    signs = [
+        (found["methods"][peer][kind]["minus_ours"] * (1 if kind.startswith("deletion") else -1))
+        / max(found["methods"][peer][kind]["minus_ours_error"], 1e-12)
+        for found in results.values()
+        for peer in PEERS
+        for kind in kinds
+    ]
+    worse, better = sum(sign > SURE for sign in signs), sum(sign < -SURE for sign in signs)
+    return worse, better, len(signs) - worse - better
+
+
+def _verdict(results: dict[str, Any]) -> str:
+    first = counted(results, ("deletion", "insertion"))
+    whole = counted(results, ("deletion, all", "insertion, all"))
+    said = [f"{worse} of {worse + better + rest} are worse, {better} better" for worse, better, rest in (first, whole)]
+    return (
+        "The four peers' curves beside ours, where they are more than two standard errors apart: over the first edges\n"
+        f"{said[0]}; over the whole order {said[1]}; the others are neither."
+    )
 
 
 def write_example(graph: Graph, seed: int) -> Path:

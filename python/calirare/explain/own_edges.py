@@ -24,6 +24,7 @@ from calirare_ext import Csr, propagate
 
 NUMBERS = 1 << 19  # worked on together: edges times rows times width, in cache
 WIDE = 4096  # edges whose entries of A and C are made together
+BLOCKS = 6  # of the columns of a symmetric product
 DENSE = 1 / 8  # share of entries from which a product with a dense matrix is the faster one
 
 
@@ -139,12 +140,24 @@ class _Around:
     def columns(self, places: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Returns columns of A and of A S^2 A at these nodes, float64 [r, b]; of the second none without a scale."""
         dense = self.dense
+        if scale is not None and dense is not None and len(dense) <= WIDE:
+            return dense[places].T[self.places], self._shared(dense, scale)[:, places]
         some = (self.rows.select_rows(places).to_dense() if dense is None else dense[places]).T
         direct = some[self.places]
         if scale is None:
             return direct, None
         some = some * scale[self.field][:, None] ** 2
         return direct, propagate(self.rows, some.contiguous()) if dense is None else dense @ some
+
+    def _shared(self, dense: Tensor, scale: Tensor) -> Tensor:
+        """Returns A S^2 A at these nodes, float64 [r, r]: symmetric, so blocks above the diagonal are a mirror."""
+        scaled, step = dense * scale[self.field], max(1, -(-len(dense) // BLOCKS))
+        out = dense.new_empty(len(dense), len(dense))
+        for first in range(0, len(dense), step):
+            last = first + step
+            block = scaled[first:] @ scaled[first:last].T
+            out[first:, first:last], out[first:last, last:] = block, block[step:].T
+        return out
 
 
 def _numbered(values: Tensor, n: int) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,104 @@
+"""The judge of explanations: what it says of a graph without some edges, its curves, and which edges are planted."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import calirare
+from calirare.explain import difference
+from calirare.graph import Graph
+from tests.helpers.tasks import rare_task
+
+ROOT = Path(__file__).resolve().parents[2]
+# Sums of at most a few hundred numbers.
+FLOAT32, FLOAT64 = (300 * torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64))
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return SimpleNamespace(**{part: importlib.import_module(f"explaining.{part}") for part in ("judge", "planted")})
+
+
+def test_an_order_is_good_where_the_edge_that_matters_comes_first(bench):
+    def p_rare(kept: torch.Tensor) -> torch.Tensor:
+        return kept[:, 7].double()  # all of P(rare) hangs on edge 7 of 20
+
+    good, bad = bench.judge.ordered(torch.arange(20) == 7, 0), bench.judge.ordered(torch.arange(20) != 7, 0)
+    assert good[0] == 7
+    assert bad[-1] == 7
+    first, last = bench.judge.curves(p_rare, good), bench.judge.curves(p_rare, bad)
+    assert (first["deletion"], first["insertion"], last["deletion"], last["insertion"]) == (0, 1, 1, 0)
+    assert first["deletion, all"] == last["insertion, all"] == pytest.approx(0.5 / bench.judge.SHARES)
+    assert first["deletion at"] == [0.0] * len(bench.judge.FIRST)
+
+
+def test_an_order_of_few_edges_ends_without_any(bench):
+    found = bench.judge.curves(lambda kept: kept.double().mean(1), torch.tensor([1, 0]))
+    assert found["deletion at"] == [0.5, 0.0, 0.0, 0.0, 0.0]
+    assert found["insertion at"] == [0.5, 1.0, 1.0, 1.0, 1.0]
+
+
+def test_planted_edges_are_counted_among_as_many(bench):
+    motif, scores = torch.tensor([True, False, True, False]), torch.tensor([4.0, 3.0, 2.0, 1.0])
+    found = bench.judge.found(scores, bench.judge.ordered(scores, 0), motif)
+    assert found == {"accuracy": 0.5, "auroc": 0.75}
+
+
+def without(graph: Graph, edges: torch.Tensor) -> Graph:
+    """Returns a graph without some undirected edges, [b, 2]."""
+    a, n = graph.adjacency, graph.n_nodes
+    rows, columns = a.rows(), a.indices.long()
+    gone = torch.cat([edges[:, 0] * n + edges[:, 1], edges[:, 1] * n + edges[:, 0]])
+    kept = ~torch.isin(rows * n + columns, gone)
+    smaller = type(a).from_coo(rows[kept], columns[kept], a.values[kept], (n, n))
+    return dataclasses.replace(graph, adjacency=smaller)
+
+
+def test_the_judge_says_what_the_run_says_of_the_graph_without_these_edges(bench):
+    graph = rare_task()
+    outcome = calirare.train(graph, model="gcn", seed=0)
+    taken, judge = outcome.mapped or outcome.graph, bench.judge.Judge(outcome)
+    field = judge.field(node := 20)
+    kept = torch.from_numpy(np.random.default_rng(0).random((4, len(field.ends))) < 0.6)
+    kept[0] = True
+    truth = torch.cat(
+        [difference(outcome.fit.logits_of(without(taken, field.edges[~some]), torch.tensor([node]))) for some in kept]
+    )
+    assert (judge.log_odds(field, kept) - truth).abs().max() <= FLOAT32 * (1 + truth.abs().max())
+    assert truth[1:].sub(truth[0]).abs().min() > 100 * FLOAT32, "no edge counts: nothing is tested"
+    voice, single = outcome.explainer.voice, ~torch.eye(len(field.ends), dtype=torch.bool)
+    ours = voice.without_edges(node, field.edges) - voice.log_odds(torch.tensor([node]))
+    judged = judge.log_odds(field, single) - judge.log_odds(field, kept[:1])
+    assert (judged - ours).abs().max() <= FLOAT64 * (1 + truth.abs().max())
+
+
+@pytest.mark.parametrize(("name", "least", "most"), [("houses", 5, 6), ("rings", 7, 7)])
+def test_what_a_planted_node_reads_holds_its_motif(bench, name, least, most):
+    planted = bench.planted.houses(2) if name == "houses" else bench.planted.rings()
+    graph = planted.task.graph
+    rows, columns = graph.adjacency.rows(), graph.adjacency.indices.long()
+    for node in (graph.y == 1).nonzero().flatten()[:20].tolist():
+        near = torch.isin(rows, torch.cat([columns[rows == node], torch.tensor([node])])) | (rows == node)
+        edges = torch.unique(torch.stack([rows, columns], 1)[near].sort(1)[0], dim=0)
+        assert least <= int(planted.motif(node, edges).sum()) <= most
+    rest = int((graph.y == 0).nonzero()[0])
+    assert not planted.motif(rest, torch.stack([rows, columns], 1)).any()
+
+
+def test_the_page_says_what_was_measured(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    page = importlib.import_module("explain_page")
+    found = json.loads((ROOT / "benchmarks" / "results" / "explain_peers.json").read_text(encoding="utf-8"))["results"]
+    told = page.PAGE.read_text(encoding="utf-8").partition(page.PEERS_BEGIN)[2].partition(page.PEERS_END)[0]
+    assert told == page.peers_page(found)
+    assert all(graph["logits_apart"] <= 1e-5 for graph in found.values())
