@@ -1,8 +1,19 @@
 """Drift: how a graph that is scored differs from the one a run was trained on, beyond what chance makes of it."""
 
 from calirare.drift.findings import VERDICTS, Drift, Finding, Verdict
-from calirare.drift.neighbourhoods import design_effect, patches
+from calirare.drift.neighbourhoods import design_effect, patches, some_of
 from calirare.drift.noise import LEVEL, Noise
 from calirare.drift.reference import Reference
 
-__all__ = ["LEVEL", "VERDICTS", "Drift", "Finding", "Noise", "Reference", "Verdict", "design_effect", "patches"]
+__all__ = [
+    "LEVEL",
+    "VERDICTS",
+    "Drift",
+    "Finding",
+    "Noise",
+    "Reference",
+    "Verdict",
+    "design_effect",
+    "patches",
+    "some_of",
+]

@@ -48,12 +48,14 @@ class Drift:
         n_nodes: nodes of the graph.
         n_columns: columns looked at.
         scored: whether P(rare) of the run's graph is known, of nodes that did not teach it.
+        sample: how many nodes were looked at where these were drawn at random, and no edges with them; else None.
     """
 
     findings: tuple[Finding, ...]
     n_nodes: int
     n_columns: int
     scored: bool
+    sample: int | None = None
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -72,9 +74,13 @@ class Drift:
         if self.verdict == "ok":
             more = " and P(rare)" if self.scored else ""
             columns = f"{self.n_columns:,} column{'' if self.n_columns == 1 else 's'}"
-            few = f" as far as {self.n_nodes:,} nodes can tell" if self.n_nodes < FEW else ""
+            told = self.n_nodes if self.sample is None else self.sample
+            few = f" as far as {told:,} {'nodes' if self.sample is None else 'random nodes'} can tell"
+            few = few if self.sample is not None or self.n_nodes < FEW else ""
+            edges = "edges" if self.sample is None else "numbers of neighbours"
             return (
-                f"ok{few}: {columns}, edges{more} are as in the run's graph, or differ by no more than chance or little"
+                f"ok{few}: {columns}, {edges}{more} are as in the run's graph, or differ by no more than chance or "
+                "little"
             )
         worst = [finding for finding in self.found if finding.verdict == self.verdict]
         return f"{self.verdict}: {_listed(worst)}"

@@ -68,6 +68,8 @@ def of_edges(now: EdgesNow) -> Iterable[Finding]:
         ("isolated nodes", now.isolated, ISOLATED),
         ("nodes apart from the main part", now.apart, APART),
     ):
+        if share is None:
+            continue
         why = f"{_percent(share[0])} of the nodes where it was {_percent(share[1])}"
         yield _finding("edges", name, "share", *share, limits, why)
 

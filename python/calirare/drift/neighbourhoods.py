@@ -116,9 +116,17 @@ def _components(left: NumpyArray, n: int, indptr: NumpyArray, indices: NumpyArra
 
 def drawn(nodes: NumpyArray, seed: int = 0) -> NumpyArray:
     """Returns the nodes, or where there are more, `SAMPLE` of them drawn at random, in their order."""
-    if len(nodes) <= SAMPLE:
-        return nodes
-    return nodes[np.sort(np.random.default_rng(seed).choice(len(nodes), SAMPLE, replace=False))]
+    return nodes if len(nodes) <= SAMPLE else nodes[some_of(len(nodes), seed)]
+
+
+def some_of(n: int, seed: int = 0) -> NumpyArray:
+    """Returns `SAMPLE` of n places at random, or all of fewer, int64, ascending.
+
+    The stream is its own: that of the seed alone may have drawn something of the graph before, such as its rare nodes.
+    """
+    if n <= SAMPLE:
+        return np.arange(n)
+    return np.sort(np.random.default_rng((seed, SAMPLE)).choice(n, SAMPLE, replace=False, shuffle=False))
 
 
 def edges_of(adjacency: Csr, nodes: NumpyArray) -> tuple[NumpyArray, NumpyArray]:

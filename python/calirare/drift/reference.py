@@ -20,8 +20,8 @@ from calirare.drift.kinds import KindsThen, compare_kinds
 from calirare.drift.neighbourhoods import drawn, patches
 from calirare.drift.noise import Noise
 from calirare.drift.numbers import NumbersThen, compare_numbers
-from calirare.drift.scores import ScoresThen, compare_scores
-from calirare.drift.structure import EdgesThen, compare_edges
+from calirare.drift.scores import ScoresThen, compare_distribution, compare_scores
+from calirare.drift.structure import EdgesThen, compare_degrees, compare_edges
 from calirare.features import FeatureMap
 from calirare.graph import Graph
 from calirare_ext import Csr
@@ -93,8 +93,41 @@ class Reference:
         Raises:
             InputError: columns are missing or hold something else.
         """
-        scored = OF_SCORES if self.scores is not None else 0
-        noise = Noise(OF_COLUMN * len(self.columns) + OF_EDGES + scored)
+        noise = self._noise
+        findings = self._of_columns(graph, features, noise)
+        findings += of_edges(compare_edges(self.edges, graph.adjacency, noise))
+        if self.scores is not None:
+            now = compare_scores(self.scores, p.cpu().numpy(), graph.adjacency, patches(graph.adjacency), noise)
+            findings += of_scores(now)
+        return Drift(tuple(findings), graph.n_nodes, len(self.columns), self.scores is not None)
+
+    def compare_sample(
+        self, nodes: Graph, degrees: NumpyArray, features: FeatureMap, p: NumpyArray, of_how_many: int
+    ) -> Drift:
+        """Returns the same of random nodes of a graph; components and likeness along edges are not looked at.
+
+        Args:
+            nodes: some nodes at least with the run's columns, as the user has them; their edges are not read.
+            degrees: their numbers of neighbours, [m].
+            features: the run's map.
+            p: their P(rare) for the population, [m].
+            of_how_many: nodes of the whole graph.
+
+        Raises:
+            InputError: columns are missing or hold something else.
+        """
+        noise = self._noise
+        findings = self._of_columns(nodes, features, noise)
+        findings += of_edges(compare_degrees(self.edges, degrees.astype(np.float64), noise))
+        if self.scores is not None:
+            findings += of_scores(compare_distribution(self.scores, p, noise))
+        return Drift(tuple(findings), of_how_many, len(self.columns), self.scores is not None, nodes.n_nodes)
+
+    @property
+    def _noise(self) -> Noise:
+        return Noise(OF_COLUMN * len(self.columns) + OF_EDGES + (OF_SCORES if self.scores is not None else 0))
+
+    def _of_columns(self, graph: Graph, features: FeatureMap, noise: Noise) -> list[Finding]:
         findings: list[Finding] = []
         for each in _columns(self._stored_alike(graph), features):
             then = self.columns[each.name]
@@ -102,11 +135,7 @@ class Reference:
                 findings += of_kinds(each.name, compare_kinds(then, each.values, noise))
             else:
                 findings += of_numbers(each.name, compare_numbers(then, each.values, noise))
-        findings += of_edges(compare_edges(self.edges, graph.adjacency, noise))
-        if self.scores is not None:
-            now = compare_scores(self.scores, p.cpu().numpy(), graph.adjacency, patches(graph.adjacency), noise)
-            findings += of_scores(now)
-        return Drift(tuple(findings), graph.n_nodes, len(self.columns), self.scores is not None)
+        return findings
 
     def _stored_alike(self, graph: Graph) -> Graph:
         """Returns a graph with features that are stored as the run's are, sparse or dense."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -141,11 +141,13 @@ def compare_scores(then: ScoresThen, p: NumpyArray, adjacency: Csr, patch: Numpy
         patch: of each node, int64 [m].
         noise: of the tests.
     """
-    m, n = len(p), then.numbers.n
-    mean_noise = noise.mean(n, m, then.effect, then.variance)
-    now = Alike.of(p, np.arange(m), adjacency, patch)
-    alike_noise = noise.deviations * float(np.hypot(now.error, then.alike.error))
-    numbers = compare_numbers(then.numbers, p, noise)
-    return ScoresNow(
-        numbers, float(p.mean()), then.mean, mean_noise, now.correlation, then.alike.correlation, alike_noise
-    )
+    now = Alike.of(p, np.arange(len(p)), adjacency, patch)
+    by_chance = noise.deviations * float(np.hypot(now.error, then.alike.error))
+    return replace(compare_distribution(then, p, noise), alike=now.correlation, alike_by_chance=by_chance)
+
+
+def compare_distribution(then: ScoresThen, p: NumpyArray, noise: Noise) -> ScoresNow:
+    """Returns the same of P(rare) of some nodes, [m], m > 0, without what edges tell."""
+    by_chance = noise.mean(then.numbers.n, len(p), then.effect, then.variance)
+    numbers, unknown = compare_numbers(then.numbers, p, noise), float("nan")
+    return ScoresNow(numbers, float(p.mean()), then.mean, by_chance, unknown, then.alike.correlation, unknown)

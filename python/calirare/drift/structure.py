@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -70,28 +70,34 @@ class EdgesNow:
     Attributes:
         degrees: numbers of neighbours.
         isolated: share of nodes without any, now, then, and what their difference stays below by chance.
-        apart: the same of nodes with neighbours outside the largest component.
+        apart: the same of nodes with neighbours outside the largest component; None where it was not looked at.
     """
 
     degrees: NumbersNow
     isolated: tuple[float, float, float]
-    apart: tuple[float, float, float]
+    apart: tuple[float, float, float] | None
 
 
 def compare_edges(then: EdgesThen, adjacency: Csr, noise: Noise) -> EdgesNow:
     """Returns how the edges of another graph, [m, m], m > 0, lie to the run's."""
-    degrees, alone, sizes = _look(adjacency)
-    n, m = then.degrees.n, len(degrees)
+    degrees, _, sizes = _look(adjacency)
+    apart = _share(float(sizes.sum()) / len(degrees), len(degrees), then, then.apart, then.apart_effect, noise)
+    return replace(compare_degrees(then, degrees, noise), apart=apart)
 
-    def share(now: float, before: float, effect: float) -> tuple[float, float, float]:
-        both = (now * m + before * n) / (n + m)
-        return now, before, noise.mean(n, m, effect, both * (1 - both))
 
-    return EdgesNow(
-        compare_numbers(then.degrees, degrees, noise),
-        share(float(alone.mean()), then.isolated, then.isolated_effect),
-        share(float(sizes.sum()) / m, then.apart, then.apart_effect),
-    )
+def compare_degrees(then: EdgesThen, degrees: NumpyArray, noise: Noise) -> EdgesNow:
+    """Returns the same as far as numbers of neighbours of some nodes tell, float64 [m], m > 0."""
+    alone = _share(float((degrees == 0).mean()), len(degrees), then, then.isolated, then.isolated_effect, noise)
+    return EdgesNow(compare_numbers(then.degrees, degrees, noise), alone, None)
+
+
+def _share(
+    now: float, m: int, then: EdgesThen, before: float, effect: float, noise: Noise
+) -> tuple[float, float, float]:
+    """Returns a share of m nodes, that of the run's, and what their difference stays below by chance."""
+    n = then.degrees.n
+    both = (now * m + before * n) / (n + m)
+    return now, before, noise.mean(n, m, effect, both * (1 - both))
 
 
 def _look(adjacency: Csr) -> tuple[NumpyArray, NumpyArray, NumpyArray]:
