@@ -18,6 +18,7 @@ import numpy as np
 
 import calirare
 from calirare.cli import main
+from calirare.graph import GraphLog
 from calirare.review import RARE, REST, SKIP, UNSURE, Verdicts
 from tests.helpers.tasks import rare_task
 
@@ -74,8 +75,11 @@ def attacked() -> dict[str, str]:
 
 
 def make_inputs(root: Path) -> None:
-    """Writes the graphs, one finished run that jobs start from, labels for an update and answers of a review."""
+    """Writes the graphs, a log of one, a finished run for jobs to start from, labels for an update, a review."""
     rare_task().to_npz(root / "g.npz")
+    with GraphLog(root / "g.npz") as log:
+        log.remove_node(7)
+        log.add_node(np.zeros(6), [1, 2])
     dataclasses.replace(rare_task(seed=1), split=None).to_npz(root / "later.npz")
     done = start(Job((*TRAIN, "--out", "{run}")), root, root / "base")
     err = done.communicate()[1]

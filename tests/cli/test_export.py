@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
+import pytest
 
 import calirare
 from tests.helpers.command import QUICK, assert_one_sentence, call
@@ -55,3 +58,43 @@ def test_what_cannot_be_written_is_refused(quick_run):
     assert ".sql" in assert_one_sentence(said)
     said = call("export", "--run", quick_run, "--sql", "duckdb", "--salt", "4")
     assert "--salt is for spark" in assert_one_sentence(said)
+
+
+def test_a_run_becomes_a_model_that_onnxruntime_runs(quick_run, graph_file, tmp_path):
+    pytest.importorskip("onnx", reason="onnx is not installed: models are not written")
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: models are not run")
+    path = tmp_path / "score.onnx"
+    said = call("export", "--run", quick_run, "--onnx", path)
+    assert said.code == 0, said.err
+    assert "inputs       x [nodes, 6], edge_index [2, edges], every edge both ways\n" in said.out
+    saved = calirare.load(quick_run)
+    graph, session = calirare.load_dataset(str(graph_file)), runtime.InferenceSession(path)
+    assert session.get_modelmeta().custom_metadata_map["run"] == quick_run.name
+    ends = np.stack([graph.adjacency.rows().numpy(), graph.adjacency.indices.numpy().astype(np.int64)])
+    (p,) = session.run(["p_rare"], {"x": graph.x.numpy(), "edge_index": ends})
+    frame = saved.to_frame().sort_values("node", ignore_index=True)
+    assert np.abs(p - frame.p_rare.to_numpy()).max() <= PARITY
+    assert "--overwrite" in assert_one_sentence(call("export", "--run", quick_run, "--onnx", path))
+    assert call("export", "--run", quick_run, "--onnx", path, "--overwrite").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "one of the arguments --sql --onnx is required"),
+        (("--onnx", "a.onnx", "--sql", "duckdb"), "not allowed with argument"),
+        (("--onnx", "score.pb"), "--onnx must end in .onnx, got score.pb"),
+        (("--onnx", "a.onnx", "--weight", "w"), "no engine, table or column to name"),
+        (("--onnx", "a.onnx", "--nodes-table", "n"), "no engine, table or column to name"),
+    ],
+    ids=["neither", "both", "suffix", "column", "table"],
+)
+def test_a_model_that_is_asked_for_wrongly_is_refused(quick_run, words, sentence):
+    assert sentence in assert_one_sentence(call("export", "--run", quick_run, *words))
+
+
+def test_without_the_package_onnx_one_sentence_says_so(quick_run, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    said = call("export", "--run", quick_run, "--onnx", tmp_path / "score.onnx")
+    assert "pip install 'calirare[onnx]'" in assert_one_sentence(said)
+    assert not (tmp_path / "score.onnx").exists()

@@ -6,8 +6,9 @@ import math
 import mmap
 import zipfile
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -93,12 +94,81 @@ def _check_header(file: Any, size: int, where: str) -> None:
     """Checks that an array of `.npy` is as large as its header claims; what is none of these is left to numpy."""
     if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
         return
-    major = file.read(2)[0]
-    read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(file)
+    shape, _, dtype = _header(file)
     claimed, held = math.prod(shape) * dtype.itemsize, size - file.tell()
     if not dtype.hasobject and claimed != held:
         raise InputError(f"{where} claims {claimed:,} bytes and holds {held:,}): get it again")
+
+
+def _header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Returns shape, order and type of an array in `.npy`, after the magic bytes of which two tell the version."""
+    major = file.read(2)[0]
+    read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    return shape, fortran, dtype
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """An array in an `.npy` file, of which rows are read where they are wanted; nothing of it is mapped or kept.
+
+    Attributes:
+        path: the file.
+        shape: of the array.
+        dtype: of its numbers.
+        start: where in the file they begin, in bytes.
+    """
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    start: int
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Returns the array of a file whose header fits its length.
+
+        Raises:
+            InputError: the file is missing, damaged, of objects, or in another order than that of C.
+        """
+        try:
+            check_plain(path)
+            with path.open("rb") as file:
+                if file.read(len(np.lib.format.MAGIC_PREFIX)) != np.lib.format.MAGIC_PREFIX:
+                    raise ValueError("its first bytes are others")
+                shape, fortran, dtype = _header(file)
+                start = file.tell()
+            held = path.stat().st_size - start
+            if dtype.hasobject or not dtype.isnative or (fortran and len(shape) > 1):
+                raise ValueError(f"it holds {dtype} in {'Fortran' if fortran else 'C'} order")
+            if math.prod(shape) * dtype.itemsize != held:
+                raise ValueError(f"it claims {math.prod(shape) * dtype.itemsize:,} bytes and holds {held:,}")
+        except FileNotFoundError as error:
+            raise InputError(f"{path}: there is no such file: the folder is incomplete, write it again") from error
+        except InputError:
+            raise
+        except Exception as error:  # numpy's reader of headers evaluates them, and raises whatever that raises
+            raise InputError(
+                f"{path}: the file is damaged, cut off or no .npy file ({error}): write it again"
+            ) from error
+        return cls(path, shape, dtype, start)
+
+    def rows(self, first: int, last: int) -> NumpyArray:
+        """Returns the rows [first, last) in memory of their own.
+
+        Raises:
+            InputError: they cannot be read.
+        """
+        out = np.empty((last - first, *self.shape[1:]), self.dtype)
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.start + first * self.dtype.itemsize * math.prod(self.shape[1:]))
+                read = file.readinto(out.reshape(-1).view(np.uint8).data)
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot be read ({error.strerror}): write the folder again") from error
+        if read != out.nbytes:
+            raise InputError(f"{self.path}: the file was cut off while it was read: write the folder again")
+        return out
 
 
 def require(arrays: dict[str, NumpyArray], keys: tuple[str, ...], path: Path) -> None:

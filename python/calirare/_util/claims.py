@@ -111,7 +111,10 @@ def part_folder(parent: Path, name: str = "") -> Iterator[Path]:
     prefix = f".{name}." if name else "."
     while True:
         partial = Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=parent))
-        lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # another process took it for abandoned in the moment before it was locked
         if _lock(lock) and _is_still(lock, partial):
             break
         os.close(lock)

@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import accumulate
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.startup import PARENT
@@ -68,6 +70,49 @@ class Ranks:
         self._call(lambda: dist.broadcast_object_list(held, src=0))
         return held[0]
 
+    def gather_all(self, what: Any) -> list[Any]:
+        """Returns an object of every process, in their order; every process calls it.
+
+        Raises:
+            RankLostError: a process ended.
+        """
+        held: list[Any] = [what] * self.size
+        if self.size > 1:
+            self._call(lambda: dist.all_gather_object(held, what))
+        return held
+
+    def exchange(
+        self, rows: Tensor, give: list[int], take: list[int], at_once: int, which: Tensor | None = None
+    ) -> Tensor:
+        """Returns rows of every process, one process after the other; every process calls it.
+
+        Args:
+            rows: of a matrix, [.., h].
+            give: how many rows each process gets, in their order.
+            take: how many come from each.
+            at_once: most of them in one message: larger ones are sent in turns.
+            which: the rows to give, int64 [sum(give)]; None: the first ones, as they are.
+
+        Raises:
+            RankLostError: a process ended.
+        """
+        out = rows.new_empty(sum(take), rows.shape[1])
+        starts, places = _starts(give), _starts(take)
+        turns = max(self.gather_all(max([*give, *take], default=0)))
+        for turn in range(0, turns, at_once):
+            going, coming = ([max(0, min(at_once, many - turn)) for many in sizes] for sizes in (give, take))
+            picked = [slice(start + turn, start + turn + size) for start, size in zip(starts, going, strict=True)]
+            sent = torch.cat([rows[some] if which is None else rows[which[some]] for some in picked])
+            came = self._all_to_all(sent, going, coming)
+            for start, part in zip(places, came.split(coming), strict=True):
+                out[start + turn : start + turn + len(part)] = part
+        return out
+
+    def _all_to_all(self, sent: Tensor, going: list[int], coming: list[int]) -> Tensor:
+        came = sent.new_empty(sum(coming), sent.shape[1])
+        self._call(lambda: dist.all_to_all_single(came, sent, coming, going))
+        return came
+
     def _call(self, work: Callable[[], object]) -> None:
         try:
             _interruptible(work)
@@ -79,11 +124,17 @@ class Ranks:
             ) from error
 
 
-def join(device: str = "auto") -> Ranks:
+def _starts(sizes: list[int]) -> list[int]:
+    """Returns where each of several stretches begins that follow on each other."""
+    return [0, *accumulate(sizes)][:-1]
+
+
+def join(device: str = "auto", patience: timedelta = TIMEOUT) -> Ranks:
     """Joins the processes started by torchrun: nccl where each has a GPU, else gloo.
 
     Args:
         device: as in the settings; "cpu" keeps to gloo.
+        patience: how long a process waits for another one that says nothing, as a machine that lost its power does.
 
     Returns:
         The processes; this one alone where there is no other.
@@ -105,7 +156,7 @@ def join(device: str = "auto") -> Ranks:
         alone = "to run alone, unset RANK and WORLD_SIZE"
         try:
             _interruptible(
-                lambda: dist.init_process_group(backend, timeout=TIMEOUT),
+                lambda: dist.init_process_group(backend, timeout=patience),
                 f"rank {rank} waits for the other {size - 1} of {size} processes at {where}; {alone}",
                 JOIN_SECONDS,
             )

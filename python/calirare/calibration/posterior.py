@@ -15,7 +15,7 @@ from calirare.calibration.prior_platt import PriorPlattCalibrator
 
 DRAWS = 20_000  # an end of a 95 % interval then moves by about a percent of the interval's width from seed to seed
 CERTAIN = 1e-9  # expected nodes that are not of a group's likelier class: below, none is drawn
-BLOCK = 1 << 18  # rows at a time: the gradient of each is up to 3 k - 2 numbers
+BLOCK = 1 << 16  # rows at a time: the gradient of each, up to 3 k - 2 numbers, should stay in the caches
 
 
 @dataclass(frozen=True)
@@ -120,16 +120,25 @@ def count_draws(
         n_draws: number of draws.
         seed: of numpy's default generator.
     """
-    size, total, squares, jacobian = _moments(fitted, logits, groups, n_groups, of_class)
+    found = _moments(fitted, logits, groups, n_groups, of_class)
+    return _draws(found, _covariance(fitted, logits).cpu().numpy(), n_draws, seed)
+
+
+Moments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+def _draws(found: Moments, map_covariance: np.ndarray, n_draws: int, seed: int) -> np.ndarray:
+    """Returns `count_draws` from the moments of the groups and the covariance of theta."""
+    size, total, squares, jacobian = found
     mean = total / np.maximum(size, 1)
     spread = size * mean * (1 - mean)
     certain = spread < CERTAIN  # of an empty group too: its mean is 0
     rise = jacobian / np.where(certain, np.inf, spread)[:, None]
     inner = np.where(certain, 0.5, mean)
-    covariance = rise @ _covariance(fitted, logits).cpu().numpy() @ rise.T
+    covariance = rise @ map_covariance @ rise.T
     rng = np.random.default_rng(seed)
     values, vectors = np.linalg.eigh(covariance)
-    noise = rng.standard_normal((n_draws, n_groups)) @ (vectors * np.sqrt(values.clip(0))).T
+    noise = rng.standard_normal((n_draws, len(size))) @ (vectors * np.sqrt(values.clip(0))).T
     shares = np.where(certain, mean, 1 / (1 + np.exp(-(np.log(inner) - np.log1p(-inner) + noise))))
     trials = np.where(squares > 0, np.ceil(total**2 / np.maximum(squares, 1e-300)), 0)
     p = np.minimum(shares * size / np.maximum(trials, 1), 1.0)
@@ -156,16 +165,14 @@ def expected_count(
     """
     _check(fitted, logits, coverage, of_class)
     n = logits.shape[0]
-    group = torch.zeros(n, dtype=torch.int64, device=logits.device)
-    draws = count_draws(fitted, logits, group, 1, of_class=of_class, seed=seed)[:, 0]
+    group = torch.zeros(1, dtype=torch.int64, device=logits.device).expand(n)
+    found = _moments(fitted, logits, group, 1, of_class)
+    draws = _draws(found, _covariance(fitted, logits).cpu().numpy(), DRAWS, seed)[:, 0]
     low, high = np.quantile(draws, [0.5 - coverage / 2, 0.5 + coverage / 2])
-    total = float(torch.softmax(fitted.calibrated_logits(logits.double()), 1)[:, of_class].sum())
-    return ExpectedCount(n, total, float(low), float(high), coverage)
+    return ExpectedCount(n, float(found[1][0]), float(low), float(high), coverage)
 
 
-def _moments(
-    fitted: PriorPlattCalibrator, logits: Tensor, groups: Tensor, n_groups: int, of_class: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _moments(fitted: PriorPlattCalibrator, logits: Tensor, groups: Tensor, n_groups: int, of_class: int) -> Moments:
     """Returns of each group its size, sum p, sum p^2, each [g], and the gradient of sum p, [g, q]."""
     q = _covariance(fitted, logits).shape[0]
     out = logits.new_zeros(n_groups, 3 + q, dtype=torch.float64)

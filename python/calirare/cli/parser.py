@@ -133,6 +133,11 @@ def _predict(parser: argparse.ArgumentParser) -> None:
         "nodes or more the alerts. [default: the run's]"
     )
     parser.add_argument("--interval-nodes", metavar="auto|all|alerts", help=words)
+    words = (
+        "P(rare) and alerts alone, as Parquet, no intervals. With --model gcn or hops a graph in a folder is read a "
+        "block of rows at a time, for graphs larger than the memory, and goes on where it was stopped."
+    )
+    parser.add_argument("--scores-only", action="store_true", help=words)
     add_settings(parser, SCORED)
 
 
@@ -194,8 +199,11 @@ def _explain(parser: argparse.ArgumentParser) -> None:
 def _export(parser: argparse.ArgumentParser) -> None:
     _run(parser)
     add = parser.add_argument
-    add("--sql", metavar="ENGINE", required=True, help="duckdb, sqlite, postgres or spark.")
-    words = "File to write, .sql. [default: score_<engine>.sql in the run's folder]"
+    either = parser.add_mutually_exclusive_group(required=True).add_argument
+    either("--sql", metavar="ENGINE", help="Write a query for duckdb, sqlite, postgres or spark.")
+    words = "Write a network with its maps as an ONNX model, .onnx. It takes none of the options below but --overwrite."
+    either("--onnx", type=Path, metavar="FILE", help=words)
+    words = "File of the query, .sql. [default: score_<engine>.sql in the run's folder]"
     add("--out", type=Path, metavar="FILE", help=words)
     for name, default, words in (
         ("nodes", "nodes", "Table with a row per node, as schema.table."),
@@ -254,6 +262,13 @@ def _update(parser: argparse.ArgumentParser) -> None:
     add("--drawn", metavar="HOW", default="chosen", help=words)
     add("--out", type=Path, metavar="FOLDER", required=True, help="Folder of the new run.")
     _overwrite(parser)
+
+
+def _compact(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--graph", type=Path, required=True, metavar="PATH", help="Folder or .npz file of the graph.")
+    add("--log", type=Path, metavar="FILE", help="Its log. [default: beside it, with its name and .log]")
+    add("--out", type=Path, required=True, metavar="FOLDER", help="Folder of the new graph; it must not be there.")
 
 
 def _datasets(parser: argparse.ArgumentParser) -> None:
@@ -335,9 +350,15 @@ COMMANDS = {
         _update,
     ),
     "export": Command(
-        "Write a saved run as one SQL query that scores tables where they are.",
+        "Write a saved run as one SQL query that scores tables where they are, or as one ONNX model.",
         "It needs the run's folder alone.",
         _export,
+    ),
+    "compact": Command(
+        "Fold a log of new, changed and removed nodes and edges into a graph's folder of its own.",
+        "The log is one of calirare.graph.GraphLog; it and the old graph stay. The graph is held in memory. Of nodes "
+        "without names numbers.csv in the folder says which number each has now.",
+        _compact,
     ),
     "loo-check": Command(
         "Hold every leave-one-out method of a saved run beside true retraining.",

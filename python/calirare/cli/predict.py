@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from calirare._util.blocks import BlockFiles
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
+from calirare._util.ranks import Ranks, join, leave
 from calirare.datasets import read_graph
-from calirare.graph import TABLE_SUFFIXES, Graph
-from calirare.run import IntervalNodes, Prevailing, SavedRun, check_interval_nodes, load, write_json, write_scored
+from calirare.graph import Graph, GraphOnDisk, is_table, stem_of
+from calirare.models import passes_of
+from calirare.run import (
+    IntervalNodes,
+    Loaded,
+    Prevailing,
+    SavedRun,
+    Scored,
+    ScoreOnly,
+    Source,
+    Streamed,
+    check_interval_nodes,
+    load,
+    write_json,
+    write_scored,
+)
 
 EDGE_RULES = ("duplicates", "self_loops", "symmetrize")
 DRIFTED = 3  # exit code of --fail-on-drift
+PATIENCE = timedelta(hours=1)  # for a process that is slower than the others, or gone without a word
 
 
 def run(
@@ -26,6 +44,7 @@ def run(
     prevalence: Prevailing = None,
     fail_on_drift: bool = False,
     interval_nodes: IntervalNodes | None = None,
+    scores_only: bool = False,
 ) -> int:
     """Scores a graph with a saved run, writes its predictions and says what to expect of them.
 
@@ -41,6 +60,8 @@ def run(
         fail_on_drift: end with code 3 where the graph differs so much from the run's that P(rare) is not to be relied
             on; everything is written all the same.
         interval_nodes: which nodes get an interval, see `Scorer.score`.
+        scores_only: no intervals; a graph in a folder is read a block of rows at a time where the detector allows it;
+            Parquet is written.
 
     Returns:
         The exit code.
@@ -49,6 +70,10 @@ def run(
         InputError: a file cannot be used, or the features are others.
     """
     check_interval_nodes(interval_nodes or "auto")
+    if scores_only:
+        if interval_nodes is not None:
+            raise InputError("predict: --scores-only makes no intervals: leave out --interval-nodes")
+        return _scores_only(folder, graph, settings, out, overwrite, prevalence, fail_on_drift)
     path = free_path(out or folder / f"predictions_{stem_of(graph)}.csv", overwrite)
     saved = load(folder)
     loaded = scored_graph(saved, graph, settings)
@@ -57,21 +82,103 @@ def run(
             reporter.say(f"note: {note}")
         scored = saved.score(loaded, report=reporter, prevalence=prevalence, interval_nodes=interval_nodes)
     with fresh_files(path.parent, f"predict: {path}") as partial:
+        assert scored.table is not None
         names = [file.name for file in write_scored(scored.table, partial, path.stem)]
         write_json(scored.to_mapping(), partial / f"{path.stem}.json")
+    return _said(scored, [path.parent / name for name in [*names, f"{path.stem}.json"]], fail_on_drift)
+
+
+def _said(scored: Scored, written: list[Path], fail_on_drift: bool) -> int:
+    """Prints what to expect and what was written; returns the exit code."""
     print(scored.summary(), end="")
-    for name in [*names, f"{path.stem}.json"]:
-        print(path.parent / name)
+    for path in written:
+        print(path)
     if fail_on_drift and scored.verdict == "do not trust":
         print("calirare: --fail-on-drift: the predictions were written, but are not to be trusted", file=sys.stderr)
         return DRIFTED
     return 0
 
 
+def _scores_only(
+    folder: Path,
+    graph: str,
+    settings: dict[str, Any],
+    out: Path | None,
+    overwrite: bool,
+    prevalence: Prevailing,
+    fail_on_drift: bool,
+) -> int:
+    """Scores a graph without intervals, one in a folder without holding it where it can; arguments as of `run`."""
+    whole = out or folder / f"predictions_{stem_of(graph)}.parquet"
+    if whole.suffix != ".parquet":
+        raise InputError(f"predict: --out must end in .parquet with --scores-only, got {whole}")
+    ranks = join("cpu", PATIENCE)
+    try:
+        path = whole
+        if ranks.size > 1:
+            path = whole.with_name(f"{whole.stem}.{ranks.rank}of{ranks.size}.parquet")
+        files = [path, whole.with_suffix(".json")] if ranks.rank == 0 else [path]
+        check_free(files, "predict", overwrite=overwrite)
+        saved, blocks = load(folder), BlockFiles(path.parent / f".{path.stem}.blocks")
+        with Reporter() as reporter:
+            source = _source(saved, graph, settings, blocks, ranks, reporter)
+            with fresh_files(path.parent, f"predict: {path}") as partial:
+                report = reporter if ranks.rank == 0 else None
+                scored = ScoreOnly(saved.scorer, source, ranks).score(partial / path.name, prevalence, report)
+                parts = ranks.gather_all({"file": path.name, "first": source.first, "nodes": source.n_nodes})
+                if scored is not None:
+                    write_json(scored.to_mapping() | {"parts": parts}, partial / files[1].name)
+        ranks.wait()
+        blocks.remove()
+    finally:
+        leave()
+    return 0 if scored is None else _said(scored, files, fail_on_drift)
+
+
+def _source(
+    saved: SavedRun, graph: str, settings: dict[str, Any], blocks: BlockFiles, ranks: Ranks, reporter: Reporter
+) -> Source:
+    """Returns the graph as it is scored: read by blocks where detector and graph allow it, else loaded."""
+    passes = passes_of(saved.scorer.fit, saved.scorer.features)
+    own, given = graph.replace("{rank}", str(ranks.rank)), [k for k, v in settings.items() if v not in (None, False)]
+    why = f"--{given[0].replace('_', '-')} changes its edges" if given else "it is not in a folder"
+    if isinstance(passes, str):
+        why = passes
+    elif Path(own).is_dir() and not given and not is_table(own):
+        if ranks.rank == 0:
+            saved.scorer.note_on(reporter.say)
+        return Streamed(saved.scorer, _own_part(graph, own, ranks), passes, blocks, ranks)
+    if ranks.size > 1:
+        raise InputError(
+            f"predict: several processes need a graph in a folder and a network that is scored by blocks, but {why}: "
+            "start one process"
+        )
+    loaded = scored_graph(saved, graph, settings)
+    for note in (*loaded.notes, f"the graph is scored in memory, because {why}", *_later_edges(saved, graph, settings)):
+        reporter.say(f"note: {note}")
+    saved.scorer.note_on(reporter.say)
+    return Loaded(saved.scorer, loaded, lambda note: reporter.say(f"note: {note}"))
+
+
+def _own_part(graph: str, own: str, ranks: Ranks) -> GraphOnDisk:
+    """Returns this process's rows of a graph.
+
+    "{rank}" in the graph's path is the number of the process, whose own part the folder holds; else every process
+    takes its share of the rows of the one folder.
+    """
+    found = GraphOnDisk.open(own)
+    if own == graph and "part" in found.facts:
+        raise InputError(
+            f"predict: {own} holds a part of a graph: start one process for each part with torchrun, and write "
+            "{rank} in the place of its number"
+        )
+    return found if own != graph or ranks.size == 1 else found.part(ranks.rank, ranks.size)
+
+
 def _later_edges(saved: SavedRun, graph: str, settings: dict[str, Any]) -> list[str]:
     """Returns what to know of a table scored with edges of all times by a run that left out later ones."""
     until = saved.settings.data.as_of
-    if until is None or settings.get("as_of") is not None or not graph.lower().endswith(TABLE_SUFFIXES):
+    if until is None or settings.get("as_of") is not None or not is_table(graph):
         return []
     return [
         f"edges: all times count; the run left out edges after {until} (--time and --as-of leave out some here too)"
@@ -92,16 +199,9 @@ def free_path(path: Path, overwrite: bool) -> Path:
 
 def scored_graph(saved: SavedRun, graph: str, settings: dict[str, Any]) -> Graph:
     """Returns a graph to score, a table read with the columns and edge rules that the run named; see `run`."""
-    if graph.lower().endswith(TABLE_SUFFIXES):
+    if is_table(graph):
         data = saved.settings.data
         rules = {name: getattr(data, name) for name in EDGE_RULES if getattr(data, name) not in (None, False)}
         settings = data.columns() | rules | {"need_label": "label" in settings} | settings
     given = {name: value for name, value in settings.items() if value is not False or name == "need_label"}
     return read_graph(graph, **given)[0]
-
-
-def stem_of(name: str) -> str:
-    """Returns what a graph's predictions are called after: its file without any suffix of a table."""
-    path = Path(name)
-    tables = [suffix for suffix in TABLE_SUFFIXES if path.name.endswith(suffix)]
-    return path.name.removesuffix(max(tables, key=len)) if tables else path.stem

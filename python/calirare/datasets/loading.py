@@ -23,6 +23,7 @@ from calirare.graph import (
     Graph,
     Normalisation,
     check_trainable,
+    is_table,
     known_rare,
     one_class,
     raise_label_rate,
@@ -75,7 +76,8 @@ def load_dataset(
 
     Args:
         name: "digits", "cora", "citeseer", "pubmed", "dblp", "facebook" or "facebook_bag"; or the path of an `.npz`
-            file or of a folder (`calirare.graph.folder`); or the path of an edge table (CSV or Parquet).
+            file or of a folder (`calirare.graph.folder`); or an edge table: the path of a CSV or Parquet file or of a
+            folder of Parquet files, or a DuckDB table, FILE.duckdb::TABLE.
         root: the folder to search for a named data set; None for those of `calirare.datasets.places.data_roots`.
         minority: number or name of the rare class; None for the paper's, the one stored in the file, or class 1 where
             the labels are 0 and 1.
@@ -150,7 +152,7 @@ def read_graph(
         _refuse(options, TABLE_OPTIONS, f"the data set {name}", "edge tables")
         _refuse(options, EDGE_OPTIONS, f"the data set {name}", "the user's own graphs")
         return _named(str(name), root, download, progress), CATALOGUE[str(name)].minority
-    loaded = _from_path(Path(name), options)
+    loaded = _from_path(name, options)
     ignored = [word for word, given in (("root", root is not None), ("download", download)) if given]
     if ignored:
         raise InputError(
@@ -160,16 +162,17 @@ def read_graph(
     return loaded
 
 
-def _from_path(path: Path, options: LoadOptions) -> tuple[Graph, int | None]:
+def _from_path(name: str | Path, options: LoadOptions) -> tuple[Graph, int | None]:
     """Returns the graph of a file or folder of the user's and the rare class stored in it."""
+    path = Path(name)
     rules = cast(EdgeOptions, {name: options[name] for name in EDGE_OPTIONS if name in options})  # type: ignore[literal-required]
+    if is_table(name):
+        features, label, weight = (options.get(name) for name in ("features", "label", "weight"))
+        more = {name: options[name] for name in COLUMN_OPTIONS if name in options}  # type: ignore[literal-required]
+        return Graph.from_edges(name, features, label, weight=weight, **rules, **more), None
     if path.is_dir() or path.suffix.lower() == ".npz":
         _refuse(options, TABLE_OPTIONS, "a graph's folder" if path.is_dir() else "an .npz file", "edge tables")
         return Graph.read(path, **rules)
-    if path.name.lower().endswith(TABLE_SUFFIXES):
-        features, label, weight = (options.get(name) for name in ("features", "label", "weight"))
-        more = {name: options[name] for name in COLUMN_OPTIONS if name in options}  # type: ignore[literal-required]
-        return Graph.from_edges(path, features, label, weight=weight, **rules, **more), None
     raise InputError(
         f"load_dataset: name must be one of {', '.join(CATALOGUE)}, a folder, or a path that ends in .npz or "
         f"{', '.join(TABLE_SUFFIXES)}, got {str(path)!r}"

@@ -21,8 +21,8 @@ CHUNK = 65536
 EDGES = 1 << 22  # edges put into place together, likewise
 
 
-class ModelOptions(TypedDict, total=False):
-    """The keywords of `BlockModel`, as `synthetic_rare` takes them."""
+class LawOptions(TypedDict, total=False):
+    """The keywords of `BlockModel` that say how blocks, edges and features are drawn."""
 
     share: float
     mean_degree: float
@@ -30,6 +30,11 @@ class ModelOptions(TypedDict, total=False):
     homophily: float
     n_features: int
     separation: float
+
+
+class ModelOptions(LawOptions, total=False):
+    """The keywords of `BlockModel`, as `synthetic_rare` takes them."""
+
     labels: Literal["block", "posterior"]
 
 

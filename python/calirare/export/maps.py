@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare.calibration import (
@@ -18,6 +17,7 @@ from calirare.calibration import (
 )
 from calirare.export.dialects import Dialect, number
 
+AFFINE = PriorPlattCalibrator | AffineCalibrator | JackknifeCalibrator
 FAR = 700.0  # log-odds beyond which an exponential leaves float64's range
 
 
@@ -35,23 +35,24 @@ def log_odds(fitted: Calibrator | None, d: str) -> str:
     if fitted is None:
         return d
     if isinstance(fitted, PositiveOnlyCalibrator) and fitted.lift_ is not None:
-        return _of_known(fitted, fitted.lift_, d)
+        return _of_known(fitted, d)
     if isinstance(fitted, PriorPlattCalibrator) and fitted.form_sd is not None:
         return _two_slopes(fitted, d)
-    if isinstance(fitted, PriorPlattCalibrator | AffineCalibrator | JackknifeCalibrator):
-        return _affine(fitted, d)
+    if isinstance(fitted, AFFINE):
+        slope, start = line_of(fitted)
+        return f"{number(slope)} * {d} + {number(start)}"
     raise InputError(
         f"export: the run's map ({type(fitted).__name__}) is none that a query can hold: train with --map prior, or "
         "score with `calirare predict`"
     )
 
 
-def _affine(fitted: PriorPlattCalibrator | AffineCalibrator | JackknifeCalibrator, d: str) -> str:
-    """Returns the line through what an affine map makes of two differences."""
+def line_of(fitted: PriorPlattCalibrator | AffineCalibrator | JackknifeCalibrator) -> tuple[float, float]:
+    """Returns slope and start of the line through what an affine map makes of two differences."""
     z = torch.tensor([[0.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
     odds = fitted.calibrated_logits(z)
     start, end = (odds[:, 1] - odds[:, 0]).tolist()
-    return f"{number(end - start)} * {d} + {number(start)}"
+    return end - start, start
 
 
 def _two_slopes(fitted: PriorPlattCalibrator, d: str) -> str:
@@ -64,11 +65,17 @@ def _two_slopes(fitted: PriorPlattCalibrator, d: str) -> str:
     return f"{number(float(slopes[1]))} * {l1} - {number(float(slopes[0]))} * {l0} + {number(constant)}"
 
 
-def _of_known(fitted: PositiveOnlyCalibrator, lift: Tensor, d: str) -> str:
-    """Returns the log-odds of P(rare) in the population, where P(rare) = exp(lift) odds(known), cut at `SUREST`."""
+def known_line(fitted: PositiveOnlyCalibrator) -> tuple[float, float, float]:
+    """Returns slope and start of log P(rare) before it is cut, and what is added to its log-odds."""
     assert fitted.theta_ is not None
-    scale, theta = fitted.scale_, fitted.theta_.tolist()
-    constant = theta[1] - scale * fitted.unit_ * float(fitted.pivot(2)[1]) + float(lift[0])
+    assert fitted.lift_ is not None
+    scale, theta, lift = fitted.scale_, fitted.theta_.tolist(), fitted.lift_.tolist()
+    return scale, theta[1] - scale * fitted.unit_ * float(fitted.pivot(2)[1]) + lift[0], theta[2] - lift[1]
+
+
+def _of_known(fitted: PositiveOnlyCalibrator, d: str) -> str:
+    """Returns the log-odds of P(rare) in the population, where P(rare) = exp(lift) odds(known), cut at `SUREST`."""
+    scale, constant, prior = known_line(fitted)
     known, most = f"({number(scale)} * {d} + {number(constant)})", number(math.log(SUREST))
     log_p = f"(CASE WHEN {known} > {most} THEN {most} ELSE {known} END)"
-    return f"{log_p} - LN(1 - EXP({log_p})) + {number(theta[2] - float(lift[1]))}"
+    return f"{log_p} - LN(1 - EXP({log_p})) + {number(prior)}"

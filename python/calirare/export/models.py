@@ -30,7 +30,7 @@ from calirare.models import (
 from calirare.training import Fitted
 
 DIRECTED = (
-    "export: the run's edges have directions or types, which no query holds yet: train without --directed and "
+    "export: the run's edges have directions or types, which no export holds yet: train without --directed and "
     "--relation, or score with `calirare predict`"
 )
 

@@ -83,7 +83,7 @@ def edge_reading(settings: Settings, names: Names, weighted: bool = False) -> Ed
 
 
 def notes_on(scorer: Scorer) -> list[str]:
-    """Returns what a user of a run's query should know, a sentence each."""
+    """Returns what a user of a run's query or model should know, a sentence each."""
     notes = []
     if scorer.features.graph and any(isinstance(each, TargetEncoded) for each in scorer.features.maps):
         notes.append(
@@ -93,7 +93,9 @@ def notes_on(scorer: Scorer) -> list[str]:
     if scorer.settings.positive_only:
         notes.append(DRAWN)
     if scorer.settings.decision.decide == "budget":
-        notes.append(f"the budget's threshold stays the run's, {scorer.threshold:.6g}, on every table")
+        notes.append(f"the budget's threshold stays the run's, {scorer.threshold:.6g}, on every graph")
     if scorer.settings.data.as_of is not None:
-        notes.append(f"the run left out edges after {scorer.settings.data.as_of}, the query takes all in its table")
+        notes.append(
+            f"the run left out edges after {scorer.settings.data.as_of}, what is exported takes all it is given"
+        )
     return notes

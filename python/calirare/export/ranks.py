@@ -70,11 +70,11 @@ def rank_of(x: str, quantiles: NumpyArray) -> str:
         x: the column.
         quantiles: rising, float64 [q].
     """
-    bounds, leaves = _line(quantiles)
+    bounds, leaves = line(quantiles)
     return _search(x, bounds, [_leaf(x, at, slope, value) for at, slope, value in leaves])
 
 
-def _line(quantiles: NumpyArray) -> tuple[list[float], list[tuple[float, float, float]]]:
+def line(quantiles: NumpyArray) -> tuple[list[float], list[tuple[float, float, float]]]:
     """Returns the bounds between the pieces of the line, rising, and of each piece a point, slope and value there."""
     groups, q = _together(quantiles), len(quantiles)
     taken = {float(value): (float(low), float(high)) for value, low, high in zip(*ties(quantiles), strict=True)}

@@ -14,9 +14,12 @@ from calirare.graph.convolution import (
 )
 from calirare.graph.edges import EdgeOptions, EdgeRules, FileOptions, build_adjacency
 from calirare.graph.features import column_statistics, normalize_features, scale_note, standardized
+from calirare.graph.folder import new_folder
 from calirare.graph.graph import Graph, Normalisation
 from calirare.graph.labelled import answered, check_graph, check_nodes, check_trainable, check_training_labels
+from calirare.graph.log import GraphLog
 from calirare.graph.matrices import matrix_named, named_tensors, rows_of
+from calirare.graph.on_disk import GraphOnDisk
 from calirare.graph.positive_only import known_rare, with_drawn_rest
 from calirare.graph.relabelling import NO_PART, relabelled
 from calirare.graph.relations import Relation
@@ -33,7 +36,7 @@ from calirare.graph.splits import (
     split_note,
 )
 from calirare.graph.table_columns import TableColumns
-from calirare.graph.table_files import TABLE_SUFFIXES
+from calirare.graph.table_sources import TABLE_SUFFIXES, absolute_source, is_table, source_exists, stem_of
 from calirare.graph.validation import check_adjacency, one_class
 
 __all__ = [
@@ -51,6 +54,8 @@ __all__ = [
     "EdgeRules",
     "FileOptions",
     "Graph",
+    "GraphLog",
+    "GraphOnDisk",
     "LazyPropagation",
     "Normalisation",
     "Order",
@@ -58,6 +63,7 @@ __all__ = [
     "Relation",
     "Split",
     "TableColumns",
+    "absolute_source",
     "answered",
     "as_features",
     "build_adjacency",
@@ -71,10 +77,12 @@ __all__ = [
     "columns_to_text",
     "csr_of_scipy",
     "fingerprint",
+    "is_table",
     "known_rare",
     "matrix_named",
     "named",
     "named_tensors",
+    "new_folder",
     "normalize_features",
     "numbered",
     "one_class",
@@ -87,7 +95,9 @@ __all__ = [
     "same_but_labels",
     "scale_note",
     "share_split",
+    "source_exists",
     "split_note",
     "standardized",
+    "stem_of",
     "with_drawn_rest",
 ]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
 from calirare.graph.edges import Naming
-from calirare.graph.table_files import as_float, as_names, days_of, place
+from calirare.graph.table_ends import NO_NUMBER, EndColumn
+from calirare.graph.table_files import as_float, as_names, days_of, mixed_types, place
+from calirare.graph.table_sources import Source
 
 END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
-NO_NUMBER = -1  # of a node that is not in the node table
 
 
 @dataclass
@@ -26,28 +26,28 @@ class EdgeCells:
         path: where it is from, for messages.
         ids: the names of the nodes, a column of pandas, or None where nodes are numbers.
         n_nodes: rows of the node table.
+        names: of all its columns.
+        read: the ends, where they were looked up while the table was read; None: they are columns of `table`.
         faults: what was found, a sentence each.
     """
 
     table: Any
-    path: Path
+    path: Source
     ids: Any
     n_nodes: int
+    names: list[str]
+    read: tuple[EndColumn, EndColumn] | None = None
     faults: list[str] = field(default_factory=list)
 
     def ends(self, columns: tuple[str, str], until: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
-        """Returns the ends of the edges that are whole and count, int64 [m, 2], and their rows in the table.
+        """Returns the ends of the edges that are whole and count, int32 or int64 [m, 2], and their rows in the table.
 
         Args:
             columns: of the ends.
             until: which rows count, bool.
         """
-        cells = [self.table[name] for name in columns]
-        empty = np.stack([column.isna().to_numpy() for column in cells], axis=1)
-        numbers = np.stack(
-            [self._of_rows(each) if self.ids is None else self._of_names(each) for each in cells], axis=1
-        )
-        numbers[empty] = NO_NUMBER
+        found = self.read or [self._looked_up(self.table[name]) for name in columns]
+        empty, numbers = (np.stack([getattr(end, part) for end in found], axis=1) for part in ("empty", "numbers"))
         unknown = (numbers == NO_NUMBER) & ~empty
         if empty.any():
             at, end = (int(i) for i in np.argwhere(empty)[0])
@@ -57,9 +57,23 @@ class EdgeCells:
             )
         if unknown.any():
             at, end = (int(i) for i in np.argwhere(unknown)[0])
-            self.faults.append(self._unknown(str(as_names(cells[end]).iloc[at]), place(at, self.path) + _more(unknown)))
-        rows = np.flatnonzero((numbers != NO_NUMBER).all(1) & until)
-        return numbers[rows], rows
+            self.faults.append(self._unknown(found[end].unknown, place(at, self.path) + _more(unknown)))
+        kept = (numbers != NO_NUMBER).all(1) & until
+        rows = np.flatnonzero(kept).astype(np.min_scalar_type(-len(kept)), copy=False)
+        return (numbers if kept.all() else numbers[rows]), rows
+
+    def _looked_up(self, column: Any) -> EndColumn:
+        """Returns a column of ends as numbers of nodes."""
+        types = mixed_types(column)
+        if types:
+            self.faults.append(
+                f"{self.path}: ends of edges must be of one type, but {column.name!r} mixes {types}: make them text"
+            )
+        empty = column.isna().to_numpy()
+        numbers = self._of_rows(column) if self.ids is None else self._of_names(column)
+        numbers[empty] = NO_NUMBER
+        unknown = np.flatnonzero((numbers == NO_NUMBER) & ~empty)
+        return EndColumn(numbers, empty, str(as_names(column).iloc[int(unknown[0])]) if len(unknown) else "")
 
     def types(self, column: str | None) -> NumpyArray | None:
         """Returns the types of all rows as text, or None without a column."""
@@ -112,7 +126,7 @@ class EdgeCells:
         return pd.Series([str(cell)])
 
     def _absent(self, column: str, option: str) -> None:
-        names = ", ".join(self.table.columns)
+        names = ", ".join(self.names)
         self.faults.append(
             f"{self.path}: there is no column {column!r}; the columns are {names}: name another ({option})"
         )
@@ -174,7 +188,7 @@ def _more(wrong: NumpyArray) -> str:
     return f" ({n:,} more)" if n else ""
 
 
-def ends_of(names: list[str], wanted: tuple[str | None, str | None], path: Path) -> tuple[tuple[str, str], list[str]]:
+def ends_of(names: list[str], wanted: tuple[str | None, str | None], path: Source) -> tuple[tuple[str, str], list[str]]:
     """Returns the two columns that hold the ends of the edges, or what is wrong with them.
 
     Args:

@@ -14,6 +14,7 @@ from calirare._util.errors import FaultsError, InputError
 from calirare_ext import Csr
 
 STRICT = ("error", None)  # what refuses
+BLOCK = 1 << 20  # edges that are handled together where all at once would take memory
 
 
 class EdgeOptions(TypedDict, total=False):
@@ -140,7 +141,7 @@ def build_adjacency(
     if rules.self_loops != "keep" and loops.any():
         rows, cols = rows[~loops], cols[~loops]
         weights = None if weights is None else weights[~loops]
-    key = rows * n_nodes + cols
+    key = _keys(rows, cols, n_nodes)
     united = _unite_duplicates(key, weights, rules)
     if united is None:
         raise FaultsError([f"{where}: {fault}" for fault in edge_faults(edges, weights, n_nodes, rules, naming)])
@@ -167,7 +168,15 @@ def _check_edges(edges: NumpyArray, n_nodes: int, where: str) -> NumpyArray:
             f"{where}: edge {at} ({u}, {v}) must join nodes from 0 to {n_nodes - 1}: the graph has {n_nodes} nodes "
             "(rows of the features)"
         )
-    return edges.astype(np.int64, copy=False)
+    return edges if edges.dtype == np.int32 else edges.astype(np.int64, copy=False)
+
+
+def _keys(rows: NumpyArray, cols: NumpyArray, n_nodes: int) -> NumpyArray:
+    """Returns row * n_nodes + column of edges, int64: a number for each pair of nodes."""
+    key = rows.astype(np.int64)
+    key *= n_nodes
+    key += cols
+    return key
 
 
 def directed(edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules: EdgeRules) -> Csr:
@@ -178,7 +187,7 @@ def directed(edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules:
         rows, cols = rows[kept], cols[kept]
         weights = None if weights is None else weights[kept]
     duplicates: Literal["sum", "drop"] = "sum" if rules.duplicates == "sum" else "drop"
-    united = _unite_duplicates(rows * n_nodes + cols, weights, replace(rules, duplicates=duplicates))
+    united = _unite_duplicates(_keys(rows, cols, n_nodes), weights, replace(rules, duplicates=duplicates))
     assert united is not None
     return _csr_of_keys(*united, n_nodes)
 
@@ -215,7 +224,7 @@ def edge_faults(
             f"edges must not join a node to itself, but {naming.edge(at)} joins node {naming.node(int(rows[at]))} to "
             f"itself{_such(loops)}: pass self_loops='drop' or 'keep' (command line: --self-loops drop)"
         )
-    key = rows * n_nodes + cols
+    key = _keys(rows, cols, n_nodes)
     listed, first, times = np.unique(key, return_index=True, return_counts=True)
     if rules.duplicates in STRICT and (times > 1).any():
         at = int(first[times > 1].min())
@@ -223,7 +232,7 @@ def edge_faults(
             f"edges must be listed once, but {joined(at)} is listed {int((key == key[at]).sum())} times "
             f"({int((times - 1).sum())} repeated): pass duplicates='drop' or 'sum' (command line: --duplicates drop)"
         )
-    alone = ~np.isin(cols * n_nodes + rows, listed)
+    alone = ~np.isin(_keys(cols, rows, n_nodes), listed)
     if not rules.symmetrize and alone.any():
         at = int(np.flatnonzero(alone)[0])
         back = f"({naming.node(int(cols[at]))}, {naming.node(int(rows[at]))})"
@@ -235,33 +244,44 @@ def edge_faults(
 
 
 def mended(
-    edges: NumpyArray, asked: EdgeRules, taken: EdgeRules, n_nodes: int, types: NumpyArray | None = None
+    edges: NumpyArray,
+    asked: EdgeRules,
+    taken: EdgeRules,
+    n_nodes: int,
+    n_entries: int,
+    types: NumpyArray | None = None,
 ) -> list[str]:
     """Returns what was done to edges that nobody asked for, a sentence each.
 
     Args:
-        edges: int64 [m, 2], each end in [0, n_nodes).
+        edges: int32 or int64 [m, 2], each end in [0, n_nodes).
         asked: the rules that were given.
         taken: the rules that were followed.
         n_nodes: number of nodes n.
+        n_entries: edges of the adjacency that was made, both directions.
         types: names of the edges' types, str [m], or None: an edge may be there once in each type.
     """
     notes, loops = [], edges[:, 0] == edges[:, 1]
     if asked.self_loops is None and loops.any():
         notes.append(f"left out, edges of a node to itself: {int(loops.sum()):,} (--self-loops keep keeps them)")
-    rows, cols = edges[~loops].T
-    key = rows * n_nodes + cols
-    kinds = 0 if types is None else np.unique(types, return_inverse=True)[1][~loops]
-    n_different, listed = len(np.unique(kinds * n_nodes**2 + key)), np.unique(key)
-    if asked.duplicates is None and (more := len(rows) - n_different):
+    others = edges[~loops] if loops.any() else edges
+    key = _keys(others[:, 0], others[:, 1], n_nodes)
+    n_all, n_different = len(key), 0
+    if types is not None:
+        kinds = np.unique(types, return_inverse=True)[1][~loops]
+        n_different = len(np.unique(kinds * n_nodes**2 + key))
+    key.sort()
+    listed = len(key) - int((key[1:] == key[:-1]).sum())
+    if asked.duplicates is None and (more := n_all - (listed if types is None else n_different)):
         how = "their weights were added (--duplicates drop takes the first)"
         if taken.duplicates == "drop":
             how = "each edge counts once (--duplicates sum makes its number the weight)"
         notes.append(f"repetitions among them: {more:,}, {how}")
-    u, v = np.divmod(listed, n_nodes)
-    if asked.symmetrize is None and (alone := int((~np.isin(v * n_nodes + u, listed)).sum())):
+    # With every opposite direction, which the adjacency has, there are as many more as stand alone.
+    kept = len(np.unique(edges[loops, 0])) if taken.self_loops == "keep" else 0
+    if asked.symmetrize is None and (alone := n_entries - kept - listed):
         notes.append(
-            f"listed in one direction only: {alone:,} of {len(listed):,}, each joins its nodes both ways "
+            f"listed in one direction only: {alone:,} of {listed:,}, each joins its nodes both ways "
             "(--directed tells directions apart too)"
         )
     return notes
@@ -291,9 +311,16 @@ def _wrong(weights: NumpyArray) -> NumpyArray:
 def _unite_duplicates(
     key: NumpyArray, weights: NumpyArray | None, rules: EdgeRules
 ) -> tuple[NumpyArray, NumpyArray | None] | None:
-    """Returns the keys in rising order without repetition, and their weights; None where none may be repeated."""
+    """Returns the keys in rising order without repetition, and their weights; None where none may be repeated.
+
+    The keys may be sorted in place.
+    """
     if bool((key[1:] > key[:-1]).all()):
         return key, weights
+    if weights is None and rules.duplicates != "sum":
+        key.sort()
+        repeated = bool((key[1:] == key[:-1]).any())
+        return None if repeated and rules.duplicates in STRICT else (_distinct_(key), None)
     order = np.argsort(key, kind="stable")
     key = key[order]
     weights = None if weights is None else weights[order]
@@ -313,20 +340,42 @@ def _unite_duplicates(
 
 def _symmetrize(key: NumpyArray, weights: NumpyArray | None, n_nodes: int) -> tuple[NumpyArray, NumpyArray | None]:
     """Returns keys and weights with every opposite direction; where both were there, their mean weight."""
+    if weights is None:
+        both = np.concatenate([key, key])
+        back = both[len(key) :]
+        back %= n_nodes
+        back *= n_nodes
+        back += key // n_nodes
+        both.sort()
+        return _distinct_(both), None
     rows, cols = np.divmod(key, n_nodes)
     opposite = cols * n_nodes + rows
-    if weights is None:
-        return np.unique(np.concatenate([key, opposite])), None
     united, inverse = np.unique(np.concatenate([key, opposite]), return_inverse=True)
     both = np.concatenate([weights, weights]).astype(np.float64)
     return united, np.bincount(inverse, both) / np.bincount(inverse)
 
 
+def _distinct_(key: NumpyArray) -> NumpyArray:
+    """Returns sorted keys without repetition, moved in place, so that no second array is needed."""
+    first = np.ones(len(key), dtype=bool)
+    np.not_equal(key[1:], key[:-1], out=first[1:])
+    n = 0
+    for start in range(0, len(key), BLOCK):
+        some = key[start : start + BLOCK][first[start : start + BLOCK]]
+        key[n : n + len(some)] = some
+        n += len(some)
+    return key[:n]
+
+
 def _csr_of_keys(key: NumpyArray, weights: NumpyArray | None, n_nodes: int) -> Csr:
     """Returns the matrix whose entries have the given keys (row * n_nodes + column, rising)."""
-    rows = key // max(n_nodes, 1)
+    degree, indices = np.zeros(n_nodes, dtype=np.int64), np.empty(len(key), dtype=np.int32)
+    for start in range(0, len(key), BLOCK):
+        rows, indices[start : start + BLOCK] = np.divmod(key[start : start + BLOCK], n_nodes)
+        lowest = int(rows[0])
+        counts = np.bincount(rows - lowest)
+        degree[lowest : lowest + len(counts)] += counts
     indptr = np.zeros(n_nodes + 1, dtype=np.int64)
-    np.cumsum(np.bincount(rows, minlength=n_nodes), out=indptr[1:])
-    indices = (key - rows * n_nodes).astype(np.int32)
+    np.cumsum(degree, out=indptr[1:])
     values = np.ones(len(key), dtype=np.float32) if weights is None else weights.astype(np.float32)
     return Csr.unchecked(torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(values), n_nodes)

@@ -1,10 +1,11 @@
 """Graphs in folders of `.npy` files, which can be memory-mapped: for graphs that an `.npz` archive is too large for.
 
 The arrays are those of `calirare.graph.npz`, a file each, of just these types: `indptr` and `x_indptr` int64,
-`indices` (ascending in each row) and `x_indices` int32, `x`, `x_data` and `weights` float32, `y` int64. `graph.json`
-holds `format` and, optionally, `name`, `class_names`, `minority`, `split_name`, `feature_normalisation`,
-`feature_names`, `columns` and `relations` (see there), `self_loops`, with sparse features `n_features`, and
-`checksums`, the CRC-32 of each array's file.
+`indices` (ascending in each row) and `x_indices` int32, `x`, `x_data` and `weights` float32, `y` int64; `x` may be
+float16 as well, which takes half of the disk and is read into memory as float32. `graph.json` holds `format` and,
+optionally, `name`, `class_names`, `minority`, `split_name`, `feature_normalisation`, `feature_names`, `columns` and
+`relations` (see there), `self_loops`, with sparse features `n_features`, and `checksums`, the CRC-32 of each array's
+file.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ from calirare._util.files import parse_json, read_text
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import columns_of_text
 from calirare.graph.edges import STRICT, EdgeRules, build_adjacency
+from calirare.graph.packed import SCALES, Packing, check_scales, packed, unpacked
 from calirare.graph.relations import stored_relations
 from calirare.graph.stored import (
     SPLIT_KEYS,
@@ -57,18 +61,23 @@ def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
     Raises:
         InputError: a file is missing or damaged, or the graph cannot be used.
     """
-    facts = _facts(path)
+    facts = facts_of(path)
+    if "part" in facts:
+        raise InputError(
+            f"{path}: the folder holds a part of a graph, which calirare predict --scores-only reads, each of several "
+            "processes its own: name the folder of the whole graph"
+        )
     checked = _as_written(facts, path)
     rules = keeping_stored_loops(rules, facts.get("self_loops"), path)
     adjacency = _with_rules(_matrix(path, "", facts), rules, path, checked=checked)
     n = adjacency.n_rows
-    x = _vector(path, "x", torch.float32, 2) if (path / "x.npy").exists() else _matrix(path, "x_", facts)
+    x = _dense_features(path) if (path / "x.npy").exists() else _matrix(path, "x_", facts)
     y = _vector(path, "y", torch.int64) if (path / "y.npy").exists() else None
     if x.shape[0] != n or (y is not None and y.numel() != n):
         raise InputError(f"{path}: x and y must have one row per node, {n}, got {x.shape[0]}: write the folder again")
     optional = ("posterior", "node_names", *SPLIT_KEYS)
     arrays = {name: map_array(path / f"{name}.npy") for name in optional if (path / f"{name}.npy").exists()}
-    relations = _names(facts, "relations", path)
+    relations = names_of(facts, "relations", path)
     files = [f"relation{i}_{part}" for i in range(len(relations)) for part in ("indptr", "indices", "values")]
     mapped = {name: map_array(path / f"{name}.npy") for name in files}
     parts: Parts = {
@@ -76,12 +85,12 @@ def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
         "x": x,
         "y": y,
         "split": stored_split(arrays, facts.get("split_name"), path, ".npy"),
-        "class_names": _names(facts, "class_names", path),
+        "class_names": names_of(facts, "class_names", path),
         "name": str(facts.get("name", path.name)),
         "feature_normalisation": facts.get("feature_normalisation", "none"),
         "posterior": as_posterior(arrays["posterior"], path) if "posterior" in arrays else None,
         "node_names": arrays.get("node_names"),
-        "feature_names": _names(facts, "feature_names", path),
+        "feature_names": names_of(facts, "feature_names", path),
         "relations": stored_relations(mapped, relations, n, str(path)),
         "columns": columns_of_text(facts.get("columns", "[]"), str(path)),
         "where": str(path),
@@ -90,32 +99,55 @@ def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
     return parts, stored_minority(facts.get("minority"), parts, path)
 
 
-def write_folder(graph: Parts, path: Path, features: Path | None = None) -> None:
+def write_folder(graph: Parts, path: Path, features: Path | None = None, packing: Packing = "float32") -> None:
     """Writes a graph, given by its attributes, as a folder that `read_folder` maps.
 
     Args:
         graph: the attributes; a rare-class task keeps its classes before merging and the rare class.
         path: the folder; it must not be there.
         features: `.npy` file that holds the features already and moves into the folder; None writes them.
+        packing: how dense features are stored, see `calirare.graph.packed`.
+
+    Raises:
+        InputError: the folder is there or cannot be written.
+    """
+    arrays, facts = arrays_of(graph)
+    facts["name"] = graph["name"]
+    with new_folder(path, facts) as partial:
+        if features is not None:
+            os.replace(features, partial / "x.npy")
+            del arrays["x"]
+        if features is None and "x" in arrays:
+            arrays |= packed(arrays["x"], packing, str(path))
+        for name, array in arrays.items():
+            np.save(partial / f"{name}.npy", array, allow_pickle=False)
+        facts["checksums"] = _checksums(partial)
+
+
+@contextmanager
+def new_folder(path: Path, facts: dict[str, Any]) -> Iterator[Path]:
+    """Yields a folder to write a graph's arrays into, which is at `path` once the block ends, and gone if it fails.
+
+    Args:
+        path: the folder; it must not be there.
+        facts: what `graph.json` will say beside the format, as it stands at the end of the block; `checksums` is
+            written by those alone whose arrays fulfil every check.
+
+    Yields:
+        The folder under its passing name, on the same disk.
 
     Raises:
         InputError: the folder is there or cannot be written.
     """
     if path.exists():
         raise InputError(f"{path}: exists already: choose another folder or remove it")
-    arrays, facts = arrays_of(graph)
-    facts |= {"format": FORMAT, "name": graph["name"]}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
         try:
-            if features is not None:
-                os.replace(features, partial / "x.npy")
-                del arrays["x"]
-            for name, array in arrays.items():
-                np.save(partial / f"{name}.npy", array, allow_pickle=False)
-            facts["checksums"] = _checksums(partial)
-            (partial / FACTS).write_text(json.dumps(facts, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+            yield partial
+            text = json.dumps(facts | {"format": FORMAT}, indent=2, sort_keys=True)
+            (partial / FACTS).write_text(text + "\n", encoding="utf-8")
             partial.chmod(0o755)
             os.replace(partial, path)
         finally:
@@ -126,7 +158,7 @@ def write_folder(graph: Parts, path: Path, features: Path | None = None) -> None
         ) from error
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def facts_of(path: Path) -> dict[str, Any]:
     """Returns what `graph.json` says."""
     try:
         facts = parse_json(read_text(path / FACTS))
@@ -159,7 +191,7 @@ def _as_written(facts: dict[str, Any], path: Path) -> bool:
         raise InputError(f"{path}: an array cannot be read ({error.strerror}): write the folder again") from error
 
 
-def _names(facts: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
+def names_of(facts: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
     """Returns the names of the classes or features that `graph.json` gives, none where it gives none."""
     names = facts.get(key, [])
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -192,6 +224,19 @@ def _vector(path: Path, name: str, dtype: torch.dtype, n_dims: int = 1) -> Tenso
             f"{array.dtype} of shape {array.shape}: write it again"
         )
     return torch.from_numpy(array)
+
+
+def _dense_features(path: Path) -> Tensor:
+    """Returns the features, float32: mapped where they are stored so, else read into memory."""
+    stored = map_array(path / "x.npy")
+    kind = {"float16": torch.float16, "int8": torch.int8}.get(stored.dtype.name, torch.float32)
+    x = _vector(path, "x", kind, 2)
+    if kind == torch.float32:
+        return x
+    scales = [map_array(path / f"{name}.npy") if kind == torch.int8 else None for name in SCALES]
+    if scales[0] is not None and scales[1] is not None:
+        check_scales(scales[0], scales[1], x.shape[1], str(path))
+    return torch.from_numpy(unpacked(x.numpy(), *scales))
 
 
 def _matrix(path: Path, prefix: str, facts: dict[str, Any]) -> Csr:

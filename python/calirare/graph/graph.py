@@ -17,8 +17,10 @@ from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, part
 from calirare.graph.edges import EdgeOptions, EdgeRules, FileOptions
 from calirare.graph.folder import read_folder, write_folder
 from calirare.graph.npz import read_npz, write_npz
+from calirare.graph.packed import Packing
 from calirare.graph.relations import Relation, check_relations
 from calirare.graph.splits import Split
+from calirare.graph.table_sources import TableInMemory
 from calirare.graph.tables import TableColumns, TableOptions, read_tables
 from calirare.graph.validation import (
     check_adjacency,
@@ -293,15 +295,15 @@ class Graph:
         """Returns the graph of an edge list, from arrays or from files.
 
         Args:
-            edges: integer [m, 2], one directed edge per row; or the path of a CSV or Parquet file (see
-                `calirare.graph.tables`); or an adjacency [n, n] as a sparse torch tensor or a `SparseTensor` of
-                torch_sparse, whose values are the weights where `weight` gives none.
+            edges: integer [m, 2], one directed edge per row; or a table in files (see `calirare.graph.tables`); or an
+                adjacency [n, n] as a sparse torch tensor or a `SparseTensor` of torch_sparse, whose values are the
+                weights where `weight` gives none.
             features: real [n, d], dense or sparse (`Csr`, scipy), or the path of a CSV or Parquet file; None for the
                 file beside that of the edges whose name has "nodes" in place of "edges".
             labels: integer [n] with -1 for unknown, or the name of a column of the feature file.
             weight: real [m], > 0, or the name of a column of the edge file; None for ones.
             name: what the graph is called; None for the name of the file.
-            where: where the graph came from, put in front of a message instead of the name.
+            where: put in front of a message instead of the name.
             **options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`; of files also `id`,
                 `source_column`, `target_column`, `one_hot` and `impute`, see `calirare.graph.tables.TableOptions`.
 
@@ -312,8 +314,8 @@ class Graph:
             InputError: anything does not fit.
         """
         rules, of_files = EdgeRules.split(options)
-        if isinstance(edges, (str, Path)):
-            parts = read_tables(Path(edges), features, rules, TableOptions(labels, weight, **of_files))
+        if isinstance(edges, (str, Path, TableInMemory)):
+            parts = read_tables(edges, features, rules, TableOptions(labels, weight, **of_files))
             return cls(**parts | ({} if name is None else {"name": name}))
         name = name or "graph"
         where = where or f"graph {name!r}"
@@ -323,6 +325,12 @@ class Graph:
             )
         parts = parts_of_arrays(edges, features, labels, weight=weight, rules=rules, where=where)
         return cls(**parts, name=name, where=where)
+
+    @classmethod
+    def from_tables(cls, edges: Any, nodes: Any, labels: str | None = None, **options: Any) -> Graph:
+        """Returns the graph of two tables in memory, by the rules for files; see `TableInMemory.of`, `from_edges`."""
+        tables = TableInMemory.of("edges", edges), TableInMemory.of("nodes", nodes)
+        return cls.from_edges(*tables, labels, **options)
 
     @classmethod
     def read(cls, path: str | Path, **edge_options: Unpack[EdgeOptions]) -> tuple[Graph, int | None]:
@@ -373,9 +381,9 @@ class Graph:
         """Writes the graph to an `.npz` file that `from_npz` reads; see `calirare.graph.npz.write_npz`."""
         write_npz(vars(self), Path(path))
 
-    def to_folder(self, path: str | Path, features: Path | None = None) -> None:
+    def to_folder(self, path: str | Path, features: Path | None = None, packing: Packing = "float32") -> None:
         """Writes the graph as a folder that `read` and `load_dataset` map; see `calirare.graph.folder.write_folder`."""
-        write_folder(vars(self), Path(path), features)
+        write_folder(vars(self), Path(path), features, packing)
 
     @classmethod
     def from_data(cls, data: Data, *, name: str = "data", **edge_options: Unpack[EdgeOptions]) -> Graph:

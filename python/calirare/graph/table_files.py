@@ -1,37 +1,60 @@
-"""Tables in files, CSV or Parquet, and how a message calls their cells."""
+"""Tables as pandas has them, and how a message calls their cells."""
 
 from __future__ import annotations
 
+import contextlib
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
 from calirare._util.array_files import MAX_INT, NumpyArray
 from calirare._util.errors import InputError
-from calirare._util.text_tables import TEXT_SUFFIXES, is_text, read_text
+from calirare._util.text_tables import is_text, read_text
 from calirare.graph.columns import EPOCH
+from calirare.graph.table_sources import TABLE_SUFFIXES, Source, TableInMemory, batches_of
 
-TABLE_SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
+UUID_BYTES = 16
 # A CSV line counts from 1 and the first is the header.
 FIRST_LINE = 2
 
 
-def read_table(path: Path, as_text: Callable[[list[str]], Sequence[str]]) -> Any:
+def read_table(path: Source, as_text: Callable[[list[str]], Sequence[str]]) -> Any:
     """Returns a table as a pandas DataFrame; `as_text` chooses the columns of a text file that stay text."""
     import pandas as pd
 
-    if not path.is_file():
-        raise InputError(f"{path}: there is no such file: check the path")
-    try:
+    if isinstance(path, TableInMemory) and isinstance(path.table, pd.DataFrame):
+        return path.table.copy(deep=False)
+    with reading(path):
+        if not isinstance(path, Path) or path.is_dir():
+            return held(path, None)
         if is_text(path):
             return read_text(path, as_text)
         if path.suffix.lower() == ".parquet":
             table = pd.read_parquet(path)
             # A named index is a column that pandas put aside when the file was written.
             return table.reset_index(drop=all(name is None for name in table.index.names))
+    raise InputError(f"{path}: a table must end in {', '.join(TABLE_SUFFIXES)}: convert it")
+
+
+def held(path: Source, columns: Sequence[str] | None) -> Any:
+    """Returns columns of a table that is no text as a pandas DataFrame; None: all."""
+    import pyarrow
+
+    schema, batches = batches_of(path, columns)
+    return pyarrow.Table.from_batches(batches, schema).to_pandas(split_blocks=True, self_destruct=True)
+
+
+@contextlib.contextmanager
+def reading(path: Source) -> Iterator[None]:
+    """Makes one sentence of what is raised while a table is read."""
+    if isinstance(path, Path) and not path.is_file() and not path.is_dir():
+        raise InputError(f"{path}: there is no such file: check the path")
+    try:
+        yield
     except ImportError as error:
         raise InputError(
             f"{path}: Parquet needs pyarrow: pip install 'calirare[parquet]', or convert to CSV"
@@ -42,12 +65,11 @@ def read_table(path: Path, as_text: Callable[[list[str]], Sequence[str]]) -> Any
     except (ValueError, OSError, EOFError, ArithmeticError, LookupError, TypeError, zlib.error) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(f"{path}: the table cannot be read ({reason}): mend the file or write it again") from error
-    raise InputError(f"{path}: a table must end in {', '.join(TABLE_SUFFIXES)}: convert it")
 
 
-def place(row: int, path: Path) -> str:
+def place(row: int, path: Source) -> str:
     """Returns how a message calls a row."""
-    return f"line {row + FIRST_LINE}" if is_text(path) else f"row {row}"
+    return f"line {row + FIRST_LINE}" if isinstance(path, Path) and is_text(path) else f"row {row}"
 
 
 def as_names(column: Any) -> Any:
@@ -55,12 +77,31 @@ def as_names(column: Any) -> Any:
 
     Whole numbers have no point: a gap alone makes floats of a column of whole numbers.
     """
+    column = _readable(column)
     if column.dtype.kind == "f":
         whole = column.notna() & (column % 1 == 0) & (column.abs() < float(MAX_INT))
         text = column.astype(str).where(~whole, column.where(whole, 0).astype("int64").astype(str))
     else:
         text = column.astype(str)
     return text.where(column.notna(), None)
+
+
+def _readable(column: Any) -> Any:
+    """Returns a column with UUIDs of 16 bytes as text, as they are written."""
+    import pandas as pd
+
+    if column.dtype != object or pd.api.types.infer_dtype(column, skipna=True) != "bytes":
+        return column
+    return column.map(lambda cell: str(UUID(bytes=cell)) if len(cell) == UUID_BYTES else cell, na_action="ignore")
+
+
+def mixed_types(column: Any) -> str:
+    """Returns which types a column of Python objects mixes, "" where all are of one."""
+    import pandas as pd
+
+    kind = pd.api.types.infer_dtype(column, skipna=True) if column.dtype == object else ""
+    types = {type(cell).__name__ for cell in column[column.notna()]} if kind.startswith("mixed") else set()
+    return " and ".join(sorted(types)) if len(types) > 1 else ""
 
 
 def as_float(column: Any) -> NumpyArray:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from calirare.graph.edge_table import ends_of, is_number
 from calirare.graph.table_files import as_names, read_table
+from calirare.graph.table_sources import Source
 
 Ends = tuple[str | None, str | None]
 
@@ -19,7 +19,7 @@ class IdColumn(NamedTuple):
     rows: bool
 
 
-def column_of_names(edges: Path, nodes: Path, ends: Ends) -> IdColumn | None:
+def column_of_names(edges: Source, nodes: Source, ends: Ends) -> IdColumn | None:
     """Returns the only column of a node table that has another text in every row and every end of an edge among them.
 
     None where no column is so, or several are: then the user must say which.
@@ -48,7 +48,7 @@ def column_of_names(edges: Path, nodes: Path, ends: Ends) -> IdColumn | None:
 
 
 def columns_of_ends(
-    edges: Path, nodes: Path, ids: str | None, others: Collection[str | None]
+    edges: Source, nodes: Source, ids: str | None, others: Collection[str | None]
 ) -> tuple[str, str] | None:
     """Returns the only two columns of an edge table whose every cell names a node, in their order.
 

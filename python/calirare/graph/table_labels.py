@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.table_files import as_float, place
+from calirare.graph.table_sources import Source
 
 # Whole numbers up to this one are told apart in float64; the next one, 2^53, is also what 2^53 + 1 becomes.
 MAX_WHOLE = 2**53 - 1
@@ -17,7 +17,7 @@ MAX_WHOLE = 2**53 - 1
 MISSING_NUMBERS = ("nan", "na", "n/a", "null", "none")
 
 
-def labels_of(column: Any, path: Path, faults: list[str]) -> tuple[torch.Tensor | None, tuple[str, ...]]:
+def labels_of(column: Any, path: Source, faults: list[str]) -> tuple[torch.Tensor | None, tuple[str, ...]]:
     """Returns the labels as numbers, -1 for unknown, and the names of the classes."""
     cells = column.astype(str).where(column.notna(), "").str.strip()
     numbers = as_float(cells.str.lower().replace({"true": "1", "false": "0"}))
@@ -44,7 +44,7 @@ def labels_of(column: Any, path: Path, faults: list[str]) -> tuple[torch.Tensor 
     return torch.from_numpy(y), tuple(str(name) for name in classes)
 
 
-def split_of(column: Any, path: Path, faults: list[str]) -> Split | None:
+def split_of(column: Any, path: Source, faults: list[str]) -> Split | None:
     """Returns the split that a column of part names stands for."""
     parts = column.astype(str).where(column.notna(), "")
     wrong = np.flatnonzero(~parts.isin((*PARTS, "")).to_numpy())

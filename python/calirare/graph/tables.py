@@ -1,4 +1,4 @@
-"""Graphs from two tables: a list of edges and a list of nodes, each CSV (also .tsv, .gz) or Parquet.
+"""Graphs from two tables: a list of edges and a list of nodes, see `calirare.graph.table_sources` for where from.
 
 The edge table has the columns `source` and `target` (or another pair of `END_COLUMNS`, two that the user names, or the
 only two whose every cell names a node; a table of two columns may name them as it likes) and optionally `weight`;
@@ -23,9 +23,11 @@ from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of
 from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults, mended
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.table_columns import TableColumns
-from calirare.graph.table_files import TABLE_SUFFIXES, as_names, place, read_table
+from calirare.graph.table_ends import header_of, rows_by_blocks
+from calirare.graph.table_files import as_names, mixed_types, place, read_table
 from calirare.graph.table_ids import column_of_names, columns_of_ends
 from calirare.graph.table_labels import labels_of, split_of
+from calirare.graph.table_sources import DuckTable, Source, is_folder_of_parts, source_of
 from calirare.graph.typed_columns import NodeCells
 
 ID_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS = ("node", "id"), ("label", "y"), ("split",)
@@ -81,12 +83,14 @@ class _Nodes(NamedTuple):
     n_nodes: int
 
 
-def read_tables(edges: Path, nodes: str | Path | None, rules: EdgeRules, options: TableOptions) -> Parts:
+def read_tables(
+    edges: str | Path | Source, nodes: str | Path | Source | None, rules: EdgeRules, options: TableOptions
+) -> Parts:
     """Returns the parts of the graph of an edge table and a node table.
 
     Args:
-        edges: path of the edge table.
-        nodes: path of the node table; None for the file beside it whose name has "nodes" in place of "edges".
+        edges: the edge table: a path, or as `source_of` takes it.
+        nodes: the node table; None for the file beside it whose name has "nodes" in place of "edges".
         rules: what to do with repeated edges, self loops and missing opposite directions.
         options: which columns mean what.
 
@@ -96,7 +100,9 @@ def read_tables(edges: Path, nodes: str | Path | None, rules: EdgeRules, options
     Raises:
         InputError: a table is missing or damaged, or cells do not fit: every kind of fault of both tables is named.
     """
-    of_nodes, faults, said = _beside(edges) if nodes is None else Path(nodes), list[str](), tuple[str, ...]()
+    edges = source_of(edges)
+    of_nodes = _beside(edges) if nodes is None else source_of(nodes)
+    faults, said = list[str](), tuple[str, ...]()
     parts = _read_both(edges, of_nodes, rules, options, faults)
     if faults and options.source_column is None and options.target_column is None:
         ends = _ends_found(edges, of_nodes, options)
@@ -128,24 +134,33 @@ def read_tables(edges: Path, nodes: str | Path | None, rules: EdgeRules, options
     if not parts["feature_names"]:
         parts |= {"x": parts["adjacency"].indptr.diff().float()[:, None], "feature_names": (NEIGHBOURS,)}
         said = (*said, f"nodes: they have no features, the number of neighbours is one: {NEIGHBOURS!r}")
-    return parts | {"name": edges.name.split(".")[0], "where": str(edges), "notes": (*said, *parts["notes"])}
+    return parts | {
+        "name": edges.name.split(".")[0] or edges.name,
+        "where": str(edges),
+        "notes": (*said, *parts["notes"]),
+    }
 
 
-def _read_both(edges: Path, nodes: Path, rules: EdgeRules, options: TableOptions, faults: list[str]) -> Parts | None:
+def _read_both(
+    edges: Source, nodes: Source, rules: EdgeRules, options: TableOptions, faults: list[str]
+) -> Parts | None:
     """Returns the parts of the graph of two tables, None where there are faults."""
     found = _read_nodes(nodes, options, faults)
     read = _read_edges(edges, found, rules, options, faults)
-    return None if read is None else found.parts | read
+    if read is None:
+        return None
+    # After all that takes memory: numpy's text takes four bytes per letter.
+    return found.parts | read | {"node_names": None if found.ids is None else found.ids.to_numpy().astype(str)}
 
 
-def _ends_found(edges: Path, nodes: Path, options: TableOptions) -> tuple[str, str] | None:
+def _ends_found(edges: Source, nodes: Source, options: TableOptions) -> tuple[str, str] | None:
     """Returns the columns of an edge table whose cells name nodes, where it does not say which they are."""
     names = [str(name) for name in read_table(nodes, lambda names: names).columns]
     others = (options.weight or "weight", options.relation, options.time)
     return columns_of_ends(edges, nodes, _roles(names, options, nodes, []).ids, others)
 
 
-def _nameless(nodes: Path, options: TableOptions) -> bool:
+def _nameless(nodes: Source, options: TableOptions) -> bool:
     """Returns whether no column of the node table is known to hold the names of the nodes."""
     if options.id is not None:
         return False
@@ -161,7 +176,7 @@ def _numbered_twice(parts: Parts) -> bool:
     return any(len(np.unique(column)) == len(column) for column in whole)
 
 
-def _read_nodes(path: Path, options: TableOptions, faults: list[str]) -> _Nodes:
+def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Nodes:
     """Returns what the node table holds."""
 
     def as_text(names: list[str]) -> list[str]:
@@ -190,25 +205,32 @@ def _read_nodes(path: Path, options: TableOptions, faults: list[str]) -> _Nodes:
         "y": y,
         "split": None if roles.split is None else split_of(table[roles.split], path, faults),
         "class_names": class_names,
-        "node_names": None if ids is None else ids.to_numpy().astype(str),
         "feature_names": tuple(features),
     }
     return _Nodes(parts, ids, len(table))
 
 
-def _read_edges(path: Path, nodes: _Nodes, rules: EdgeRules, options: TableOptions, faults: list[str]) -> Parts | None:
+def _read_edges(
+    path: Source, nodes: _Nodes, rules: EdgeRules, options: TableOptions, faults: list[str]
+) -> Parts | None:
     """Returns adjacency and relations of the edge table, None where there are faults."""
     wanted = (options.source_column, options.target_column)
-    table = read_table(
-        path, lambda names: [name for name in (*ends_of(names, wanted, path)[0], options.relation) if name in names]
-    )
+
+    def as_text(names: list[str]) -> list[str]:
+        return [name for name in (*ends_of(names, wanted, path)[0], options.relation) if name in names]
+
+    names, rows = header_of(path), None
+    if names is not None and nodes.ids is not None and not ends_of(names, wanted, path)[1]:
+        others = (options.relation, options.time, options.weight, *(name for name in names if name.lower() == "weight"))
+        kept = [name for name in dict.fromkeys(others) if name in names]
+        rows = rows_by_blocks(path, ends_of(names, wanted, path)[0], kept, nodes.ids)
+    table = read_table(path, as_text) if rows is None else rows.table
     table.columns = [str(name) for name in table.columns]
-    columns, wrong = ends_of(list(table.columns), wanted, path)
+    names = list(table.columns) if rows is None or names is None else names
+    columns, wrong = ends_of(names, wanted, path)
     if len(table) == 0 and not wrong:
         wrong = [f"{path}: the table of edges has a header but no rows: write one row per edge"]
-    weight = _column(
-        list(table.columns), options.weight, () if options.weight else ("weight",), "weights", path, faults
-    )
+    weight = _column(names, options.weight, () if options.weight else ("weight",), "weights", path, faults)
     if not wrong and not _usual(columns) and not any(wanted) and _are_nodes(columns, nodes):
         wrong = [
             f"{path}: the first line must name the columns, but {' and '.join(map(repr, columns))} are names of "
@@ -217,13 +239,13 @@ def _read_edges(path: Path, nodes: _Nodes, rules: EdgeRules, options: TableOptio
     if wrong or (nodes.ids is None and any("names of the nodes" in fault for fault in faults)):
         faults += wrong
         return None
-    cells = EdgeCells(table, path, nodes.ids, nodes.n_nodes)
+    cells = EdgeCells(table, path, nodes.ids, nodes.n_nodes, names, None if rows is None else rows.ends)
     until = cells.until(options.time, options.as_of)
-    ends, rows = cells.ends(columns, until)
+    ends, at = cells.ends(columns, until)
     weights, types = cells.weights(weight), cells.types(options.relation)
     faults += cells.faults
-    weights = None if weights is None else weights[rows]
-    naming, asked = cells.naming(rows), rules
+    weights = None if weights is None else weights[at]
+    naming, asked = cells.naming(at), rules
     rules = asked.for_table(weighted=weights is not None)
     if faults:
         with np.errstate(over="ignore"):
@@ -234,13 +256,13 @@ def _read_edges(path: Path, nodes: _Nodes, rules: EdgeRules, options: TableOptio
         if types is None:
             adjacency = build_adjacency(ends, weights, nodes.n_nodes, rules, str(path), naming)
         else:
-            adjacency = typed_adjacency(ends, weights, types[rows], nodes.n_nodes, rules, str(path), naming)
+            adjacency = typed_adjacency(ends, weights, types[at], nodes.n_nodes, rules, str(path), naming)
         typed = options.directed or types is not None
-        some = None if types is None else types[rows]
+        some = None if types is None else types[at]
         return {
             "adjacency": adjacency,
             "relations": relations_of(ends, weights, some, nodes.n_nodes, rules) if typed else (),
-            "notes": tuple(f"edges: {note}" for note in mended(ends, asked, rules, nodes.n_nodes, some)),
+            "notes": tuple(f"edges: {note}" for note in mended(ends, asked, rules, nodes.n_nodes, adjacency.nnz, some)),
             "tables": TableColumns(None if nodes.ids is None else str(nodes.ids.name), *columns, weight),
         }
     except FaultsError as error:
@@ -258,11 +280,14 @@ def _are_nodes(columns: tuple[str, str], nodes: _Nodes) -> bool:
     return nodes.ids is not None and bool(nodes.ids.astype(str).isin(columns).any())
 
 
-def _beside(edges: Path) -> Path:
+def _beside(edges: Source) -> Source:
     """Returns the node table that belongs to an edge table by its name."""
     if "edges" in edges.name:
-        nodes = edges.with_name(edges.name.replace("edges", "nodes"))
-        if nodes.is_file():
+        name = edges.name.replace("edges", "nodes")
+        if isinstance(edges, DuckTable) and edges.beside(name).exists():
+            return edges.beside(name)
+        nodes = edges.with_name(name) if isinstance(edges, Path) else None
+        if nodes is not None and (nodes.is_file() or is_folder_of_parts(nodes)):
             return nodes
     raise InputError(
         f"{edges}: an edge table needs a table of nodes with their features: pass features=PATH (command line: "
@@ -270,7 +295,7 @@ def _beside(edges: Path) -> Path:
     )
 
 
-def _roles(names: list[str], options: TableOptions, path: Path, faults: list[str]) -> _Roles:
+def _roles(names: list[str], options: TableOptions, path: Source, faults: list[str]) -> _Roles:
     """Returns which columns of a node table are no features."""
     unnamed = [i for i, name in enumerate(names) if str(name).startswith("Unnamed: ")]
     if unnamed:
@@ -285,7 +310,7 @@ def _roles(names: list[str], options: TableOptions, path: Path, faults: list[str
 
 
 def _column(
-    names: list[str], wanted: str | None, usual: tuple[str, ...], what: str, path: Path, faults: list[str]
+    names: list[str], wanted: str | None, usual: tuple[str, ...], what: str, path: Source, faults: list[str]
 ) -> str | None:
     """Returns the one column with a role: the one wanted, else the one with a usual name, else None."""
     if wanted is not None and wanted not in names:
@@ -300,7 +325,7 @@ def _column(
     return found[0] if found else None
 
 
-def _ids(column: Any, path: Path, faults: list[str]) -> Any:
+def _ids(column: Any, path: Source, faults: list[str]) -> Any:
     """Returns the names of the nodes, each there once."""
     empty = np.flatnonzero(column.isna().to_numpy())
     if len(empty):
@@ -315,7 +340,12 @@ def _ids(column: Any, path: Path, faults: list[str]) -> Any:
             f"{path}: the node table lists node {column.iloc[twice[0]]} more than once, again in "
             f"{place(int(twice[0]), path)}{more}: keep one row of it"
         )
-    return as_names(column) if column.dtype.kind == "f" else column
+    types = mixed_types(column)
+    if types:
+        faults.append(
+            f"{path}: names of the nodes must be of one type, but {column.name!r} mixes {types}: make them text"
+        )
+    return as_names(column) if column.dtype.kind == "f" or column.dtype == object else column
 
 
-__all__ = ["TABLE_SUFFIXES", "TableColumns", "TableOptions", "read_tables"]
+__all__ = ["TableColumns", "TableOptions", "read_tables"]

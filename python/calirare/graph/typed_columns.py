@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare.graph.columns import Column
 from calirare.graph.table_files import as_float, as_names, days_of, place
+from calirare.graph.table_sources import Source
 
 MOST = 0.5  # share of a column's cells that make the others faults
 DAY_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*"  # or the month first: nobody knows
@@ -31,7 +31,7 @@ class NodeCells:
         gaps: whether a value may be missing.
     """
 
-    def __init__(self, table: Any, path: Path, ids: Any, one_hot: Sequence[str], gaps: bool) -> None:
+    def __init__(self, table: Any, path: Source, ids: Any, one_hot: Sequence[str], gaps: bool) -> None:
         self.table, self.path, self.ids, self.one_hot, self.gaps = table, path, ids, one_hot, gaps
         self.faults: list[str] = []
 

@@ -203,10 +203,11 @@ def check_names(names: Any, what: str, where: str) -> None:
     Raises:
         InputError: a name stands twice.
     """
-    sorted_names, count = np.unique(np.asarray(names, dtype=str), return_counts=True)
-    if len(sorted_names) == len(names):
+    sorted_names = np.sort(np.asarray(names, dtype=str))
+    repeated = np.flatnonzero(sorted_names[1:] == sorted_names[:-1])
+    if not len(repeated):
         return
-    twice = str(sorted_names[count > 1][0])
+    twice = str(sorted_names[repeated[0]])
     first, second = _places(names, twice)
     raise InputError(
         f"{where}: {what} must differ, but {twice!r} stands at {first} and at {second}, counted from 0: rename one"

@@ -11,10 +11,12 @@ from calirare.models.many_gcns import ManyGcns
 from calirare.models.mixture import SMALLEST_P, Member, Mixture, mixture_of, stacking_weights
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
 from calirare.models.new_nodes import KnownGraph
+from calirare.models.passes import Passes, passes_of
 from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining, Steps
 from calirare.models.pyg_folds import PYG, PygDetector, PygFit, need_pyg
 from calirare.models.pyg_networks import GAT
 from calirare.models.registry import DETECTORS, FITS
+from calirare.models.streaming import logits_on_disk, read_ahead
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
 from calirare.models.tree_ensembles import SHRINKAGE as TREE_SHRINKAGE
 from calirare.models.tree_ensembles import Ensemble
@@ -46,6 +48,7 @@ __all__ = [
     "Mixture",
     "ModuleFit",
     "NewEdges",
+    "Passes",
     "PygDetector",
     "PygFit",
     "PygTraining",
@@ -59,10 +62,13 @@ __all__ = [
     "fit_of",
     "fold_converged",
     "fold_network",
+    "logits_on_disk",
     "mixture_of",
     "need_pyg",
     "of_network",
+    "passes_of",
     "pyg_inputs",
+    "read_ahead",
     "stacking_weights",
     "step_work",
     "train_folds",

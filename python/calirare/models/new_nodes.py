@@ -105,10 +105,10 @@ class NearColumns:
 
     def of(self, x: Tensor, joined: JoinedRows) -> Tensor:
         """Returns the columns of new nodes, float32 [b, d]; the last answer is kept for the next detector."""
-        if self._last is None or self._last[0] is not joined:
-            found = self.columns.scaled.of_numbers(self._raw(x, joined))
-            self._last = joined, found
-        return self._last[1]
+        last = self._last  # read once: another thread may replace it at any moment
+        if last is None or last[0] is not joined:
+            last = self._last = joined, self.columns.scaled.of_numbers(self._raw(x, joined))
+        return last[1]
 
     def _raw(self, x: Tensor, joined: JoinedRows) -> Tensor:
         n, b = joined.known.n, x.shape[0]

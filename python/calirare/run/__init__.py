@@ -15,6 +15,7 @@ from calirare.run.prevailing import Prevailing
 from calirare.run.probabilities import Probabilities, p_rare
 from calirare.run.recalibration import Recalibrated, recalibrated
 from calirare.run.schema import Option, method_options, options_of, words_for
+from calirare.run.score_only import Loaded, ScoreOnly, Source, Streamed
 from calirare.run.scored import Scored
 from calirare.run.scoring import DRAWN, Scorer
 from calirare.run.settings import (
@@ -46,6 +47,7 @@ __all__ = [
     "IntervalNodes",
     "Intervals",
     "Labels",
+    "Loaded",
     "NextBy",
     "NextLabels",
     "NodeScorer",
@@ -56,9 +58,12 @@ __all__ = [
     "Recalibrated",
     "Row",
     "SavedRun",
+    "ScoreOnly",
     "Scored",
     "Scorer",
     "Settings",
+    "Source",
+    "Streamed",
     "Training",
     "check_decision",
     "check_interval_nodes",

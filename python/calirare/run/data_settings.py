@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 from calirare._util.errors import InputError
 from calirare.datasets import CATALOGUE, LABEL_KINDS, TASKS, LabelKind, Task, load_dataset
 from calirare.features import How as Scale
 from calirare.features import Impute
-from calirare.graph import TABLE_SUFFIXES, Graph, TableColumns
+from calirare.graph import Graph, TableColumns, absolute_source, is_table
 from calirare.run.label_tables import Labels
 
 OWN = ("dataset", "root", "relabel")  # which are no keywords of `load_dataset`
@@ -104,7 +103,7 @@ class Data:
     def options(self) -> dict[str, Any]:
         """Returns what was said, beside the data set and the root, as keywords."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in OWN}
-        if self.dataset is None or not self.dataset.lower().endswith(TABLE_SUFFIXES):
+        if self.dataset is None or not is_table(self.dataset):
             del values["one_hot"], values["impute"]  # which are for the features then, however they were stored
         return {
             name: value for name, value in values.items() if value is not None and value is not False and value != ()
@@ -143,4 +142,4 @@ class Data:
 
 
 def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).resolve())
+    return None if path is None else absolute_source(path)

@@ -31,7 +31,7 @@ from calirare.calibration import KINDS, Target
 from calirare.drift import Reference
 from calirare.explain import Explainer, Explanations
 from calirare.features import FeatureMap
-from calirare.graph import PARTS, Graph, Split, TableColumns, fingerprint, known_rare, with_drawn_rest
+from calirare.graph import PARTS, Graph, Split, TableColumns, fingerprint, known_rare, source_exists, with_drawn_rest
 from calirare.models import FITS, PYG, need_pyg
 from calirare.run.audits import audit_run
 from calirare.run.data_settings import Data
@@ -188,7 +188,7 @@ class SavedRun:
         if now is None:
             return data
         features = data.features
-        if features is not None and not Path(features).exists():
+        if features is not None and not source_exists(features):
             features = str(Path(now).with_name(Path(features).name))
         return dataclasses.replace(data, dataset=str(now), features=features)
 

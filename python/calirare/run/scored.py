@@ -21,7 +21,7 @@ class Scored:
     """A graph scored by a run.
 
     Attributes:
-        table: one row per node, the columns of `predictions.csv`.
+        table: one row per node, the columns of `predictions.csv`; None where it was written as it was made.
         name: of the graph.
         nodes: number of nodes.
         mean: mean P(rare).
@@ -35,7 +35,7 @@ class Scored:
         assumed: what P(rare) rests on where rare nodes alone were labelled, a sentence; else empty.
     """
 
-    table: pd.DataFrame
+    table: pd.DataFrame | None
     name: str
     nodes: int
     mean: float

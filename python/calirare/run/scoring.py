@@ -121,8 +121,7 @@ class Scorer:
         """
         wanted = asked_of_a_score(self.settings, graph.n_nodes, interval_nodes)
         prepared = self.prepared(graph, say)
-        if self.settings.positive_only:
-            say(DRAWN)
+        self.note_on(say)
         progress = None if report is None else (lambda done, total: report("predict", done, total))
         logits = self.fit.logits_of(prepared, progress=progress)
         drift = None
@@ -153,6 +152,11 @@ class Scorer:
             assumed_by(corrected),
             _undecided(said, self.settings.decision.abstain),
         )
+
+    def note_on(self, say: Say) -> None:
+        """Says what keeps scores of the run's own nodes from being those in its predictions.csv."""
+        if self.settings.positive_only:
+            say(DRAWN)
 
     def probabilities(self, graph: Graph) -> Probabilities:
         """Returns what the run's maps say of a prepared graph; alerts by the run's threshold, see `threshold_on`."""

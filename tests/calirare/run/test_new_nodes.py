@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import torch
 
 import calirare
 from calirare._util.errors import InputError
-from calirare.graph import Graph, Relation
+from calirare.graph import Graph, GraphLog, Relation
 from calirare_ext import Csr
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
@@ -93,6 +95,22 @@ def check(outcome, graph: Graph) -> None:
     assert said.alert.long().tolist() == table["alert"].tolist()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["gcn", "hops"])
+def test_threads_that_share_a_scorer_get_their_own_answers(model, graph):
+    scorer = calirare.Scorer.open(calirare.train(graph, model=model, **QUICK))
+    alone = [scorer.logits(graph.x[i], [f"n{i}", "n99"]) for i in range(8)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            asked = list(range(8)) * 10
+            got = list(threads.map(lambda i: scorer.logits(graph.x[i], [f"n{i}", "n99"]), asked))
+    finally:
+        sys.setswitchinterval(before)
+    assert all(torch.equal(each, alone[i]) for i, each in zip(asked, got, strict=True))
+
+
 def test_degrees_of_known_neighbours_change_and_that_matters(graph, monkeypatch):
     outcome = calirare.train(graph, model="gcn", **QUICK)
     scorer = calirare.Scorer.open(outcome)
@@ -158,3 +176,16 @@ def test_numbers_out_of_range_and_other_graphs_are_refused(small):
     pays = Relation.of("pays", Csr.from_coo(torch.tensor([0]), torch.tensor([1]), None, (graph.n_nodes,) * 2))
     with pytest.raises(InputError, match="typed or directed relations"):
         calirare.Scorer.open(outcome, dataclasses.replace(bare, relations=(pays,)))
+
+
+def test_a_scorer_of_a_graph_with_a_log_knows_its_nodes(small, tmp_path):
+    graph, _ = small
+    outcome = calirare.train(graph, model="gcn", **QUICK)
+    x, near = graph.x[:2] + 0.2, [["n3", "n8"], ["n5"]]
+    whole = calirare.Scorer.open(outcome).logits(x, near, among=[[0, 1]])
+    with GraphLog(graph, tmp_path / "log") as log:
+        log.add_node(x[0], near[0], name="first")
+        known = calirare.Scorer.open(outcome, log.graph())
+    assert float((known.logits(x[1], [*near[1], "first"]) - whole[1:]).abs().max()) < LEVEL
+    with pytest.raises(InputError, match="no node 'first'"):
+        calirare.Scorer.open(outcome).logits(x[1], ["first"])

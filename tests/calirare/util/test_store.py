@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 
 import numpy as np
 import pytest
@@ -67,6 +68,23 @@ def test_a_part_that_was_taken_for_abandoned_is_made_again(tmp_path, monkeypatch
     write_json(tmp_path / "one.json", [1])
     assert taken
     assert [path.name for path in tmp_path.iterdir()] == ["one.json"]
+
+
+def test_a_folder_that_was_taken_for_abandoned_is_made_again(tmp_path, monkeypatch):
+    make, taken = claims.tempfile.mkdtemp, []
+
+    def made_and_gone(**how):
+        path = make(**how)
+        if not taken:
+            taken.append(path)
+            os.rmdir(path)
+        return path
+
+    monkeypatch.setattr(claims.tempfile, "mkdtemp", made_and_gone)
+    with claims.part_folder(tmp_path) as folder:
+        assert folder.is_dir()
+        assert str(folder) not in taken
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 cut", b"text"])

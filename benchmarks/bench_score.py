@@ -1,0 +1,343 @@
+"""Time and memory of `calirare predict --scores-only`, 100,000 to 111 million nodes, beside peers, in two processes.
+
+    python benchmarks/bench_score.py [--sizes 100000 1000000 10000000 111000000] [--wide 1000000 10000000] [--peers]
+    python benchmarks/bench_score.py --ranks 10000000
+    python benchmarks/bench_score.py --page     # the tables of docs/scaling.md, nothing is run
+
+Graphs are simulated on disk (`synthetic_on_disk`): 14.5 directed edges and 32 features in float16 per node; --wide: 16
+edges and 128 features in float32. The run is a graph convolution of 16 hidden units, trained on a million nodes of the
+same law. Times are of a process of its own, by stage; imports are told apart. --peers: the same network on the graph of
+a million nodes with 128 features by PyG's GCNConv and by SciPy, arrays read from the same files, scores alone.
+Results are added to benchmarks/results/score.json, so that sizes may be run one at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import record
+
+PAGE = record.ROOT / "docs" / "scaling.md"
+BEGIN, END = "<!-- score:begin -->", "<!-- score:end -->"
+TRAINED_ON, HIDDEN = 1_000_000, 16
+NARROW = {"n_features": 32, "mean_degree": 14.5, "dtype": "float16"}
+WIDE = {"n_features": 128, "mean_degree": 16.0, "dtype": "float32"}
+
+
+def graph_folder(folder: Path, n: int, law: dict[str, Any]) -> Path:
+    from calirare.datasets import synthetic_on_disk
+
+    path = folder / f"g{n}_{law['n_features']}"
+    if not path.exists():
+        synthetic_on_disk(path, n, labels=n == TRAINED_ON, **law)
+    return path
+
+
+def trained(folder: Path, law: dict[str, Any]) -> Path:
+    """Returns a run trained on a million nodes of a law."""
+    out = folder / f"run{law['n_features']}"
+    if not out.exists():
+        graph = graph_folder(folder, TRAINED_ON, law)
+        how = ["--model", "gcn", "--epochs", "100", "--interval-nodes", "alerts", "--out", str(out)]
+        command = [sys.executable, "-m", "calirare", "train", "--dataset", str(graph), *how]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return out
+
+
+def one(kind: str, run: Path, graph: Path, out: Path) -> None:
+    """Scores a graph in this process and prints what it took: the child of `measured`."""
+    started = time.perf_counter()
+    facts: dict[str, Any] = {"kind": kind, "stages_s": {}}
+    if kind == "calirare":
+        import sklearn.preprocessing  # noqa: F401
+
+        from calirare._util.blocks import BlockFiles
+        from calirare.graph import GraphOnDisk
+        from calirare.models import passes_of
+        from calirare.run import ScoreOnly, Streamed, load
+
+        begun = last = time.perf_counter()
+
+        def report(stage: str, done: int, total: int) -> None:
+            nonlocal last
+            if done == total:
+                facts["stages_s"][stage] = time.perf_counter() - last
+                last = time.perf_counter()
+
+        files = BlockFiles(out.parent / ".blocks")
+        scorer = load(run).scorer
+        source = Streamed(scorer, GraphOnDisk.open(graph), passes_of(scorer.fit, scorer.features), files)
+        scored = ScoreOnly(scorer, source).score(out, report=report)
+        files.remove()
+        facts["stages_s"]["expected number"] = time.perf_counter() - last
+        facts |= {"alerts": scored.alerts, "mean_p_rare": scored.mean, "drift": scored.verdict}
+    else:
+        begun, logits = peer(kind, run, graph)
+        np.save(out, logits)
+    facts |= {"imports_s": begun - started, "score_s": time.perf_counter() - begun, "cpu_s": time.process_time()}
+    status = Path("/proc/self/status").read_text()  # the highest of this program, not of the one that started it
+    facts["peak_bytes"] = 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])
+    print(json.dumps(facts))
+
+
+def peer(kind: str, run: Path, graph: Path) -> tuple[float, Any]:
+    """Returns when the imports of a peer were over, and the logits it makes with the weights of a run."""
+    import torch
+    from safetensors import safe_open
+
+    if kind == "pyg":
+        from torch_geometric.nn import GCNConv
+        from torch_geometric.typing import SparseTensor  # noqa: F401
+    else:
+        import scipy.sparse as sp
+    begun = time.perf_counter()
+    with safe_open(str(run / "model.safetensors"), "pt") as file:
+        part = "fit.network." if "fit.network.weights.0" in file.keys() else "fit."  # noqa: SIM118
+        w = [(file.get_tensor(f"{part}weights.{i}"), file.get_tensor(f"{part}biases.{i}")) for i in (0, 1)]
+    from calirare.run import load
+
+    _, factor, offset = load(run).scorer.features.affine()  # of the run's map of the features
+    indptr, indices, x = (np.load(graph / f"{name}.npy") for name in ("indptr", "indices", "x"))
+    x = torch.from_numpy(x) * factor.float() + offset.float()
+    if kind == "scipy":
+        n = len(indptr) - 1
+        a = sp.csr_matrix((np.ones(len(indices), np.float32), indices, indptr), shape=(n, n)) + sp.identity(
+            n, np.float32
+        )
+        scale = sp.diags_array((np.asarray(a.sum(1)).ravel() ** -0.5).astype(np.float32))
+        a = scale @ a.tocsr() @ scale
+        h = np.maximum(a @ (x.numpy() @ w[0][0].numpy()) + w[0][1].numpy(), 0)
+        return begun, a @ (h @ w[1][0].numpy()) + w[1][1].numpy()
+    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    edge_index = torch.from_numpy(np.stack([indices, rows]).astype(np.int64))
+    layers = []
+    for weight, bias in w:
+        layer = GCNConv(*weight.shape)
+        layer.lin.weight.data, layer.bias.data = weight.T.contiguous(), bias
+        layers.append(layer)
+    with torch.no_grad():
+        return begun, layers[1](layers[0](x, edge_index).relu(), edge_index).numpy()
+
+
+def measured(folder: Path, kind: str, run: Path, graph: Path, threads: int = 2) -> dict[str, Any]:
+    """Returns what a process of its own took; files of the graph may be in the system's cache."""
+    out = folder / ("out.parquet" if kind == "calirare" else f"{kind}.npy")
+    command = [sys.executable, __file__, "--one", kind, str(run), str(graph), str(out)]
+    load, started = os.getloadavg()[0], time.perf_counter()
+    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": str(threads)}, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr[-2000:])
+    wall = time.perf_counter() - started
+    size = {"output_bytes": out.stat().st_size} if kind == "calirare" else {}
+    found = record.environment()
+    stamp = {name: found[name] for name in ("commit", "command")}
+    return (
+        json.loads(done.stdout.splitlines()[-1])
+        | {"wall_s": wall, "threads": threads, "load_before": load}
+        | size
+        | stamp
+    )
+
+
+def row_of(folder: Path, n: int, law: dict[str, Any]) -> dict[str, Any]:
+    graph = graph_folder(folder, n, law)
+    edges = int(np.load(graph / "indices.npy", mmap_mode="r").size)
+    facts = {"n": n, "directed_edges": edges, "features": law["n_features"], "dtype": law["dtype"]}
+    return facts | {"copy_bytes_per_s": copy_speed()} | measured(folder, "calirare", trained(folder, law), graph)
+
+
+def copy_speed() -> float:
+    """Returns bytes read and written in a second by a copy of 1 GB."""
+    a = np.ones(1 << 27)
+    b = np.empty_like(a)
+    np.copyto(b, a)
+    started = time.perf_counter()
+    np.copyto(b, a)
+    return 2 * a.nbytes / (time.perf_counter() - started)
+
+
+def stage_bytes(row: dict[str, Any]) -> dict[str, float]:
+    """Returns the bytes that each stage must read and write: of gathers every row in full, as if no cache held any."""
+    n, e, d = row["n"], row["directed_edges"], row["features"]
+    x = n * d * (2 if row["dtype"] == "float16" else 4)
+    return {
+        "features": x + 4 * n * HIDDEN,
+        "pass 1": 8 * n + 8 * e + 4 * HIDDEN * (e + n) + 16 * n,
+        "pass 2": 8 * n + 8 * e + 8 * (e + n) + 16 * n,
+        "write": 8 * n + row.get("output_bytes", 0),
+    }
+
+
+def ranks(folder: Path, n: int) -> dict[str, Any]:
+    """Returns the time of one process and of two, one thread each, two seeing one folder, and what they send."""
+    graph, run = graph_folder(folder, n, NARROW), trained(folder, NARROW)
+    walls = {}
+    for size in (1, 2):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            place = {"WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free.getsockname()[1]}
+        out = folder / f"ranks{size}"
+        shutil.rmtree(out, ignore_errors=True)
+        how = ["predict", "--run", str(run), "--graph", str(graph), "--scores-only", "--out", str(out / "s.parquet")]
+        started, children = time.perf_counter(), []
+        for rank in range(size):
+            env = os.environ | {k: str(v) for k, v in (place | {"RANK": rank, "OMP_NUM_THREADS": 1}).items()}
+            command = [sys.executable, "-m", "calirare", *how]
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+            children.append(subprocess.Popen(command, env=env, **quiet))
+        codes = [child.wait() for child in children]
+        if any(codes):
+            raise RuntimeError("a process failed")
+        walls[size] = time.perf_counter() - started
+        shutil.rmtree(out)
+    halos = [halo_of(graph, rank, 2) for rank in (0, 1)]
+    found = record.environment()
+    return {
+        "n": n,
+        "wall_s": {"one": walls[1], "two": walls[2]},
+        "efficiency": walls[1] / (2 * walls[2]),
+        "halo_nodes": halos,
+        "bytes_sent_per_rank": [4 * (HIDDEN + 2) * halo for halo in halos],
+        "commit": found["commit"],
+        "command": found["command"],
+    }
+
+
+def halo_of(graph: Path, rank: int, size: int) -> int:
+    """Returns how many nodes of other processes the rows of one have as neighbours."""
+    indptr, indices = (np.load(graph / f"{name}.npy", mmap_mode="r") for name in ("indptr", "indices"))
+    n = len(indptr) - 1
+    first, last = (n * i // size for i in (rank, rank + 1))
+    seen = np.zeros(n, dtype=bool)
+    seen[indices[indptr[first] : indptr[last]]] = True
+    return int(seen.sum() - seen[first:last].sum())
+
+
+def exponent(rows: list[dict[str, Any]]) -> float:
+    """Returns the slope of log seconds over log n by least squares."""
+    x, y = np.log([row["n"] for row in rows]), np.log([row["score_s"] for row in rows])
+    return float(np.polyfit(x, y, 1)[0])
+
+
+def page(kept: dict[str, Any]) -> str:
+    lines = [
+        "| nodes | directed edges | features | seconds | degrees, features | layer 1 | layer 2 | table | peak GB |"
+    ]
+    lines += ["| " + " | ".join(["---"] * 9) + " |"]
+    for row in [*kept.get("sizes", []), *kept.get("wide", [])]:
+        s = row["stages_s"]
+        cells = [f"{row['n']:,}", f"{row['directed_edges']:,}", f"{row['features']}, {row['dtype']}"]
+        cells += [f"{row['score_s']:.1f}", f"{s['degrees'] + s['features']:.1f}", f"{s['pass 1']:.1f}"]
+        cells += [f"{s['pass 2']:.1f}", f"{s['write'] + s['expected number']:.1f}", f"{row['peak_bytes'] / 1e9:.2f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    rows = kept.get("sizes", [])
+    if rows:
+        imports = max(row["imports_s"] for row in rows)
+        fastest = min(row["copy_bytes_per_s"] for row in rows) / 1e9
+        lines += [
+            "",
+            f"Two threads, without imports ({imports:.1f} s at most). Exponent of the seconds in n, fitted from",
+        ]
+        lines += [
+            f"{rows[0]['n']:,} to {rows[-1]['n']:,} nodes: {exponent(rows):.2f}, last step {last_step(rows):.2f}."
+        ]
+        lines += [f"GB/s of each stage, every gathered row counted in full; a copy does {fastest:.0f}:", ""]
+        lines += ["| nodes | features | layer 1 | layer 2 | table |", "| --- | --- | --- | --- | --- |"]
+        for row in [*rows, *kept.get("wide", [])]:
+            made = [f"{b / row['stages_s'][name] / 1e9:.1f}" for name, b in stage_bytes(row).items()]
+            lines.append(f"| {row['n']:,}, {row['features']} features | " + " | ".join(made) + " |")
+    if "peers" in kept:
+        lines += ["", f"{kept['peers']['n']:,} nodes and 128 features, the same weights, files read, scores alone:", ""]
+        lines += ["| | seconds | peak GB | largest difference of P |", "| --- | --- | --- | --- |"]
+        for name, row in kept["peers"]["rows"].items():
+            lines.append(
+                f"| {name} | {row['score_s']:.1f} | {row['peak_bytes'] / 1e9:.2f} | {row.get('difference', 0):.0e} |"
+            )
+    if "ranks" in kept:
+        r = kept["ranks"]
+        lines += [
+            "",
+            f"Two processes of one thread against one, {r['n']:,} nodes, imports included: {r['wall_s']['two']:.1f} s",
+        ]
+        lines += [f"against {r['wall_s']['one']:.1f} s, efficiency {r['efficiency']:.2f}; each sends "]
+        lines[-1] += f"{max(r['bytes_sent_per_rank']) / 1e9:.2f} GB between the layers."
+    lines += [
+        "",
+        "[benchmarks/results/score.json](../benchmarks/results/score.json): `python benchmarks/bench_score.py`.",
+    ]
+    return "\n".join(lines)
+
+
+def last_step(rows: list[dict[str, Any]]) -> float:
+    a, b = rows[-2:] if len(rows) > 1 else (rows[0], rows[0])
+    return math.log(b["score_s"] / a["score_s"]) / math.log(b["n"] / a["n"]) if len(rows) > 1 else float("nan")
+
+
+def write_page(kept: dict[str, Any]) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    PAGE.write_text(f"{before}{BEGIN}\n{page(kept)}\n{END}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[])
+    parser.add_argument("--wide", type=int, nargs="*", default=[])
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--ranks", type=int, default=0)
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--folder", type=Path, default=Path("score-graphs"))
+    parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        one(options.one[0], *map(Path, options.one[1:]))
+        return
+    options.folder.mkdir(parents=True, exist_ok=True)
+    file = record.RESULTS / "score.json"
+    kept: dict[str, Any] = json.loads(file.read_text())["results"] if file.exists() else {}
+    for name, sizes, law in (("sizes", options.sizes, NARROW), ("wide", options.wide, WIDE)):
+        rows = {row["n"]: row for row in kept.get(name, [])}
+        for n in sizes:
+            rows[n] = row_of(options.folder, n, law)
+            print(json.dumps(rows[n]), flush=True)
+            kept[name] = [rows[n] for n in sorted(rows)]
+            record.write("score", kept)
+    if options.peers:
+        run, graph = trained(options.folder, WIDE), graph_folder(options.folder, TRAINED_ON, WIDE)
+        rows = {name: measured(options.folder, name, run, graph) for name in ("calirare", "pyg", "scipy")}
+        logits = {name: np.load(options.folder / f"{name}.npy") for name in ("pyg", "scipy")}
+        p = raw(options.folder / "out.parquet")
+        for name, z in logits.items():
+            other = 1 / (1 + np.exp(np.clip(z[:, 0] - z[:, 1], -80, 80).astype(np.float64)))
+            rows[name]["difference"] = float(np.abs(other - p).max())
+        kept["peers"] = {"n": TRAINED_ON, "rows": rows}
+    if options.ranks:
+        kept["ranks"] = ranks(options.folder, options.ranks)
+        print(json.dumps(kept["ranks"]), flush=True)
+    if not options.page:
+        record.write("score", kept)
+    if record.RESULTS == record.COMMITTED:
+        write_page(kept)
+
+
+def raw(path: Path) -> Any:
+    """Returns P of each node before calibration, float64 [n]."""
+    import pyarrow.parquet as parquet
+
+    return parquet.read_table(path, columns=["p_raw"])["p_raw"].to_numpy().astype(np.float64)
+
+
+if __name__ == "__main__":
+    main()

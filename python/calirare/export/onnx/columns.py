@@ -1,0 +1,132 @@
+"""What a run's map of features makes of a matrix of raw numbers, all columns of a kind at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from calirare._util.array_files import NumpyArray
+from calirare.export.onnx.ranks import normal_scores, ranks
+from calirare.export.onnx.sketch import DOUBLE, SINGLE, WHOLE, Value
+from calirare.features import (
+    PERIODS,
+    AsIs,
+    ColumnMap,
+    Cyclic,
+    FeatureMap,
+    Kept,
+    Logged,
+    Missing,
+    OneHot,
+    Ranked,
+    RowSums,
+    Standardized,
+    Svd,
+    TargetEncoded,
+    TfIdf,
+)
+
+
+def mapped(x: Value, features: FeatureMap) -> Value:
+    """Returns what a map makes of raw numbers, float32 [n, features.n_features].
+
+    Args:
+        x: the columns as `features` knows them, float32 [n, d]: numbers, NaN where missing; of categories their number,
+            of dates days since the start of the year 2000.
+        features: the map.
+    """
+    if features.whole is not None:
+        return _whole(x, features)
+    writer = _Writer(x, features)
+    made = [writer.of(each).cast(SINGLE) for each in features.maps if each.names]
+    return made[0] if len(made) == 1 else x.sketch.op("Concat", *made, axis=1)
+
+
+def _whole(x: Value, features: FeatureMap) -> Value:
+    """Returns features that are mapped as one matrix."""
+    whole = features.whole
+    if isinstance(whole, AsIs):
+        return x
+    wide = x.cast(DOUBLE)
+    if isinstance(whole, RowSums):
+        return (wide / _or_one(wide.row_sums())).cast(SINGLE)
+    assert isinstance(whole, TfIdf | Svd)
+    if whole.idf is not None:
+        wide = wide * np.asarray(whole.idf, dtype=np.float64)
+        wide = wide / _or_one((wide * wide).row_sums().apply("Sqrt"))
+    if isinstance(whole, Svd):
+        wide = wide @ np.asarray(whole.directions.T, dtype=np.float64)
+    return wide.cast(SINGLE)
+
+
+def _or_one(x: Value) -> Value:
+    """Returns numbers, 1 in the place of 0."""
+    return x.equals(0.0).choose(np.ones((1, 1)), x)
+
+
+class _Writer:
+    """What column maps make.
+
+    Args:
+        x: the raw columns.
+        features: the whole map.
+    """
+
+    def __init__(self, x: Value, features: FeatureMap) -> None:
+        self.x, self.features = x, features
+
+    def of(self, each: ColumnMap) -> Value:
+        """Returns the columns that a map makes, [n, len(each.names)]."""
+        raw = self._raw(each.inputs)
+        if isinstance(each, Kept):
+            return self._scaled(each, self._filled(raw, each.fill))
+        if isinstance(each, Missing):
+            return raw.missing()
+        if isinstance(each, OneHot):
+            return self._coded(raw, each, np.equal.outer(each.place, np.arange(len(each.names))).astype(np.float64))
+        if isinstance(each, TargetEncoded):
+            return self._coded(raw, each, np.asarray(each.value, dtype=np.float64))
+        assert isinstance(each, Cyclic)
+        return self._cyclic(raw, each)
+
+    def _raw(self, inputs: tuple[int, ...]) -> Value:
+        """Returns raw columns, of dates their age, float64 [n, len(inputs)]."""
+        whole = inputs == tuple(range(self.features.n_inputs))
+        raw = (self.x if whole else self.x.at(np.array(inputs), axis=1)).cast(DOUBLE)
+        newest = self.features.newest
+        if not newest.keys() & set(inputs):
+            return raw
+        signs = np.array([-1.0 if i in newest else 1.0 for i in inputs])
+        return raw * signs + np.array([newest.get(i, 0.0) for i in inputs])
+
+    def _filled(self, raw: Value, fill: NumpyArray) -> Value:
+        """Returns columns with their gaps filled; where none may be missing the gap stays."""
+        return raw if np.isnan(fill).all() else raw.missing().choose(np.asarray(fill, dtype=np.float64), raw)
+
+    def _scaled(self, each: Kept, x: Value) -> Value:
+        if isinstance(each, Standardized):
+            return (x - each.mean) / each.spread
+        if isinstance(each, Logged):
+            z = (x - each.centre) / each.spread
+            return z.apply("Sign") * (z.apply("Abs") + 1.0).apply("Log") / each.scale
+        if isinstance(each, Ranked):
+            return normal_scores(ranks(x, each.quantiles))
+        return x
+
+    def _coded(self, raw: Value, each: ColumnMap, rows: NumpyArray) -> Value:
+        """Returns the row of each node's category; the last two are of an unknown one and of a missing one."""
+        known = len(self.features.inputs[each.inputs[0]].categories)
+        unknown, gone = np.array(float(known)), np.array(known + 1.0)
+        inside = raw.sketch.op("Min", raw, unknown)
+        code = raw.missing().choose(gone, (raw >= 0.0).choose(inside, unknown))
+        place = raw.sketch.op("Squeeze", code, np.array([1])).cast(WHOLE)
+        return raw.sketch.constant(rows).at(place)
+
+    def _cyclic(self, raw: Value, each: Cyclic) -> Value:
+        """Returns sine and cosine of a date's phases, 0 where it is missing."""
+        day, made = self.features.newest[each.inputs[0]] - raw, list[Value]()
+        for cycle in each.cycles:
+            turns = (day if cycle == "time of day" else day.apply("Floor")) / PERIODS[cycle]
+            angle = (turns - turns.apply("Floor")) * (2 * np.pi)
+            made += [(angle + shift).apply("Sin") for shift in (0.0, np.pi / 2)]
+        both = raw.sketch.op("Concat", *made, axis=1)
+        return raw.missing().choose(np.zeros((1, 1)), both)

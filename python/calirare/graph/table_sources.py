@@ -1,0 +1,334 @@
+"""Where tables come from: a file, a folder of Parquet part files, a DuckDB database, or memory.
+
+A table of a DuckDB database is spelled `FILE.duckdb::TABLE` (or `FILE.duckdb::SCHEMA.TABLE`): `::` stands in no drive
+letter, and where a file has that very name the file is meant. The name of a table is data: it is looked up among the
+tables and views that there are, never put into SQL as it was written. The database is opened read only, and what a view
+in it says reads no other file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from calirare._util.errors import InputError
+from calirare._util.text_tables import TEXT_SUFFIXES
+from calirare.graph.folder import FACTS
+
+TABLE_SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
+DUCK = re.compile(r"(?P<file>.+?\.duckdb)::(?P<table>.+)", re.DOTALL | re.IGNORECASE)
+ROWS = 1 << 18  # rows that are read together where a table is not held
+BUFFER = 1 << 20  # bytes
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # in the name of a folder
+NO_READING: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+}
+
+
+@dataclass(frozen=True)
+class DuckTable:
+    """A table or view in a DuckDB database file.
+
+    Attributes:
+        file: of the database.
+        table: its name, or its schema and name with a point between.
+    """
+
+    file: Path
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.file}::{self.table}"
+
+    @property
+    def name(self) -> str:
+        """Name of the table."""
+        return self.table
+
+    def absolute(self) -> DuckTable:
+        """Returns the same with an absolute path."""
+        return DuckTable(self.file.resolve(), self.table)
+
+    def beside(self, table: str) -> DuckTable:
+        """Returns another table of the database."""
+        return DuckTable(self.file, table)
+
+    def exists(self) -> bool:
+        """Returns whether the database has the table."""
+        if not self.file.is_file():
+            return False
+        with self._opened() as engine:
+            return bool(self._found(engine))
+
+    def batches(self, columns: Sequence[str] | None) -> tuple[Any, Iterator[Any]]:
+        """Returns the Arrow schema and the rows in Arrow batches; None: all columns."""
+        with self._opened() as engine:
+            query = self._query(engine, columns)
+            schema = _reader(engine, f"{query} LIMIT 0").schema
+        return schema, self._rows(columns)
+
+    def _rows(self, columns: Sequence[str] | None) -> Iterator[Any]:
+        with self._opened() as engine:
+            yield from _reader(engine, self._query(engine, columns))
+
+    def _query(self, engine: Any, columns: Sequence[str] | None) -> str:
+        found = self._found(engine)
+        if not found:
+            names = [name if schema == "main" else f"{schema}.{name}" for _, schema, name in _tables(engine)]
+            raise InputError(f"{self}: there is no such table; the tables are {', '.join(sorted(names)) or 'none'}")
+        wanted = "*" if columns is None else ", ".join(map(_quoted, columns))
+        return f"SELECT {wanted} FROM {'.'.join(map(_quoted, found))}"
+
+    def _found(self, engine: Any) -> tuple[str, str, str] | None:
+        """Returns database, schema and name of the table: one of the schema main goes before others."""
+        tables = _tables(engine)
+        ways = ((schema == "main", name == self.table, f"{schema}.{name}" == self.table) for _, schema, name in tables)
+        ranked = [(not (main and plain), not whole, i) for i, (main, plain, whole) in enumerate(ways) if plain or whole]
+        return tables[min(ranked)[2]] if ranked else None
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Any]:
+        try:
+            import duckdb
+            import pyarrow  # noqa: F401
+        except ImportError as error:
+            raise InputError(
+                f"{self}: a DuckDB table needs duckdb and pyarrow: pip install 'calirare[duckdb]', or write the table "
+                "as Parquet"
+            ) from error
+        if not self.file.is_file():
+            raise InputError(f"{self.file}: there is no such file: check the path")
+        try:
+            with duckdb.connect(str(self.file), read_only=True, config=NO_READING) as engine:
+                yield engine
+        except duckdb.Error as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(
+                f"{self}: the table cannot be read ({reason}): mend the database, close what writes to it, or write "
+                "the table as Parquet"
+            ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class TableInMemory:
+    """A pandas DataFrame, or an Arrow table.
+
+    Attributes:
+        name: what a message calls it.
+        table: of pandas or pyarrow.
+    """
+
+    name: str
+    table: Any
+
+    def __str__(self) -> str:
+        return f"table {self.name!r}"
+
+    @classmethod
+    def of(cls, name: str, table: Any) -> TableInMemory:
+        """Returns a table of any kind: of pandas, pyarrow, or what has `__arrow_c_stream__`, such as polars.
+
+        Names of nodes in it are whole numbers, text or UUIDs (text, 16 bytes or `uuid.UUID`), of one type.
+
+        Raises:
+            InputError: it is no table.
+        """
+        import pandas as pd
+
+        if isinstance(table, pd.DataFrame):
+            index = [level is not None for level in table.index.names]
+            return cls(name, table.reset_index(drop=not any(index)))
+        if hasattr(table, "__arrow_c_stream__") or hasattr(table, "to_batches"):
+            try:
+                import pyarrow
+            except ImportError as error:
+                raise InputError(
+                    f"table {name!r}: Arrow tables need pyarrow: pip install 'calirare[parquet]'"
+                ) from error
+            found = table if isinstance(table, pyarrow.Table) else pyarrow.table(table)
+            _check_names(found.column_names, f"table {name!r}")
+            return cls(name, found)
+        raise InputError(
+            f"table {name!r}: must be a pandas DataFrame, a pyarrow Table or another table that Arrow can take, got "
+            f"{type(table).__name__}"
+        )
+
+    def batches(self, columns: Sequence[str] | None) -> tuple[Any, Iterator[Any]]:
+        """Returns the Arrow schema and the rows in Arrow batches; None: all columns."""
+        table = self.table if columns is None else self.table.select(list(columns))
+        return table.schema, iter(table.to_batches(max_chunksize=ROWS))
+
+
+Source = Path | DuckTable | TableInMemory
+
+
+def source_of(table: str | Path | Source) -> Source:
+    """Returns where a table comes from that is given as it is spelled."""
+    if isinstance(table, DuckTable | TableInMemory):
+        return table
+    found = DUCK.fullmatch(str(table))
+    duck = found is not None and not Path(table).exists()
+    return DuckTable(Path(found["file"]), found["table"]) if found and duck else Path(table)
+
+
+def is_table(name: str | Path) -> bool:
+    """Returns whether a graph that is given by name or path is an edge table."""
+    path = source_of(name)
+    if isinstance(path, Path):
+        return is_folder_of_parts(path) if path.is_dir() else path.name.lower().endswith(TABLE_SUFFIXES)
+    return True
+
+
+def is_folder_of_parts(path: Path) -> bool:
+    """Returns whether a folder holds Parquet files and no graph."""
+    return path.is_dir() and not (path / FACTS).exists() and bool(parts_of(path))
+
+
+def parts_of(folder: Path) -> list[Path]:
+    """Returns the Parquet files of a folder and of those below it, but for names that begin with _ or a point."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() == ".parquet" and path.is_file())
+    return sorted(path for path in found if not any(p.startswith(("_", ".")) for p in path.relative_to(folder).parts))
+
+
+def stem_of(name: str | Path) -> str:
+    """Returns what a table or another graph is called: its file without any suffix of a table, or its table."""
+    path = source_of(name)
+    if not isinstance(path, Path):
+        return re.sub(r"\W+", "_", path.name).strip("_") or "table"
+    tables = [suffix for suffix in TABLE_SUFFIXES if path.name.endswith(suffix)]
+    return path.name.removesuffix(max(tables, key=len)) if tables else path.stem
+
+
+def absolute_source(name: str) -> str:
+    """Returns a path, or the spelling of a DuckDB table, with an absolute path."""
+    path = source_of(name)
+    return str(path.absolute() if isinstance(path, DuckTable) else Path(name).resolve())
+
+
+def source_exists(name: str) -> bool:
+    """Returns whether the file, folder or table is there; of a database nobody can open: its file."""
+    path = source_of(name)
+    return path.file.exists() if isinstance(path, DuckTable) else Path(name).exists()
+
+
+def folder_batches(folder: Path, columns: Sequence[str] | None) -> tuple[Any, Iterator[Any]]:
+    """Returns the Arrow schema of the part files of a folder, in the order of their names, and their rows in batches.
+
+    Names of folders such as `year=2024` are a column of text.
+
+    Raises:
+        InputError: the folder holds no part file, or two hold other columns.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    files = parts_of(folder)
+    if not files:
+        raise InputError(f"{folder}: the folder must hold Parquet files (*.parquet), got none: check the path")
+    schemas = [parquet.read_schema(path) for path in files]
+    for path, schema in zip(files, schemas, strict=True):
+        _check_names(schema.names, str(folder))
+        odd = sorted(set(schema.names) ^ set(schemas[0].names))
+        if odd:
+            raise InputError(
+                f"{folder}: all part files must have the same columns, but {odd[0]!r} is in "
+                f"{(path if odd[0] in schema.names else files[0]).relative_to(folder)} and not in "
+                f"{(files[0] if odd[0] in schema.names else path).relative_to(folder)}: write them again"
+            )
+    schema = schemas[0] if all(schema.equals(schemas[0]) for schema in schemas) else _united(schemas, folder)
+    values = [_values_of(path.relative_to(folder)) for path in files]
+    keys = list(values[0])
+    if any(list(found) != keys for found in values) or set(keys) & set(schema.names):
+        raise InputError(
+            f"{folder}: folders such as year=2024 must have the same keys everywhere, none of them a column of the "
+            "part files: move them"
+        )
+    # Without what pandas put aside.
+    schema = pyarrow.schema([*schema, *((key, pyarrow.string()) for key in keys)])
+    wanted = list(schema.names) if columns is None else list(columns)
+    schema = pyarrow.schema([schema.field(name) for name in wanted])
+
+    def rows() -> Iterator[Any]:
+        for path, found in zip(files, values, strict=True):
+            for batch in _of_file(path, [name for name in wanted if name not in found]):
+                of_folders = {key: pyarrow.array([value] * batch.num_rows, "string") for key, value in found.items()}
+                cells = [of_folders[name] if name in found else batch.column(name) for name in wanted]
+                cells = [each.cast(field.type) for each, field in zip(cells, schema, strict=True)]
+                yield pyarrow.RecordBatch.from_arrays(cells, schema=schema)
+
+    return schema, rows()
+
+
+def _values_of(path: Path) -> dict[str, str | None]:
+    """Returns what the names of folders such as `year=2024` say."""
+    pairs = (part.partition("=") for part in path.parts[:-1] if "=" in part)
+    return {unquote(key): None if value == NO_VALUE else unquote(value) for key, _, value in pairs}
+
+
+def _of_file(path: Path, columns: Sequence[str]) -> Iterator[Any]:
+    """Yields the rows of a Parquet file in batches, of which few are in memory."""
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path, pre_buffer=False, buffer_size=BUFFER) as file:
+        yield from file.iter_batches(batch_size=ROWS, columns=list(columns), use_threads=False)
+
+
+def file_batches(path: Path, columns: Sequence[str] | None) -> tuple[Any, Iterator[Any]]:
+    """Returns the Arrow schema of a Parquet file, and its rows in batches."""
+    import pyarrow
+    from pyarrow import parquet
+
+    schema = parquet.read_schema(path)
+    wanted = list(schema.names) if columns is None else list(columns)
+    return pyarrow.schema([schema.field(name) for name in wanted], schema.metadata), _of_file(path, wanted)
+
+
+def batches_of(source: Source, columns: Sequence[str] | None) -> tuple[Any, Iterator[Any]]:
+    """Returns the Arrow schema and the rows in batches of a table that is no text; None: all columns."""
+    if isinstance(source, Path):
+        return (folder_batches if source.is_dir() else file_batches)(source, columns)
+    return source.batches(columns)
+
+
+def _united(schemas: list[Any], folder: Path) -> Any:
+    """Returns the schema that holds the columns of all parts."""
+    import pyarrow
+
+    try:
+        return pyarrow.unify_schemas([schema.remove_metadata() for schema in schemas], promote_options="permissive")
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"{folder}: a column must be of one type in all part files ({reason}): write them again"
+        ) from error
+
+
+def _check_names(names: Sequence[str], where: str) -> None:
+    """Checks that no two columns have one name."""
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise InputError(f"{where}: every column must have its own name, got {twice!r} twice: rename or remove one")
+
+
+def _tables(engine: Any) -> list[tuple[str, str, str]]:
+    """Returns database, schema and name of every table and view."""
+    return engine.execute(
+        "SELECT database_name, schema_name, table_name FROM duckdb_tables() WHERE NOT internal UNION ALL "
+        "SELECT database_name, schema_name, view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL"
+    ).fetchall()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _reader(engine: Any, query: str) -> Any:
+    """Returns the answer as a reader of Arrow batches."""
+    rows = engine.sql(query)
+    return rows.to_arrow_reader(ROWS) if hasattr(rows, "to_arrow_reader") else rows.fetch_arrow_reader(ROWS)

@@ -1,0 +1,227 @@
+"""Logits of a graph on disk: passes over its rows, a block at a time, finished blocks kept where it is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.blocks import BlockFiles
+from calirare._util.errors import InputError
+from calirare._util.ranks import Ranks
+from calirare._util.store import key_of
+from calirare.graph import GraphOnDisk
+from calirare.models.halo import Alone, Halo
+from calirare.models.passes import Pass, Passes
+from calirare_ext import Csr, propagate, row_sums
+
+ROWS = 1 << 18  # of a block
+Report = Callable[[str, int, int], None]  # stage, done, of how many
+Made = TypeVar("Made")
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, eq=False)
+class Scales:
+    """What A_hat = D^-1/2 (A + I) D^-1/2 or D^-1 A is made of beside A: one number per node, no value per edge.
+
+    Attributes:
+        degree: the row sums of A, float32 [n].
+        loop: weight of the self loop that A_hat adds to each, float32 [n] of 0 and 1, or 1 for all.
+    """
+
+    degree: Tensor
+    loop: Tensor | float
+
+    def root(self) -> Tensor:
+        """Returns D^-1/2 of A + I, 0 where a sum is 0, [n]."""
+        return _inverse((self.degree.double() + self.loop).sqrt())
+
+    def mean(self) -> Tensor:
+        """Returns D^-1, 0 where a node has no neighbour, [n]."""
+        return _inverse(self.degree.double())
+
+
+def logits_on_disk(
+    passes: Passes,
+    graph: GraphOnDisk,
+    files: BlockFiles | None = None,
+    report: Report | None = None,
+    ranks: Ranks | None = None,
+) -> Tensor:
+    """Returns the logits of every node of a graph on disk, float32 [n, k].
+
+    Of the graph a block of rows is in memory; of what is between two passes all n rows are, as wide as a layer.
+
+    Args:
+        passes: the network.
+        graph: the graph.
+        files: keeps finished blocks, so that the same call goes on where another one was stopped; None: none are kept.
+        report: called after each block.
+        ranks: processes that have a part of the graph each: they send each other the rows of their halos, as wide as a
+            layer, and each gets the logits of its own nodes; None: this process alone.
+
+    Raises:
+        InputError: the graph cannot be read, or its features are others.
+        RankLostError: another process ended.
+
+    Precision: sums in float32 over the neighbours of a node; weights before propagation. Within 1e-5 of `logits_of`.
+    Cost: O(e h + n d h) time; 4 n (h + h') bytes for two passes of these widths, 8 n for degrees, and blocks.
+    """
+    if files is not None:
+        files.start(job_of(passes, graph))
+    blocks = list(pairwise([*range(0, graph.n_nodes, ROWS), graph.n_nodes]))
+    scales = _scales(graph, passes, blocks, report)
+    halo: Alone | Halo = Alone()
+    if ranks is not None and ranks.size > 1:
+        found = (edges for _, edges in read_ahead(lambda block: graph.edges(*block), blocks))
+        halo = Halo.of(graph, ranks, found)
+    below = torch.empty(graph.n_nodes, 0)
+    for number, (each, width) in enumerate(zip(passes.passes, passes.widths, strict=True)):
+        kept = files if number else None  # the first pass reads as much as it writes
+        later = passes.passes[number + 1] if number + 1 < len(passes.passes) else None
+        ahead = scales.root() if later is not None and later.kind == "gcn" else None
+        run = _Run(each, passes, graph, scales, kept, number, halo)
+        below = run.all(below, blocks, width, ahead, report)
+        if later is not None and later.kind != "none":
+            halo.fill(below)
+    return below[: graph.n_nodes]
+
+
+def job_of(passes: Passes, graph: GraphOnDisk) -> str:
+    """Returns the checksum of all that logits depend on: the network and what is known of the graph's files."""
+    files = graph.files.values()
+    told = tuple((file.path.name, file.shape, str(file.dtype), file.path.stat().st_mtime_ns) for file in files)
+    maps = tuple((*each.state()[0].values(), str(each.state()[1])) for each in passes.read.maps)
+    weights = tuple(
+        (each.kind, each.own, each.degree, each.bias, each.layers, each.carry, each.stay) for each in passes.passes
+    )
+    bent = tuple((each.bent.weight, *each.bent.scaled.state()[0].values()) for each in passes.passes if each.bent)
+    return key_of(told, str(sorted(graph.facts.items())), maps, weights, bent, graph.rows, ROWS)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """One pass over the rows of a graph."""
+
+    each: Pass
+    passes: Passes
+    graph: GraphOnDisk
+    scales: Scales
+    files: BlockFiles | None
+    number: int
+    halo: Alone | Halo
+
+    @property
+    def stage(self) -> str:
+        """What its blocks are called."""
+        return f"pass{self.number}"
+
+    def all(
+        self, below: Tensor, blocks: list[tuple[int, int]], width: int, ahead: Tensor | None, report: Report | None
+    ) -> Tensor:
+        """Returns what the pass makes of all rows, times `ahead`, which the next pass wants of them."""
+        out = _room(self.graph.n_nodes + self.halo.size, width)
+        left = self._finished(out, blocks, width)
+        sides = {"gcn": self.scales.root, "mean": self.scales.mean, "none": lambda: None}
+        side = sides[self.each.kind]()
+        for number, (block, read) in enumerate(read_ahead(self._read, left)):
+            (first, last), (edges, x, degrees) = block, read
+            z = torch.zeros(last - first, self.each.width(below.shape[1])[0])
+            if edges is not None and side is not None:
+                z = propagate(edges, below)
+                if self.each.kind == "gcn":
+                    loop = self.scales.loop
+                    z += below[first:last] if isinstance(loop, float) else below[first:last] * loop[first:last, None]
+                z *= side[first:last, None]
+            made = self.each.after(z, below[first:last], x, degrees)
+            if ahead is not None:
+                made *= ahead[first:last, None]
+            self._check(made, first)
+            out[first:last] = made
+            if self.files is not None:
+                self.files.done(self.stage, first // ROWS, self.files.write(self.stage, first, made))
+            if report is not None:
+                report(f"pass {self.number}" if self.number else "features", number + 1, len(left))
+        return out
+
+    def _read(self, block: tuple[int, int]) -> tuple[Csr | None, Tensor | None, Tensor]:
+        """Returns edges, features and degrees of a block, as far as the pass wants them."""
+        edges = None if self.each.kind == "none" else self.halo.place(self.graph.edges(*block))
+        x = None if self.each.own is None else self.passes.read(self.graph.features(*block))
+        wanted = self.each.degree is not None or self.each.bent is not None
+        degrees = self.graph.degrees(*block) if wanted else torch.empty(0, dtype=torch.int64)
+        return edges, x, degrees
+
+    def _finished(self, out: Tensor, blocks: list[tuple[int, int]], width: int) -> list[tuple[int, int]]:
+        """Fills in the blocks that are finished; returns the others."""
+        if self.files is None:
+            return blocks
+        self.files.create(self.stage, self.graph.n_nodes, width)
+        done = [block for block in blocks if self.files.is_done(self.stage, block[0] // ROWS)]
+        kept = self.files.read(self.stage) if done else out
+        for first, last in done:
+            out[first:last] = kept[first:last]
+        return [block for block in blocks if block not in set(done)]
+
+    def _check(self, made: Tensor, first: int) -> None:
+        wrong = ~made.isfinite().all(1)
+        if bool(wrong.any()):
+            node = self.graph.first + first + int(wrong.nonzero()[0])
+            raise InputError(
+                f"{self.graph.path}: node {node} gets a score that is no number: its features or weights are infinite, "
+                "missing where the run's graph misses none, or too large: mend them"
+            )
+
+
+def _scales(graph: GraphOnDisk, passes: Passes, blocks: list[tuple[int, int]], report: Report | None) -> Scales:
+    """Returns degrees and self loops; edges are read for them only where they have weights or may have loops."""
+    kinds = {each.kind for each in passes.passes}
+    degree = torch.zeros(graph.n_nodes)
+    look = graph.weighted or graph.loops
+    loop = torch.ones(graph.n_nodes) if graph.loops else 1.0
+    if kinds == {"none"}:
+        return Scales(degree, loop)
+    read = graph.edges if look else graph.degrees
+    for number, ((first, last), found) in enumerate(read_ahead(lambda block: read(*block), blocks)):
+        if isinstance(found, Csr):
+            degree[first:last] = row_sums(found).float()
+            if isinstance(loop, Tensor):
+                rows = torch.arange(graph.first + first, graph.first + last).repeat_interleave(found.indptr.diff())
+                loop[rows[rows == found.indices]] = 0.0
+        else:
+            degree[first:last] = found.float()
+        if report is not None:
+            report("degrees", number + 1, len(blocks))
+    lowest = float((degree + loop).min()) if len(degree) else 0.0
+    if not lowest >= 0:
+        raise InputError(f"{graph.path}: sums of a node's weights must be >= 0, got {lowest:g}: weights must be >= 0")
+    return Scales(degree, loop)
+
+
+def read_ahead(read: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[tuple[Item, Made]]:
+    """Yields items and what is read of each; the next one is read while the last is worked on."""
+    with ThreadPoolExecutor(1) as reader:
+        waiting = None
+        for item in items:
+            soon = item, reader.submit(read, item)
+            if waiting is not None:
+                yield waiting[0], waiting[1].result()
+            waiting = soon
+        if waiting is not None:
+            yield waiting[0], waiting[1].result()
+
+
+def _room(n: int, width: int) -> Tensor:
+    """Returns an uninitialised matrix, float32 [n, width]; numpy asks for large pages, where rows are found faster."""
+    return torch.from_numpy(np.empty((n, width), dtype=np.float32))
+
+
+def _inverse(x: Tensor) -> Tensor:
+    return torch.where(x > 0, 1 / x, 0.0).float()

@@ -1,0 +1,291 @@
+"""Simulated graphs written without being held: the law they follow, the files they leave, what is refused."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from calirare._util.array_files import file_checksum
+from calirare._util.array_writer import ArrayWriter, joined_checksum
+from calirare._util.errors import InputError
+from calirare.datasets import load_dataset, on_disk, read_graph, synthetic_on_disk
+from calirare.datasets.block_law import DegreeLaw, Places
+from calirare.graph import Graph, check_adjacency
+from calirare.graph.folder import _checksums
+from calirare.models import GcnTraining, fit
+from tests.helpers.tolerance import unit_roundoff
+
+N, SHARE, DEGREE = 40_000, 0.25, 12
+LAW = {"share": SHARE, "mean_degree": DEGREE, "homophily": 0.6, "n_features": 4, "separation": 1.5}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("on_disk") / "g"
+    synthetic_on_disk(path, N, seed=1, **LAW)
+    return path
+
+
+@pytest.fixture(scope="module")
+def graph(folder) -> Graph:
+    return load_dataset(folder)
+
+
+def write(path: Path, n: int = 2000, **options) -> dict[str, np.ndarray]:
+    """Returns the arrays of a folder written now."""
+    synthetic_on_disk(path, n, **({"n_features": 3} | options))
+    return {file.stem: np.load(file) for file in path.glob("*.npy")}
+
+
+def same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
+    return first.keys() == second.keys() and all(np.array_equal(first[key], second[key]) for key in first)
+
+
+def direction(graph: Graph) -> torch.Tensor:
+    """Returns the unit vector between the means of the classes."""
+    difference = graph.x[graph.y == 1].double().mean(0) - graph.x[graph.y == 0].double().mean(0)
+    return difference / difference.norm()
+
+
+def trained_logits(graph: Graph) -> torch.Tensor:
+    """Returns the logits of the test nodes by a small network."""
+    return fit(graph, training=GcnTraining(hidden=4, epochs=60)).model(graph, graph.split.test).detach()
+
+
+def test_the_folder_is_believed_and_passes_every_check(folder, graph):
+    facts = json.loads((folder / "graph.json").read_text())
+    assert facts["checksums"] == _checksums(folder), "made while writing, without a second look"
+    check_adjacency(graph.adjacency, "on disk")  # symmetric, ascending, no edge twice
+    assert not bool((graph.adjacency.rows() == graph.adjacency.indices).any())
+    assert (graph.class_names, graph.minority, graph.name) == (("rest", "rare"), 1, "synthetic")
+    assert graph.split.name == "simulated(label_rate=20, seed=1)"
+    assert sorted(file.name for file in folder.parent.iterdir()) == ["g"]
+
+
+@pytest.mark.parametrize(("n", "mean_degree", "share"), [(10, 1, 0.3), (11, 9, 1e-6), (500, 4, 0.02), (3000, 16, 0.9)])
+def test_small_graphs_too_are_symmetric_and_without_loops(tmp_path, n, mean_degree, share):
+    synthetic_on_disk(tmp_path / "g", n, mean_degree=mean_degree, share=share, label_rate=1, n_val=1, n_test=2)
+    graph = load_dataset(tmp_path / "g")
+    check_adjacency(graph.adjacency, "on disk")
+    assert not bool((graph.adjacency.rows() == graph.adjacency.indices).any())
+    assert int(graph.y.sum()) == max(round(share * n), 1)
+
+
+def test_neither_chunks_nor_buckets_nor_threads_change_the_graph(tmp_path, monkeypatch):
+    whole = write(tmp_path / "whole", seed=5)
+    monkeypatch.setattr(on_disk, "PAIRS", 777)
+    monkeypatch.setattr(on_disk, "BUCKET", 3001)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert same(whole, write(tmp_path / "parts", seed=5))
+    monkeypatch.setattr(on_disk, "MOST_BUCKETS", 2)
+    assert same(whole, write(tmp_path / "two", seed=5))
+    other = write(tmp_path / "other", seed=6)
+    assert not any(np.array_equal(whole[key], other[key]) for key in whole)
+
+
+def test_share_and_split_are_met_exactly(graph):
+    assert int(graph.y.sum()) == round(N * SHARE)
+    split = graph.split
+    assert torch.bincount(graph.y[split.train]).tolist() == [20, 20]
+    nodes = torch.cat([split.train, split.val, split.test])
+    assert (len(split.val), len(split.test), len(nodes.unique())) == (160, 1000, 1200)
+    # A standard deviation of .013; the rare nodes lie evenly among the numbers of nodes, however these are cut.
+    assert abs(float(graph.y[split.test].double().mean()) - SHARE) < 0.06
+    assert all(abs(float(part.double().mean()) - SHARE) < 0.02 for part in graph.y.split(1000))
+
+
+def test_edges_follow_the_block_model(graph):
+    """As in `synthetic_rare`: the other end is of the same block with probability h + (1 - h) * its share of ends."""
+    degree = graph.adjacency.indptr.diff().double()
+    assert abs(float(degree.mean()) - DEGREE) < 0.04 * DEGREE
+    y = graph.y[graph.adjacency.rows()]
+    alike = y == graph.y[graph.adjacency.indices.long()]
+    for block, share in ((0, 1 - SHARE), (1, SHARE)):
+        # A standard deviation below .0015; repeated edges bias hubs a little.
+        assert abs(float(alike[y == block].double().mean()) - (0.6 + 0.4 * share)) < 0.01
+        assert abs(float(degree[graph.y == block].mean()) - DEGREE) < 0.05 * DEGREE
+
+
+def test_degrees_have_a_power_law_tail_with_a_top(graph):
+    """Hubs follow the law, up to its largest degree, and are spread over all numbers of nodes."""
+    degree = graph.adjacency.indptr.diff().double().numpy()
+    assert 0.6 * np.sqrt(N * DEGREE) < degree.max() < 1.2 * np.sqrt(N * DEGREE)
+    # Nodes of at least so many neighbours: a power with -(exponent - 1), steeper near the top.
+    counts = np.array([(degree >= least).sum() for least in (30, 60, 120)])
+    slopes = np.log2(counts[1:] / counts[:-1])
+    assert (np.abs(slopes + 1.5) < 0.35).all()
+    hubs = np.flatnonzero(degree > 100)
+    assert np.bincount(hubs * 4 // N, minlength=4).min() > 0.7 * len(hubs) / 4
+
+
+@pytest.mark.parametrize("exponent", [2.01, 2.5, 3.0, 3.7, 50.0])
+def test_ranks_are_drawn_by_the_law_of_expected_degrees(exponent):
+    law, n, mean = DegreeLaw.cut(10_000, 16, exponent), 10_000, 16
+    uniform = (np.arange(1_000_000) + 0.5) / 1_000_000
+    x = law.drawn(uniform.copy())
+    assert x.min() >= 0
+    assert x.max() <= 1
+    assert (np.diff(x) >= 0).all()
+    # Expected degree near 0 and where x is a half, by how much of the ends fall there.
+    edges = np.array([0.5, 0.51])
+    grid = (np.linspace(0, 1, 200_001) + law.offset) ** (-1 / (exponent - 1))
+    total = (grid.sum() - (grid[0] + grid[-1]) / 2) / 200_000
+    assert mean * grid[0] / total == pytest.approx(np.sqrt(n * mean), rel=0.05 if exponent > 2.1 else 0.5)
+    wanted = 0.01 * (0.505 + law.offset) ** (-1 / (exponent - 1)) / total
+    assert np.diff(np.searchsorted(x, edges))[0] / 1e6 == pytest.approx(wanted, rel=0.05 if exponent > 2.1 else 0.5)
+
+
+@pytest.mark.parametrize(("n", "n_rare"), [(10, 1), (97, 40), (1024, 1023), (2**31 - 1, 1000)])
+def test_every_rank_has_one_node(n, n_rare):
+    places = Places.drawn(n, n_rare, np.random.default_rng(3))
+    ranks = np.arange(max(n - 2000, 0), n)
+    nodes = places.of_ranks(ranks)
+    assert nodes.min() >= 0
+    assert nodes.max() < n
+    assert len(np.unique(nodes)) == len(ranks)
+    assert [bool(places.is_rare(node, node + 1)[0]) for node in nodes.tolist()] == (ranks >= n - n_rare).tolist()
+    assert set(places.nodes(1, np.array([0.0, 1.0])).tolist()) == set(places.of_ranks(np.array([n - n_rare, n - 1])))
+
+
+def test_features_are_two_normals(graph):
+    u, x, y = direction(graph), graph.x.double(), graph.y
+    assert abs(float((x @ u)[y == 1].mean() - (x @ u)[y == 0].mean()) - 1.5) < 0.05
+    centred = x - torch.where(y == 1, 0.75, -0.75)[:, None] * u
+    assert float((torch.cov(centred.T) - torch.eye(4)).abs().max()) < 0.04
+
+
+def test_the_direction_depends_on_its_seed_alone(tmp_path, graph):
+    for name, seed, direction_seed in (("same", 1, None), ("other", 9, None), ("named", 9, 1)):
+        options = LAW | {"seed": seed, "direction_seed": direction_seed, "label_rate": 30}
+        synthetic_on_disk(tmp_path / name, 20_000, **options)
+    same, other, named = (load_dataset(tmp_path / name) for name in ("same", "other", "named"))
+    # The angle's standard deviation: sqrt(3 / (n share (1 - share))) / separation = .02.
+    assert float(direction(same) @ direction(graph)) > 0.99
+    assert float(direction(named) @ direction(graph)) > 0.99
+    assert float(direction(other) @ direction(graph)) < 0.95
+    shared = float(torch.corrcoef(torch.stack([same.x[:, 0], graph.x[:20_000, 0]]))[0, 1])
+    assert abs(shared) < 0.3, "the smaller graph is no part of the larger"
+
+
+def test_float16_is_read_as_float32_and_trains_alike(tmp_path):
+    graphs = []
+    for dtype in ("float32", "float16"):
+        arrays = write(tmp_path / dtype, dtype=dtype, separation=3.0)
+        assert arrays["x"].dtype == dtype
+        graphs.append(load_dataset(tmp_path / dtype))
+    whole, half = graphs
+    assert half.x.dtype == torch.float32
+    # Rounded once, to nearest: u = 2^-11, and numbers below 2^-14 are whole multiples of 2^-24.
+    error, u = (half.x.double() - whole.x.double()).abs(), unit_roundoff(torch.float16)
+    assert bool((error <= u * whole.x.double().abs() + 2.0**-25).all())
+    assert bool((error > 0).any())
+    probability = [torch.sigmoid(logits[:, 1] - logits[:, 0]) for logits in map(trained_logits, graphs)]
+    assert float((probability[0] - probability[1]).abs().max()) < 0.02
+    right = (probability[1] > 0.5) == (half.y[half.split.test] == 1)
+    assert float(right.double().mean()) > 0.85, "it learned something"
+
+
+def test_float16_in_another_order_or_shape_is_refused(tmp_path):
+    x = write(tmp_path / "g", dtype="float16")["x"]
+    for wrong in (x[:, 0], np.asfortranarray(x), x.astype(">f2")):
+        np.save(tmp_path / "g" / "x.npy", wrong)
+        with pytest.raises(InputError, match="x must be float16 with 2 dimensions in C order"):
+            load_dataset(tmp_path / "g")
+    np.save(tmp_path / "g" / "x.npy", np.full_like(x, np.inf))
+    with pytest.raises(InputError, match="finite"):
+        load_dataset(tmp_path / "g")
+
+
+def test_without_labels_there_is_nothing_to_learn(tmp_path):
+    arrays = write(tmp_path / "g", labels=False)
+    assert sorted(arrays) == ["indices", "indptr", "x"]
+    graph, minority = read_graph(tmp_path / "g")
+    assert minority is None
+    assert graph.y is None
+    assert graph.split is None
+    labelled = write(tmp_path / "l")
+    assert all(np.array_equal(arrays[key], labelled[key]) for key in arrays)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"n_nodes": 9},
+        {"n_nodes": 2**31},
+        {"mean_degree": 2000.0},
+        {"share": 0.0},
+        {"seed": -1},
+        {"direction_seed": -1},
+        {"dtype": "float64"},
+        {"label_rate": 0},
+        {"label_rate": 201},
+        {"n_val": 2000},
+        {"n_test": 1801},
+    ],
+    ids=str,
+)
+def test_numbers_out_of_range_are_refused(tmp_path, wrong):
+    with pytest.raises(InputError, match=f": {next(iter(wrong))} must be .*, got "):
+        synthetic_on_disk(tmp_path / "g", **({"n_nodes": 2000} | wrong))
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_does_not_fit_on_the_disk_is_refused_before_it_is_drawn(tmp_path):
+    with pytest.raises(InputError, match=r"[\d.]+ GB are needed while the graph is written, [\d.]+ GB are free"):
+        synthetic_on_disk(tmp_path / "g", 2_000_000_000, mean_degree=1e6)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_there_is_left_alone(tmp_path, folder):
+    with pytest.raises(InputError, match="exists already"):
+        synthetic_on_disk(folder, 2000)
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot be written"):
+        synthetic_on_disk(tmp_path / "file" / "g", 2000)
+
+
+@pytest.mark.parametrize("stage", ["edges", "rows", "features"])
+def test_an_interruption_leaves_nothing_behind(tmp_path, monkeypatch, stage):
+    monkeypatch.setattr(on_disk, "PAIRS", 777)
+    monkeypatch.setattr(on_disk, "BUCKET", 3001)
+
+    def stop(now: str, done: int, total: int) -> None:
+        assert 0 < done <= total
+        if now == stage:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        synthetic_on_disk(tmp_path / "g", 2000, n_features=2, report=stop)
+    assert not list(tmp_path.iterdir())
+
+
+def test_progress_ends_with_everything(tmp_path):
+    told = {}
+    synthetic_on_disk(tmp_path / "g", 2000, report=lambda stage, done, total: told.update({stage: (done, total)}))
+    assert told == {"edges": (16_000, 16_000), "rows": (2000, 2000), "features": (2000, 2000)}
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (1, 0), (0, 5), (7, 13), (100, 65_537)])
+def test_checksums_of_two_pieces_join(sizes):
+    rng = np.random.default_rng(0)
+    first, second = (rng.bytes(size) for size in sizes)
+    assert joined_checksum(zlib.crc32(first), zlib.crc32(second), sizes[1]) == zlib.crc32(first + second)
+
+
+@pytest.mark.parametrize("parts", [(), (0,), (3, 0, 5), (1000,)])
+def test_a_growing_file_is_what_numpy_writes(tmp_path, parts):
+    rows = [np.random.default_rng(size).random((size, 3), dtype=np.float32) for size in parts]
+    with ArrayWriter(tmp_path / "x.npy", "float32", 3) as file:
+        for part in rows:
+            file.append(part)
+    whole = np.concatenate([np.empty((0, 3), dtype=np.float32), *rows])
+    np.save(tmp_path / "y.npy", whole)
+    assert (tmp_path / "x.npy").read_bytes() == (tmp_path / "y.npy").read_bytes()
+    assert file.checksum == file_checksum(tmp_path / "x.npy")
+    with ArrayWriter(tmp_path / "x.npy", "float32", 3) as file, pytest.raises(TypeError, match="must be float32"):
+        file.append(np.zeros((2, 3)))

@@ -1,0 +1,152 @@
+"""Several processes with a part of a graph each score it as one does; a death is told, and a new start goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calirare._util.errors import InputError
+from calirare.datasets import read_graph
+from calirare.graph import GraphOnDisk
+from calirare.models.halo import _check_parts
+from tests.helpers.command import call
+from tests.helpers.tasks import rare_task
+
+# Imports once, then forks the processes of each job, each told its place as a launcher would tell it, and in a folder
+# of its own. In a job that says so process 1 dies in the second pass, as a machine that fails would.
+PROGRAM = """
+import json, os, signal, sys
+import torch.distributed
+import calirare.cli.predict, calirare.run, pandas, pyarrow.parquet, sklearn.preprocessing, scipy.stats
+from calirare.models import halo, streaming
+from calirare.run import score_only
+from calirare.cli.app import main
+
+streaming.ROWS, score_only.ROWS, halo.AT_ONCE, score_only.AT_ONCE = 20, 30, 7, 11  # several blocks and messages
+original = streaming._Run._check
+
+for job in json.loads(sys.argv[1]):
+    def check(self, made, first):
+        original(self, made, first)
+        if job["dies"] and self.number == 2 and self.graph.first > 0 and first >= 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    streaming._Run._check = check
+    children = []
+    for rank in range(job["size"]):
+        child = os.fork()
+        if child == 0:
+            os.makedirs(job["name"] + str(rank), exist_ok=True)
+            os.chdir(job["name"] + str(rank))
+            os.dup2(os.open("out", os.O_WRONLY | os.O_CREAT), 1)
+            os.dup2(os.open("err", os.O_WRONLY | os.O_CREAT), 2)
+            place = {"RANK": rank, "WORLD_SIZE": job["size"], "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": job["port"]}
+            os.environ.update({name: str(value) for name, value in place.items()})
+            sys.argv[1:] = job["arguments"]
+            main()
+        children.append(child)
+    print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]), flush=True)
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def job(name: str, size: int, graph: Path | str, *more: str, dies: bool = False) -> dict:
+    arguments = ["predict", "--run", "../run", "--graph", str(graph), "--scores-only", "--out", "s.parquet", *more]
+    return {"name": name, "size": size, "arguments": arguments, "dies": dies, "port": free_port()}
+
+
+def table(folder: Path, name: str, size: int) -> pd.DataFrame:
+    return pd.concat([pd.read_parquet(folder / f"{name}{r}" / f"s.{r}of{size}.parquet") for r in range(size)])
+
+
+def assert_alike(found: pd.DataFrame, wanted: pd.DataFrame) -> None:
+    assert (found["node"].to_numpy() == wanted["node"].to_numpy()).all()
+    assert (found["alert"].to_numpy() == wanted["alert"].to_numpy()).all()
+    for name in ("p_rare", "p_balanced", "p_raw"):
+        np.testing.assert_allclose(found[name], wanted[name], rtol=0, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_processes_agree_with_one_and_survive_a_death(tmp_path):
+    graph = dataclasses.replace(rare_task(), split=None)
+    rare_task().to_npz(tmp_path / "g.npz")
+    graph.to_folder(tmp_path / "g")
+    how = ("--model", "gcn", "--epochs", "30", "--folds", "0", "--decide", "budget", "--budget", "20")
+    assert call("train", "--dataset", tmp_path / "g.npz", *how, "--out", tmp_path / "run").code == 0
+    for rank in range(4):  # one process's part each, which the others cannot see
+        GraphOnDisk.open(tmp_path / "g").part(rank, 4).write(tmp_path / f"parts{rank}" / str(rank))
+    alone = call("predict", "--run", tmp_path / "run", "--graph", tmp_path / "g", "--scores-only", "--out",
+                 tmp_path / "s.parquet")  # fmt: skip
+    assert alone.code == 0, alone.err
+    wanted, told = pd.read_parquet(tmp_path / "s.parquet"), json.loads((tmp_path / "s.json").read_text())
+
+    jobs = [
+        job("two", 2, "../g"),
+        job("parts", 4, "{rank}"),
+        job("dying", 2, "../g", dies=True),
+        job("dying", 2, "../g"),
+        job("swapped", 2, "../parts{rank}/{rank}"),
+    ]
+    command = [sys.executable, "-c", PROGRAM, json.dumps(jobs)]
+    done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    two, parts, dying, again, swapped = (json.loads(line) for line in done.stdout.splitlines())
+
+    assert (two, parts) == ([0, 0], [0, 0, 0, 0])
+    assert_alike(table(tmp_path, "two", 2), wanted)
+    assert_alike(table(tmp_path, "parts", 4), wanted)
+    assert wanted["alert"].sum() == 20
+    for name, size in (("two", 2), ("parts", 4)):
+        said = json.loads((tmp_path / f"{name}0" / "s.json").read_text())
+        assert [part["nodes"] for part in said["parts"]] == [260 // size] * size
+        assert said["expected_rare_low"] == pytest.approx(told["expected_rare_low"], rel=1e-5)
+        assert said["drift"]["sentence"] == told["drift"]["sentence"]
+        assert "alerts: 20" in (tmp_path / f"{name}0" / "out").read_text()
+        assert not list(tmp_path.glob(f"{name}?/.*"))
+
+    assert (dying[1], dying[0]) == (-9, 1)
+    assert "lost another process of the job" in (tmp_path / "dying0" / "err").read_text()
+    assert again == [0, 0]
+    assert_alike(table(tmp_path, "dying", 2), wanted)
+
+    assert 2 in swapped
+    assert "the parts must follow on each other" in (tmp_path / "swapped0" / "err").read_text()
+
+
+def test_parts_that_do_not_make_a_graph_are_refused():
+    _check_parts([(0, 5, 9, 3), (5, 9, 9, 3)])
+    for parts in ([(0, 5, 9, 3), (6, 9, 9, 3)], [(0, 5, 9, 3), (5, 8, 9, 3)], [(0, 5, 9, 3), (5, 9, 9, 4)]):
+        with pytest.raises(InputError, match="must follow on each other"):
+            _check_parts(parts)
+
+
+def test_a_part_holds_its_rows_and_is_no_graph(tmp_path):
+    graph = rare_task()
+    graph.to_folder(tmp_path / "g")
+    part = GraphOnDisk.open(tmp_path / "g").part(1, 3)
+    part.write(tmp_path / "part")
+    found = GraphOnDisk.open(tmp_path / "part")
+    first, last = 260 // 3, 520 // 3
+    assert (found.first, found.n_nodes, found.n_total) == (first, last - first, 260)
+    wanted = graph.adjacency.to_dense()[first:last]
+    assert (found.edges(0, last - first).to_dense() == wanted).all()
+    assert (found.features(3, 9).x == graph.x[first + 3 : first + 9]).all()
+    assert list(found.node_names(0, 2)) == [first, first + 1]
+    assert (found.degrees(0, 5) == (wanted[:5] != 0).sum(1)).all()
+    with pytest.raises(InputError, match="holds a part of a graph"):
+        read_graph(str(tmp_path / "part"))
+    with pytest.raises(InputError, match="exists already"):
+        part.write(tmp_path / "part")

@@ -1,0 +1,153 @@
+"""`calirare predict --scores-only`: a graph in a folder, read by blocks, says what `calirare predict` says of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import calirare
+from calirare.graph import Graph, GraphOnDisk
+from calirare.models import streaming
+from calirare.run import score_only
+from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.tasks import rare_task
+
+GCN = ("--model", "gcn", "--epochs", "30", "--folds", "0")
+
+
+def trained(graph_file: Path, folder: Path, *how: str) -> Path:
+    said = call("train", "--dataset", graph_file, *GCN, *how, "--out", folder)
+    assert said.code == 0, said.err
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a graph convolution. Read only."""
+    return trained(graph_file, tmp_path_factory.mktemp("runs") / "gcn", "--abstain", "0.9")
+
+
+@pytest.fixture
+def later(tmp_path: Path) -> Path:
+    """A graph of the same law in a folder."""
+    return folder_of(rare_task(seed=1), tmp_path / "later")
+
+
+def folder_of(graph: Graph, path: Path) -> Path:
+    dataclasses.replace(graph, split=None).to_folder(path)
+    return path
+
+
+def scored(run: Path, graph: Path, out: Path, *more: str) -> tuple[pd.DataFrame, dict, str]:
+    said = call("predict", "--run", run, "--graph", graph, "--scores-only", "--out", out, *more)
+    assert said.code == 0, said.err
+    return pd.read_parquet(out), json.loads(out.with_suffix(".json").read_text()), said.out
+
+
+def test_scores_are_those_of_predict(run, later, tmp_path, monkeypatch):
+    monkeypatch.setattr(streaming, "ROWS", 50)
+    monkeypatch.setattr(score_only, "ROWS", 70)
+    table, told, said = scored(run, later, tmp_path / "s.parquet")
+    plain = call("predict", "--run", run, "--graph", later, "--out", tmp_path / "p.csv")
+    wanted, all_told = pd.read_csv(tmp_path / "p.csv"), json.loads((tmp_path / "p.json").read_text())
+    assert list(table) == ["node", "p_rare", "p_balanced", "p_raw", "alert", "abstain"]
+    for name in ("p_rare", "p_balanced", "p_raw"):
+        np.testing.assert_allclose(table[name], wanted[name], rtol=0, atol=1e-5)
+    assert (table["alert"] == wanted["alert"].astype(bool)).all()
+    assert (table["abstain"] == wanted["abstain"].astype(bool)).all()
+    assert said.splitlines()[0] == plain.out.splitlines()[0]  # how many rare nodes to expect
+    for name in ("nodes", "alerts", "threshold", "expected_rare_low", "mean_p_rare"):
+        assert told[name] == pytest.approx(all_told[name], rel=1e-4), name
+    assert told["undecided"]["abstained"] == all_told["undecided"]["abstained"]
+    assert told["undecided"]["error"] == pytest.approx(all_told["undecided"]["error"], rel=1e-4)
+    assert "260 random nodes" in told["drift"]["sentence"]
+    assert not list(tmp_path.glob(".*blocks"))
+
+
+def test_a_budget_is_that_of_the_graph_and_a_prevalence_is_kept_to(graph_file, later, tmp_path):
+    run = trained(graph_file, tmp_path / "run", "--decide", "budget", "--budget", "17")
+    table, told, _ = scored(run, later, tmp_path / "s.parquet", "--prevalence", "0.02")
+    assert told["alerts"] == table["alert"].sum() == 17
+    assert table["p_rare"][table["alert"]].min() >= table["p_rare"][~table["alert"]].max()
+    assert table["p_rare"].mean() == pytest.approx(0.02, rel=0.05)
+
+
+def test_drift_is_told_and_fails_where_asked(run, tmp_path):
+    graph = rare_task(seed=1)
+    moved = dataclasses.replace(graph, x=graph.x * torch.tensor([1.0, 1.0, 100.0, 1.0, 1.0, 1.0]), trusted=True)
+    path = folder_of(moved, tmp_path / "moved")
+    said = call("predict", "--run", run, "--graph", path, "--scores-only", "--fail-on-drift", "--out",
+                tmp_path / "s.parquet")  # fmt: skip
+    assert said.code == 3
+    assert "do not trust" in said.out
+    assert (tmp_path / "s.parquet").exists()
+
+
+def test_names_of_nodes_stay(run, tmp_path):
+    graph = rare_task(seed=1)
+    named = dataclasses.replace(graph, node_names=np.array([f"n{i:03}" for i in range(graph.n_nodes)]))
+    table, _, _ = scored(run, folder_of(named, tmp_path / "named"), tmp_path / "s.parquet")
+    assert list(table["node"][:2]) == ["n000", "n001"]
+
+
+def test_what_was_stopped_goes_on_with_equal_bytes(run, later, tmp_path, monkeypatch):
+    monkeypatch.setattr(streaming, "ROWS", 50)
+    scored(run, later, tmp_path / "whole.parquet")
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(score_only, "expected_count", stop)
+        found = call("predict", "--run", run, "--graph", later, "--scores-only", "--out", tmp_path / "s.parquet")
+        assert found.code == 130
+    assert list(tmp_path.glob(".s.blocks/pass2-*.done"))
+    assert not (tmp_path / "s.parquet").exists()
+    scored(run, later, tmp_path / "s.parquet")
+    assert (tmp_path / "s.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [(("--out", "p.csv"), ".parquet"), (("--interval-nodes", "all"), "leave out --interval-nodes")],
+)
+def test_what_does_not_go_with_it_is_refused(run, later, tmp_path, more, said, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = call("predict", "--run", run, "--graph", later, "--scores-only", *more)
+    assert found.code == 2
+    assert_one_sentence(found)
+    assert said in found.err
+
+
+def test_a_part_of_a_graph_is_not_scored_as_one(run, later, tmp_path):
+    GraphOnDisk.open(later).part(0, 2).write(tmp_path / "part")
+    found = call(
+        "predict", "--run", run, "--graph", tmp_path / "part", "--scores-only", "--out", tmp_path / "s.parquet"
+    )
+    assert found.code == 2
+    assert_one_sentence(found)
+    assert "{rank}" in found.err
+
+
+@pytest.mark.parametrize("model", ["trees", "gcn"])
+def test_what_cannot_be_read_by_blocks_is_scored_in_memory(run, model, later, graph_file, tmp_path):
+    folder = run
+    if model != "gcn":
+        folder = tmp_path / "run"
+        calirare.train(rare_task(), model=model, folds=3).save(folder)
+    graph = graph_file if model == "gcn" else later
+    said = call("predict", "--run", folder, "--graph", graph, "--scores-only", "--out", tmp_path / "s.parquet")
+    assert said.code == 0, said.err
+    assert "the graph is scored in memory, because" in said.err
+    assert call("predict", "--run", folder, "--graph", graph, "--out", tmp_path / "p.csv").code == 0
+    table, wanted = pd.read_parquet(tmp_path / "s.parquet"), pd.read_csv(tmp_path / "p.csv")
+    np.testing.assert_allclose(table["p_rare"], wanted["p_rare"], rtol=1e-6)
+    told, all_told = (json.loads((tmp_path / f"{name}.json").read_text()) for name in "sp")
+    assert told["drift"] == all_told["drift"]
+    assert told["expected_rare_low"] == all_told["expected_rare_low"]
