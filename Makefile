@@ -7,6 +7,7 @@ DOCS_LOCK := .ci/lock-docs.txt
 BIN := $(VENV)/bin
 SOURCES := $(shell find csrc -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh')
 PY_DIRS := python calirare_ext tests benchmarks docs/examples docs/site setup.py
+.DEFAULT_GOAL := setup
 
 .PHONY: setup demo check test fast-tests all-tests fuzz sanitize kill lint format docs options bench gpu clean
 
