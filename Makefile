@@ -12,12 +12,14 @@ PY_DIRS := python calirare_ext tests benchmarks docs/examples docs/site setup.py
 .PHONY: setup demo check test fast-tests all-tests fuzz sanitize kill lint format docs options bench gpu clean
 
 # Dependencies: again only when the lock or the project's own list changes. Nothing is taken whose checksum is not in the
-# lock; that it holds all that the project needs is looked at without an index.
+# lock; that it holds all that the project needs is looked at without an index. Bytecode is made afterwards, on every
+# core, and of whatever there is: some packages hold files for other versions of Python.
 $(VENV)/.dependencies: pyproject.toml $(LOCK)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --no-deps --require-hashes -r $(LOCK)
-	$(BIN)/python -m pip install -q $(TORCH)
+	$(BIN)/python -m pip install -q --no-compile --no-deps --require-hashes -r $(LOCK)
+	$(BIN)/python -m pip install -q --no-compile $(TORCH)
 	$(BIN)/python .ci/requirements.py | $(BIN)/python -m pip install -q --no-index -r /dev/stdin
+	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	touch $@
 
 # The extension: again only when a source changes.

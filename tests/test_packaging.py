@@ -278,11 +278,23 @@ class TestArchitectures:
         nvcc = program(tmp_path / "nvcc", f"printf '{listing}'\nexit {0 if known else 1}")
         script = tmp_path / "ask.cmake"
         include = ROOT / "csrc" / "cuda" / "architectures.cmake"
-        script.write_text(f'include({include})\ncalirare_architectures({nvcc} found)\nmessage("found ${{found}}")\n')
+        script.write_text(
+            f'include({include})\ncalirare_all_architectures({nvcc} found)\nmessage("found ${{found}}")\n'
+        )
         done = run([build_tools()[0], "-P", script])
         assert done.returncode == 0, done.stderr
         assert done.stderr.strip() == f"found {expected}"
         assert ("a newer one compiles for them" in done.stdout) == ("100" not in expected or "80" not in expected)
+
+    @pytest.mark.parametrize(("lists", "expected"), [("GPU 0: NVIDIA H200", "native"), ("No devices were found", "80")])
+    def test_a_build_from_source_is_for_one(self, lists, expected, tmp_path, monkeypatch):
+        program(tmp_path / "nvidia-smi", f"echo '{lists}'")
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        script = tmp_path / "ask.cmake"
+        include = ROOT / "csrc" / "cuda" / "architectures.cmake"
+        script.write_text(f'include({include})\ncalirare_one_architecture(found)\nmessage("found ${{found}}")\n')
+        done = run([build_tools()[0], "-P", script])
+        assert done.stderr.strip() == f"found {expected}"
 
     @pytest.mark.slow
     @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc to build with")
@@ -294,7 +306,7 @@ class TestArchitectures:
         nvcc = program(tmp_path / "nvcc", f'{hide}\n{refuse}\nexec {shutil.which("nvcc")} "$@"')
         options = [f"-DPython_EXECUTABLE={sys.executable}", f"-DCMAKE_MAKE_PROGRAM={ninja}"]
         command = [cmake, "-S", ROOT, "-G", "Ninja", *options, f"-DCMAKE_CUDA_COMPILER={nvcc}"]
-        done = run([*command, "-B", tmp_path / "build"])
+        done = run([*command, "-B", tmp_path / "build", "-DCALIRARE_CUDA_ARCHS=all"])
         assert done.returncode == 0, done.stderr
         assert "-- calirare: CUDA kernels for 80-real;86-real;89-real;90\n" in done.stdout
         named = run([*command, "-B", tmp_path / "named", "-DCALIRARE_CUDA_ARCHS=90;120"])
