@@ -11,7 +11,7 @@ from calirare.export.names import Names
 from calirare.export.neighbours import EdgeReading, Neighbours
 from calirare.export.script import Columns, Script
 from calirare.export.sparse import Sparse, sparse_features
-from calirare.features import FeatureMap, TargetEncoded
+from calirare.features import FeatureMap
 from calirare.run import DRAWN, Scorer, Settings
 
 
@@ -85,10 +85,10 @@ def edge_reading(settings: Settings, names: Names, weighted: bool = False) -> Ed
 def notes_on(scorer: Scorer) -> list[str]:
     """Returns what a user of a run's query or model should know, a sentence each."""
     notes = []
-    if scorer.features.graph and any(isinstance(each, TargetEncoded) for each in scorer.features.maps):
+    if scorer.features.labelled is not None:
         notes.append(
             "categories count by the labels of all nodes: `calirare predict` leaves a labelled node's own label out, "
-            "where it scores the run's own graph"
+            "where it finds the node again"
         )
     if scorer.settings.positive_only:
         notes.append(DRAWN)

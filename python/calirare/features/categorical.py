@@ -39,25 +39,29 @@ class OneHot(ColumnMap):
 class TargetEncoded(ColumnMap):
     """The mean label of the nodes of a category, drawn towards that of all nodes, standardised.
 
-    A labelled node of the map's own graph gets the mean of other labelled nodes, out of fold: its own label is not in
-    its feature.
+    A node whose label was counted gets the mean of other labelled nodes, out of fold, wherever it is found again: its
+    own label is not in its feature. One that has another category by then gets that one's mean, which it is no part of.
 
     Attributes:
         value: by category, unknown and missing, float64 [c + 2, len(names)].
-        nodes: the labelled nodes of the map's own graph, int64 [m].
-        own: their values, float64 [m, len(names)].
+        own: of each labelled node, float64 [m, len(names)].
+        codes: their categories then, int64 [m].
     """
 
     kind: ClassVar[str] = "target-encoded"
     value: NumpyArray
-    nodes: NumpyArray
     own: NumpyArray
+    codes: NumpyArray
 
     def write(self, table: RawTable, out: NumpyArray) -> None:
         """Fills `out`; see `ColumnMap.write`."""
-        out[:] = self.value[_codes(table, self.inputs[0])]
-        if table.own:
-            out[self.nodes] = self.own
+        codes = _codes(table, self.inputs[0])
+        out[:] = self.value[codes]
+        if table.labelled is not None:
+            rows = np.flatnonzero(table.labelled >= 0)
+            places = table.labelled[rows]
+            same = self.codes[places] == codes[rows]
+            out[rows[same]] = self.own[places[same]]
 
 
 def fit_one_hot(table: RawTable, i: int, most: int | None = FEW) -> OneHot | None:
@@ -119,7 +123,7 @@ def fit_target(table: RawTable, i: int, nodes: NumpyArray, y: NumpyArray, seed: 
     mean, spread = everyone.mean(0), everyone.std(0)
     spread[spread == 0] = np.inf
     names = [f"{name} rate" if len(classes) == 2 else f"{name} rate of class {k}" for k in classes[-own.shape[1] :]]
-    return TargetEncoded((i,), tuple(names), (value - mean) / spread, nodes, (own - mean) / spread)
+    return TargetEncoded((i,), tuple(names), (value - mean) / spread, (own - mean) / spread, codes[nodes])
 
 
 def n_common(table: RawTable, i: int) -> int:

@@ -18,10 +18,11 @@ from calirare.features.column_map import ColumnMap
 from calirare.features.dates import Cyclic
 from calirare.features.fitting import Impute, Options, fit_columns, with_categories
 from calirare.features.gaps import Missing
+from calirare.features.labelled_nodes import LabelledNodes
 from calirare.features.numeric import Kept, Logged, Ranked, Standardized
 from calirare.features.raw_table import RawTable, Say, columns_of, numbers_named, places_of, read_table
 from calirare.features.whole import AsIs, RowSums, Svd, TfIdf, WholeMap, fit_svd, fit_tfidf, least
-from calirare.graph import Column, Graph, check_nodes, columns_of_text, columns_to_text, fingerprint, numbered
+from calirare.graph import Column, Graph, check_nodes, columns_of_text, columns_to_text, numbered
 from calirare_ext import Csr
 
 How = Literal["auto", "rank", "standardize", "row", "tfidf", "svd", "none", "stored"]
@@ -52,7 +53,7 @@ class FeatureMap:
         newest: of each date column: the newest day, in days since the start of the year 2000.
         feature_names: of what is made, or none where features are numbers.
         log: what became of each column, a line per kind of map.
-        graph: checksum of the graph where labelled nodes of it have values of their own, else empty.
+        labelled: the labelled nodes of the graph where they have values of their own, else None.
 
     Example:
         >>> import torch
@@ -75,7 +76,7 @@ class FeatureMap:
     newest: dict[int, float]
     feature_names: tuple[str, ...]
     log: tuple[str, ...]
-    graph: str = ""
+    labelled: LabelledNodes | None = None
 
     @classmethod
     def fit(
@@ -121,11 +122,12 @@ class FeatureMap:
         newest = {i: _newest(table, i) for i, column in enumerate(columns) if column.kind == "date"}
         table = dataclasses.replace(table, newest=newest)
         maps, log = fit_columns(graph, table, options)
-        own = fingerprint(graph) if any(isinstance(each, TargetEncoded) for each in maps) else ""
+        encoded = any(isinstance(each, TargetEncoded) for each in maps)
+        labelled = LabelledNodes.of(graph, labels[0]) if encoded else None
         names = tuple(name for each in maps for name in each.names)
         if not graph.feature_names and names == numbered(graph.n_features):
             names = ()
-        return cls(how, columns, len(columns), maps, None, newest, names, log, own)
+        return cls(how, columns, len(columns), maps, None, newest, names, log, labelled)
 
     @classmethod
     def _of_matrix(cls, graph: Graph, how: str, wanted: str, one_hot: Sequence[str], seed: int) -> Self:
@@ -164,6 +166,11 @@ class FeatureMap:
         return dataclasses.replace(
             graph, x=x, feature_names=self.feature_names, columns=(), feature_normalisation="none", trusted=True
         )
+
+    def elsewhere(self) -> Self:
+        """Returns the map as it is of other graphs: labelled nodes without names are not found again there."""
+        found = self.labelled is None or len(self.labelled.keys)
+        return self if found else dataclasses.replace(self, labelled=None)
 
     @property
     def values_read(self) -> frozenset[int]:
@@ -207,14 +214,15 @@ class FeatureMap:
     def _of_columns(self, graph: Graph, say: Say) -> Tensor:
         """Returns the features of a graph, mapped column by column."""
         table = read_table(graph, self._columns, self.newest, say)
-        table = dataclasses.replace(table, own=bool(self.graph) and fingerprint(graph) == self.graph)
+        if self.labelled is not None:
+            table = dataclasses.replace(table, labelled=self.labelled.places_in(graph))
         return self._written(table).to(graph.device)
 
     def _written(self, table: RawTable) -> Tensor:
         """Returns what the maps make of a table, float32 [n, n_features]."""
         out = scratch(table.n_nodes, self.n_features, torch.device("cpu")).numpy()
-        step = len(out) if table.own else max(1, NUMBERS // max(self.n_inputs, 1))
-        for first in range(0, len(out), max(step, 1)):
+        step = max(1, NUMBERS // max(self.n_inputs, 1))
+        for first in range(0, len(out), step):
             rows = slice(first, first + step)
             part, start = table.at(rows), 0
             for each in self.maps:
@@ -270,6 +278,8 @@ class FeatureMap:
         states = {str(i): each.state() for i, each in enumerate(self.maps)}
         if self.whole is not None:
             states["whole"] = self.whole.state()
+        if self.labelled is not None:
+            states["labelled"] = self.labelled.state()
         for name, (arrays, _) in states.items():
             tensors |= {f"{name}.{key}": value for key, value in arrays.items()}
         facts = {
@@ -280,7 +290,6 @@ class FeatureMap:
             "newest": {str(i): day for i, day in self.newest.items()},
             "feature_names": list(self.feature_names),
             "log": list(self.log),
-            "graph": self.graph,
         }
         return tensors, facts
 
@@ -298,7 +307,7 @@ class FeatureMap:
         columns = {kind.kind: kind for kind in COLUMN_MAPS}
         wholes = {kind.kind: kind for kind in WHOLE_MAPS}
         stored = dict(facts["maps"])
-        whole = stored.pop("whole", None)
+        whole, labelled = stored.pop("whole", None), stored.pop("labelled", None)
         return cls(
             str(facts["how"]),
             columns_of_text(facts["columns"], "features"),
@@ -308,7 +317,7 @@ class FeatureMap:
             {int(i): float(day) for i, day in facts["newest"].items()},
             tuple(facts["feature_names"]),
             tuple(facts["log"]),
-            str(facts["graph"]),
+            None if labelled is None else LabelledNodes.from_state(of("labelled"), labelled),
         )
 
 

@@ -40,7 +40,7 @@ class RawTable:
         places: which column of `x` holds each of `columns`.
         recoded: of each categorical column whose numbers are others here.
         newest: of each date column: the newest day of the map's own graph.
-        own: whether this is the map's own graph.
+        labelled: of each node its place among the labelled nodes of the map's own graph, int64 [n], -1 for none.
     """
 
     x: Tensor
@@ -48,7 +48,7 @@ class RawTable:
     places: tuple[int, ...]
     recoded: dict[int, Recoding]
     newest: dict[int, float]
-    own: bool = False
+    labelled: NumpyArray | None = None
 
     @property
     def n_nodes(self) -> int:
@@ -57,7 +57,7 @@ class RawTable:
 
     def at(self, rows: slice) -> RawTable:
         """Returns the table of some nodes."""
-        return replace(self, x=self.x[rows])
+        return replace(self, x=self.x[rows], labelled=None if self.labelled is None else self.labelled[rows])
 
     def blocks(self, inputs: Sequence[int]) -> Iterator[tuple[slice, NumpyArray]]:
         """Yields columns a few at a time.

@@ -48,7 +48,7 @@ from calirare.run.tables import read_predictions
 from calirare.run.yaml_files import read_yaml
 from calirare.training import Fitted
 
-METADATA, FORMAT = "calirare", "calirare run 5"
+METADATA, FORMAT = "calirare", "calirare run 6"
 CONFIG, MODEL = "config.yaml", "model.safetensors"
 LABELS = "labels.csv"  # labels in the place of the data's own, of a run that was updated
 FIT = "fit."  # before the names of the detector's own tensors

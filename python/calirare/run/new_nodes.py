@@ -49,11 +49,9 @@ class NodeScorer:
     """
 
     def __init__(self, scorer: Scorer, graph: Graph, mapped: Graph | None = None) -> None:
-        # On its own graph a run gives labelled nodes categories' means without themselves; a graph with more nodes is
-        # another one.
-        features = dataclasses.replace(scorer.features, graph="")
+        features = scorer.features.elsewhere()  # a graph with more nodes is another one
         self.scorer, self.graph = dataclasses.replace(scorer, features=features), graph.to("cpu")
-        if mapped is None or scorer.features.graph or scorer.features.how == "stored":
+        if mapped is None or features is not scorer.features or scorer.features.how == "stored":
             mapped = self.scorer.prepared(self.graph, to_stderr)
         self.known = KnownGraph(scorer.fit, mapped.to("cpu"))
 

@@ -114,6 +114,42 @@ def test_many_categories_get_mean_labels_out_of_fold():
     assert_identical(other[::5], got[::5])
 
 
+def test_a_named_node_is_found_again_in_other_graphs():
+    """Rows in another order, no labels, new nodes: a training node keeps its own label out; others are as any node."""
+    columns, y, nodes = many()
+    names = np.array([f"client {i}" for i in range(len(y))])
+    fitted = FeatureMap.fit(graph_of(columns, y, node_names=names), nodes=nodes)
+    want = fitted.transform(graph_of(columns, y, node_names=names)).x
+    assert_identical(want, FeatureMap.fit(graph_of(columns, y), nodes=nodes).transform(graph_of(columns, y)).x)
+    order = np.random.default_rng(0).permutation(len(y))
+    shops = np.array(columns["shop"])
+    later = {"shop": [*shops[order], *shops]}
+    met = graph_of(later, node_names=np.array([*names[order], *(f"new {i}" for i in range(len(y)))]))
+    got = fitted.transform(met).x
+    assert_identical(got[: len(y)], want[order])
+    anyone = fitted.transform(graph_of(columns)).x
+    assert_identical(got[len(y) :], anyone)
+    assert not torch.equal(want[nodes], anyone[nodes])
+
+
+def test_a_named_node_of_another_category_by_now_is_as_any_node():
+    columns, y, nodes = many()
+    names = np.array([f"client {i}" for i in range(len(y))])
+    fitted = FeatureMap.fit(graph_of(columns, y, node_names=names), nodes=nodes)
+    moved = {"shop": np.roll(columns["shop"], 1).tolist()}
+    got, anyone = fitted.transform(graph_of(moved, node_names=names)).x, fitted.transform(graph_of(moved)).x
+    here = np.array(moved["shop"]) != np.array(columns["shop"])
+    assert_identical(got[here], anyone[here])
+    assert not torch.equal(got[~here], anyone[~here])
+
+
+def test_without_names_a_graph_that_differs_is_another_one():
+    columns, y, nodes = many()
+    fitted = FeatureMap.fit(graph_of(columns, y), nodes=nodes)
+    assert fitted.elsewhere().labelled is None
+    assert_identical(fitted.elsewhere().transform(graph_of(columns, y)).x, fitted.transform(graph_of(columns)).x)
+
+
 def test_a_label_is_not_in_its_own_feature():
     """Where each category has one label, that label is all there is to its mean, and must not reach its own node."""
     shops = np.repeat(np.arange(40), 6)

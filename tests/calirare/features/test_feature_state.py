@@ -56,6 +56,14 @@ def test_a_stored_map_of_columns_maps_as_before(how):
     assert read.n_features == want.n_features
 
 
+def test_a_stored_map_finds_named_nodes_again():
+    graph = raw(node_names=np.array([f"n{i}" for i in range(N)]))
+    fitted = FeatureMap.fit(graph, nodes=torch.arange(0, N, 2))
+    assert_identical(again(fitted).transform(graph).x, fitted.transform(graph).x)
+    plain = raw()
+    assert not torch.equal(again(fitted).transform(plain).x, fitted.transform(graph).x)
+
+
 @pytest.mark.parametrize("how", ["auto", "row", "tfidf", "svd", "none"])
 def test_a_stored_map_of_words_maps_as_before(how):
     words = torch.from_numpy((RNG.random((140, 140)) < 0.1).astype(np.float32))

@@ -1,0 +1,73 @@
+"""The labelled nodes a map was fitted with, found again in other graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.array_files import NumpyArray
+from calirare.graph import Graph, fingerprint
+
+BLOCK = 1 << 18  # names that are hashed together
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledNodes:
+    """Labelled nodes of a map's own graph.
+
+    A node is known by its name, whatever else is in a graph and in which order. Nodes without names are known by their
+    numbers, and only in a graph that is the map's own in everything, labels too.
+
+    Attributes:
+        nodes: their numbers in the map's own graph, int64 [m].
+        keys: hashes of their names, uint64 as int64 [m]; empty where nodes have no names.
+        graph: checksum of the map's own graph, empty where nodes have names.
+    """
+
+    nodes: NumpyArray
+    keys: NumpyArray
+    graph: str
+
+    @classmethod
+    def of(cls, graph: Graph, nodes: NumpyArray) -> Self:
+        """Returns what is kept of labelled nodes, int64 [m], of a graph."""
+        if graph.node_names is None:
+            return cls(nodes, np.zeros(0, dtype=np.int64), fingerprint(graph))
+        return cls(nodes, _hashed(graph.node_names[nodes]), "")
+
+    def places_in(self, graph: Graph) -> NumpyArray | None:
+        """Returns of each node of a graph its place among the labelled ones, int64 [n], -1 for none; None: no node."""
+        if len(self.keys) and graph.node_names is not None:
+            order = np.argsort(self.keys)
+            given = _hashed(graph.node_names)
+            at = order[np.minimum(np.searchsorted(self.keys, given, sorter=order), len(order) - 1)]
+            return np.where(self.keys[at] == given, at, -1)
+        if not self.graph or fingerprint(graph) != self.graph:
+            return None
+        places = np.full(graph.n_nodes, -1, dtype=np.int64)
+        places[self.nodes] = np.arange(len(self.nodes))
+        return places
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Returns the arrays as tensors and everything else as what JSON holds."""
+        return {"nodes": torch.from_numpy(self.nodes), "keys": torch.from_numpy(self.keys)}, {"graph": self.graph}
+
+    @classmethod
+    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
+        """Returns what a `state` was made of."""
+        return cls(tensors["nodes"].numpy(), tensors["keys"].numpy(), str(facts["graph"]))
+
+
+def _hashed(names: NumpyArray) -> NumpyArray:
+    """Returns 64 bits of each name, the same on every machine."""
+    from pandas.util import hash_array
+
+    out = np.empty(len(names), dtype=np.int64)
+    for first in range(0, len(names), BLOCK):
+        part = names[first : first + BLOCK].astype(object)
+        out[first : first + BLOCK] = hash_array(part, categorize=False).view(np.int64)
+    return out
