@@ -2,12 +2,14 @@
 
     python benchmarks/bench_score.py [--sizes 100000 1000000 10000000 111000000] [--wide 1000000 10000000] [--peers]
     python benchmarks/bench_score.py --ranks 10000000
+    python benchmarks/bench_score.py --columns 1000000     # trees, and the default mixture, by blocks and in memory
     python benchmarks/bench_score.py --page     # the tables of docs/scaling.md, nothing is run
 
 Graphs are simulated on disk (`synthetic_on_disk`): 14.5 directed edges and 32 features in float16 per node; --wide: 16
 edges and 128 features in float32. The run is a graph convolution of 16 hidden units, trained on a million nodes of the
 same law. Times are of a process of its own, by stage; imports are told apart. --peers: the same network on the graph of
 a million nodes with 128 features by PyG's GCNConv and by SciPy, arrays read from the same files, scores alone.
+--columns: runs trained on 100,000 nodes with 16 edges and 32 features in float32 each score a graph of that law.
 Results are added to benchmarks/results/score.json, so that sizes may be run one at a time.
 """
 
@@ -33,24 +35,26 @@ PAGE = record.ROOT / "docs" / "scaling.md"
 BEGIN, END = "<!-- score:begin -->", "<!-- score:end -->"
 TRAINED_ON, HIDDEN = 1_000_000, 16
 NARROW = {"n_features": 32, "mean_degree": 14.5, "dtype": "float16"}
+SMALL, COLUMNS = 100_000, {"n_features": 32, "mean_degree": 16.0, "dtype": "float32"}
 WIDE = {"n_features": 128, "mean_degree": 16.0, "dtype": "float32"}
 
 
 def graph_folder(folder: Path, n: int, law: dict[str, Any]) -> Path:
     from calirare.datasets import synthetic_on_disk
 
-    path = folder / f"g{n}_{law['n_features']}"
+    path = folder / f"g{n}_{law['n_features']}_{law['dtype']}"
     if not path.exists():
-        synthetic_on_disk(path, n, labels=n == TRAINED_ON, **law)
+        synthetic_on_disk(path, n, labels=n in (SMALL, TRAINED_ON), **law)
     return path
 
 
-def trained(folder: Path, law: dict[str, Any]) -> Path:
-    """Returns a run trained on a million nodes of a law."""
-    out = folder / f"run{law['n_features']}"
+def trained(folder: Path, law: dict[str, Any], model: str = "gcn") -> Path:
+    """Returns a run trained on a million nodes of a law, trees and mixtures on 100,000."""
+    out = folder / f"run{law['n_features']}_{model}"
     if not out.exists():
-        graph = graph_folder(folder, TRAINED_ON, law)
-        how = ["--model", "gcn", "--epochs", "100", "--interval-nodes", "alerts", "--out", str(out)]
+        graph = graph_folder(folder, TRAINED_ON if model == "gcn" else SMALL, law)
+        epochs = ["--epochs", "100"] if model == "gcn" else []
+        how = ["--model", model, *epochs, "--interval-nodes", "alerts", "--out", str(out)]
         command = [sys.executable, "-m", "calirare", "train", "--dataset", str(graph), *how]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return out
@@ -60,13 +64,14 @@ def one(kind: str, run: Path, graph: Path, out: Path) -> None:
     """Scores a graph in this process and prints what it took: the child of `measured`."""
     started = time.perf_counter()
     facts: dict[str, Any] = {"kind": kind, "stages_s": {}}
-    if kind == "calirare":
+    if kind in ("calirare", "memory"):
         import sklearn.preprocessing  # noqa: F401
 
         from calirare._util.blocks import BlockFiles
+        from calirare.datasets import read_graph
         from calirare.graph import GraphOnDisk
-        from calirare.models import passes_of
-        from calirare.run import ScoreOnly, Streamed, load
+        from calirare.models import streams_of
+        from calirare.run import Loaded, ScoreOnly, Streamed, load
 
         begun = last = time.perf_counter()
 
@@ -78,7 +83,10 @@ def one(kind: str, run: Path, graph: Path, out: Path) -> None:
 
         files = BlockFiles(out.parent / ".blocks")
         scorer = load(run).scorer
-        source = Streamed(scorer, GraphOnDisk.open(graph), passes_of(scorer.fit, scorer.features), files)
+        if kind == "calirare":
+            source = Streamed(scorer, GraphOnDisk.open(graph), streams_of(scorer.fit, scorer.features), files)
+        else:
+            source = Loaded(scorer, read_graph(str(graph))[0], print)
         scored = ScoreOnly(scorer, source).score(out, report=report)
         files.remove()
         facts["stages_s"]["expected number"] = time.perf_counter() - last
@@ -133,14 +141,15 @@ def peer(kind: str, run: Path, graph: Path) -> tuple[float, Any]:
 
 def measured(folder: Path, kind: str, run: Path, graph: Path, threads: int = 2) -> dict[str, Any]:
     """Returns what a process of its own took; files of the graph may be in the system's cache."""
-    out = folder / ("out.parquet" if kind == "calirare" else f"{kind}.npy")
+    own = kind in ("calirare", "memory")
+    out = folder / (f"{kind}.parquet" if own else f"{kind}.npy")
     command = [sys.executable, __file__, "--one", kind, str(run), str(graph), str(out)]
     load, started = os.getloadavg()[0], time.perf_counter()
     done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": str(threads)}, capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(done.stderr[-2000:])
     wall = time.perf_counter() - started
-    size = {"output_bytes": out.stat().st_size} if kind == "calirare" else {}
+    size = {"output_bytes": out.stat().st_size} if own else {}
     found = record.environment()
     stamp = {name: found[name] for name in ("commit", "command")}
     return (
@@ -156,6 +165,19 @@ def row_of(folder: Path, n: int, law: dict[str, Any]) -> dict[str, Any]:
     edges = int(np.load(graph / "indices.npy", mmap_mode="r").size)
     facts = {"n": n, "directed_edges": edges, "features": law["n_features"], "dtype": law["dtype"]}
     return facts | {"copy_bytes_per_s": copy_speed()} | measured(folder, "calirare", trained(folder, law), graph)
+
+
+def by_columns(folder: Path, n: int) -> dict[str, Any]:
+    """Returns what trees and the default mixture take by blocks and in memory, and how far P is apart."""
+    graph, rows = graph_folder(folder, n, COLUMNS), {}
+    for model in ("trees", "auto"):
+        run = trained(folder, COLUMNS, model)
+        for how, kind in (("by blocks", "calirare"), ("in memory", "memory")):
+            rows[f"{model}, {how}"] = measured(folder, kind, run, graph)
+        blocks, memory = (raw(folder / f"{kind}.parquet") for kind in ("calirare", "memory"))
+        rows[f"{model}, by blocks"]["difference"] = float(np.abs(blocks - memory).max())
+    edges = int(np.load(graph / "indices.npy", mmap_mode="r").size)
+    return {"n": n, "directed_edges": edges, "features": COLUMNS["n_features"], "rows": rows}
 
 
 def copy_speed() -> float:
@@ -265,6 +287,15 @@ def page(kept: dict[str, Any]) -> str:
             lines.append(
                 f"| {name} | {row['score_s']:.1f} | {row['peak_bytes'] / 1e9:.2f} | {row.get('difference', 0):.0e} |"
             )
+    if "columns" in kept:
+        c = kept["columns"]
+        lines += ["", f"{c['n']:,} nodes, {c['directed_edges']:,} directed edges and {c['features']} features, by runs"]
+        lines += ["trained on 100,000 nodes, scores alone:", ""]
+        lines += ["| | seconds | peak GB | largest difference of P |", "| --- | --- | --- | --- |"]
+        for name, row in c["rows"].items():
+            lines.append(
+                f"| {name} | {row['score_s']:.1f} | {row['peak_bytes'] / 1e9:.2f} | {row.get('difference', 0):.0e} |"
+            )
     if "ranks" in kept:
         r = kept["ranks"]
         lines += [
@@ -297,6 +328,7 @@ def main() -> None:
     parser.add_argument("--wide", type=int, nargs="*", default=[])
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--ranks", type=int, default=0)
+    parser.add_argument("--columns", type=int, default=0)
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--folder", type=Path, default=Path("score-graphs"))
     parser.add_argument("--one", nargs=4, help=argparse.SUPPRESS)
@@ -318,11 +350,14 @@ def main() -> None:
         run, graph = trained(options.folder, WIDE), graph_folder(options.folder, TRAINED_ON, WIDE)
         rows = {name: measured(options.folder, name, run, graph) for name in ("calirare", "pyg", "scipy")}
         logits = {name: np.load(options.folder / f"{name}.npy") for name in ("pyg", "scipy")}
-        p = raw(options.folder / "out.parquet")
+        p = raw(options.folder / "calirare.parquet")
         for name, z in logits.items():
             other = 1 / (1 + np.exp(np.clip(z[:, 0] - z[:, 1], -80, 80).astype(np.float64)))
             rows[name]["difference"] = float(np.abs(other - p).max())
         kept["peers"] = {"n": TRAINED_ON, "rows": rows}
+    if options.columns:
+        kept["columns"] = by_columns(options.folder, options.columns)
+        print(json.dumps(kept["columns"]), flush=True)
     if options.ranks:
         kept["ranks"] = ranks(options.folder, options.ranks)
         print(json.dumps(kept["ranks"]), flush=True)

@@ -141,6 +141,14 @@ class BlockFiles:
             os.fsync(file.fileno())
         return name, first, len(array), checksum(torch.from_numpy(array))
 
+    def keep(self, stage: str, first: int, block: Tensor) -> None:
+        """Writes rows `first` and on of the matrix that a stage makes, and marks the block that begins there."""
+        self.done(stage, first, self.write(stage, first, block))
+
+    def left(self, stage: str, blocks: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Returns the blocks of a stage, first rows and ends, that are not marked by their first row."""
+        return [block for block in blocks if not self.is_done(stage, block[0])]
+
     def read(self, name: str) -> Tensor:
         """Returns a matrix, memory-mapped."""
         return map_tensor(self.folder / f"{name}.npy")

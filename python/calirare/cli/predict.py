@@ -14,7 +14,7 @@ from calirare._util.output import check_free, fresh_files
 from calirare._util.ranks import Ranks, join, leave
 from calirare.datasets import read_graph
 from calirare.graph import Graph, GraphOnDisk, is_table, stem_of
-from calirare.models import passes_of
+from calirare.models import streams_of
 from calirare.run import (
     IntervalNodes,
     Loaded,
@@ -139,18 +139,18 @@ def _source(
     saved: SavedRun, graph: str, settings: dict[str, Any], blocks: BlockFiles, ranks: Ranks, reporter: Reporter
 ) -> Source:
     """Returns the graph as it is scored: read by blocks where detector and graph allow it, else loaded."""
-    passes = passes_of(saved.scorer.fit, saved.scorer.features)
+    detector = streams_of(saved.scorer.fit, saved.scorer.features)
     own, given = graph.replace("{rank}", str(ranks.rank)), [k for k, v in settings.items() if v not in (None, False)]
     why = f"--{given[0].replace('_', '-')} changes its edges" if given else "it is not in a folder"
-    if isinstance(passes, str):
-        why = passes
+    if isinstance(detector, str):
+        why = detector
     elif Path(own).is_dir() and not given and not is_table(own):
         if ranks.rank == 0:
             saved.scorer.note_on(reporter.say)
-        return Streamed(saved.scorer, _own_part(graph, own, ranks), passes, blocks, ranks)
+        return Streamed(saved.scorer, _own_part(graph, own, ranks), detector, blocks, ranks)
     if ranks.size > 1:
         raise InputError(
-            f"predict: several processes need a graph in a folder and a network that is scored by blocks, but {why}: "
+            f"predict: several processes need a graph in a folder and a detector that is scored by blocks, but {why}: "
             "start one process"
         )
     loaded = scored_graph(saved, graph, settings)

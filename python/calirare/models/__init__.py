@@ -16,7 +16,8 @@ from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTrain
 from calirare.models.pyg_folds import PYG, PygDetector, PygFit, need_pyg
 from calirare.models.pyg_networks import GAT
 from calirare.models.registry import DETECTORS, FITS
-from calirare.models.streaming import logits_on_disk, read_ahead
+from calirare.models.streaming import read_ahead
+from calirare.models.streams import Streams, logits_on_disk, streams_of
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
 from calirare.models.tree_ensembles import SHRINKAGE as TREE_SHRINKAGE
 from calirare.models.tree_ensembles import Ensemble
@@ -54,6 +55,7 @@ __all__ = [
     "PygTraining",
     "SageTraining",
     "Steps",
+    "Streams",
     "TreesDetector",
     "TreesFit",
     "TreesModel",
@@ -71,6 +73,7 @@ __all__ = [
     "read_ahead",
     "stacking_weights",
     "step_work",
+    "streams_of",
     "train_folds",
     "unflatten",
 ]

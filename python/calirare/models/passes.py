@@ -201,7 +201,7 @@ def passes_of(fitted: Fitted, features: FeatureMap) -> Passes | str:
         return _of_hops(network, features)
     if isinstance(network, GcnFit):
         return _folded(features, _of_gcn(network)) or Passes(Mapped((features,)), tuple(_of_gcn(network)))
-    return "its detector is no graph convolution and no network on hop columns (train with --model gcn or hops)"
+    return "its detector is no graph convolution and reads no columns (train with --model gcn, hops, trees or auto)"
 
 
 def _of_gcn(network: GcnFit) -> list[Pass]:
@@ -246,15 +246,16 @@ def _of_hops(network: HopsFit, features: FeatureMap) -> Passes | str:
     )
     if not bent:
         folded_too = _folded(features, passes) if columns.own is None else None
-        return folded_too or Passes(_mapped(features, columns.own), tuple(passes))
+        return folded_too or Passes(mapped(features, columns.own), tuple(passes))
     last = (hops + 1) * d
     degree = last if hops and last in read else None
     some = replace(scaled, maps=tuple(bent))
     passes[-1] = replace(passes[-1], bent=Bent(some, weight[~known].float(), torch.tensor(carried).long(), degree))
-    return Passes(_mapped(features, columns.own), tuple(passes))
+    return Passes(mapped(features, columns.own), tuple(passes))
 
 
-def _mapped(features: FeatureMap, own: FeatureMap | None) -> Mapped:
+def mapped(features: FeatureMap, own: FeatureMap | None) -> Mapped:
+    """Returns what a run's map and a detector's own make of features."""
     return Mapped((features,) if own is None else (features, own))
 
 

@@ -48,40 +48,23 @@ class Scales:
         return _inverse(self.degree.double())
 
 
-def logits_on_disk(
+def logits_of_passes(
     passes: Passes,
     graph: GraphOnDisk,
     files: BlockFiles | None = None,
     report: Report | None = None,
     ranks: Ranks | None = None,
 ) -> Tensor:
-    """Returns the logits of every node of a graph on disk, float32 [n, k].
-
-    Of the graph a block of rows is in memory; of what is between two passes all n rows are, as wide as a layer.
-
-    Args:
-        passes: the network.
-        graph: the graph.
-        files: keeps finished blocks, so that the same call goes on where another one was stopped; None: none are kept.
-        report: called after each block.
-        ranks: processes that have a part of the graph each: they send each other the rows of their halos, as wide as a
-            layer, and each gets the logits of its own nodes; None: this process alone.
-
-    Raises:
-        InputError: the graph cannot be read, or its features are others.
-        RankLostError: another process ended.
+    """Returns the logits of every node by a network, float32 [n, k]; arguments and errors as of `logits_on_disk`.
 
     Precision: sums in float32 over the neighbours of a node; weights before propagation. Within 1e-5 of `logits_of`.
     Cost: O(e h + n d h) time; 4 n (h + h') bytes for two passes of these widths, 8 n for degrees, and blocks.
     """
     if files is not None:
         files.start(job_of(passes, graph))
-    blocks = list(pairwise([*range(0, graph.n_nodes, ROWS), graph.n_nodes]))
+    blocks = block_ends(graph.n_nodes)
     scales = _scales(graph, passes, blocks, report)
-    halo: Alone | Halo = Alone()
-    if ranks is not None and ranks.size > 1:
-        found = (edges for _, edges in read_ahead(lambda block: graph.edges(*block), blocks))
-        halo = Halo.of(graph, ranks, found)
+    halo = halo_of(graph, ranks)
     below = torch.empty(graph.n_nodes, 0)
     for number, (each, width) in enumerate(zip(passes.passes, passes.widths, strict=True)):
         kept = files if number else None  # the first pass reads as much as it writes
@@ -94,16 +77,34 @@ def logits_on_disk(
     return below[: graph.n_nodes]
 
 
-def job_of(passes: Passes, graph: GraphOnDisk) -> str:
-    """Returns the checksum of all that logits depend on: the network and what is known of the graph's files."""
+def block_ends(n: int, size: int | None = None) -> list[tuple[int, int]]:
+    """Returns the first row of each block and the one behind its last; None: of `ROWS` rows."""
+    return list(pairwise([*range(0, n, size or ROWS), n]))
+
+
+def halo_of(graph: GraphOnDisk, ranks: Ranks | None) -> Alone | Halo:
+    """Returns what the rows of a process read of others; every process calls it."""
+    if ranks is None or ranks.size == 1:
+        return Alone()
+    found = read_ahead(lambda block: graph.edges(*block), block_ends(graph.n_nodes))
+    return Halo.of(graph, ranks, (edges for _, edges in found))
+
+
+def key_of_graph(graph: GraphOnDisk) -> str:
+    """Returns the checksum of what is known of a graph's files, and of how blocks are cut."""
     files = graph.files.values()
     told = tuple((file.path.name, file.shape, str(file.dtype), file.path.stat().st_mtime_ns) for file in files)
+    return key_of(told, str(sorted(graph.facts.items())), graph.rows, ROWS)
+
+
+def job_of(passes: Passes, graph: GraphOnDisk) -> str:
+    """Returns the checksum of all that logits depend on: the network and what is known of the graph's files."""
     maps = tuple((*each.state()[0].values(), str(each.state()[1])) for each in passes.read.maps)
     weights = tuple(
         (each.kind, each.own, each.degree, each.bias, each.layers, each.carry, each.stay) for each in passes.passes
     )
     bent = tuple((each.bent.weight, *each.bent.scaled.state()[0].values()) for each in passes.passes if each.bent)
-    return key_of(told, str(sorted(graph.facts.items())), maps, weights, bent, graph.rows, ROWS)
+    return key_of(key_of_graph(graph), maps, weights, bent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +128,8 @@ class _Run:
         self, below: Tensor, blocks: list[tuple[int, int]], width: int, ahead: Tensor | None, report: Report | None
     ) -> Tensor:
         """Returns what the pass makes of all rows, times `ahead`, which the next pass wants of them."""
-        out = _room(self.graph.n_nodes + self.halo.size, width)
-        left = self._finished(out, blocks, width)
+        out = room(self.graph.n_nodes + self.halo.size, width)
+        left = finished(self.files, self.stage, out[: self.graph.n_nodes], blocks)
         sides = {"gcn": self.scales.root, "mean": self.scales.mean, "none": lambda: None}
         side = sides[self.each.kind]()
         for number, (block, read) in enumerate(read_ahead(self._read, left)):
@@ -143,10 +144,10 @@ class _Run:
             made = self.each.after(z, below[first:last], x, degrees)
             if ahead is not None:
                 made *= ahead[first:last, None]
-            self._check(made, first)
+            check_finite(made, self.graph, first)
             out[first:last] = made
             if self.files is not None:
-                self.files.done(self.stage, first // ROWS, self.files.write(self.stage, first, made))
+                self.files.keep(self.stage, first, made)
             if report is not None:
                 report(f"pass {self.number}" if self.number else "features", number + 1, len(left))
         return out
@@ -159,25 +160,32 @@ class _Run:
         degrees = self.graph.degrees(*block) if wanted else torch.empty(0, dtype=torch.int64)
         return edges, x, degrees
 
-    def _finished(self, out: Tensor, blocks: list[tuple[int, int]], width: int) -> list[tuple[int, int]]:
-        """Fills in the blocks that are finished; returns the others."""
-        if self.files is None:
-            return blocks
-        self.files.create(self.stage, self.graph.n_nodes, width)
-        done = [block for block in blocks if self.files.is_done(self.stage, block[0] // ROWS)]
-        kept = self.files.read(self.stage) if done else out
-        for first, last in done:
-            out[first:last] = kept[first:last]
-        return [block for block in blocks if block not in set(done)]
 
-    def _check(self, made: Tensor, first: int) -> None:
-        wrong = ~made.isfinite().all(1)
-        if bool(wrong.any()):
-            node = self.graph.first + first + int(wrong.nonzero()[0])
-            raise InputError(
-                f"{self.graph.path}: node {node} gets a score that is no number: its features or weights are infinite, "
-                "missing where the run's graph misses none, or too large: mend them"
-            )
+def finished(files: BlockFiles | None, stage: str, out: Tensor, blocks: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Fills in the blocks of a stage that are finished, [n, h]; returns the others."""
+    if files is None:
+        return blocks
+    files.create(stage, *out.shape)
+    left = files.left(stage, blocks)
+    kept = files.read(stage) if len(left) < len(blocks) else out
+    for first, last in set(blocks) - set(left):
+        out[first:last] = kept[first:last]
+    return left
+
+
+def check_finite(made: Tensor, graph: GraphOnDisk, first: int) -> None:
+    """Checks what was made of the rows `first` and on.
+
+    Raises:
+        InputError: a node's is infinite or NaN.
+    """
+    wrong = ~made.isfinite().all(1)
+    if bool(wrong.any()):
+        node = graph.first + first + int(wrong.nonzero()[0])
+        raise InputError(
+            f"{graph.path}: node {node} gets a score that is no number: its features or weights are infinite, "
+            "missing where the run's graph misses none, or too large: mend them"
+        )
 
 
 def _scales(graph: GraphOnDisk, passes: Passes, blocks: list[tuple[int, int]], report: Report | None) -> Scales:
@@ -218,7 +226,7 @@ def read_ahead(read: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[
             yield waiting[0], waiting[1].result()
 
 
-def _room(n: int, width: int) -> Tensor:
+def room(n: int, width: int) -> Tensor:
     """Returns an uninitialised matrix, float32 [n, width]; numpy asks for large pages, where rows are found faster."""
     return torch.from_numpy(np.empty((n, width), dtype=np.float32))
 

@@ -18,7 +18,7 @@ from calirare._util.ranks import Ranks
 from calirare.calibration import Calibrator, Prevalence, PriorPlattCalibrator, Target, expected_count
 from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
-from calirare.models import Passes, logits_on_disk, read_ahead
+from calirare.models import Passes, Streams, logits_on_disk, read_ahead
 from calirare.run.abstaining import Undecided, left_open
 from calirare.run.prevailing import Prevailing, prevailing
 from calirare.run.probabilities import Probabilities, assumed_by, p_rare
@@ -105,14 +105,14 @@ class Streamed:
     Attributes:
         scorer: of the run.
         graph: the graph, or this process's part of it.
-        passes: the detector.
+        detector: that of the run.
         files: keeps finished blocks, see `logits_on_disk`; None: none are kept.
         ranks: the processes; rows of a layer go to the neighbours' processes.
     """
 
     scorer: Scorer
     graph: GraphOnDisk
-    passes: Passes
+    detector: Passes | Streams
     files: BlockFiles | None = None
     ranks: Ranks = field(default_factory=Ranks)
 
@@ -133,7 +133,7 @@ class Streamed:
 
     def logits(self, report: Report | None) -> Tensor:
         """See `Source.logits`."""
-        return logits_on_disk(self.passes, self.graph, self.files, report, self.ranks)
+        return logits_on_disk(self.detector, self.graph, self.files, report, self.ranks)
 
     def drift(self, logits: Tensor) -> Drift | None:
         """See `Source.drift`; by random nodes."""
