@@ -13,7 +13,7 @@ import torch
 
 import calirare
 from calirare.graph import Graph, GraphOnDisk
-from calirare.models import streaming
+from calirare.models import streaming, streams
 from calirare.run import score_only
 from tests.helpers.command import assert_one_sentence, call
 from tests.helpers.tasks import rare_task
@@ -96,8 +96,12 @@ def test_names_of_nodes_stay(run, tmp_path):
     assert list(table["node"][:2]) == ["n000", "n001"]
 
 
-def test_what_was_stopped_goes_on_with_equal_bytes(run, later, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("model", "stage"), [("gcn", "pass2"), ("trees", "logits")])
+def test_what_was_stopped_goes_on_with_equal_bytes(run, model, stage, later, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "ROWS", 50)
+    if model != "gcn":
+        run = tmp_path / "run"
+        calirare.train(rare_task(), model=model, folds=3).save(run)
     scored(run, later, tmp_path / "whole.parquet")
 
     def stop(*_):
@@ -107,10 +111,26 @@ def test_what_was_stopped_goes_on_with_equal_bytes(run, later, tmp_path, monkeyp
         patched.setattr(score_only, "expected_count", stop)
         found = call("predict", "--run", run, "--graph", later, "--scores-only", "--out", tmp_path / "s.parquet")
         assert found.code == 130
-    assert list(tmp_path.glob(".s.blocks/pass2-*.done"))
+    assert list(tmp_path.glob(f".s.blocks/{stage}-*.done"))
     assert not (tmp_path / "s.parquet").exists()
     scored(run, later, tmp_path / "s.parquet")
     assert (tmp_path / "s.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("model", ["trees", "auto"])
+def test_trees_and_the_default_model_are_scored_by_blocks_too(model, later, tmp_path, monkeypatch):
+    monkeypatch.setattr(streaming, "ROWS", 50)
+    monkeypatch.setattr(streams, "BLOCK", 70)
+    calirare.train(rare_task(), model=model, folds=3).save(tmp_path / "run")
+    table, told, _ = scored(tmp_path / "run", later, tmp_path / "s.parquet")
+    rare_task(seed=1).to_npz(tmp_path / "later.npz")
+    wanted, all_told, _ = scored(tmp_path / "run", tmp_path / "later.npz", tmp_path / "m.parquet")
+    assert (table["alert"] == wanted["alert"]).all()
+    for name in ("p_rare", "p_balanced", "p_raw"):
+        np.testing.assert_allclose(table[name], wanted[name], rtol=0, atol=0 if model == "trees" else 1e-6)
+    assert told["alerts"] == all_told["alerts"]
+    assert told["expected_rare_low"] == pytest.approx(all_told["expected_rare_low"], rel=1e-4)
+    assert not list(tmp_path.glob(".*blocks"))
 
 
 @pytest.mark.parametrize(
@@ -135,13 +155,12 @@ def test_a_part_of_a_graph_is_not_scored_as_one(run, later, tmp_path):
     assert "{rank}" in found.err
 
 
-@pytest.mark.parametrize("model", ["trees", "gcn"])
-def test_what_cannot_be_read_by_blocks_is_scored_in_memory(run, model, later, graph_file, tmp_path):
-    folder = run
-    if model != "gcn":
-        folder = tmp_path / "run"
-        calirare.train(rare_task(), model=model, folds=3).save(folder)
-    graph = graph_file if model == "gcn" else later
+@pytest.mark.parametrize("how", ["a file", "a network of another kind"])
+def test_what_cannot_be_read_by_blocks_is_scored_in_memory(run, how, later, graph_file, tmp_path):
+    folder, graph = run, graph_file
+    if how != "a file":
+        folder, graph = tmp_path / "run", later
+        calirare.train(rare_task(), model="gin", epochs=5, folds=2).save(folder)
     said = call("predict", "--run", folder, "--graph", graph, "--scores-only", "--out", tmp_path / "s.parquet")
     assert said.code == 0, said.err
     assert "the graph is scored in memory, because" in said.err

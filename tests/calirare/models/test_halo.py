@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import calirare
 from calirare._util.errors import InputError
 from calirare.datasets import read_graph
 from calirare.graph import GraphOnDisk
@@ -21,25 +22,27 @@ from tests.helpers.command import call
 from tests.helpers.tasks import rare_task
 
 # Imports once, then forks the processes of each job, each told its place as a launcher would tell it, and in a folder
-# of its own. In a job that says so process 1 dies in the second pass, as a machine that fails would.
+# of its own. Where a job names a stage process 1 dies in it, as a machine that fails would.
 PROGRAM = """
 import json, os, signal, sys
 import torch.distributed
-import calirare.cli.predict, calirare.run, pandas, pyarrow.parquet, sklearn.preprocessing, scipy.stats
-from calirare.models import halo, streaming
+import calirare.cli.predict, calirare.run, lightgbm, pandas, pyarrow.parquet, sklearn.preprocessing, scipy.stats
+from calirare._util.blocks import BlockFiles
+from calirare.models import halo, streaming, streams
 from calirare.run import score_only
 from calirare.cli.app import main
 
 streaming.ROWS, score_only.ROWS, halo.AT_ONCE, score_only.AT_ONCE = 20, 30, 7, 11  # several blocks and messages
-original = streaming._Run._check
+streams.BLOCK, streams.COLUMNS = 30, 4
+original = BlockFiles.keep
 
 for job in json.loads(sys.argv[1]):
-    def check(self, made, first):
-        original(self, made, first)
-        if job["dies"] and self.number == 2 and self.graph.first > 0 and first >= 20:
+    def keep(self, stage, first, block):
+        if stage == job["dies"] and os.environ["RANK"] == "1" and first >= 20:
             os.kill(os.getpid(), signal.SIGKILL)
+        original(self, stage, first, block)
 
-    streaming._Run._check = check
+    BlockFiles.keep = keep
     children = []
     for rank in range(job["size"]):
         child = os.fork()
@@ -63,13 +66,14 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
-def job(name: str, size: int, graph: Path | str, *more: str, dies: bool = False) -> dict:
-    arguments = ["predict", "--run", "../run", "--graph", str(graph), "--scores-only", "--out", "s.parquet", *more]
+def job(name: str, size: int, graph: Path | str, *, run: str = "run", dies: str = "") -> dict:
+    arguments = ["predict", "--run", f"../{run}", "--graph", str(graph), "--scores-only", "--out", "s.parquet"]
     return {"name": name, "size": size, "arguments": arguments, "dies": dies, "port": free_port()}
 
 
 def table(folder: Path, name: str, size: int) -> pd.DataFrame:
-    return pd.concat([pd.read_parquet(folder / f"{name}{r}" / f"s.{r}of{size}.parquet") for r in range(size)])
+    parts = [pd.read_parquet(folder / f"{name}{r}" / f"s.{r}of{size}.parquet") for r in range(size)]
+    return pd.concat(parts, ignore_index=True)
 
 
 def assert_alike(found: pd.DataFrame, wanted: pd.DataFrame) -> None:
@@ -79,6 +83,13 @@ def assert_alike(found: pd.DataFrame, wanted: pd.DataFrame) -> None:
         np.testing.assert_allclose(found[name], wanted[name], rtol=0, atol=1e-6)
 
 
+def scored_alone(tmp_path: Path, run: str) -> tuple[pd.DataFrame, dict]:
+    how = ("--graph", tmp_path / "g", "--scores-only", "--out", tmp_path / f"{run}.parquet")
+    alone = call("predict", "--run", tmp_path / run, *how)
+    assert alone.code == 0, alone.err
+    return pd.read_parquet(tmp_path / f"{run}.parquet"), json.loads((tmp_path / f"{run}.json").read_text())
+
+
 @pytest.mark.slow
 def test_processes_agree_with_one_and_survive_a_death(tmp_path):
     graph = dataclasses.replace(rare_task(), split=None)
@@ -86,24 +97,26 @@ def test_processes_agree_with_one_and_survive_a_death(tmp_path):
     graph.to_folder(tmp_path / "g")
     how = ("--model", "gcn", "--epochs", "30", "--folds", "0", "--decide", "budget", "--budget", "20")
     assert call("train", "--dataset", tmp_path / "g.npz", *how, "--out", tmp_path / "run").code == 0
+    calirare.train(rare_task(), model="trees", folds=3).save(tmp_path / "trees")
     for rank in range(4):  # one process's part each, which the others cannot see
         GraphOnDisk.open(tmp_path / "g").part(rank, 4).write(tmp_path / f"parts{rank}" / str(rank))
-    alone = call("predict", "--run", tmp_path / "run", "--graph", tmp_path / "g", "--scores-only", "--out",
-                 tmp_path / "s.parquet")  # fmt: skip
-    assert alone.code == 0, alone.err
-    wanted, told = pd.read_parquet(tmp_path / "s.parquet"), json.loads((tmp_path / "s.json").read_text())
+    wanted, told = scored_alone(tmp_path, "run")
+    by_trees, _ = scored_alone(tmp_path, "trees")
 
     jobs = [
         job("two", 2, "../g"),
         job("parts", 4, "{rank}"),
-        job("dying", 2, "../g", dies=True),
+        job("dying", 2, "../g", dies="pass2"),
         job("dying", 2, "../g"),
         job("swapped", 2, "../parts{rank}/{rank}"),
+        job("columns", 4, "../parts{rank}/{rank}", run="trees"),
+        job("felled", 2, "../g", run="trees", dies="hop2.1"),
+        job("felled", 2, "../g", run="trees"),
     ]
     command = [sys.executable, "-c", PROGRAM, json.dumps(jobs)]
     done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    two, parts, dying, again, swapped = (json.loads(line) for line in done.stdout.splitlines())
+    two, parts, dying, again, swapped, columns, felled, grown = (json.loads(line) for line in done.stdout.splitlines())
 
     assert (two, parts) == ([0, 0], [0, 0, 0, 0])
     assert_alike(table(tmp_path, "two", 2), wanted)
@@ -124,6 +137,10 @@ def test_processes_agree_with_one_and_survive_a_death(tmp_path):
 
     assert 2 in swapped
     assert "the parts must follow on each other" in (tmp_path / "swapped0" / "err").read_text()
+
+    assert (columns, felled[1], grown) == ([0] * 4, -9, [0, 0])
+    for name, size in (("columns", 4), ("felled", 2)):
+        assert table(tmp_path, name, size).equals(by_trees), name
 
 
 def test_parts_that_do_not_make_a_graph_are_refused():
