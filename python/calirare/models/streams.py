@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -124,7 +124,7 @@ def streams_of(fitted: Fitted, features: FeatureMap) -> Passes | Streams | str:
         member = network if isinstance(network, TreesFit | HopsFit) else passes_of(each, features)
         if isinstance(member, str):
             return member
-        members.append(member)
+        members.append(_threaded(member) if isinstance(member, TreesFit) else member)
     columns = tuple(dict.fromkeys(each.columns for each in members if not isinstance(each, Passes)))
     owns = [each.own for each in columns]
     if len({key_of(() if own is None else tuple(own.state()[0].values())) for own in owns}) > 1:
@@ -265,6 +265,12 @@ class _Run:
     def _say(self, stage: str, done: int, total: int) -> None:
         if self.report is not None:
             self.report(stage, done, total)
+
+
+def _threaded(fit: TreesFit) -> TreesFit:
+    """Returns trees that predict with as many threads as torch has; they were grown one beside the other."""
+    ensemble = replace(fit.trees.all_labels, threads=torch.get_num_threads())
+    return replace(fit, trees=replace(fit.trees, all_labels=ensemble))
 
 
 @torch.no_grad()
