@@ -6,6 +6,7 @@ import math
 import mmap
 import zipfile
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -160,15 +161,30 @@ class ArrayFile:
             InputError: they cannot be read.
         """
         out = np.empty((last - first, *self.shape[1:]), self.dtype)
+        self._read(((first, out),))
+        return out
+
+    def rows_at(self, rows: NumpyArray) -> NumpyArray:
+        """Returns some rows (int64 [r]), each read by itself: a map would bring the pages around it as well.
+
+        Raises:
+            InputError: they cannot be read.
+        """
+        out = np.empty((len(rows), *self.shape[1:]), self.dtype)
+        self._read((row, out[i : i + 1]) for i, row in enumerate(rows.tolist()))
+        return out
+
+    def _read(self, parts: Iterable[tuple[int, NumpyArray]]) -> None:
+        """Fills arrays with the rows from a first one on."""
+        width = self.dtype.itemsize * math.prod(self.shape[1:])
         try:
             with self.path.open("rb") as file:
-                file.seek(self.start + first * self.dtype.itemsize * math.prod(self.shape[1:]))
-                read = file.readinto(out.reshape(-1).view(np.uint8).data)
+                for first, out in parts:
+                    file.seek(self.start + first * width)
+                    if file.readinto(out.reshape(-1).view(np.uint8).data) != out.nbytes:
+                        raise InputError(f"{self.path}: the file was cut off while it was read: write the folder again")
         except OSError as error:
             raise InputError(f"{self.path}: cannot be read ({error.strerror}): write the folder again") from error
-        if read != out.nbytes:
-            raise InputError(f"{self.path}: the file was cut off while it was read: write the folder again")
-        return out
 
 
 def require(arrays: dict[str, NumpyArray], keys: tuple[str, ...], path: Path) -> None:

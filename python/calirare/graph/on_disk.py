@@ -164,8 +164,8 @@ class GraphOnDisk:
 
     def degrees_at(self, nodes: NumpyArray) -> NumpyArray:
         """Returns the numbers of neighbours of some nodes (int64 [r], ascending), int64."""
-        indptr, nodes = np.load(self.files["indptr"].path, mmap_mode="r", allow_pickle=False), nodes + self.rows[0]
-        return np.asarray(indptr[nodes + 1] - indptr[nodes])
+        file, nodes = self.files["indptr"], nodes + self.rows[0]
+        return file.rows_at(nodes + 1) - file.rows_at(nodes)
 
     def features(self, first: int, last: int) -> Graph:
         """Returns the nodes [first, last) with their features as they are stored, and without an edge."""
@@ -174,8 +174,7 @@ class GraphOnDisk:
     def features_at(self, nodes: NumpyArray) -> Graph:
         """Returns some nodes (int64 [r], ascending) with their features, and without an edge."""
         if "x" in self.files:
-            rows = np.load(self.files["x"].path, mmap_mode="r", allow_pickle=False)[nodes + self.rows[0]]
-            return self._alone(self._unpacked(rows))
+            return self._alone(self._unpacked(self.files["x"].rows_at(nodes + self.rows[0])))
         parts = [self._rows("x_", int(node), int(node) + 1, self.n_features) for node in nodes]
         ends = torch.tensor([0, *(part.nnz for part in parts)]).cumsum(0)
         indices, values = (torch.cat([getattr(part, name) for part in parts]) for name in ("indices", "values"))
