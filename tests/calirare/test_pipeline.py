@@ -317,6 +317,50 @@ def test_a_check_that_fails_takes_the_cross_validated_logits_and_says_so(monkeyp
     assert outcome.calibrator.state() == want.state()
 
 
+@pytest.fixture
+def few_judges(monkeypatch):
+    """Two of five folds hold 55 labels, of 150, and 9 of each class."""
+    monkeypatch.setattr("calirare.pipeline.left_out.JUDGES", 55)
+    monkeypatch.setattr("calirare.pipeline.left_out.OF_EACH_CLASS", 9)
+
+
+def test_of_many_labels_some_folds_judge_and_the_run_says_so(few_judges):
+    done, graph = [], rare_task()
+    outcome = calirare.train(graph, preset="paper", epochs=12, report=lambda *step: done.append(step))
+    assert [step for step in done if step[0] == "check"] == [("check", 1, 2), ("check", 2, 2)]
+    held, error = outcome.held_out, outcome.agreement.standard_error
+    judged = torch.isfinite(held).all(1)
+    said = f"2 of 5 folds, drawn at random: it compares the losses of {int(judged.sum())} of the 150 labels: standard "
+    assert any(f"{said}error {error:.2g}" in note for note in outcome.notes)
+    every = calirare.train(graph, preset="paper", epochs=12, folds=5)
+    detector = outcome.settings.training.detector(0, 12)
+    want = cross_fitted_logits(graph, outcome.fit.nodes, detector, n_folds=5, left_out=2)
+    assert_identical(held, want)
+    y, chosen = graph.y[outcome.fit.nodes], judged.clone()
+    chosen[:40] = False  # drawn per class: they represent no population
+    share = torch.bincount(y[40:]).double() / 110
+    each = torch.nn.functional.cross_entropy(held[chosen].double(), y[chosen], reduction="none") / share[y[chosen]]
+    assert outcome.agreement.held_out == pytest.approx(float(each.sum() / (1 / share[y[chosen]]).sum()), rel=1e-6)
+    assert_identical(every.logits, outcome.logits)
+    evidence = outcome.audit().summary(200)
+    assert f"{int(judged.sum())} of 150 labels are judged by networks trained without their fold" in evidence
+
+
+def test_a_check_of_some_folds_that_fails_calibrates_on_these(few_judges, monkeypatch):
+    import calirare.pipeline.left_out as module
+
+    real = module.choose_damping
+    far = {"verdict": "do not trust", "reason": "leave-one-out is off"}
+    monkeypatch.setattr(module, "choose_damping", lambda *a: dataclasses.replace(real(*a), **far))
+    graph = rare_task()
+    outcome = calirare.train(graph, preset="paper", epochs=12)
+    judged = torch.isfinite(outcome.held_out).all(1)
+    judged[:40] = False
+    want = JackknifeCalibrator(target="balanced").fit(outcome.held_out[judged], graph.y[outcome.fit.nodes][judged])
+    assert outcome.calibrator.state() == want.state()
+    assert "leave-one-out is off: the map was fitted on cross-validated logits instead" in outcome.notes
+
+
 def test_a_given_damping_is_taken_as_it_is():
     outcome = calirare.train(rare_task(), preset="paper", loo=ALO(damping=0.02), epochs=12, folds=5)
     assert outcome.jackknife.diagnostics["damping"] == 0.02

@@ -47,7 +47,8 @@ def jackknife(
     ends for a few nodes at a time (`intervals.fused`): about a fifth of the time, and one number for each node and
     label instead of several. Anything else takes every leave-one-out logit first. Where there are more than 4,000
     labels, or than the method's `n_models`, the intervals of `ALO` rest on as many models drawn at random
-    (`Replicates`); uncertainty and ICE rest on all labels.
+    (`Replicates`), of more than 100,000 nodes on 4e8 models times nodes, at least 1,000; uncertainty and ICE rest on
+    all labels.
 
     Args:
         fitted: the detector with the labels it was trained on (`calirare.fit`, `fit_of`, or `Outcome.fit`); a bare
@@ -95,12 +96,13 @@ def jackknife(
         rare = _watches_rare(score, fitted.n_classes)
         _check_labels(fitted, calibration_nodes)
         method, note_of_models = method or ALO(), ""
+        at = nodes if known is None else known.nodes
         if result is None:
-            method, note_of_models = method.for_labels(fitted.nodes.numel())
+            n_nodes = at.numel() if at is not None else 0 if graph is None else graph.n_nodes
+            method, note_of_models = method.for_labels(fitted.nodes.numel(), n_nodes)
         printed = method.prints != "corrected"
         definition = uncertainty_named(uncertainty, printed=printed, population_map=population_map)
         request = IntervalRequest(method, _levels(coverage, method), calibrator, rare, keep_differences)
-        at = nodes if known is None else known.nodes
         ends = interval_ends(fitted, graph, at, request, result, evaluator)
         ends = ends if known is None else known.spread(ends)
         if not bool(torch.isfinite(ends.own).all(1).any()):

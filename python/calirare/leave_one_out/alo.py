@@ -16,7 +16,7 @@ from calirare.leave_one_out.method import (
     chosen_places,
 )
 from calirare.leave_one_out.randomised import Randomised
-from calirare.leave_one_out.replicates import MOST_MODELS, Replicates, replicates_note
+from calirare.leave_one_out.replicates import MOST_MODELS, Replicates, models_for, replicates_note
 from calirare.leave_one_out.result import Diagnostics, LooResult
 from calirare.leave_one_out.size import closed_bytes
 from calirare.leave_one_out.steps import alo_steps, steps_bytes
@@ -37,7 +37,7 @@ class ALO(LeaveOneOutMethod):
         steps: quasi-Newton steps on the loss without each label from where the formula leads, and the network evaluated
             there; 0: none. For networks trained to a minimum (`training.converge`).
         n_models: of `steps`, and of the intervals of `calirare.jackknife`: how many labels are left out, drawn at
-            random; None: all, of intervals at most 4,000.
+            random; None: all, of intervals at most 4,000, and fewer of more than 100,000 nodes.
         seed: of that draw; None: the run's.
     """
 
@@ -125,12 +125,12 @@ class ALO(LeaveOneOutMethod):
     def _fused_form(self) -> str:
         return self.form if self.form in ("auto", "primal") else "dual"
 
-    def for_labels(self, m: int) -> tuple[LeaveOneOutMethod, str]:
+    def for_labels(self, m: int, n_nodes: int = 0) -> tuple[LeaveOneOutMethod, str]:
         """See `LeaveOneOutMethod.for_labels`."""
-        n_models = self.n_models or MOST_MODELS
         plain = self.form in ("auto", "primal") and self.forward == "linearised" and not self.steps
-        if not plain or m <= n_models:
+        if not plain or m <= (self.n_models or MOST_MODELS):
             return self, ""
+        n_models = self.n_models or models_for(n_nodes)
         few = Replicates(n_models=n_models, seed=self.seed, damping=self.damping, memory_limit=self.memory_limit)
         return few, replicates_note(n_models, m)
 

@@ -142,8 +142,13 @@ class LeaveOneOutMethod(abc.ABC):
         """Returns whether `left_out` gives models."""
         return False
 
-    def for_labels(self, m: int) -> tuple[LeaveOneOutMethod, str]:
-        """Returns the method that leaves out no more of m labels than a quantile needs, and a note if it is another."""
+    def for_labels(self, m: int, n_nodes: int = 0) -> tuple[LeaveOneOutMethod, str]:
+        """Returns the method that leaves out no more of m labels than a quantile needs, and a note if it is another.
+
+        Args:
+            m: labels.
+            n_nodes: nodes that get an interval.
+        """
         return self, ""
 
     def seeded(self, seed: int) -> Self:

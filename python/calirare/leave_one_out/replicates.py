@@ -17,6 +17,8 @@ from calirare.leave_one_out.size import closed_bytes
 from calirare_ext import ReceptiveField
 
 MOST_MODELS = 4000  # where no number is given: the level of a quantile over them is off by .02 at most
+# Changes at all nodes that are kept (1.6 GB): on larger graphs fewer labels are drawn, though never fewer than this.
+MOST_CHANGES, FEWEST_MODELS = 400_000_000, 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +98,15 @@ def replicates(linearised: Linearisation, field: object, damping: float, chosen:
     error = quantile_error(chosen.numel(), linearised.n_nodes)
     facts = Diagnostics("replicates", form, damping, sampling_error=error)
     return LooResult(change, own.to(dtype), leverage, damping, models_of(linearised.n_nodes, chosen), facts)
+
+
+def models_for(n_nodes: int) -> int:
+    """Returns how many labels are drawn where no number is given and not all are left out.
+
+    Args:
+        n_nodes: nodes that get an interval.
+    """
+    return min(MOST_MODELS, max(FEWEST_MODELS, MOST_CHANGES // max(n_nodes, 1)))
 
 
 def replicates_note(n_models: int, m: int) -> str:

@@ -191,12 +191,12 @@ class GcnTraining:
         Args:
             graph: the graph with labels.
             nodes: distinct labelled nodes, int64 [m].
-            fold: of each, int64 [m], 0 to K - 1, none empty.
+            fold: of each, int64 [m], 0 to K - 1, none empty; -1: left out of no network.
             sample_weights: w_i, [m].
             progress: called with the number of folds done, as if one were trained after the other.
 
         Returns:
-            Parameters [K, p], and each node's logits from the network without its fold, [m, k].
+            Parameters [K, p], and each node's logits from the network without its fold, [m, k]; NaN for fold -1.
         """
         start, n_folds = self.start(graph, nodes, sample_weights), int(fold.max()) + 1
         start.model.eval()
@@ -204,7 +204,7 @@ class GcnTraining:
         weights = kept * start.sample_weights * (nodes.numel() / kept.sum(1, keepdim=True)).to(start.sample_weights)
         networks, parts, done = ManyGcns(start.field, start.shapes), list[Tensor](), 0
         together = max(1, TOGETHER // max(networks.numbers_of_a_model() + start.theta.numel(), 1))
-        out = start.theta.new_empty(nodes.numel(), start.model.n_classes)
+        out = start.theta.new_full((nodes.numel(), start.model.n_classes), torch.nan)
         for some in torch.arange(n_folds, device=fold.device).split(together):
             theta = start.theta.expand(some.numel(), -1).clone()
             for epoch, _ in enumerate(self._steps(start, theta, weights[some]), 1):

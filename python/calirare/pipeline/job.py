@@ -76,7 +76,8 @@ class LeftOutLabels:
         damping: of the leave-one-out step.
         agreement: how leave-one-out loss and held-out loss compare; None without the check.
         result: at every node, of methods other than plain `ALO`.
-        held_out: each label's logits by the network without its fold, [m, k]; None where there was no cross-validation.
+        held_out: each label's logits by the network without its fold, [m, k], NaN where its fold was not left out; None
+            where there was no cross-validation.
         notes: sentences a user should read.
     """
 
@@ -86,3 +87,8 @@ class LeftOutLabels:
     result: LooResult | None = None
     held_out: Tensor | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def partial(self) -> bool:
+        """Whether some labels may have no logits here."""
+        return self.result is not None or self.held_out is self.logits

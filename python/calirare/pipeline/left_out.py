@@ -10,7 +10,10 @@ from calirare.curvature import with_class_zero
 from calirare.leave_one_out import OwnLogits, choose_damping, leave_one_out
 from calirare.pipeline.job import Job, LeftOutLabels, Trained
 from calirare.pipeline.networks import first_damping
-from calirare.training import FittedNetwork, FoldFitted, cross_fitted_logits
+from calirare.training import FittedNetwork, FoldFitted, cross_fitted_logits, folds_for
+
+# Held-out labels that judge, and of each class: as many folds as hold them are retrained, up to so many labels all.
+JUDGES, OF_EACH_CLASS = 20_000, 1_000
 
 
 def leave_labels_out(job: Job, trained: Trained) -> LeftOutLabels:
@@ -24,20 +27,37 @@ def leave_labels_out(job: Job, trained: Trained) -> LeftOutLabels:
     own_logits, start = OwnLogits(fitted.linearisation), first_damping(job, fitted)
     if settings.method != "jackknife" or not settings.calibration.folds or settings.loo.damping is not None:
         return LeftOutLabels(own_logits(start), start)
-    folds = min(settings.calibration.folds, job.nodes.numel())
+    held_out, said = _held_out(job, trained)
+    judges = job.calibration_nodes & torch.isfinite(held_out).all(1)
+    agreement = choose_damping(own_logits, start, held_out, judges, _weights(job, fitted.targets))
+    notes = (f"{said}: standard error {agreement.standard_error:.2g}",) if said else ()
+    if agreement.verdict == "do not trust":
+        notes += (f"{agreement.reason}: the map was fitted on cross-validated logits instead",)
+        return LeftOutLabels(held_out, agreement.damping, agreement, held_out=held_out, notes=notes)
+    return LeftOutLabels(own_logits(agreement.damping), agreement.damping, agreement, held_out=held_out, notes=notes)
+
+
+def _held_out(job: Job, trained: Trained) -> tuple[Tensor, str]:
+    """Returns each label's logits by a network without its fold, NaN where there is none; and what is missing."""
+    m, fitted = job.nodes.numel(), trained.fitted
+    folds = min(job.settings.calibration.folds, m)
+    few = folds if job.settings.positive_only else folds_for(fitted.targets, folds, JUDGES, OF_EACH_CLASS)
     assert trained.detector is not None
-    held_out = cross_fitted_logits(
+    out = cross_fitted_logits(
         job.graph,
         job.nodes,
         trained.detector,
         n_folds=folds,
-        progress=lambda k: job.report("check", k, folds),
+        left_out=few,
+        progress=lambda k: job.report("check", k, few),
     )
-    agreement = choose_damping(own_logits, start, held_out, job.calibration_nodes, _weights(job, fitted.targets))
-    if agreement.verdict == "do not trust":
-        note = f"{agreement.reason}: the map was fitted on cross-validated logits instead"
-        return LeftOutLabels(held_out, agreement.damping, agreement, held_out=held_out, notes=(note,))
-    return LeftOutLabels(own_logits(agreement.damping), agreement.damping, agreement, held_out=held_out)
+    if few == folds:
+        return out, ""
+    judged = int(torch.isfinite(out).all(1).sum())
+    return out, (
+        f"the leave-one-out check retrained {few} of {folds} folds, drawn at random: it compares the losses of "
+        f"{judged:,} of the {m:,} labels"
+    )
 
 
 def _weights(job: Job, targets: Tensor) -> Tensor:

@@ -130,7 +130,7 @@ def _run(graph: Graph, asked: Graph, settings: Settings, report: Report, streami
     logits = clock.time("predict", lambda: _first_logits(job, fitted, whole=evaluator is None))
     check_finite(graph, logits)
     left_out = clock.time("check", lambda: leave_labels_out(job, trained))
-    if left_out.result is not None:  # a label without a model calibrates nothing
+    if left_out.partial:  # a label without a model calibrates nothing
         job = replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(left_out.logits).all(1))
     maps = clock.time("calibrate", lambda: _maps(job, fitted, logits, left_out, whole=evaluator is None))
     decide = partial(_decide, job, fitted, maps, clock)

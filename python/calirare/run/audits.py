@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
@@ -16,6 +17,10 @@ FOLDS = "each label is judged by models trained without its fold"
 CLOSED_FORM = (
     "leave-one-out in closed form, as the run made no cross-validation: a network that learnt wrong labels by heart "
     "hides them; train with --folds 5"
+)
+SOME_FOLDS = (
+    "{:,} of {:,} labels are judged by networks trained without their fold, the others by leave-one-out in closed "
+    "form; the run's report says whether the two agree"
 )
 
 
@@ -36,7 +41,8 @@ def audit_run(
         mapped: the same as the detector takes it.
         settings: of the run.
         damping: of its leave-one-out step.
-        held_out: each label's logits by the network without its fold, [m, k]; None where the run made none.
+        held_out: each label's logits by the network without its fold, [m, k], NaN where there is none; None where the
+            run made none.
         at_least: P(wrong) from which a label is flagged, in (0, 1].
 
     Raises:
@@ -50,11 +56,15 @@ def audit_run(
     evidence = FOLDS
     if isinstance(fitted, FoldFitted):
         logits = unseen_logits(fitted, mapped)
-    elif held_out is not None:
+    elif held_out is not None and bool(torch.isfinite(held_out).all()):
         logits = held_out
     else:
         assert isinstance(fitted, FittedNetwork)
         logits, evidence = OwnLogits(fitted.linearisation)(damping), CLOSED_FORM
+        if held_out is not None:
+            seen = torch.isfinite(held_out).all(1)
+            logits = torch.where(seen[:, None], held_out.double(), logits)
+            evidence = SOME_FOLDS.format(int(seen.sum()), seen.numel())
     on = representing(settings.calibration.calibrate_on, graph)
     return audit_labels(fitted, mapped, logits, evidence, on, at_least)
 

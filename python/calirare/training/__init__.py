@@ -2,7 +2,7 @@
 
 from calirare.training.adam import Adam
 from calirare.training.convergence import converge, minimise
-from calirare.training.crossfit import cross_fitted_logits, fold_of
+from calirare.training.crossfit import cross_fitted_logits, fold_of, folds_for
 from calirare.training.fitted import (
     Detector,
     Fitted,
@@ -43,6 +43,7 @@ __all__ = [
     "evaluating",
     "flat",
     "fold_of",
+    "folds_for",
     "joined",
     "loo_loss",
     "minimise",

@@ -32,7 +32,10 @@ class FoldsTogether(Protocol):
         *,
         progress: Callable[[int], None] | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Returns the networks' parameters, and each node's logits [m, k] from the one without its fold [m]."""
+        """Returns the networks' parameters, and each node's logits [m, k] from the one without its fold [m].
+
+        Nodes of fold -1 train every network, and their logits are NaN.
+        """
         ...
 
 
@@ -49,12 +52,27 @@ def fold_of(targets: Tensor, n_folds: int, seed: int) -> Tensor:
     return fold.to(targets.device)
 
 
+def folds_for(targets: Tensor, n_folds: int, labels: int, of_each_class: int) -> int:
+    """Returns how many of the folds hold so many labels, and so many of each class; all where there are too few.
+
+    Args:
+        targets: classes of the labels, int64 [m].
+        n_folds: number of folds.
+        labels: wanted.
+        of_each_class: wanted of every class that there is.
+    """
+    counts = torch.bincount(targets)
+    rarest = int(counts[counts > 0].min())
+    return min(n_folds, max(-(-labels * n_folds // targets.numel()), -(-of_each_class * n_folds // rarest), 1))
+
+
 def cross_fitted_logits(
     graph: Graph,
     nodes: Tensor,
     detector: Detector,
     *,
     n_folds: int = 5,
+    left_out: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Tensor:
     """Returns each labelled node's logits from a network trained without its fold.
@@ -66,10 +84,11 @@ def cross_fitted_logits(
         nodes: labelled nodes, int64 [m].
         detector: how each network is trained; its seed draws the folds.
         n_folds: number of folds, 2 to m.
+        left_out: how many of them a network is trained without, the first ones, each a random draw; None: all.
         progress: called with the number of folds done after each.
 
     Returns:
-        Logits [m, k].
+        Logits [m, k]; NaN for the labels of folds that were not left out.
 
     Raises:
         ValueError: the number of folds is out of range, or the graph has no labels.
@@ -80,11 +99,13 @@ def cross_fitted_logits(
         raise ValueError(f"cross_fitted_logits: n_folds must be in [2, {nodes.numel()}], got {n_folds}")
     targets = graph.y[nodes]
     fold = fold_of(targets, n_folds, detector.seed)
+    n_folds = n_folds if left_out is None else min(left_out, n_folds)
+    fold = torch.where(fold < n_folds, fold, -1)
     # The class weights of all labels: leaving a fold out must not change what the loss means.
     weights = class_weights(targets, graph.n_classes)[targets]
     if isinstance(detector, FoldsTogether) and detector.folds_together:
         return detector.without_folds(graph, nodes, fold, weights, progress=progress)[1]
-    out = torch.empty(nodes.numel(), graph.n_classes, device=graph.device)
+    out = torch.full((nodes.numel(), graph.n_classes), torch.nan, device=graph.device)
     for k in range(n_folds):
         held, kept = fold == k, fold != k
         trained = detector.fit(graph, nodes[kept], sample_weights=weights[kept])

@@ -13,7 +13,7 @@ from calirare.leave_one_out import alo as alo_module
 from calirare.leave_one_out import replicates as replicates_module
 from calirare.leave_one_out.formula import choose_form, primal_directions
 from calirare.leave_one_out.method import drawn
-from calirare.leave_one_out.replicates import quantile_error, replicates
+from calirare.leave_one_out.replicates import models_for, quantile_error, replicates
 from calirare.models import GcnFit, GcnTraining, fit
 from tests.calirare.leave_one_out.cases import dense_jacobian, linearised_network
 from tests.helpers.graphs import random_graph
@@ -121,6 +121,24 @@ def test_intervals_rest_on_as_many_models_as_a_quantile_needs(n_classes: int, mo
     assert torch.allclose(asked.lower, every.lower)
     fewer = calirare.jackknife(trained, graph, ALO(n_models=20))
     assert fewer.residuals.numel() == 20
+
+
+def test_intervals_of_more_nodes_rest_on_fewer_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [models_for(n) for n in (0, 1000, 100_000, 200_000, 10**9)] == [4000, 4000, 4000, 2000, 1000]
+    trained, graph = many_labels(dtype=torch.float32)
+    draw_at_most(monkeypatch, 60)
+    monkeypatch.setattr(replicates_module, "FEWEST_MODELS", 15)
+    monkeypatch.setattr(replicates_module, "MOST_CHANGES", 200 * 30)
+    found = calirare.jackknife(trained, graph)
+    assert "intervals rest on 30 of the 140 models" in found.note
+    assert found.residuals.numel() == 30
+    assert f"off by {quantile_error(30, 140):.2f} at most" in found.note
+    half = calirare.jackknife(trained, graph, nodes=torch.arange(100))
+    assert half.residuals.numel() == 60
+    draw_at_most(monkeypatch, 140)  # no more labels than that: all are left out, however many nodes there are
+    assert calirare.jackknife(trained, graph).residuals.numel() == 140
+    asked = calirare.jackknife(trained, graph, ALO(n_models=50))
+    assert asked.residuals.numel() == 50
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from calirare.models import GcnTraining, HopsTraining, gcn_training
-from calirare.training import class_weights, cross_fitted_logits, fold_of
+from calirare.training import class_weights, cross_fitted_logits, fold_of, folds_for
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
 
@@ -106,6 +106,30 @@ def test_a_label_has_no_say_in_its_own_logits(settings, monkeypatch):
     after = cross_fitted_logits(other, nodes, settings, n_folds=4)
     assert_identical(before[fold == 1], after[fold == 1])
     assert not torch.equal(before[fold != 1], after[fold != 1])
+
+
+@pytest.mark.parametrize("detector", [SETTINGS, ONE_BY_ONE], ids=["together", "one by one"])
+def test_some_folds_alone_are_left_out(detector):
+    graph = rare_task()
+    nodes, done = graph.split.train, []
+    every = cross_fitted_logits(graph, nodes, detector, n_folds=4)
+    some = cross_fitted_logits(graph, nodes, detector, n_folds=4, left_out=2, progress=done.append)
+    assert done == [1, 2]
+    judged = fold_of(graph.y[nodes], 4, detector.seed) < 2
+    assert_within(some[judged], every[judged].double(), torch.full((20, 2), 1e-5, dtype=torch.float64))
+    assert bool(some[~judged].isnan().all())
+    assert_identical(cross_fitted_logits(graph, nodes, detector, n_folds=4, left_out=9), every)
+
+
+def test_as_many_folds_are_left_out_as_hold_the_labels_that_are_wanted():
+    targets = torch.tensor([0] * 900 + [2] * 100)
+    assert folds_for(targets, 5, 200, 0) == 1
+    assert folds_for(targets, 5, 201, 0) == 2
+    assert folds_for(targets, 5, 0, 20) == 1
+    assert folds_for(targets, 5, 200, 41) == 3
+    assert folds_for(targets, 5, 1001, 0) == 5
+    assert folds_for(targets, 5, 0, 101) == 5
+    assert folds_for(targets, 5, 0, 0) == 1
 
 
 @pytest.mark.parametrize("n_folds", [0, 1, 41])

@@ -1,0 +1,136 @@
+"""Time and memory of `calirare train` where labels come by the hundred thousand, stage by stage, for each detector.
+
+    python benchmarks/bench_many_labels.py [--models gcn hops trees] [--labels 100000] [--nodes 200000] [--folder ..]
+    python benchmarks/bench_many_labels.py --page
+
+A simulated graph, 16 directed edges and 32 features per node, 10 % rare; half of its nodes are labelled, 20,000 others
+are judged. The whole command is run, pictures and files included, in a process of its own with two threads. Results are
+added to benchmarks/results/many_labels.json, one row per detector and number of labels, and their table to
+docs/scaling.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import record
+
+PAGE = record.ROOT / "docs" / "scaling.md"
+BEGIN, END = "<!-- many-labels:begin -->", "<!-- many-labels:end -->"
+STAGE = re.compile(r"^ *[0-9.]+ s  ([a-z]+|everything but imports): ([0-9.]+) s$")
+PER_CLASS, TEST, FEATURES = 20, 20_000, 32
+BAR_S, BAR_BYTES = 60, 4e9  # of the own logits, the choice of damping and the calibration; of the whole command
+AFTER_TRAINING = ("check", "calibrate")
+
+
+def graph_folder(folder: Path, n: int, labels: int) -> Path:
+    path = folder / f"g{n}_{labels}"
+    if not path.exists():
+        from calirare.datasets.synthetic import synthetic_folder
+
+        synthetic_folder(path, n, n_val=labels - 2 * PER_CLASS, n_test=min(TEST, n - labels), n_features=FEATURES)
+    return path
+
+
+def one(model: str, graph: Path, out: Path) -> None:
+    """Trains in this process and prints what it took: the child of `measured`."""
+    from calirare.cli.app import main as command
+
+    sys.argv = ["calirare", "train", "--model", model, "--dataset", str(graph), "--out", str(out), "--device", "cpu"]
+    with contextlib.redirect_stdout(io.StringIO()):
+        command()
+    status = Path("/proc/self/status").read_text()  # the highest of this program, not of the one that started it
+    facts = {"peak_bytes": 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])}
+    found = [STAGE.match(line) for line in (out / "log.txt").read_text().splitlines()]
+    facts["stages_s"] = {match[1]: float(match[2]) for match in found if match}
+    said = json.loads((out / "metrics.json").read_text())
+    facts |= {name: said[name] for name in ("agreement", "notes", "epochs")}
+    print(json.dumps(facts))
+
+
+def measured(folder: Path, model: str, n: int, labels: int, threads: int = 2) -> dict[str, Any]:
+    """Returns what a process of its own took; the graph's files may be in the system's cache."""
+    graph, out = graph_folder(folder, n, labels), folder / f"run_{model}"
+    shutil.rmtree(out, ignore_errors=True)
+    load = os.getloadavg()[0]
+    command = [sys.executable, __file__, "--one", model, str(graph), str(out)]
+    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": str(threads)}, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr[-2000:])
+    facts = {"model": model, "n": n, "labels": labels, "features": FEATURES, "threads": threads, "load_before": load}
+    found = record.environment()
+    return facts | json.loads(done.stdout.splitlines()[-1]) | {name: found[name] for name in ("commit", "command")}
+
+
+def after_training(row: dict[str, Any]) -> float:
+    """Returns the seconds of own logits, choice of damping and calibration."""
+    return sum(row["stages_s"][name] for name in AFTER_TRAINING)
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    lines = [
+        "| detector | labels | train, s | check | calibrate | both of 60 | intervals | whole command | peak GB of 4 |",
+        "| " + " | ".join(["---"] * 9) + " |",
+    ]
+    for row in rows:
+        s, name, both, peak = row["stages_s"], row["model"], after_training(row), row["peak_bytes"]
+        cells = [f"`{name}`", f"{row['labels']:,}", *(f"{s[stage]:.1f}" for stage in ("train", *AFTER_TRAINING))]
+        cells += [f"{both:.1f}{'' if both <= BAR_S else ' (missed)'}", f"{s['jackknife']:.1f}"]
+        cells += [f"{s['everything but imports']:.1f}", f"{peak / 1e9:.2f}{'' if peak <= BAR_BYTES else ' (missed)'}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    said = {note: row["model"] for row in rows for note in row["notes"] if "drawn at random" in note}
+    lines += ["", "What was sampled, as the runs say it:", ""]
+    lines += [f"- `{model}`, {note}" for note, model in said.items()]
+    loads = [row["load_before"] for row in rows]
+    lines += [
+        "",
+        f"Two threads of a machine of two cores; its load before each run was {min(loads):.1f} to {max(loads):.1f}.",
+        "[benchmarks/results/many_labels.json](../benchmarks/results/many_labels.json):",
+        "`python benchmarks/bench_many_labels.py`.",
+    ]
+    return "\n".join(lines)
+
+
+def write_page(rows: list[dict[str, Any]]) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    PAGE.write_text(f"{before}{BEGIN}\n{page(rows)}\n{END}{after}", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="*", default=["gcn", "hops", "trees"])
+    parser.add_argument("--labels", type=int, default=100_000)
+    parser.add_argument("--nodes", type=int, default=200_000)
+    parser.add_argument("--page", action="store_true", help="write the page from the numbers that are there")
+    parser.add_argument("--folder", type=Path, default=Path("many-labels-graphs"))
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        one(options.one[0], *map(Path, options.one[1:]))
+        return
+    file = record.RESULTS / "many_labels.json"
+    kept: list[dict[str, Any]] = json.loads(file.read_text())["results"]["rows"] if file.exists() else []
+    for model in [] if options.page else options.models:
+        options.folder.mkdir(parents=True, exist_ok=True)
+        row = measured(options.folder, model, options.nodes, options.labels)
+        print(json.dumps(row), flush=True)
+        key = (model, options.labels, options.nodes)
+        kept = [*(old for old in kept if (old["model"], old["labels"], old["n"]) != key), row]
+        record.write("many_labels", {"rows": kept})
+    if record.RESULTS == record.COMMITTED:
+        write_page(kept)
+
+
+if __name__ == "__main__":
+    main()
