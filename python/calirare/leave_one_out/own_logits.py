@@ -24,6 +24,7 @@ from calirare.leave_one_out.formula import (
     own_change,
 )
 from calirare.leave_one_out.krylov import TOLERANCE, KrylovOwn, krylov_bytes
+from calirare.leave_one_out.sampled import DRAWN, DRAWN_ROUGHLY, SampledOwn, sampled_bytes, samples
 from calirare.leave_one_out.size import Size
 
 DENSE = 2_500  # side of a dense system of many classes that is solved as fast as a subspace is made
@@ -37,6 +38,8 @@ def own_form(linearised: Linearisation, tolerance: float = TOLERANCE) -> str:
     smaller = min(dual, linearised.n_parameters)
     if linearised.n_classes > 2 and is_one_layer(linearised) and smaller < dual and smaller <= ONE_LAYER:
         return "one layer"
+    if tolerance > 0 and samples(linearised):
+        return "sampled"
     if tolerance > 0 and smaller > (DENSE if linearised.n_classes > 2 else DENSE_OF_TWO):
         return "krylov"
     return "primal" if choose_form(linearised) == "primal" else "dual"
@@ -49,7 +52,8 @@ class OwnLogits:
     Gauss-Newton matrix J^T D J = Q diag(lambda) Q^T is computed once; with G = J Q, P_i = G_i (lambda + mu)^-1 G_i^T
     then costs m p for each damping mu. Of fewer labels it is the m x m kernel, and each damping solves a system. One
     layer of more than two classes solves another (`OneLayerHat`), and where both m (k - 1) and p are large, it is a
-    subspace that grows to a tolerance (`krylov`).
+    subspace that grows to a tolerance (`krylov`), or, of a perceptron and labels by the ten thousand, the curvature of
+    some labels drawn at random (`sampled`).
 
     Args:
         linearised: the network at the labelled nodes.
@@ -57,7 +61,7 @@ class OwnLogits:
         tolerance: relative, of the own changes where a subspace is taken; 0: none is, whatever it costs.
 
     Attributes:
-        form: "primal", "dual", "one layer" or "krylov".
+        form: "primal", "dual", "one layer", "krylov" or "sampled".
 
     Raises:
         InputError: it would not fit into memory.
@@ -78,6 +82,8 @@ class OwnLogits:
             self._hat = OneLayerHat(linearised)
         elif self.form == "krylov":
             self.krylov = KrylovOwn(linearised, tolerance)
+        elif samples(linearised) and self.form == "sampled":
+            self.sampled = SampledOwn(linearised, DRAWN if tolerance <= TOLERANCE else DRAWN_ROUGHLY)
         else:
             self.kernel = linearised.kernel if kernel is None else kernel
 
@@ -87,6 +93,8 @@ class OwnLogits:
         dual, p = size.dual, size.p
         if self.form == "krylov":
             return krylov_bytes(size)
+        if self.form == "sampled":
+            return sampled_bytes(self.linearised)
         if self.form == "one layer":
             return 4 * p * p * 8 + 2 * size.m * p * 8 + BLOCK_BYTES
         if self.form == "primal":
@@ -114,9 +122,19 @@ class OwnLogits:
         """Returns the logits [m, k] with a damping mu > 0."""
         if self.form == "krylov":
             own = self.krylov(damping)
+        elif self.form == "sampled":
+            own = self.sampled(damping)
         elif self.form in ("primal", "one layer"):
             _, own, _ = leave_out_own(self._hat(damping), self.curvature, self.error)
         else:
             coefficients, _ = loo_coefficients(self.linearised, self.kernel, damping)
             own = own_change(self.linearised, self.kernel, coefficients)
         return with_class_zero(self.linearised.differences.double() + own)
+
+    def sampling_note(self, damping: float) -> str:
+        """Returns what was drawn at random in form "sampled", and the error it makes."""
+        found, m = self.sampled, self.linearised.n_nodes
+        return (
+            f"what leaving a label out changes rests on the curvature of {found.first.numel():,} of the {m:,} labels, "
+            f"drawn at random: relative standard error {found.error(damping):.2g}"
+        )

@@ -30,7 +30,8 @@ def leave_labels_out(job: Job, trained: Trained) -> LeftOutLabels:
     held_out, said = _held_out(job, trained)
     judges = job.calibration_nodes & torch.isfinite(held_out).all(1)
     agreement = choose_damping(own_logits, start, held_out, judges, _weights(job, fitted.targets))
-    notes = (f"{said}: standard error {agreement.standard_error:.2g}",) if said else ()
+    notes: tuple[str, ...] = (f"{said}: standard error {agreement.standard_error:.2g}",) if said else ()
+    notes += (own_logits.sampling_note(agreement.damping),) if own_logits.form == "sampled" else ()
     if agreement.verdict == "do not trust":
         notes += (f"{agreement.reason}: the map was fitted on cross-validated logits instead",)
         return LeftOutLabels(held_out, agreement.damping, agreement, held_out=held_out, notes=notes)
