@@ -135,6 +135,6 @@ class OwnLogits:
         """Returns what was drawn at random in form "sampled", and the error it makes."""
         found, m = self.sampled, self.linearised.n_nodes
         return (
-            f"what leaving a label out changes rests on the curvature of {found.first.numel():,} of the {m:,} labels, "
+            f"what leaving a label out changes rests on the curvature of {found.n_drawn:,} of the {m:,} labels, "
             f"drawn at random: relative standard error {found.error(damping):.2g}"
         )

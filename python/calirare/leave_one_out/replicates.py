@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -78,7 +78,7 @@ class Replicates(LeaveOneOutMethod):
         return left_out(linearised, damping, n_rows=n_rows, at=at, chosen=self.places(linearised))
 
 
-def replicates(linearised: Linearisation, field: object, damping: float, chosen: Tensor) -> LooResult:
+def replicates(linearised: Linearisation, field: Any, damping: float, chosen: Tensor) -> LooResult:
     """Returns `alo` for some of the labels only, with the error a quantile over them may have.
 
     Args:

@@ -1,16 +1,20 @@
 """Own leave-one-out changes of labels by the ten thousand and a perceptron: curvature from labels drawn at random.
 
 Where every label has inputs of its own (columns, no neighbours below it) the kernel between any two labels costs their
-inputs and hidden units alone, whatever the number of parameters. With S a random draw of s labels, c = m / s and
-R = (c D)^1/2 J_S, the curvature of the mean loss is about R^T R + mu I, and of a label i that was not drawn nothing is
-in it: it is the curvature *without* label i, and with R R^T = V diag(lambda) V^T and g_i = V^T R J_i^T
+inputs and hidden units alone, whatever the number of parameters. Label i is drawn with probability pi_i in proportion
+to what it adds to the curvature's trace, D_i K_ii, at most 1: a network sure of most of its labels has its curvature in
+the others, which are all drawn. With S the labels drawn and R = (D / pi)^1/2 J_S the curvature of the mean loss is
+about H = R^T R + mu I, unbiased, and with R R^T = V diag(lambda) V^T and g_i = V^T R J_i^T
 
-    P_i = J_i (R^T R + mu I)^-1 J_i^T = (K_ii - sum_r g_ir^2 / (lambda_r + mu)) / mu,
-    theta_-i - theta = (J_i - (g_i / (lambda + mu)) V^T R) e_i / mu,        dz_i = P_i e_i.
+    P_i = J_i H^-1 J_i^T = (K_ii - sum_r g_ir^2 / (lambda_r + mu)) / mu.
 
-There are two draws, and a label that is in the first is judged by the second. By convexity a draw of too few labels
-makes P_i too large, by about the effective number of parameters over s: leave-one-out then looks worse than it is,
-never better. What both draws say of the same labels tells how far either is off.
+A label that was not drawn has no part in it; one that was leaves D_i / pi_i behind (Woodbury): with b_i = 1 and
+b_i = 1 - D_i P_i / pi_i
+
+    theta_-i - theta = (J_i - (g_i / (lambda + mu)) V^T R) e_i / (mu b_i),        dz_i = P_i e_i / b_i.
+
+By convexity a draw of too few labels makes P_i too large: leave-one-out then looks worse than it is, never better. A
+second draw says of some labels how far either is off.
 """
 
 from __future__ import annotations
@@ -26,7 +30,9 @@ from calirare_ext import ReceptiveField, cut, rows_of_inputs
 MANY_LABELS, MANY_PARAMETERS = 20_000, 1_000  # above both the curvature is sampled
 DRAWN, DRAWN_ROUGHLY = 2_000, 1_000  # labels of a draw; the latter where networks are only told apart
 BLOCK = 16_384  # labels that are taken together
-WATCHED = 2_000  # labels at which the draws are compared
+WATCHED = 2_000  # labels at which two draws are compared
+TINY = 1e-3  # of b_i, which rounding may make negative
+NOTHING = 1e-290  # share of a label that adds nothing
 
 
 def samples(linearised: Linearisation) -> TypeGuard[GcnLinearisation]:
@@ -49,12 +55,14 @@ class Draw:
     Args:
         linearised: the network at the labelled nodes.
         places: of the labels drawn, int64 [s].
+        chance: that each label is drawn, pi [m].
     """
 
-    def __init__(self, linearised: GcnLinearisation, places: Tensor) -> None:
+    def __init__(self, linearised: GcnLinearisation, places: Tensor, chance: Tensor) -> None:
         self.linearised, self.part = linearised, at_labels(linearised, places)
-        share = linearised.n_nodes / places.numel()
-        self.root = (share * linearised.loss_terms[0][places, 0, 0]).sqrt()  # (c D)^1/2, [s]
+        bent, self.loss = (part.flatten() for part in linearised.loss_terms)
+        self.root = (bent[places] / chance[places]).sqrt()  # (D / pi)^1/2, [s]
+        self.left = torch.zeros_like(bent).index_copy_(0, places, self.root.square())  # D_i / pi_i, 0 if not drawn
         kernel = gram(self.part, self.part.field)[:, 0, :, 0].double()
         self.values, self.vectors = torch.linalg.eigh(self.root[:, None] * kernel * self.root)
         self.values.clamp_(min=0)
@@ -65,11 +73,13 @@ class Draw:
         parts = places.split(BLOCK)
         return torch.cat([gram(self.part, at_labels(self.linearised, x).field)[:, 0, :, 0] @ turned for x in parts])
 
-    def hat(self, along: Tensor, own: Tensor, damping: float) -> Tensor:
-        """Returns P_i from g_i [b, s] and K_ii [b]; float64."""
+    def hat(self, along: Tensor, own: Tensor, places: Tensor, damping: float) -> tuple[Tensor, Tensor]:
+        """Returns P_i without label i and 1 / b_i, from g_i [b, s] and K_ii [b]; float64 [b]."""
         inverse = 1 / (self.values + damping)
         explained = torch.cat([part.double().square() @ inverse for part in along.split(BLOCK)])
-        return (own - explained).clamp_(min=0) / damping
+        hat = (own - explained).clamp_(min=0) / damping
+        rest = (1 - self.left[places] * hat).clamp_(min=TINY)
+        return hat / rest, 1 / rest
 
     def directions(self, along: Tensor, rows: Tensor, damping: float) -> Tensor:
         """Returns (R^T R + damping I)^-1 J_i^T from g_i [b, s] and J_i [b, p], [b, p]."""
@@ -78,62 +88,70 @@ class Draw:
 
 
 class SampledOwn:
-    """damping -> own changes [m, 1] of every label, float64, each by a draw that it is not in.
+    """damping -> own changes [m, 1] of every label, float64, from the curvature of labels drawn at random.
 
     Args:
         linearised: the network; `samples` must hold, whatever the numbers of labels and parameters.
-        size: s, labels of a draw; at most half of all.
+        size: labels to draw, about.
 
     Precision: kernels in the dtype of the network, the s x s system in float64.
     Cost: m s (d + h + s) multiply-adds and s^3 once, m s for each damping; m s numbers.
     """
 
     def __init__(self, linearised: GcnLinearisation, size: int = DRAWN) -> None:
-        m = linearised.n_nodes
-        both = torch.randperm(m, generator=torch.Generator().manual_seed(0)).to(linearised.logits.device)
-        size = min(size, m // 2)
-        self.linearised, self.first, self.second = linearised, both[:size], both[size : 2 * size]
-        self.draws = Draw(linearised, self.first), Draw(linearised, self.second)
-        every = torch.arange(m, device=both.device)
-        self.along = self.draws[0].along(every)
-        self.along_second = self.draws[1].along(self.first)
-        self.watched = both[2 * size : 2 * size + WATCHED]
-        self.watched_second = self.draws[1].along(self.watched)
+        self.linearised = linearised
         self.own = linearised.kernel_blocks[:, 0, 0].double()
         self.bent, self.loss = (part.flatten() for part in linearised.loss_terms)
+        self.chance = chances(self.bent * self.own, size)
+        self.generator = torch.Generator().manual_seed(0)
+        self.every = torch.arange(self.own.numel(), device=self.own.device)
+        self.draw = self._draw()
+        self.along = self.draw.along(self.every)
+
+    def _draw(self) -> Draw:
+        luck = torch.rand(self.chance.shape, dtype=self.chance.dtype, generator=self.generator).to(self.chance.device)
+        return Draw(self.linearised, (luck < self.chance).nonzero().flatten(), self.chance)
+
+    @property
+    def n_drawn(self) -> int:
+        """Number of labels drawn."""
+        return self.draw.root.numel()
 
     def __call__(self, damping: float) -> Tensor:
         """Returns the own changes with a damping mu > 0."""
-        return (self.hat(damping) * self.loss)[:, None]
-
-    def hat(self, damping: float) -> Tensor:
-        """Returns P_i without label i, float64 [m]."""
-        one, other = self.draws
-        out = one.hat(self.along, self.own, damping)
-        out[self.first] = other.hat(self.along_second, self.own[self.first], damping)
-        return out
+        return (self.draw.hat(self.along, self.own, self.every, damping)[0] * self.loss)[:, None]
 
     def leverage(self, damping: float) -> Tensor:
         """Returns the leverages h_i = D_i P_i / (1 + D_i P_i), P_i without label i, float64 [m]."""
-        bent = self.bent * self.hat(damping)
+        bent = self.bent * self.draw.hat(self.along, self.own, self.every, damping)[0]
         return bent / (1 + bent)
 
     def error(self, damping: float) -> float:
-        """Returns the standard error of own changes by their norm, from labels that neither draw holds."""
-        at = self.watched
-        one = self.draws[0].hat(self.along[at], self.own[at], damping) * self.loss[at]
-        other = self.draws[1].hat(self.watched_second, self.own[at], damping) * self.loss[at]
+        """Returns the standard error of own changes by their norm, from a second draw at some labels."""
+        at = torch.randperm(self.every.numel(), generator=self.generator)[:WATCHED].to(self.every.device)
+        second = self._draw()
+        both = ((self.draw, self.along[at]), (second, second.along(at)))
+        one, other = (draw.hat(along, self.own[at], at, damping)[0] * self.loss[at] for draw, along in both)
         size = float((one + other).norm() / 2)
         return float((one - other).norm()) / (2**0.5 * size) if size > 0 else 0.0
 
     def directions(self, damping: float, chosen: Tensor) -> Tensor:
         """Returns theta_-i - theta of some labels, places int64 [b]: [b, p]."""
-        out = self.linearised.logits.new_empty(chosen.numel(), self.linearised.n_parameters)
-        inside = torch.isin(chosen, self.first)
-        for draw, mine in zip(self.draws, (~inside, inside), strict=True):
-            rows = at_labels(self.linearised, chosen[mine]).jacobian
-            out[mine] = draw.directions(draw.along(chosen[mine]), rows, damping)
-        return out.mul_(self.loss[chosen, None])
+        rows, along = at_labels(self.linearised, chosen).jacobian, self.along[chosen]
+        scale = self.draw.hat(along, self.own[chosen], chosen, damping)[1] * self.loss[chosen]
+        return self.draw.directions(along, rows, damping).mul_(scale[:, None].to(rows.dtype))
+
+
+def chances(shares: Tensor, size: int) -> Tensor:
+    """Returns min(1, c share) with c such that `size` labels are drawn on average, [m]; of no more labels 1."""
+    if size >= shares.numel():
+        return torch.ones_like(shares)
+    shares = shares.clamp(min=NOTHING)
+    ordered = shares.sort(descending=True).values
+    rest = ordered.flip(0).cumsum(0).flip(0)  # of the labels that are not certain, where the first j are
+    fits = torch.arange(ordered.numel(), device=shares.device) + rest / ordered >= size
+    j = int(fits.nonzero()[0])
+    return ((size - j) / rest[j] * shares).clamp(max=1)
 
 
 def sampled_directions(linearised: GcnLinearisation, damping: float, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
