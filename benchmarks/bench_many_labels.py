@@ -51,9 +51,7 @@ def one(model: str, graph: Path, out: Path) -> None:
     facts: dict[str, Any] = {"cpu_s": {}}
     timed = Clock.time
 
-    def time_of_processor(
-        self: Clock, stage: str, work: Any
-    ) -> Any:  # what other jobs take of the machine is not in it
+    def time_of_processor(self: Clock, stage: str, work: Any) -> Any:  # what other jobs take is not in it
         started = time.process_time()
         out = timed(self, stage, work)
         facts["cpu_s"][stage] = time.process_time() - started
@@ -93,7 +91,7 @@ def after_training(seconds: dict[str, float]) -> float:
 
 def page(rows: list[dict[str, Any]]) -> str:
     lines = [
-        "| detector | labels | train, s | check | calibrate | both, of 60 | their CPU s | intervals | command | GB, of 4 |",
+        "| detector | labels | train, s | check | calibrate | both of 60 | in CPU s | intervals | command | GB of 4 |",
         "| " + " | ".join(["---"] * 10) + " |",
     ]
     for row in rows:
@@ -109,7 +107,7 @@ def page(rows: list[dict[str, Any]]) -> str:
     loads = [row["load_before"] for row in rows]
     lines += [
         "",
-        f"Two threads of two cores that did other work too (load before each run {min(loads):.1f} to {max(loads):.1f}):",
+        f"Two threads of two cores that did other work (load before each run {min(loads):.1f} to {max(loads):.1f}):",
         "half the CPU seconds is what a quiet machine needs at least.",
         "[benchmarks/results/many_labels.json](../benchmarks/results/many_labels.json):",
         "`python benchmarks/bench_many_labels.py`.",
