@@ -11,9 +11,12 @@ from torch.autograd import forward_ad
 
 from calirare_ext._checks import check_like, check_shape
 from calirare_ext.csr import Csr
-from calirare_ext.layouts import compiled, product
+from calirare_ext.layouts import compiled
+from calirare_ext.registered import propagate_op, times
 
 __all__ = ["compiled", "propagate"]
+
+PLAIN = (Tensor, torch.nn.Parameter)  # what has numbers: a fake tensor, for one, is another type
 
 
 def propagate(a: Csr, x: Tensor) -> Tensor:
@@ -46,6 +49,8 @@ def propagate(a: Csr, x: Tensor) -> Tensor:
     """
     if not isinstance(a, Csr):
         raise TypeError(f"propagate: a must be a calirare_ext.Csr, got {type(a).__name__}")
+    if torch.compiler.is_compiling() or (isinstance(x, Tensor) and type(x) not in PLAIN):
+        return propagate_op(a.indptr, a.indices, a.values, a.n_cols, x)
     check_like("propagate", "x", x, a.values, "a")
     check_shape("propagate", "x", x, (a.n_cols, None))
     return _Propagate.apply(x, a) if _watched(x) else _Propagate.forward(x, a)
@@ -63,11 +68,7 @@ class _Propagate(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, a: Csr) -> Tensor:
-        rows_are_contiguous = x.shape[1] <= 1 or x.stride(1) == 1
-        x = x if rows_are_contiguous else x.contiguous()
-        out = x.new_empty(a.n_rows, x.shape[1])
-        product(a, x, out)
-        return out
+        return times(a, x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Csr], output: Tensor) -> None:
