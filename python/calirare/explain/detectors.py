@@ -9,7 +9,7 @@ from calirare.explain.network import folded_voice, network_voice
 from calirare.explain.trees import TreesVoice
 from calirare.explain.voice import Voice
 from calirare.graph import Graph
-from calirare.models import FoldedNetwork, GcnFit, Member, Mixture, PygFit, TreesFit
+from calirare.models import FoldedNetwork, GcnFit, GivenFit, Member, Mixture, PygFit, TreesFit
 from calirare.training import Fitted
 
 
@@ -40,6 +40,11 @@ def voice_of(fitted: Fitted, graph: Graph, damping: float | None = None) -> Voic
         raise InputError(
             f"explain: {fitted.name} has no closed form that tells what a label or an edge did: train auto, gcn, hops, "
             "trees or forest on the same labels and explain that run"
+        )
+    if isinstance(fitted, GivenFit):
+        raise InputError(
+            "explain: the run has logits that were given to it and no detector: train auto, gcn, hops, trees or forest "
+            "on the same labels and explain that run"
         )
     raise InputError(
         f"explain: the detector must be auto, gcn, hops, trees or forest, got a {type(fitted).__name__}: train one"

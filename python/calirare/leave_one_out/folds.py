@@ -40,7 +40,7 @@ def from_folds(fitted: FoldFitted, graph: Graph | None, nodes: Tensor | None = N
         own.to(labels.dtype),
         unknown,
         0.0,
-        fitted.fold,
+        torch.where(torch.isfinite(own).all(1), fitted.fold, -1),  # -1: a label that every model has learnt
         facts,
         torch.arange(n, device=logits.device) if nodes is None else nodes,
     )

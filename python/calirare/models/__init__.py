@@ -5,6 +5,7 @@ from calirare.models.folded import FoldedNetwork, Folds, fold_converged, fold_ne
 from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
 from calirare.models.gcn_training import GcnTraining, fit
+from calirare.models.given import Given, GivenFit
 from calirare.models.hops import HopsFit, HopsTraining
 from calirare.models.joined import NewEdges
 from calirare.models.many_gcns import ManyGcns
@@ -40,6 +41,8 @@ __all__ = [
     "GcnFit",
     "GcnTraining",
     "GinTraining",
+    "Given",
+    "GivenFit",
     "HopColumns",
     "HopsFit",
     "HopsTraining",

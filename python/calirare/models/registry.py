@@ -10,6 +10,7 @@ from torch import Tensor
 from calirare.models.folded import FoldedNetwork
 from calirare.models.gcn_fit import GcnFit
 from calirare.models.gcn_training import GcnTraining
+from calirare.models.given import GivenFit
 from calirare.models.hops import HopsFit, HopsTraining
 from calirare.models.mixture import Mixture
 from calirare.models.pyg import GatTraining, GinTraining, SageTraining
@@ -40,6 +41,7 @@ FITS: dict[str, Stored] = {
     "HopsFit": HopsFit,
     "TreesFit": TreesFit,
     "PygFit": PygFit,
+    "GivenFit": GivenFit,
     "FoldedNetwork": FoldedNetwork,
     "Mixture": Mixture,
 }

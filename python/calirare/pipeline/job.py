@@ -10,6 +10,7 @@ from torch import Tensor
 
 from calirare.graph import Graph
 from calirare.leave_one_out import Agreement, LooResult
+from calirare.models import Given
 from calirare.run import Choice, Settings
 from calirare.training import Detector, Fitted
 
@@ -28,6 +29,7 @@ class Job:
         report: called as stages proceed.
         asked: the graph with the labels as the user has them, whose nodes are decided on; it differs from `graph` where
             nodes without a label stand for the rest.
+        given: logits that were trained elsewhere; None: a detector is trained.
     """
 
     graph: Graph
@@ -36,9 +38,12 @@ class Job:
     calibration_nodes: Tensor
     report: Report
     asked: Graph
+    given: Given | None = None
 
     @classmethod
-    def of(cls, graph: Graph, settings: Settings, report: Report, asked: Graph | None = None) -> Job:
+    def of(
+        cls, graph: Graph, settings: Settings, report: Report, asked: Graph | None = None, given: Given | None = None
+    ) -> Job:
         """Returns the job of a graph: with method "jackknife" the validation labels train too."""
         assert graph.split is not None
         train, val = graph.split.train, graph.split.val
@@ -47,7 +52,7 @@ class Job:
         representative[train.numel() :] = True
         if not bool(representative.any()):
             representative[:] = True
-        return cls(graph, settings, nodes, representative, report, asked or graph)
+        return cls(graph, settings, nodes, representative, report, asked or graph, given)
 
 
 @dataclass(frozen=True, eq=False)

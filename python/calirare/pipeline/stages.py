@@ -20,7 +20,7 @@ from calirare.features import FeatureMap
 from calirare.graph import Graph, check_trainable, known_rare, scale_note, split_note
 from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import ALO
-from calirare.models import PYG, TreesDetector, TreesTraining
+from calirare.models import PYG, Given, GivenFit, TreesDetector, TreesTraining
 from calirare.pipeline.auto import TREES, fit_auto
 from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
 from calirare.pipeline.left_out import leave_labels_out
@@ -40,6 +40,7 @@ def train(
     *,
     report: Report | None = None,
     streaming: StreamingMaker | None = None,
+    given: Given | None = None,
     **changes: Any,
 ) -> Outcome:
     """Trains, calibrates and explains a network on a graph with a split.
@@ -49,6 +50,7 @@ def train(
         settings: how; None: the defaults.
         report: called as stages proceed: name, steps done, steps in all.
         streaming: makes what evaluates a large graph in blocks, from the graph on its device; None: one without files.
+        given: logits of a network of yours; nothing is trained, and the setting model is "given".
         **changes: settings by name, over `settings`; for example `epochs=200, target="population", loo=ALO(steps=5)`.
 
     Returns:
@@ -65,6 +67,8 @@ def train(
     """
     if settings is not None and not isinstance(settings, Settings):
         raise TypeError(f"train: settings must be Settings, got {type(settings).__name__}: or give them by name")
+    if given is not None:
+        changes["model"] = "given"
     settings = (settings or Settings()).but("train", **changes)
     if settings.data.task == "classes":
         raise InputError("train: task classes makes no class the rare one: take calirare.train_classes")
@@ -83,7 +87,7 @@ def train(
     features = fit_features(taught, settings)
     mapped = features.own(taught)
     asked = dataclasses.replace(mapped, y=graph.y, split=graph.split, trusted=True)
-    outcome = _run(mapped, asked, settings, report or silent, streaming)
+    outcome = _run(Job.of(mapped, settings, report or silent, asked, given), streaming)
     return replace(outcome, graph=graph, features=features, mapped=mapped)
 
 
@@ -117,13 +121,13 @@ class Clock:
         return out
 
 
-def _run(graph: Graph, asked: Graph, settings: Settings, report: Report, streaming: StreamingMaker | None) -> Outcome:
+def _run(job: Job, streaming: StreamingMaker | None) -> Outcome:
     """Runs every stage."""
+    graph, settings, report = job.graph, job.settings, job.report
     clock, evaluator = Clock(), None
     streamed = settings.model == "gcn" and settings.intervals.interval_nodes != "alerts"
     if streamed and clock.time("prepare", lambda: streams(graph, settings.training.n_layers, graph.n_classes)):
         evaluator = Streaming(graph, report=report) if streaming is None else streaming(graph, report)
-    job = Job.of(graph, settings, report, asked)
     check_validation(job)
     trained = clock.time("train", lambda: fit(job))
     fitted = trained.fitted
@@ -176,6 +180,8 @@ def _run(graph: Graph, asked: Graph, settings: Settings, report: Report, streami
 def fit(job: Job) -> Trained:
     """Returns the trained detector of the run's kind."""
     model = job.settings.model
+    if model == "given":
+        return Trained(_given(job))
     if model == "auto":
         return fit_auto(job)
     if model in TREES:
@@ -187,6 +193,17 @@ def fit(job: Job) -> Trained:
         note = () if not detector.choose else (f"{model}: five folds chose {fitted.training.epochs} epochs",)
         return Trained(fitted, notes=note)
     return fit_network(job)
+
+
+def _given(job: Job) -> GivenFit:
+    """Returns logits that were trained elsewhere."""
+    if job.given is None:
+        raise InputError(
+            "setting model given needs logits: calirare.train(graph, given=calirare.models.Given(logits)) in Python"
+        )
+    if job.settings.method != "jackknife" or job.settings.positive_only:
+        raise InputError("setting model given needs method jackknife and labels of both classes")
+    return job.given.fit(job.graph, job.nodes)
 
 
 def check_validation(job: Job) -> None:

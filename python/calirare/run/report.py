@@ -200,7 +200,7 @@ def _graph_facts(outcome: RunResult) -> dict[str, Any]:
         "train": int(split.train.numel()),
         "val": int(split.val.numel()),
         "test": int(split.test.numel()),
-        "labels_trained_on": int((graph.y[outcome.fit.nodes] >= 0).sum()),
+        "labels_trained_on": int(((graph.y[outcome.fit.nodes] >= 0) & (outcome.fit.sample_weights > 0)).sum()),
     }
 
 

@@ -11,12 +11,14 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from calirare._util.errors import InputError
 from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, expected_count
 from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import Graph, TableColumns
 from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
+from calirare.models import GivenFit
 from calirare.run.abstaining import Undecided
 from calirare.run.deciding import threshold_on
 from calirare.run.interval_nodes import asked_of_a_score, interval_notes, known_logits
@@ -215,8 +217,13 @@ class Scorer:
         """Returns a graph with labels merged as in the run, and features mapped as those of its graph.
 
         Raises:
-            InputError: the features are others.
+            InputError: the features are others, or the run has logits and no detector.
         """
+        if isinstance(self.fit, GivenFit):
+            raise InputError(
+                "the run has logits that were given to it and no network to score with: give those of this graph to "
+                "its map, calirare.load(run).scorer.calibrators['population'].transform(logits)"
+            )
         return self.features.transform(self._labelled(graph, say), say)
 
     def _labelled(self, graph: Graph, say: Say) -> Graph:

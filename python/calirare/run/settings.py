@@ -23,8 +23,8 @@ from calirare.training import HOPS, WEIGHT_DECAYS
 
 Method = Literal["jackknife", "calirare", "ts", "uncalibrated"]
 METHODS: tuple[Method, ...] = ("jackknife", "calirare", "ts", "uncalibrated")
-Model = Literal["auto", "gcn", "hops", "trees", "forest", "gat", "gin", "sage"]
-MODELS: tuple[Model, ...] = ("auto", "gcn", "hops", "trees", "forest", "gat", "gin", "sage")
+Model = Literal["auto", "gcn", "hops", "trees", "forest", "gat", "gin", "sage", "given"]
+MODELS: tuple[Model, ...] = ("auto", "gcn", "hops", "trees", "forest", "gat", "gin", "sage", "given")
 COLUMN_HOPS = 2  # of columns, where none are given
 # width of the hidden layer where none is given, of gat per head; of others 16 (Kipf & Welling 2017)
 HIDDEN = {"hops": 64, "gat": 8, "gin": 64, "sage": 64}
@@ -56,7 +56,8 @@ class Training:
         model: "auto" (trees, forest, linear with and without edges, hops and gcn, averaged by what each earns without
             each label), or one of them: "gcn" (the paper's graph convolution), "hops" (a perceptron on a node's own
             features and its neighbours' means), "trees" (gradient boosting on the same columns), "forest" (extra
-            trees), "gat", "gin", "sage" (graph attention, isomorphism network, GraphSAGE; PyTorch Geometric's layers).
+            trees), "gat", "gin", "sage" (graph attention, isomorphism network, GraphSAGE; PyTorch Geometric's layers);
+            "given": logits of a network of yours, in Python alone (`calirare.train(graph, given=...)`).
         epochs: gradient steps (200 in Kipf & Welling 2017), or "auto": chosen by leave-one-out loss, of gat, gin and
             sage by the loss of five folds.
         hidden: width of the hidden layer, or "auto": 16 of a gcn (Kipf & Welling 2017), 64 of hops, gin and sage, 8 of
@@ -295,7 +296,7 @@ class Settings:
             if getattr(self.training, name) == "auto" and self.method == "calirare":
                 raise InputError(f"setting {name} must be a number with method calirare, got 'auto'")
         check_decision(self.decision, self.method, self.calibration.map)
-        if self.decision.by == "value-of-label" and self.training.model in PYG:
+        if self.decision.by == "value-of-label" and self.training.model in (*PYG, "given"):
             raise InputError(
                 f"setting by value-of-label needs model auto, gcn, hops, trees or forest, got {self.training.model!r}: "
                 "of others nobody can tell what a label would do without training"

@@ -1,0 +1,192 @@
+"""Logits of a network that was trained elsewhere: calibrated by labels that it has not learnt, saved, reported."""
+
+from __future__ import annotations
+
+import dataclasses
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+import torch_geometric.loader
+import torch_geometric.nn
+
+import calirare
+from calirare._util.errors import InputError
+from calirare.calibration import FORM_SD, PriorPlattCalibrator, effective_shares
+from calirare.models import Given, GivenFit
+from calirare.page import html_of
+from calirare.review import Desk, Verdicts
+from tests.helpers.command import rough_runs
+from tests.helpers.neighbours import every_neighbour
+from tests.helpers.tasks import rare_task
+from tests.helpers.tolerance import assert_identical
+
+EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "mini_batches.py"
+WEIGHTS = torch.tensor([0.7, 1.6])
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return rare_task()
+
+
+@pytest.fixture(scope="module")
+def logits(graph):
+    noise = torch.randn(graph.n_nodes, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return noise + torch.nn.functional.one_hot(graph.y, 2)
+
+
+@pytest.fixture(scope="module")
+def folds(graph, logits):
+    """Logits of three networks and the fold of each node."""
+    noise = torch.randn(3, *logits.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return logits + 0.3 * noise, torch.arange(graph.n_nodes) % 3
+
+
+@pytest.fixture(scope="module")
+def outcome(graph, logits):
+    with rough_runs():
+        return calirare.train(graph, given=Given(logits, class_weights=WEIGHTS))
+
+
+def fit_of(graph, given: Given) -> GivenFit:
+    return given.fit(graph, torch.cat([graph.split.train, graph.split.val]))
+
+
+def test_the_map_is_that_of_the_validation_labels(graph, logits, outcome):
+    train, val = graph.split.train, graph.split.val
+    shares = effective_shares(graph.y[train], WEIGHTS[graph.y[train]], 2)
+    by_hand = PriorPlattCalibrator(trained_shares=shares, form_sd=FORM_SD).fit(logits[val], graph.y[val])
+    assert_identical(outcome.probabilities("population"), by_hand.transform(logits), "P")
+    assert_identical(outcome.logits, logits, "logits")
+    assert outcome.metrics["graph"]["labels_trained_on"] == len(train)
+    assert outcome.metrics["model"] == "given"
+
+
+def test_what_the_network_says_of_labels_it_learnt_calibrates_nothing(graph, logits, outcome):
+    learnt = logits.clone()
+    learnt[graph.split.train] += 5 * torch.nn.functional.one_hot(graph.y[graph.split.train], 2)
+    with rough_runs():
+        other = calirare.train(graph, given=Given(learnt, class_weights=WEIGHTS))
+    rest = torch.cat([graph.split.val, graph.split.test])
+    assert_identical(other.probabilities("population")[rest], outcome.probabilities("population")[rest], "P")
+    assert_identical(other.jackknife.lower[rest], outcome.jackknife.lower[rest], "lower ends")
+    assert other.decision.threshold == outcome.decision.threshold
+    assert not bool(other.audit().flagged[: len(graph.split.train)].any())
+
+
+def test_intervals_rest_on_the_validation_labels_alone(graph, outcome):
+    fit, val = outcome.fit, graph.split.val
+    some = torch.isin(fit.nodes, val)
+    parts = {name: getattr(fit, name)[some] for name in ("nodes", "targets", "sample_weights", "fold")}
+    alone = calirare.jackknife(
+        dataclasses.replace(fit, **parts),
+        graph,
+        calibrator=outcome.calibrators["population"],
+        population_map=outcome.calibrators["population"],
+    )
+    assert_identical(outcome.jackknife.lower, alone.lower, "lower ends")
+    assert_identical(outcome.jackknife.upper, alone.upper, "upper ends")
+
+
+def test_with_folds_every_label_has_the_network_without_it(graph, logits, folds):
+    without, fold = folds
+    fit = fit_of(graph, Given(logits, without, fold, WEIGHTS))
+    for i in range(0, len(fit.nodes), 17):
+        node = int(fit.nodes[i])
+        assert_identical(fit.own_logits[i], without[node % 3, node], f"node {node}")
+    assert_identical(fit.label_logits, logits[fit.nodes], "in sample")
+    with rough_runs():
+        run = calirare.train(graph, given=Given(logits.numpy(), without.numpy(), fold.numpy(), WEIGHTS.tolist()))
+    assert_identical(run.fit.own_logits, fit.own_logits, "of arrays")
+    assert run.metrics["graph"]["labels_trained_on"] == len(fit.nodes)
+    assert bool((run.jackknife.lower < run.jackknife.upper).all())
+
+
+@pytest.mark.parametrize("crossed", [False, True])
+def test_a_saved_run_has_its_report_its_queue_and_its_audit(crossed, graph, logits, folds, tmp_path):
+    with rough_runs():
+        run = calirare.train(graph, given=Given(logits, *folds) if crossed else Given(logits))
+        run.save(tmp_path / "run")
+    saved = calirare.load(tmp_path / "run")
+    known = torch.isfinite(run.fit.own_logits).all(1)
+    assert int(known.sum()) == (150 if crossed else 110)
+    assert_identical(saved.fit.own_logits[known], run.fit.own_logits[known], "own logits")
+    assert_identical(saved.fit.logits, logits, "logits")
+    assert saved.to_frame()["p_rare"].tolist() == pytest.approx(run.to_frame()["p_rare"].tolist())
+    page = html_of(saved, *saved.graph_if_there(None), None)
+    assert f"{150 if crossed else 40} labels trained the detector" in page
+    with Verdicts(tmp_path / "a.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
+        desk = Desk(saved, verdicts, lambda: saved.explainer(graph))
+        assert [case.node for case in desk.cases] == [str(node) for node in run.review()[: len(desk.cases)].tolist()]
+        assert "given to it" in desk.page(desk.cases[0], "n")
+    assert_identical(saved.audit(graph).p_wrong, run.audit().p_wrong, "audit")
+    new = saved.scorer.calibrators["population"].transform(logits[:5])
+    assert_identical(new, run.probabilities("population")[:5], "of other logits")
+    for ask in (lambda: saved.score(graph), lambda: calirare.Scorer.open(tmp_path / "run", graph)):
+        with pytest.raises(InputError, match="given to it and no network to score with"):
+            ask()
+
+
+def test_refuses_what_does_not_fit(graph, logits, folds):
+    without, fold = folds
+    nan = logits.clone()
+    nan[3] = torch.nan
+    unsplit = graph.with_split(dataclasses.replace(graph.split, val=graph.split.val[:0]))
+    for make, message in (
+        (lambda: Given(logits[:, 1]), r"logits must be \[n, k\] of k >= 2 classes, got \[260\]"),
+        (lambda: Given(nan), "logits must be finite"),
+        (lambda: Given(logits, without), "without and fold must be given together"),
+        (
+            lambda: Given(logits, without[:, :9], fold),
+            r"without must be \[K, 260, 2\] of K >= 2 folds, got \[3, 9",
+        ),
+        (lambda: Given(logits, without, fold.double()), r"fold must be whole numbers \[260\], got float64 "),
+        (
+            lambda: Given(logits, class_weights=[1.0, 0.0]),
+            r"class_weights must be 2 positive numbers, got \[1.0, 0.0\]",
+        ),
+        (lambda: fit_of(graph, Given(logits[:9])), r"logits must be \[260, 2\] as graph .* is, got \[9, 2\]"),
+        (lambda: fit_of(graph, Given(logits, without, fold + 1)), "fold of nodes .* must be from 0 to 2, got 1 to 3"),
+        (lambda: fit_of(unsplit, Given(logits)), "has no validation nodes: put some aside, or give fold and without"),
+        (lambda: calirare.train(graph, model="given"), r"model given needs logits: calirare.train\(graph, given="),
+        (lambda: calirare.train(graph, given=Given(logits), method="ts"), "model given needs method jackknife"),
+    ):
+        with pytest.raises(InputError, match=message):
+            make()
+
+
+HAS_SAMPLER = torch_geometric.typing.WITH_PYG_LIB or torch_geometric.typing.WITH_TORCH_SPARSE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("network", ["GraphSAGE", "GCN"])
+def test_the_example_hands_over_a_network_trained_by_batches(network, tmp_path, monkeypatch):
+    """PyTorch Geometric's loader, network and batches; the search for neighbours is its own in plain torch."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch_geometric.loader, "NeighborLoader", every_neighbour)
+    monkeypatch.setattr(torch_geometric.nn, "GraphSAGE", getattr(torch_geometric.nn, network))
+    names = runpy.run_path(str(EXAMPLE))
+    outcome, crossed = names["outcome"], names["crossed"]
+    if network == "GraphSAGE":  # of the last layers of a GCN batches know too few edges
+        whole = names["model"](names["x"], names["edge_index"])
+        assert float((whole - outcome.logits).detach().abs().max()) < 1e-4
+    for run in (outcome, crossed):
+        found = run.metrics["detection"]["population"]
+        assert found["auprc_lower"] > 3 * found["prevalence"]
+        assert run.metrics["population_check"]["verdict"] != "do not trust"
+    assert outcome.metrics["decision"]["alerts"] == 200
+    assert len(calirare.load("sage").to_frame()) == 4000
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without:UserWarning")
+def test_the_example_by_its_own_loader(tmp_path, monkeypatch):
+    """As it stands; without pyg-lib it ends with a sentence that names it."""
+    monkeypatch.chdir(tmp_path)
+    if HAS_SAMPLER:
+        assert runpy.run_path(str(EXAMPLE))["crossed"].metrics["population_check"]["verdict"] != "do not trust"
+        return
+    with pytest.raises(ImportError, match="requires either 'pyg-lib' or 'torch-sparse'"):
+        runpy.run_path(str(EXAMPLE))
