@@ -158,6 +158,14 @@ class GivenFit(FoldFitted):
 
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
-        """Returns what `state` told."""
+        """Returns what `state` told.
+
+        Raises:
+            LookupError: something is missing, or a label is at no node or fold.
+            ValueError: the logits are of other classes than the folds'.
+        """
         del facts
-        return cls(**{name: tensors[name] for name in TENSORS})
+        made = cls(**{name: tensors[name] for name in TENSORS})
+        if made.own_logits.shape != made.label_logits.shape:  # places out of range end here
+            raise ValueError("logits and without must be of the same classes")
+        return made

@@ -129,6 +129,13 @@ def test_a_saved_run_has_its_report_its_queue_and_its_audit(crossed, graph, logi
             ask()
 
 
+@pytest.mark.parametrize("name", ["nodes", "fold"])
+def test_a_damaged_file_is_noticed_when_it_is_read(name, outcome):
+    tensors, facts = outcome.fit.state()
+    with pytest.raises(LookupError):
+        GivenFit.from_state(tensors | {name: tensors[name] + 1000}, facts)
+
+
 def test_refuses_what_does_not_fit(graph, logits, folds):
     without, fold = folds
     nan = logits.clone()
