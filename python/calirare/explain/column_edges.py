@@ -25,7 +25,7 @@ class ColumnEdges:
 
     def __init__(self, columns: HopColumns, graph: Graph) -> None:
         self.columns, self.taken = columns, graph
-        self._last: tuple[int, Tensor, Graph] | None = None
+        self._last: tuple[int, Tensor, Tensor] | None = None
 
     @cached_property
     def graph(self) -> Graph:
@@ -49,8 +49,8 @@ class ColumnEdges:
         """The features' means over the neighbours, float64 [n, d]."""
         return self.mean(self.x)
 
-    def with_and_without(self, node: int, ends: Tensor) -> Graph:
-        """Returns the columns of a node with all edges, and without each (int64 [b, 2]): a graph of 1 + b nodes.
+    def with_and_without(self, node: int, ends: Tensor) -> Tensor:
+        """Returns the columns of a node with all edges, and without each (int64 [b, 2]), float32 [1 + b, d].
 
         The last answer is kept: detectors that share columns ask one after the other.
         """
@@ -58,12 +58,13 @@ class ColumnEdges:
             self._last = node, ends, self._made(node, ends)
         return self._last[2]
 
-    def _made(self, node: int, ends: Tensor) -> Graph:
+    def _made(self, node: int, ends: Tensor) -> Tensor:
         rows = self.mean.numbers_of_means(node, max(self.columns.hops, 1))
         step = max(1, BLOCK // max(rows * self.x.shape[1], 1))
         ends, weights = self.mean.with_nobody(node, ends)
         pairs = zip(ends.split(step), weights.split(step), strict=True)
-        return self.columns.read(torch.cat([self._raw(node, some, these) for some, these in pairs]).float())
+        raw = torch.cat([self._raw(node, some, these) for some, these in pairs])
+        return self.columns.scaled.of_numbers(raw.float())
 
     def _raw(self, node: int, ends: Tensor, weights: Tensor) -> Tensor:
         """Returns the columns of the node before they are scaled, float64 [b, d]; an edge of weight 0 is none."""
@@ -80,7 +81,10 @@ class ColumnEdges:
 
     def _log_degree(self, matrix: Csr, node: int, ends: Tensor) -> Tensor:
         """Returns log(1 + number of neighbours), [b, 1]."""
-        return torch.log1p(self._kept(matrix, node, ends)[0].sum(1, keepdim=True).double())
+        others, columns = self._lost(matrix, node, ends)
+        columns = columns.sort().values
+        gone = torch.searchsorted(columns, others, right=True) - torch.searchsorted(columns, others)
+        return torch.log1p((columns.numel() - gone).double())[:, None]
 
     def _mean_of(self, matrix: Csr, node: int, ends: Tensor) -> Tensor:
         """Returns the mean over the entries of the node's row that are left, [b, d]."""
@@ -91,11 +95,15 @@ class ColumnEdges:
 
     def _kept(self, matrix: Csr, node: int, ends: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Returns which entries of the node's row are left without each edge [b, e], their columns and values [e]."""
-        first, last = int(matrix.indptr[node]), int(matrix.indptr[node + 1])
-        columns = matrix.indices[first:last].long()
+        others, columns = self._lost(matrix, node, ends)
+        values = matrix.values[int(matrix.indptr[node]) : int(matrix.indptr[node + 1])].double()
+        return columns[None] != others[:, None], columns, values
+
+    def _lost(self, matrix: Csr, node: int, ends: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the neighbour that each edge leads to from the node, -1 for none [b], and all of its columns [e]."""
         other = torch.where(ends[:, 0] == node, ends[:, 1], torch.where(ends[:, 1] == node, ends[:, 0], -1))
-        lost = (columns[None] == other[:, None]) & (ends[:, 0] != ends[:, 1])[:, None]
-        return ~lost, columns, matrix.values[first:last].double()
+        columns = matrix.indices[int(matrix.indptr[node]) : int(matrix.indptr[node + 1])].long()
+        return torch.where(ends[:, 0] == ends[:, 1], -1, other), columns
 
 
 class SharedColumns:

@@ -7,6 +7,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from calirare._util.threads import threads_for
 from calirare.explain.explanation import EdgeEffect, Explanation, Explanations, FeatureShare
 from calirare.explain.label_reasons import LabelReasons
 from calirare.explain.shares import stretched
@@ -38,7 +39,8 @@ class Explainer:
 
     def p_rare(self, nodes: Tensor) -> Tensor:
         """Returns P(rare) of nodes (int64 [n]), float64 [n]."""
-        return probability(self.voice.log_odds(nodes), self.subject.mapping)
+        with threads_for(self.subject.graph.n_edges):  # one pass over the graph is the longest step
+            return probability(self.voice.log_odds(nodes), self.subject.mapping)
 
     def label_effects(self, nodes: Tensor) -> Tensor:
         """Returns P(rare) with each label minus P(rare) without it, float64 [n, m]."""
@@ -71,7 +73,8 @@ class Explainer:
             InputError: there is no such column, or it has too many values.
         """
         groups = {} if group is None else self.subject.groups(group)
-        each = [found for part in nodes.split(TOGETHER) for found in self._explain(part, shown, groups)]
+        with threads_for(self.subject.graph.n_edges):
+            each = [found for part in nodes.split(TOGETHER) for found in self._explain(part, shown, groups)]
         return Explanations(tuple(each), self.notes)
 
     def _explain(self, nodes: Tensor, shown: int, groups: dict[str, Tensor]) -> list[Explanation]:
@@ -117,12 +120,11 @@ class Explainer:
     def _edges(self, node: int, p: float, log_odds: float, p_around: dict[int, float]) -> tuple[EdgeEffect, ...]:
         """Returns every edge of a node, by what it adds to the log-odds."""
         subject, (others, without) = self.subject, self.edge_effects(node)
-        added = log_odds - log_odds_of(without)
-        out = []
-        for i in torch.argsort(added.abs(), descending=True, stable=True).tolist():
-            other, less = int(others[i]), float(without[i])
+        added, out = log_odds - log_odds_of(without), list[EdgeEffect]()
+        order = torch.argsort(added.abs(), descending=True, stable=True)
+        for other, less, worth in zip(*(each[order].tolist() for each in (others, without, added)), strict=True):
             name, label = subject.graph.node_name(other), subject.label_of(other)
-            out.append(EdgeEffect(other, name, label, p_around[other], p - less, less, float(added[i])))
+            out.append(EdgeEffect(other, name, label, p_around[other], p - less, less, worth))
         return tuple(out)
 
     def _features(self, node: int, shares: Shares, row: int) -> tuple[FeatureShare, ...]:

@@ -13,7 +13,7 @@ from calirare.explain.column_edges import SharedColumns
 from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.network_labels import NetworkLabels, network_labels
 from calirare.explain.network_shares import NetworkShares, closed_form_shares
-from calirare.explain.voice import Kept, Shares, Voice, difference
+from calirare.explain.voice import FEW, Kept, Shares, Voice, difference
 from calirare.explain.words import with_words
 from calirare.graph import Graph, numbered
 from calirare.leave_one_out import OwnLogits, choose_damping
@@ -62,7 +62,12 @@ class NetworkVoice(Voice):
 
     def log_odds(self, nodes: Tensor) -> Tensor:
         """See `Voice.log_odds`."""
-        return self._said.of(nodes, lambda some: difference(self.fitted.logits_of(self.graph, some)))
+        return self._said.of(nodes, lambda some: difference(self._logits(some)))
+
+    def _logits(self, nodes: Tensor) -> Tensor:
+        """Returns the logits of nodes, of few by the field that other questions ask for too."""
+        few = nodes.numel() <= FEW
+        return self.fitted.logits_at(self._field(nodes)) if few else self.fitted.logits_of(self.graph, nodes)
 
     def _field(self, nodes: Tensor) -> ReceptiveField:
         """Returns what the network reads at nodes."""
@@ -76,7 +81,7 @@ class NetworkVoice(Voice):
         """See `Voice.shares`: integrated gradients."""
         if not closed_form_shares(self.fitted):
             return None
-        shares = self._shares.at(nodes)
+        shares = self._shares.at(self._field(nodes))
         if self.columns is None:
             return shares
         return with_words(shares, self.graph.feature_names or numbered(self.graph.n_features))
@@ -94,7 +99,9 @@ class NetworkVoice(Voice):
         """Returns how the log-odds of a node change without each edge, [b]."""
         if self.columns is None:
             return self._convolution.effect(node, ends)
-        said = difference(self.fitted.model.logits(self.columns.with_and_without(node, ends)))
+        if not self.columns.columns.hops:
+            return torch.zeros(len(ends), dtype=torch.float64)
+        said = difference(perceptron(self.fitted, self.columns.with_and_without(node, ends)))
         return said[1:] - said[0]
 
     @cached_property
@@ -104,12 +111,21 @@ class NetworkVoice(Voice):
 
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
         """See `Voice.with_each_label`: weights and features stay as they are."""
-        fields = [self.fitted.evaluation_field(self.graph, some) for some in (nodes, more)]
-        return self.log_odds(nodes) + self.labels.change_with(fields[0], fields[1], self.log_odds(more))
+        own, other = self._field(nodes), self._field(more)
+        return self.log_odds(nodes) + self.labels.change_with(own, other, self.log_odds(more))
 
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """See `Voice.without_labels`."""
         return self.log_odds(nodes) + self.labels.change_without(self._field(nodes), sets)
+
+
+def perceptron(fitted: GcnFit, rows: Tensor) -> Tensor:
+    """Returns the logits of a network without propagation at rows of its inputs, [b, d] -> [b, 2]."""
+    (weight, bias), *later = ((weight.detach(), bias.detach()) for weight, bias in fitted.model.layers())
+    z = torch.addmm(bias, rows.to(weight), weight)
+    for weight, bias in later:
+        z = torch.addmm(bias, z.relu_(), weight)
+    return z
 
 
 def network_voice(fitted: GcnFit, graph: Graph, damping: float | None = None) -> NetworkVoice:

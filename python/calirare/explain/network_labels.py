@@ -34,6 +34,7 @@ from calirare_ext import ReceptiveField, SolverStatus, solve_inverse_hvp
 CLOSED_FORM = 6_000  # labels, or parameters if they are fewer, up to which a matrix of that size is factored
 TOLERANCE, MAX_STEPS = 1e-4, 500  # of conjugate gradients
 PASS = 16_000_000  # numbers of the rows that are solved for together
+TOGETHER = 2_000  # labels of sets that are left out together
 SCALAR_STEPS = 40  # to where a label's own loss comes to rest: more than bisection from afar and Newton nearby need
 
 
@@ -83,11 +84,21 @@ class NetworkLabels(abc.ABC):
         """Returns how they change without each set of labels (places, int64), float64 [s, n]."""
         influence = self._influence_on(field)
         out = influence.new_empty(len(sets), influence.shape[0])
-        for row, places in enumerate(sets):
-            own = self.among(places)
-            bracket = torch.eye(places.numel(), dtype=own.dtype, device=own.device) - self.curvature[places, None] * own
-            out[row] = influence[:, places] @ torch.linalg.solve(bracket, self.error[places])
+        largest = max([1, *(places.numel() for places in sets)])
+        for rows in torch.arange(len(sets)).split(max(1, TOGETHER // largest)):
+            out[rows] = self._without(influence, [sets[row] for row in rows])
         return out
+
+    def _without(self, influence: Tensor, sets: list[Tensor]) -> Tensor:
+        """Returns how log-odds change without each set, by systems padded to one size, [s, n]."""
+        some = torch.nn.utils.rnn.pad_sequence(sets, batch_first=True, padding_value=-1)
+        there, some = some >= 0, some.clamp(min=0)
+        labels, place = torch.unique(some, return_inverse=True)
+        own, curvature = self.among(labels), torch.where(there, self.curvature[some], 0.0)
+        bracket = -curvature[:, :, None] * own[place[:, :, None], place[:, None, :]]
+        bracket.masked_fill_(~there[:, None], 0.0).diagonal(dim1=1, dim2=2).add_(1.0)
+        solved = torch.linalg.solve(bracket, torch.where(there, self.error[some], 0.0))
+        return (influence[:, some] * solved).sum(2).T
 
     @abc.abstractmethod
     def inverse_rows(self, rows: Tensor) -> Tensor:

@@ -21,9 +21,10 @@ from torch import Tensor
 from calirare.explain.voice import Shares
 from calirare.graph import Graph, numbered, propagated_features
 from calirare.models import GcnFit
-from calirare_ext import Csr, as_dense, propagate
+from calirare_ext import Csr, ReceptiveField, as_dense, propagate
 
 EVEN = 1e-9  # a step of a hidden unit that counts as none: its gradient is taken in place of the difference
+COPIED = 4  # products that an entry of A_hat costs which is copied first
 NEIGHBOURHOOD = "its neighbourhood's "  # before the name of a feature
 IN_GRAPH = " in the graph"  # behind a name of ours that a column of the user's has too
 
@@ -80,10 +81,9 @@ class NetworkShares:
             out = propagate(self.a_hat, out)
         return out
 
-    def at(self, nodes: Tensor) -> Shares:
-        """Returns the shares of nodes (int64 [n]): of their own features, then of their neighbourhoods'."""
-        model, linear = self.fitted.model, len(self.layers) == 1
-        field = model.propagation(self.view).field(nodes, model.n_layers)
+    def at(self, field: ReceptiveField) -> Shares:
+        """Returns the shares of a field's nodes: of their own features, then of their neighbourhoods'."""
+        nodes, linear = field.nodes, len(self.layers) == 1
         seen, reach = as_dense(field.features).double(), self.reach[field.rows[0]]
         block = _above(field.blocks, nodes)
         weight, bias, top, offset = _as_two_layers(self.layers)
@@ -94,18 +94,22 @@ class NetworkShares:
         rows = as_dense(self.x.select_rows(nodes)) if isinstance(self.x, Csr) else self.x[nodes]
         mine = (block * self._seen_by(nodes, field.rows[0])) @ slope @ weight.T
         own = (rows.double() - self.start) * mine
-        return Shares(base, self.names, torch.cat([own, total - own], 1) if model.hops else own)
+        return Shares(base, self.names, torch.cat([own, total - own], 1) if self.fitted.model.hops else own)
 
     def _seen_by(self, nodes: Tensor, rows: Tensor) -> Tensor:
         """Returns A_hat^K between nodes and rows (ascending), float64 [n, r]; it is symmetric."""
-        here, weight = nodes, torch.eye(nodes.numel(), dtype=torch.float64)
-        for _ in range(self.fitted.model.hops):
-            block = self.a_hat.select_rows(here)
-            here, columns = torch.unique(block.indices.long(), return_inverse=True)
-            sent = weight[:, block.rows()] * block.values
-            weight = torch.zeros(nodes.numel(), here.numel(), dtype=torch.float64).index_add_(1, columns, sent)
-        out = torch.zeros(nodes.numel(), self.view.n_nodes, dtype=torch.float64)
-        return out.index_copy_(1, here, weight)[:, rows]
+        hops, here = self.fitted.model.hops, nodes
+        if not hops:
+            return (nodes[:, None] == rows).double()
+        sent = torch.zeros(self.view.n_nodes, nodes.numel(), dtype=torch.float64)
+        sent[nodes, torch.arange(nodes.numel())] = 1
+        for _ in range(hops - 1):
+            block, before = self.a_hat.select_rows(here), sent
+            columns, worth = block.indices.long(), block.values[:, None] * before[here][block.rows()]
+            sent, here = torch.zeros_like(before).index_add_(0, columns, worth), torch.unique(columns)
+        if COPIED * int(self.a_hat.indptr.diff()[rows].sum()) > self.a_hat.nnz:
+            return propagate(self.a_hat, sent)[rows].T
+        return propagate(self.a_hat.select_rows(rows), sent).T
 
 
 def _above(blocks: tuple[Csr, ...], nodes: Tensor) -> Tensor:

@@ -14,18 +14,15 @@ So all rows of all edges are a matrix of rank four beside what is known, however
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from calirare.explain.between import Between
 from calirare.explain.removal import Propagator
-from calirare_ext import Csr, propagate
 
-NUMBERS = 1 << 19  # worked on together: edges times rows times width, in cache
+NUMBERS = 1 << 17  # worked on together: edges times rows times width, in cache
 WIDE = 4096  # edges whose entries of A and C are made together
-BLOCKS = 6  # of the columns of a symmetric product
-DENSE = 1 / 8  # share of entries from which a product with a dense matrix is the faster one
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,42 +54,47 @@ class OwnEdges:
         self.scale = propagator.left
         self.read = once / self.scale[:, None]  # A S y
         self.known = self.read if hops == 1 else propagator(once) / self.scale[:, None]
+        self.between = Between(propagator.matrix, self.scale, hops)
 
     def effect(self, node: int, others: Tensor) -> Tensor:
         """Returns how the output at a node changes without its edge to each of others (int64 [b]), float64 [b]."""
         row = self.propagator.matrix.select_rows(torch.tensor([node]))
-        around = _Around(self.propagator.matrix, torch.unique(torch.cat([row.indices.long(), torch.tensor([node])])))
-        step = max(1, NUMBERS // (around.nodes.numel() * self.y.shape[1]))
-        wide = max(step, WIDE)
+        nodes = torch.unique(torch.cat([row.indices.long(), torch.tensor([node])]))
         ends, weights = self.propagator.with_nobody(node, torch.stack([torch.full_like(others, node), others], 1))
-        parts = zip(ends.split(wide), weights.split(wide), strict=True)
-        said = torch.cat([self._said(around, *part, step) for part in parts])
+        parts = zip(ends.split(WIDE), weights.split(WIDE), strict=True)
+        said = torch.cat([self._said(nodes, *part) for part in parts])
         return said[1:] - said[0]
 
-    def _said(self, around: _Around, ends: Tensor, weights: Tensor, step: int) -> Tensor:
-        """Returns the output, before the last bias, without each edge (int64 [b, 2], the node first), float64 [b]."""
-        moved, others, node = _Moved(self, ends, weights), ends[:, 1], ends[0, :1]
-        places = torch.searchsorted(around.nodes, torch.cat([node, others]))
-        direct, shared = around.columns(places, self.scale if self.hops == 2 else None)
-        scale, here = self.scale[around.nodes], int(places[0])
-        terms = [(direct[:, :1].T, moved.p), (direct[:, 1:].T, moved.q)]
-        if shared is not None:
-            terms += [(shared[:, :1].T, moved.step_v), (shared[:, 1:].T, moved.step_u)]
-        weights = direct[:, 0] * scale  # of v's row: A_vi s_i
-        kept = weights.index_fill(0, places[:1], 0.0)
-        own = self.known[node] + sum(amount[:, here, None] * vector for amount, vector in terms) - moved.lost
-        coefficients = torch.stack([(amount * scale).expand(len(others), -1) for amount, _ in terms], 2)
-        vectors = torch.stack([vector for _, vector in terms], 1)
-        start = self.known[around.nodes] * scale[:, None] + self.head.bias
-        parts = zip(coefficients.split(step), vectors.split(step), places[1:].split(step), strict=True)
-        total = torch.cat([self._read(start, kept, *part) for part in parts])
-        own = torch.relu(moved.scale_v[:, None] * own + self.head.bias) @ self.head.weight
-        return moved.scale_v * (total + weights[here] / scale[here] * moved.scale_v * own)
+    def _said(self, nodes: Tensor, ends: Tensor, weights: Tensor) -> Tensor:
+        """Returns the output, before the last bias, without each edge (int64 [b, 2], the node first), float64 [b].
 
-    def _read(self, start: Tensor, kept: Tensor, coefficients: Tensor, vectors: Tensor, gone: Tensor) -> Tensor:
+        Args:
+            nodes: v and its neighbours, ascending, int64 [r].
+            ends: v and u of each edge.
+            weights: of these, [b].
+        """
+        moved, node, scale = _Moved(self, ends, weights), ends[0, :1], self.scale[nodes]
+        places = torch.searchsorted(nodes, torch.cat([node, ends[:, 1]]))
+        here, others, rows = places[:1], places[1:], self.between.rows(nodes, places)
+        own_rows = rows.at(torch.tensor([0]))  # A_vi s_i, and C_vi s_i
+        vectors = [(moved.p, moved.q), (moved.step_v, moved.step_u)][: len(own_rows)]
+        own = self.known[node] - moved.lost
+        for (of_v, of_u), row in zip(vectors, (own_rows / scale)[:, 0], strict=True):
+            own = own + row[here] * of_v + row[others, None] * of_u
+        start = (self.known[nodes] * scale[:, None] + self.head.bias).T.contiguous()
+        kept = own_rows[0].index_fill(1, here, 0.0)
+        both, total = torch.stack([each for pair in vectors for each in pair], 2), list[Tensor]()
+        for some in torch.arange(len(ends)).split(max(1, NUMBERS // start.numel())):
+            pairs = zip(own_rows, rows.at(some + 1), strict=True)
+            coefficients = torch.stack([each for v, u in pairs for each in (v.expand_as(u), u)], 1)
+            total.append(self._read(start, kept, both[some], coefficients, others[some]))
+        own = torch.relu(moved.scale_v[:, None] * own + self.head.bias) @ self.head.weight
+        return moved.scale_v * (torch.cat(total) + own_rows[0, 0, here] / scale[here] * moved.scale_v * own)
+
+    def _read(self, start: Tensor, kept: Tensor, vectors: Tensor, coefficients: Tensor, gone: Tensor) -> Tensor:
         """Returns what v reads of its neighbours but the one that is gone (their places, [b]), [b]."""
-        hidden = torch.baddbmm(start.expand(len(gone), -1, -1), coefficients, vectors).relu_()
-        each = (hidden @ self.head.weight) * kept
+        hidden = torch.baddbmm(start.expand(len(gone), -1, -1), vectors, coefficients).relu_()
+        each = torch.matmul(self.head.weight, hidden) * kept
         return each.sum(1) - each.gather(1, gone[:, None])[:, 0]
 
 
@@ -115,56 +117,3 @@ class _Moved:
         both = after - s[:, :, None] ** 2 * before
         self.p, self.q = both[:, 0], both[:, 1]
         self.lost = between[:, None] * after[:, 1]
-
-
-class _Around:
-    """A node with its neighbours, and what lies between them.
-
-    Args:
-        matrix: A, [n, n].
-        nodes: ascending, int64 [r].
-    """
-
-    def __init__(self, matrix: Csr, nodes: Tensor) -> None:
-        self.nodes, rows = nodes, matrix.select_rows(nodes)
-        self.field, columns = _numbered(rows.indices.long(), matrix.n_cols)  # of all that these nodes read
-        self.rows = Csr.unchecked(rows.indptr, columns.to(torch.int32), rows.values, self.field.numel())
-        self.places = torch.searchsorted(self.field, nodes)
-
-    @cached_property
-    def dense(self) -> Tensor | None:
-        """A at these nodes and all that they read, float64 [r, f]; None where few entries of it are not 0."""
-        few = self.rows.nnz < DENSE * self.rows.n_rows * self.rows.n_cols
-        return None if few else self.rows.to_dense()
-
-    def columns(self, places: Tensor, scale: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Returns columns of A and of A S^2 A at these nodes, float64 [r, b]; of the second none without a scale."""
-        dense = self.dense
-        if scale is not None and dense is not None and len(dense) <= WIDE:
-            return dense[places].T[self.places], self._shared(dense, scale)[:, places]
-        some = (self.rows.select_rows(places).to_dense() if dense is None else dense[places]).T
-        direct = some[self.places]
-        if scale is None:
-            return direct, None
-        some = some * scale[self.field][:, None] ** 2
-        return direct, propagate(self.rows, some.contiguous()) if dense is None else dense @ some
-
-    def _shared(self, dense: Tensor, scale: Tensor) -> Tensor:
-        """Returns A S^2 A at these nodes, float64 [r, r]: symmetric, so blocks above the diagonal are a mirror."""
-        scaled, step = dense * scale[self.field], max(1, -(-len(dense) // BLOCKS))
-        out = dense.new_empty(len(dense), len(dense))
-        for first in range(0, len(dense), step):
-            last = first + step
-            block = scaled[first:] @ scaled[first:last].T
-            out[first:, first:last], out[first:last, last:] = block, block[step:].T
-        return out
-
-
-def _numbered(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Returns the distinct ones of values in [0, n), ascending, and the place of each value among them."""
-    if values.numel() * 8 < n:
-        return torch.unique(values, return_inverse=True)
-    there = torch.zeros(n, dtype=torch.bool)
-    there[values] = True
-    place = there.cumsum(0) - 1
-    return there.nonzero().flatten(), place[values]

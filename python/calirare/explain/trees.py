@@ -19,7 +19,6 @@ from calirare.explain.voice import Kept, Shares, Voice, difference
 from calirare.explain.words import with_words
 from calirare.graph import Graph, numbered
 from calirare.models import TREE_SHRINKAGE, TreesFit
-from calirare_ext import as_dense
 
 REPRODUCED = 1e-4  # error of leaf values up to which they are those of the file: LightGBM's gradients are float32
 FIXED = (
@@ -66,7 +65,7 @@ class TreesVoice(Voice):
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `Voice.without_edges`."""
-        rows = as_dense(self._without_edges.with_and_without(node, ends).x).cpu().numpy()
+        rows = self._without_edges.with_and_without(node, ends).cpu().numpy()
         both = np.concatenate([self._columns(torch.tensor([node])), rows])  # a row of the graph's own, and made anew
         said = difference(torch.from_numpy(self.fitted.trees.logits(both)))
         return said[0] + said[2:] - said[1]

@@ -117,10 +117,6 @@ class HopColumns:
             return False
         return all(torch.equal(value.nan_to_num(), others[name].nan_to_num()) for name, value in tensors.items())
 
-    def read(self, raw: Tensor) -> Graph:
-        """Returns nodes without an edge whose features are columns made elsewhere, [r, d], as a model reads them."""
-        return self.scaled.transform(_alone(raw, tuple(column.name for column in self.scaled.columns)))
-
     def propagated(self, x: Tensor | Csr) -> Tensor:
         """Returns the features of some nodes, as the detector takes them, as they are propagated, [r, d]."""
         if self.own is not None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
+from calirare._util.threads import threads_for
 from calirare.explain import Explainer, Explanations, Subject, Unlearnt, difference, nodes_named, voice_of
 from calirare.graph import Graph
 from calirare.models import FITS
@@ -34,7 +35,8 @@ def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph) -> Explainer:
     names, columns = scorer.class_names, mapped.feature_names or None
     positive_only = scorer.settings.positive_only
     subject = Subject(graph, fitted.nodes, fitted.targets, names, mapping, scorer.threshold, columns, positive_only)
-    voice = voice_of(fitted, mapped, scorer.damping or None)
+    with threads_for(graph.n_edges):
+        voice = voice_of(fitted, mapped, scorer.damping or None)
     if positive_only:
         own = difference(fitted.own_logits) if isinstance(fitted, FoldFitted) else None
         voice = Unlearnt(voice, fitted.nodes, fitted.targets == 0, own)
