@@ -168,8 +168,12 @@ class GraphOnDisk:
         return file.rows_at(nodes + 1) - file.rows_at(nodes)
 
     def features(self, first: int, last: int) -> Graph:
-        """Returns the nodes [first, last) with their features as they are stored, and without an edge."""
-        return self._alone(self._features(first, last))
+        """Returns the nodes [first, last) with their features as they are stored, and without an edge.
+
+        They have their names where columns are of categories, which may count by the labels of named nodes.
+        """
+        named = "node_names" in self.files and any(column.kind == "categorical" for column in self.columns)
+        return self._alone(self._features(first, last), self.node_names(first, last) if named else None)
 
     def features_at(self, nodes: NumpyArray) -> Graph:
         """Returns some nodes (int64 [r], ascending) with their features, and without an edge."""
@@ -207,7 +211,7 @@ class GraphOnDisk:
         check_scales(scale, shift, self.n_features, str(self.path))
         return scale, shift
 
-    def _alone(self, x: Tensor | Csr) -> Graph:
+    def _alone(self, x: Tensor | Csr, names: NumpyArray | None = None) -> Graph:
         n = x.shape[0]
         no_edge = Csr(torch.zeros(n + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), torch.empty(0), n)
         normalisation = self.facts.get("feature_normalisation", "none")
@@ -218,6 +222,7 @@ class GraphOnDisk:
             columns=self.columns,
             feature_normalisation=normalisation,
             name=self.name,
+            node_names=names,
             trusted=True,
         )
 

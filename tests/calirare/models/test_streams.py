@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
 from calirare._util.blocks import BlockFiles
 from calirare._util.errors import InputError
 from calirare.features import FeatureMap
-from calirare.graph import Graph, Relation
+from calirare.graph import Column, Graph, Relation
 from calirare.models import (
     GcnTraining,
     HopsTraining,
@@ -73,6 +74,29 @@ def test_logits_of_trees_have_the_bits_of_those_in_memory(kind, hops, change, tm
     fit, features = trees(graph, hops, kind=kind)
     found = logits_on_disk(streams_of(fit, features), on_disk(graph, tmp_path))
     assert_identical(found, fit.logits_of(features.transform(graph)))
+
+
+def test_training_nodes_are_found_by_their_names_in_blocks_too(tmp_path):
+    graph = rare_task(seed=2)
+    x = graph.x.clone()
+    x[:, 0] = torch.arange(len(x)) % 26
+    shop = Column("shop", "categorical", tuple(f"s{i:02}" for i in range(26)))
+    graph = dataclasses.replace(
+        graph,
+        x=x,
+        columns=(shop, *(Column(f"x{i}") for i in range(1, x.shape[1]))),
+        feature_names=("shop", *(f"x{i}" for i in range(1, x.shape[1]))),
+        node_names=np.array([f"n{i}" for i in range(len(x))]),
+        feature_normalisation="none",
+    )
+    nodes = torch.cat([graph.split.train, graph.split.val])
+    features = FeatureMap.fit(graph, nodes=nodes)
+    assert features.labelled is not None
+    fit = TreesDetector(TreesTraining(rounds=5, folds=3)).fit(features.own(graph), nodes)
+    found = logits_on_disk(streams_of(fit, features), on_disk(graph, tmp_path))
+    assert_identical(found, fit.logits_of(features.transform(graph)))
+    unnamed = dataclasses.replace(graph, node_names=None)
+    assert not torch.equal(found, fit.logits_of(features.transform(unnamed)))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
