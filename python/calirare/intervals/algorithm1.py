@@ -98,7 +98,7 @@ def jackknife(
         method, note_of_models = method or ALO(), ""
         at = nodes if known is None else known.nodes
         if result is None:
-            n_nodes = at.numel() if at is not None else 0 if graph is None else graph.n_nodes
+            n_nodes = at.numel() if isinstance(at, Tensor) else 0 if graph is None else graph.n_nodes
             method, note_of_models = method.for_labels(fitted.nodes.numel(), n_nodes)
         printed = method.prints != "corrected"
         definition = uncertainty_named(uncertainty, printed=printed, population_map=population_map)
