@@ -18,7 +18,7 @@ from calirare.intervals.result import JackknifeResult
 from calirare.intervals.uncertainty import UncertaintyName, uncertainty_named
 from calirare.leave_one_out import ALO, LeaveOneOutMethod, LooResult, Retraining, gradient_ratio
 from calirare.models import fit_of
-from calirare.training import Fitted, FittedNetwork, evaluating
+from calirare.training import Fitted, FittedNetwork, FoldFitted, evaluating
 
 Score = Literal["auto", "rare", "predicted"]
 
@@ -97,7 +97,7 @@ def jackknife(
         _check_labels(fitted, calibration_nodes)
         method, note_of_models = method or ALO(), ""
         at = nodes if known is None else known.nodes
-        if result is None:
+        if result is None and not isinstance(fitted, FoldFitted):  # whose folds are few and answer for all labels
             n_nodes = at.numel() if isinstance(at, Tensor) else 0 if graph is None else graph.n_nodes
             method, note_of_models = method.for_labels(fitted.nodes.numel(), n_nodes)
         printed = method.prints != "corrected"

@@ -14,7 +14,7 @@ from calirare.leave_one_out import replicates as replicates_module
 from calirare.leave_one_out.formula import choose_form, primal_directions
 from calirare.leave_one_out.method import drawn
 from calirare.leave_one_out.replicates import models_for, quantile_error, replicates
-from calirare.models import GcnFit, GcnTraining, fit
+from calirare.models import GcnFit, GcnTraining, fit, fold_network
 from tests.calirare.leave_one_out.cases import dense_jacobian, linearised_network
 from tests.helpers.graphs import random_graph
 
@@ -139,6 +139,15 @@ def test_intervals_of_more_nodes_rest_on_fewer_models(monkeypatch: pytest.Monkey
     assert calirare.jackknife(trained, graph).residuals.numel() == 140
     asked = calirare.jackknife(trained, graph, ALO(n_models=50))
     assert asked.residuals.numel() == 50
+
+
+def test_folds_answer_for_all_labels_however_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained, graph = many_labels(dtype=torch.float32)
+    folded = fold_network(GcnTraining(hidden=4, epochs=5), graph, trained, 3)
+    draw_at_most(monkeypatch, 60)
+    found = calirare.jackknife(folded, graph)
+    assert found.residuals.numel() == 140
+    assert "drawn at random" not in found.note
 
 
 @pytest.mark.slow
