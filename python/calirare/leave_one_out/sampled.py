@@ -70,8 +70,10 @@ class Draw:
     def along(self, places: Tensor) -> Tensor:
         """Returns g_i of some labels, [b, s]."""
         turned = (self.root[:, None] * self.vectors).to(self.linearised.logits.dtype)
-        parts = places.split(BLOCK)
-        return torch.cat([gram(self.part, at_labels(self.linearised, x).field)[:, 0, :, 0] @ turned for x in parts])
+        out = turned.new_empty(places.numel(), turned.shape[1])
+        for some, part in zip(places.split(BLOCK), out.split(BLOCK), strict=True):
+            torch.mm(gram(self.part, at_labels(self.linearised, some).field)[:, 0, :, 0], turned, out=part)
+        return out
 
     def hat(self, along: Tensor, own: Tensor, places: Tensor, damping: float) -> tuple[Tensor, Tensor]:
         """Returns P_i without label i and 1 / b_i, from g_i [b, s] and K_ii [b]; float64 [b]."""
