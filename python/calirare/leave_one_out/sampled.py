@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from calirare.curvature import GcnLinearisation, Linearisation, gram, linearise
-from calirare_ext import ReceptiveField, cut, rows_of_inputs
+from calirare_ext import ReceptiveField, as_dense, cut, rows_of_inputs
 
 MANY_LABELS, MANY_PARAMETERS = 20_000, 1_000  # above both the curvature is sampled
 DRAWN, DRAWN_ROUGHLY = 2_000, 1_000  # labels of a draw; the latter where networks are only told apart
@@ -102,7 +102,7 @@ class SampledOwn:
 
     def __init__(self, linearised: GcnLinearisation, size: int = DRAWN) -> None:
         self.linearised = linearised
-        self.own = linearised.kernel_blocks[:, 0, 0].double()
+        self.own = own_kernel(linearised).double()
         self.bent, self.loss = (part.flatten() for part in linearised.loss_terms)
         self.chance = chances(self.bent * self.own, size)
         self.generator = torch.Generator().manual_seed(0)
@@ -142,6 +142,14 @@ class SampledOwn:
         rows, along = at_labels(self.linearised, chosen).jacobian, self.along[chosen]
         scale = self.draw.hat(along, self.own[chosen], chosen, damping)[1] * self.loss[chosen]
         return self.draw.directions(along, rows, damping).mul_(scale[:, None].to(rows.dtype))
+
+
+def own_kernel(linearised: GcnLinearisation) -> Tensor:
+    """Returns K_ii of each label, [m], where each has one row below it; `gram_blocks` without a pass for every unit."""
+    block, top = linearised.field.blocks[0], linearised.layers[1][0]
+    inputs, below = as_dense(linearised.field.features), block.indices.long()
+    slopes = (linearised.masks[0] @ (top[:, 1] - top[:, 0]).square()) * (inputs.square().sum(1) + 1)
+    return block.values.square() * slopes[below] + 2 * (linearised.aggregated[0].square().sum(1) + 1)
 
 
 def chances(shares: Tensor, size: int) -> Tensor:
