@@ -9,20 +9,27 @@ neighbours i. An edge (v, u) moves S at v and u alone: with d = s' - s, t = A S 
 
 for every i but u, which v does not read any more. In v's own row A_uv s'_u y_u or A_uv s'_u^2 t'_u is missing.
 So all rows of all edges are a matrix of rank four beside what is known, however many nodes lie two hops away.
+
+Among many neighbours an edge moves little: where no edge can turn any hidden unit of i on or off, which
+|C_iu| <= (C_ii C_uu)^1/2 tells, the sum over such i is linear in p, q and d y, and C is never made. The other i are
+made one by one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from calirare.explain.between import Between
 from calirare.explain.removal import Propagator
+from calirare_ext import Csr, propagate, turned_times
 
 NUMBERS = 1 << 17  # worked on together: edges times rows times width, in cache
-WIDE = 4096  # edges whose entries of A and C are made together
+WIDE = 4096  # neighbours whose entries of A and C are made together
+DENSE = 1 / 8  # share of entries from which a product with a dense matrix is the faster one
+ROUNDING = 1 + 1e-9  # by which a bound is drawn wider
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,66 +61,143 @@ class OwnEdges:
         self.scale = propagator.left
         self.read = once / self.scale[:, None]  # A S y
         self.known = self.read if hops == 1 else propagator(once) / self.scale[:, None]
-        self.between = Between(propagator.matrix, self.scale, hops)
+        a = propagator.matrix
+        squares = Csr.unchecked(a.indptr, a.indices, a.values.square(), a.n_cols)
+        self.size = propagate(squares, self.scale.square()[:, None])[:, 0].sqrt()  # C_ii^1/2
 
     def effect(self, node: int, others: Tensor) -> Tensor:
         """Returns how the output at a node changes without its edge to each of others (int64 [b]), float64 [b]."""
         row = self.propagator.matrix.select_rows(torch.tensor([node]))
         nodes = torch.unique(torch.cat([row.indices.long(), torch.tensor([node])]))
+        around = _Around(self.propagator.matrix, nodes, self.scale, self.hops)
         ends, weights = self.propagator.with_nobody(node, torch.stack([torch.full_like(others, node), others], 1))
-        parts = zip(ends.split(WIDE), weights.split(WIDE), strict=True)
-        said = torch.cat([self._said(nodes, *part) for part in parts])
+        said = self._said(around, ends, weights)
         return said[1:] - said[0]
 
-    def _said(self, nodes: Tensor, ends: Tensor, weights: Tensor) -> Tensor:
-        """Returns the output, before the last bias, without each edge (int64 [b, 2], the node first), float64 [b].
+    def _said(self, around: _Around, ends: Tensor, weights: Tensor) -> Tensor:
+        """Returns the output, before the last bias, without each edge (int64 [b, 2], the node first), float64 [b]."""
+        moved, nodes, scale = _Moved(self, ends, weights), around.nodes, self.scale[around.nodes]
+        places = torch.searchsorted(nodes, torch.cat([ends[:1, 0], ends[:, 1]]))
+        here, others = places[:1], places[1:]
+        rows = around.columns(here)[:, :, 0]  # A_vi, and C_vi
+        own = self.known[ends[0, :1]] - moved.lost
+        for row, of_v, of_u in zip(rows, moved.of_v, moved.of_u, strict=True):
+            own = own + row[here] * of_v + row[others, None] * of_u
+        own = torch.relu(moved.scale_v[:, None] * own + self.head.bias) @ self.head.weight
+        read = (rows[0] * scale).index_fill(0, here, 0.0)
+        total = self._read(around, moved, rows * scale, read, others)
+        return moved.scale_v * (total + rows[0, here] * moved.scale_v * own)
+
+    def _read(self, around: _Around, moved: _Moved, rows: Tensor, read: Tensor, others: Tensor) -> Tensor:
+        """Returns what v reads of its neighbours but the one that is gone, [b].
 
         Args:
-            nodes: v and its neighbours, ascending, int64 [r].
-            ends: v and u of each edge.
-            weights: of these, [b].
+            around: v and its neighbours, r of them.
+            moved: by each of b edges.
+            rows: A_vi s_i and C_vi s_i, [1 or 2, r].
+            read: A_vi s_i, 0 at v itself, [r].
+            others: place of the neighbour that is gone, int64 [b].
         """
-        moved, node, scale = _Moved(self, ends, weights), ends[0, :1], self.scale[nodes]
-        places = torch.searchsorted(nodes, torch.cat([node, ends[:, 1]]))
-        here, others, rows = places[:1], places[1:], self.between.rows(nodes, places)
-        own_rows = rows.at(torch.tensor([0]))  # A_vi s_i, and C_vi s_i
-        vectors = [(moved.p, moved.q), (moved.step_v, moved.step_u)][: len(own_rows)]
-        own = self.known[node] - moved.lost
-        for (of_v, of_u), row in zip(vectors, (own_rows / scale)[:, 0], strict=True):
-            own = own + row[here] * of_v + row[others, None] * of_u
-        start = (self.known[nodes] * scale[:, None] + self.head.bias).T.contiguous()
-        kept = own_rows[0].index_fill(1, here, 0.0)
-        both, total = torch.stack([each for pair in vectors for each in pair], 2), list[Tensor]()
-        for some in torch.arange(len(ends)).split(max(1, NUMBERS // start.numel())):
-            pairs = zip(own_rows, rows.at(some + 1), strict=True)
-            coefficients = torch.stack([each for v, u in pairs for each in (v.expand_as(u), u)], 1)
-            total.append(self._read(start, kept, both[some], coefficients, others[some]))
-        own = torch.relu(moved.scale_v[:, None] * own + self.head.bias) @ self.head.weight
-        return moved.scale_v * (torch.cat(total) + own_rows[0, 0, here] / scale[here] * moved.scale_v * own)
+        scale = self.scale[around.nodes]
+        start = self.known[around.nodes] * scale[:, None] + self.head.bias  # [r, width]
+        size = self.size[around.nodes]
+        largest = torch.stack([around.rows.values.abs().max().expand_as(size), size * size[others].max()])[: len(rows)]
+        bound = rows.abs().T @ moved.of_v.abs().amax(1) + (largest * scale).T @ moved.of_u.abs().amax(1)
+        turning = (start.abs() <= ROUNDING * bound).any(1)
+        slope = (read * ~turning)[:, None] * (start > 0) * self.head.weight
+        total = (slope * start).sum() + ((rows @ slope)[:, None] * moved.of_v).sum((0, 2))
+        total = total + (around.times(slope * scale[:, None])[:, others] * moved.of_u).sum((0, 2))
+        for part in turning.nonzero().flatten().split(WIDE):
+            entries = around.columns(part)[:, others] * scale[part]
+            total = total + self._turned(start[part], moved, rows[:, part], entries) @ read[part]
+        diagonal = torch.stack([self.propagator.loops[around.nodes], size.square()])[: len(rows)] * scale
+        gone = start[others] + (rows[:, others, None] * moved.of_v + diagonal[:, others, None] * moved.of_u).sum(0)
+        return total - read[others] * (torch.relu(gone) @ self.head.weight)
 
-    def _read(self, start: Tensor, kept: Tensor, vectors: Tensor, coefficients: Tensor, gone: Tensor) -> Tensor:
-        """Returns what v reads of its neighbours but the one that is gone (their places, [b]), [b]."""
-        hidden = torch.baddbmm(start.expand(len(gone), -1, -1), vectors, coefficients).relu_()
-        each = torch.matmul(self.head.weight, hidden) * kept
-        return each.sum(1) - each.gather(1, gone[:, None])[:, 0]
+    def _turned(self, start: Tensor, moved: _Moved, rows: Tensor, entries: Tensor) -> Tensor:
+        """Returns what some neighbours say without each edge, [b, r], of their rows and entries, [.., r], [.., b, r]."""
+        vectors, out = torch.cat([moved.of_v, moved.of_u]).permute(1, 2, 0), list[Tensor]()
+        for some in torch.arange(len(vectors)).split(max(1, NUMBERS // max(start.numel(), 1))):
+            own = entries[:, some]
+            coefficients = torch.cat([rows[:, None].expand_as(own), own]).transpose(0, 1)
+            hidden = torch.baddbmm(start.T.expand(len(some), -1, -1), vectors[some], coefficients).relu_()
+            out.append(torch.matmul(self.head.weight, hidden))
+        return torch.cat(out)
 
 
 class _Moved:
-    """What an edge moves at its two ends, of b edges (v, u): vectors are [b, width], see above."""
+    """What an edge moves at its two ends, of b edges (v, u), see above.
+
+    Attributes:
+        scale_v: s'_v, float64 [b].
+        of_v: p, and of two hops d_v y_v, [1 or 2, b, width].
+        of_u: q, and d_u y_u.
+        lost: what v's own row does not read any more, [b, width].
+    """
 
     def __init__(self, edges: OwnEdges, ends: Tensor, weights: Tensor) -> None:
         gone = edges.propagator.removed(ends, weights)
         s, changed = edges.scale[ends], gone.left
         between, loops, y, read = gone.weights, edges.propagator.loops[ends], edges.y[ends], edges.read[ends]
         step = (changed - s)[:, :, None] * y
-        self.scale_v, self.step_v, self.step_u = changed[:, 0], step[:, 0], step[:, 1]
+        self.scale_v = changed[:, 0]
         if edges.hops == 1:
-            self.p, self.q = self.step_v, self.step_u
+            self.of_v, self.of_u = step[:, 0][None], step[:, 1][None]
             self.lost = between[:, None] * changed[:, 1:] * y[:, 1]
             return
         after = read - between[:, None, None] * (s[:, :, None] * y).flip(1) + loops[:, :, None] * step  # t'
         after = changed[:, :, None] ** 2 * after
         before = read + loops[:, :, None] * step + between[:, None, None] * step.flip(1)
         both = after - s[:, :, None] ** 2 * before
-        self.p, self.q = both[:, 0], both[:, 1]
+        self.of_v, self.of_u = torch.stack([both, step]).unbind(2)
         self.lost = between[:, None] * after[:, 1]
+
+
+class _Around:
+    """A node with its neighbours, and what lies between them.
+
+    Args:
+        matrix: A, symmetric, float64 [n, n].
+        nodes: ascending, int64 [r].
+        scale: the diagonal of S, float64 [n].
+        hops: 2: A S^2 A is asked for too.
+    """
+
+    def __init__(self, matrix: Csr, nodes: Tensor, scale: Tensor, hops: int) -> None:
+        self.nodes, self.hops, rows = nodes, hops, matrix.select_rows(nodes)
+        self.field, columns = _numbered(rows.indices.long(), matrix.n_cols)  # of all that these nodes read
+        self.rows = Csr.unchecked(rows.indptr, columns.to(torch.int32), rows.values, self.field.numel())
+        self.places, self.squares = torch.searchsorted(self.field, nodes), scale[self.field].square()[:, None]
+
+    @cached_property
+    def dense(self) -> Tensor | None:
+        """A at these nodes and all that they read, float64 [r, f]; None where few entries of it are not 0."""
+        few = self.rows.nnz < DENSE * self.rows.n_rows * self.rows.n_cols
+        return None if few else self.rows.to_dense()
+
+    def columns(self, places: Tensor) -> Tensor:
+        """Returns columns of A, and of A S^2 A, at these nodes, float64 [1 or 2, r, c]."""
+        some = (self.rows.select_rows(places).to_dense() if self.dense is None else self.dense[places]).T
+        return self._once_and_twice(some)
+
+    def times(self, x: Tensor) -> Tensor:
+        """Returns A x, and A S^2 A x, at these nodes of x there [r, width], float64 [1 or 2, r, width]."""
+        return self._once_and_twice(turned_times(self.rows, x) if self.dense is None else self.dense.T @ x)
+
+    def _once_and_twice(self, field: Tensor) -> Tensor:
+        """Returns A x at these nodes, and A S^2 A x, of A x at all that they read, [f, c]."""
+        if self.hops == 1:
+            return field[self.places][None]
+        sent = self.squares * field
+        twice = propagate(self.rows, sent.contiguous()) if self.dense is None else self.dense @ sent
+        return torch.stack([field[self.places], twice])
+
+
+def _numbered(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Returns the distinct ones of values in [0, n), ascending, and the place of each value among them."""
+    if values.numel() * 8 < n:
+        return torch.unique(values, return_inverse=True)
+    there = torch.zeros(n, dtype=torch.bool)
+    there[values] = True
+    place = there.cumsum(0) - 1
+    return there.nonzero().flatten(), place[values]

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from calirare.explain import between, own_edges
+from calirare.explain import own_edges
 from calirare.explain.network import network_voice
 from calirare.explain.network_edges import ConvolutionEdges
 from calirare.explain.removal import Propagator
@@ -104,30 +104,31 @@ def test_own_edges_are_as_when_every_row_is_made_anew(monkeypatch, hops, dense, 
     own, edges.own = edges.own, None
     known = edges.effect(20, ends)
     edges.own = own
-    monkeypatch.setattr(between, "DENSE", dense)
-    for name, value in (("WIDE", wide), ("NUMBERS", 1)):
+    for name, value in (("DENSE", dense), ("WIDE", wide), ("NUMBERS", 1)):
         monkeypatch.setattr(own_edges, name, value)
     assert known.abs().max() > 1e-3
     torch.testing.assert_close(edges.effect(20, ends), known, rtol=1e3 * EPS, atol=1e3 * EPS)
 
 
-@pytest.mark.parametrize("kept", [2048, 30, 1])
-def test_own_edges_of_many_nodes_are_as_those_of_one(monkeypatch, kept):
-    """What is kept of a node serves the next one, is added to, or is forgotten."""
+@pytest.mark.parametrize("hops", [1, 2])
+@pytest.mark.parametrize("bound", [1.0, 1e9])
+def test_own_edges_among_many_neighbours(monkeypatch, hops, bound):
+    """What no edge turns on or off is summed at once, the rest one by one, and all of it one by one: the same."""
     generator = torch.Generator().manual_seed(0)
-    pairs = torch.combinations(torch.arange(48))
+    pairs = torch.combinations(torch.arange(160))
     pairs = pairs[torch.rand(len(pairs), generator=generator) < 0.6]
-    x = torch.randn(48, 5, generator=generator)
+    x = torch.randn(160, 5, generator=generator)
     graph = Graph.from_edges(pairs, x, (x[:, 0] > 0.5).long(), symmetrize=True)
-    fitted = GcnTraining(epochs=15, hops=2).fit(graph, torch.arange(48))
-    known = [ConvolutionEdges(fitted, graph).effect(node, edges_of(graph, node)) for node in range(12)]
-    monkeypatch.setattr(between, "KEPT", kept)
-    monkeypatch.setattr(between, "FEW", 1)
-    edges, sizes = ConvolutionEdges(fitted, graph), []
-    for node, each in enumerate(known):
-        torch.testing.assert_close(edges.effect(node, edges_of(graph, node)), each, rtol=1e3 * EPS, atol=1e3 * EPS)
-        sizes.append(edges.own.between.nodes.numel())
-    assert sizes[-1] == 48 if kept == 2048 else max(sizes) <= kept
+    edges = ConvolutionEdges(GcnTraining(epochs=15, hops=hops).fit(graph, torch.arange(80)), graph)
+    ends = edges_of(graph, 20)
+    own, edges.own = edges.own, None
+    known = edges.effect(20, ends)
+    turned, made = own._turned, []
+    monkeypatch.setattr(own, "_turned", lambda start, *rest: made.append(len(start)) or turned(start, *rest))
+    monkeypatch.setattr(own_edges, "ROUNDING", max(bound, own_edges.ROUNDING))
+    found = own.effect(20, ends[:, 1])
+    torch.testing.assert_close(found, known, rtol=1e3 * EPS, atol=1e3 * EPS)
+    assert sum(made) == len(ends) + 1 if bound > 1 else sum(made) < len(ends) / 2
 
 
 @pytest.mark.slow
