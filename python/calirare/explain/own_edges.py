@@ -28,6 +28,8 @@ from calirare_ext import Csr, propagate, turned_times
 
 NUMBERS = 1 << 17  # worked on together: edges times rows times width, in cache
 WIDE = 4096  # neighbours whose entries of A and C are made together
+FEW = 32  # columns up to which all rows are multiplied, where that is not much more than the node's own
+COPIED = 8  # products that an entry of A costs which is copied first
 DENSE = 1 / 8  # share of entries from which a product with a dense matrix is the faster one
 ROUNDING = 1 + 1e-9  # by which a bound is drawn wider
 
@@ -63,6 +65,7 @@ class OwnEdges:
         self.known = self.read if hops == 1 else propagator(once) / self.scale[:, None]
         a = propagator.matrix
         squares = Csr.unchecked(a.indptr, a.indices, a.values.square(), a.n_cols)
+        self.largest = a.values.abs().max() if a.nnz else a.values.new_zeros(())
         self.size = propagate(squares, self.scale.square()[:, None])[:, 0].sqrt()  # C_ii^1/2
 
     def effect(self, node: int, others: Tensor) -> Tensor:
@@ -101,7 +104,7 @@ class OwnEdges:
         scale = self.scale[around.nodes]
         start = self.known[around.nodes] * scale[:, None] + self.head.bias  # [r, width]
         size = self.size[around.nodes]
-        largest = torch.stack([around.rows.values.abs().max().expand_as(size), size * size[others].max()])[: len(rows)]
+        largest = torch.stack([self.largest.expand_as(size), size * size[others].max()])[: len(rows)]
         bound = rows.abs().T @ moved.of_v.abs().amax(1) + (largest * scale).T @ moved.of_u.abs().amax(1)
         turning = (start.abs() <= ROUNDING * bound).any(1)
         slope = (read * ~turning)[:, None] * (start > 0) * self.head.weight
@@ -164,33 +167,48 @@ class _Around:
     """
 
     def __init__(self, matrix: Csr, nodes: Tensor, scale: Tensor, hops: int) -> None:
-        self.nodes, self.hops, rows = nodes, hops, matrix.select_rows(nodes)
-        self.field, columns = _numbered(rows.indices.long(), matrix.n_cols)  # of all that these nodes read
-        self.rows = Csr.unchecked(rows.indptr, columns.to(torch.int32), rows.values, self.field.numel())
-        self.places, self.squares = torch.searchsorted(self.field, nodes), scale[self.field].square()[:, None]
+        self.matrix, self.nodes, self.scale, self.hops = matrix, nodes, scale, hops
+        self.many = COPIED * int((matrix.indptr[nodes + 1] - matrix.indptr[nodes]).sum()) > matrix.nnz
+
+    @cached_property
+    def field(self) -> tuple[Tensor, Csr]:
+        """All that these nodes read, ascending, int64 [f], and A at these nodes and those, [r, f]."""
+        rows = self.matrix.select_rows(self.nodes)
+        field, columns = _numbered(rows.indices.long(), self.matrix.n_cols)
+        return field, Csr.unchecked(rows.indptr, columns.to(torch.int32), rows.values, field.numel())
 
     @cached_property
     def dense(self) -> Tensor | None:
-        """A at these nodes and all that they read, float64 [r, f]; None where few entries of it are not 0."""
-        few = self.rows.nnz < DENSE * self.rows.n_rows * self.rows.n_cols
-        return None if few else self.rows.to_dense()
+        """A of `field`, float64 [r, f]; None where few entries of it are not 0."""
+        rows = self.field[1]
+        return None if rows.nnz < DENSE * rows.n_rows * rows.n_cols else rows.to_dense()
 
     def columns(self, places: Tensor) -> Tensor:
         """Returns columns of A, and of A S^2 A, at these nodes, float64 [1 or 2, r, c]."""
-        some = (self.rows.select_rows(places).to_dense() if self.dense is None else self.dense[places]).T
-        return self._once_and_twice(some)
+        if self.many and places.numel() <= FEW:
+            one = torch.zeros(self.nodes.numel(), places.numel(), dtype=torch.float64)
+            one[places, torch.arange(places.numel())] = 1
+            return self.times(one)
+        rows = self.field[1].select_rows(places).to_dense() if self.dense is None else self.dense[places]
+        return self._once_and_twice(rows.T)
 
     def times(self, x: Tensor) -> Tensor:
         """Returns A x, and A S^2 A x, at these nodes of x there [r, width], float64 [1 or 2, r, width]."""
-        return self._once_and_twice(turned_times(self.rows, x) if self.dense is None else self.dense.T @ x)
+        if not self.many:
+            return self._once_and_twice(turned_times(self.field[1], x) if self.dense is None else self.dense.T @ x)
+        out = [propagate(self.matrix, x.new_zeros(self.matrix.n_rows, x.shape[1]).index_copy_(0, self.nodes, x))]
+        if self.hops == 2:
+            out.append(propagate(self.matrix, self.scale.square()[:, None] * out[0]))
+        return torch.stack([each[self.nodes] for each in out])
 
-    def _once_and_twice(self, field: Tensor) -> Tensor:
+    def _once_and_twice(self, read: Tensor) -> Tensor:
         """Returns A x at these nodes, and A S^2 A x, of A x at all that they read, [f, c]."""
+        field, rows = self.field
+        here = read[torch.searchsorted(field, self.nodes)]
         if self.hops == 1:
-            return field[self.places][None]
-        sent = self.squares * field
-        twice = propagate(self.rows, sent.contiguous()) if self.dense is None else self.dense @ sent
-        return torch.stack([field[self.places], twice])
+            return here[None]
+        sent = self.scale[field].square()[:, None] * read
+        return torch.stack([here, propagate(rows, sent.contiguous()) if self.dense is None else self.dense @ sent])
 
 
 def _numbered(values: Tensor, n: int) -> tuple[Tensor, Tensor]:

@@ -95,8 +95,9 @@ def test_a_graph_convolution_without_each_edge(graph, hops, layers):
 
 
 @pytest.mark.parametrize(("dense", "wide"), [(0.0, 4096), (2.0, 4096), (0.0, 3), (2.0, 3)])
+@pytest.mark.parametrize("copied", [0, 1e9])
 @pytest.mark.parametrize("hops", [1, 2])
-def test_own_edges_are_as_when_every_row_is_made_anew(monkeypatch, hops, dense, wide):
+def test_own_edges_are_as_when_every_row_is_made_anew(monkeypatch, hops, copied, dense, wide):
     """In float64, where dense products and sparse ones, and few edges at a time, make the same."""
     task = with_weights(rare_task(), loops=True)
     edges = ConvolutionEdges(GcnTraining(epochs=15, hops=hops).fit(task, task.split.train), task)
@@ -104,7 +105,7 @@ def test_own_edges_are_as_when_every_row_is_made_anew(monkeypatch, hops, dense, 
     own, edges.own = edges.own, None
     known = edges.effect(20, ends)
     edges.own = own
-    for name, value in (("DENSE", dense), ("WIDE", wide), ("NUMBERS", 1)):
+    for name, value in (("DENSE", dense), ("WIDE", wide), ("NUMBERS", 1), ("COPIED", copied), ("FEW", 4)):
         monkeypatch.setattr(own_edges, name, value)
     assert known.abs().max() > 1e-3
     torch.testing.assert_close(edges.effect(20, ends), known, rtol=1e3 * EPS, atol=1e3 * EPS)
