@@ -247,7 +247,7 @@ class Csr:
         rows = rows.to(self.device, torch.int64)
         if not rows.is_cuda and rows.numel() and int(rows.min()) < 0:
             raise ValueError(f"Csr: rows must be in [0, {self.n_rows}), got {int(rows.min())}")
-        counts = self.indptr.diff()[rows]
+        counts = self.indptr[rows + 1] - self.indptr[rows]
         indptr = torch.zeros(rows.numel() + 1, dtype=torch.int64, device=self.device)
         torch.cumsum(counts, 0, out=indptr[1:])
         total = int(indptr[-1])

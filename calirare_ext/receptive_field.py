@@ -12,6 +12,8 @@ from calirare_ext._checks import check_index, check_shape, dtype_name
 from calirare_ext.csr import Csr
 from calirare_ext.inputs import Factored, Inputs, as_matrix, rows_of_inputs
 
+FEW = 16  # columns of a matrix for each entry of a cut from which its entries are sorted, and not its columns marked
+
 
 @dataclass(frozen=True, eq=False)
 class ReceptiveField:
@@ -131,6 +133,9 @@ def _at(inputs: Inputs, rows: Tensor) -> Inputs:
 def cut(a_hat: Csr, rows: Tensor) -> tuple[Csr, Tensor]:
     """Returns A at the given rows with its columns renumbered, and what the columns stand for, ascending int64."""
     block = a_hat.select_rows(rows)
+    if block.nnz * FEW < a_hat.n_cols:
+        below, number = torch.unique(block.indices.long(), return_inverse=True)
+        return Csr.unchecked(block.indptr, number.to(torch.int32), block.values, below.numel()), below
     used = torch.zeros(a_hat.n_cols, dtype=torch.bool, device=rows.device)
     used[block.indices.long()] = True
     below = used.nonzero().squeeze(1)

@@ -39,7 +39,7 @@ class Explainer:
 
     def p_rare(self, nodes: Tensor) -> Tensor:
         """Returns P(rare) of nodes (int64 [n]), float64 [n]."""
-        with threads_for(self.subject.graph.n_edges):  # one pass over the graph is the longest step
+        with threads_for(self.subject.graph.n_edges if nodes.numel() > EVERY else 0):
             return probability(self.voice.log_odds(nodes), self.subject.mapping)
 
     def label_effects(self, nodes: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class Explainer:
             InputError: there is no such column, or it has too many values.
         """
         groups = {} if group is None else self.subject.groups(group)
-        with threads_for(self.subject.graph.n_edges):
+        with threads_for(0):  # many small steps
             each = [found for part in nodes.split(TOGETHER) for found in self._explain(part, shown, groups)]
         return Explanations(tuple(each), self.notes)
 

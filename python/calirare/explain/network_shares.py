@@ -107,7 +107,7 @@ class NetworkShares:
             block, before = self.a_hat.select_rows(here), sent
             columns, worth = block.indices.long(), block.values[:, None] * before[here][block.rows()]
             sent, here = torch.zeros_like(before).index_add_(0, columns, worth), torch.unique(columns)
-        if COPIED * int(self.a_hat.indptr.diff()[rows].sum()) > self.a_hat.nnz:
+        if COPIED * int((self.a_hat.indptr[rows + 1] - self.a_hat.indptr[rows]).sum()) > self.a_hat.nnz:
             return propagate(self.a_hat, sent)[rows].T
         return propagate(self.a_hat.select_rows(rows), sent).T
 

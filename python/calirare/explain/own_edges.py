@@ -118,7 +118,7 @@ class OwnEdges:
         return total - read[others] * (torch.relu(gone) @ self.head.weight)
 
     def _turned(self, start: Tensor, moved: _Moved, rows: Tensor, entries: Tensor) -> Tensor:
-        """Returns what some neighbours say without each edge, [b, r], of their rows and entries, [.., r], [.., b, r]."""
+        """Returns what r neighbours say without each edge, [b, r], of their rows [.., r] and entries [.., b, r]."""
         vectors, out = torch.cat([moved.of_v, moved.of_u]).permute(1, 2, 0), list[Tensor]()
         for some in torch.arange(len(vectors)).split(max(1, NUMBERS // max(start.numel(), 1))):
             own = entries[:, some]

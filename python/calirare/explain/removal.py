@@ -187,11 +187,14 @@ class Propagator:
         if levels == 1:
             return [first]
         here = self.matrix.select_rows(torch.tensor([node]))
-        reads = torch.zeros(self.matrix.n_rows, dtype=torch.float64).index_add_(0, here.indices.long(), here.values)
+        reads = torch.zeros(ends.shape, dtype=torch.float64)
+        if here.nnz:
+            place = _places(here.indices.long(), ends.flatten()).view(ends.shape)
+            reads = torch.where(place >= 0, here.values[place], 0.0)
         total = propagate(here, once).expand(len(ends), -1)
         left = self.left[node].expand(len(ends))
         for side in (0, 1):
-            total = total + reads[ends[:, side], None] * (rows[side] - once[ends[:, side]])
+            total = total + reads[:, side, None] * (rows[side] - once[ends[:, side]])
             total = total - (at_node[side] * gone.weights)[:, None] * rows[1 - side]
             left = torch.where(at_node[side], gone.left[:, side], left)
         return [first, left[:, None] * total]
