@@ -105,14 +105,12 @@ def page(rows: list[dict[str, Any]]) -> str:
         cells += [f"{s['jackknife']:.1f}"]
         cells += [f"{s['everything but imports']:.1f}", f"{peak / 1e9:.2f}{'' if peak <= BAR_BYTES else ' (missed)'}"]
         lines.append("| " + " | ".join(cells) + " |")
-    said = {note: row["model"] for row in rows for note in row["notes"] if "drawn at random" in note}
     lines += ["", "What was sampled, as the runs say it:", ""]
-    lines += [f"- `{model}`, {note}" for note, model in said.items()]
+    lines += [f"- `{row['model']}`, {note}" for row in rows for note in row["notes"] if "drawn at random" in note]
     loads = [row["load_before"] for row in rows]
     lines += [
         "",
-        f"Two threads of two cores that did other work (load before each run {min(loads):.1f} to {max(loads):.1f}):",
-        "half the CPU seconds is what a quiet machine needs at least.",
+        f"Two threads on two cores that did other work (load before each run {min(loads):.1f} to {max(loads):.1f}).",
         "[benchmarks/results/many_labels.json](../benchmarks/results/many_labels.json):",
         "`python benchmarks/bench_many_labels.py`.",
     ]
