@@ -58,9 +58,9 @@ def page(results: dict[str, Any], speeds: dict[str, Any]) -> str:
             lines.append(f"| {name} | {model} | {cells} |")
     lines += [
         "",
-        "Seconds of `auto`: made once when a run is loaded, one alert (best of three medians of ten, processor time,",
-        "and by the clock on two cores with the load that is told), the likeliest ones together with labels, edges and",
-        "features:",
+        "Seconds of `auto`: made once when a run is loaded, one alert (the best of three medians of ten: processor",
+        "time, and by the clock on two cores with the load that is told), the likeliest ones together with labels,",
+        "edges and features:",
         "",
         "| graph | nodes | edges | once | one alert | by the clock | load | alerts | their edges | together |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
