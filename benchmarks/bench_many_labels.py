@@ -117,12 +117,6 @@ def page(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def write_page(rows: list[dict[str, Any]]) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n{page(rows)}\n{END}{after}", encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="*", default=["gcn", "hops", "trees"])
@@ -145,7 +139,7 @@ def main() -> None:
         kept = [*(old for old in kept if (old["model"], old["labels"], old["n"]) != key), row]
         record.write("many_labels", {"rows": kept})
     if record.RESULTS == record.COMMITTED:
-        write_page(kept)
+        record.put_on_page(PAGE, BEGIN, END, page(kept))
 
 
 if __name__ == "__main__":

@@ -250,11 +250,8 @@ def main() -> None:
     if options.profile:
         kept["profile"] = profile(options.folder, graph_folder(options.folder, options.profile)[0])
     record.write("scale", kept)
-    if record.RESULTS != record.COMMITTED:
-        return
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n{page(kept)}\n{END}{after}", encoding="utf-8")
+    if record.RESULTS == record.COMMITTED:
+        record.put_on_page(PAGE, BEGIN, END, page(kept))
 
 
 if __name__ == "__main__":

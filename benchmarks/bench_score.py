@@ -318,12 +318,6 @@ def last_step(rows: list[dict[str, Any]]) -> float:
     return math.log(b["score_s"] / a["score_s"]) / math.log(b["n"] / a["n"]) if len(rows) > 1 else float("nan")
 
 
-def write_page(kept: dict[str, Any]) -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n{page(kept)}\n{END}{after}", encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="*", default=[])
@@ -367,7 +361,7 @@ def main() -> None:
     if not options.page:
         record.write("score", kept)
     if record.RESULTS == record.COMMITTED:
-        write_page(kept)
+        record.put_on_page(PAGE, BEGIN, END, page(kept))
 
 
 def raw(path: Path) -> Any:

@@ -143,9 +143,7 @@ def main() -> None:
         record.write("tables", {"n_edges": chosen.edges, "rows": rows})
     stored = json.loads((record.RESULTS / "tables.json").read_text())["results"]
     if record.RESULTS == record.COMMITTED:
-        text = PAGE.read_text(encoding="utf-8")
-        before, after = text.split(BEGIN)[0], text.split(END)[1]
-        PAGE.write_text(f"{before}{BEGIN}\n{page(stored)}\n{END}{after}", encoding="utf-8")
+        record.put_on_page(PAGE, BEGIN, END, page(stored))
 
 
 if __name__ == "__main__":

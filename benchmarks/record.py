@@ -62,6 +62,13 @@ def write(name: str, results: dict[str, Any], measured: dict[str, Any] | None = 
     return path
 
 
+def put_on_page(page: Path, begin: str, end: str, text: str) -> None:
+    """Puts a text between two marks of a page, in place of what stands there."""
+    whole = page.read_text(encoding="utf-8")
+    before, after = whole.split(begin)[0], whole.split(end)[1]
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
+
+
 def _named(word: str) -> str:
     """Returns a word of the command line; of a path from the root its last part."""
     return Path(word).name if word.startswith("/") else word

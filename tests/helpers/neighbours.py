@@ -27,7 +27,7 @@ class EveryNeighbour(BaseSampler):
         return SamplerOutput(nodes, row[inside], col[inside], None, metadata=(index.input_id, index.time))
 
     def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> SamplerOutput:
-        raise NotImplementedError
+        raise TypeError("EveryNeighbour: batches are of nodes, not of edges")
 
 
 def every_neighbour(data: Data, num_neighbors: list[int], input_nodes: Tensor | None = None, **settings: Any):

@@ -17,7 +17,7 @@ from calirare.explain.voice import FEW, Kept, Shares, Voice, difference
 from calirare.explain.words import with_words
 from calirare.graph import Graph, numbered
 from calirare.leave_one_out import OwnLogits, choose_damping
-from calirare.models import FoldedNetwork, GcnFit, HopsFit
+from calirare.models import FoldedNetwork, GcnFit, HopsFit, perceptron
 from calirare_ext import ReceptiveField
 
 FIRST_ORDER = (
@@ -101,7 +101,7 @@ class NetworkVoice(Voice):
             return self._convolution.effect(node, ends)
         if not self.columns.columns.hops:
             return torch.zeros(len(ends), dtype=torch.float64)
-        said = difference(perceptron(self.fitted, self.columns.with_and_without(node, ends)))
+        said = difference(perceptron(self.fitted.model, self.columns.with_and_without(node, ends)))
         return said[1:] - said[0]
 
     @cached_property
@@ -117,15 +117,6 @@ class NetworkVoice(Voice):
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """See `Voice.without_labels`."""
         return self.log_odds(nodes) + self.labels.change_without(self._field(nodes), sets)
-
-
-def perceptron(fitted: GcnFit, rows: Tensor) -> Tensor:
-    """Returns the logits of a network without propagation at rows of its inputs, [b, d] -> [b, 2]."""
-    (weight, bias), *later = ((weight.detach(), bias.detach()) for weight, bias in fitted.model.layers())
-    z = torch.addmm(bias, rows.to(weight), weight)
-    for weight, bias in later:
-        z = torch.addmm(bias, z.relu_(), weight)
-    return z
 
 
 def network_voice(fitted: GcnFit, graph: Graph, damping: float | None = None) -> NetworkVoice:

@@ -85,8 +85,9 @@ class NetworkLabels(abc.ABC):
         influence = self._influence_on(field)
         out = influence.new_empty(len(sets), influence.shape[0])
         largest = max([1, *(places.numel() for places in sets)])
-        for rows in torch.arange(len(sets)).split(max(1, TOGETHER // largest)):
-            out[rows] = self._without(influence, [sets[row] for row in rows])
+        step = max(1, TOGETHER // largest)
+        for first in range(0, len(sets), step):
+            out[first : first + step] = self._without(influence, list(sets[first : first + step]))
         return out
 
     def _without(self, influence: Tensor, sets: list[Tensor]) -> Tensor:

@@ -68,6 +68,6 @@ def _hashed(names: NumpyArray) -> NumpyArray:
 
     out = np.empty(len(names), dtype=np.int64)
     for first in range(0, len(names), BLOCK):
-        part = names[first : first + BLOCK].astype(object)
+        part = np.char.encode(names[first : first + BLOCK], "utf-8", "surrogatepass").astype(object)
         out[first : first + BLOCK] = hash_array(part, categorize=False).view(np.int64)
     return out

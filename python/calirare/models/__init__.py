@@ -6,7 +6,7 @@ from calirare.models.gcn import GCN
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
 from calirare.models.gcn_training import GcnTraining, fit
 from calirare.models.given import Given, GivenFit
-from calirare.models.hops import HopsFit, HopsTraining
+from calirare.models.hops import HopsFit, HopsTraining, perceptron
 from calirare.models.joined import NewEdges
 from calirare.models.many_gcns import ManyGcns
 from calirare.models.mixture import SMALLEST_P, Member, Mixture, mixture_of, stacking_weights
@@ -72,6 +72,7 @@ __all__ = [
     "need_pyg",
     "of_network",
     "passes_of",
+    "perceptron",
     "pyg_inputs",
     "read_ahead",
     "stacking_weights",

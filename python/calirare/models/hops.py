@@ -53,9 +53,7 @@ class HopsFit(GcnFit):
             z = first_layer(self.columns.rows(graph), self.columns.scaled, weight, bias)
             if z is None:
                 return super().logits_of(graph, nodes, progress=progress)
-            for weight, bias in later:
-                z = torch.addmm(bias, z.relu_(), weight)
-        return z
+            return _above(z, later)
 
     def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> ReceptiveField:
         """See `Fitted.evaluation_field`."""
@@ -115,6 +113,20 @@ class HopsTraining(GcnTraining):
     def network(self, n_features: int, n_classes: int) -> GCN:
         """See `GcnTraining.network`; nothing is propagated in it."""
         return self._network(n_features, n_classes, hops=0)
+
+
+@torch.no_grad()
+def perceptron(model: GCN, rows: Tensor) -> Tensor:
+    """Returns the logits of a network without propagation at rows of its inputs, [b, d] -> [b, k]."""
+    (weight, bias), *later = model.layers()
+    return _above(torch.addmm(bias, rows.to(weight), weight), later)
+
+
+def _above(z: Tensor, layers: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Returns the logits from the sums of the first layer, which are overwritten, and the layers above it."""
+    for weight, bias in layers:
+        z = torch.addmm(bias, z.relu_(), weight)
+    return z
 
 
 def column_field(columns: HopColumns, graph: Graph, nodes: Tensor, model: GCN) -> ReceptiveField:

@@ -24,7 +24,7 @@ from calirare.models.column_rows import BLOCK, mean_of_neighbours
 from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork
 from calirare.models.halo import Alone, Halo
-from calirare.models.hops import HopsFit
+from calirare.models.hops import HopsFit, perceptron
 from calirare.models.mixture import Mixture
 from calirare.models.passes import Mapped, Passes, mapped, passes_of
 from calirare.models.streaming import (
@@ -99,7 +99,7 @@ class Streams:
             if isinstance(member, TreesFit):
                 z = torch.from_numpy(member.trees.logits(columns[member.columns].numpy()))
             elif isinstance(member, HopsFit):
-                z = _perceptron(member, columns[member.columns])
+                z = perceptron(member.model, columns[member.columns])
             assert z is not None
             found.append(z)
         return self.fitted.pooled(found) if isinstance(self.fitted, Mixture) else found[0]
@@ -271,13 +271,3 @@ def _threaded(fit: TreesFit) -> TreesFit:
     """Returns trees that predict with as many threads as torch has; they were grown one beside the other."""
     ensemble = replace(fit.trees.all_labels, threads=torch.get_num_threads())
     return replace(fit, trees=replace(fit.trees, all_labels=ensemble))
-
-
-@torch.no_grad()
-def _perceptron(network: HopsFit, x: Tensor) -> Tensor:
-    """Returns the logits of a network on scaled columns [r, d]."""
-    (weight, bias), *later = network.model.layers()
-    z = torch.addmm(bias, x.to(weight.dtype), weight)
-    for weight, bias in later:
-        z = torch.addmm(bias, z.relu_(), weight)
-    return z

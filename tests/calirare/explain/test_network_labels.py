@@ -13,7 +13,7 @@ from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models.gcn_fit import of_network
 from calirare.training import minimise
 from tests.calirare.leave_one_out.cases import SOME, agreement, retrained, trained
-from tests.helpers.tolerance import assert_telling, assert_within
+from tests.helpers.tolerance import assert_identical, assert_telling, assert_within
 
 SETS = [torch.tensor([0, 3, 7]), torch.tensor([1]), torch.arange(5, 13)]
 # Two systems solved in float64 instead of one, of condition about 1e4 here.
@@ -60,6 +60,11 @@ def test_a_set_of_one_is_the_label_alone_and_what_leave_one_out_says(voice, ever
     assert_telling(change, bound)
     assert_within(alone, voice.log_odds(everyone) + change, bound)
     assert_within(voice.without_labels(everyone, [torch.tensor([4])]), alone[4:5], bound[4:5])
+    none = torch.tensor([], dtype=torch.int64)
+    both = voice.without_labels(everyone, [none, torch.tensor([4])])
+    assert_identical(both[0], voice.log_odds(everyone))
+    assert_within(both[1:], alone[4:5], bound[4:5])
+    assert voice.without_labels(everyone, []).shape == (0, everyone.numel())
 
 
 def test_the_primal_form_says_the_same(voice, everyone):

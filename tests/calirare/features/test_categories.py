@@ -132,6 +132,17 @@ def test_a_named_node_is_found_again_in_other_graphs():
     assert not torch.equal(want[nodes], anyone[nodes])
 
 
+def test_a_node_is_found_again_whatever_its_name():
+    """Half a character is a name too: tables of other programs hold such."""
+    columns, y, nodes = many()
+    names = np.array([f"\ud800 {i}" for i in range(len(y))])
+    fitted = FeatureMap.fit(graph_of(columns, y, node_names=names), nodes=nodes)
+    wide = np.array([*names[:-1], "a name much longer than any before"])
+    kept, anyone = fitted.transform(graph_of(columns, node_names=wide)).x, fitted.transform(graph_of(columns)).x
+    assert_identical(kept[:-1], fitted.transform(graph_of(columns, node_names=names)).x[:-1])
+    assert not torch.equal(kept[nodes], anyone[nodes])
+
+
 def test_a_named_node_of_another_category_by_now_is_as_any_node():
     columns, y, nodes = many()
     names = np.array([f"client {i}" for i in range(len(y))])
