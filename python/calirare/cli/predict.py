@@ -141,10 +141,11 @@ def _source(
     """Returns the graph as it is scored: read by blocks where detector and graph allow it, else loaded."""
     detector = streams_of(saved.scorer.fit, saved.scorer.features)
     own, given = graph.replace("{rank}", str(ranks.rank)), [k for k, v in settings.items() if v not in (None, False)]
-    why = f"--{given[0].replace('_', '-')} changes its edges" if given else "it is not in a folder"
+    stored = Path(own).is_dir() and not is_table(own)
+    why = f"--{given[0].replace('_', '-')} does not go by blocks" if given and stored else "it is not in a folder"
     if isinstance(detector, str):
         why = detector
-    elif Path(own).is_dir() and not given and not is_table(own):
+    elif stored and not given:
         if ranks.rank == 0:
             saved.scorer.note_on(reporter.say)
         return Streamed(saved.scorer, _own_part(graph, own, ranks), detector, blocks, ranks)
