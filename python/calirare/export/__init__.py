@@ -1,8 +1,6 @@
 """A run written for where the data live: one SQL query, or one ONNX model."""
 
-from calirare.export.dialects import DIALECTS, Dialect
-from calirare.export.names import Names
 from calirare.export.onnx import onnx_of
-from calirare.export.query import notes_on, query_of
+from calirare.export.sql import DIALECTS, Dialect, Names, notes_on, query_of
 
 __all__ = ["DIALECTS", "Dialect", "Names", "notes_on", "onnx_of", "query_of"]

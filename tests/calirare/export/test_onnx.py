@@ -15,8 +15,8 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.calibration import CALIBRATORS
 from calirare.export import onnx_of
+from calirare.export.maps import log_odds
 from calirare.export.onnx.columns import mapped
-from calirare.export.onnx.maps import log_odds, probability
 from calirare.export.onnx.ranks import normal_scores
 from calirare.export.onnx.sketch import DOUBLE, SINGLE, Sketch
 from calirare.features import FeatureMap
@@ -281,7 +281,7 @@ def test_a_map_of_words_in_a_model_is_the_map(how):
 def test_a_calibration_map_in_a_model_is_the_map(name, fitted):
     d = np.linspace(-40, 40, 401)
     z = torch.stack([torch.zeros(401), torch.from_numpy(d)], 1).double()
-    found = computed(lambda given: probability(log_odds(fitted, given)), d[:, None])[:, 0]
+    found = computed(lambda given: log_odds(fitted, given).probability(), d[:, None])[:, 0]
     assert np.abs(found - fitted.transform(z)[:, 1].numpy()).max() < 1e-12, name
 
 

@@ -14,15 +14,18 @@ from calirare._util.errors import InputError
 from calirare.calibration import FORM_SD, AffineCalibrator, JackknifeCalibrator, PriorPlattCalibrator
 from calirare.calibration.positive_only import PositiveOnlyCalibrator
 from calirare.export import DIALECTS, Names
-from calirare.export.dialects import number
-from calirare.export.maps import log_odds, probability
-from calirare.export.query import edge_reading
-from calirare.export.ranks import normal_score, rank_of, reduced
-from calirare.export.script import MOST_COLUMNS, Script, linear
+from calirare.export.arithmetic import mixed
+from calirare.export.maps import log_odds
+from calirare.export.sql.dialects import number
+from calirare.export.sql.query import edge_reading
+from calirare.export.sql.ranks import normal_score, rank_of, reduced
+from calirare.export.sql.script import MOST_COLUMNS, Script, linear
+from calirare.export.sql.terms import Term
 from calirare.features.numeric import Ranked
 from calirare.run import Data, Settings
 
 SQLITE, NAMES = DIALECTS["sqlite"], Names()
+X = Term(SQLITE, "x")
 
 
 def computed(expression, x):
@@ -74,12 +77,28 @@ def fitted_maps():
 def test_a_map_in_a_query_is_the_map(name, fitted):
     d = np.linspace(-40, 40, 401)
     z = torch.stack([torch.zeros(401), torch.from_numpy(d)], 1).double()
-    found = computed(probability(SQLITE, log_odds(fitted, "x")), d)
+    found = computed(log_odds(fitted, X).probability(), d)
     assert off(found, fitted.transform(z)[:, 1].numpy()) < 1e-12, name
 
 
 def test_odds_beyond_every_exponential_are_0_or_1():
-    assert computed(probability(SQLITE, "x"), [-1e300, 1e300, 0]).tolist() == pytest.approx([0, 1, 0.5])
+    assert computed(X.probability(), [-1e300, 1e300, 0]).tolist() == pytest.approx([0, 1, 0.5])
+
+
+@pytest.mark.parametrize(("name", "fitted"), list(fitted_maps()))
+def test_what_is_missing_stays_missing_on_engines_whose_least_passes_over_it(name, fitted):
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    odds = log_odds(fitted, Term(DIALECTS["duckdb"], "x"))
+    for made in (odds, odds.probability(), mixed([(0.5, odds), (0.5, odds)])):
+        assert duckdb.sql(f"SELECT {made} FROM (SELECT CAST(NULL AS DOUBLE) AS x)").fetchall() == [(None,)], name
+
+
+def test_terms_keep_the_order_of_their_operations():
+    a, b, c = (Term(SQLITE, name) for name in "abc")
+    assert str((a + b) * c - (a - (b - c))) == "(a + b) * c - (a - (b - c))"
+    assert str(a / (b * c) + b / c * a) == "a / (b * c) + b / c * a"
+    assert str(1.0 - (-(a + b))) == "1.0e0 - (-(a + b))"
+    assert str(a / float("inf")) == "a * 0.0e0"
 
 
 def test_a_single_in_sqlite_is_float32():

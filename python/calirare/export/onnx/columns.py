@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
+from calirare.export.columns import ColumnWriter
 from calirare.export.onnx.ranks import normal_scores, ranks
 from calirare.export.onnx.sketch import DOUBLE, SINGLE, WHOLE, Value
-from calirare.features import (
-    PERIODS,
-    AsIs,
-    ColumnMap,
-    Cyclic,
-    FeatureMap,
-    Kept,
-    Logged,
-    Missing,
-    OneHot,
-    Ranked,
-    RowSums,
-    Standardized,
-    Svd,
-    TargetEncoded,
-    TfIdf,
-)
+from calirare.features import PERIODS, AsIs, FeatureMap, Kept, RowSums, Svd, TfIdf
 
 
 def mapped(x: Value, features: FeatureMap) -> Value:
@@ -63,8 +50,8 @@ def _or_one(x: Value) -> Value:
     return x.equals(0.0).choose(np.ones((1, 1)), x)
 
 
-class _Writer:
-    """What column maps make.
+class _Writer(ColumnWriter[Value, Value]):
+    """What column maps make, each [n, columns].
 
     Args:
         x: the raw columns.
@@ -72,25 +59,12 @@ class _Writer:
     """
 
     def __init__(self, x: Value, features: FeatureMap) -> None:
-        self.x, self.features = x, features
+        super().__init__(features)
+        self.x = x
 
-    def of(self, each: ColumnMap) -> Value:
-        """Returns the columns that a map makes, [n, len(each.names)]."""
-        raw = self._raw(each.inputs)
-        if isinstance(each, Kept):
-            return self._scaled(each, self._filled(raw, each.fill))
-        if isinstance(each, Missing):
-            return raw.missing()
-        if isinstance(each, OneHot):
-            return self._coded(raw, each, np.equal.outer(each.place, np.arange(len(each.names))).astype(np.float64))
-        if isinstance(each, TargetEncoded):
-            return self._coded(raw, each, np.asarray(each.value, dtype=np.float64))
-        assert isinstance(each, Cyclic)
-        return self._cyclic(raw, each)
-
-    def _raw(self, inputs: tuple[int, ...]) -> Value:
+    def _raw(self, inputs: Sequence[int]) -> Value:
         """Returns raw columns, of dates their age, float64 [n, len(inputs)]."""
-        whole = inputs == tuple(range(self.features.n_inputs))
+        whole = tuple(inputs) == tuple(range(self.features.n_inputs))
         raw = (self.x if whole else self.x.at(np.array(inputs), axis=1)).cast(DOUBLE)
         newest = self.features.newest
         if not newest.keys() & set(inputs):
@@ -98,33 +72,34 @@ class _Writer:
         signs = np.array([-1.0 if i in newest else 1.0 for i in inputs])
         return raw * signs + np.array([newest.get(i, 0.0) for i in inputs])
 
-    def _filled(self, raw: Value, fill: NumpyArray) -> Value:
-        """Returns columns with their gaps filled; where none may be missing the gap stays."""
-        return raw if np.isnan(fill).all() else raw.missing().choose(np.asarray(fill, dtype=np.float64), raw)
+    def numbers(self, each: Kept) -> Value:
+        """Returns numbers, their gaps filled, scaled; where none may be missing the gap stays."""
+        x, fill = self._raw(each.inputs), np.asarray(each.fill, dtype=np.float64)
+        return self.scaled(each, slice(None), x if np.isnan(fill).all() else x.missing().choose(fill, x))
 
-    def _scaled(self, each: Kept, x: Value) -> Value:
-        if isinstance(each, Standardized):
-            return (x - each.mean) / each.spread
-        if isinstance(each, Logged):
-            z = (x - each.centre) / each.spread
-            return z.apply("Sign") * (z.apply("Abs") + 1.0).apply("Log") / each.scale
-        if isinstance(each, Ranked):
-            return normal_scores(ranks(x, each.quantiles))
-        return x
+    def ranked(self, x: Value, quantiles: NumpyArray) -> Value:
+        """Returns the normal scores of ranks."""
+        return normal_scores(ranks(x, quantiles))
 
-    def _coded(self, raw: Value, each: ColumnMap, rows: NumpyArray) -> Value:
-        """Returns the row of each node's category; the last two are of an unknown one and of a missing one."""
-        known = len(self.features.inputs[each.inputs[0]].categories)
+    def gaps(self, inputs: Sequence[int]) -> Value:
+        """Returns where raw columns are missing."""
+        return self._raw(inputs).missing()
+
+    def coded(self, i: int, rows: NumpyArray) -> Value:
+        """Returns the row of each node's category."""
+        raw = self._raw([i])
+        known = len(self.features.inputs[i].categories)
         unknown, gone = np.array(float(known)), np.array(known + 1.0)
         inside = raw.sketch.op("Min", raw, unknown)
         code = raw.missing().choose(gone, (raw >= 0.0).choose(inside, unknown))
         place = raw.sketch.op("Squeeze", code, np.array([1])).cast(WHOLE)
         return raw.sketch.constant(rows).at(place)
 
-    def _cyclic(self, raw: Value, each: Cyclic) -> Value:
+    def cyclic(self, i: int, cycles: Sequence[str]) -> Value:
         """Returns sine and cosine of a date's phases, 0 where it is missing."""
-        day, made = self.features.newest[each.inputs[0]] - raw, list[Value]()
-        for cycle in each.cycles:
+        raw, made = self._raw([i]), list[Value]()
+        day = self.features.newest[i] - raw
+        for cycle in cycles:
             turns = (day if cycle == "time of day" else day.apply("Floor")) / PERIODS[cycle]
             angle = (turns - turns.apply("Floor")) * (2 * np.pi)
             made += [(angle + shift).apply("Sin") for shift in (0.0, np.pi / 2)]

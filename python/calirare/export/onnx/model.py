@@ -7,11 +7,11 @@ import json
 import numpy as np
 
 from calirare._util.errors import InputError
-from calirare.export.models import DIRECTED
+from calirare.export.detectors import DIRECTED
+from calirare.export.maps import log_odds
 from calirare.export.onnx.columns import mapped
 from calirare.export.onnx.detectors import Detectors
 from calirare.export.onnx.edges import Edges
-from calirare.export.onnx.maps import log_odds, probability
 from calirare.export.onnx.sketch import SINGLE, WHOLE, Sketch, Value
 from calirare.features import FeatureMap
 from calirare.run import Scorer
@@ -65,9 +65,9 @@ def onnx_of(scorer: Scorer, name: str = "") -> bytes:
 def _give(sketch: Sketch, logits: Value, scorer: Scorer) -> None:
     """Makes the outputs of the logits' difference [n, 1]."""
     d = sketch.op("Squeeze", logits, np.array([1]))
-    p_rare = probability(log_odds(scorer.calibrators.get("population"), d))
+    p_rare = log_odds(scorer.calibrators.get("population"), d).probability()
     sketch.give("p_rare", p_rare, ["nodes"])
-    sketch.give("p_raw", probability(d), ["nodes"])
+    sketch.give("p_raw", d.probability(), ["nodes"])
     sketch.give("alert", p_rare >= scorer.threshold, ["nodes"])
 
 

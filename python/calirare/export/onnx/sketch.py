@@ -84,6 +84,18 @@ class Value:
         """Returns what an operation of one argument makes of each number: Log, Exp, Abs, .."""
         return self.sketch.op(operation, self)
 
+    def at_most(self, bound: float) -> Value:
+        """Returns the less of each number and a bound."""
+        return self.sketch.op("Min", self, bound)
+
+    def at_least(self, bound: float) -> Value:
+        """Returns the greater of each number and a bound."""
+        return self.sketch.op("Max", self, bound)
+
+    def probability(self) -> Value:
+        """Returns 1 / (1 + exp(-x)) of each number."""
+        return 1.0 / ((-self).apply("Exp") + 1.0)
+
     def row_sums(self) -> Value:
         """Returns the sum of each row, [n, 1]."""
         return self.sketch.op("ReduceSum", self, np.array([1]), keepdims=1)

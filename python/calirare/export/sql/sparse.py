@@ -9,8 +9,8 @@ import numpy as np
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.export.names import Names
-from calirare.export.script import Columns, Script, numbered
+from calirare.export.sql.names import Names
+from calirare.export.sql.script import Columns, Script, numbered
 from calirare.features import AsIs, FeatureMap, RowSums, Svd, TfIdf
 
 OVER = "OVER (PARTITION BY f.node)"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from calirare.export.names import Names
-from calirare.export.script import Script
+from calirare.export.sql.names import Names
+from calirare.export.sql.script import Script
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.export.dialects import Dialect, number
+from calirare.export.sql.dialects import Dialect, number
 
 MOST_BYTES = 64_000_000  # of a query
 MOST_COLUMNS = 800  # of a part: Postgres takes 1,664, and ranks need two at a time

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from calirare._util.errors import InputError
-from calirare.export.columns import mapped, raw_columns
-from calirare.export.dialects import Dialect, number
-from calirare.export.maps import log_odds, probability
-from calirare.export.models import DIRECTED, Detectors
-from calirare.export.names import Names
-from calirare.export.neighbours import EdgeReading, Neighbours
-from calirare.export.script import Columns, Script
-from calirare.export.sparse import Sparse, sparse_features
+from calirare.export.detectors import DIRECTED
+from calirare.export.maps import log_odds
+from calirare.export.sql.columns import mapped, raw_columns
+from calirare.export.sql.detectors import Detectors
+from calirare.export.sql.dialects import Dialect, number
+from calirare.export.sql.names import Names
+from calirare.export.sql.neighbours import EdgeReading, Neighbours
+from calirare.export.sql.script import Columns, Script
+from calirare.export.sql.sparse import Sparse, sparse_features
+from calirare.export.sql.terms import Term
 from calirare.features import FeatureMap
 from calirare.run import DRAWN, Scorer, Settings
 
@@ -37,10 +39,10 @@ def query_of(scorer: Scorer, dialect: Dialect, names: Names) -> str:
     script = Script(dialect, names.prefix())
     neighbours = Neighbours(script, names, edge_reading(scorer.settings, names, scorer.weighted))
     logits = Detectors(script, neighbours, _features(script, names, scorer.features)).of(scorer.fit)
-    odds = script.select(
-        "odds", [("node", "node"), (log_odds(scorer.calibrators.get("population"), "d"), "d")], f"FROM {logits}"
-    )
-    p = script.select("p", [("node", "node"), (probability(dialect, "d"), "p_rare")], f"FROM {odds}")
+    d = Term(dialect, "d")
+    said = log_odds(scorer.calibrators.get("population"), d)
+    odds = script.select("odds", [("node", "node"), (said.text, "d")], f"FROM {logits}")
+    p = script.select("p", [("node", "node"), (d.probability().text, "p_rare")], f"FROM {odds}")
     threshold = number(scorer.threshold)
     alert = f"CASE WHEN p_rare >= {threshold} THEN 1 WHEN p_rare IS NOT NULL THEN 0 END"
     return script.text(f"SELECT node, p_rare, {alert} AS alert, {threshold} AS threshold\nFROM {p}")
