@@ -218,12 +218,18 @@ def test_a_program_whose_reader_has_gone_ends_as_others_do(command):
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_closed_stream_is_no_trouble(closed, graph_file, tmp_path):
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "run", closed=[closed])
+    assert said.code == 0
+    assert (tmp_path / "run" / "predictions.csv").exists()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
-def test_closed_streams_and_an_odd_backend_are_no_trouble(closed, graph_file, tmp_path):
+def test_closed_streams_and_an_odd_backend_are_no_trouble(graph_file, tmp_path):
     out = tmp_path / "run"
     options = f"--dataset {graph_file} --model gcn --epochs 4 --folds 0 --out {out}"
-    line = f"{sys.executable} -m calirare train {options} {closed}"
+    line = f"{sys.executable} -m calirare train {options} <&- >&- 2>&-"
     done = subprocess.run(["bash", "-c", line], env=SILENT | {"MPLBACKEND": "none_such"}, timeout=120)
     assert done.returncode == 0
     assert (out / "reliability.png").read_bytes().startswith(b"\x89PNG")

@@ -15,7 +15,7 @@ import calirare
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import streaming, streams
 from calirare.run import score_only
-from tests.helpers.command import assert_one_sentence, call
+from tests.helpers.command import assert_one_sentence, call, rough_runs
 from tests.helpers.tasks import rare_task
 
 GCN = ("--model", "gcn", "--epochs", "30", "--folds", "0")
@@ -31,6 +31,12 @@ def trained(graph_file: Path, folder: Path, *how: str) -> Path:
 def run(graph_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of a graph convolution. Read only."""
     return trained(graph_file, tmp_path_factory.mktemp("runs") / "gcn", "--abstain", "0.9")
+
+
+def learnt(model: str, folder: Path, **how: int) -> None:
+    """Writes a run of another detector."""
+    with rough_runs():
+        calirare.train(rare_task(), model=model, folds=2, **how).save(folder)
 
 
 @pytest.fixture
@@ -96,12 +102,14 @@ def test_names_of_nodes_stay(run, tmp_path):
     assert list(table["node"][:2]) == ["n000", "n001"]
 
 
-@pytest.mark.parametrize(("model", "stage"), [("gcn", "pass2"), ("trees", "logits")])
+@pytest.mark.parametrize(
+    ("model", "stage"), [("gcn", "pass2"), pytest.param("trees", "logits", marks=pytest.mark.slow)]
+)
 def test_what_was_stopped_goes_on_with_equal_bytes(run, model, stage, later, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "ROWS", 50)
     if model != "gcn":
         run = tmp_path / "run"
-        calirare.train(rare_task(), model=model, folds=3).save(run)
+        learnt(model, run)
     scored(run, later, tmp_path / "whole.parquet")
 
     def stop(*_):
@@ -117,11 +125,12 @@ def test_what_was_stopped_goes_on_with_equal_bytes(run, model, stage, later, tmp
     assert (tmp_path / "s.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["trees", "auto"])
 def test_trees_and_the_default_model_are_scored_by_blocks_too(model, later, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "ROWS", 50)
     monkeypatch.setattr(streams, "BLOCK", 70)
-    calirare.train(rare_task(), model=model, folds=3).save(tmp_path / "run")
+    learnt(model, tmp_path / "run")
     table, told, _ = scored(tmp_path / "run", later, tmp_path / "s.parquet")
     rare_task(seed=1).to_npz(tmp_path / "later.npz")
     wanted, all_told, _ = scored(tmp_path / "run", tmp_path / "later.npz", tmp_path / "m.parquet")
@@ -155,12 +164,12 @@ def test_a_part_of_a_graph_is_not_scored_as_one(run, later, tmp_path):
     assert "{rank}" in found.err
 
 
-@pytest.mark.parametrize("how", ["a file", "a network of another kind"])
+@pytest.mark.parametrize("how", ["a file", pytest.param("a network of another kind", marks=pytest.mark.slow)])
 def test_what_cannot_be_read_by_blocks_is_scored_in_memory(run, how, later, graph_file, tmp_path):
     folder, graph = run, graph_file
     if how != "a file":
         folder, graph = tmp_path / "run", later
-        calirare.train(rare_task(), model="gin", epochs=5, folds=2).save(folder)
+        learnt("gin", folder, epochs=5)
     said = call("predict", "--run", folder, "--graph", graph, "--scores-only", "--out", tmp_path / "s.parquet")
     assert said.code == 0, said.err
     why = "it is not in a folder" if how == "a file" else "its detector is no graph convolution"

@@ -1,7 +1,5 @@
 """Simulated graphs: the block model's moments, and probabilities that are exactly what the docstring says."""
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -193,11 +191,7 @@ def test_numbers_out_of_range_are_refused(wrong):
         synthetic_rare(**({"n_nodes": 100} | wrong))
 
 
-@pytest.mark.slow
-def test_a_million_nodes_take_seconds():
-    start = time.process_time()
-    graph = synthetic_rare(1_000_000)
-    taken = time.process_time() - start
-    assert (graph.n_nodes, graph.n_features) == (1_000_000, 128)
-    assert 15_500_000 < graph.n_edges <= 16_000_000
-    assert taken < 40, "about 7 s on a quiet core, and the machine may be busy"
+def test_a_large_graph_has_about_the_edges_of_its_degree():
+    graph = synthetic_rare(60_000)
+    assert (graph.n_nodes, graph.n_features) == (60_000, 128)
+    assert 0.96 < graph.n_edges / (60_000 * 16) <= 1

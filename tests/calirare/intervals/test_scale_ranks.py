@@ -19,7 +19,7 @@ from tests.helpers.tasks import rare_task
 # Imports once, then forks the processes of both jobs, each told its place as a launcher would tell it. Every graph
 # counts as large; in the first job process 1 dies at a given point, as a machine that fails would.
 PROGRAM = """
-import json, os, signal, sys
+import gc, json, os, signal, sys
 import torch.distributed
 import calirare.graph.convolution
 calirare.graph.convolution.LARGE = 1
@@ -35,6 +35,7 @@ def dying(self, job, rows, *rest):
     return original(self, job, rows, *rest)
 
 original = Streaming._intervals
+gc.freeze()  # else each copy looks through all that was imported as it ends, for a second
 for job, (port, dies) in enumerate(json.loads(sys.argv.pop(1))):
     Streaming._intervals = dying if dies else original
     children = []
