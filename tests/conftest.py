@@ -6,6 +6,7 @@ torch is imported by what needs it: the process that hands the tests out to the 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -15,6 +16,9 @@ import pytest
 
 if TYPE_CHECKING:
     import torch
+
+# Threads that wait for each other leave the core to the tests beside them: spinning took most of a test on two threads.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Derandomised: a failure in CI is the failure at home. No deadline: the machines that run this are shared.
 hypothesis.settings.register_profile("calirare", derandomize=True, deadline=None, database=None)
