@@ -106,6 +106,7 @@ def test_a_loaded_run_prepares_once_for_each_graph(run, monkeypatch):
     assert len(made) == 3
 
 
+@pytest.mark.slow
 def test_names_cannot_drive_a_terminal_and_pictures_of_them_are_drawn_without_a_word(tmp_path):
     task = rare_task()
     names = np.array([f"n{i}" for i in range(task.n_nodes)], dtype="<U300")

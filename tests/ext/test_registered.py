@@ -75,6 +75,7 @@ def test_the_operators_are_both_products(name, dtype, device):
     propagate_matches(TURNED(*parts(a), back), a.transpose(), back)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", [FORWARD, TURNED])
 @pytest.mark.parametrize("tracked", [False, True])
 def test_torch_finds_the_registration_sound(operator, tracked, dtype, device):
@@ -117,6 +118,7 @@ def test_a_network_is_exported(strict, network):
     assert_identical(program.module()(x), model(x), "exported")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", ["dense", "sparse", "factored"])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_our_own_network_compiles_on_a_receptive_field(backend, stored):

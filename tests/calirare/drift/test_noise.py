@@ -102,6 +102,7 @@ def test_values_that_a_patch_shares_say_as_much_as_one_each():
     assert design_effect(np.ones(1000), patch) == 1
 
 
+@pytest.mark.slow
 def test_communities_are_the_cliques():
     sizes = [30, 25, 20, 40]
     found = communities(ring(sizes), 4)

@@ -17,6 +17,7 @@ from calirare.drift import Drift, Reference
 from calirare.features import FeatureMap
 from calirare.graph import Column, Graph
 from calirare_ext import Csr
+from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -33,7 +34,8 @@ def months() -> Any:
 @pytest.fixture(scope="module")
 def outcome(months: Any) -> calirare.Outcome:
     """A run on one month."""
-    return calirare.train(months.month(0).graph(400), model="trees")
+    with rough_runs():
+        return calirare.train(months.month(0).graph(400), model="trees")
 
 
 def drift_of(outcome: calirare.Outcome, graph: Graph) -> Drift:

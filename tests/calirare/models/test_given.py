@@ -104,6 +104,7 @@ def test_with_folds_every_label_has_the_network_without_it(graph, logits, folds)
     assert bool((run.jackknife.lower < run.jackknife.upper).all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crossed", [False, True])
 def test_a_saved_run_has_its_report_its_queue_and_its_audit(crossed, graph, logits, folds, tmp_path):
     with rough_runs():
