@@ -14,12 +14,12 @@ import yaml
 from torch import Tensor
 
 from calirare._util.brief import brief
-from calirare._util.output import fresh_folder
 from calirare.calibration import TARGETS, Calibrator, Target
 from calirare.graph import Graph
 from calirare.leave_one_out import Agreement
 from calirare.models import GcnFit
 from calirare.plots import class_panels, confidence_panel, reliability_diagram
+from calirare.run.calibrated import CalibratedRun
 from calirare.run.choice import Choice
 from calirare.run.class_report import class_summary, measures_by_class, measures_together, rare_among
 from calirare.run.folder import CONFIG, write_json
@@ -32,7 +32,7 @@ DRAWN_CLASSES = 12  # panels of classes.png: of more classes the rarest
 
 
 @dataclass(eq=False)
-class ClassesOutcome:
+class ClassesOutcome(CalibratedRun):
     """A trained and calibrated detector of many classes.
 
     Attributes:
@@ -61,22 +61,9 @@ class ClassesOutcome:
 
     __repr__ = brief
 
-    def probabilities(self, target: Target | None = None) -> Tensor:
-        """Returns every node's probabilities, float64 [n, k]: calibrated for `target`, the detector's own for None.
-
-        Without calibration they are the detector's own for every target.
-
-        Raises:
-            ValueError: the target is unknown.
-        """
-        if target is not None and target not in TARGETS:
-            known = ", ".join(map(str, TARGETS))
-            raise ValueError(f"probabilities: target must be one of {known} or None, got {target!r}")
-        return self._mapped(self.logits, target)
-
-    def _mapped(self, logits: Tensor, target: Target | None) -> Tensor:
-        z = logits.double()
-        return self.calibrators[target].transform(z) if target in self.calibrators else torch.softmax(z, 1)
+    def mapped_logits(self, logits: Tensor, target: Target | None) -> Tensor:
+        """Returns the probabilities of logits [m, k], float64."""
+        return super().mapped_logits(logits.double(), target)
 
     def judged(self) -> tuple[str, Tensor, Tensor]:
         """Returns what the run is judged on ("test" or "leave-one-out"), the nodes, and their logits.
@@ -105,7 +92,7 @@ class ClassesOutcome:
         assert self.graph.y is not None
         labels = self.graph.y[nodes].cpu()
         sides: dict[str, Target | None] = {"raw": None} | {str(t): t for t in TARGETS if t in self.calibrators}
-        p = {side: self._mapped(logits, t).cpu() for side, t in sides.items()}
+        p = {side: self.mapped_logits(logits, t).cpu() for side, t in sides.items()}
         shares = self.probabilities("population").mean(0).tolist()
         return {
             "task": "classes",
@@ -165,19 +152,6 @@ class ClassesOutcome:
         }
         return pd.DataFrame(columns | {f"p_{name}": p[:, c].numpy() for c, name in enumerate(names)})
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the run's folder, as `calirare train --task classes` does.
-
-        Args:
-            path: the folder; it appears when all of it is written.
-            overwrite: replace a run that is there.
-
-        Raises:
-            InputError: the folder exists and must not be replaced, or cannot be written.
-        """
-        with fresh_folder(Path(path), overwrite=overwrite) as folder:
-            self.write(folder)
-
     def write(self, folder: Path) -> None:
         """Writes what a run's folder holds into an empty folder."""
         (folder / CONFIG).write_text(yaml.safe_dump(self._resolved().to_mapping(), sort_keys=False), encoding="utf-8")
@@ -200,8 +174,8 @@ class ClassesOutcome:
         target, name = self.settings.calibration.target, self.graph.name
         assert self.graph.y is not None
         labels = self.graph.y[nodes].cpu()
-        panels = [confidence_panel("before calibration", labels, self._mapped(logits, None).cpu())]
-        p = self._mapped(logits, target).cpu()
+        panels = [confidence_panel("before calibration", labels, self.mapped_logits(logits, None).cpu())]
+        p = self.mapped_logits(logits, target).cpu()
         after = "before calibration"
         if self.calibrators:
             after = f"after, target {target}"

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from calirare._util.brief import brief
-from calirare._util.output import fresh_folder
 from calirare.audit import AT_LEAST, Audit
 from calirare.explain import Explainer, Explanations
 from calirare.graph import Graph
@@ -139,19 +138,6 @@ class Outcome(RunResult):
             InputError: a node or the column is unknown, there is no alert, or the detector cannot be explained.
         """
         return explained(self.explainer, nodes, top, labels, group)
-
-    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Writes the run's folder, as `calirare train` does; `calirare.load` reads it.
-
-        Args:
-            path: the folder; it appears when all of it is written.
-            overwrite: replace a run that is there.
-
-        Raises:
-            InputError: the folder exists and must not be replaced, or cannot be written.
-        """
-        with fresh_folder(Path(path), overwrite=overwrite) as folder:
-            self.write(folder)
 
     def write(self, folder: Path) -> None:
         """Writes what a run's folder holds into an empty folder."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from calirare._util.brief import brief
-from calirare.calibration import TARGETS, Calibrator, Target
+from calirare.calibration import Calibrator, Target
 from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import Graph, answered
@@ -18,6 +18,7 @@ from calirare.intervals import JackknifeResult
 from calirare.leave_one_out import Agreement
 from calirare.metrics import PopulationCheck
 from calirare.models import GcnFit
+from calirare.run.calibrated import CalibratedRun
 from calirare.run.choice import Choice
 from calirare.run.deciding import Decided, review_order
 from calirare.run.probabilities import Probabilities, assumed_by, p_rare
@@ -26,7 +27,7 @@ from calirare.training import Fitted, FittedNetwork
 
 
 @dataclass(eq=False)
-class RunResult:
+class RunResult(CalibratedRun):
     """A trained and calibrated network with everything computed on the way.
 
     Attributes:
@@ -113,21 +114,6 @@ class RunResult:
         every = torch.arange(self.graph.n_nodes, device=self.graph.device)
         rest = every if taught is None else every[~torch.isin(every, taught)]
         return Reference.of(self.graph, self.feature_map, p_rare(self.logits, self.calibrators), rest)
-
-    def probabilities(self, target: Target | None = None) -> Tensor:
-        """Returns every node's probabilities [n, k]: calibrated for `target`, or the network's own for None.
-
-        Without calibration they are the network's own for every target.
-
-        Raises:
-            ValueError: the target is unknown.
-        """
-        if target is not None and target not in TARGETS:
-            known = ", ".join(map(str, TARGETS))
-            raise ValueError(f"probabilities: target must be one of {known} or None, got {target!r}")
-        if target is None or target not in self.calibrators:
-            return torch.softmax(self.logits, 1)
-        return self.calibrators[target].transform(self.logits)
 
     def for_tables(self) -> Probabilities:
         """Returns what tables say of the class of each node."""
