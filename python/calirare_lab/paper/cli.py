@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -47,54 +48,37 @@ DEFAULT_DATASETS = "cora,citeseer,pubmed,dblp,facebook"
 DEFAULT_OUT = Path("paper")
 
 
-@app.command(cls=ListCommand)
-def table2(
-    datasets: Datasets = DEFAULT_DATASETS,
-    label_rates: Rates = "20,30,40",
-    seeds: Seeds = 10,
-    jobs: Jobs = 1,
-    methods: Methods = "",
-    out: Out = DEFAULT_OUT,
-) -> None:
-    """Confidence calibration of every method."""
-    from calirare_lab.paper.table2 import TABLE2_METHODS
-    from calirare_lab.paper.table2 import table2 as write
+def _add_table(name: str, about: str) -> None:
+    """Adds the command that writes a table: the function of its name in the module of its name."""
 
-    _table(write, TABLE2_METHODS, datasets, label_rates, seeds, jobs, methods, out)
-
-
-@app.command(cls=ListCommand)
-def table3(
-    datasets: Datasets = DEFAULT_DATASETS,
-    label_rates: Rates = "20,30,40",
-    seeds: Seeds = 10,
-    jobs: Jobs = 1,
-    methods: Methods = "",
-    out: Out = DEFAULT_OUT,
-) -> None:
-    """Rare category characterisation of every network."""
-    from calirare_lab.paper.table3 import TABLE3_METHODS
-    from calirare_lab.paper.table3 import table3 as write
-
-    _table(write, TABLE3_METHODS, datasets, label_rates, seeds, jobs, methods, out)
+    @app.command(name, cls=ListCommand, help=about)
+    def table(
+        datasets: Datasets = DEFAULT_DATASETS,
+        label_rates: Rates = "20,30,40",
+        seeds: Seeds = 10,
+        jobs: Jobs = 1,
+        methods: Methods = "",
+        out: Out = DEFAULT_OUT,
+    ) -> None:
+        module = import_module(f"calirare_lab.paper.{name}")
+        known = getattr(module, f"{name.upper()}_METHODS")
+        _table(getattr(module, name), known, datasets, label_rates, seeds, jobs, methods, out)
 
 
-@app.command()
-def figure1(jobs: Jobs = 1, out: Out = DEFAULT_OUT) -> None:
-    """Reliability diagrams per class."""
-    from calirare_lab.paper.figures import figure1 as draw
+def _add_figure(name: str, about: str) -> None:
+    """Adds the command that draws a figure of predictions."""
 
-    _positive("jobs", jobs)
-    _tell(draw(_folder(out), jobs, _progress))
+    @app.command(name, help=about)
+    def figure(jobs: Jobs = 1, out: Out = DEFAULT_OUT) -> None:
+        draw = getattr(import_module("calirare_lab.paper.figures"), name)
+        _positive("jobs", jobs)
+        _tell(draw(_folder(out), jobs, _progress))
 
 
-@app.command()
-def figure2(jobs: Jobs = 1, out: Out = DEFAULT_OUT) -> None:
-    """CiteSeer with and without temperature scaling."""
-    from calirare_lab.paper.figures import figure2 as draw
-
-    _positive("jobs", jobs)
-    _tell(draw(_folder(out), jobs, _progress))
+_add_table("table2", "Confidence calibration of every method.")
+_add_table("table3", "Rare category characterisation of every network.")
+_add_figure("figure1", "Reliability diagrams per class.")
+_add_figure("figure2", "CiteSeer with and without temperature scaling.")
 
 
 @app.command()
