@@ -21,6 +21,13 @@ def is_text(path: Path) -> bool:
     return path.name.lower().endswith(TEXT_SUFFIXES)
 
 
+def check_names(names: Sequence[str], where: str) -> None:
+    """Raises InputError where two columns have one name."""
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise InputError(f"{where}: every column must have its own name, got {twice!r} twice: rename or remove one")
+
+
 def read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]] = lambda names: ()) -> Any:
     """Returns a table in text as a pandas DataFrame; only an empty cell is a missing one ("NA" and "None" are text).
 
@@ -42,9 +49,7 @@ def read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]] = lambda
         # Read as a row among others, the header bounds the cells of the first row too, and keeps repeated names.
         header = pd.read_csv(path, header=None, nrows=2, dtype=str, **options).iloc[0]
         names = [str(name) or f"Unnamed: {i}" for i, name in enumerate(header)]
-        twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-        if twice is not None:
-            raise InputError(f"{path}: every column must have its own name, got {twice!r} twice: rename or remove one")
+        check_names(names, str(path))
         types = dict.fromkeys(as_text(names), str)
         return pd.read_csv(path, header=0, names=names, dtype=types, na_values=[""], low_memory=False, **options)
     except pd.errors.ParserError as error:

@@ -81,13 +81,20 @@ def _run_classes(settings: Settings, out: Path, *, overwrite: bool) -> tuple[Cla
         graph = settings.data.load(settings.seed)
         reporter.say(str(graph))
         outcome = train_classes(graph, settings, report=reporter)
-        for note in outcome.notes:
-            reporter.log(f"note: {note}")  # the summary shows it
-        outcome.write(folder)
-        _log(reporter, outcome, time.perf_counter() - started)
-        (folder / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
-        names = sorted(path.name for path in folder.iterdir())
+        names = _written(outcome, outcome.notes, folder, reporter, started)
     return outcome, names
+
+
+def _written(
+    outcome: Outcome | ClassesOutcome, notes: list[str], folder: Path, reporter: Reporter, started: float
+) -> list[str]:
+    """Writes a run and the log of its making; returns the names of the files."""
+    for note in notes:
+        reporter.log(f"note: {note}")  # the summary shows it
+    outcome.write(folder)
+    _log(reporter, outcome, time.perf_counter() - started)
+    (folder / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
+    return sorted(path.name for path in folder.iterdir())
 
 
 def _run(settings: Settings, out: Path, blocks: Path, ranks: Ranks, *, overwrite: bool) -> tuple[Outcome, list[str]]:
@@ -113,12 +120,7 @@ def _run(settings: Settings, out: Path, blocks: Path, ranks: Ranks, *, overwrite
         ranks.send(None)
         for line in outcome.features.log if outcome.features is not None else ():
             reporter.say(f"features: {line}")
-        for note in notes:
-            reporter.log(f"note: {note}")  # the summary shows it
-        outcome.write(folder)
-        _log(reporter, outcome, time.perf_counter() - started)
-        (folder / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
-        names = sorted(path.name for path in folder.iterdir())
+        names = _written(outcome, notes, folder, reporter, started)
     for evaluator in held:
         evaluator.finish()
     return outcome, names

@@ -11,6 +11,7 @@ import numpy as np
 from calirare._util.array_files import NumpyArray
 from calirare.export.arithmetic import N
 from calirare.features import (
+    PERIODS,
     ColumnMap,
     Cyclic,
     FeatureMap,
@@ -62,6 +63,14 @@ class ColumnWriter(ABC, Generic[N, Made]):
             case Ranked():
                 return self.ranked(x, each.quantiles[:, of])
         return x
+
+    def angles(self, day: N, cycles: Sequence[str]) -> list[N]:
+        """Returns the phase of each cycle of days since the start of the year 2000, in radians."""
+        made = list[N]()
+        for cycle in cycles:
+            turns = (day if cycle == "time of day" else day.apply("Floor")) / PERIODS[cycle]
+            made.append((turns - turns.apply("Floor")) * (2 * np.pi))
+        return made
 
     @abstractmethod
     def numbers(self, each: Kept) -> Made:

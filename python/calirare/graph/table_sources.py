@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from calirare._util.errors import InputError
-from calirare._util.text_tables import TEXT_SUFFIXES
+from calirare._util.text_tables import TEXT_SUFFIXES, check_names
 from calirare.graph.folder import FACTS
 
 TABLE_SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
@@ -152,7 +152,7 @@ class TableInMemory:
                     f"table {name!r}: Arrow tables need pyarrow: pip install 'calirare[parquet]'"
                 ) from error
             found = table if isinstance(table, pyarrow.Table) else pyarrow.table(table)
-            _check_names(found.column_names, f"table {name!r}")
+            check_names(found.column_names, f"table {name!r}")
             return cls(name, found)
         raise InputError(
             f"table {name!r}: must be a pandas DataFrame, a pyarrow Table or another table that Arrow can take, got "
@@ -233,7 +233,7 @@ def folder_batches(folder: Path, columns: Sequence[str] | None) -> tuple[Any, It
         raise InputError(f"{folder}: the folder must hold Parquet files (*.parquet), got none: check the path")
     schemas = [parquet.read_schema(path) for path in files]
     for path, schema in zip(files, schemas, strict=True):
-        _check_names(schema.names, str(folder))
+        check_names(schema.names, str(folder))
         odd = sorted(set(schema.names) ^ set(schemas[0].names))
         if odd:
             raise InputError(
@@ -307,13 +307,6 @@ def _united(schemas: list[Any], folder: Path) -> Any:
         raise InputError(
             f"{folder}: a column must be of one type in all part files ({reason}): write them again"
         ) from error
-
-
-def _check_names(names: Sequence[str], where: str) -> None:
-    """Checks that no two columns have one name."""
-    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
-    if twice is not None:
-        raise InputError(f"{where}: every column must have its own name, got {twice!r} twice: rename or remove one")
 
 
 def _tables(engine: Any) -> list[tuple[str, str, str]]:

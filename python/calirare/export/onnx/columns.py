@@ -10,7 +10,7 @@ from calirare._util.array_files import NumpyArray
 from calirare.export.columns import ColumnWriter
 from calirare.export.onnx.ranks import normal_scores, ranks
 from calirare.export.onnx.sketch import DOUBLE, SINGLE, WHOLE, Value
-from calirare.features import PERIODS, AsIs, FeatureMap, Kept, RowSums, Svd, TfIdf
+from calirare.features import AsIs, FeatureMap, Kept, RowSums, Svd, TfIdf
 
 
 def mapped(x: Value, features: FeatureMap) -> Value:
@@ -97,11 +97,8 @@ class _Writer(ColumnWriter[Value, Value]):
 
     def cyclic(self, i: int, cycles: Sequence[str]) -> Value:
         """Returns sine and cosine of a date's phases, 0 where it is missing."""
-        raw, made = self._raw([i]), list[Value]()
-        day = self.features.newest[i] - raw
-        for cycle in cycles:
-            turns = (day if cycle == "time of day" else day.apply("Floor")) / PERIODS[cycle]
-            angle = (turns - turns.apply("Floor")) * (2 * np.pi)
-            made += [(angle + shift).apply("Sin") for shift in (0.0, np.pi / 2)]
+        raw = self._raw([i])
+        angles = self.angles(self.features.newest[i] - raw, cycles)
+        made = [(angle + shift).apply("Sin") for angle in angles for shift in (0.0, np.pi / 2)]
         both = raw.sketch.op("Concat", *made, axis=1)
         return raw.missing().choose(np.zeros((1, 1)), both)

@@ -14,7 +14,7 @@ from calirare.export.sql.names import Names
 from calirare.export.sql.ranks import normal_score, rank_of, reduced
 from calirare.export.sql.script import Columns, Script, numbered, total
 from calirare.export.sql.terms import Term
-from calirare.features import PERIODS, AsIs, FeatureMap, Kept, Ranked, RowSums
+from calirare.features import AsIs, FeatureMap, Kept, Ranked, RowSums
 
 
 def raw_columns(script: Script, names: Names, features: FeatureMap) -> Columns:
@@ -133,10 +133,6 @@ class _Writer(ColumnWriter[Term, list[Term]]):
 
     def cyclic(self, i: int, cycles: Sequence[str]) -> list[Term]:
         """Returns sine and cosine of a date's phases, 0 where it is missing."""
-        x, made = self.given[i], list[Term]()
-        day = -(x - self.features.newest[i])
-        for cycle in cycles:
-            turns = (day if cycle == "time of day" else day.apply("Floor")) / PERIODS[cycle]
-            angle = (turns - turns.apply("Floor")) * (2 * np.pi)
-            made += [x.written(f"COALESCE({angle.apply(part)}, 0)") for part in ("Sin", "Cos")]
-        return made
+        x = self.given[i]
+        angles = self.angles(-(x - self.features.newest[i]), cycles)
+        return [x.written(f"COALESCE({angle.apply(part)}, 0)") for angle in angles for part in ("Sin", "Cos")]
