@@ -75,7 +75,7 @@ def _process(rank: int, path: str, p: np.ndarray, y: np.ndarray, results) -> Non
 def test_two_processes_get_the_whole(tmp_path, within_rounding):
     rng = np.random.default_rng(0)
     p, y = rng.dirichlet([1, 1, 1], 503), rng.integers(0, 3, 503)
-    context = mp.get_context("spawn")
+    context = mp.get_context("fork")  # with everything imported
     results, path = context.Queue(), os.fspath(tmp_path / "store")
     workers = [context.Process(target=_process, args=(rank, path, p, y, results)) for rank in range(2)]
     for worker in workers:
