@@ -212,4 +212,4 @@ def test_a_result_that_is_there_is_not_run_again(bench: Any, tmp_path: Path, mon
 
 @pytest.mark.slow
 def test_the_page_is_what_the_file_says() -> None:
-    assert is_current("detection"), "run python benchmarks/detection_page.py"
+    assert is_current("detection_page"), "run python benchmarks/detection_page.py"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,11 +12,12 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import record_pairs  # noqa: E402
 
+from tests.helpers.pages import is_current  # noqa: E402
+
 
 @pytest.mark.slow
 def test_the_page_is_what_the_files_say() -> None:
-    done = subprocess.run([sys.executable, "benchmarks/bench_record.py", "--check"], cwd=ROOT, check=False)
-    assert done.returncode == 0, "run python benchmarks/bench_record.py --page"
+    assert is_current("bench_record"), "run python benchmarks/bench_record.py --page"
 
 
 def _row(track: str, name: str, seed: int, value: float, split: int) -> dict:

@@ -24,6 +24,7 @@ from tests.helpers.tasks import rare_task
 
 TRAIN = ("train", "--dataset", "{root}/g.npz", "--model", "gcn", "--epochs", "20", "--folds", "0")
 OTHER, ANSWERS = "{root}/later.npz", "{root}/answers.sqlite"
+PATIENCE = 120  # seconds
 SAYS = (RARE, REST, UNSURE, SKIP)
 USERS = "notes.txt"  # a file of the user's beside the run
 
@@ -81,10 +82,8 @@ def make_inputs(root: Path) -> None:
         log.remove_node(7)
         log.add_node(np.zeros(6), [1, 2])
     dataclasses.replace(rare_task(seed=1), split=None).to_npz(root / "later.npz")
-    done = start(Job((*TRAIN, "--out", "{run}")), root, root / "base")
-    err = done.communicate()[1]
-    if done.returncode:
-        raise RuntimeError(f"the first run failed: {err}")
+    if ended(fork(Job((*TRAIN, "--out", "{run}")), root, root / "base"), PATIENCE) != 0:
+        raise RuntimeError(f"the first run failed: {(root / 'said.txt').read_text()[-600:]}")
     saved = calirare.load(root / "base")
     nodes = [str(node) for node in saved.to_frame()["node"].head(8)]
     (root / "new.csv").write_text("node,label\n" + "".join(f"{node},{i % 2}\n" for i, node in enumerate(nodes)))

@@ -11,8 +11,8 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 def is_current(name: str) -> bool:
-    """Returns whether `python benchmarks/<name>_page.py --check` finds nothing to write anew."""
-    script, before = BENCHMARKS / f"{name}_page.py", set(sys.modules)
+    """Returns whether `python benchmarks/<name>.py --check` finds nothing to write anew."""
+    script, before = BENCHMARKS / f"{name}.py", set(sys.modules)
     with (
         mock.patch.object(sys, "argv", [str(script), "--check"]),
         mock.patch.object(sys, "path", [str(BENCHMARKS), *sys.path]),

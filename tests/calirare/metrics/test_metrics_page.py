@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.mark.slow
 def test_the_page_is_what_example_and_file_say():
-    assert is_current("metrics"), "run python benchmarks/metrics_page.py"
+    assert is_current("metrics_page"), "run python benchmarks/metrics_page.py"
 
 
 def test_the_bars_are_met_by_the_committed_times():

@@ -20,7 +20,7 @@ def results(name: str) -> dict:
 
 @pytest.mark.slow
 def test_the_page_is_what_the_files_say():
-    assert is_current("multilabel"), "run python benchmarks/multilabel_page.py"
+    assert is_current("multilabel_page"), "run python benchmarks/multilabel_page.py"
 
 
 def test_the_bars_are_met_by_the_committed_results():

@@ -21,7 +21,7 @@ NEW = ("citeseer", 30, "cagcn")
 
 @pytest.mark.slow
 def test_the_pages_are_what_the_file_says() -> None:
-    assert is_current("paper"), "run python benchmarks/paper_page.py"
+    assert is_current("paper_page"), "run python benchmarks/paper_page.py"
 
 
 def test_the_page_is_short_and_links_every_page_of_tables(page: Any) -> None:
