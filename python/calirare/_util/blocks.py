@@ -11,6 +11,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,15 +31,23 @@ class BlockFiles:
 
     Attributes:
         folder: where.
+        others: folders of earlier starts of the job by another number of processes.
     """
 
     folder: Path
+    others: tuple[Path, ...] = ()
 
-    def start(self, key: str) -> bool:
+    def inside(self, name: str) -> BlockFiles:
+        """Returns the folder of a part of the job."""
+        return BlockFiles(self.folder / name, tuple(other / name for other in self.others))
+
+    def start(self, key: str, of: str = "", first: int = 0) -> bool:
         """Prepares the folder for a job; blocks of another job are removed.
 
         Args:
             key: of the job, from `store.key_of`.
+            of: of the job of all processes, of which this is one's share; empty: nobody else's.
+            first: the number that the first row has among all.
 
         Returns:
             Whether blocks of the same job are there already.
@@ -48,22 +57,27 @@ class BlockFiles:
         """
         try:
             if self.folder.exists():
-                if self._key() == key:
-                    return self._keep_whole_blocks()
+                if self.said().get("job") == key:
+                    return self.keep_whole_blocks()
                 self.remove()
             self.folder.mkdir(parents=True)
-            (self.folder / KEY).write_text(json.dumps({"job": key}) + "\n", encoding="utf-8")
+            (self.folder / KEY).write_text(json.dumps({"job": key, "of": of, "first": first}) + "\n", encoding="utf-8")
         except OSError as error:
             raise InputError(f"{self.folder}: blocks cannot be written: {error.strerror or error}") from error
         return False
 
-    def _key(self) -> str | None:
+    def said(self) -> dict[str, Any]:
+        """Returns what `start` was told, empty where the folder tells nothing."""
         try:
-            return str(parse_json(read_text(self.folder / KEY))["job"])
-        except (OSError, ValueError, LookupError, TypeError):
-            return None
+            return dict(parse_json(read_text(self.folder / KEY)))
+        except (OSError, ValueError, TypeError):
+            return {}
 
-    def _keep_whole_blocks(self) -> bool:
+    def parts(self, stage: str, block: int) -> list[list[Any]]:
+        """Returns what `done` was told of a block: name, first row, rows and checksum of each matrix."""
+        return list(parse_json(read_text(self._mark(stage, block))))
+
+    def keep_whole_blocks(self) -> bool:
         """Removes the marks of blocks whose numbers are gone or changed; returns whether one is left."""
         arrays: dict[str, Tensor | None] = {}
         for mark in sorted(self.folder.glob("*.done")):
@@ -73,7 +87,7 @@ class BlockFiles:
             except (OSError, ValueError, TypeError, LookupError):
                 whole = False
             if not whole:
-                mark.unlink()
+                mark.unlink(missing_ok=True)
         for array in arrays.values():
             if array is not None:
                 release(array)
@@ -102,7 +116,7 @@ class BlockFiles:
             return
         if any(self.folder.iterdir()) and not (self.folder / KEY).is_file():
             raise InputError(f"{self.folder}: holds something else than unfinished blocks: move it away")
-        shutil.rmtree(self.folder)
+        shutil.rmtree(self.folder, ignore_errors=True)  # another process may be at it too
 
     def create(self, name: str, rows: int, columns: int) -> None:
         """Makes the file of a float32 matrix [rows, columns] where it is not there; its blocks are still unwritten."""

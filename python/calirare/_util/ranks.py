@@ -103,12 +103,17 @@ class Ranks:
             going, coming = ([max(0, min(at_once, many - turn)) for many in sizes] for sizes in (give, take))
             picked = [slice(start + turn, start + turn + size) for start, size in zip(starts, going, strict=True)]
             sent = torch.cat([rows[some] if which is None else rows[which[some]] for some in picked])
-            came = self._all_to_all(sent, going, coming)
+            came = self.all_to_all(sent, going, coming)
             for start, part in zip(places, came.split(coming), strict=True):
                 out[start + turn : start + turn + len(part)] = part
         return out
 
-    def _all_to_all(self, sent: Tensor, going: list[int], coming: list[int]) -> Tensor:
+    def all_to_all(self, sent: Tensor, going: list[int], coming: list[int]) -> Tensor:
+        """Returns rows of every process for rows that each gets, one process after the other; every process calls it.
+
+        Raises:
+            RankLostError: a process ended.
+        """
         came = sent.new_empty(sum(coming), sent.shape[1])
         self._call(lambda: dist.all_to_all_single(came, sent, coming, going))
         return came

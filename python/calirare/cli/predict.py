@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -119,7 +120,7 @@ def _scores_only(
             path = whole.with_name(f"{whole.stem}.{ranks.rank}of{ranks.size}.parquet")
         files = [path, whole.with_suffix(".json")] if ranks.rank == 0 else [path]
         check_free(files, "predict", overwrite=overwrite)
-        saved, blocks = load(folder), BlockFiles(path.parent / f".{path.stem}.blocks")
+        saved, blocks = load(folder), BlockFiles(path.parent / f".{path.stem}.blocks", _earlier(whole, ranks))
         with Reporter() as reporter:
             source = _source(saved, graph, settings, blocks, ranks, reporter)
             with fresh_files(path.parent, f"predict: {path}") as partial:
@@ -130,9 +131,19 @@ def _scores_only(
                     write_json(scored.to_mapping() | {"parts": parts}, partial / files[1].name)
         ranks.wait()
         blocks.remove()
+        for each in blocks.others:
+            BlockFiles(each).remove()
     finally:
         leave()
     return 0 if scored is None else _said(scored, files, fail_on_drift)
+
+
+def _earlier(whole: Path, ranks: Ranks) -> tuple[Path, ...]:
+    """Returns the folders of finished blocks that other numbers of processes have left beside a table."""
+    name = re.compile(rf"\.{re.escape(whole.stem)}(?:\.\d+of(\d+))?\.blocks")
+    found = ((each, name.fullmatch(each.name)) for each in sorted(whole.parent.glob(".*.blocks")))
+    others = (each for each, match in found if match and int(match[1] or 1) != ranks.size)
+    return tuple(each for each in others if BlockFiles(each).said())
 
 
 def _source(

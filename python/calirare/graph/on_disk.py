@@ -17,6 +17,7 @@ from torch import Tensor
 
 from calirare._util.array_files import ArrayFile, NumpyArray
 from calirare._util.errors import InputError
+from calirare._util.store import key_of
 from calirare.graph.columns import Column, columns_of_text
 from calirare.graph.folder import FACTS, facts_of, names_of, new_folder
 from calirare.graph.graph import Graph
@@ -85,6 +86,7 @@ class GraphOnDisk:
         """
         facts = {k: v for k, v in self.facts.items() if k not in ("checksums", "split_name")}
         facts |= {"part": [self.first, self.n_total], "self_loops": "keep" if self.loops else "drop"}
+        facts |= {"whole": self.whole}
         with new_folder(path, facts) as folder:
             for name in ("indptr", "indices", "weights", "x", "x_indptr", "x_indices", "x_data", "node_names"):
                 if name in self.files:
@@ -116,6 +118,15 @@ class GraphOnDisk:
     def n_nodes(self) -> int:
         """The number of rows that are meant."""
         return self.rows[1] - self.rows[0]
+
+    @property
+    def whole(self) -> str:
+        """A checksum of what is known of the whole graph's files; of a part of those that it was cut from."""
+        if "whole" in self.facts:
+            return str(self.facts["whole"])
+        files = self.files.values()
+        told = tuple((file.path.name, file.shape, str(file.dtype), file.path.stat().st_mtime_ns) for file in files)
+        return key_of(told, str(sorted(self.facts.items())))
 
     @property
     def first(self) -> int:

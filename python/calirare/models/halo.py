@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Thread
 
 import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare._util.ranks import Ranks
+from calirare._util.ranks import RankLostError, Ranks
 from calirare.graph import GraphOnDisk
 from calirare_ext import Csr
 
 AT_ONCE = 1 << 18  # rows that one process sends another in one message
+Made = Callable[[int], None]  # is told how many rows are there
 
 
 class Alone:
@@ -25,8 +29,10 @@ class Alone:
         """Returns rows of the adjacency whose columns are rows of what is kept here."""
         return edges
 
-    def fill(self, rows: Tensor) -> None:
-        """Brings the rows of other processes up to date."""
+    def sending(self, rows: Tensor) -> AbstractContextManager[Made]:
+        """Brings the rows of other processes up to date, while the own ones are made."""
+        del rows
+        return nullcontext(lambda made: None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,18 +44,18 @@ class Halo:
         ranks: the processes.
         places: where each node of the whole graph is in what is kept, int32 [n_total]; of others 0.
         size: how many of them there are.
-        take: how many of them each process has.
         give: the own rows that each process wants, one process after the other, int64.
-        counts: how many each wants.
+        going: of each process, where in `give` begins what it gets of every `AT_ONCE` rows, int64 [ranks, turns + 1].
+        coming: likewise where among the nodes of others begins what it sends.
     """
 
     graph: GraphOnDisk
     ranks: Ranks
     places: Tensor
     size: int
-    take: list[int]
     give: Tensor
-    counts: list[int]
+    going: Tensor
+    coming: Tensor
 
     @classmethod
     def of(cls, graph: GraphOnDisk, ranks: Ranks, blocks: Iterable[Csr]) -> Halo:
@@ -78,19 +84,60 @@ class Halo:
         ends = torch.searchsorted(nodes, torch.tensor([0, *(part[1] for part in parts)]))
         take = ends.diff().tolist()
         counts = [given[ranks.rank] for given in ranks.gather_all(take)]
-        wanted = ranks.exchange(nodes[:, None], take, counts, AT_ONCE).squeeze(1)
-        return cls(graph, ranks, places, len(nodes), take, wanted - first, counts)
+        give = ranks.exchange(nodes[:, None], take, counts, AT_ONCE).squeeze(1) - first
+        longest = max(part[1] - part[0] for part in parts)
+        turns = torch.arange(-(-longest // AT_ONCE) + 1) * AT_ONCE
+        firsts = torch.tensor([part[0] for part in parts]).repeat_interleave(torch.tensor(take))
+        return cls(graph, ranks, places, len(nodes), give, _cut(give, counts, turns), _cut(nodes - firsts, take, turns))
 
     def place(self, edges: Csr) -> Csr:
         """See `Alone.place`."""
         near = self.places.index_select(0, edges.indices)
         return Csr.unchecked(edges.indptr, near, edges.values, self.graph.n_nodes + self.size)
 
-    def fill(self, rows: Tensor) -> None:
-        """See `Alone.fill`; every process calls it with its [n + size, h], of which it has made the first n."""
-        if rows.shape[1]:
-            came = self.ranks.exchange(rows, self.counts, self.take, AT_ONCE, self.give)
-            rows[self.graph.n_nodes :] = came
+    @contextmanager
+    def sending(self, rows: Tensor) -> Iterator[Made]:
+        """See `Alone.sending`; every process calls it with its [n + size, h], of which the first n are being made.
+
+        A thread sends what others want of every `AT_ONCE` rows as soon as these are there. When the block ends without
+        an error, all rows of others have come.
+
+        Raises:
+            RankLostError: a process ended.
+        """
+        made, failed = SimpleQueue[int](), list[RankLostError]()
+
+        def send() -> None:
+            there = 0
+            try:
+                for turn in range(self.going.shape[1] - 1 if rows.shape[1] else 0):
+                    while there < min((turn + 1) * AT_ONCE, self.graph.n_nodes):
+                        there = made.get()
+                    self._send(rows, turn)
+            except RankLostError as error:
+                failed.append(error)
+
+        thread = Thread(target=send, daemon=True)
+        thread.start()
+        yield made.put
+        thread.join()
+        if failed:
+            raise failed[0]
+
+    def _send(self, rows: Tensor, turn: int) -> None:
+        """Sends what others want of some rows, and takes what they send of theirs."""
+        going, coming = ([(int(a), int(b)) for a, b in cuts[:, turn : turn + 2]] for cuts in (self.going, self.coming))
+        sent = rows[torch.cat([self.give[first:last] for first, last in going])]
+        came = self.ranks.all_to_all(sent, [b - a for a, b in going], [b - a for a, b in coming])
+        for (first, last), part in zip(coming, came.split([b - a for a, b in coming]), strict=True):
+            rows[self.graph.n_nodes + first : self.graph.n_nodes + last] = part
+
+
+def _cut(rows: Tensor, sizes: list[int], turns: Tensor) -> Tensor:
+    """Returns where each turn begins within each stretch of rising row numbers, [stretches, turns]."""
+    starts = torch.tensor([0, *sizes]).cumsum(0)[:-1]
+    found = [torch.searchsorted(part, turns) for part in rows.split(sizes)]
+    return torch.stack(found) + starts[:, None]
 
 
 def _check_parts(parts: list[tuple[int, int, int, int]]) -> None:

@@ -17,13 +17,14 @@ from calirare._util.errors import InputError
 from calirare._util.ranks import Ranks
 from calirare._util.store import key_of
 from calirare.graph import GraphOnDisk
-from calirare.models.halo import Alone, Halo
+from calirare.models.adopted import adopt
+from calirare.models.halo import Alone, Halo, Made
 from calirare.models.passes import Pass, Passes
 from calirare_ext import Csr, propagate, row_sums
 
 ROWS = 1 << 18  # of a block
 Report = Callable[[str, int, int], None]  # stage, done, of how many
-Made = TypeVar("Made")
+Read = TypeVar("Read")
 Item = TypeVar("Item")
 
 
@@ -61,7 +62,9 @@ def logits_of_passes(
     Cost: O(e h + n d h) time; 4 n (h + h') bytes for two passes of these widths, 8 n for degrees, and blocks.
     """
     if files is not None:
-        files.start(job_of(passes, graph))
+        job = job_of(passes)
+        files.start(key_of(key_of_graph(graph), job), key_of(graph.whole, job), graph.first)
+        adopt(files, graph, ranks or Ranks(), lambda _: block_ends(graph.n_nodes))
     blocks = block_ends(graph.n_nodes)
     scales = _scales(graph, passes, blocks, report)
     halo = halo_of(graph, ranks)
@@ -71,9 +74,10 @@ def logits_of_passes(
         later = passes.passes[number + 1] if number + 1 < len(passes.passes) else None
         ahead = scales.root() if later is not None and later.kind == "gcn" else None
         run = _Run(each, passes, graph, scales, kept, number, halo)
-        below = run.all(below, blocks, width, ahead, report)
-        if later is not None and later.kind != "none":
-            halo.fill(below)
+        out = room(graph.n_nodes + halo.size, width)
+        with (Alone() if later is None or later.kind == "none" else halo).sending(out) as told:
+            run.all(below, out, blocks, ahead, report, told)
+        below = out
     return below[: graph.n_nodes]
 
 
@@ -97,14 +101,14 @@ def key_of_graph(graph: GraphOnDisk) -> str:
     return key_of(told, str(sorted(graph.facts.items())), graph.rows, ROWS)
 
 
-def job_of(passes: Passes, graph: GraphOnDisk) -> str:
-    """Returns the checksum of all that logits depend on: the network and what is known of the graph's files."""
+def job_of(passes: Passes) -> str:
+    """Returns the checksum of all of a network that logits depend on."""
     maps = tuple((*each.state()[0].values(), str(each.state()[1])) for each in passes.read.maps)
     weights = tuple(
         (each.kind, each.own, each.degree, each.bias, each.layers, each.carry, each.stay) for each in passes.passes
     )
     bent = tuple((each.bent.weight, *each.bent.scaled.state()[0].values()) for each in passes.passes if each.bent)
-    return key_of(key_of_graph(graph), maps, weights, bent)
+    return key_of(maps, weights, bent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,10 +129,18 @@ class _Run:
         return f"pass{self.number}"
 
     def all(
-        self, below: Tensor, blocks: list[tuple[int, int]], width: int, ahead: Tensor | None, report: Report | None
-    ) -> Tensor:
-        """Returns what the pass makes of all rows, times `ahead`, which the next pass wants of them."""
-        out = room(self.graph.n_nodes + self.halo.size, width)
+        self,
+        below: Tensor,
+        out: Tensor,
+        blocks: list[tuple[int, int]],
+        ahead: Tensor | None,
+        report: Report | None,
+        told: Made,
+    ) -> None:
+        """Writes what the pass makes of all rows, times `ahead`, which the next pass wants of them.
+
+        `told` is told how many of the first rows are there, block by block.
+        """
         left = finished(self.files, self.stage, out[: self.graph.n_nodes], blocks)
         sides = {"gcn": self.scales.root, "mean": self.scales.mean, "none": lambda: None}
         side = sides[self.each.kind]()
@@ -150,7 +162,8 @@ class _Run:
                 self.files.keep(self.stage, first, made)
             if report is not None:
                 report(f"pass {self.number}" if self.number else "features", number + 1, len(left))
-        return out
+            told(last)
+        told(self.graph.n_nodes)
 
     def _read(self, block: tuple[int, int]) -> tuple[Csr | None, Tensor | None, Tensor]:
         """Returns edges, features and degrees of a block, as far as the pass wants them."""
@@ -213,7 +226,7 @@ def _scales(graph: GraphOnDisk, passes: Passes, blocks: list[tuple[int, int]], r
     return Scales(degree, loop)
 
 
-def read_ahead(read: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[tuple[Item, Made]]:
+def read_ahead(read: Callable[[Item], Read], items: Iterable[Item]) -> Iterator[tuple[Item, Read]]:
     """Yields items and what is read of each; the next one is read while the last is worked on."""
     with ThreadPoolExecutor(1) as reader:
         waiting = None

@@ -20,6 +20,7 @@ from calirare._util.ranks import Ranks
 from calirare._util.store import key_of
 from calirare.features import FeatureMap
 from calirare.graph import GraphOnDisk
+from calirare.models.adopted import adopt
 from calirare.models.column_rows import BLOCK, mean_of_neighbours
 from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork
@@ -82,7 +83,8 @@ class Streams:
         """
         states = [*self.fitted.state(), *self.features.state()]
         told = tuple(tuple(part.values()) if i % 2 == 0 else str(part) for i, part in enumerate(states))
-        if files.start(key_of(key_of_graph(graph), told, COLUMNS, BLOCK)):
+        job = key_of(told, COLUMNS, BLOCK)
+        if files.start(key_of(key_of_graph(graph), job), key_of(graph.whole, job), graph.first):
             return
         needed = 4 * graph.n_nodes * (self.n_features * (self.hops + 1) + 2 * self.fitted.n_classes)
         free = shutil.disk_usage(files.folder).free
@@ -170,10 +172,10 @@ def logits_on_disk(
         with tempfile.TemporaryDirectory() as folder:
             return logits_on_disk(detector, graph, BlockFiles(Path(folder) / "blocks"), report, ranks)
     detector.start(graph, files)
+    n = graph.n_nodes
+    adopt(files, graph, ranks or Ranks(), lambda stage: block_ends(n, BLOCK if stage == "logits" else None))
     networks = [
-        logits_of_passes(each, graph, BlockFiles(files.folder / f"member{i}"), report, ranks)
-        if isinstance(each, Passes)
-        else None
+        logits_of_passes(each, graph, files.inside(f"member{i}"), report, ranks) if isinstance(each, Passes) else None
         for i, each in enumerate(detector.members)
     ]
     run = _Run(detector, graph, files, report, halo_of(graph, ranks) if detector.hops else Alone())
@@ -220,9 +222,10 @@ class _Run:
         if not left and isinstance(self.halo, Alone):
             return
         below, file = room(self.graph.n_nodes + self.halo.size, self._width(i)), self._file(hop - 1, i)
-        for first, last in blocks:
-            below[first:last] = torch.from_numpy(file.rows(first, last))
-        self.halo.fill(below)
+        with self.halo.sending(below) as made:
+            for first, last in blocks:
+                below[first:last] = torch.from_numpy(file.rows(first, last))
+                made(last)
         start = (i + 1) * len(blocks) - len(left)
         for number, ((first, _), edges) in enumerate(read_ahead(self._edges, left)):
             self.files.keep(name, first, propagate(mean_of_neighbours(edges), below))

@@ -7,17 +7,24 @@ import json
 import socket
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import calirare
 from calirare._util.errors import InputError
+from calirare._util.ranks import Ranks
 from calirare.datasets import read_graph
 from calirare.graph import GraphOnDisk
-from calirare.models.halo import _check_parts
+from calirare.models import halo
+from calirare.models.halo import Halo, _check_parts
+from calirare_ext import propagate
 from tests.helpers.command import call, rough_runs
 from tests.helpers.tasks import rare_task
 
@@ -41,6 +48,8 @@ for job in json.loads(sys.argv[1]):
     def keep(self, stage, first, block):
         if stage == job["dies"] and os.environ["RANK"] == "1" and first >= 20:
             os.kill(os.getpid(), signal.SIGKILL)
+        with open("made", "a") as made:
+            made.write(f"{stage}\\n")
         original(self, stage, first, block)
 
     BlockFiles.keep = keep
@@ -91,6 +100,11 @@ def scored_alone(tmp_path: Path, run: str) -> tuple[pd.DataFrame, dict]:
     return pd.read_parquet(tmp_path / f"{run}.parquet"), json.loads((tmp_path / f"{run}.json").read_text())
 
 
+def made(tmp_path: Path, name: str) -> list[str]:
+    """Returns the stage of each block that any process of any start of a job has made."""
+    return [stage for file in tmp_path.glob(f"{name}?/made") for stage in file.read_text().splitlines()]
+
+
 @pytest.mark.slow
 def test_processes_agree_with_one_and_survive_a_death(tmp_path):
     graph = dataclasses.replace(rare_task(), split=None)
@@ -102,6 +116,8 @@ def test_processes_agree_with_one_and_survive_a_death(tmp_path):
         calirare.train(rare_task(), model="trees", folds=3).save(tmp_path / "trees")
     for rank in range(4):  # one process's part each, which the others cannot see
         GraphOnDisk.open(tmp_path / "g").part(rank, 4).write(tmp_path / f"parts{rank}" / str(rank))
+    for rank in range(2):
+        GraphOnDisk.open(tmp_path / "g").part(rank, 2).write(tmp_path / f"parts{rank}of2")
     wanted, told = scored_alone(tmp_path, "run")
     by_trees, _ = scored_alone(tmp_path, "trees")
 
@@ -110,15 +126,20 @@ def test_processes_agree_with_one_and_survive_a_death(tmp_path):
         job("parts", 4, "{rank}"),
         job("dying", 2, "../g", dies="pass2"),
         job("dying", 2, "../g"),
+        job("moved", 2, "../parts{rank}of2", dies="pass2"),
+        job("moved", 4, "../parts{rank}/{rank}"),
         job("swapped", 2, "../parts{rank}/{rank}"),
         job("columns", 4, "../parts{rank}/{rank}", run="trees"),
         job("felled", 2, "../g", run="trees", dies="hop2.1"),
         job("felled", 2, "../g", run="trees"),
+        job("regrown", 4, "../g", run="trees", dies="logits"),
+        job("regrown", 3, "../g", run="trees"),
     ]
     command = [sys.executable, "-c", PROGRAM, json.dumps(jobs)]
     done = subprocess.run(command, cwd=tmp_path, text=True, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    two, parts, dying, again, swapped, columns, felled, grown = (json.loads(line) for line in done.stdout.splitlines())
+    codes = [json.loads(line) for line in done.stdout.splitlines()]
+    two, parts, dying, again, moved, as_four, swapped, columns, felled, grown, regrown, as_three = codes
 
     assert (two, parts) == ([0, 0], [0, 0, 0, 0])
     assert_alike(table(tmp_path, "two", 2), wanted)
@@ -137,12 +158,71 @@ def test_processes_agree_with_one_and_survive_a_death(tmp_path):
     assert again == [0, 0]
     assert_alike(table(tmp_path, "dying", 2), wanted)
 
+    assert (moved[1], as_four) == (-9, [0] * 4)  # what two processes finished four go on from, on disks of their own
+    assert_alike(table(tmp_path, "moved", 4), wanted)
+    assert made(tmp_path, "moved").count("pass1") == 14
+    assert not list(tmp_path.glob("moved?/.*"))
+
     assert 2 in swapped
     assert "the parts must follow on each other" in (tmp_path / "swapped0" / "err").read_text()
 
     assert (columns, felled[1], grown) == ([0] * 4, -9, [0, 0])
-    for name, size in (("columns", 4), ("felled", 2)):
+    assert (regrown[1], as_three) == (-9, [0] * 3)
+    assert made(tmp_path, "regrown").count("hop1.0") == 16 + 4  # the disk of the fourth is not there any more
+    for name, size in (("columns", 4), ("felled", 2), ("regrown", 3)):
         assert table(tmp_path, name, size).equals(by_trees), name
+
+
+class Threads(Ranks):
+    """Processes that are threads of one."""
+
+    meeting, boards = threading.Barrier(2, timeout=60), {}
+
+    def gather_all(self, what):
+        self.boards[self.rank] = what
+        self.meeting.wait()
+        out = [self.boards[rank] for rank in range(self.size)]
+        self.meeting.wait()
+        return out
+
+    def all_to_all(self, sent, going, coming):
+        given = self.gather_all(sent.split(going))
+        assert [len(parts[self.rank]) for parts in given] == coming
+        return torch.cat([parts[self.rank] for parts in given])
+
+
+def arrives(rows: torch.Tensor) -> bool:
+    """Waits until some rows have come."""
+    until = time.monotonic() + 20
+    while bool(rows.isnan().all()) and time.monotonic() < until:
+        time.sleep(0.001)
+    return not bool(rows.isnan().all())
+
+
+def test_rows_are_sent_while_later_ones_are_made(tmp_path, monkeypatch):
+    monkeypatch.setattr(halo, "AT_ONCE", 40)
+    graph = rare_task()
+    graph.to_folder(tmp_path / "g")
+    wanted = torch.rand(260, 3)
+    seen = threading.Event()  # the second process has rows of the first, which is not done yet
+
+    def work(rank: int) -> None:
+        part = GraphOnDisk.open(tmp_path / "g").part(rank, 2)
+        edges = part.edges(0, 130)
+        near = Halo.of(part, Threads(rank, 2), [edges])
+        rows = torch.full((130 + near.size, 3), torch.nan)
+        with near.sending(rows) as made:
+            for first in range(0, 130, 40):
+                rows[first : first + 40][: 130 - first] = wanted[130 * rank + first : 130 * (rank + 1)][:40]
+                made(min(first + 40, 130))
+                if first == 0:
+                    assert seen.wait(20) if rank == 0 else arrives(rows[130:])
+                    seen.set()
+        assert torch.equal(propagate(near.place(edges), rows), propagate(edges, wanted))
+
+    with ThreadPoolExecutor(2) as both:
+        for done in [both.submit(work, rank) for rank in range(2)]:
+            done.result()
 
 
 def test_parts_that_do_not_make_a_graph_are_refused():
