@@ -142,5 +142,5 @@ def dropped(h: Tensor, probability: float, generator: torch.Generator | None) ->
     Of hidden states [r, h], or of those of networks side by side [r, b, h], which then all drop the same.
     """
     shape = (h.shape[0], 1, h.shape[2]) if h.dim() == 3 else h.shape
-    kept = torch.rand(shape, dtype=h.dtype, device=h.device, generator=generator) >= probability
-    return h * (kept / (1 - probability))
+    luck = torch.rand(shape, dtype=h.dtype, device=h.device, generator=generator)
+    return h * luck.ge_(probability).div_(1 - probability)  # in place: fresh memory costs more than the arithmetic
