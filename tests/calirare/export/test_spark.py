@@ -1,0 +1,44 @@
+"""The query in a Spark that the test starts; `make test-engines` brings one."""
+
+from __future__ import annotations
+
+import pytest
+
+import calirare
+from calirare.export import DIALECTS, Names, query_of
+from calirare.run import Scorer
+from tests.calirare.export.test_parity import PARITY, QUICK, words
+from tests.helpers import spark
+from tests.helpers.command import rough_runs
+from tests.helpers.warehouse import error, tables, written
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def engine():
+    if spark.missing():
+        pytest.skip(spark.missing())
+    with spark.session() as session:
+        yield session
+
+
+@pytest.mark.parametrize("model", ["gcn", "hops", "trees", "forest", "auto"])
+def test_spark_scores_a_strangers_tables_as_the_run_does(engine, tmp_path, model):
+    nodes, edges = tables()
+    graph = calirare.load_dataset(str(written(tmp_path, nodes, edges)), features=str(tmp_path / "nodes.csv"))
+    with rough_runs():
+        scorer = Scorer.of(calirare.train(graph, model=model, **QUICK))
+    names = Names("no`des; --", "e'dges", salt=4 if model == "gcn" else 1)
+    query = query_of(scorer, DIALECTS["spark"], names)
+    found = spark.in_spark(engine, query, **{names.nodes: nodes, names.edges: edges})
+    assert error(scorer, graph, found) <= PARITY
+
+
+def test_spark_reads_sparse_features_from_a_table_of_their_own(engine):
+    graph, features, nodes, edges = words()
+    with rough_runs():
+        scorer = Scorer.of(calirare.train(graph, model="gcn", scale="tfidf", **QUICK))
+    query = query_of(scorer, DIALECTS["spark"], Names(features="features", salt=3))
+    found = spark.in_spark(engine, query, nodes=nodes, edges=edges, features=features)
+    assert error(scorer, graph, found) <= PARITY
