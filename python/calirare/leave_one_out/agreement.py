@@ -60,12 +60,12 @@ def choose_damping(
     targets, w = own_logits.linearised.targets[calibration_nodes], weights[calibration_nodes].double()
 
     def losses(logits: Tensor) -> Tensor:
-        return w * F.cross_entropy(logits[calibration_nodes].double(), targets, reduction="none") / w.mean()
+        return w * F.cross_entropy(logits.double(), targets, reduction="none") / w.mean()
 
-    held = losses(held_out_logits)
+    held = losses(held_out_logits[calibration_nodes])
 
     def gap(multiple: float) -> Tensor:
-        return losses(own_logits(multiple * weight_decay)) - held
+        return losses(own_logits(multiple * weight_decay, calibration_nodes)) - held
 
     at_one = gap(1.0)
     error = float(at_one.std() / max(at_one.numel(), 1) ** 0.5) if at_one.numel() > 1 else float("inf")

@@ -118,18 +118,24 @@ class OwnLogits:
         parts = self.rows.view(-1, k, self.rows.shape[1]).split(self.block)
         return torch.cat([(part * inverse) @ part.mT for part in parts])
 
-    def __call__(self, damping: float) -> Tensor:
-        """Returns the logits [m, k] with a damping mu > 0."""
+    def __call__(self, damping: float, labels: Tensor | None = None) -> Tensor:
+        """Returns the logits [m, k] with a damping mu > 0, or those of some labels, bool [m]."""
+        chosen = None if labels is None else labels.nonzero().flatten()
+        start, own = self.linearised.differences.double(), self._own(damping, chosen)
+        return with_class_zero((start if chosen is None else start[chosen]) + own)
+
+    def _own(self, damping: float, chosen: Tensor | None) -> Tensor:
+        """Returns the own changes of labels, [m, k - 1]; of form "sampled" only the chosen ones are made."""
+        if self.form == "sampled":
+            return self.sampled(damping, chosen)
         if self.form == "krylov":
             own = self.krylov(damping)
-        elif self.form == "sampled":
-            own = self.sampled(damping)
         elif self.form in ("primal", "one layer"):
             _, own, _ = leave_out_own(self._hat(damping), self.curvature, self.error)
         else:
             coefficients, _ = loo_coefficients(self.linearised, self.kernel, damping)
             own = own_change(self.linearised, self.kernel, coefficients)
-        return with_class_zero(self.linearised.differences.double() + own)
+        return own if chosen is None else own[chosen]
 
     def sampling_note(self, damping: float) -> str:
         """Returns what was drawn at random in form "sampled", and the error it makes."""

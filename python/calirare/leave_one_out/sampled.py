@@ -119,9 +119,12 @@ class SampledOwn:
         """Number of labels drawn."""
         return self.draw.root.numel()
 
-    def __call__(self, damping: float) -> Tensor:
-        """Returns the own changes with a damping mu > 0."""
-        return (self.draw.hat(self.along, self.own, self.every, damping)[0] * self.loss)[:, None]
+    def __call__(self, damping: float, places: Tensor | None = None) -> Tensor:
+        """Returns the own changes with a damping mu > 0, of all labels or of some, int64 [b]."""
+        if places is None:
+            return (self.draw.hat(self.along, self.own, self.every, damping)[0] * self.loss)[:, None]
+        hat, _ = self.draw.hat(self.along[places], self.own[places], places, damping)
+        return (hat * self.loss[places])[:, None]
 
     def leverage(self, damping: float) -> Tensor:
         """Returns the leverages h_i = D_i P_i / (1 + D_i P_i), P_i without label i, float64 [m]."""

@@ -77,7 +77,7 @@ def cross_fitted_logits(
 ) -> Tensor:
     """Returns each labelled node's logits from a network trained without its fold.
 
-    A detector that can trains all folds side by side (`FoldsTogether`): five networks for less than two trainings.
+    A detector that can trains several folds side by side (`FoldsTogether`): five networks for less than two trainings.
 
     Args:
         graph: the graph with labels.
@@ -103,7 +103,7 @@ def cross_fitted_logits(
     fold = torch.where(fold < n_folds, fold, -1)
     # The class weights of all labels: leaving a fold out must not change what the loss means.
     weights = class_weights(targets, graph.n_classes)[targets]
-    if isinstance(detector, FoldsTogether) and detector.folds_together:
+    if n_folds > 1 and isinstance(detector, FoldsTogether) and detector.folds_together:
         return detector.without_folds(graph, nodes, fold, weights, progress=progress)[1]
     out = torch.full((nodes.numel(), graph.n_classes), torch.nan, device=graph.device)
     for k in range(n_folds):

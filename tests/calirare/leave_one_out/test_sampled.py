@@ -108,6 +108,14 @@ def test_it_is_for_many_labels_and_parameters_of_a_perceptron(few: None, monkeyp
     assert own_form(tape) == "primal"
 
 
+def test_some_labels_are_those_of_all(few: None) -> None:
+    tape = perceptron()[0].linearisation
+    some = torch.arange(M) % 3 == 1
+    for tolerance in (0.01, 0):
+        own = OwnLogits(tape, tolerance=tolerance)
+        assert torch.allclose(own(DAMPING, some), own(DAMPING)[some], rtol=0, atol=1e-12), own.form
+
+
 def test_models_drawn_rest_on_it_too(few: None, monkeypatch: pytest.MonkeyPatch) -> None:
     fitted, graph = perceptron(torch.float32)
     found = calirare.jackknife(fitted, graph, Replicates(n_models=60))
