@@ -43,8 +43,19 @@ def test_two_tables_become_probabilities_of_every_class(tmp_path: Path) -> None:
     assert (table.confidence == p.max(axis=1)).all()
     assert (table.prediction == p.idxmax(axis=1).str.removeprefix("p_")).all()
     assert table.node[3] == "n3"
-    other = call("predict", "--run", out, "--graph", edges)
-    assert "task classes" in assert_one_sentence(other)
+    other = call(
+        "predict", "--run", out, "--graph", edges, "--features", tmp_path / "nodes.csv", "--out", tmp_path / "p.csv"
+    )
+    assert other.code == 0, other.err
+    again = pd.read_csv(tmp_path / "p.csv")
+    assert again.columns.tolist() == [name for name in table.columns if name not in ("split", "y")]
+    assert again.node.tolist() == table.node.tolist()
+    assert np.allclose(again[p.columns], p, rtol=0, atol=1e-6)
+    assert "expected among 120 nodes: card" in other.out
+    assert "drift: ok" in other.out
+    refused = call("predict", "--run", out, "--graph", edges, "--prevalence", "0.1")
+    assert "trained with task classes" in assert_one_sentence(refused)
+    assert "task classes" in assert_one_sentence(call("explain", "--run", out))
     both = call(*words, *quick, "--minority", "loan", "--overwrite")
     assert "has no rare class" in assert_one_sentence(both)
     assert (out / "predictions.csv").is_file()

@@ -306,14 +306,15 @@ COMMANDS = {
         "Train, calibrate and explain a network on a graph; write a run's folder.",
         "The folder holds config.yaml, metrics.json, predictions.csv, review.csv (what a human should look at first), "
         "model.safetensors, reliability.png, p_rare.png, precision_recall.png, budget.png, intervals.png and log.txt; "
-        "with --task classes config.yaml, metrics.json, predictions.csv, reliability.png, classes.png and log.txt. "
-        "Options given here win over --config.",
+        "with --task classes config.yaml, metrics.json, predictions.csv, classes.safetensors, reliability.png, "
+        "classes.png and log.txt. Options given here win over --config.",
         _train,
     ),
     "predict": Command(
         "Score a graph with a saved run.",
         "It needs the run's folder alone. It says how many rare nodes to expect and whether the graph is one that the "
-        "run can be relied on for; beside the table is a JSON file with all of it.",
+        "run can be relied on for; beside the table is a JSON file with all of it. A run of --task classes gives P of "
+        "every class.",
         _predict,
     ),
     "recalibrate": Command(

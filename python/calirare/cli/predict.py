@@ -27,6 +27,9 @@ from calirare.run import (
     Streamed,
     check_interval_nodes,
     load,
+    load_classes,
+    of_classes,
+    score_classes,
     write_json,
     write_scored,
 )
@@ -71,6 +74,18 @@ def run(
         InputError: a file cannot be used, or the features are others.
     """
     check_interval_nodes(interval_nodes or "auto")
+    if of_classes(folder):
+        if interval_nodes is not None or prevalence is not None or fail_on_drift:
+            raise InputError(
+                "predict: --interval-nodes, --prevalence and --fail-on-drift are for a rare class, and the run was "
+                "trained with task classes: leave them out"
+            )
+        try:
+            if join("cpu", PATIENCE).size > 1:
+                raise InputError("predict: a run of task classes scores in one process: start it without torchrun")
+            return _every_class(folder, graph, settings, out, overwrite, scores_only)
+        finally:
+            leave()
     if scores_only:
         if interval_nodes is not None:
             raise InputError("predict: --scores-only makes no intervals: leave out --interval-nodes")
@@ -110,9 +125,7 @@ def _scores_only(
     fail_on_drift: bool,
 ) -> int:
     """Scores a graph without intervals, one in a folder without holding it where it can; arguments as of `run`."""
-    whole = out or folder / f"predictions_{stem_of(graph)}.parquet"
-    if whole.suffix != ".parquet":
-        raise InputError(f"predict: --out must end in .parquet with --scores-only, got {whole}")
+    whole = _parquet(folder, graph, out)
     ranks = join("cpu", PATIENCE)
     try:
         path = whole
@@ -136,6 +149,43 @@ def _scores_only(
     finally:
         leave()
     return 0 if scored is None else _said(scored, files, fail_on_drift)
+
+
+def _parquet(folder: Path, graph: str, out: Path | None) -> Path:
+    """Returns the path of a table of scores alone."""
+    path = out or folder / f"predictions_{stem_of(graph)}.parquet"
+    if path.suffix != ".parquet":
+        raise InputError(f"predict: --out must end in .parquet with --scores-only, got {path}")
+    return path
+
+
+def _every_class(
+    folder: Path, graph: str, settings: dict[str, Any], out: Path | None, overwrite: bool, scores_only: bool
+) -> int:
+    """Scores a graph with a run of many classes, by blocks with `scores_only`; arguments as of `run`."""
+    if scores_only:
+        path = _parquet(folder, graph, out)
+        files = [path, path.with_suffix(".json")]
+        check_free(files, "predict", overwrite=overwrite)
+    else:
+        path = free_path(out or folder / f"predictions_{stem_of(graph)}.csv", overwrite)
+    saved, blocks = load_classes(folder), BlockFiles(path.parent / f".{path.stem}.blocks")
+    with Reporter() as reporter, fresh_files(path.parent, f"predict: {path}") as partial:
+        if scores_only:
+            source = _source(saved, graph, settings, blocks, Ranks(), reporter)
+        else:
+            loaded = scored_graph(saved, graph, settings)
+            for note in (*loaded.notes, *_later_edges(saved, graph, settings)):
+                reporter.say(f"note: {note}")
+            source = Loaded(saved.scorer, loaded, lambda note: reporter.say(f"note: {note}"))
+        scored = score_classes(saved.scorer, source, partial / path.name, reporter)
+        write_json(scored.to_mapping(), partial / f"{path.stem}.json")
+        names = sorted(each.name for each in partial.iterdir())
+    blocks.remove()
+    print(scored.summary(), end="")
+    for name in names:
+        print(path.parent / name)
+    return 0
 
 
 def _earlier(whole: Path, ranks: Ranks) -> tuple[Path, ...]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
+from calirare.features import FeatureMap
 from calirare.graph import Graph, check_trainable, scale_note
 from calirare.pipeline.job import Job, Report
 from calirare.pipeline.left_out import leave_labels_out
@@ -58,11 +59,12 @@ def train_classes(
         raise TypeError(f"train_classes: graph must be a calirare.Graph, got {got}: take Graph.from_data, ...")
     _check(graph, settings)
     graph = graph.to(choose_device(settings.device))
-    return _run(graph, fit_features(graph, settings).own(graph), settings, report or silent)
+    return _run(graph, fit_features(graph, settings), settings, report or silent)
 
 
-def _run(graph: Graph, mapped: Graph, settings: Settings, report: Report) -> ClassesOutcome:
-    """Runs every stage on a graph with mapped features."""
+def _run(graph: Graph, features: FeatureMap, settings: Settings, report: Report) -> ClassesOutcome:
+    """Runs every stage on a graph whose features are mapped."""
+    mapped = features.own(graph)
     clock, job = Clock(), Job.of(mapped, settings, report)
     check_validation(job)
     trained = clock.time("train", lambda: fit(job))
@@ -86,6 +88,7 @@ def _run(graph: Graph, mapped: Graph, settings: Settings, report: Report) -> Cla
         list(dict.fromkeys(note for note in said if note)),
         clock.seconds,
         trained.choice,
+        features,
     )
 
 

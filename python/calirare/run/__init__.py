@@ -2,10 +2,11 @@
 
 from calirare.run.audits import representing
 from calirare.run.choice import Choice, Row
+from calirare.run.class_scoring import ClassScored, score_classes
 from calirare.run.classes import ClassesOutcome
 from calirare.run.data_settings import Data
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
-from calirare.run.folder import LABELS, SavedRun, load, write_json
+from calirare.run.folder import LABELS, SavedRun, load, load_classes, of_classes, write_json
 from calirare.run.interval_nodes import known_logits
 from calirare.run.label_tables import UNKNOWN, Labels
 from calirare.run.new_nodes import NodeScorer
@@ -40,6 +41,7 @@ __all__ = [
     "UNKNOWN",
     "Calibration",
     "Choice",
+    "ClassScored",
     "ClassesOutcome",
     "Data",
     "Decided",
@@ -72,7 +74,9 @@ __all__ = [
     "inert",
     "known_logits",
     "load",
+    "load_classes",
     "method_options",
+    "of_classes",
     "options_of",
     "p_rare",
     "predictions",
@@ -80,6 +84,7 @@ __all__ = [
     "read_yaml",
     "recalibrated",
     "representing",
+    "score_classes",
     "words_for",
     "write_json",
     "write_predictions",

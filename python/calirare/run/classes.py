@@ -15,14 +15,18 @@ from torch import Tensor
 
 from calirare._util.brief import brief
 from calirare.calibration import TARGETS, Calibrator, Target
-from calirare.graph import Graph
+from calirare.drift import Reference
+from calirare.features import FeatureMap
+from calirare.graph import Graph, fingerprint
 from calirare.leave_one_out import Agreement
 from calirare.models import GcnFit
 from calirare.plots import class_panels, confidence_panel, reliability_diagram
 from calirare.run.calibrated import CalibratedRun
 from calirare.run.choice import Choice
 from calirare.run.class_report import class_summary, measures_by_class, measures_together, rare_among
-from calirare.run.folder import CONFIG, write_json
+from calirare.run.folder import CLASSES, CONFIG, write_json, write_model
+from calirare.run.probabilities import LIKELIER
+from calirare.run.scoring import NO_TABLES, Scorer
 from calirare.run.settings import Settings
 from calirare.run.summary import WIDTH
 from calirare.run.tables import node_column, part_column, write_predictions
@@ -46,6 +50,7 @@ class ClassesOutcome(CalibratedRun):
         notes: sentences a user should read.
         seconds: wall time of each stage.
         choice: what was chosen among detectors, and why; None where one was asked for.
+        features: what the features became; None stands for "stored".
     """
 
     graph: Graph
@@ -58,6 +63,7 @@ class ClassesOutcome(CalibratedRun):
     notes: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     choice: Choice | None = None
+    features: FeatureMap | None = None
 
     __repr__ = brief
 
@@ -157,7 +163,27 @@ class ClassesOutcome(CalibratedRun):
         (folder / CONFIG).write_text(yaml.safe_dump(self._resolved().to_mapping(), sort_keys=False), encoding="utf-8")
         write_json(self.metrics, folder / "metrics.json")
         write_predictions(self.to_frame(), folder)
+        assert self.graph.split is not None
+        write_model(self.scorer(), self.graph.split, fingerprint(self.graph), None, folder / CLASSES)
         self._draw(folder)
+
+    def scorer(self) -> Scorer:
+        """Returns what scores other graphs with the run; of its graph's scores nothing is remembered."""
+        graph, features = self.graph, self.features or FeatureMap.fit(self.graph, "stored")
+        nobody = torch.empty(0, dtype=torch.int64)
+        return Scorer(
+            self.fit,
+            self.settings,
+            self.calibrators,
+            0.0,
+            None,
+            graph.class_names,
+            features,
+            LIKELIER,
+            Reference.of(graph, features, torch.zeros(graph.n_nodes), nobody),
+            graph.tables or NO_TABLES,
+            bool((graph.adjacency.values != 1).any()),
+        )
 
     def _resolved(self) -> Settings:
         """Returns every setting as the run took it, paths absolute: the same run again."""

@@ -50,6 +50,7 @@ from calirare.training import Fitted
 
 METADATA, FORMAT = "calirare", "calirare run 6"
 CONFIG, MODEL = "config.yaml", "model.safetensors"
+CLASSES = "classes.safetensors"  # in its place where every class was taken as it is
 LABELS = "labels.csv"  # labels in the place of the data's own, of a run that was updated
 FIT = "fit."  # before the names of the detector's own tensors
 FEATURES = "features."  # before those of the map of the features
@@ -315,16 +316,25 @@ def load(folder: str | Path) -> SavedRun:
         if aside is not None:
             raise InputError(f"run {folder}: a job that replaced it was killed and left it as {aside}: rename it back")
         raise InputError(f"run {folder}: there is no such folder; `calirare train --out {folder}` writes one")
-    if (folder / CONFIG).is_file() and not (folder / MODEL).exists() and _of_classes(folder):
+    if of_classes(folder):
         raise InputError(
-            f"run {folder}: it was trained with task classes, which keeps probabilities of its own nodes alone "
-            "(predictions.csv): take task rare to score other graphs"
+            f"run {folder}: it was trained with task classes: `calirare predict` scores other graphs with it, "
+            "everything else is for a rare class (take task rare)"
         )
-    for name in (CONFIG, MODEL):
+    return _read(folder, MODEL)
+
+
+def load_classes(folder: Path) -> SavedRun:
+    """Reads the folder of a run of many classes, see `load`; its threshold and damping are nobody's."""
+    return _read(folder, CLASSES)
+
+
+def _read(folder: Path, model: str) -> SavedRun:
+    for name in (CONFIG, model):
         if not (folder / name).is_file():
             raise InputError(f"run {folder}: {name} is missing, so this is not a folder written by `calirare train`")
-    tensors, facts = _read_model(folder)
-    check_as_written(folder, (CONFIG, MODEL))
+    tensors, facts = _read_model(folder / model)
+    check_as_written(folder, (CONFIG, model))
     settings = Settings.from_mapping(read_yaml(folder / CONFIG), f"config {folder / CONFIG}")
     if settings.model in PYG:
         need_pyg(settings.model)  # a package that is not there is no damage
@@ -334,32 +344,34 @@ def load(folder: str | Path) -> SavedRun:
         split = Split(train, val, test, str(settings.data.split or ""))
         return SavedRun(folder, _scorer(tensors, facts, settings), split, str(facts["graph"]), tensors.get("held_out"))
     except (LookupError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:
-        raise _damaged(folder, error) from error
+        raise _damaged(folder / model, error) from error
 
 
-def _of_classes(folder: Path) -> bool:
+def of_classes(folder: Path) -> bool:
     """Returns whether a folder's settings say that every class was taken as it is."""
+    if not (folder / CONFIG).is_file() or (folder / MODEL).exists():
+        return False
     settings = Settings.from_mapping(read_yaml(folder / CONFIG), f"config {folder / CONFIG}")
     return settings.data.task == "classes"
 
 
-def _damaged(folder: Path, error: Exception) -> InputError:
+def _damaged(path: Path, error: Exception) -> InputError:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return InputError(f"run {folder}: {MODEL} is damaged or was written by another version: {reason}")
+    return InputError(f"run {path.parent}: {path.name} is damaged or was written by another version: {reason}")
 
 
-def _read_model(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
-        with safe_open(str(folder / MODEL), "pt") as file:
+        with safe_open(str(path), "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
             facts = parse_json((file.metadata() or {})[METADATA])
         found = facts["format"]
     except (OSError, SafetensorError, LookupError, ValueError, TypeError) as error:
-        raise _damaged(folder, error) from error
+        raise _damaged(path, error) from error
     if found != FORMAT:
         raise InputError(
-            f"run {folder}: it was written by another version of calirare ({found!r}, {FORMAT!r} is known): train it "
-            "again, with the settings of its config.yaml under their new names (`calirare train --help`)"
+            f"run {path.parent}: it was written by another version of calirare ({found!r}, {FORMAT!r} is known): train "
+            "it again, with the settings of its config.yaml under their new names (`calirare train --help`)"
         )
     return tensors, facts
 

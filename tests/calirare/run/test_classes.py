@@ -13,7 +13,11 @@ import calirare
 from calirare import ClassesOutcome, InputError
 from calirare.graph import random_split
 from calirare.metrics import class_ace, nll, recall
+from calirare.models import streaming
+from calirare.run import class_scoring, load_classes
 from calirare.run.class_report import measures_by_class, measures_together, rare_among
+from calirare_ext import Csr
+from tests.helpers.command import call
 from tests.helpers.graphs import random_graph
 
 NAMES = ("plain", "=odd", "rare, one")
@@ -89,6 +93,7 @@ def test_rare_classes_are_named_the_rarest_first() -> None:
 def test_the_folder_and_the_same_run_again(outcome: ClassesOutcome, tmp_path, graph: calirare.Graph) -> None:
     outcome.save(tmp_path / "run")
     wanted = {"config.yaml", "metrics.json", "predictions.csv", "reliability.png", "classes.png", "files.json"}
+    wanted |= {"classes.safetensors"}
     assert wanted <= {path.name for path in (tmp_path / "run").iterdir()}
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert metrics["rare_classes"] == ["rare, one"]
@@ -149,3 +154,39 @@ def test_merged_classes_and_contradictions_are_refused(graph: calirare.Graph) ->
     digits = calirare.load_dataset("digits", task="classes", label_rate=5)
     assert digits.n_classes == 10
     assert digits.split.train.numel() == 50
+
+
+@pytest.mark.parametrize("model", ["gcn", "trees", pytest.param("auto", marks=pytest.mark.slow)])
+def test_a_run_scores_another_graph_in_memory_and_by_blocks(model, outcome, graph, tmp_path, monkeypatch) -> None:
+    if model != "gcn":
+        outcome = calirare.train_classes(graph, model=model, epochs=20, folds=2)
+    outcome.save(tmp_path / "run")
+    order = torch.randperm(240, generator=torch.Generator().manual_seed(0))
+    dense = graph.adjacency.to_dense()[order][:, order]
+    other = calirare.Graph(Csr.from_dense(dense), graph.x[order], name="other")
+    other.to_folder(tmp_path / "other")
+    monkeypatch.setattr(streaming, "ROWS", 50)
+    monkeypatch.setattr(class_scoring, "ROWS", 70)
+    for how in ((), ("--scores-only",)):
+        path = tmp_path / ("blocks.parquet" if how else "p.csv")
+        said = call("predict", "--run", tmp_path / "run", "--graph", tmp_path / "other", "--out", path, *how)
+        assert said.code == 0, said.err
+        assert "in memory" not in said.err
+        found = pd.read_parquet(path) if how else pd.read_csv(path)
+        wanted = outcome.to_frame().iloc[order.numpy()]
+        p = [name for name in found if name.startswith("p_")]
+        assert p == ["p_plain", "p_=odd", "p_rare, one"]
+        assert np.allclose(found[[*p, "confidence_raw"]], wanted[[*p, "confidence_raw"]], rtol=0, atol=1e-5)
+        told = json.loads(path.with_suffix(".json").read_text())
+        assert told["estimated_shares"]["rare, one"] == pytest.approx(float(found["p_rare, one"].mean()), rel=1e-6)
+        assert sum(told["predicted"].values()) == told["nodes"] == 240
+        assert told["drift"]["verdict"] == "ok"
+
+
+def test_a_damaged_model_of_classes_is_refused(outcome: ClassesOutcome, tmp_path) -> None:
+    outcome.save(tmp_path / "run")
+    (tmp_path / "run" / "classes.safetensors").write_bytes(b"no")
+    with pytest.raises(InputError, match=r"classes\.safetensors is damaged"):
+        load_classes(tmp_path / "run")
+    with pytest.raises(InputError, match="trained with task classes"):
+        calirare.load(tmp_path / "run")

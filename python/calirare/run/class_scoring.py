@@ -1,0 +1,96 @@
+"""What a run of many classes says of another graph: P of every class at every node, written as it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from calirare.drift import Drift
+from calirare.run.score_only import ROWS, Loaded, Source, parquet_writer
+from calirare.run.scoring import Report, Scorer
+from calirare.run.tables import write_scored
+
+
+@dataclass(frozen=True, eq=False)
+class ClassScored:
+    """A graph scored by a run of many classes.
+
+    Attributes:
+        name: of the graph.
+        nodes: number of nodes.
+        shares: mean P of each class, by its name: the share that is to be expected.
+        predicted: how many nodes are of each class most likely.
+        drift: how the graph's columns and edges differ from the run's; None of a graph without nodes.
+    """
+
+    name: str
+    nodes: int
+    shares: dict[str, float]
+    predicted: dict[str, int]
+    drift: Drift | None
+
+    def summary(self) -> str:
+        """Returns a few lines for a person."""
+        told = ", ".join(f"{name} {100 * share:.3g} %" for name, share in self.shares.items())
+        lines = [f"expected among {self.nodes:,} nodes: {told}"]
+        if self.drift is not None:
+            lines.append(f"drift: {self.drift.sentence}")
+        return "\n".join(lines) + "\n"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Returns everything as JSON holds it."""
+        told = None if self.drift is None else self.drift.to_mapping()
+        names = {"graph": self.name, "nodes": self.nodes}
+        return names | {"estimated_shares": self.shares, "predicted": self.predicted, "drift": told}
+
+
+def score_classes(scorer: Scorer, source: Source, path: Path, report: Report | None = None) -> ClassScored:
+    """Writes the probabilities of every class of a graph, and returns what to expect.
+
+    Args:
+        scorer: of the run.
+        source: the graph.
+        path: of the table: Parquet by row groups as they come, or CSV (a Parquet file beside it). Columns `node`,
+            `prediction`, `confidence`, `confidence_raw` (the detector's own) and `p_<class>`, for the run's target.
+        report: called after each block of a stage.
+
+    Raises:
+        InputError: pyarrow is missing for Parquet, or the graph cannot be used.
+    """
+    if isinstance(source, Loaded):  # its labels play no part
+        graph = replace(source.graph, y=None, split=None, class_names=(), trusted=True)
+        source = replace(source, graph=graph)
+    write = parquet_writer() if path.suffix == ".parquet" else None
+    logits = source.logits(report)
+    names, sums = scorer.class_names, torch.zeros(2, len(scorer.class_names), dtype=torch.float64)
+    tables = _tables(scorer, source, logits, sums)
+    if write is None:
+        write_scored(pd.concat([pd.DataFrame(each) for each in tables], ignore_index=True), path.parent, path.stem)
+    else:
+        write(path, tables)
+    shares, counts = (sums[0] / max(source.n_nodes, 1)).tolist(), sums[1].long().tolist()
+    told, most = dict(zip(names, shares, strict=True)), dict(zip(names, counts, strict=True))
+    return ClassScored(source.name, source.n_nodes, told, most, source.drift(logits))
+
+
+def _tables(scorer: Scorer, source: Source, logits: Tensor, sums: Tensor) -> Iterator[dict[str, Any]]:
+    """Yields columns of some nodes at a time, without rows where there is no node; adds up P and predictions."""
+    names, fitted = scorer.class_names, scorer.calibrator
+    for first in range(0, max(source.n_nodes, 1), ROWS):
+        z = logits[first : first + ROWS].double()
+        p = torch.softmax(z, 1) if fitted is None else fitted.transform(z)
+        confidence, predicted = p.max(1) if len(p) else (p.new_empty(0), torch.empty(0, dtype=torch.int64))
+        sums += torch.stack([p.sum(0), torch.bincount(predicted, minlength=len(names)).double()])
+        yield {
+            "node": source.node_names(first, first + len(z)),
+            "prediction": [names[c] for c in predicted.tolist()],
+            "confidence": confidence.numpy(),
+            "confidence_raw": torch.softmax(z, 1).amax(1).numpy(),
+            **{f"p_{name}": p[:, c].numpy() for c, name in enumerate(names)},
+        }
