@@ -61,7 +61,10 @@ def scipy_of_csr(matrix: Csr) -> Any:
     """Returns our matrix, from any device, as one of scipy."""
     import scipy.sparse as sp
 
-    parts = (matrix.values.cpu().numpy(), matrix.indices.cpu().numpy(), matrix.indptr.cpu().numpy())
+    indptr = matrix.indptr.cpu().numpy()
+    if matrix.nnz < 1 << 31:  # else scipy makes both of 64 bits
+        indptr = indptr.astype(np.int32)
+    parts = (matrix.values.cpu().numpy(), matrix.indices.cpu().numpy(), indptr)
     return sp.csr_array(parts, shape=matrix.shape)
 
 

@@ -142,10 +142,12 @@ def build_adjacency(
         rows, cols = rows[~loops], cols[~loops]
         weights = None if weights is None else weights[~loops]
     key = _keys(rows, cols, n_nodes)
+    del rows, cols, loops  # as long as the edges, as is whatever is let go here
     united = _unite_duplicates(key, weights, rules)
     if united is None:
         raise FaultsError([f"{where}: {fault}" for fault in edge_faults(edges, weights, n_nodes, rules, naming)])
     key, weights = united
+    del united
     if rules.symmetrize:
         key, weights = _symmetrize(key, weights, n_nodes)
     return _csr_of_keys(key, weights, n_nodes)

@@ -242,6 +242,7 @@ def _read_edges(
     cells = EdgeCells(table, path, nodes.ids, nodes.n_nodes, names, None if rows is None else rows.ends)
     until = cells.until(options.time, options.as_of)
     ends, at = cells.ends(columns, until)
+    cells.read = rows = None  # twice the ends would be held
     weights, types = cells.weights(weight), cells.types(options.relation)
     faults += cells.faults
     weights = None if weights is None else weights[at]
