@@ -2,17 +2,19 @@
 
     python benchmarks/bench_probability.py [--runs 10] [--setups per-class,...]   # natural set-ups, beside its peers
     python benchmarks/bench_probability.py --widths                               # how wide the map's priors shall be
-    python benchmarks/bench_probability.py --decide                               # what a decision costs, and promised
+    python benchmarks/bench_probability.py --decide [--rare 10,20,50,200]         # what a decision costs, and promised
 
 No network is trained: logits come from `simulated_logits.Network`, whose slope, shift and shape differ from run to run,
 so every number is judged against the truth and no test node chooses anything. The `--widths` run and the first one use
-different seeds. Writes benchmarks/results/probability.json, beside set-ups that an earlier run of as many runs has
-measured, probability_widths.json, or decisions.json.
+different seeds. Writes benchmarks/results/probability.json or decisions.json, beside cells that an earlier run of as
+many runs has measured, or probability_widths.json.
 
 Per cell (set-up, prevalence, expected rare labels): share of runs whose mean P over the prevalence of the scored nodes
 lies in the 95 % interval of a binomial count of the labels, a tenth wider (prevalence given: in [.9, 1.1]); share
 with an ECE (15 bins of equal numbers) of at most 1.5 times that of the truth + .005; expected log loss under the true
-posterior and root mean squared error to it, of each map; share of runs whose 90 % interval of the number holds.
+posterior and root mean squared error to it, of each map; share of runs whose 90 % interval of the number holds. "form
+known" is told everything of the network but how common the class is. Of decisions: share of runs whose 90 % intervals
+of hits, misses and cost hold, by maps of both forms, with a residual and taken for right.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import numpy as np
 import record
 import torch
 from peer_maps import BINS, DRAWS, PREVALENCES, RARE, SETUPS, TINY, binned_error, columns, mapped
+from scipy.optimize import brentq
 from scipy.special import expit, logit
 from scipy.stats import binom
 from simulated_logits import Network
@@ -37,10 +40,16 @@ from calirare.calibration import (
     representative_labels,
     with_prevalence,
 )
-from calirare.decisions import Budget, Cost, Precision, decide
+from calirare.decisions import Budget, Cost, Precision, Rule, decide
 
 SCORED, JUDGED = 50_000, 3000
 WIDTHS = (0.125, 0.25, 0.5, 1.0, 2.0)
+FORMS: dict[str, dict[str, float | None]] = {
+    "two slopes": {},
+    "two slopes, taken for right": {"residual_sd": None},
+    "one slope": {"form_sd": None},
+    "one slope, taken for right": {"form_sd": None, "residual_sd": None},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,10 +100,21 @@ def analytic(run: Problem) -> np.ndarray:
     return expit(run.scored - run.network.trained + odds)
 
 
+def form_known(run: Problem, chosen: np.ndarray) -> np.ndarray:
+    """Returns the true P but for the prevalence, which the chosen labels tell (Jeffreys): what no map can surpass."""
+    if run.given is not None:
+        return run.network.posterior(run.scored, run.given)
+    odds = [logit(run.network.posterior(z, run.prevalence).clip(TINY, 1 - TINY)) for z in (run.z[chosen], run.scored)]
+    more, start = run.y[chosen].sum() + 0.5, logit(run.prevalence)
+    shift = brentq(lambda by: more - expit(odds[0] + by).sum() - expit(start + by), -20, 20)
+    return expit(odds[1] + shift)
+
+
 def maps(run: Problem, fitted: PriorPlattCalibrator) -> dict[str, np.ndarray]:
     """Returns P(rare) of the scored nodes by each map; peers take the labels that represent the population."""
     out = {"prior-platt": fitted.transform(run.scored), "analytic": analytic(run)}
     chosen = ~run.in_train if run.in_train[:40].sum() == 40 and run.y[:40].sum() == 20 else np.ones(len(run.y), bool)
+    out["form known"] = form_known(run, chosen)
     for name, p in mapped(run.z[chosen], run.y[chosen], run.scored).items():
         if run.given is not None:  # every peer gets the textbook prior shift
             share = run.y.mean().clip(1e-3, 1 - 1e-3)
@@ -197,30 +217,36 @@ def cost_of(threshold: float, p: np.ndarray, y: np.ndarray, miss: float) -> floa
     return float(miss * y[p < threshold].sum() + (1 - y[p >= threshold]).sum())
 
 
-def decisions(runs: int) -> dict[str, object]:
+def decisions(numbers: list[int], runs: int) -> dict[str, object]:
     """Returns realised cost over that of the best threshold, and how often what was promised happened."""
-    out = {}
-    for rare, miss in itertools.product((10, 20, 50, 200), (5.0, 30.0)):
-        ratios: dict[str, list[float]] = {"P": [], "tuned on labels": [], "balanced world": []}
-        kept = np.zeros(3)
-        for seed in range(1000, 1000 + runs):
-            run = problem("50/25/25", 0.05, rare, seed)
-            fitted, y = ours(run), run.rare_scored.astype(int)
-            p, rule = fitted.transform(run.scored), Cost(miss=miss, alarm=1.0)
-            best = cost_of(cheapest(p, y, miss), p, y, miss)
-            of_labels = fitted.transform(run.z)
-            thresholds = (rule.threshold(p, None), cheapest(of_labels, run.y, miss), float(p.mean()))
-            for name, t in zip(ratios, thresholds, strict=True):
-                ratios[name].append(cost_of(t, p, y, miss) / best)
-            for number, asked in enumerate((rule, Precision(at_least=0.6), Budget(alerts=1000))):
-                found = decide(asked, fitted, columns(run.scored), coverage=0.9)
-                hits = y[p >= found.threshold].sum()
-                kept[number] += found.hits.low <= hits <= found.hits.high
-        means = {name: float(np.mean(values)) for name, values in ratios.items()}
-        out[f"rare {rare}, miss {miss:g}"] = means | {
-            "hits_inside": dict(zip(("cost", "precision", "budget"), (kept / runs).tolist(), strict=True))
-        }
-    return {"runs": runs, "cost_over_best": out}
+    rules = {f"cost {miss:g}": Cost(miss=miss, alarm=1.0) for miss in (5.0, 30.0)}
+    rules |= {"precision 0.6": Precision(at_least=0.6), "budget 1000": Budget(alerts=1000)}
+    return {f"rare {rare}": _decided(rare, rules, runs) for rare in numbers}
+
+
+def _decided(rare: int, rules: dict[str, Rule], runs: int) -> dict[str, object]:
+    inside: dict[str, dict[str, dict[str, float]]] = {}
+    ratios: dict[str, dict[str, list[float]]] = {}
+    for seed in range(1000, 1000 + runs):
+        run = problem("50/25/25", 0.05, rare, seed)
+        y = run.rare_scored.astype(int)
+        for kind, widths in FORMS.items():
+            fitted = ours(run, **widths)
+            p = fitted.transform(run.scored)
+            for name, rule in rules.items():
+                found, (miss, alarm) = decide(rule, fitted, columns(run.scored), coverage=0.9), rule.costs()
+                hits, misses = (int(y[part].sum()) for part in (p >= found.threshold, p < found.threshold))
+                true = {"hits": hits, "misses": misses, "cost": miss * misses + alarm * (found.alerts - hits)}
+                for what, value in true.items():
+                    counted, table = getattr(found, what), inside.setdefault(f"{what} inside", {}).setdefault(kind, {})
+                    table[name] = table.get(name, 0) + (counted.low <= value <= counted.high) / runs
+                if kind == next(iter(FORMS)) and isinstance(rule, Cost):
+                    best = cost_of(cheapest(p, y, miss), p, y, miss)
+                    tuned = cheapest(fitted.transform(run.z), run.y, miss)
+                    for way, t in (("P", found.threshold), ("tuned on labels", tuned), ("balanced world", p.mean())):
+                        ratios.setdefault(name, {}).setdefault(way, []).append(cost_of(t, p, y, miss) / best)
+    means = {name: {way: float(np.mean(values)) for way, values in ways.items()} for name, ways in ratios.items()}
+    return {"cost_over_best": means} | inside
 
 
 def main() -> None:
@@ -229,21 +255,28 @@ def main() -> None:
     parser.add_argument("--setups", default=",".join(SETUPS))
     parser.add_argument("--widths", action="store_true")
     parser.add_argument("--decide", action="store_true")
+    parser.add_argument("--rare", default="10,20,50,200", help="of --decide: how many rare labels to expect")
     options = parser.parse_args()
     if options.widths:
         record.write("probability_widths", widths(options.runs))
         return
     if options.decide:
-        record.write("decisions", decisions(options.runs))
+        numbers = [int(word) for word in options.rare.split(",")]
+        merged("decisions", options.runs, decisions(numbers, options.runs))
         return
     cells = {}
     for setup, prevalence, rare in itertools.product(options.setups.split(","), PREVALENCES, RARE):
         cells[f"{setup}, {prevalence:g}, {rare}"] = found = cell(setup, prevalence, rare, options.runs)
         print(f"{setup}, {prevalence:g}, {rare}:", found["factor_inside"], flush=True)
-    path = record.RESULTS / "probability.json"
+    merged("probability", options.runs, cells)
+
+
+def merged(name: str, runs: int, cells: dict[str, object]) -> None:
+    """Writes cells beside those that an earlier run of as many runs has measured."""
+    path = record.RESULTS / f"{name}.json"
     before = json.loads(path.read_text())["results"] if path.exists() else {}
-    kept = before["cells"] if before.get("runs") == options.runs else {}
-    record.write("probability", {"runs": options.runs, "cells": kept | cells})
+    kept = before["cells"] if before.get("runs") == runs and "cells" in before else {}
+    record.write(name, {"runs": runs, "cells": kept | cells})
 
 
 if __name__ == "__main__":

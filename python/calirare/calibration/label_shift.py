@@ -171,13 +171,12 @@ class _Ratios:
     def of_map(cls, fitted: PriorPlattCalibrator, scored: Tensor) -> _Ratios:
         """Takes the map as it is; there are no labels then."""
         assert fitted.theta_ is not None
-        assert fitted.covariance_ is not None
         bins = np.array_split(np.sort(_away(fitted, scored)), min(BINS, len(scored)))
         sizes = np.array([len(part) for part in bins]) / len(scored)
         middles = np.array([part.mean() for part in bins])
         # Labels drawn at random tell alpha + lambda, and by their numbers lambda: the variance of the sum is then an
         # upper bound of alpha's. Labels drawn per class tell alpha by itself. The smaller variance is the one told.
-        whole = fitted.covariance_.numpy()
+        whole = fitted.covariance_of_form().numpy()
         carried = [np.eye(2, len(whole)) for _ in range(2)]  # the classes' own slopes stay what they are
         carried[1][1, 2] = 1.0
         covariance, none = min((each @ whole @ each.T for each in carried), key=lambda c: c[1, 1]), np.empty(0)

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 SHARE_STEPS, SHARE_TOLERANCE = 10_000, 1e-14
+REACH = 12  # log-odds beyond which the residual of the form stays as it is there
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +105,23 @@ class PlattPosterior:
         full[2 * k :, 2 * k :] += self.counts.sum() * (torch.diag(share) - torch.outer(share, share))
         return spread @ full @ spread.T + self._precision()
 
+    def information_with(self, theta: Tensor, residual: Tensor) -> Tensor:
+        """Returns `information` of theta and of the numbers of a residual on the log-odds of class 1, [q + r, q + r].
+
+        Args:
+            theta: of two classes, [q].
+            residual: features of each label, see `residual_features`, [m, r]; their numbers have the prior N(0, I).
+                Of more classes there is none, r = 0.
+        """
+        if not residual.shape[1]:
+            return self.information(theta)
+        p, sign = self._p(theta), self.away.new_tensor([-1.0, 1.0])
+        parts = [sign * self._sloped(theta), sign.expand_as(p), self.representative[:, None] * sign]
+        moved = torch.cat(parts, 1) @ self._spread().T
+        likely = (self.weights * p[:, 0] * p[:, 1])[:, None] * residual
+        cross, own = moved.T @ likely, residual.T @ likely + torch.eye(residual.shape[1]).to(residual)
+        return torch.cat([torch.cat([self.information(theta), cross], 1), torch.cat([cross.T, own], 1)])
+
     def _total(self) -> float:
         return float(self.weights.sum() + self.counts.sum())
 
@@ -160,3 +178,14 @@ def spread(k: int, with_form: bool) -> Tensor:
 def log_shares_of(logits: Tensor) -> Tensor:
     """Returns L_c = log softmax(z)_c + log k, [n, k]: 0 in every class where z speaks for none."""
     return torch.log_softmax(logits, 1) + math.log(logits.shape[1])
+
+
+def residual_features(log_odds: Tensor, sd: float) -> Tensor:
+    """Returns features phi of a smooth function of the log-odds, float64 [n, r]: it is phi @ w with w ~ N(0, I).
+
+    Gaussian bumps at every whole number make it a Gaussian process, within 2 % with the covariance
+    sd^2 exp(-(x - x')^2 / 2); beyond `REACH` it is constant.
+    """
+    knots = torch.arange(-REACH, REACH + 1, dtype=torch.float64, device=log_odds.device)
+    at = log_odds.clamp(-REACH, REACH)[:, None]
+    return sd * (2 / math.pi) ** 0.25 * torch.exp(-((at - knots) ** 2))

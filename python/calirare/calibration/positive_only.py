@@ -161,7 +161,8 @@ class PositiveOnlyCalibrator(PriorPlattCalibrator):
         assert out.covariance_ is not None
         theta, covariance = out.theta_.clone(), out.covariance_.clone()
         theta[1], theta[2] = theta[1] + theta[2], odds
-        together = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+        together = torch.eye(len(covariance), dtype=torch.float64)
+        together[1:3, 2] = torch.tensor([1.0, 0.0])
         out.theta_, out.covariance_ = theta, together @ covariance @ together.T
         out.lift_ = torch.tensor([np.log(share.share * float(number[0] / number[1])), odds], dtype=torch.float64)
         out.sentence_ = sentence

@@ -15,7 +15,7 @@ from calirare.calibration.prior_platt import PriorPlattCalibrator
 
 DRAWS = 20_000  # an end of a 95 % interval then moves by about a percent of the interval's width from seed to seed
 CERTAIN = 1e-9  # expected nodes that are not of a group's likelier class: below, none is drawn
-BLOCK = 1 << 16  # rows at a time: the gradient of each, up to 3 k - 2 numbers, should stay in the caches
+BLOCK = 1 << 14  # rows at a time: the gradient of each, of two classes 29 numbers, should stay in the caches
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def probability_interval(
     """Returns the ends of each node's interval of P(class), from what the calibration labels leave open of the map.
 
     The log-odds of the class are taken as normal with the variance that the map's covariance gives them (Laplace). The
-    interval holds the uncertainty of slope, class ratio and prevalence; not that of the network's logits, and not
+    interval holds the uncertainty of slope, class ratio, prevalence and form; not that of the network's logits, and not
     whether the node is of the class, which is the probability itself.
 
     Args:
@@ -80,10 +80,10 @@ def probability_interval(
 
 
 def log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: int) -> tuple[Tensor, Tensor]:
-    """Returns log P(c) / (1 - P(c)) of each node, [n], and its gradient in theta, [n, q], both float64.
+    """Returns log P(c) / (1 - P(c)) of each node, [n], and its gradient, [n, q + r], both float64.
 
     With eta the mapped logits and q the softmax of those of the other classes, it is eta_c - logsumexp(others) and its
-    gradient that of eta_c less the mean of the others' under q.
+    gradient that of eta_c less the mean of the others' under q: in theta, then in the residual's numbers.
     """
     eta = fitted.calibrated_logits(logits.double())
     away = torch.softmax(eta.scatter(1, _column(eta, of_class), -torch.inf), 1).neg()
@@ -91,7 +91,8 @@ def log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: int) -> tup
     away[:, of_class] = 1.0
     bent = fitted.bend(logits)[:, None] * away
     moved = torch.cat([bent * fitted.sloped(logits), bent, (1 - balance_of(fitted.target)) * away], 1)
-    return odds, moved @ spread(logits.shape[1], fitted.form_sd is not None).to(moved).T
+    of_theta = moved @ spread(logits.shape[1], fitted.form_sd is not None).to(moved).T
+    return odds, torch.cat([of_theta, bent[:, 1:2] * fitted.residual(logits)], 1)
 
 
 def count_draws(
@@ -128,7 +129,7 @@ Moments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def _draws(found: Moments, map_covariance: np.ndarray, n_draws: int, seed: int) -> np.ndarray:
-    """Returns `count_draws` from the moments of the groups and the covariance of theta."""
+    """Returns `count_draws` from the moments of the groups and the map's covariance."""
     size, total, squares, jacobian = found
     mean = total / np.maximum(size, 1)
     spread = size * mean * (1 - mean)
@@ -173,7 +174,7 @@ def expected_count(
 
 
 def _moments(fitted: PriorPlattCalibrator, logits: Tensor, groups: Tensor, n_groups: int, of_class: int) -> Moments:
-    """Returns of each group its size, sum p, sum p^2, each [g], and the gradient of sum p, [g, q]."""
+    """Returns of each group its size, sum p, sum p^2, each [g], and the gradient of sum p, [g, q + r]."""
     q = _covariance(fitted, logits).shape[0]
     out = logits.new_zeros(n_groups, 3 + q, dtype=torch.float64)
     for block, group in zip(logits.split(BLOCK), groups.split(BLOCK), strict=True):

@@ -15,12 +15,15 @@ from calirare._util.arrays import as_weights
 from calirare._util.errors import InputError
 from calirare.calibration.base import Calibrator, Numbers, Target, balance_of, float64, softmax_after, unit_of
 from calirare.calibration.minimisers import newton_minimum
-from calirare.calibration.platt_posterior import PlattPosterior, log_shares_of, spread
+from calirare.calibration.platt_posterior import PlattPosterior, log_shares_of, residual_features, spread
 from calirare.calibration.sampling import Sampling
 
 SLOPE_SD = 0.5  # of log scale: a slope between .37 and 2.7 is nothing unusual
 RATIO_SD = 0.5  # of each class's log-ratio: what a network that learnt in a balanced world may have wrong by itself
 FORM_SD = 0.5  # of the log-ratio of two classes' slopes, where each has its own
+RESIDUAL_SD = (
+    1.0  # of what the form has wrong about log-odds, from one unit of them to the next (results/decisions.json)
+)
 JEFFREYS = 0.5  # labels of each class that the prior of the shares is worth
 
 
@@ -59,6 +62,11 @@ class PriorPlattCalibrator(Calibrator):
     other way about, as where a part of the rare class looks like the rest. It is beta calibration (Kull et al. 2017),
     of several classes the diagonal of Dirichlet calibration (Kull et al. 2019), with a prior towards Platt's map.
 
+    Neither form is right to the last, and where labels are many that is what is left to be wrong. With two classes the
+    covariance therefore holds a residual too, a smooth function of the log-odds s_1 L_1 - s_0 L_0 added to them, a
+    Gaussian process of standard deviation residual_sd over one unit (Kennedy & O'Hagan 2001). It widens intervals
+    where labels have not shown the form to be right, and leaves the map itself as it is.
+
     Without one rare label the map is the analytic correction with the share that Jeffreys' prior leaves open; with
     hundreds it is free Platt scaling, or free beta calibration. The intercept's standard deviation is that of the
     logarithm of a binomial count, about 1 / sqrt(rare labels), in between: only labels, or a known prevalence, tell how
@@ -72,11 +80,12 @@ class PriorPlattCalibrator(Calibrator):
         slope_sd: standard deviation of log s, > 0.
         ratio_sd: of differences of alpha, > 0.
         form_sd: of differences of the classes' log-slopes, > 0; None: one slope, an affine map of z.
+        residual_sd: of what the form leaves out, log-odds of two classes, > 0; None: the form is taken for right.
 
     Attributes:
         theta_: log s, alpha_1 .. alpha_{k-1}, lambda_1 .. lambda_{k-1}, and where classes have slopes of their own log
             s_c - log s_0 of classes 1 .. k - 1 (log s is then the mean), relative to class 0, float64 [q].
-        covariance_: of theta_ given the labels, float64 [q, q].
+        covariance_: of theta_ given the labels, and after it of the residual's numbers, float64 [q + r, q + r].
         unit_: what logits are divided by first, 1 but for logits of unusual size, see `unit_of`.
 
     Raises:
@@ -96,18 +105,20 @@ class PriorPlattCalibrator(Calibrator):
         slope_sd: float = SLOPE_SD,
         ratio_sd: float = RATIO_SD,
         form_sd: float | None = None,
+        residual_sd: float | None = RESIDUAL_SD,
     ) -> None:
         self.target: Target = target
         self.trained_shares = trained_shares
-        self.slope_sd, self.ratio_sd, self.form_sd = slope_sd, ratio_sd, form_sd
+        self.slope_sd, self.ratio_sd = slope_sd, ratio_sd
+        self.form_sd, self.residual_sd = form_sd, residual_sd
         self.check_settings()
 
     def check_settings(self) -> None:
         """Checks the widths, the target and the shares of training."""
         op = type(self).__name__
-        for name in ("slope_sd", "ratio_sd", "form_sd"):
+        for name in ("slope_sd", "ratio_sd", "form_sd", "residual_sd"):
             width = getattr(self, name)
-            if not (width is None and name == "form_sd") and not 0 < width < math.inf:
+            if not (width is None and name in ("form_sd", "residual_sd")) and not 0 < width < math.inf:
                 raise ValueError(f"{op}: {name} must be positive and finite, got {width}")
         if self.trained_shares is not None and not all(0 < share < math.inf for share in self.trained_shares):
             raise ValueError(f"{op}: trained_shares must be positive and finite, got {self.trained_shares}")
@@ -220,8 +231,8 @@ class PriorPlattCalibrator(Calibrator):
             form_precision=None if self.form_sd is None else self.form_sd**-2,
         )
         theta = newton_minimum(posterior.loss, posterior.start(), posterior.derivatives)
-        information = posterior.information(theta)
-        self.theta_, self.unit_ = _as_counted(theta, posterior.log_shares()).cpu(), unit
+        self.theta_, self.unit_, self.covariance_ = _as_counted(theta, posterior.log_shares()).cpu(), unit, None
+        information = posterior.information_with(theta, self.residual(logits))
         factor, fault = torch.linalg.cholesky_ex(information)
         if int(fault):
             raise InputError(
@@ -243,6 +254,21 @@ class PriorPlattCalibrator(Calibrator):
         if bias is not None:
             return self.scale_ * logits + bias.to(logits)
         return (self.sloped(logits) + self.intercepts_.to(logits.device)).to(logits)
+
+    def residual(self, logits: Tensor) -> Tensor:
+        """Returns the residual's features of each node, float64 [n, r]; r is 0 where there is none."""
+        bare = self.covariance_ is not None and len(self.covariance_) == len(self._theta())  # of an earlier release
+        if bare or self.residual_sd is None or logits.shape[1] > 2:
+            return logits.new_zeros(len(logits), 0, dtype=torch.float64)
+        sloped = self.sloped(logits)
+        return residual_features(sloped[:, 1] - sloped[:, 0], self.residual_sd)
+
+    def covariance_of_form(self) -> Tensor:
+        """Returns the covariance of theta_ where the form is right, that is, given a residual of 0, [q, q]."""
+        assert self.covariance_ is not None
+        q = len(self._theta())
+        own, cross, rest = self.covariance_[:q, :q], self.covariance_[:q, q:], self.covariance_[q:, q:]
+        return own - cross @ torch.linalg.solve(rest, cross.T)
 
     def bend(self, logits: Tensor) -> Tensor:
         """Returns the derivative of the log-odds by those that theta makes, [n]: 1, unless bent after."""

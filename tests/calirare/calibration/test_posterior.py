@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from calirare.calibration import PriorPlattCalibrator, count_draws, expected_count, probability_interval
+from calirare.calibration import (
+    PriorPlattCalibrator,
+    count_draws,
+    expected_count,
+    load_calibrator,
+    probability_interval,
+    save_calibrator,
+)
 from calirare.calibration.posterior import log_odds
 from tests.helpers.logits import drawn_logits, problem
 
@@ -35,12 +42,14 @@ def test_log_odds_have_the_gradient_of_automatic_differentiation(k, size, target
     assert float((odds - odds_at(fitted.theta_)).abs().max()) < CLOSE * 1e3
     expected = torch.autograd.functional.jacobian(odds_at, fitted.theta_)
     scale = 1 + expected.abs()
-    assert float(((gradient - expected) / scale).abs().max()) < CLOSE * 1e3
+    of_theta = gradient[:, : len(fitted.theta_)]
+    assert float(((of_theta - expected) / scale).abs().max()) < CLOSE * 1e3
+    assert gradient.shape[1] == len(fitted.covariance_)
 
 
 def test_interval_of_a_node_by_hand():
     z, y = problem(n=80)
-    fitted = PriorPlattCalibrator().fit(z, y)
+    fitted = PriorPlattCalibrator(residual_sd=None).fit(z, y)
     low, high = probability_interval(fitted, z[:1], 0.9)
     eta = fitted.calibrated_logits(z[:1])
     odds = float(eta[0, 1] - eta[0, 0])
@@ -54,6 +63,48 @@ def test_interval_of_a_node_by_hand():
         expected_count(fitted, z, of_class=2)
     with pytest.raises(ValueError, match="as many classes as those fitted"):
         expected_count(fitted, torch.zeros(3, 3))
+
+
+@pytest.mark.parametrize(("sd", "right"), [(1.0, True), (0.99, False)])
+@pytest.mark.parametrize("form_sd", [None, 0.5])
+def test_the_residual_is_the_gaussian_process_of_the_docstring(form_sd, sd, right):
+    """In terms of functions: prior covariance K of the log-odds, posterior k** - k*' (K + 1 / (p (1 - p)))^-1 k*."""
+    z, y = problem(n=150)
+    bare = PriorPlattCalibrator(form_sd=form_sd, residual_sd=None).fit(z, y)
+    fitted = PriorPlattCalibrator(form_sd=form_sd, residual_sd=sd).fit(z, y)
+    odds, rows = log_odds(bare, z, 1)
+    noise = torch.diag(1 / (torch.sigmoid(odds) * torch.sigmoid(-odds)))
+    prior = torch.linalg.inv(torch.linalg.inv(bare.covariance_) - rows.T @ torch.linalg.solve(noise, rows))
+    at = (bare.sloped(z) * torch.tensor([-1.0, 1.0])).sum(1)
+    wholes = torch.arange(-12, 13).double()[:, None, None]
+    bumps = (2 / torch.pi) ** 0.5 * torch.exp(-((at[:, None] - wholes) ** 2) - (at - wholes) ** 2).sum(0)
+    assert float((bumps - torch.exp(-((at[:, None] - at) ** 2) / 2)).abs().max()) < 0.02
+    process = rows @ prior @ rows.T + bumps
+    exact = (process - process @ torch.linalg.solve(process + noise, process)).diagonal()
+    gradient = log_odds(fitted, z, 1)[1]
+    found = ((gradient @ fitted.covariance_) * gradient).sum(1)
+    assert (float((found / exact - 1).abs().max()) < 1e-6) == right
+
+
+def test_the_residual_widens_intervals_and_moves_no_probability(tmp_path):
+    z, y = problem(n=3000)
+    bare, fitted = (PriorPlattCalibrator(form_sd=0.5, residual_sd=sd).fit(z, y) for sd in (None, 1.0))
+    assert torch.equal(fitted.transform(z), bare.transform(z))
+    assert float((fitted.covariance_of_form() - bare.covariance_).abs().max()) < CLOSE
+    widths = [torch.diff(torch.logit(torch.stack(probability_interval(each, z))), dim=0) for each in (bare, fitted)]
+    assert bool((widths[1] > widths[0]).all())
+    counts = [expected_count(each, z) for each in (bare, fitted)]
+    assert counts[1].high - counts[1].low == pytest.approx(counts[0].high - counts[0].low, rel=0.05), "labels tell it"
+    beyond = torch.tensor([[0.0, 1e3], [1e3, 0.0]], dtype=torch.float64)
+    assert bool(torch.isfinite(torch.stack(probability_interval(fitted, beyond))).all())
+    before = bare.state()
+    del before["residual_sd"]  # a file of an earlier release
+    old = PriorPlattCalibrator.from_state(before)
+    assert torch.equal(torch.stack(probability_interval(old, z)), torch.stack(probability_interval(bare, z)))
+    again = load_calibrator(save_calibrator(fitted, tmp_path / "map.json"))
+    assert torch.equal(torch.stack(probability_interval(again, z)), torch.stack(probability_interval(fitted, z)))
+    assert len(fitted.fit(*problem(n=300, k=3)).covariance_) == 7, "of more classes there is none"
+    assert len(bare.set_params(residual_sd=0.5).fit(z, y).covariance_) == 4 + 25
 
 
 def test_more_labels_leave_less_open():

@@ -191,6 +191,7 @@ def test_all_targets_share_one_map():
     [
         ({"slope_sd": 0.0}, "slope_sd must be positive"),
         ({"ratio_sd": float("nan")}, "ratio_sd must be positive"),
+        ({"residual_sd": 0.0}, "residual_sd must be positive"),
         ({"trained_shares": [0.0, 1.0]}, "trained_shares must be positive"),
         ({"target": "everyone"}, "target must be one of"),
     ],
