@@ -40,55 +40,94 @@ NAMES = {
     "ets": "ensemble temperature scaling",
     "matrix": "matrix scaling (Dirichlet)",
     "prior-platt": "Platt scaling with a prior",
-    "prior-slopes": "Platt with a prior, a slope for each class",
+    "prior-slopes": "**Platt with a prior, a slope for each class** (ours)",
     "cagcn": "CaGCN",
     "gats": "GATS",
     "default": "the default of `calirare train`",
 }
-LABELS = {
-    "frozen": "validation labels",
-    "peers": "validation labels",
-    "left-out": "all labels, left out",
-    "folds": "all labels, by folds",
-    "anything": "all labels, by folds",
-}
+LABELS = {"left-out": "all labels, left out", "folds": "all labels, by folds"}
+SIDES = {"A": ("frozen", "peers"), "B": ("folds",)}  # what a track of the page is made of
+NOT_SHOWN = "prior-platt"  # it is shown where maps were chosen
 MEASURE_NAMES = {"nll": "NLL", "brier": "Brier", "ece": "ECE"}
 
 
-def with_spread(values: dict[str, float | None], factor: float, digits: int) -> str:
+def with_spread(values: dict[str, float | None]) -> str:
     """Returns mean ± standard deviation over draws, of a single draw its value."""
     assert values["mean"] is not None
-    spread = "" if values["std"] is None else f" ± {factor * values['std']:.{digits}f}"
-    return f"{factor * values['mean']:.{digits}f}{spread}"
+    return f"{values['mean']:.3f}" + ("" if values["std"] is None else f" ± {values['std']:.3f}")
 
 
-def shown_cells(found: dict[str, Any], dataset: str, network: str) -> list[dict[str, Any]]:
-    """Returns the rows of a table, the most draws and then the lowest NLL first."""
-    rows = [cell for cell in found["results"]["cells"] if (cell["dataset"], cell["network"]) == (dataset, network)]
-    return sorted(rows, key=lambda cell: (-cell["seeds"], cell["nll"]["mean"]))
+def sides(found: dict[str, Any], dataset: str, network: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """Returns the cells of a data set and network by track of the page and map."""
+    out: dict[str, dict[str, dict[str, Any]]] = {side: {} for side in SIDES}
+    for cell in found["results"]["cells"]:
+        if (cell["dataset"], cell["network"]) != (dataset, network):
+            continue
+        for side, tracks in SIDES.items():
+            if cell["track"] in tracks and cell["map"] != NOT_SHOWN:
+                out[side][cell["map"]] = cell
+    return out
 
 
 def table(found: dict[str, Any], protocol: str, dataset: str, network: str) -> list[str]:
-    """Returns a row per map; ECE beside the published one where there is one."""
-    cells = shown_cells(found, dataset, network)
-    if not cells:
+    """Returns a row per map, the lowest NLL of track B first; ECE beside the published one where there is one."""
+    by = sides(found, dataset, network)
+    if not by["A"]:
         return []
     known = PUBLISHED.get(network, {}) if protocol == "gets" else {}
-    heads = ["map", "fitted on", "draws", "accuracy", "NLL", "Brier", "ECE", "by chance", "debiased", "classwise"]
+    heads = ["map", *(f"{side}: {name}" for side in SIDES for name in MEASURE_NAMES.values())]
     heads += ["published"] * bool(known)
     lines = [f"**{TITLES[dataset]}, {NETWORK_NAMES[network]}**", ""]
     lines += ["| " + " | ".join(heads) + " |", rule(len(heads))]
-    for cell in cells:
-        words = [NAMES[cell["map"]], LABELS[cell["track"]], str(cell["seeds"])]
-        words += [f"{100 * cell['accuracy']['mean']:.1f}", with_spread(cell["nll"], 1, 3)]
-        words += [with_spread(cell["brier"], 1, 3), with_spread(cell["ece"], 100, 2)]
+    for name in sorted(by["A"] | by["B"], key=lambda name: _nll(by, name)):
+        words = [NAMES[name]]
+        for side in SIDES:
+            words += shown(by[side].get(name))
+        if name in known and dataset in known[name]:
+            words.append(f"{known[name][dataset]:.2f}")
+        lines.append("| " + " | ".join(words + [""] * (len(heads) - len(words))) + " |")
+    theirs = f" GETS itself, as published: ECE {known['GETS'][dataset]:.2f}." if known else ""
+    return [*lines, "", *(f"{side}: {facts(cells)}." for side, cells in by.items() if cells), theirs.strip(), ""]
+
+
+def _nll(by: dict[str, dict[str, dict[str, Any]]], name: str) -> float:
+    cell = by["B"].get(name) or (by["A"][name] if not by["B"] else None)
+    return float("inf") if cell is None else float(cell["nll"]["mean"])
+
+
+def shown(cell: dict[str, Any] | None) -> list[str]:
+    """Returns NLL, Brier score and ECE x 100 of a cell."""
+    if cell is None:
+        return [""] * 3
+    return [with_spread(cell["nll"]), f"{cell['brier']['mean']:.3f}", f"{100 * cell['ece']['mean']:.2f}"]
+
+
+def facts(cells: dict[str, dict[str, Any]]) -> str:
+    """Returns draws and accuracy, and of our map ECE by chance, debiased and by class."""
+    ours, name = (
+        cells["prior-slopes"],
+        {"ece_floor": "by chance", "debiased_ece": "debiased", "classwise_ece": "by class"},
+    )
+    every = ", ".join(f"{words} {100 * ours[key]['mean']:.2f}" for key, words in name.items())
+    return f"{ours['seeds']} draws, accuracy {100 * ours['accuracy']['mean']:.1f}; ours: ECE {every}"
+
+
+def free(found: dict[str, Any]) -> list[str]:
+    """Returns a row for each data set of track C, calibrated; NLL and ECE without calibration beside it."""
+    by = {(c["dataset"], c["map"]): c for c in found["results"]["cells"] if c["track"] == "anything"}
+    if not by:
+        return []
+    heads = ["any detector (C)", "draws", "accuracy", "NLL", "Brier", "ECE", "by chance", "debiased", "by class"]
+    heads += ["uncalibrated NLL", "ECE"]
+    lines = ["| " + " | ".join(heads) + " |", rule(len(heads))]
+    for dataset in RECORD:
+        if (dataset, "default") not in by:
+            continue
+        cell, raw = by[dataset, "default"], by[dataset, "uncalibrated"]
+        words = [TITLES[dataset], str(cell["seeds"]), f"{100 * cell['accuracy']['mean']:.1f}", *shown(cell)]
         words += [f"{100 * cell[name]['mean']:.2f}" for name in ("ece_floor", "debiased_ece", "classwise_ece")]
-        if known:
-            theirs = known.get(cell["map"], {}) if cell["track"] in ("frozen", "peers") else {}
-            words.append(f"{theirs[dataset]:.2f}" if dataset in theirs else "")
+        words += [f"{raw['nll']['mean']:.3f}", f"{100 * raw['ece']['mean']:.2f}"]
         lines.append("| " + " | ".join(words) + " |")
-    if known:
-        lines += ["", f"GETS itself, as published: ECE {known['GETS'][dataset]:.2f}."]
     return [*lines, ""]
 
 
@@ -149,6 +188,7 @@ def page(text: str) -> str:
         for dataset in RECORD:
             for network in NETWORK_NAMES:
                 lines += table(found, name, dataset, network)
+        lines += free(found)
         text = between(text, name, [*lines, *verdicts(found), source(name, found)])
     found = load(RULES_PROTOCOL.name)
     return between(text, "rules", [*rules(found), source("rules", found)])

@@ -27,20 +27,19 @@ Values = dict[int, dict[str, Any]]  # rows by draw
 
 
 def whole_draws(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the rows of draws that both tracks with the same labels have, so that their means may be compared.
+    """Returns the rows of draws that the tracks of one table's side have, so that their means may be compared.
 
-    By data set and network, for "frozen" and "peers" and for "left-out" and "folds"; a track that is not there at all
-    takes no draw away.
+    By data set and network, for "frozen" and "peers"; a track that is not there at all takes no draw away.
     """
-    seeds: dict[tuple[str, str, bool], dict[str, set[int]]] = {}
+    seeds: dict[tuple[str, str, str], dict[str, set[int]]] = {}
     for row in rows:
         seeds.setdefault(_labels(row), {}).setdefault(row["track"], set()).add(row["seed"])
     whole = {cell: set.intersection(*tracks.values()) for cell, tracks in seeds.items()}
     return [row for row in rows if row["seed"] in whole[_labels(row)]]
 
 
-def _labels(row: dict[str, Any]) -> tuple[str, str, bool]:
-    return row["dataset"], row["network"], row["track"] in ("left-out", "folds")
+def _labels(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["dataset"], row["network"], "frozen" if row["track"] == "peers" else row["track"]
 
 
 def pairs(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -18,10 +18,12 @@ from calirare.curvature.one_layer import OneLayerHat, OneLayerPreconditioner, is
 from calirare.curvature.places import places_of_rows
 from calirare.curvature.primal import PrimalGgnInverse, block_of_labels, distinct_columns, gauss_newton, inverse_ggn
 from calirare.curvature.spectrum import safe_damping, spectrum_ends
+from calirare.curvature.unit_products import MOST_BYTES, UnitProducts
 
 __all__ = [
     "FORWARDS",
     "KEPT_BYTES",
+    "MOST_BYTES",
     "EvaluationField",
     "ExactHessian",
     "Forward",
@@ -35,6 +37,7 @@ __all__ = [
     "OneLayerHat",
     "OneLayerPreconditioner",
     "PrimalGgnInverse",
+    "UnitProducts",
     "block_of_labels",
     "closed_form",
     "difference_seeds",

@@ -10,17 +10,19 @@ from typing import TypeGuard
 import torch
 from torch import Tensor
 
-from calirare.curvature.gram_form import gram, gram_blocks
+from calirare.curvature.gram_form import gram
 from calirare.curvature.linearisation import (
     Forward,
+    KernelProducts,
     Kernels,
     Linearisation,
     Product,
-    blocks_of_rows,
+    Products,
     check_forward,
     logit_differences,
 )
 from calirare.curvature.places import places_of_nodes
+from calirare.curvature.unit_products import MOST_BYTES, UnitProducts, gram_blocks, unit_bytes
 from calirare_ext import (
     GcnTape,
     Inputs,
@@ -58,10 +60,13 @@ class GcnLinearisation(GcnTape, Linearisation[ReceptiveField]):
         size = self.n_nodes * (self.n_classes - 1)
         return gram(self, self.field).reshape(size, size)
 
-    @cached_property
-    def kernel_blocks(self) -> Tensor:
-        """See `Linearisation.kernel_blocks`; of up to two layers without a Jacobian."""
-        return gram_blocks(self) if closed_form(self) else blocks_of_rows(self.jacobian, self.n_nodes)
+    def kernel_products(self) -> Products:
+        """See `Linearisation.kernel_products`; of two layers hidden unit by hidden unit, where that fits."""
+        if len(self.layers) == 2:
+            d, h = self.layers[0][0].shape
+            if unit_bytes(self.n_nodes, d, h, self.logits.element_size()) <= MOST_BYTES:
+                return UnitProducts(self)
+        return KernelProducts(self, gram_blocks(self) if closed_form(self) else None)
 
     def kernels(self, field: ReceptiveField) -> Kernels:
         """Returns `Kernels`, of up to two layers without a Jacobian."""

@@ -83,33 +83,6 @@ def gram(tape: GcnTape, field: ReceptiveField, products: Tensor | None = None, f
     return out
 
 
-def gram_blocks(tape: GcnTape) -> Tensor:
-    """Returns the blocks of `gram` on its diagonal, of each label with itself, [m, k - 1, k - 1].
-
-    Of two layers the first layer's share is sum_h d_ch d_c'h |v_ih|^2 with v_ih = sum_u A_iu m_uh (S_u, 1): the labels
-    are taken together, a hidden unit at a time.
-
-    Raises:
-        ValueError: the network has more than two layers.
-    """
-    n_layers, k = len(tape.layers), tape.n_classes - 1
-    if n_layers > 2:
-        raise ValueError(f"gram_blocks: the Gram form needs one or two layers, got {n_layers}")
-    inputs = as_dense(tape.field.features)
-    shared = torch.ones(k, k, dtype=tape.logits.dtype, device=tape.logits.device).fill_diagonal_(2.0)
-    last = inputs if n_layers == 1 else tape.aggregated[0]
-    out = (last.square().sum(1) + 1)[:, None, None] * shared
-    if n_layers == 1:
-        return out
-    labelled, mask, squares = tape.field.blocks[0], tape.masks[0], list[Tensor]()
-    for unit in mask.T:
-        side = _where_on(labelled, unit)
-        reach = propagate(side, torch.ones_like(inputs[:, :1]))[:, 0]
-        squares.append(propagate(side, inputs).square().sum(1) + reach.square())
-    difference = contrasts(tape.layers[1][0])
-    return out + torch.einsum("mh,hc,hd->mcd", torch.stack(squares, 1), difference, difference)
-
-
 def _add_units(out: Tensor, tape: GcnTape, field: ReceptiveField, active: Tensor, difference: Tensor) -> None:
     """Adds sum_h d_ch d_c'h Phi_h to K [n_v, k - 1, m, k - 1], some hidden units at a time."""
     n, k, m, _ = out.shape
@@ -130,17 +103,17 @@ def _add_units(out: Tensor, tape: GcnTape, field: ReceptiveField, active: Tensor
 def _units_share(tape: GcnTape, field: ReceptiveField, active: Tensor, units: Tensor) -> Tensor:
     """Returns Phi_h for some hidden units [s, n_v, m], a block of rows of G at a time."""
     mask, labelled = tape.masks[0], tape.field.blocks[0]
-    sides = [_where_on(labelled, mask[:, unit]) for unit in units]
+    sides = [where_on(labelled, mask[:, unit]) for unit in units]
     n_rows = active.shape[0]
     below = mask.new_empty(units.numel(), n_rows, tape.n_nodes)
     for rows, g in _blocks_of_products(tape, field, keep=True):
         for place, side in enumerate(sides):
             below[place, rows] = propagate(side, g).T
     pairs = zip(units, below, strict=True)
-    return torch.stack([propagate(_where_on(field.blocks[0], active[:, unit]), part) for unit, part in pairs])
+    return torch.stack([propagate(where_on(field.blocks[0], active[:, unit]), part) for unit, part in pairs])
 
 
-def _where_on(block: Csr, on: Tensor) -> Csr:
+def where_on(block: Csr, on: Tensor) -> Csr:
     """Returns A diag(on), entries of units that are off left out."""
     kept = on[block.indices.long()] > 0
     before = torch.zeros(block.nnz + 1, dtype=torch.int64, device=on.device)

@@ -6,7 +6,7 @@ import abc
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -54,6 +54,16 @@ class Kernels:
     def form(self) -> str:
         """How it was made: "gram" or "jacobian"."""
         return "jacobian" if self.across is None else "gram"
+
+
+class Products(Protocol):
+    """Columns [m, k - 1, b] -> K times them [m, k - 1, b]; `blocks`: of each label with itself, [m, k - 1, k - 1]."""
+
+    blocks: Tensor
+
+    def __call__(self, columns: Tensor) -> Tensor:
+        """Returns K times the columns."""
+        ...
 
 
 class Linearisation(abc.ABC, Generic[FieldT]):
@@ -144,10 +154,9 @@ class Linearisation(abc.ABC, Generic[FieldT]):
         rows = self.jacobian
         return rows @ rows.T
 
-    @cached_property
-    def kernel_blocks(self) -> Tensor:
-        """The blocks of K on its diagonal, of each label with itself, [m, k - 1, k - 1]."""
-        return blocks_of_rows(self.jacobian, self.n_nodes)
+    def kernel_products(self) -> Products:
+        """Returns products of K with columns, and its blocks on the diagonal, without K."""
+        return KernelProducts(self)
 
     def kernels(self, field: FieldT) -> Kernels:
         """Returns K at the labelled nodes, and what leads from coefficients of labels to changes at a field's nodes."""
@@ -202,10 +211,21 @@ class Linearisation(abc.ABC, Generic[FieldT]):
         return self.change_along(self.field, directions, forward).diagonal(dim1=0, dim2=2).T
 
 
-def blocks_of_rows(jacobian: Tensor, m: int) -> Tensor:
-    """Returns J_i J_i^T of each of m labels, [m, k - 1, k - 1], from J [m (k - 1), p]."""
-    rows = jacobian.view(m, -1, jacobian.shape[1])
-    return rows @ rows.mT
+class KernelProducts:
+    """`Products` of any network: one derivative forward and one backward; the blocks from J, where none are given."""
+
+    def __init__(self, linearised: Linearisation[Any], blocks: Tensor | None = None) -> None:
+        self.linearised = linearised
+        if blocks is None:
+            rows = linearised.jacobian
+            rows = rows.view(linearised.n_nodes, -1, rows.shape[1])
+            blocks = rows @ rows.mT
+        self.blocks = blocks
+
+    def __call__(self, columns: Tensor) -> Tensor:
+        """See `Products`."""
+        seeds = columns.permute(2, 0, 1).contiguous()
+        return self.linearised.jvp(self.linearised.vjp(seeds)).permute(1, 2, 0)
 
 
 def logit_differences(logits: Tensor) -> Tensor:

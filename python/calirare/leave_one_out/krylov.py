@@ -10,8 +10,8 @@ below, and the bound is what is added:
     (B^-1)_ii = Q_i (S + mu I)^-1 Q_i^T + T_i (mu T_i + E_i)^-1 T_i.
 
 It is exact where the rest of A is a multiple of the identity, such as 0, and errs by its spread squared otherwise. The
-subspace grows until the own changes of a sample of labels stand still. A is never made: one product with a column costs
-one derivative forward and one backward.
+subspace grows until the own changes of a sample of labels stand still. A is never made: a column costs a product with
+each hidden unit's share of K, or one derivative forward and one backward.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from calirare._util.memory import BLOCK_BYTES
-from calirare.curvature import Linearisation
+from calirare.curvature import MOST_BYTES, Linearisation
 from calirare.leave_one_out.size import Size
 
 BLOCK = 128  # columns that one step adds: products of such width are near a processor's best
 MOST, HIDDEN = 1_000, 32  # columns and hidden units that an estimate of memory counts on
-SAMPLE = 400  # labels whose own changes are watched
+SAMPLE = 128  # labels whose own changes are watched
 TINY = 1e-300  # in place of a norm of 0
 TOLERANCE = 0.01  # of the own changes, by their norm; leave-one-out formulas err by ten times as much
 
@@ -41,16 +41,17 @@ class KrylovOwn:
         error: what the sample's changes from block to block let expect of the blocks left out; 0 where there are none.
 
     Precision: the subspace in the network's dtype, r x r systems and blocks of labels in float64.
-    Cost: r derivatives forward and backward and 2 N r^2 multiply-adds once, N r^2 for each damping; N r numbers.
+    Cost: r products with K and 2 N r^2 multiply-adds once, N r^2 for each damping; N r numbers.
     """
 
     def __init__(self, linearised: Linearisation, tolerance: float = TOLERANCE) -> None:
-        self.linearised, self.tolerance, self.error = linearised, tolerance, 0.0
+        self.tolerance, self.error = tolerance, 0.0
         self.roots, self.whitened = linearised.loss_roots
         self.m, self.k = self.whitened.shape
         like = linearised.logits
         self.narrow = self.roots.to(like.dtype)
-        self.own_blocks = self.roots.mT @ linearised.kernel_blocks.double() @ self.roots  # A_ii
+        self.kernel = linearised.kernel_products()
+        self.own_blocks = self.roots.mT @ self.kernel.blocks.double() @ self.roots  # A_ii
         self.basis = like.new_empty(self.m * self.k, 0)
         self.inner = torch.zeros(0, 0, dtype=torch.float64, device=like.device)
         self.outer = torch.zeros_like(self.own_blocks)  # Q_i S Q_i^T, of the present basis
@@ -71,8 +72,7 @@ class KrylovOwn:
     def _product(self, columns: Tensor) -> Tensor:
         """Returns A times columns, [N, b]."""
         b = columns.shape[1]
-        seeds = torch.bmm(self.narrow, columns.view(self.m, self.k, b)).permute(2, 0, 1).contiguous()
-        moved = self.linearised.jvp(self.linearised.vjp(seeds)).permute(1, 2, 0)
+        moved = self.kernel(torch.bmm(self.narrow, columns.view(self.m, self.k, b)))
         return torch.bmm(self.narrow.mT, moved).reshape(self.m * self.k, b)
 
     def _grow(self, damping: float) -> None:
@@ -96,7 +96,8 @@ class KrylovOwn:
         room = self.basis.shape[0] - self.basis.shape[1]
         added = self.next[:, :room]
         for _ in range(2):  # the second time, what rounding left of the first
-            added = torch.linalg.qr(added - self.basis @ (self.basis.T @ added))[0]
+            added = added - self.basis @ (self.basis.T @ added)
+        added = torch.linalg.qr(added)[0]
         self.basis = torch.cat([self.basis, added], 1)
         self.next = self._product(added)
         new, old = (self.basis.T @ self.next).double(), self.inner.shape[0]
@@ -140,7 +141,8 @@ def still_to_come(before: float, last: float) -> float:
 def krylov_bytes(size: Size) -> int:
     """Returns an upper estimate of the memory of a subspace of as many columns as one seldom needs more."""
     columns = 3 * min(MOST, size.dual)
-    return (columns * size.dual + BLOCK * (size.p + size.rows * HIDDEN)) * size.bytes + BLOCK_BYTES
+    kept = min(size.m * size.p * size.bytes, MOST_BYTES)  # of `UnitProducts`
+    return (columns * size.dual + BLOCK * (size.p + size.rows * HIDDEN)) * size.bytes + kept + BLOCK_BYTES
 
 
 def positive(blocks: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ def test_blocks_of_the_kernel_are_its_diagonal(name: str) -> None:
     want = (rows @ rows.T).view(m, k, m, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
     size = (rows.abs() @ rows.abs().T).view(m, k, m, k).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
     bound = sum_bound(want, 20 * rows.shape[1], size, out=torch.float64)
-    assert_within(tape.kernel_blocks, want, bound, "blocks")
+    assert_within(tape.kernel_products().blocks, want, bound, "blocks")
 
 
 @pytest.mark.parametrize("name", MANY)
