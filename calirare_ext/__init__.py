@@ -5,7 +5,7 @@ from calirare_ext.confidence_bins import confidence_bins
 from calirare_ext.csr import Csr
 from calirare_ext.eice_term import PATHS, GradientPath, eice_term
 from calirare_ext.first_layer import times, turned_times
-from calirare_ext.gcn_norm import gcn_norm
+from calirare_ext.gcn_norm import gcn_norm, with_loops
 from calirare_ext.inputs import (
     DENSE_ABOVE,
     Factored,
@@ -84,4 +84,5 @@ __all__ = [
     "solve_inverse_hvp",
     "times",
     "turned_times",
+    "with_loops",
 ]

@@ -40,16 +40,16 @@ def gcn_norm(adjacency: Csr) -> Csr:
     row = adjacency.disordered_row()
     if row is not None:
         raise ValueError(f"gcn_norm: adjacency must have ascending columns in each row, those of row {row} do not")
-    with_loops = _with_loops(adjacency)
-    degree = row_sums(with_loops)
+    looped = with_loops(adjacency)
+    degree = row_sums(looped)
     _check_degree(degree)
-    values = torch.empty_like(with_loops.values)
+    values = torch.empty_like(looped.values)
     scale = degree.rsqrt().masked_fill(degree == 0, 0.0)
-    for first, last in row_parts(with_loops):
-        entries, counts = _entries(with_loops, first, last)
-        begins, ends = scale[first:last].repeat_interleave(counts), scale.index_select(0, with_loops.indices[entries])
-        values[entries] = (begins * with_loops.values[entries].double() * ends).to(values.dtype)
-    return Csr.unchecked(with_loops.indptr, with_loops.indices, values, n)
+    for first, last in row_parts(looped):
+        entries, counts = _entries(looped, first, last)
+        begins, ends = scale[first:last].repeat_interleave(counts), scale.index_select(0, looped.indices[entries])
+        values[entries] = (begins * looped.values[entries].double() * ends).to(values.dtype)
+    return Csr.unchecked(looped.indptr, looped.indices, values, n)
 
 
 def _check_degree(degree: Tensor) -> None:
@@ -68,8 +68,8 @@ def _entries(a: Csr, first: int, last: int) -> tuple[slice, Tensor]:
     return slice(int(ends[0]), int(ends[-1])), ends.diff()
 
 
-def _with_loops(a: Csr) -> Csr:
-    """Returns A with an entry 1 on the diagonal of each row that has none, columns in order."""
+def with_loops(a: Csr) -> Csr:
+    """Returns A [n, n] with an entry 1 on the diagonal of each row that has none; columns ascend in each row."""
     n = a.n_rows
     has_loop = torch.zeros(n, dtype=torch.bool, device=a.device)
     before = torch.zeros(n, dtype=torch.int64, device=a.device)  # entries left of the diagonal

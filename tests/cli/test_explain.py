@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import calirare
 from calirare._util.run_files import check_as_written
@@ -36,6 +39,28 @@ def test_what_is_said_of_the_likeliest_alerts_agrees_with_the_runs_files(run):
         for label in each["labels"]:
             assert label["without"] == pytest.approx(each["p_rare"] - label["effect"], abs=1e-12)
             assert table["split"][label["node"]] in ("train", "val")
+
+
+def test_alerts_are_picked_by_the_runs_table_and_without_it_by_the_detector(run, tmp_path):
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    path = copy / "predictions.parquet"
+    table = pd.read_parquet(path)
+    every = torch.arange(len(table))
+
+    def said():
+        explainer = calirare.load(copy).explainer()
+        names = [each.name for each in calirare.load(copy).explain(top=5, explainer=explainer)]
+        return names, explainer.p_stored(every).numpy(), explainer.p_rare(every).numpy()
+
+    names, stored, made = said()
+    assert np.array_equal(stored, table["p_rare"])
+    assert np.abs(stored - made).max() < 1e-6
+    table.assign(p_rare=1 - table["p_rare"]).to_parquet(path, index=False)
+    changed = said()
+    path.unlink()
+    for others in (changed, said()):
+        assert others[0] == names
+        assert np.array_equal(others[1], made)
 
 
 def test_text_begins_with_sentences_and_fits_a_terminal(run):

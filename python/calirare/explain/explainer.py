@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -26,10 +27,12 @@ class Explainer:
     Args:
         voice: the detector on the graph.
         subject: what is explained.
+        stored: reads P(rare) of every node as the run stored it, float64 [n], or returns None.
     """
 
-    def __init__(self, voice: Voice, subject: Subject) -> None:
-        self.voice, self.subject = voice, subject
+    def __init__(self, voice: Voice, subject: Subject, stored: Callable[[], Tensor | None] = lambda: None) -> None:
+        self.voice, self.subject, self._stored = voice, subject, stored
+        self._asked = False  # whether what all explanations share was made
         self.labels, self.values = LabelReasons(voice, subject), Values(subject.graph, subject.columns)
 
     @property
@@ -41,6 +44,10 @@ class Explainer:
         """Returns P(rare) of nodes (int64 [n]), float64 [n]."""
         with threads_for(self.subject.graph.n_edges if nodes.numel() > EVERY else 0):
             return probability(self.voice.log_odds(nodes), self.subject.mapping)
+
+    def p_stored(self, nodes: Tensor) -> Tensor:
+        """Returns the same as it was stored, where it was: for nodes that are many, or not explained themselves."""
+        return self.p_rare(nodes) if self._p_of_all is None else self._p_of_all[nodes]
 
     def label_effects(self, nodes: Tensor) -> Tensor:
         """Returns P(rare) with each label minus P(rare) without it, float64 [n, m]."""
@@ -73,8 +80,11 @@ class Explainer:
             InputError: there is no such column, or it has too many values.
         """
         groups = {} if group is None else self.subject.groups(group)
-        with threads_for(0):  # many small steps
-            each = [found for part in nodes.split(TOGETHER) for found in self._explain(part, shown, groups)]
+        each = list[Explanation]()
+        for part in nodes.split(TOGETHER):
+            with threads_for(0 if self._asked else self.subject.graph.n_edges):  # many small steps, once large ones
+                each += self._explain(part, shown, groups)
+            self._asked = True
         return Explanations(tuple(each), self.notes)
 
     def _explain(self, nodes: Tensor, shown: int, groups: dict[str, Tensor]) -> list[Explanation]:
@@ -106,16 +116,13 @@ class Explainer:
     def _around(self, nodes: Tensor) -> dict[int, float]:
         """Returns P(rare) of every neighbour of some nodes."""
         around = torch.unique(torch.cat([neighbours(self.subject.graph, node) for node in nodes.tolist()]))
-        if not around.numel():
-            return {}
-        p = self.p_rare(around) if self._p_of_all is None else self._p_of_all[around]
-        return dict(zip(around.tolist(), p.tolist(), strict=True))
+        return dict(zip(around.tolist(), self.p_stored(around).tolist(), strict=True)) if around.numel() else {}
 
     @cached_property
     def _p_of_all(self) -> Tensor | None:
-        """P(rare) of every node, of neighbours that many explanations show; None of a large graph."""
-        n = self.subject.graph.n_nodes
-        return self.p_rare(torch.arange(n)) if n <= EVERY else None
+        """P(rare) of every node, which many explanations show of neighbours; None: of a large graph, not stored."""
+        stored, n = self._stored(), self.subject.graph.n_nodes
+        return self.p_rare(torch.arange(n)) if stored is None and n <= EVERY else stored
 
     def _edges(self, node: int, p: float, log_odds: float, p_around: dict[int, float]) -> tuple[EdgeEffect, ...]:
         """Returns every edge of a node, by what it adds to the log-odds."""

@@ -9,7 +9,7 @@ from calirare.explain.own_edges import Head, OwnEdges
 from calirare.explain.removal import Propagator
 from calirare.graph import Graph, propagated_features
 from calirare.models import GcnFit
-from calirare_ext import Csr, times
+from calirare_ext import Csr, times, with_loops
 
 BLOCK = 2_000_000  # numbers of edges times rows times width worked on together, in cache
 
@@ -63,13 +63,3 @@ class ConvolutionEdges:
         if layer < 0:
             return x
         return torch.relu(x + self.layers[layer][1]) @ self.layers[layer + 1][0]
-
-
-def with_loops(adjacency: Csr) -> Csr:
-    """Returns A with a self loop of weight 1 where there is none, as `gcn_norm` reads it, float64."""
-    n, rows, columns = adjacency.n_rows, adjacency.rows(), adjacency.indices.long()
-    bare = torch.ones(n, dtype=torch.bool)
-    bare[rows[rows == columns]] = False
-    missing = bare.nonzero().flatten()
-    values = torch.cat([adjacency.values.double(), torch.ones(missing.numel(), dtype=torch.float64)])
-    return Csr.from_coo(torch.cat([rows, missing]), torch.cat([columns, missing]), values, (n, n))

@@ -66,7 +66,7 @@ class NetworkShares:
         """Where the path begins: the mean of each feature, or no word at all; float64 [d]."""
         if isinstance(self.x, Csr):
             return torch.zeros(self.x.n_cols, dtype=torch.float64)
-        return self.x.double().mean(0)
+        return self.x.mean(0, dtype=torch.float64)
 
     @cached_property
     def a_hat(self) -> Csr:

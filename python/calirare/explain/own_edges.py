@@ -65,7 +65,7 @@ class OwnEdges:
         self.known = self.read if hops == 1 else propagator(once) / self.scale[:, None]
         a = propagator.matrix
         squares = Csr.unchecked(a.indptr, a.indices, a.values.square(), a.n_cols)
-        self.largest = a.values.abs().max() if a.nnz else a.values.new_zeros(())
+        self.largest = torch.stack(a.values.aminmax()).abs().max() if a.nnz else a.values.new_zeros(())
         self.size = propagate(squares, self.scale.square()[:, None])[:, 0].sqrt()  # C_ii^1/2
 
     def effect(self, node: int, others: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from calirare.graph import scipy_of_csr
 from calirare_ext import Csr, propagate, row_sums
 
 After = Callable[[int, Tensor], Tensor]  # of the number of a propagation and what it made, [b, rows, width]
@@ -50,9 +51,7 @@ class Propagator:
         self.degree = row_sums(self.matrix)
         self.powers = left, right
         self.left, self.right = self._scale(self.degree, left), self._scale(self.degree, right)
-        rows, columns = self.matrix.rows(), self.matrix.indices.long()
-        here = rows == columns
-        self.loops = torch.zeros_like(self.degree).index_add_(0, rows[here], self.matrix.values[here])
+        self.loops = torch.from_numpy(scipy_of_csr(self.matrix).diagonal())
 
     def _scale(self, degree: Tensor, power: float) -> Tensor:
         """Returns degrees to a power; a node without a degree has 0 there, as it reads and sends nothing."""

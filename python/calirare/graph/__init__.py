@@ -1,6 +1,6 @@
 """The validated graph and what is read of it: edges, splits, features, propagation."""
 
-from calirare.graph.arrays import as_features, csr_of_scipy
+from calirare.graph.arrays import as_features, csr_of_scipy, scipy_of_csr
 from calirare.graph.checksum import fingerprint, same_but_labels
 from calirare.graph.columns import Column, columns_of_text, columns_to_text, named, numbered
 from calirare.graph.convolution import (
@@ -94,6 +94,7 @@ __all__ = [
     "rows_of",
     "same_but_labels",
     "scale_note",
+    "scipy_of_csr",
     "share_split",
     "source_exists",
     "split_note",

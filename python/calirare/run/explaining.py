@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -17,13 +17,14 @@ from calirare.run.scoring import Scorer
 from calirare.training import Fitted, FoldFitted
 
 
-def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph) -> Explainer:
+def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph, stored: Callable[[], Tensor | None]) -> Explainer:
     """Returns what explains nodes of a run's own graph.
 
     Args:
         scorer: of the run.
         graph: the graph, with the user's names and the run's split.
         mapped: the same as the detector takes it.
+        stored: see `calirare.explain.Explainer`.
 
     Raises:
         InputError: the detector has more than two classes, or is of another kind than ours.
@@ -40,7 +41,7 @@ def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph) -> Explainer:
     if positive_only:
         own = difference(fitted.own_logits) if isinstance(fitted, FoldFitted) else None
         voice = Unlearnt(voice, fitted.nodes, fitted.targets == 0, own)
-    return Explainer(voice, subject)
+    return Explainer(voice, subject, stored)
 
 
 def _on_cpu(fitted: Fitted) -> Fitted:
@@ -90,7 +91,7 @@ def top_alerts(explainer: Explainer, top: int) -> Tensor:
         raise InputError(f"explain: --top must be at least 1, got {top}")
     subject = explainer.subject
     nodes, on = nodes_to_decide(subject.graph)
-    p = explainer.p_rare(nodes)
+    p = explainer.p_stored(nodes)
     order = torch.argsort(p, descending=True, stable=True)[:top]
     chosen = nodes[order[p[order] >= subject.threshold]]
     if not chosen.numel():

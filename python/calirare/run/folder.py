@@ -44,7 +44,7 @@ from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
 from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.summary import WIDTH, summary_of
-from calirare.run.tables import read_predictions
+from calirare.run.tables import read_predictions, stored_p_rare
 from calirare.run.yaml_files import read_yaml
 from calirare.training import Fitted
 
@@ -234,7 +234,7 @@ class SavedRun:
     def explainer(self, graph: str | Path | Graph | None = None) -> Explainer:
         """Returns what explains nodes of the run's own graph, for many questions; `graph` as of `graph`."""
         own = self.graph(graph)
-        return explainer_of(self.scorer, own, self.mapped(own))
+        return explainer_of(self.scorer, own, self.mapped(own), lambda: stored_p_rare(self.folder, own.n_nodes))
 
     def explain(
         self,

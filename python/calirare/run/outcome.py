@@ -22,6 +22,7 @@ from calirare.run.folder import CONFIG, MODEL, save_model, write_json
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
 from calirare.run.pictures import draw
 from calirare.run.prevailing import Prevailing
+from calirare.run.probabilities import p_rare
 from calirare.run.report import report
 from calirare.run.resolved import write_config
 from calirare.run.result import RunResult
@@ -115,7 +116,8 @@ class Outcome(RunResult):
     @cached_property
     def explainer(self) -> Explainer:
         """What explains the graph's nodes, made once."""
-        return explainer_of(Scorer.of(self), self.graph, self.graph if self.mapped is None else self.mapped)
+        mapped = self.graph if self.mapped is None else self.mapped
+        return explainer_of(Scorer.of(self), self.graph, mapped, lambda: p_rare(self.logits, self.calibrators).cpu())
 
     def explain(
         self,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare._util.run_files import check_as_written
+from calirare._util.run_files import changed_file, check_as_written
 from calirare.graph import LARGE, PARTS, Graph, Split
 from calirare.intervals import JackknifeResult
 from calirare.run.probabilities import Probabilities
@@ -132,6 +132,21 @@ def read_predictions(folder: Path, stem: str = "predictions") -> pd.DataFrame:
         raise InputError(f"{path}: the predictions must have a column {error}: write them again") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: the predictions cannot be read: {error}") from error
+
+
+def stored_p_rare(folder: Path, n_nodes: int) -> Tensor | None:
+    """Returns P(rare) of a run's own nodes from its predictions.parquet, float64 [n].
+
+    None where the file is not there, or not as the run wrote it.
+    """
+    name = "predictions.parquet"
+    if changed_file(folder, [name]) is not None:
+        return None
+    try:
+        p = pd.read_parquet(folder / name, columns=["p_rare"])["p_rare"].to_numpy(np.float64, copy=True)
+    except ImportError:  # written where pyarrow was
+        return None
+    return torch.from_numpy(p) if p.size == n_nodes else None
 
 
 def read_review(folder: Path) -> pd.DataFrame:
