@@ -16,6 +16,7 @@ from calirare.graph import Graph
 PAGE = record.ROOT / "docs" / "explain.md"
 BEGIN, END = "<!-- measured:begin -->\n", "<!-- measured:end -->\n"
 PEERS_BEGIN, PEERS_END = "<!-- peers:begin -->\n", "<!-- peers:end -->\n"
+LABELS_BEGIN, LABELS_END = "<!-- labels:begin -->\n", "<!-- labels:end -->\n"
 PICTURE = record.ROOT / "docs" / "figures" / "explain_example.png"
 EXAMPLE = "explain_example.txt"
 SOURCES = "explain", "explain_speed"
@@ -89,6 +90,24 @@ def write_peers() -> Path:
     """Writes the comparison with other explainers into the page, from the committed results."""
     found = json.loads((record.RESULTS / "explain_peers.json").read_text())["results"]
     return _put(peers_page(found), PEERS_BEGIN, PEERS_END)
+
+
+def write_label_peers() -> Path:
+    """Writes the comparison of labels' effects with other libraries into the page, from the committed results."""
+    found = json.loads((record.RESULTS / "explain_labels.json").read_text())["results"]
+    methods = list(dict.fromkeys(method for each in found.values() for method in each["methods"]))
+    lines = [f"| labels' effects by | {' | '.join(found)} |", f"| --- |{' ---: |' * len(found)}"]
+    for method in methods:
+        lines.append(f"| {method} | {' | '.join(_judged(each['methods'].get(method)) for each in found.values())} |")
+    return _put("\n".join(lines) + "\n", LABELS_BEGIN, LABELS_END)
+
+
+def _judged(found: dict[str, float | None] | None) -> str:
+    if found is None:
+        return ""
+    told = [found["correlation"], found["datamodelling_score"]]
+    parts = ["none" if value is None else f"{value:.2f}" for value in told]
+    return f"{' / '.join(parts)} ({found['seconds']:.2g} s)"
 
 
 def _put(tables: str, begin: str, end: str) -> Path:
