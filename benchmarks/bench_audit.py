@@ -5,9 +5,9 @@
 
 300 labels of each graph; 5, 10 and 20 % of them, drawn at random, or so many of the rare ones and as many of the rest,
 are made wrong. Each result (set, noise, split) is a line of benchmarks/results/audit.jsonl; what is there is not run
-again. Ours is the audit of the default detector; "closed form" the same on leave-one-out logits in closed form. Peers
-are confident learning on five-fold cross-validated models of scikit-learn, on the same columns (own, neighbours' means,
-degree); cleanlab itself is not run. Rules were chosen on the sets that the summary names as tuned.
+again. Ours is the audit of the default detector; "closed form" the same on leave-one-out logits in closed form. The
+peer is cleanlab, which must be installed, on five-fold cross-validated models of scikit-learn, on the same columns
+(own, neighbours' means, degree). Rules were chosen on the sets that the summary names as tuned.
 """
 
 from __future__ import annotations
@@ -67,10 +67,9 @@ def run(case: Case, drawn: Drawn, kept: Path) -> dict[str, Any]:
     assert isinstance(x, torch.Tensor)
     for name in peers.PEERS:
         begin = time.process_time()
-        p = peers.probabilities(name, x[torch.from_numpy(drawn.nodes)].double().numpy(), drawn.given)
-        flags = peers.pruned(p, drawn.given)
+        doubt, flags = peers.issues(name, x[torch.from_numpy(drawn.nodes)].double().numpy(), drawn.given)
         seconds = time.process_time() - begin
-        out[name] = found_by(peers.margin(p, drawn.given), flags, drawn) | {"seconds": seconds}
+        out[name] = found_by(doubt, flags, drawn) | {"seconds": seconds}
     flags = noise.p_wrong >= AT_LEAST
     if case.noise in CLEANED and flags.any():
         cleaned = replace(case, noise=f"{case.noise} cleaned")

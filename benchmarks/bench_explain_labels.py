@@ -6,8 +6,8 @@
 Each graph has 100 labels, 20 of them rare ("scarce" of bench_detection.py); the network is trained on to its minimum in
 float64, and every method is asked what each label does to the log-odds of its 50 likeliest nodes. Truth is the network
 trained on from there without each of some labels (correlation over labels and nodes), and without a random half of all
-labels, 30 times (linear datamodelling score: mean over nodes of Spearman's correlation, over these halves, of the sum of
-the effects with the log-odds). Seconds are of one thread's processor time, of everything that a method makes of the
+labels, 30 times (linear datamodelling score: mean over nodes of Spearman's correlation, over these halves, of the sum
+of the effects with the log-odds). Seconds are of one thread's processor time, of everything that a method makes of the
 network. dattri and pyDVL must be installed; see explaining/label_peers.py for the form in which they read the network.
 """
 
@@ -89,11 +89,12 @@ def compare(name: str, model: str) -> dict[str, Any]:
 
     out: dict[str, Any] = {}
     for method, peer in {OURS: ours, **peers.all()}.items():
-        fitted.__dict__.pop("linearisation", None)  # what a method makes of the network is its own to pay for
+        fitted.__dict__.pop("_linearised", None)  # what a method makes of the network is its own to pay for
         seconds, change = timed(peer)
         correlation = float(torch.corrcoef(torch.stack([change[chosen].flatten(), truth.flatten().double()]))[0, 1])
         score = datamodelling_score(change, gone, said.double())
-        out[method] = {"correlation": correlation, "datamodelling_score": score, "seconds": seconds}
+        told = {"correlation": correlation, "datamodelling_score": score, "seconds": seconds}
+        out[method] = {key: value if np.isfinite(value) else None for key, value in told.items()}
         print(name, model, method, out[method], flush=True)
     size = {"nodes": graph.n_nodes, "labels": m, "parameters": int(fitted.theta.numel()), "explained": nodes.numel()}
     return size | {"methods": out}

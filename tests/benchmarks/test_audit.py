@@ -28,12 +28,3 @@ def test_as_many_labels_are_wrong_as_the_noise_says(bench, noise, wrong, of_rare
     assert (given != TRUE).sum() == wrong
     if of_rare is not None:
         assert ((given != TRUE) & (TRUE == 1)).sum() == of_rare
-
-
-def test_the_peer_prunes_as_many_as_it_counts_the_largest_margins_first(bench):
-    first = np.array([0.9, 0.8, 0.1, 0.65, 0.3, 0.7])
-    given = np.array([0, 0, 0, 0, 1, 1])
-    p = np.stack([first, 1 - first], 1)
-    # The joint of this example is [[3, 1], [1, 1]]: one label of each class.
-    assert bench.peers.pruned(p, given).tolist() == [False, False, True, False, False, True]
-    assert bench.peers.margin(p, given).argmax() == 2

@@ -32,7 +32,8 @@ from scipy.special import expit, logit, logsumexp
 from scipy.stats import beta
 
 Numbers = NDArray[np.float64]
-NO_NOISE, ONE_SIDED = 0.25, 0.2  # prior probability that both rates are 0, and that one of them alone is not
+NO_NOISE, ONE_SIDED = 0.3, 0.15  # prior probability that both rates are 0, and that one of them alone is not
+ALIKE = 0.25  # that labels are wrong whatever their class: both rates are one
 SLAB = (1.0, 4.0)  # Beta prior of a rate that is not: mean 0.2
 POINTS = np.array([0.005, 0.012, 0.025, 0.045, 0.07, 0.1, 0.14, 0.19, 0.25, 0.32, 0.4, 0.5, 0.62, 0.75, 0.88])  # grid
 SPREADS = (1.0, 0.25, 1.0)  # prior standard deviations of u, v and c
@@ -143,14 +144,19 @@ class _Grid:
 
     @classmethod
     def of(cls, share: float) -> _Grid:
-        """Returns every pair of rates that can be, twice; share: of the population that would be given as rare."""
+        """Returns every pair of rates that can be, and those alike, twice; share: given as rare of the population."""
         points = np.concatenate([[0.0], POINTS])
         between = np.concatenate([[0.0], (POINTS[1:] + POINTS[:-1]) / 2, [1.0]])
-        mass = np.log(np.concatenate([[1.0], np.diff(beta.cdf(between, *SLAB))]))
-        sides = np.log([[NO_NOISE, ONE_SIDED], [ONE_SIDED, 1 - NO_NOISE - 2 * ONE_SIDED]])
-        wrong_rare, rho_0, flat = (x.ravel() for x in np.meshgrid(points, points, [0, 1], indexing="ij"))
-        log_prior = (mass[:, None, None] + mass[:, None] + np.log([0.5, 0.5])).ravel()
-        log_prior += sides[(wrong_rare > 0).astype(int), (rho_0 > 0).astype(int)]
+        mass = np.diff(beta.cdf(between, *SLAB))
+        sides = np.array([[NO_NOISE, ONE_SIDED], [ONE_SIDED, 1 - NO_NOISE - 2 * ONE_SIDED - ALIKE]])
+        wrong_rare, rho_0 = (x.ravel() for x in np.meshgrid(points, points, indexing="ij"))
+        prior = np.outer(*[np.concatenate([[1.0], mass])] * 2).ravel()
+        prior *= sides[(wrong_rare > 0).astype(int), (rho_0 > 0).astype(int)]
+        alike = POINTS[: np.searchsorted(POINTS, min(share, 1 - share))]  # rho_1 = rho_0
+        wrong_rare = np.append(wrong_rare, alike * (1 - (share - alike) / (1 - 2 * alike)) / share)
+        rho_0, prior = np.append(rho_0, alike), np.append(prior, ALIKE * mass[: len(alike)])
+        wrong_rare, rho_0, log_prior = (np.repeat(x, 2) for x in (wrong_rare, rho_0, np.log(prior / 2)))
+        flat = np.arange(len(rho_0)) % 2
         truly = (1 - wrong_rare) * share / (1 - rho_0)  # share of the truly rare
         rho_1 = wrong_rare * share / np.maximum(1 - truly, SMALLEST)
         possible = (truly < 1) & (rho_1 + rho_0 < 1)

@@ -88,6 +88,23 @@ def test_no_world_has_more_wrong_labels_than_there_are():
     assert np.exp(grid.log_prior).sum() <= 1 + 1e-12
 
 
+def test_labels_of_both_classes_may_be_wrong_at_one_rate(monkeypatch):
+    grid = module._Grid.of(0.3)
+    alike = (grid.rho_0 > 0) & (np.abs(grid.rho_1 - grid.rho_0) < 1e-12)
+    possible = module.beta.cdf((0.25 + 0.32) / 2, *module.SLAB)  # a rate above the share given as rare is not
+    assert np.exp(grid.log_prior[alike]).sum() == pytest.approx(
+        module.ALIKE * possible, rel=0.02
+    )  # and a pair of rates by chance
+
+    rng = np.random.default_rng(2)
+    rare, wrong = rng.random(300) < 0.1, rng.random(300) < 0.15
+    given = rare ^ wrong
+    scores = np.log(given.mean() / (1 - given.mean())) + np.where(rare, 1.0, -1.0) + 0.7 * rng.standard_normal(300)
+    told = posterior(scores, given).count(given)[0]
+    monkeypatch.setattr(module, "ALIKE", 1e-9)
+    assert posterior(scores, given).count(given)[0] < told < wrong[given].sum() + 5
+
+
 def test_the_number_of_wrong_labels_is_that_of_independent_draws():
     one = LabelNoise(np.array([1.0]), np.array([0.1]), np.array([0.1]), np.full((1, 40), 0.25))
     expected, low, high = one.count(np.ones(40, dtype=bool))
