@@ -26,6 +26,7 @@ from calirare.models import GcnFit, HopsFit
 from calirare_ext import ReceptiveField, as_dense
 
 RANK, PROJECTED, STEPS = 20, 512, 100  # of Arnoldi (with more that of dattri is no number), of TRAK, of CG
+PASSES = 3
 Peer = Callable[[], Tensor]  # returns influences, [labels, nodes]
 
 
@@ -164,12 +165,20 @@ def _packed_loss(z: Tensor, y: Tensor) -> Tensor:
     return torch.where(y[:, 2] > 0, lost, z[:, 1] - z[:, 0]).mean()
 
 
-def timed(peer: Peer) -> tuple[float, Tensor]:
-    """Returns seconds of the processor and what a peer says, its words and bars kept back."""
+def timed(peer: Peer, forget: Callable[[], object]) -> tuple[float, Tensor]:
+    """Returns seconds of the processor and what a peer says, its words and bars kept back.
+
+    Args:
+        peer: what is timed, in an instant the best of three: the first loads code.
+        forget: called before, so that nothing is taken from another's work.
+    """
     logging.disable(logging.WARNING)
-    begin = time.process_time()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        found = peer().detach().double()
-    seconds = time.process_time() - begin
+    seconds = list[float]()
+    while not seconds or (len(seconds) < PASSES and min(seconds) < 1):
+        forget()
+        begin = time.process_time()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            found = peer().detach().double()
+        seconds.append(time.process_time() - begin)
     logging.disable(logging.NOTSET)
-    return seconds, found
+    return min(seconds), found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import http.client
+import io
 import re
 import shutil
 import socket
@@ -13,6 +14,7 @@ import threading
 from contextlib import contextmanager
 from urllib.parse import urlencode
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
@@ -89,6 +91,22 @@ def test_a_node_is_shown_with_what_the_run_says_of_it_and_why(shared, trained_qu
     assert text.count(f'nonce="{nonce}"') == text.count("<script") + text.count("<style") == 2
     assert "Access-Control-Allow-Origin" not in headers
     assert not re.search(r"(src|href|action)=\"(?!\./|\.\./)", text), "nothing from elsewhere"
+
+
+def test_a_node_is_drawn_among_its_neighbours_for_the_page_alone(shared):
+    assert '<img src="./picture/0" ' in ask(shared)[2]
+    assert '<img src="../picture/1" ' in ask(shared, "node/1")[2]
+    assert "img-src 'self';" in ask(shared)[1]["Content-Security-Policy"]
+    line = http.client.HTTPConnection("127.0.0.1", shared.server_port, timeout=20)
+    line.request("GET", f"/{shared.token}/picture/0")
+    answer = line.getresponse()
+    drawn = answer.read()
+    line.close()
+    assert (answer.status, answer.headers.get_content_type()) == (200, "image/png")
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert plt.imread(io.BytesIO(drawn)).shape[1] > 500
+    assert [ask(shared, f"picture/{place}")[0] for place in ("100", "-1", "x", "")] == [404, 400, 400, 400]
+    assert ask(shared, path="/picture/0")[0] == 403
 
 
 def test_answers_move_on_skipped_ones_come_back_and_undo_takes_one_back(server):
@@ -217,7 +235,7 @@ def test_hostile_names_are_words(hostile_run, tmp_path):
         post(server, "say", place=place, answer=RARE)
         for text in (ask(server)[2], ask(server, f"node/{place}")[2], ask(server, "all")[2]):
             assert text.count("<script") == 1, "our own"
-            assert "<img" not in text
+            assert "<img src=x" not in text
             assert not re.search("[\u202a-\u202e\x07]", text)
         assert "&lt;script&gt;alert(1)&lt;/script&gt;</h1>" in ask(server, f"node/{place}")[2]
         assert "{{ 7 * 7 }}" in ask(server, "all")[2]

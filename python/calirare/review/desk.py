@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from calirare._util.errors import InputError
 from calirare._util.pages import template_of
-from calirare.explain import Explainer, Explanation, tables_of, written
+from calirare.explain import Explainer, Explanation, draw, tables_of, written
 from calirare.review.verdicts import RARE, REST, SKIP, UNSURE, Said, Verdicts
 from calirare.run import SavedRun, read_review
 
@@ -110,6 +112,14 @@ class Desk:
             except InputError as error:
                 self._make, self.why_not = None, str(error)
         return self._explained.get(case.node)
+
+    def picture(self, case: Case) -> bytes | None:
+        """Returns a node among its neighbours as PNG, None of one that has none or cannot be explained."""
+        why = self.explanation(case)
+        if why is None or not why.edges or self._made is None:
+            return None
+        with TemporaryDirectory() as folder:
+            return draw(why, self._made.subject, Path(folder) / "picture.png").read_bytes()
 
     def page(self, case: Case | None, nonce: str, up: str = "") -> str:
         """Returns the page of a node, None: that all are decided; `up` leads from its address to the first page."""

@@ -26,9 +26,10 @@ DRAINED = 1 << 16  # bytes read of a request that is refused, so that the refusa
 LONGEST = 512  # characters of an address
 SECONDS = 10.0  # of silence, after which a connection is closed
 PLAIN, PAGE, TABLE = "text/plain; charset=utf-8", "text/html; charset=utf-8", "text/csv; charset=utf-8"
+PICTURE = "image/png"
 POLICY = (
-    "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'"
+    "default-src 'none'; img-src 'self'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
 )
 
 
@@ -133,6 +134,9 @@ class _Handler(BaseHTTPRequestHandler):
         if rest == "labels.csv":
             self._table()
             return
+        if rest.startswith("picture/"):
+            self._picture(rest.removeprefix("picture/"))
+            return
         nonce = secrets.token_urlsafe(16)
         with self.server.lock:
             text = self._page(rest, nonce)
@@ -151,6 +155,16 @@ class _Handler(BaseHTTPRequestHandler):
         if case is None:
             raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such node in the queue")
         return desk.page(case, nonce, "../")
+
+    def _picture(self, place: str) -> None:
+        """Sends a node of the queue among its neighbours."""
+        desk = self.server.desk
+        with self.server.lock:
+            case = desk.case(_number(place))
+            drawn = None if case is None else desk.picture(case)
+        if drawn is None:
+            raise RefusedError(HTTPStatus.NOT_FOUND, "there is no such picture")
+        self._send(HTTPStatus.OK, drawn, PICTURE)
 
     def _table(self) -> None:
         """Sends the answers as a table of labels."""
@@ -218,9 +232,9 @@ class _Handler(BaseHTTPRequestHandler):
         return {name: values[0] for name, values in fields.items()}
 
     def _send(
-        self, status: HTTPStatus, text: str, kind: str, nonce: str = "", more: dict[str, str] | None = None
+        self, status: HTTPStatus, what: str | bytes, kind: str, nonce: str = "", more: dict[str, str] | None = None
     ) -> None:
-        body = text.encode("utf-8", "replace")
+        body = what if isinstance(what, bytes) else what.encode("utf-8", "replace")
         self.send_response(status)
         headers = {
             "Content-Type": kind,
