@@ -95,11 +95,16 @@ def write_peers() -> Path:
 def write_label_peers() -> Path:
     """Writes the comparison of labels' effects with other libraries into the page, from the committed results."""
     found = json.loads((record.RESULTS / "explain_labels.json").read_text())["results"]
+    return _put(label_peers_page(found), LABELS_BEGIN, LABELS_END)
+
+
+def label_peers_page(found: dict[str, Any]) -> str:
+    """Returns the table: how each method agrees with networks trained without labels, and its seconds."""
     methods = list(dict.fromkeys(method for each in found.values() for method in each["methods"]))
     lines = [f"| labels' effects by | {' | '.join(found)} |", f"| --- |{' ---: |' * len(found)}"]
     for method in methods:
         lines.append(f"| {method} | {' | '.join(_judged(each['methods'].get(method)) for each in found.values())} |")
-    return _put("\n".join(lines) + "\n", LABELS_BEGIN, LABELS_END)
+    return "\n".join(lines) + "\n"
 
 
 def _judged(found: dict[str, float | None] | None) -> str:
