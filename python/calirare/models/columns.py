@@ -41,7 +41,14 @@ class HopColumns:
     scaled: FeatureMap
 
     @classmethod
-    def fit(cls, graph: Graph, hops: int = 2, seed: int = 0, labelled: Tensor | None = None) -> Self:
+    def fit(
+        cls,
+        graph: Graph,
+        hops: int = 2,
+        seed: int = 0,
+        labelled: Tensor | None = None,
+        like: HopColumns | None = None,
+    ) -> Self:
         """Returns the columns with maps fitted on a graph; no label is read.
 
         They are fitted on all nodes, or, where the columns of all would take more than `IN_MEMORY`, on `SAMPLE` random
@@ -52,16 +59,21 @@ class HopColumns:
             hops: K.
             seed: of the maps, and of the sample.
             labelled: the nodes that a model learns from, int64 [m]; None: not known.
+            like: columns of another reach, fitted on the same graph: words are reduced to the same directions.
 
         Raises:
             InputError: the features cannot be mapped.
         """
         ready, own = normalize_features(graph), None
         if isinstance(ready.x, Csr) and ready.n_features > DIRECTIONS:
-            own = FeatureMap.fit(ready, "svd", seed=seed)
+            own = FeatureMap.fit(ready, "svd", seed=seed) if like is None else like.own
+            assert own is not None
             ready = own.transform(ready)
         if not blockwise(graph, hops):
-            return cls(hops, own, FeatureMap.fit(_raw(ready, hops), "auto", seed=seed))
+            raw = _raw(ready, hops)
+            columns = cls(hops, own, FeatureMap.fit(raw, "auto", seed=seed))
+            _KEPT.setdefault(graph, WeakKeyDictionary())[columns] = columns.scaled.transform(raw)
+            return columns
         rows, nodes = ColumnRows(ready, hops), _sample(graph.n_nodes, seed).to(graph.device)
         if labelled is not None:
             nodes = torch.unique(torch.cat([nodes, labelled]))

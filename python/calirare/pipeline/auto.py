@@ -91,7 +91,8 @@ def fit_auto(job: Job) -> Trained:
         names.append(name)
 
     task = Task(graph, job.nodes, weights, job.settings.seed, say)
-    with_graph, alone = (HopColumns.fit(graph, hops, task.seed, task.nodes) for hops in (2, 0))
+    with_graph = HopColumns.fit(graph, 2, task.seed, task.nodes)
+    alone = HopColumns.fit(graph, 0, task.seed, task.nodes, like=with_graph)
     without = dict(tabular(task, alone))
     fits = dict(candidates(task, with_graph)) | {NO_EDGES: without["linear"]}
     mixture = mixture_of(fits, weights)

@@ -70,14 +70,33 @@ def test_scaling_is_that_of_the_graph_it_was_fitted_on():
     assert not torch.equal(columns.of(graph).x, columns.of(other).x)
 
 
-def test_many_sparse_words_become_directions():
+def many_words() -> Graph:
     words = torch.from_numpy(np.random.default_rng(0).poisson(0.05, (150, 300)).astype(np.float32))
     rows, cols = words.nonzero(as_tuple=True)
     graph = random_graph(n_nodes=150)
-    sparse = dataclasses.replace(graph, x=Csr.from_coo(rows, cols, words[rows, cols], (150, 300)))
+    return dataclasses.replace(graph, x=Csr.from_coo(rows, cols, words[rows, cols], (150, 300)))
+
+
+def test_many_sparse_words_become_directions():
+    sparse = many_words()
     columns = HopColumns.fit(sparse, 1)
     assert columns.own is not None
     assert columns.of(sparse).x.shape == (150, 2 * 128 + 1)
+
+
+def test_columns_of_another_reach_take_the_same_directions():
+    sparse = many_words()
+    far = HopColumns.fit(sparse, 2)
+    near = HopColumns.fit(sparse, 0, like=far)
+    assert near.own is far.own
+    assert_identical(near.of(sparse).x, HopColumns.fit(sparse, 0).of(sparse).x)
+
+
+def test_columns_kept_from_fitting_are_those_made_anew():
+    sparse = many_words()
+    columns = HopColumns.fit(sparse, 1)
+    again = dataclasses.replace(sparse, name="again", trusted=True)
+    assert_identical(columns.of(sparse).x, columns.of(again).x)
 
 
 @pytest.mark.parametrize("hops", [0, 2])
