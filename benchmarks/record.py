@@ -18,7 +18,19 @@ ROOT = Path(__file__).resolve().parents[1]
 COMMITTED = ROOT / "benchmarks" / "results"
 RESULTS = Path(os.environ.get("CALIRARE_BENCH_RESULTS", COMMITTED))
 SCALARS = re.compile(r"\[\n\s+([^\[\]{}\"]*?)\s+\]")  # lists of numbers alone: one line each
-PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "torch_geometric", "torch_sparse", "torch_scatter", "captum")
+PACKAGES = (
+    "torch",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "torch_geometric",
+    "torch_sparse",
+    "torch_scatter",
+    "captum",
+    "lightgbm",
+    "xgboost",
+    "graphspot",
+)
 
 
 def environment() -> dict[str, Any]:
