@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, Unpack, cast, get_args
 
 import torch
+from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare.datasets.catalogue import CATALOGUE
@@ -25,6 +26,7 @@ from calirare.graph import (
     check_trainable,
     is_table,
     known_rare,
+    no_label_column,
     one_class,
     raise_label_rate,
     random_split,
@@ -41,8 +43,9 @@ class LoadOptions(FileOptions, total=False):
     """Further keywords of `load_dataset`.
 
     `features` (path), `label`, `weight`, `id`, `source_column`, `target_column`, `one_hot`, `relation` and `time`
-    (names of columns), `as_of`, `directed` and `impute` belong to edge tables, see `calirare.graph.tables`;
-    `symmetrize`, `duplicates` and `self_loops` to all of the user's own graphs, see `calirare.graph.EdgeRules`.
+    (names of columns), `as_of`, `directed`, `impute` and `unknown_ends` belong to edge tables, see
+    `calirare.graph.tables`; `symmetrize`, `duplicates` and `self_loops` to all of the user's own graphs, see
+    `calirare.graph.EdgeRules`.
     `progress` is called during a download with the bytes so far and in all.
     """
 
@@ -53,7 +56,16 @@ class LoadOptions(FileOptions, total=False):
 
 
 EDGE_COLUMNS = ("relation", "directed", "time", "as_of")
-COLUMN_OPTIONS = ("id", "source_column", "target_column", "one_hot", "impute", "need_label", *EDGE_COLUMNS)
+COLUMN_OPTIONS = (
+    "id",
+    "source_column",
+    "target_column",
+    "one_hot",
+    "impute",
+    "need_label",
+    "unknown_ends",
+    *EDGE_COLUMNS,
+)
 TABLE_OPTIONS = ("features", "label", "weight", *COLUMN_OPTIONS)
 EDGE_OPTIONS = ("symmetrize", "duplicates", "self_loops")
 
@@ -107,6 +119,9 @@ def load_dataset(
 random(label_rate=20, seed=0) 200/500/1000)
     """
     graph, stored = read_graph(name, root, download=download, **options)
+    if graph.y is None and is_table(name):
+        assert isinstance(graph.x, Tensor)
+        raise InputError(no_label_column(f"graph {graph.name!r}", graph.x, graph.feature_names, graph.columns))
     if task not in TASKS:
         raise InputError(f"load_dataset: task must be one of {', '.join(TASKS)}, got {task!r}")
     if task == "classes" and minority is not None:

@@ -36,6 +36,7 @@ from calirare.graph.splits import (
     split_note,
 )
 from calirare.graph.table_columns import TableColumns
+from calirare.graph.table_labels import no_label_column
 from calirare.graph.table_sources import TABLE_SUFFIXES, absolute_source, is_table, source_exists, stem_of
 from calirare.graph.validation import check_adjacency, one_class
 
@@ -83,6 +84,7 @@ __all__ = [
     "named",
     "named_tensors",
     "new_folder",
+    "no_label_column",
     "normalize_features",
     "numbered",
     "one_class",

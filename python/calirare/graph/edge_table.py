@@ -28,6 +28,8 @@ class EdgeCells:
         n_nodes: rows of the node table.
         names: of all its columns.
         read: the ends, where they were looked up while the table was read; None: they are columns of `table`.
+        drop_unknown: leave out edges of nodes that the node table does not have, unless no edge would be left.
+        n_dropped: how many were.
         faults: what was found, a sentence each.
     """
 
@@ -37,6 +39,8 @@ class EdgeCells:
     n_nodes: int
     names: list[str]
     read: tuple[EndColumn, EndColumn] | None = None
+    drop_unknown: bool = False
+    n_dropped: int = 0
     faults: list[str] = field(default_factory=list)
 
     def ends(self, columns: tuple[str, str], until: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
@@ -55,7 +59,10 @@ class EdgeCells:
                 f"{self.path}: both ends of an edge must be given, but {columns[end]!r} is empty in "
                 f"{place(at, self.path)}{_more(empty)}: fill it in or remove the edge"
             )
-        if unknown.any():
+        strange = unknown.any(axis=1) & until
+        if self.drop_unknown and not strange[until].all():
+            self.n_dropped = int(strange.sum())
+        elif unknown.any():
             at, end = (int(i) for i in np.argwhere(unknown)[0])
             self.faults.append(self._unknown(found[end].unknown, place(at, self.path) + _more(unknown)))
         kept = (numbers != NO_NUMBER).all(1) & until
@@ -141,7 +148,7 @@ class EdgeCells:
             )
         return (
             f"{self.path}: every end of an edge must have a row in the node table, but node {node!r} has none, named "
-            f"in {where}: add the row or remove the edge"
+            f"in {where}: add the row, or leave such edges out (command line: --unknown-ends drop)"
         )
 
     def weights(self, column: str | None) -> NumpyArray | None:

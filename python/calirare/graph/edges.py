@@ -17,6 +17,9 @@ STRICT = ("error", None)  # what refuses
 BLOCK = 1 << 20  # edges that are handled together where all at once would take memory
 
 
+UnknownEnds = Literal["error", "drop"]
+
+
 class EdgeOptions(TypedDict, total=False):
     """The keywords of `EdgeRules`, as the functions that read a graph take them."""
 
@@ -38,6 +41,7 @@ class FileOptions(EdgeOptions, total=False):
     directed: bool
     time: str | None
     as_of: str | None
+    unknown_ends: UnknownEnds | None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from calirare.graph.columns import Column
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.table_files import as_float, place
 from calirare.graph.table_sources import Source
@@ -15,6 +16,7 @@ from calirare.graph.table_sources import Source
 MAX_WHOLE = 2**53 - 1
 # What programs write for a missing number; beside numbers it is no name of a class.
 MISSING_NUMBERS = ("nan", "na", "n/a", "null", "none")
+MOST_CLASSES, MOST_SHOWN = 10, 3  # of columns that may hold labels
 
 
 def labels_of(column: Any, path: Source, faults: list[str]) -> tuple[torch.Tensor | None, tuple[str, ...]]:
@@ -62,3 +64,34 @@ def split_of(column: Any, path: Source, faults: list[str]) -> Split | None:
         train, val, test = (torch.from_numpy(np.flatnonzero((parts == part).to_numpy())) for part in PARTS)
         return Split(train, val, test, "given")
     return None
+
+
+def no_label_column(where: str, x: torch.Tensor, names: tuple[str, ...], columns: tuple[Column, ...]) -> str:
+    """Returns what says that a node table has no labels, and which of its columns may hold them.
+
+    A column may if it has two to ten different cells; where some such columns have empty cells or -1, those alone.
+
+    Args:
+        where: put in front.
+        x: the features, float32 [n, d].
+        names: of the columns.
+        columns: what each holds, or none where all are numbers.
+    """
+    found = [(name, *_cells_of(x[:, i], columns[i] if columns else None)) for i, name in enumerate(names)]
+    few = [(name, cells, gaps) for name, cells, gaps in found if 1 < len(cells) <= MOST_CLASSES]
+    few = [column for column in few if column[2]] or few
+    shown = [f"{name!r} ({', '.join([*cells, *gaps])})" for name, cells, gaps in few[:MOST_SHOWN]]
+    also = f"; it may be {' or '.join(shown)}" if shown else ""
+    return (
+        f"{where}: training needs labels, but the node table has no column 'label' or 'y': say which one holds them "
+        f"(command line: --label COLUMN){also}"
+    )
+
+
+def _cells_of(values: torch.Tensor, column: Column | None) -> tuple[list[str], list[str]]:
+    """Returns the different cells of a column, at most eleven, without -1, and how many are unknown, where some are."""
+    unknown = values.isnan() | (values == -1)
+    different = values[~unknown].unique()[: MOST_CLASSES + 1].tolist()
+    names = column.categories if column is not None else ()
+    gaps = int(unknown.sum())
+    return [names[int(value)] if names else f"{value:g}" for value in different], [f"{gaps:,} unknown"] if gaps else []

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
 from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of
-from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults, mended
+from calirare.graph.edges import EdgeRules, UnknownEnds, build_adjacency, edge_faults, mended
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.table_columns import TableColumns
 from calirare.graph.table_ends import header_of, rows_by_blocks
@@ -51,6 +51,8 @@ class TableOptions:
         directed: edges keep their direction too, in `Graph.relations`.
         time: of the edge table: when an edge came to be, a number or a date.
         as_of: edges after it are left out; none: all are there.
+        unknown_ends: edges of nodes that the node table does not have: "error", or "drop", which leaves them out;
+            None: refused.
     """
 
     label: str | None = None
@@ -65,6 +67,13 @@ class TableOptions:
     directed: bool = False
     time: str | None = None
     as_of: str | None = None
+    unknown_ends: UnknownEnds | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the word; raises an InputError."""
+        if self.unknown_ends not in (None, *get_args(UnknownEnds)):
+            words = ", ".join(get_args(UnknownEnds))
+            raise InputError(f"tables: unknown_ends must be one of {words}, got {self.unknown_ends!r}")
 
 
 class _Roles(NamedTuple):
@@ -150,7 +159,12 @@ def _read_both(
     if read is None:
         return None
     # After all that takes memory: numpy's text takes four bytes per letter.
-    return found.parts | read | {"node_names": None if found.ids is None else found.ids.to_numpy().astype(str)}
+    notes = (*found.parts["notes"], *read["notes"])
+    return (
+        found.parts
+        | read
+        | {"notes": notes, "node_names": None if found.ids is None else found.ids.to_numpy().astype(str)}
+    )
 
 
 def _ends_found(edges: Source, nodes: Source, options: TableOptions) -> tuple[str, str] | None:
@@ -206,6 +220,7 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
         "split": None if roles.split is None else split_of(table[roles.split], path, faults),
         "class_names": class_names,
         "feature_names": tuple(features),
+        "notes": tuple(cells.notes),
     }
     return _Nodes(parts, ids, len(table))
 
@@ -240,6 +255,7 @@ def _read_edges(
         faults += wrong
         return None
     cells = EdgeCells(table, path, nodes.ids, nodes.n_nodes, names, None if rows is None else rows.ends)
+    cells.drop_unknown = options.unknown_ends == "drop"
     until = cells.until(options.time, options.as_of)
     ends, at = cells.ends(columns, until)
     cells.read = rows = None  # twice the ends would be held
@@ -260,10 +276,13 @@ def _read_edges(
             adjacency = typed_adjacency(ends, weights, types[at], nodes.n_nodes, rules, str(path), naming)
         typed = options.directed or types is not None
         some = None if types is None else types[at]
+        notes = mended(ends, asked, rules, nodes.n_nodes, adjacency.nnz, some)
+        if cells.n_dropped:
+            notes.insert(0, f"left out, edges of nodes that the node table does not have: {cells.n_dropped:,}")
         return {
             "adjacency": adjacency,
             "relations": relations_of(ends, weights, some, nodes.n_nodes, rules) if typed else (),
-            "notes": tuple(f"edges: {note}" for note in mended(ends, asked, rules, nodes.n_nodes, adjacency.nnz, some)),
+            "notes": tuple(f"edges: {note}" for note in notes),
             "tables": TableColumns(None if nodes.ids is None else str(nodes.ids.name), *columns, weight),
         }
     except FaultsError as error:

@@ -13,11 +13,10 @@ from calirare._util.array_files import NumpyArray
 from calirare.graph.columns import Column
 from calirare.graph.table_files import as_float, as_names, days_of, place
 from calirare.graph.table_sources import Source
+from calirare.graph.written_numbers import DRESSED, written_numbers
 
 MOST = 0.5  # share of a column's cells that make the others faults
 DAY_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*"  # or the month first: nobody knows
-# Numbers as programs for people write them: 1,234.50 or 12,50 or 1 234 or $12 or 5 %.
-DRESSED = r"[-+]?[$€£¥]?\s?[-+]?\d{1,3}(?:\d*|(?:[.,'’ \u00a0\u202f]\d{3})*)(?:[.,]\d+)?\s?[%$€£¥]?"
 
 
 class NodeCells:
@@ -34,6 +33,7 @@ class NodeCells:
     def __init__(self, table: Any, path: Source, ids: Any, one_hot: Sequence[str], gaps: bool) -> None:
         self.table, self.path, self.ids, self.one_hot, self.gaps = table, path, ids, one_hot, gaps
         self.faults: list[str] = []
+        self.notes: list[str] = []
 
     def read(self, names: Sequence[str]) -> tuple[Tensor, tuple[Column, ...]]:
         """Returns the named columns as float32 [n, d], and what each holds; none where all are finite numbers.
@@ -91,6 +91,12 @@ class NodeCells:
             return "numeric", (), cells.str.lower().map({"true": 1.0, "false": 0.0}).to_numpy(dtype=np.float64)
         if not cells[here].str.fullmatch(r"0\d+").any():
             numbers = as_float(cells)
+            odd = here & np.isnan(numbers)
+            written = written_numbers(cells) if odd.any() else None
+            if written is not None:
+                at = int(np.flatnonzero(odd)[0])
+                self.notes.append(f"nodes: {name!r} is read as numbers, {cells.iloc[at]!r} as {written[at]:.10g}")
+                return "numeric", (), written
             if self._are(name, here, numbers, "numbers", f"names (--one-hot {name})"):
                 return "numeric", (), numbers
             if self._odd(name, cells, DRESSED, ~np.isnan(numbers), "no plain number", "numbers as 1234.5"):

@@ -53,6 +53,8 @@ class Data:
         duplicates: repeated edges: "error", "drop" or "sum"; none: of tables drop, of those with weights sum, else
             error.
         self_loops: self loops: "error", "drop" or "keep"; none: of tables drop, else error.
+        unknown_ends: edges of nodes that the node table does not have: "error", or "drop", which leaves them out; none:
+            error.
         symmetrize: add the missing direction of every edge, as is done with tables in any case.
         download: fetch a named data set that is not there.
     """
@@ -80,6 +82,7 @@ class Data:
     scale: Scale = "auto"
     duplicates: str | None = None
     self_loops: str | None = None
+    unknown_ends: str | None = None
     symmetrize: bool = False
     download: bool = False
 
@@ -111,7 +114,17 @@ class Data:
 
     def columns(self) -> dict[str, Any]:
         """Returns the columns of tables that were named, as keywords."""
-        names = ("label", "weight", "id", "source_column", "target_column", "one_hot", "impute", "relation")
+        names = (
+            "label",
+            "weight",
+            "id",
+            "source_column",
+            "target_column",
+            "one_hot",
+            "impute",
+            "relation",
+            "unknown_ends",
+        )
         return {name: getattr(self, name) for name in names if getattr(self, name) not in (None, ())} | (
             {"directed": True} if self.directed else {}
         )

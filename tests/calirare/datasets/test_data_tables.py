@@ -93,7 +93,11 @@ def test_ids_of_different_types_meet_as_text(write):
         (NODES.replace("3,30", "3,1e39"), EDGES, "column 'income' holds 1e\\+39 in line 4"),
         (NODES.replace("3,30", "3,many"), EDGES, r"'income' holds 'many' among numbers in line 4 \(node r\): mend"),
         (NODES.replace("val", "valid"), EDGES, "must hold train, val, test or nothing, got 'valid' in line 4"),
-        (NODES, EDGES.replace("r,s", "r,z"), "node 'z' has none, named in line 4: add the row or remove"),
+        (
+            NODES,
+            EDGES.replace("r,s", "r,z"),
+            "node 'z' has none, named in line 4: add the row, or leave .*--unknown-ends drop",
+        ),
         (NODES, EDGES.replace("r,s", "r,"), "both ends of an edge must be given, but 'target' is empty in line 4"),
         (NODES, EDGES.replace("0.5", "-1"), r"finite and positive in float32, got -1 at line 4 \(r, s\)"),
         (
@@ -121,6 +125,16 @@ def test_a_cell_that_does_not_fit_is_named(write, nodes, edges, message):
     with pytest.raises(InputError, match=message) as error:
         read(write(nodes, edges), duplicates="error", self_loops="error")
     assert "\n" not in str(error.value)
+
+
+def test_edges_of_unknown_nodes_are_left_out_on_request_but_not_all_of_them(write):
+    graph = read(write(NODES, EDGES + "z,p,fri,1\np,z,fri,1\n"), unknown_ends="drop")
+    assert torch.equal(graph.adjacency.to_dense(), read(write()).adjacency.to_dense())
+    assert "edges: left out, edges of nodes that the node table does not have: 2" in graph.notes
+    with pytest.raises(InputError, match="every end of an edge must have a row in the node table, but node 'z'"):
+        read(write(NODES, "source,target,when,weight\nz,p,fri,1\n"), unknown_ends="drop")
+    with pytest.raises(InputError, match="unknown_ends must be one of error, drop, got 'keep'"):
+        read(write(), unknown_ends="keep")
 
 
 def test_one_way_edges_are_refused_where_they_must_not_be(write):
@@ -315,6 +329,20 @@ def test_an_index_with_a_name_is_a_column_of_parquet(write, tmp_path):
 def test_without_labels_no_list_of_classes_is_shown(write):
     with pytest.raises(InputError, match="training needs labels, but no node has one"):
         load_dataset(write("node,f,label\np,1,\nq,2,-1\n", "u,v\np,q\n"), symmetrize=True)
+
+
+def test_columns_that_may_hold_the_labels_are_named(write):
+    edges = "u,v\na,b\nb,c\n"
+    nodes = "node,size,kind,status,checked\na,1.5,x,fraud,1\nb,2.5,y,ok,-1\nc,4,x,,0\nd,3,y,ok,1\n"
+    may_be = r"say which one holds them \(command line: --label COLUMN\); it may be "
+    with pytest.raises(
+        InputError, match=may_be + r"'status' \(fraud, ok, 1 unknown\) or 'checked' \(0, 1, 1 unknown\)$"
+    ):
+        load_dataset(write(nodes, edges))
+    with pytest.raises(InputError, match=may_be + r"'kind' \(x, y\)$"):
+        load_dataset(write("node,size,kind\na,1.5,x\nb,1.5,y\nc,1.5,x\n", edges))
+    with pytest.raises(InputError, match=r"--label COLUMN\)$"):
+        load_dataset(write("node,size\na,1\nb,1\nc,1\n", edges))
 
 
 def test_features_can_be_scaled_when_loaded(write):

@@ -120,8 +120,8 @@ def test_dates_that_can_be_read_two_ways_are_refused(write):
         read(write(nodes))
 
 
-@pytest.mark.parametrize("cell", ["1,50", "1.234,5", "$12", "5 %", "1 234", "-1,234.50 €"])
-def test_numbers_that_are_written_for_people_are_refused_and_can_be_names(cell):
+@pytest.mark.parametrize("cell", ["1,234", "$12", "5 %", "1 234", "1.234.567", "-1,234.50 €"])
+def test_numbers_that_can_be_read_in_more_ways_are_refused_and_can_be_names(cell):
     table = pd.DataFrame({"amount": [cell, cell, "7", None], "zip": ["00501", "10115", "00501", "1,5"]})
     cells = NodeCells(table, Path("nodes.csv"), None, (), True)
     assert cells.read(["amount", "zip"])[1][1].kind == "categorical"
@@ -132,6 +132,29 @@ def test_numbers_that_are_written_for_people_are_refused_and_can_be_names(cell):
     cells = NodeCells(table, Path("nodes.csv"), None, ("amount",), True)
     assert cells.read(["amount"])[1][0].kind == "categorical"
     assert not cells.faults
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["1,50", "7", "-0,25"], [1.5, 7, -0.25]),
+        (["1.234,5", "1.234", "12"], [1234.5, 1234, 12]),
+        (["1,234", "12.5", "1,234,567"], [1234, 12.5, 1234567]),
+        (["$6,452.36", "$ 12", "-$3"], [6452.36, 12, -3]),
+        (["12 €", "1.234,50 €", "3,5 €"], [12, 1234.5, 3.5]),
+        (["5 %", "12.5%", "100 %"], [5, 12.5, 100]),
+        (["1'234", "1'000'000.5", "7"], [1234, 1000000.5, 7]),
+        (["1 234,5", "2\u202f000,25", "7"], [1234.5, 2000.25, 7]),
+    ],
+)
+def test_numbers_that_are_written_for_people_are_read_where_there_is_one_way(cells, numbers):
+    table = pd.DataFrame({"amount": [*cells, None]})
+    read = NodeCells(table, Path("nodes.csv"), None, (), True)
+    x, columns = read.read(["amount"])
+    assert (columns[0].kind, x[:3, 0].tolist()) == ("numeric", torch.tensor(numbers).tolist())
+    assert torch.isnan(x[3, 0])
+    assert read.notes[0].startswith("nodes: 'amount' is read as numbers, ")
+    assert not read.faults
 
 
 def test_empty_cells_are_refused_where_wanted_with_all_other_faults(write):

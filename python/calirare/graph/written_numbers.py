@@ -1,0 +1,47 @@
+"""Numbers as programs for people write them: $1,234.50, 12,50 €, 5 %."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from calirare._util.array_files import NumpyArray
+
+SIGNS = "$€£¥"
+DRESSED = rf"[-+]?[{SIGNS}]?\s?[-+]?\d{{1,3}}(?:\d*|(?:[.,'’ \u00a0\u202f]\d{{3}})*)(?:[.,]\d+)?\s?[%{SIGNS}]?"
+# What stands between thousands, and before decimals: in English, in Switzerland, on the continent.
+WAYS = ((",", r"\."), ("['’]", r"\."), ("[. \u00a0\u202f]", ","))
+GROUPED = WAYS[2][0]  # which alone, without decimals or a sign, may as well stand in a telephone number
+
+
+def written_numbers(cells: Any) -> NumpyArray | None:
+    """Returns text as numbers where it can be read in one way only, float64 [n], NaN where empty; else None.
+
+    Every cell must be a number in that way, and all or none have the same sign of money or per cent: 1,234 alone may be
+    a thousand or one and a bit, and nobody knows. A percentage stays as it is written: 5 % is 5.
+
+    Args:
+        cells: a column of text, None where empty.
+    """
+    here = cells.notna().to_numpy()
+    signs = cells[here].str.extract(f"([{SIGNS}%])", expand=False).unique()
+    text = cells[here].str.replace(f"[{SIGNS}%]", "", regex=True).str.strip()
+    readings = [_read(text, *way, signed=isinstance(signs[0], str)) for way in WAYS] if len(signs) == 1 else []
+    read = [numbers for numbers in readings if numbers is not None]
+    if not read or any(not np.array_equal(read[0], other) for other in read[1:]):
+        return None
+    numbers = np.full(len(cells), np.nan)
+    numbers[here] = read[0]
+    return numbers
+
+
+def _read(text: Any, thousands: str, decimals: str, *, signed: bool) -> NumpyArray | None:
+    """Returns text as numbers in one way of writing, None where a cell is none."""
+    whole = rf"[-+]?\s?(?:\d+|\d{{1,3}}(?:{thousands}\d{{3}})+)"
+    if not text.str.fullmatch(rf"{whole}(?:{decimals}\d+)?").all():
+        return None
+    if thousands == GROUPED and not signed and text.str.fullmatch(whole).all():
+        return None
+    plain = text.str.replace(rf"{thousands}|\s", "", regex=True).str.replace(decimals, ".", regex=True)
+    return np.asarray(plain.astype(np.float64))
