@@ -6,10 +6,11 @@ from calirare._util.errors import InputError
 from calirare.explain.column_edges import SharedColumns
 from calirare.explain.mixture import MixtureVoice
 from calirare.explain.network import folded_voice, network_voice
+from calirare.explain.spreading import SpreadingVoice
 from calirare.explain.trees import TreesVoice
 from calirare.explain.voice import Voice
 from calirare.graph import Graph
-from calirare.models import FoldedNetwork, GcnFit, GivenFit, Member, Mixture, PygFit, TreesFit
+from calirare.models import FoldedNetwork, GcnFit, GivenFit, Member, Mixture, PygFit, SpreadingFit, TreesFit
 from calirare.training import Fitted
 
 
@@ -55,5 +56,7 @@ def _member(member: Member, graph: Graph, shared: SharedColumns) -> Voice:
     """Returns the voice of a member of an average."""
     if isinstance(member.fitted, FoldedNetwork):
         return folded_voice(member.fitted, graph, member.name, shared)
+    if isinstance(member.fitted, SpreadingFit):
+        return SpreadingVoice(member.fitted, graph)
     assert isinstance(member.fitted, TreesFit)
     return TreesVoice(member.fitted, graph, shared)

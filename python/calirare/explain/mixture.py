@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from calirare.explain.shares import added, stretched
-from calirare.explain.voice import Kept, Shares, Voice, probability
-from calirare.models import SMALLEST_P, Member, Mixture
+from calirare.explain.voice import Kept, Shares, Voice, two_columns
+from calirare.models import SMALLEST_P, Member, Mixture, opinion, spoken
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +26,8 @@ class Part:
     voice: Voice
 
     def spoken(self, log_odds: Tensor) -> Tensor:
-        """Returns its share of P(rare) at log-odds of its own, float64."""
-        return self.member.weight * probability(log_odds, self.member.spoken)
+        """Returns its P(rare) at log-odds of its own, float64; NaN where these are."""
+        return spoken(self.member.spoken, two_columns(log_odds.double().flatten()))[:, 1].reshape(log_odds.shape)
 
 
 class MixtureVoice(Voice):
@@ -54,12 +54,14 @@ class MixtureVoice(Voice):
 
     def shares(self, nodes: Tensor) -> Shares | None:
         """See `Voice.shares`: each member's, as parts of the probability that it adds, and of its log-odds."""
-        parts = []
-        for part in self.parts:
+        parts, odds = [], [part.voice.log_odds(nodes) for part in self.parts]
+        each = torch.stack([part.member.weight * ~said.isnan() for part, said in zip(self.parts, odds, strict=True)])
+        for part, said, weight in zip(self.parts, odds, each / each.sum(0), strict=True):
             own = part.voice.shares(nodes)
             if own is None:
                 return None
-            parts.append(stretched(own, part.spoken(own.base), part.spoken(part.voice.log_odds(nodes))))
+            total = weight * part.spoken(said).nan_to_num(nan=0.0)
+            parts.append(stretched(own, weight * part.spoken(own.base), total))
         together = added(parts)
         return stretched(together, _log_odds(together.base), self.log_odds(nodes))
 
@@ -77,8 +79,8 @@ class MixtureVoice(Voice):
 
     def _pooled(self, said: Callable[[Voice], Tensor]) -> Tensor:
         """Returns the log-odds of the members' mean probability."""
-        p = torch.stack([part.spoken(said(part.voice)) for part in self.parts]).sum(0)
-        return _log_odds(p)
+        p = [part.spoken(said(part.voice)) for part in self.parts]
+        return _log_odds(opinion(p, [part.member.weight for part in self.parts]))
 
 
 def _log_odds(p: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from calirare.features.dates import PERIODS, Cyclic
 from calirare.features.feature_map import FeatureMap, How
 from calirare.features.fitting import Impute
 from calirare.features.gaps import Missing
+from calirare.features.labelled_nodes import hashed_names
 from calirare.features.numeric import Kept, Logged, Ranked, Standardized, ties, together
 from calirare.features.raw_table import RawTable
 from calirare.features.whole import AsIs, RowSums, Svd, TfIdf, WholeMap
@@ -30,6 +31,7 @@ __all__ = [
     "TargetEncoded",
     "TfIdf",
     "WholeMap",
+    "hashed_names",
     "ties",
     "together",
 ]

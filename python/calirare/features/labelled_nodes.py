@@ -37,13 +37,13 @@ class LabelledNodes:
         """Returns what is kept of labelled nodes, int64 [m], of a graph."""
         if graph.node_names is None:
             return cls(nodes, np.zeros(0, dtype=np.int64), fingerprint(graph))
-        return cls(nodes, _hashed(graph.node_names[nodes]), "")
+        return cls(nodes, hashed_names(graph.node_names[nodes]), "")
 
     def places_in(self, graph: Graph) -> NumpyArray | None:
         """Returns of each node of a graph its place among the labelled ones, int64 [n], -1 for none; None: no node."""
         if len(self.keys) and graph.node_names is not None:
             order = np.argsort(self.keys)
-            given = _hashed(graph.node_names)
+            given = hashed_names(graph.node_names)
             at = order[np.minimum(np.searchsorted(self.keys, given, sorter=order), len(order) - 1)]
             return np.where(self.keys[at] == given, at, -1)
         if not self.graph or fingerprint(graph) != self.graph:
@@ -62,7 +62,7 @@ class LabelledNodes:
         return cls(tensors["nodes"].numpy(), tensors["keys"].numpy(), str(facts["graph"]))
 
 
-def _hashed(names: NumpyArray) -> NumpyArray:
+def hashed_names(names: NumpyArray) -> NumpyArray:
     """Returns 64 bits of each name, the same on every machine."""
     from pandas.util import hash_array
 

@@ -183,7 +183,7 @@ class GraphOnDisk:
 
         They have their names where columns are of categories, which may count by the labels of named nodes.
         """
-        named = "node_names" in self.files and any(column.kind == "categorical" for column in self.columns)
+        named = self.named and any(column.kind == "categorical" for column in self.columns)
         return self._alone(self._features(first, last), self.node_names(first, last) if named else None)
 
     def features_at(self, nodes: NumpyArray) -> Graph:
@@ -195,9 +195,14 @@ class GraphOnDisk:
         indices, values = (torch.cat([getattr(part, name) for part in parts]) for name in ("indices", "values"))
         return self._alone(Csr(ends, indices, values, self.n_features))
 
+    @property
+    def named(self) -> bool:
+        """Whether nodes have names."""
+        return "node_names" in self.files
+
     def node_names(self, first: int, last: int) -> NumpyArray:
         """Returns the names of the nodes [first, last), or their numbers in the whole graph."""
-        if "node_names" not in self.files:
+        if not self.named:
             return np.arange(self.first + first, self.first + last)
         return self.files["node_names"].rows(self.rows[0] + first, self.rows[0] + last)
 

@@ -9,7 +9,7 @@ from calirare.models.given import Given, GivenFit
 from calirare.models.hops import HopsFit, HopsTraining, perceptron
 from calirare.models.joined import NewEdges
 from calirare.models.many_gcns import ManyGcns
-from calirare.models.mixture import SMALLEST_P, Member, Mixture, mixture_of, stacking_weights
+from calirare.models.mixture import SMALLEST_P, Member, Mixture, mixture_of, opinion, spoken, stacking_weights
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
 from calirare.models.new_nodes import KnownGraph
 from calirare.models.passes import Passes, passes_of
@@ -17,6 +17,7 @@ from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTrain
 from calirare.models.pyg_folds import PYG, PygDetector, PygFit, need_pyg
 from calirare.models.pyg_networks import GAT
 from calirare.models.registry import DETECTORS, FITS
+from calirare.models.spreading import STEPS, SpreadingDetector, SpreadingFit, steps_of
 from calirare.models.streaming import read_ahead
 from calirare.models.streams import Streams, logits_on_disk, streams_of
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
@@ -32,6 +33,7 @@ __all__ = [
     "GCN",
     "PYG",
     "SMALLEST_P",
+    "STEPS",
     "TREE_PSEUDO",
     "TREE_SHRINKAGE",
     "Ensemble",
@@ -57,6 +59,8 @@ __all__ = [
     "PygFit",
     "PygTraining",
     "SageTraining",
+    "SpreadingDetector",
+    "SpreadingFit",
     "Steps",
     "Streams",
     "TreesDetector",
@@ -71,12 +75,15 @@ __all__ = [
     "mixture_of",
     "need_pyg",
     "of_network",
+    "opinion",
     "passes_of",
     "perceptron",
     "pyg_inputs",
     "read_ahead",
+    "spoken",
     "stacking_weights",
     "step_work",
+    "steps_of",
     "streams_of",
     "train_folds",
     "unflatten",

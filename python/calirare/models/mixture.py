@@ -8,7 +8,7 @@ doubter are heard alike; the map has a prior, or six labels that happen to lie a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -20,10 +20,15 @@ from calirare.graph import Graph
 from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork
 from calirare.models.hops import HopsFit
+from calirare.models.spreading import SpreadingFit
 from calirare.models.tree_fit import TreesFit
 from calirare.training import FoldFitted, Progress, State, joined, prefixed, unprefixed
 
-MEMBERS: dict[str, type[FoldedNetwork | TreesFit]] = {"FoldedNetwork": FoldedNetwork, "TreesFit": TreesFit}
+MEMBERS: dict[str, type[FoldedNetwork | TreesFit | SpreadingFit]] = {
+    "FoldedNetwork": FoldedNetwork,
+    "TreesFit": TreesFit,
+    "SpreadingFit": SpreadingFit,
+}
 PSEUDO_LABELS = 4.0  # in favour of equal weights, shared among the members
 STEPS, TOLERANCE = 500, 1e-9
 SMALLEST_P = 1e-9  # a probability below it is none: its logarithm would speak louder than any label
@@ -46,9 +51,9 @@ class Member:
     weight: float
 
     def probabilities(self, logits: Tensor) -> Tensor:
-        """Returns its probabilities [.., k] of logits [.., k], float64."""
+        """Returns its probabilities [.., k] of logits [.., k], float64; NaN where it has nothing to say."""
         flat = logits.double().reshape(-1, logits.shape[-1])
-        return self.spoken.transform(flat).reshape(logits.shape)
+        return spoken(self.spoken, flat).reshape(logits.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +65,10 @@ class Mixture(FoldFitted):
     """
 
     members: tuple[Member, ...]
+
+    def weight_of(self, name: str) -> float:
+        """Returns the weight of a member, 0 where there is none of that name."""
+        return next((member.weight for member in self.members if member.name == name), 0.0)
 
     @property
     def nodes(self) -> Tensor:  # type: ignore[override]  # the members' own
@@ -140,8 +149,8 @@ class Mixture(FoldFitted):
 
     def pooled(self, logits: list[Tensor]) -> Tensor:
         """Returns what the members' logits make together: the logarithm of their mean probability, [.., k]."""
-        spoken = [m.weight * m.probabilities(z) for m, z in zip(self.members, logits, strict=True)]
-        return torch.stack(spoken).sum(0).clamp(min=SMALLEST_P).log()
+        said = [m.probabilities(z) for m, z in zip(self.members, logits, strict=True)]
+        return opinion(said, [m.weight for m in self.members]).clamp(min=SMALLEST_P).log()
 
     def state(self) -> State:
         """See `Fitted.state`."""
@@ -163,6 +172,26 @@ class Mixture(FoldFitted):
             spoken = PriorPlattCalibrator.from_state(each["spoken"])
             members.append(Member(each["name"], fitted, spoken, float(each["weight"])))
         return cls(tuple(_sharing_columns(members)))
+
+
+def spoken(mapping: PriorPlattCalibrator, logits: Tensor) -> Tensor:
+    """Returns probabilities [n, k] of a member's logits [n, k] through its map, NaN where these are."""
+    heard = ~logits.isnan().any(1)
+    if bool(heard.all()):
+        return mapping.transform(logits)
+    out = torch.full_like(logits, torch.nan)
+    out[heard] = mapping.transform(logits[heard])
+    return out
+
+
+def opinion(said: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """Returns the weighted mean of the members' probabilities; one that says NaN leaves its weight to the others."""
+    p = torch.stack([weight * each for weight, each in zip(weights, said, strict=True)])
+    silent = p.isnan()
+    if not bool(silent.any()):
+        return p.sum(0)
+    each = p.new_tensor(list(weights)).view(-1, *[1] * (p.ndim - 1))
+    return p.nan_to_num(nan=0.0).sum(0) / (each * ~silent).sum(0)
 
 
 def _sharing_columns(members: list[Member]) -> Iterator[Member]:
@@ -236,10 +265,15 @@ def mixture_of(fits: dict[str, FoldFitted], sample_weights: Tensor) -> Mixture:
     maps, said = dict[str, PriorPlattCalibrator](), []
     targets = next(iter(fits.values())).targets
     for name, fitted in fits.items():
+        own = fitted.own_logits.double()
+        heard = ~own.isnan().any(1)
         shares = effective_shares(targets, fitted.sample_weights, fitted.n_classes)
         one = PriorPlattCalibrator(target="balanced", trained_shares=shares)
-        maps[name] = one.fit(fitted.own_logits.double(), targets)
-        said.append(maps[name].transform(fitted.own_logits).gather(1, targets[:, None]))
-    weights = stacking_weights(torch.cat(said, 1), sample_weights / sample_weights.mean())
+        maps[name] = one.fit(own[heard], targets[heard])
+        said.append(spoken(maps[name], own).gather(1, targets[:, None]))
+    p = torch.cat(said, 1)
+    # Of a label that a member has nothing to say of it says what the others do on average: it neither earns nor loses.
+    p = torch.where(p.isnan(), p.nanmean(1, keepdim=True), p)
+    weights = stacking_weights(p, sample_weights / sample_weights.mean())
     parts = zip(fits.items(), weights.tolist(), strict=True)
     return Mixture(tuple(Member(name, fitted, maps[name], weight) for (name, fitted), weight in parts))

@@ -24,6 +24,7 @@ from calirare.models.hops import HopsFit
 from calirare.models.joined import JoinedRows, KnownRows, Level, MadeLevel, NewEdges, product
 from calirare.models.mixture import Mixture
 from calirare.models.pyg_folds import PygFit
+from calirare.models.spreading import SpreadingFit
 from calirare.models.tree_fit import ColumnField, TreesFit
 from calirare.training import Fitted
 from calirare_ext import Csr, propagate, times
@@ -49,7 +50,7 @@ class KnownGraph:
                 "typed or directed relations: score the whole graph with them (calirare predict)"
             )
         self.graph, self.rows = graph, KnownRows(graph)
-        self.parts: list[_Gcn | _Columns] = []
+        self.parts: list[_Gcn | _Columns | _Spreading] = []
         self.fitted = fitted
         members: tuple[Fitted, ...] = ()
         if isinstance(fitted, Mixture):
@@ -57,12 +58,14 @@ class KnownGraph:
         for each in members or (fitted,):
             self.parts.append(self._part(each))
 
-    def _part(self, fitted: Fitted) -> _Gcn | _Columns:
+    def _part(self, fitted: Fitted) -> _Gcn | _Columns | _Spreading:
         network = fitted.network if isinstance(fitted, FoldedNetwork) else fitted
         if isinstance(network, HopsFit | TreesFit):
             shared = (each.near for each in self.parts if isinstance(each, _Columns))
             known = next((near for near in shared if near.columns.same_as(network.columns)), None)
             return _Columns(network, known or NearColumns(network.columns, self.graph))
+        if isinstance(network, SpreadingFit):
+            return _Spreading(network, self.graph)
         if isinstance(network, GcnFit) and network.hops:
             return _Gcn(network, self.graph, self.rows)
         kind = fitted.name if isinstance(fitted, PygFit) else f"a {type(fitted).__name__}"
@@ -155,6 +158,25 @@ class _Columns:
             for level, (weight, bias) in enumerate(self.fitted.model.layers()):
                 z = (F.relu(z) if level else z) @ weight + bias
         return z
+
+
+class _Spreading:
+    """Labels around new nodes, as their known neighbours tell of them."""
+
+    def __init__(self, fitted: SpreadingFit, graph: Graph) -> None:
+        self.fitted, self.told = fitted, fitted.told_in(graph)[:, -fitted.n_classes :].numpy()
+
+    def logits(self, x: Tensor, joined: JoinedRows) -> Tensor:
+        n, b = joined.known.n, x.shape[0]
+        place, columns, values = joined.new_entries(np.arange(n, n + b))
+        counts = np.bincount(place, minlength=b)
+        indptr = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
+        rows = Csr.unchecked(
+            indptr, torch.arange(len(columns), dtype=torch.int32), torch.from_numpy(values).float(), len(columns)
+        )
+        told = np.zeros((len(columns), self.told.shape[1]), dtype=np.float32)
+        told[columns < n] = self.told[columns[columns < n]]
+        return self.fitted.logits(self.fitted.reached(rows, torch.from_numpy(told))[:, -1])
 
 
 class _Gcn:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from calirare._util.array_files import ArrayFile
+from calirare._util.array_files import ArrayFile, NumpyArray
 from calirare._util.blocks import BlockFiles
 from calirare._util.errors import InputError
 from calirare._util.ranks import Ranks
@@ -26,8 +28,10 @@ from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork
 from calirare.models.halo import Alone, Halo
 from calirare.models.hops import HopsFit, perceptron
+from calirare.models.known_nodes import KnownNodes, mark, sums_of
 from calirare.models.mixture import Mixture
 from calirare.models.passes import Mapped, Passes, mapped, passes_of
+from calirare.models.spreading import SpreadingFit
 from calirare.models.streaming import (
     Report,
     block_ends,
@@ -45,6 +49,7 @@ from calirare_ext import Csr, propagate
 
 COLUMNS = 16  # that are propagated together
 Block = tuple[int, int]
+StreamedMember = Passes | TreesFit | HopsFit | SpreadingFit
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +66,7 @@ class Streams:
 
     fitted: TreesFit | Mixture
     features: FeatureMap
-    members: tuple[Passes | TreesFit | HopsFit, ...]
+    members: tuple[StreamedMember, ...]
     columns: tuple[HopColumns, ...]
     read: Mapped
 
@@ -69,6 +74,11 @@ class Streams:
     def hops(self) -> int:
         """How far the columns reach."""
         return max((each.hops for each in self.columns), default=0)
+
+    @property
+    def reads_neighbours(self) -> bool:
+        """Whether anything but networks reads neighbours."""
+        return self.hops > 0 or any(isinstance(each, SpreadingFit) for each in self.members)
 
     @property
     def n_features(self) -> int:
@@ -120,14 +130,15 @@ def streams_of(fitted: Fitted, features: FeatureMap) -> Passes | Streams | str:
     """
     if not isinstance(fitted, TreesFit | Mixture):
         return passes_of(fitted, features)
-    members = list[Passes | TreesFit | HopsFit]()
+    members = list[StreamedMember]()
     for each in [fitted] if isinstance(fitted, TreesFit) else [member.fitted for member in fitted.members]:
         network = each.network if isinstance(each, FoldedNetwork) else each
-        member = network if isinstance(network, TreesFit | HopsFit) else passes_of(each, features)
+        direct = network if isinstance(network, TreesFit | HopsFit | SpreadingFit) else None
+        member = passes_of(each, features) if direct is None else direct
         if isinstance(member, str):
             return member
         members.append(_threaded(member) if isinstance(member, TreesFit) else member)
-    columns = tuple(dict.fromkeys(each.columns for each in members if not isinstance(each, Passes)))
+    columns = tuple(dict.fromkeys(each.columns for each in members if isinstance(each, TreesFit | HopsFit)))
     owns = [each.own for each in columns]
     if len({key_of(() if own is None else tuple(own.state()[0].values())) for own in owns}) > 1:
         return "its detectors reduce the features in more than one way"
@@ -174,11 +185,13 @@ def logits_on_disk(
     detector.start(graph, files)
     n = graph.n_nodes
     adopt(files, graph, ranks or Ranks(), lambda stage: block_ends(n, BLOCK if stage == "logits" else None))
-    networks = [
-        logits_of_passes(each, graph, files.inside(f"member{i}"), report, ranks) if isinstance(each, Passes) else None
-        for i, each in enumerate(detector.members)
-    ]
-    run = _Run(detector, graph, files, report, halo_of(graph, ranks) if detector.hops else Alone())
+    halo = halo_of(graph, ranks) if detector.reads_neighbours else Alone()
+    run, networks = _Run(detector, graph, files, report, halo, ranks), list[Tensor | None]()
+    for i, each in enumerate(detector.members):
+        if isinstance(each, Passes):
+            networks.append(logits_of_passes(each, graph, files.inside(f"member{i}"), report, ranks))
+        else:
+            networks.append(run.spread(each) if isinstance(each, SpreadingFit) else None)
     run.write_features()
     for hop in range(1, detector.hops + 1):
         for part in range(run.n_parts):
@@ -195,6 +208,7 @@ class _Run:
     files: BlockFiles
     report: Report | None
     halo: Alone | Halo
+    ranks: Ranks | None
 
     @property
     def n_parts(self) -> int:
@@ -230,6 +244,30 @@ class _Run:
         for number, ((first, _), edges) in enumerate(read_ahead(self._edges, left)):
             self.files.keep(name, first, propagate(mean_of_neighbours(edges), below))
             self._say(f"hop {hop}", start + number + 1, self.n_parts * len(blocks))
+
+    def spread(self, fit: SpreadingFit) -> Tensor:
+        """Returns what labels around every node say of it, float64 [n, k]; every process calls it."""
+        n, blocks, k = self.graph.n_nodes, block_ends(self.graph.n_nodes), fit.n_classes
+        told, known = room(n + self.halo.size, k), self._known(fit.known)
+        for first, last in blocks:
+            told[first:last] = fit.told_at(known(first, last), last - first)[:, -k:]
+        self.halo.fill(told)
+        out = torch.empty(n, k, dtype=torch.float64)
+        for (first, last), edges in read_ahead(self._edges, blocks):
+            out[first:last] = fit.logits(fit.reached(edges, told)[:, -1])
+        return out
+
+    def _known(self, known: KnownNodes) -> Callable[[int, int], NumpyArray | None]:
+        """Returns what tells the places of nodes from one to another among known ones; every process calls it."""
+        graph = self.graph
+        if known.keys.size:
+            named = graph.named
+            return lambda first, last: known.places_of(graph.node_names(first, last)) if named else None
+        blocks = [] if graph.n_total != known.n_nodes else block_ends(graph.n_nodes)
+        sums = [sums_of(graph.first + first, graph.edges(first, last)) for first, last in blocks]
+        every = [sums] if self.ranks is None else self.ranks.gather_all(sums)
+        same = known.edges == mark(graph.n_total, [each for part in every for each in part])
+        return lambda first, last: np.arange(graph.first + first, graph.first + last) if same else None
 
     def logits(self, networks: list[Tensor | None]) -> Tensor:
         """Returns the logits of all nodes, float64 [n, k], from those of its networks."""

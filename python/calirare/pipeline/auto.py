@@ -19,7 +19,9 @@ from calirare.models import (
     GcnTraining,
     HopColumns,
     HopsTraining,
+    Member,
     Mixture,
+    SpreadingDetector,
     TreesDetector,
     TreesTraining,
     fold_converged,
@@ -31,7 +33,9 @@ from calirare.run import Choice, Row
 from calirare.training import FoldFitted, class_weights
 
 FOLDS = 5
-N_CANDIDATES = 8  # five with the graph, three without
+N_CANDIDATES = 9  # six with the graph, three without
+SPREADING = "spreading"
+FAINT = 0.01  # weight below which spreading is left out: it keeps numbers of every node
 NO_EDGES = "linear, no edges"  # of those without the graph the one that joins the average
 TREES: dict[str, Literal["boosting", "extra"]] = {"trees": "boosting", "forest": "extra"}
 LINEAR_DECAYS = (1e-4, 1e-3, 1e-2, 1e-1)
@@ -96,6 +100,9 @@ def fit_auto(job: Job) -> Trained:
     without = dict(tabular(task, alone))
     fits = dict(candidates(task, with_graph)) | {NO_EDGES: without["linear"]}
     mixture = mixture_of(fits, weights)
+    if mixture.weight_of(SPREADING) < FAINT:
+        del fits[SPREADING]
+        mixture = mixture_of(fits, weights)
     job.report("train", N_CANDIDATES, N_CANDIDATES)
     return Trained(mixture, choice=choice_of(mixture, mixture_of(without, weights), task))
 
@@ -107,6 +114,9 @@ def candidates(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitte
     yield "hops", perceptron(task, columns)
     task.say("gcn")
     yield "gcn", convolution(task)
+    task.say(SPREADING)
+    spread = SpreadingDetector(task.n_folds, task.seed)
+    yield SPREADING, spread.fit(task.graph, task.nodes, sample_weights=task.weights)
 
 
 def tabular(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]:
@@ -181,9 +191,14 @@ def mean_loss(own_logits: Tensor, task: Task) -> float:
     return float(label_losses(own_logits, task).mean().nan_to_num(nan=torch.inf))
 
 
+def own_logits_of(member: Member) -> Tensor:
+    """Returns a member's logits of each label without it; 0 where it has nothing to say."""
+    return member.fitted.own_logits.double().nan_to_num(nan=0.0)
+
+
 def choice_of(mixture: Mixture, without: Mixture, task: Task) -> Choice:
     """Returns what was chosen and why: each member's loss without each label, and the paired effect of the graph."""
-    every = [(m.name, m.weight, m.spoken.calibrated_logits(m.fitted.own_logits.double())) for m in mixture.members]
+    every = [(m.name, m.weight, m.spoken.calibrated_logits(own_logits_of(m))) for m in mixture.members]
     rows = [Row(name, weight, float(label_losses(own, task).mean())) for name, weight, own in every]
     together = label_losses(mixture.own_logits, task)
     effect = label_losses(without.own_logits, task) - together

@@ -1,0 +1,108 @@
+"""Spread labels as a voice: what reaches a node is a sum over the labels, so each is left out exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from calirare.explain.network_shares import made
+from calirare.explain.voice import Kept, Shares, Voice, difference
+from calirare.graph import Graph, numbered
+from calirare.models import STEPS, SpreadingFit
+from calirare.models import steps_of as spread_steps
+
+TOGETHER = 64  # nodes from which labels are spread at once
+NEARBY = "labels nearby"
+HELD = "edges of spread labels: what its neighbours know of the labels is held as it was learnt"
+ROUNDING = 1e-6  # of what reaches a node: what is left of it below is nothing
+
+
+class SpreadingVoice(Voice):
+    """Labels spread over the edges of the training graph.
+
+    Args:
+        fitted: the labels, of two classes.
+        graph: the training graph.
+    """
+
+    notes = (HELD,)
+
+    def __init__(self, fitted: SpreadingFit, graph: Graph) -> None:
+        self.fitted, self.graph = fitted, graph
+        self._parts = Kept[Tensor]()
+
+    def log_odds(self, nodes: Tensor) -> Tensor:
+        """See `Voice.log_odds`; NaN where no label reaches."""
+        return difference(self.fitted.logits_of(self.graph, nodes))
+
+    def without_each_label(self, nodes: Tensor) -> Tensor:
+        """See `Voice.without_each_label`."""
+        return self._after(nodes, -self._of_classes(self._of_labels(nodes)))
+
+    def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
+        """See `Voice.without_labels`."""
+        each = self._of_classes(self._of_labels(nodes))
+        return self._after(nodes, -torch.stack([each[places].sum(0) for places in sets]))
+
+    def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
+        """See `Voice.with_each_label`."""
+        fitted, reached = self.fitted, self._reached_from(nodes, more).T
+        out = []
+        for label in (0, 1):
+            weight = fitted.sample_weights[fitted.targets == label].double().mean().nan_to_num(nan=1.0)
+            change = reached.new_zeros(*reached.shape, 2)
+            change[..., label] = weight * reached
+            out.append(self._after(nodes, change))
+        return torch.stack(out)
+
+    def shares(self, nodes: Tensor) -> Shares | None:
+        """See `Voice.shares`: nothing but labels nearby."""
+        names = frozenset(self.graph.feature_names or numbered(self.graph.n_features))
+        odds = self.log_odds(nodes)
+        return Shares(torch.zeros_like(odds), (made(NEARBY, names),), odds.nan_to_num(nan=0.0)[:, None])
+
+    def without_edges(self, node: int, ends: Tensor) -> Tensor:
+        """See `Voice.without_edges`."""
+        fitted, row = self.fitted, self.graph.adjacency.select_rows(torch.tensor([node]))
+        told = fitted.told_in(self.graph)[:, -2:]
+        total, whole = row.values.double().sum(), row.values.double() @ told[row.indices.long()].double()
+        others = torch.where(ends[:, 0] == node, ends[:, 1], ends[:, 0])
+        place = torch.searchsorted(row.indices.long(), others).clamp(max=max(row.nnz - 1, 0))
+        here = (ends == node).any(1) & (row.indices[place] == others)
+        weight = torch.where(here, row.values[place].double(), 0.0)
+        left, degree = whole - weight[:, None] * told[others].double(), total - weight
+        left = torch.where(left > ROUNDING * whole, left, 0.0)
+        scale = torch.where(degree > ROUNDING * total, fitted.reach * degree.clamp(min=0).rsqrt(), 0.0)
+        return difference(fitted.logits(left * scale[:, None]))
+
+    def _after(self, nodes: Tensor, change: Tensor) -> Tensor:
+        """Returns the log-odds of nodes when what reaches them changes by [.., n, 2]."""
+        whole = self.fitted.scoring_field(self.graph, nodes).reached[:, -1]
+        after = whole + change
+        logits = self.fitted.logits(torch.where(after > ROUNDING * whole, after, 0.0))
+        return logits[..., 1] - logits[..., 0]
+
+    def _of_classes(self, parts: Tensor) -> Tensor:
+        """Returns each label's part of what reaches nodes, [n, m], in its class's column, [m, n, 2]."""
+        return parts.T[..., None] * one_hot(self.fitted.targets, 2)[:, None]
+
+    def _of_labels(self, nodes: Tensor) -> Tensor:
+        """Returns each label's part of what reaches nodes, float64 [n, m]."""
+        fitted = self.fitted
+        return self._parts.of(nodes, lambda some: self._reached_from(some, fitted.nodes) * fitted.sample_weights)
+
+    def _reached_from(self, nodes: Tensor, sources: Tensor) -> Tensor:
+        """Returns sum_t alpha^t (S^t)_vu of nodes v and sources u, float64 [n, s]: from the side that has fewer."""
+        if sources.numel() < nodes.numel():
+            return self._reached_from(sources, nodes).T
+        out = []
+        reach = self.fitted.reach ** torch.arange(1, STEPS + 1, dtype=torch.float64)
+        for some in nodes.split(TOGETHER):
+            x = torch.zeros(self.graph.n_nodes, some.numel())
+            x[some, torch.arange(some.numel())] = 1
+            _, steps = spread_steps(self.graph, x)
+            out.append(torch.einsum("t,tsn->sn", reach, torch.stack([step[sources].double() for step in steps])))
+        return torch.cat(out, 1).T if out else torch.zeros(0, sources.numel(), dtype=torch.float64)

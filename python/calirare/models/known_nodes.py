@@ -1,0 +1,90 @@
+"""The nodes of a training graph, found again in other graphs: by their names, or as a graph of just the same edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.array_files import NumpyArray
+from calirare.features import hashed_names
+from calirare.graph import Graph
+from calirare_ext import Csr, row_parts
+
+MIXED = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: neighbouring numbers become distant ones
+HALF = np.uint64(32)
+
+
+@dataclass(frozen=True)
+class KnownNodes:
+    """Nodes that are known by their names, or, without names, by their numbers in a graph of the same edges.
+
+    Attributes:
+        keys: hashes of the names, uint64 as int64 [n]; empty where nodes have none.
+        edges: what tells the edges from others, see `mark`; empty where nodes have names.
+    """
+
+    keys: NumpyArray
+    edges: str
+
+    @property
+    def n_nodes(self) -> int:
+        """How many nodes there are."""
+        return int(self.edges.partition("-")[0]) if self.edges else len(self.keys)
+
+    @classmethod
+    def of(cls, graph: Graph) -> Self:
+        """Returns what is kept of the nodes of a graph."""
+        if graph.node_names is not None:
+            return cls(hashed_names(graph.node_names), "")
+        return cls(np.zeros(0, dtype=np.int64), edges_of(graph))
+
+    def places_in(self, graph: Graph) -> NumpyArray | None:
+        """Returns of each node of a graph its place among the known ones, int64 [n], -1 for none; None: no node."""
+        if self.edges:
+            return np.arange(graph.n_nodes) if self.edges == edges_of(graph) else None
+        return None if graph.node_names is None else self.places_of(graph.node_names)
+
+    def places_of(self, names: NumpyArray) -> NumpyArray:
+        """Returns the places of nodes by their names, int64 [n], -1 for none."""
+        if not len(self.keys):
+            return np.full(len(names), -1, dtype=np.int64)
+        order, given = np.argsort(self.keys), hashed_names(names)
+        at = order[np.minimum(np.searchsorted(self.keys, given, sorter=order), len(order) - 1)]
+        return np.where(self.keys[at] == given, at, -1)
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Returns the arrays as tensors and everything else as what JSON holds."""
+        return {"keys": torch.from_numpy(self.keys)}, {"edges": self.edges}
+
+    @classmethod
+    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
+        """Returns what a `state` was made of."""
+        return cls(tensors["keys"].numpy(), str(facts["edges"]))
+
+
+def edges_of(graph: Graph) -> str:
+    """Returns what tells the edges of a graph from those of others."""
+    a = graph.adjacency
+    blocks = ((first, a.select_rows(torch.arange(first, last))) for first, last in row_parts(a))
+    return mark(graph.n_nodes, [sums_of(first, rows) for first, rows in blocks])
+
+
+def mark(n: int, sums: Iterable[tuple[int, int]]) -> str:
+    """Returns what tells n nodes with edges from others, by `sums_of` parts of their rows in any order."""
+    every = list(sums)
+    count, mixed = (sum(each[i] for each in every) for i in (0, 1))
+    return f"{n}-{count}-{mixed % 2**64:016x}"
+
+
+def sums_of(first: int, rows: Csr) -> tuple[int, int]:
+    """Returns how many entries rows have, and a sum of hashes of their ends; `first` is the number of the first row."""
+    counts = rows.indptr.diff()
+    numbers = (torch.arange(first, first + rows.n_rows).repeat_interleave(counts) * rows.n_cols + rows.indices).numpy()
+    x = numbers.astype(np.uint64) * MIXED
+    x = (x ^ (x >> HALF)) * MIXED
+    return len(x), int((x ^ (x >> HALF)).sum(dtype=np.uint64))

@@ -1,0 +1,268 @@
+"""`spreading`: what the labels around a node say of it, whatever its features are (label spreading, Zhou et al. 2004).
+
+With S = D^-1/2 A D^-1/2 and X the labels' weights, one column per class, what reaches a node in T steps is
+
+    F = sum_{t = 1..T} alpha^t S^t X = alpha D^-1/2 A Y,   Y = D^-1/2 sum_{t < T} alpha^t S^t X
+
+so that every node of the training graph tells its neighbours Y, which is kept, and any node of any graph that has some
+of these as neighbours reads F of them: at the training graph's own nodes that is the sum to the last step. Its logits
+are log(F_c + s / k): s is what is put in for no label at all, so that a far label does not speak as loudly as many near
+ones. No node reads its own label but through others, and of a label's own prediction its fold's labels are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from calirare._util.array_files import NumpyArray
+from calirare.graph import Graph, check_nodes
+from calirare.models.known_nodes import KnownNodes
+from calirare.training import FoldFitted, State, class_weights, fold_of, prefixed, unprefixed
+from calirare_ext import Csr, propagate, row_sums
+
+STEPS = 10
+REACHES = (0.5, 0.8, 0.95)  # alpha
+PRIORS = (0.03, 0.3, 3.0)  # s, in parts of what reaches a label on average
+SLOPES = tuple(2.0 ** (i / 2) for i in range(-6, 7))  # of the logits, as the map will have one
+
+
+@dataclass(frozen=True, eq=False)
+class SpreadingField:
+    """Nodes with what reaches them.
+
+    Attributes:
+        nodes: int64 [n].
+        reached: F, float64 [n, sets, k]: of the labels without each fold, where it was asked for, and of all labels.
+    """
+
+    nodes: Tensor
+    reached: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class SpreadingFit(FoldFitted):
+    """Labels that are spread over the edges of their graph.
+
+    Logits are NaN where no label reaches: there is nothing to say of the node.
+
+    Attributes:
+        nodes: the labelled nodes, int64 [m].
+        targets: their classes, int64 [m].
+        sample_weights: weight of each one's loss, [m].
+        fold: see `FoldFitted`.
+        told: Y of every node of the training graph, float32 [n, (K + 1) k]: without each fold, and of all labels.
+        known: the nodes of the training graph, found again in others.
+        reach: alpha.
+        prior: s.
+        reached_own: F of each labelled node by the labels of other folds, float64 [m, k].
+        reached_labels: F of each labelled node by all labels, float64 [m, k].
+    """
+
+    nodes: Tensor
+    targets: Tensor
+    sample_weights: Tensor
+    fold: Tensor
+    told: Tensor
+    known: KnownNodes
+    reach: float
+    prior: float
+    reached_own: Tensor
+    reached_labels: Tensor
+    _kept: dict[str, Any] = field(default_factory=dict)
+
+    def told_in(self, graph: Graph) -> Tensor:
+        """Returns Y of the nodes of a graph, 0 of those it does not know, float32 [n, (K + 1) k]; the last is kept."""
+        kept = self._kept.get("told")
+        if kept is None or kept[0] is not graph:
+            kept = self._kept["told"] = (
+                graph,
+                self.told_at(self.known.places_in(graph), graph.n_nodes),
+            )
+        told: Tensor = kept[1]
+        return told.to(graph.device)
+
+    def told_at(self, places: NumpyArray | None, n: int) -> Tensor:
+        """Returns Y of n nodes by their places among the known ones, int64 [n], -1 for none; None: none is known."""
+        out = self.told.new_zeros(n, self.told.shape[1])
+        if places is not None:
+            here = torch.from_numpy(np.flatnonzero(places >= 0)).to(out.device)
+            out[here] = self.told[torch.from_numpy(places[places >= 0]).to(out.device)]
+        return out
+
+    def reached(self, rows: Csr, told: Tensor) -> Tensor:
+        """Returns F of nodes by their rows of the adjacency and Y of all nodes, float64 [n, sets, k]."""
+        total = row_sums(rows)
+        scale = torch.where(total > 0, self.reach * total.clamp(min=torch.finfo(total.dtype).tiny).rsqrt(), 0.0)
+        return (propagate(rows, told).double() * scale[:, None]).unflatten(1, (-1, self.n_classes))
+
+    def logits(self, reached: Tensor) -> Tensor:
+        """Returns the logits of nodes by F [.., k], float64 [.., k]; NaN where nothing reaches."""
+        nothing = reached.sum(-1, keepdim=True) <= 0
+        return (reached + self.prior / self.n_classes).log().masked_fill(nothing, torch.nan)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, k."""
+        return self.reached_labels.shape[1]
+
+    @property
+    def own_logits(self) -> Tensor:  # type: ignore[override]  # of what is kept
+        """See `FoldFitted`."""
+        return self.logits(self.reached_own)
+
+    def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> SpreadingField:
+        """See `Fitted.evaluation_field`."""
+        return self._field(graph, nodes, self.told.shape[1])
+
+    def scoring_field(self, graph: Graph | None, nodes: Tensor | None = None) -> SpreadingField:
+        """See `Fitted.scoring_field`: of all labels alone."""
+        return self._field(graph, nodes, self.n_classes)
+
+    def all_logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """See `FoldFitted.all_logits_of`."""
+        found = self.evaluation_field(graph, nodes)
+        return self.logits_at(found), self.logits_without_folds(found)
+
+    def _field(self, graph: Graph | None, nodes: Tensor | None, width: int) -> SpreadingField:
+        if graph is None:
+            raise ValueError("graph must be given with spreading, got None")
+        told, rows = self.told_in(graph)[:, -width:].contiguous(), graph.adjacency
+        if nodes is None:
+            return SpreadingField(torch.arange(graph.n_nodes, device=graph.device), self.reached(rows, told))
+        check_nodes("evaluation_field", nodes, graph.n_nodes)
+        return SpreadingField(nodes, self.reached(rows.select_rows(nodes), told))
+
+    def logits_at(self, field: SpreadingField) -> Tensor:
+        """See `Fitted.logits_at`."""
+        return self.logits(field.reached[:, -1])
+
+    def logits_at_labels(self) -> Tensor:
+        """See `Fitted.logits_at_labels`."""
+        return self.logits(self.reached_labels)
+
+    def logits_without_folds(self, field: SpreadingField) -> Tensor:
+        """See `FoldFitted.logits_without_folds`; of an evaluation field."""
+        n_folds = int(self.fold.max()) + 1
+        # Of a field for logits alone nothing is known without a fold: what all labels say stands for it.
+        sets = field.reached[:, :-1] if field.reached.shape[1] > 1 else field.reached.expand(-1, n_folds, -1)
+        return self.logits(sets).transpose(0, 1)
+
+    def state(self) -> State:
+        """See `Fitted.state`."""
+        names = ("nodes", "targets", "sample_weights", "fold", "told", "reached_own", "reached_labels")
+        known, facts = self.known.state()
+        own = {name: getattr(self, name).contiguous() for name in names}
+        return own | prefixed("known", known), {"reach": self.reach, "prior": self.prior, "known": facts}
+
+    @classmethod
+    def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
+        """Returns what `state` told."""
+        known = KnownNodes.from_state(unprefixed("known", tensors), facts["known"])
+        names = ("nodes", "targets", "sample_weights", "fold", "told", "reached_own", "reached_labels")
+        own: dict[str, Any] = {name: tensors[name] for name in names}
+        return cls(known=known, reach=float(facts["reach"]), prior=float(facts["prior"]), **own)
+
+
+@dataclass(frozen=True)
+class SpreadingDetector:
+    """How labels are spread over a graph; reach and prior are those of the lowest loss of labels without their fold.
+
+    Attributes:
+        folds: number of folds, at most the number of labels.
+        seed: of the folds.
+    """
+
+    folds: int = 5
+    seed: int = 0
+
+    def fit(self, graph: Graph, nodes: Tensor, *, sample_weights: Tensor | None = None) -> SpreadingFit:
+        """Spreads the labels of nodes of a graph.
+
+        Args:
+            graph: the graph with labels.
+            nodes: distinct labelled nodes, int64 [m].
+            sample_weights: w_i [m]; None: `class_weights` of the nodes' classes.
+
+        Cost: `STEPS` products of the adjacency with (K + 1) k columns.
+        """
+        assert graph.y is not None
+        targets, k = graph.y[nodes], graph.n_classes
+        weights = class_weights(targets, k)[targets] if sample_weights is None else sample_weights
+        fold = fold_of(targets, min(self.folds, nodes.numel()), self.seed)
+        spread = _Spread(graph, labels_of(graph.n_nodes, nodes, targets, weights, fold, k))
+        n_sets, place = int(fold.max()) + 2, torch.arange(nodes.numel(), device=nodes.device)
+        reached = {reach: each[nodes].double().unflatten(1, (n_sets, k)) for reach, each in spread.reached.items()}
+        own = {reach: each[place, fold] for reach, each in reached.items()}
+        tiny = torch.finfo(torch.float32).tiny
+        trials = {
+            (reach, share): max(share * float(reached[reach][:, -1].sum(1).mean()), tiny)
+            for reach, share in product(REACHES, PRIORS)
+        }
+        reach, share = min(trials, key=lambda trial: _loss(own[trial[0]], trials[trial], targets, weights))
+        return SpreadingFit(
+            nodes=nodes,
+            targets=targets,
+            sample_weights=weights,
+            fold=fold,
+            told=spread.told[reach],
+            known=KnownNodes.of(graph),
+            reach=reach,
+            prior=trials[reach, share],
+            reached_own=own[reach],
+            reached_labels=reached[reach][:, -1].contiguous(),
+        )
+
+
+def labels_of(n: int, nodes: Tensor, targets: Tensor, weights: Tensor, fold: Tensor, k: int) -> Tensor:
+    """Returns X without each fold's labels, and of all, float32 [n, (K + 1) k]."""
+    n_folds = int(fold.max()) + 1
+    x = torch.zeros(n, n_folds + 1, k, dtype=torch.float32, device=nodes.device)
+    taken = fold[:, None] != torch.arange(n_folds + 1, device=nodes.device)
+    x[nodes, :, targets] = taken * weights.float()[:, None]
+    return x.flatten(1)
+
+
+def steps_of(graph: Graph, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Returns D^-1/2, float32 [n, 1], and S x, S^2 x, .. of as many steps as labels are spread, each [n, c]."""
+    total = row_sums(graph.adjacency)
+    root = torch.where(total > 0, total.clamp(min=torch.finfo(total.dtype).tiny).rsqrt(), 0.0).float()[:, None]
+    out = list[Tensor]()
+    for _ in range(STEPS):
+        x = root * propagate(graph.adjacency, root * x)
+        out.append(x)
+    return root, out
+
+
+class _Spread:
+    """Labels spread with every reach at once: the products are the same.
+
+    Attributes:
+        told: Y by alpha.
+        reached: F by alpha.
+    """
+
+    def __init__(self, graph: Graph, x: Tensor) -> None:
+        root, steps = steps_of(graph, x)
+        self.told, self.reached = dict[float, Tensor](), dict[float, Tensor]()
+        for reach in REACHES:
+            total = torch.zeros_like(x)
+            for t, step in enumerate(steps[:-1], start=1):
+                total += reach**t * step
+            self.told[reach] = root * (x + total)
+            self.reached[reach] = total + reach**STEPS * steps[-1]
+
+
+def _loss(reached: Tensor, prior: float, targets: Tensor, weights: Tensor) -> float:
+    """Returns the mean loss of labels by what reaches them without their fold, at the best of some slopes."""
+    z = (reached + prior / reached.shape[1]).log()
+    slopes = torch.tensor(SLOPES, dtype=z.dtype, device=z.device)
+    scaled = (slopes[:, None, None] * z).flatten(0, 1)
+    losses = F.cross_entropy(scaled, targets.repeat(len(SLOPES)), reduction="none").view(len(SLOPES), -1)
+    return float((losses @ weights.to(z.dtype)).min())
