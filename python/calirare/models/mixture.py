@@ -273,7 +273,7 @@ def mixture_of(fits: dict[str, FoldFitted], sample_weights: Tensor) -> Mixture:
         said.append(spoken(maps[name], own).gather(1, targets[:, None]))
     p = torch.cat(said, 1)
     # Of a label that a member has nothing to say of it says what the others do on average: it neither earns nor loses.
-    p = torch.where(p.isnan(), p.nanmean(1, keepdim=True), p)
+    p = torch.where(p.isnan(), p.nanmean(1, keepdim=True), p).nan_to_num(nan=0.5)
     weights = stacking_weights(p, sample_weights / sample_weights.mean())
     parts = zip(fits.items(), weights.tolist(), strict=True)
     return Mixture(tuple(Member(name, fitted, maps[name], weight) for (name, fitted), weight in parts))

@@ -17,6 +17,7 @@ from calirare.models import (
     GcnTraining,
     HopsTraining,
     Mixture,
+    SpreadingDetector,
     Streams,
     TreesDetector,
     TreesTraining,
@@ -64,6 +65,7 @@ def mixture(graph: Graph) -> tuple[Mixture, FeatureMap]:
     }.items():
         network = training.fit(ready, nodes, sample_weights=weights)
         fits[name] = fold_network(training, ready, network, 3)
+    fits["spreading"] = SpreadingDetector(folds=3).fit(ready, nodes, sample_weights=weights)
     return mixture_of(fits, weights), features
 
 
@@ -105,6 +107,7 @@ def test_a_mixture_of_streams_is_the_mixture_in_memory(n_classes, tmp_path):
     fit, features = mixture(graph)
     detector = streams_of(fit, features)
     assert len(detector.columns) == 2
+    assert fit.weight_of("spreading") > 0.01
     found = logits_on_disk(detector, on_disk(graph, tmp_path))
     wanted = fit.logits_of(features.transform(graph))
     assert found.shape == wanted.shape == (260, n_classes)

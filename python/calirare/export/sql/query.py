@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from calirare._util.errors import InputError
-from calirare.export.detectors import DIRECTED
+from calirare.export.detectors import DIRECTED, spread_weight
 from calirare.export.maps import log_odds
 from calirare.export.sql.columns import mapped, raw_columns
 from calirare.export.sql.detectors import Detectors
@@ -91,6 +91,12 @@ def notes_on(scorer: Scorer) -> list[str]:
         notes.append(
             "categories count by the labels of all nodes: `calirare predict` leaves a labelled node's own label out, "
             "where it finds the node again"
+        )
+    weight = spread_weight(scorer.fit)
+    if weight:
+        notes.append(
+            f"the labels around a node, of weight {weight:.2f} in the run, are left out: it scores as `calirare "
+            "predict` does where it knows no node again"
         )
     if scorer.settings.positive_only:
         notes.append(DRAWN)

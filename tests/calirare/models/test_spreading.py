@@ -1,0 +1,233 @@
+"""Spread labels are a sum of powers of the adjacency, without the label's own fold, wherever their nodes are met."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import calirare
+from calirare.explain.spreading import SpreadingVoice
+from calirare.graph import Graph
+from calirare.models import STEPS, KnownGraph, NewEdges, SpreadingDetector, SpreadingFit, mixture_of
+from calirare.models.joined import JoinedRows
+from calirare.models.known_nodes import edges_of, mark, sums_of
+from calirare.models.spreading import labels_of
+from calirare_ext import row_parts
+from tests.helpers.tasks import rare_task
+from tests.helpers.tolerance import assert_identical, sum_bound
+
+
+def weighted_task(n_classes: int = 2, **changes) -> Graph:
+    """A graph with weights and a node that no edge touches."""
+    graph = rare_task(80, n_classes, seed=3)
+    dense = graph.adjacency.to_dense()
+    weights = torch.rand(80, 80, generator=torch.Generator().manual_seed(1)).add(0.1)
+    dense = dense * (weights + weights.T)
+    dense[7] = dense[:, 7] = 0
+    return dataclasses.replace(graph, adjacency=calirare.graph.csr_of_scipy(scipy_of(dense)), **changes)
+
+
+def scipy_of(dense):
+    import scipy.sparse as sp
+
+    return sp.csr_array(dense.numpy())
+
+
+def reaching(graph: Graph, alpha: float) -> torch.Tensor:
+    """sum_t alpha^t S^t by dense algebra, float64 [n, n]."""
+    a = graph.adjacency.to_dense().double()
+    root = torch.where(a.sum(1) > 0, a.sum(1).clamp(min=1e-300).rsqrt(), 0.0)
+    step = root[:, None] * a * root
+    return sum((alpha**t * torch.linalg.matrix_power(step, t) for t in range(1, STEPS + 1)), start=torch.zeros_like(a))
+
+
+def close(got: torch.Tensor, want: torch.Tensor) -> bool:
+    """Whether non-negative sums of products differ by their roundings alone."""
+    bound = sum_bound(want, 60 * STEPS, want, out=torch.float32)
+    return bool(((got.double() - want).abs() <= bound).all())
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return weighted_task()
+
+
+@pytest.fixture(scope="module")
+def fitted(graph) -> SpreadingFit:
+    return SpreadingDetector(folds=4).fit(graph, graph.split.train)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_what_reaches_a_node_is_the_sum_of_the_powers(n_classes):
+    graph = weighted_task(n_classes)
+    nodes = graph.split.train
+    fitted = SpreadingDetector(folds=4).fit(graph, nodes)
+    x = labels_of(80, nodes, fitted.targets, fitted.sample_weights, fitted.fold, n_classes)
+    want = (reaching(graph, fitted.reach) @ x.double()).view(80, 5, n_classes)
+    for asked in (None, torch.tensor([3, 79, 7])):
+        field = fitted.evaluation_field(graph, asked)
+        assert close(field.reached, want if asked is None else want[asked])
+        assert_identical(fitted.scoring_field(graph, asked).reached[:, 0], field.reached[:, -1])
+    place = torch.arange(len(nodes))
+    assert close(fitted.reached_own, want[nodes][place, fitted.fold])
+    assert close(fitted.reached_labels, want[nodes][:, -1])
+    assert fitted.logits_of(graph)[7].isnan().all()  # nothing reaches it
+    own, without = fitted.all_logits_of(graph)
+    assert own.shape == (80, n_classes)
+    assert without.shape == (4, 80, n_classes)
+
+
+def test_a_label_s_own_prediction_does_not_know_it_nor_its_fold(graph, fitted):
+    nodes, first = graph.split.train, fitted.fold == 0
+    turned = graph.y.clone()
+    turned[nodes[first]] = 1 - turned[nodes[first]]
+    x = labels_of(80, nodes, turned[nodes], fitted.sample_weights, fitted.fold, 2).double()
+    of_turned = (reaching(graph, fitted.reach) @ x).view(80, 5, 2)[nodes[first], 0]
+    assert close(fitted.reached_own[first], of_turned)
+    assert not close(fitted.reached_labels[first], of_turned)  # what the comparison must reject
+
+
+def test_a_state_is_the_fit_again(graph, fitted):
+    again = SpreadingFit.from_state(*fitted.state())
+    assert_identical(again.logits_of(graph), fitted.logits_of(graph))
+    assert_identical(again.own_logits, fitted.own_logits)
+
+
+def test_nodes_are_found_by_their_names_in_any_order_and_strangers_tell_nothing(graph):
+    named = dataclasses.replace(graph, node_names=np.array([f"n{i}" for i in range(80)]))
+    fitted = SpreadingDetector(folds=4).fit(named, named.split.train)
+    order = torch.randperm(80, generator=torch.Generator().manual_seed(0))
+    dense = named.adjacency.to_dense()[order][:, order]
+    turned = dataclasses.replace(
+        named,
+        adjacency=calirare.graph.csr_of_scipy(scipy_of(dense)),
+        x=named.x[order],
+        y=None,
+        split=None,
+        posterior=None,
+        minority=None,
+        original_y=None,
+        node_names=named.node_names[order.numpy()],
+    )
+    got, want = fitted.logits_of(turned), fitted.logits_of(named)[order]
+    assert torch.equal(got.isnan(), want.isnan())
+    assert float((got - want).abs().nan_to_num().max()) < 1e-5
+    strange = dataclasses.replace(turned, node_names=np.array([f"other {i}" for i in range(80)]))
+    assert fitted.logits_of(strange).isnan().all()
+
+
+def test_without_names_a_graph_is_known_by_its_edges(graph, fitted):
+    same = dataclasses.replace(graph, y=None, split=None, posterior=None, minority=None, original_y=None)
+    assert_identical(fitted.logits_of(same), fitted.logits_of(graph))
+    other = rare_task(80, seed=4)
+    assert fitted.logits_of(other).isnan().all()
+    parts = [(i, graph.adjacency.select_rows(torch.arange(i, i + 1))) for i in reversed(range(80))]
+    assert mark(80, [sums_of(first, rows) for first, rows in parts]) == edges_of(graph) != edges_of(other)
+    assert len(list(row_parts(graph.adjacency))) == 1
+
+
+def test_a_member_with_nothing_to_say_leaves_its_weight_to_the_others(graph, fitted):
+    mixture = mixture_of({"one": fitted, "other": fitted}, fitted.sample_weights)
+    both = [torch.zeros(3, 2, dtype=torch.float64), torch.zeros(3, 2, dtype=torch.float64)]
+    both[1][1] = torch.nan
+    both[0][:, 1], both[1][0, 1] = 1.0, -2.0
+    said = mixture.pooled(both).exp()
+    alone = mixture.members[0].probabilities(both[0])
+    assert_identical(said[1], alone[1])
+    weights = [member.weight for member in mixture.members]
+    other = mixture.members[1].probabilities(both[1])
+    assert float((said[0] - weights[0] * alone[0] - weights[1] * other[0]).abs().max()) < 1e-12
+
+
+def test_a_new_node_is_what_its_neighbours_tell_of(graph, fitted):
+    known = KnownGraph(mixture_of({"spreading": fitted}, fitted.sample_weights), graph)
+    edges = NewEdges(np.array([0, 0, 1]), np.array([3, 10, 11]), np.array([1.0, 0.5, 2.0]))
+    got = known.parts[0].logits(torch.zeros(2, graph.n_features), JoinedRows(known.rows, edges))
+    told = fitted.told_in(graph)[:, -2:].double()
+    want = torch.stack([(told[3] + 0.5 * told[10]) / 1.5**0.5, 2 * told[11] / 2**0.5]) * fitted.reach
+    assert float((got - (want + fitted.prior / 2).log()).abs().max()) < 1e-5
+
+
+class TestVoice:
+    nodes = torch.tensor([0, 5, 9, 40])
+
+    def said(self, graph, fitted, x):
+        """Log-odds of the nodes by dense algebra, with labels [n, 2]."""
+        z = ((reaching(graph, fitted.reach) @ x)[self.nodes] + fitted.prior / 2).log()
+        return z[:, 1] - z[:, 0]
+
+    def labels(self, fitted):
+        x = torch.zeros(80, 2, dtype=torch.float64)
+        x[fitted.nodes, fitted.targets] = fitted.sample_weights.double()
+        return x
+
+    def test_each_label_is_left_out_exactly(self, graph, fitted):
+        voice, x = SpreadingVoice(fitted, graph), self.labels(fitted)
+        assert float((voice.log_odds(self.nodes) - self.said(graph, fitted, x)).abs().max()) < 1e-5
+        got = voice.without_each_label(self.nodes)
+        for place, node in enumerate(fitted.nodes.tolist()):
+            less = x.clone()
+            less[node] = 0
+            assert float((got[place] - self.said(graph, fitted, less)).abs().max()) < 1e-4
+        less = x.clone()
+        less[fitted.nodes[[1, 4]]] = 0
+        together = voice.without_labels(self.nodes, [torch.tensor([1, 4]), torch.tensor([0])])
+        assert float((together[0] - self.said(graph, fitted, less)).abs().max()) < 1e-4
+        assert float((together[1] - got[0]).abs().max()) < 1e-5
+
+    def test_each_label_that_might_be_there(self, graph, fitted):
+        voice, more = SpreadingVoice(fitted, graph), torch.tensor([20, 21])
+        got = voice.with_each_label(self.nodes, more)
+        for label in (0, 1):
+            weight = float(fitted.sample_weights[fitted.targets == label].double().mean())
+            for i, node in enumerate(more.tolist()):
+                x = self.labels(fitted)
+                x[node, label] += weight
+                assert float((got[label, i] - self.said(graph, fitted, x)).abs().max()) < 1e-4
+
+    def test_each_edge_of_the_node(self, graph, fitted):
+        voice, node = SpreadingVoice(fitted, graph), 5
+        a = graph.adjacency.to_dense().double()
+        others = a[node].nonzero().flatten()
+        got = voice.without_edges(node, torch.stack([torch.full_like(others, node), others], 1))
+        told = fitted.told_in(graph)[:, -2:].double()
+        for i, other in enumerate(others.tolist()):
+            row = a[node].clone()
+            row[other] = 0
+            z = (fitted.reach * (row @ told) / row.sum().sqrt() + fitted.prior / 2).log()
+            assert float(got[i] - (z[1] - z[0])) == pytest.approx(0, abs=1e-5)
+        away = voice.without_edges(node, torch.tensor([[1, 2]]))
+        assert float(away - voice.log_odds(torch.tensor([node]))) == pytest.approx(0, abs=1e-5)
+        lone = int((a > 0).sum(1).eq(1).nonzero().flatten()[0]) if bool(((a > 0).sum(1) == 1).any()) else None
+        if lone is not None:
+            only = torch.tensor([[lone, int(a[lone].nonzero()[0])]])
+            assert voice.without_edges(lone, only).isnan().all()
+
+
+def test_auto_listens_to_labels_nearby_where_features_say_nothing_and_not_where_they_say_all():
+    generator = np.random.default_rng(0)
+    n, ring = 600, np.arange(600) // 20
+    rare = np.isin(ring, generator.choice(30, 5, replace=False)) & (generator.random(n) < 0.8)
+    ends = np.stack([np.arange(n), 20 * ring + generator.integers(0, 20, n)], 1)
+    more = np.stack([np.arange(n), 20 * ring + generator.integers(0, 20, n)], 1)
+    edges = np.concatenate([ends, more])
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    y = np.where(generator.random(n) < 0.5, rare.astype(int), -1)
+    noise = generator.normal(size=(n, 2)).astype(np.float32)
+
+    def trained(x):
+        graph = Graph.from_edges(edges, x, y, symmetrize=True, duplicates="drop").rare(1)
+        graph = graph.with_split(calirare.graph.share_split(graph.y, 0, test_share=0.0))
+        return calirare.train(graph, epochs=30)
+
+    outcome = trained(noise)
+    assert outcome.fit.weight_of("spreading") > 0.5
+    unseen = torch.from_numpy(y < 0)
+    p = outcome.probabilities("population")[unseen, 1]
+    truth = torch.from_numpy(rare)[unseen]
+    assert float(p[truth].mean()) > 3 * float(p[~truth].mean())
+    clear = np.concatenate([noise, rare[:, None] * 6.0 + generator.normal(size=(n, 1))], 1).astype(np.float32)
+    assert trained(clear).fit.weight_of("spreading") < 0.1
