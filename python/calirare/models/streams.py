@@ -249,10 +249,13 @@ class _Run:
         """Returns what labels around every node say of it, float64 [n, k]; every process calls it."""
         n, blocks, k = self.graph.n_nodes, block_ends(self.graph.n_nodes), fit.n_classes
         told, known = room(n + self.halo.size, k), self._known(fit.known)
-        for first, last in blocks:
-            told[first:last] = fit.told_at(known(first, last), last - first)[:, -k:]
-        self.halo.fill(told)
-        out = torch.empty(n, k, dtype=torch.float64)
+        with self.halo.sending(told) as made:
+            for first, last in blocks:
+                told[first:last] = fit.told_at(known(first, last), last - first)[:, -k:]
+                made(last)
+        out = torch.full((n, k), torch.nan, dtype=torch.float64)
+        if not bool(told.any()):  # it knows no node here
+            return out
         for (first, last), edges in read_ahead(self._edges, blocks):
             out[first:last] = fit.logits(fit.reached(edges, told)[:, -1])
         return out
