@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -224,7 +225,7 @@ def decisions(numbers: list[int], runs: int) -> dict[str, object]:
     return {f"rare {rare}": _decided(rare, rules, runs) for rare in numbers}
 
 
-def _decided(rare: int, rules: dict[str, Rule], runs: int) -> dict[str, object]:
+def _decided(rare: int, rules: Mapping[str, Rule], runs: int) -> dict[str, object]:
     inside: dict[str, dict[str, dict[str, float]]] = {}
     ratios: dict[str, dict[str, list[float]]] = {}
     for seed in range(1000, 1000 + runs):
@@ -271,12 +272,12 @@ def main() -> None:
     merged("probability", options.runs, cells)
 
 
-def merged(name: str, runs: int, cells: dict[str, object]) -> None:
+def merged(name: str, runs: int, cells: Mapping[str, object]) -> None:
     """Writes cells beside those that an earlier run of as many runs has measured."""
     path = record.RESULTS / f"{name}.json"
     before = json.loads(path.read_text())["results"] if path.exists() else {}
     kept = before["cells"] if before.get("runs") == runs and "cells" in before else {}
-    record.write(name, {"runs": runs, "cells": kept | cells})
+    record.write(name, {"runs": runs, "cells": kept | dict(cells)})
 
 
 if __name__ == "__main__":
