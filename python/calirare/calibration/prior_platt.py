@@ -21,9 +21,7 @@ from calirare.calibration.sampling import Sampling
 SLOPE_SD = 0.5  # of log scale: a slope between .37 and 2.7 is nothing unusual
 RATIO_SD = 0.5  # of each class's log-ratio: what a network that learnt in a balanced world may have wrong by itself
 FORM_SD = 0.5  # of the log-ratio of two classes' slopes, where each has its own
-RESIDUAL_SD = (
-    1.0  # of what the form has wrong about log-odds, from one unit of them to the next (results/decisions.json)
-)
+RESIDUAL_SD = 1.0  # of what the form has wrong about log-odds, from one unit of them to the next
 JEFFREYS = 0.5  # labels of each class that the prior of the shares is worth
 
 
@@ -63,9 +61,9 @@ class PriorPlattCalibrator(Calibrator):
     of several classes the diagonal of Dirichlet calibration (Kull et al. 2019), with a prior towards Platt's map.
 
     Neither form is right to the last, and where labels are many that is what is left to be wrong. With two classes the
-    covariance therefore holds a residual too, a smooth function of the log-odds s_1 L_1 - s_0 L_0 added to them, a
-    Gaussian process of standard deviation residual_sd over one unit (Kennedy & O'Hagan 2001). It widens intervals
-    where labels have not shown the form to be right, and leaves the map itself as it is.
+    covariance therefore holds a residual too: a smooth function of the log-odds s_1 L_1 - s_0 L_0, added to them, a
+    Gaussian process of standard deviation residual_sd and length 1 (Kennedy & O'Hagan 2001). It widens intervals where
+    labels have not shown the form to be right, and leaves the map itself as it is.
 
     Without one rare label the map is the analytic correction with the share that Jeffreys' prior leaves open; with
     hundreds it is free Platt scaling, or free beta calibration. The intercept's standard deviation is that of the

@@ -74,8 +74,8 @@ def decide(
 
     The probabilities choose the threshold, not the labels' outcomes (unless a confidence is asked for): with an honest
     P(rare) that is the better threshold, and no label is spent. The intervals hold what the calibration labels leave
-    open of the map and the chance of the nodes' own classes, see `count_draws`; the threshold is held fixed. They leave
-    out a wrong form of the map, which shows in few alerts first: with hundreds of rare labels they can be too narrow.
+    open of the map, its form included, and the chance of the nodes' own classes, see `count_draws`; the threshold is
+    held fixed. Where the form is further off than `residual_sd` allows they can be too narrow with hundreds of rare labels.
 
     Args:
         rule: what is asked for.
