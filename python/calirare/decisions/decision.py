@@ -75,7 +75,7 @@ def decide(
     The probabilities choose the threshold, not the labels' outcomes (unless a confidence is asked for): with an honest
     P(rare) that is the better threshold, and no label is spent. The intervals hold what the calibration labels leave
     open of the map, its form included, and the chance of the nodes' own classes, see `count_draws`; the threshold is
-    held fixed. Where the form is further off than `residual_sd` allows they can be too narrow with hundreds of rare labels.
+    held fixed. Where the form is further off than `residual_sd` allows, hundreds of rare labels make them too narrow.
 
     Args:
         rule: what is asked for.
