@@ -111,7 +111,7 @@ def _judged(found: dict[str, float | None] | None) -> str:
     if found is None:
         return ""
     told = [found["correlation"], found["datamodelling_score"]]
-    parts = ["none" if value is None else f"{value:.2f}" for value in told]
+    parts = ["" if value is None else f"{value:.2f}" for value in told]
     return f"{' / '.join(parts)} ({found['seconds']:.2g} s)"
 
 
