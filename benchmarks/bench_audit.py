@@ -5,9 +5,9 @@
 
 300 labels of each graph; 5, 10 and 20 % of them, drawn at random, or so many of the rare ones and as many of the rest,
 are made wrong. Each result (set, noise, split) is a line of benchmarks/results/audit.jsonl; what is there is not run
-again. Ours is the audit of the default detector; "closed form" the same on leave-one-out logits in closed form. The
-peer is cleanlab, which must be installed, on five-fold cross-validated models of scikit-learn, on the same columns
-(own, neighbours' means, degree). Rules were chosen on the sets that the summary names as tuned.
+again. Ours is the audit of the default detector. The peer is cleanlab, which must be installed, on five-fold
+cross-validated models of scikit-learn, on the same columns (own, neighbours' means, degree). Rules were chosen on the
+sets that the summary names as tuned.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def found_by(p_wrong: np.ndarray, flags: np.ndarray, drawn: Drawn) -> dict[str, 
     return {"auroc": auroc, "first": share, "flags": int(flags.sum()), "hits": int((flags & wrong).sum())}
 
 
-def audited(values: dict[str, Any], logits: str, drawn: Drawn) -> tuple[LabelNoise, dict[str, Any]]:
+def audited(values: dict[str, Any], drawn: Drawn) -> tuple[LabelNoise, dict[str, Any]]:
     """Returns the posterior, and what it found and expected."""
     begin = time.process_time()
-    s, share = scores(values, logits)
+    s, share = scores(values)
     noise = label_noise(s, drawn.given == 1, np.zeros(len(s)), share)
     seconds = time.process_time() - begin
     flags = noise.p_wrong >= AT_LEAST
@@ -60,9 +60,9 @@ def audited(values: dict[str, Any], logits: str, drawn: Drawn) -> tuple[LabelNoi
 def run(case: Case, drawn: Drawn, kept: Path) -> dict[str, Any]:
     """Returns the result of a case."""
     values = trained(case, drawn, kept)
-    noise, ours = audited(values, "unseen", drawn)
+    noise, ours = audited(values, drawn)
     out = {"wrong": int(drawn.flipped.sum()), "labels": len(drawn.nodes), "train_seconds": float(values["seconds"])}
-    out |= {"ours": ours, "closed form": audited(values, "own", drawn)[1], "loss": log_loss(values["p"], drawn)}
+    out |= {"ours": ours, "loss": log_loss(values["p"], drawn)}
     x = HopColumns.fit(drawn.graph).of(drawn.graph).x
     assert isinstance(x, torch.Tensor)
     for name in peers.PEERS:
@@ -85,7 +85,7 @@ def read() -> dict[Case, dict[str, Any]]:
 
 def summary(rows: dict[Case, dict[str, Any]]) -> dict[str, Any]:
     """Returns means over sets that were not tuned on, by noise, and how often intervals held."""
-    methods = ("ours", "closed form", *peers.PEERS)
+    methods = ("ours", *peers.PEERS)
     out: dict[str, Any] = {"tuned_sets": list(TUNED), "at_least": AT_LEAST, "noises": {}}
     fresh = {case: row for case, row in rows.items() if case.set not in TUNED}
     for noise in NOISES:
@@ -147,7 +147,7 @@ def main() -> None:
             row = asdict(case) | run(case, draw(task, case), options.keep)
             with LINES.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
-            shown = {method: row[method]["auroc"] for method in ("ours", "closed form", *peers.PEERS)}
+            shown = {method: row[method]["auroc"] for method in ("ours", *peers.PEERS)}
             print(case, row["wrong"], f"{row['ours']['expected_all']:.1f}", shown, flush=True)
     print(record.write("audit", summary(read())))
 

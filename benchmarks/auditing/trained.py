@@ -33,7 +33,6 @@ def _train(drawn: Drawn) -> dict[str, Any]:
     seconds = time.process_time() - begin
     assert outcome.mapped is not None
     return {
-        "own": outcome.fit.own_logits.numpy(),
         "unseen": unseen_logits(outcome.fit, outcome.mapped).numpy(),
         "nodes": drawn.nodes,
         "given": drawn.given,
@@ -50,11 +49,11 @@ def log_loss(p: np.ndarray, drawn: Drawn) -> float:
     return float(loss(drawn.test_true, p[drawn.test], labels=[0, 1]))
 
 
-def scores(found: dict[str, Any], name: str) -> tuple[np.ndarray, float]:
+def scores(found: dict[str, Any]) -> tuple[np.ndarray, float]:
     """Returns the calibrated log odds of labels' being given as rare, [m], and their share of the population."""
     from calirare.calibration import PriorPlattCalibrator, effective_shares
 
-    own, given = torch.from_numpy(found[name]).double(), torch.from_numpy(found["given"])
+    own, given = torch.from_numpy(found["unseen"]).double(), torch.from_numpy(found["given"])
     shares = effective_shares(given, torch.from_numpy(found["w"]), 2)
     fitted = PriorPlattCalibrator(target="population", trained_shares=shares).fit(own, given)
     logits = fitted.calibrated_logits(own)
