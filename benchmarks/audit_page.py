@@ -46,6 +46,9 @@ def text(results: dict[str, Any], about: dict[str, Any]) -> str:
     """Returns the part of the page."""
     fresh, tuned = results["fresh"], results["tuned"]
     peers = ", ".join(f"{name} {fresh[name]['hits']} of {fresh[name]['flags']}" for name in PEERS)
+    behind = [
+        f"{case} ({of['ours']:.3f}, it {max(of[name] for name in PEERS):.3f})" for case, of in results["behind"].items()
+    ]
     aurocs = ", ".join(f"{name} {fresh[name]['auroc']:.3f}" for name in PEERS)
     clean = results["noises"]["none"]
     flags = ", ".join(f"{name} {clean[name]['flags']}" for name in PEERS)
@@ -55,8 +58,8 @@ def text(results: dict[str, Any], about: dict[str, Any]) -> str:
         "300 labels of each graph (fewer where there are not so many). Of these 5, 10 or 20 % drawn at random were",
         'made wrong, or that share of the rare ones and as many of the rest ("by class"). Numbers are sums over',
         f"{', '.join(fresh['sets'])}; AUROC, wrong labels ranked before right ones, is a mean. The rules above were",
-        f"chosen on {', '.join(tuned['sets'])}. The peer is cleanlab as it comes, on five-fold cross-validated models",
-        "of scikit-learn, on the same columns.",
+        f"chosen on {', '.join(tuned['sets'])}. The peer is cleanlab {about['versions']['cleanlab']} as it comes, on",
+        "five-fold cross-validated models of scikit-learn, on the same columns.",
         "",
         *table(results["noises"]),
         "",
@@ -67,6 +70,8 @@ def text(results: dict[str, Any], about: dict[str, Any]) -> str:
         f"Flags on labels that nobody made wrong: ours {clean['ours']['flags']},",
         f"{flags}.",
         f"Mean AUROC of all that were made wrong: ours {fresh['ours']['auroc']:.3f}, {aurocs}.",
+        f"A peer's is more than 0.01 above ours in {len(behind)} of {fresh['cases'] + tuned['cases']} cases:",
+        f"{'; '.join(behind)}.",
     ]
     if cleaned["cases"]:
         lines += [

@@ -31,7 +31,7 @@ from calirare.audit import LabelNoise, label_noise
 from calirare.models import HopColumns
 
 LINES = record.RESULTS / "audit.jsonl"
-AT_LEAST = 0.5
+AT_LEAST, CLOSE = 0.5, 0.01
 CLEANED = ("none", "random 10", "by class 10")  # noises at which flagged labels are removed and the rest trained again
 
 
@@ -92,6 +92,11 @@ def summary(rows: dict[Case, dict[str, Any]]) -> dict[str, Any]:
         some = [row for case, row in fresh.items() if case.noise == noise]
         if some:
             out["noises"][noise] = _means(some, methods)
+    out["behind"] = {
+        f"{case.set}, {case.noise}": {name: row[name]["auroc"] for name in methods}
+        for case, row in rows.items()
+        if row["wrong"] and max(row[name]["auroc"] for name in peers.PEERS) > row["ours"]["auroc"] + CLOSE
+    }
     for name, part in (("fresh", fresh), ("tuned", {c: r for c, r in rows.items() if c.set in TUNED})):
         noisy = [row for row in part.values() if row["wrong"]]
         every = list(part.values())
