@@ -6,7 +6,8 @@ None of the sets, classes or seeds is one of bench_detection.py, whose test node
 on each set; every way makes another average of what its detectors say. "scarce" is 20 rare labels and 80 others,
 "shot" and "forty" as in detection.tasks. Differences from `auto` are means over sets: AUPRC, NLL of the average with
 classes of equal weight, and (of "shot" and "forty", whose labels tell the prevalence) Brier score and NLL of P(rare)
-behind the map that every run has. Writes results/average.json, one entry per regime.
+behind the map that every run has. Writes results/average.json, one entry per regime, and the table of
+docs/detection.md; --page writes the table alone.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import torch
 from detection.columns import mean_of_neighbours
 from detection.sets import named, npz, simulated
 from detection.tasks import REGIMES, Draw, Task, draw
+from multilabel_page import rule
 from sklearn.metrics import average_precision_score
 from torch import Tensor
 
@@ -38,6 +40,7 @@ from calirare.models import trees as tree_training
 from calirare.models.mixture import SMALLEST_P, stacking_weights
 from calirare.models.tree_growth import settings_of
 
+PAGE = record.ROOT / "docs" / "detection.md"
 N_NODES, N_COLUMNS = 6000, 24
 
 
@@ -146,7 +149,12 @@ class Cell:
     def ways(self) -> dict[str, tuple[Tensor, ...]]:
         """Returns every average, that of `auto` first."""
         now, trees = self.members, {"trees", "forest"}
-        boosted = {"other seed": self.trees(2, 1), "random thresholds": self.trees(2, 0, extra_trees=True)}
+        boosted = {
+            "other seed": self.trees(2, 1),
+            "random thresholds": self.trees(2, 0, extra_trees=True),
+            "a penalty of 5": self.trees(2, 0, lambda_l2=5.0),
+            "steps of .05": self.trees(2, 0, learning_rate=0.05),
+        }
         alone = self.trees(0, 0)
         others = {f"trees with {name}": now | {"trees": said} for name, said in boosted.items()}
         return {
@@ -192,11 +200,33 @@ def differences(cells: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
     return out
 
 
+def table(results: dict[str, Any]) -> list[str]:
+    """Returns the page's table: each way's differences from `auto`, mean and standard error."""
+    words = {"auprc": "AUPRC", "nll": "NLL"}
+    columns = [(regime, n) for regime in results for n in results[regime]["differences"]["auto"] if n in words]
+    lines = ["| | " + " | ".join(f"{regime}, {words[name]}" for regime, name in columns) + " |", rule(1 + len(columns))]
+    for way in list(dict.fromkeys(way for found in results.values() for way in found["differences"]))[1:]:
+        found = [results[regime]["differences"].get(way, {}).get(name) for regime, name in columns]
+        shown = ["" if each is None else f"{each[0]:+.4f} ± {each[1]:.4f}" for each in found]
+        lines.append(f"| {way} | " + " | ".join(shown) + " |")
+    return lines
+
+
+def put_table() -> None:
+    results = json.loads((record.RESULTS / "average.json").read_text(encoding="utf-8"))["results"]
+    text = "\n".join(table(results))
+    record.put_on_page(PAGE, "<!-- averages:begin -->", "<!-- averages:end -->", text)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--regimes", nargs="+", choices=REGIMES, default=list(REGIMES))
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS))
+    parser.add_argument("--page", action="store_true")
     options = parser.parse_args()
+    if options.page:
+        put_table()
+        return
     path = record.RESULTS / "average.json"
     results = json.loads(path.read_text(encoding="utf-8"))["results"] if path.exists() else {}
     for regime in options.regimes:
@@ -209,6 +239,7 @@ def main() -> None:
             print(regime, name, {way: round(found["auprc"], 4) for way, found in cells[name].items()}, flush=True)
         results[regime] = {"sets": list(cells), "differences": differences(list(cells.values()))}
         record.write("average", results)
+    put_table()
 
 
 if __name__ == "__main__":
