@@ -1,6 +1,7 @@
 """A run's query beside the run: largest difference of P(rare), alerts that differ, seconds, on every data set.
 
     python benchmarks/bench_export.py [--sets otc sichuan cora ..] [--models gcn trees hops] [--seconds 120] [--again]
+        [--engines duckdb sqlite spark]
     python benchmarks/bench_export.py --page        # the table of docs/export.md from export.json, nothing is run
 
 Each cell trains as `draw` of detection/tasks.py labels ("scarce": 100 labels, 20 of them rare), writes tables into the
@@ -14,6 +15,7 @@ import argparse
 import json
 import multiprocessing
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable
 from importlib.metadata import version
@@ -34,7 +36,7 @@ from calirare.run import Scorer
 from calirare_ext import Csr
 
 NAME, PAGE = "export", record.ROOT / "docs" / "export.md"
-ENGINES, MODELS, PARITY = ("duckdb", "sqlite"), ("gcn", "trees", "hops", "forest"), 1e-5
+ENGINES, MODELS, PARITY = ("duckdb", "sqlite", "spark"), ("gcn", "trees", "hops", "forest", "auto"), 1e-5
 FOLDS, EPOCHS = 2, 100
 
 
@@ -83,6 +85,25 @@ def in_sqlite(query: str, frames: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame
     return _sorted(found), time.perf_counter() - started
 
 
+def in_spark(query: str, frames: dict[str, pd.DataFrame]) -> tuple[pd.DataFrame, float]:
+    """Returns the same of Spark, on one thread of a new session that reads Parquet files."""
+    from pyspark.sql import SparkSession
+
+    settings = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions": "1", "spark.ui.enabled": "false"}
+    settings |= {"spark.ui.showConsoleProgress": "false", "spark.driver.memory": "3g", "spark.driver.host": "127.0.0.1"}
+    session = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")  # of code that is too long to be compiled, and is run all the same
+    with tempfile.TemporaryDirectory() as folder:
+        for name, frame in frames.items():
+            frame.to_parquet(f"{folder}/{name}.parquet")
+            session.read.parquet(f"{folder}/{name}.parquet").createOrReplaceTempView(name)
+        started = time.perf_counter()
+        found = session.sql(query).collect()
+        seconds = time.perf_counter() - started
+    session.stop()
+    return _sorted(found), seconds
+
+
 def _sorted(found: list[Any]) -> pd.DataFrame:
     table = pd.DataFrame(found, columns=["node", "p_rare", "alert", "threshold"])
     return table.sort_values("node", ignore_index=True)
@@ -91,6 +112,7 @@ def _sorted(found: list[Any]) -> pd.DataFrame:
 RUN: dict[str, Callable[[str, dict[str, pd.DataFrame]], tuple[pd.DataFrame, float]]] = {
     "duckdb": in_duckdb,
     "sqlite": in_sqlite,
+    "spark": in_spark,
 }
 
 
@@ -119,7 +141,7 @@ def facts(error: np.ndarray) -> dict[str, Any]:
     return {"largest": float(error.max()), "beyond": int((error > PARITY).sum())}
 
 
-def cell(name: str, model: str, out: Any) -> None:
+def cell(name: str, model: str, engines: list[str], out: Any) -> None:
     """Puts what one data set and detector give into a queue, engine by engine."""
     torch.set_num_threads(1)
     graph = draw(SETS[name](), "scarce", 0).seen
@@ -129,7 +151,7 @@ def cell(name: str, model: str, out: Any) -> None:
     p = said.rare.numpy()
     out.put({"nodes": graph.n_nodes, "edges": graph.adjacency.nnz, "features": graph.n_features})
     out.put({"renumbered": facts(renumbered(scorer, graph, p))})
-    for engine in ENGINES:
+    for engine in engines:
         names = Names(features="features" if "features" in frames else None, weight="weight")
         query = query_of(scorer, DIALECTS[engine], names)
         found, seconds = RUN[engine](query, frames)
@@ -138,15 +160,15 @@ def cell(name: str, model: str, out: Any) -> None:
         out.put({engine: facts(error) | {"alerts": alerts, "seconds": round(seconds, 2), "kb": len(query) // 1000}})
 
 
-def measured(name: str, model: str, seconds: float) -> dict[str, Any]:
-    """Returns one cell, with what did not end in time as None."""
+def measured(name: str, model: str, engines: list[str], seconds: float) -> dict[str, Any]:
+    """Returns one cell, with engines that did not end in time as None."""
     out: Any = multiprocessing.get_context("spawn").Queue()
-    process = multiprocessing.get_context("spawn").Process(target=cell, args=(name, model, out))
+    process = multiprocessing.get_context("spawn").Process(target=cell, args=(name, model, engines, out))
     process.start()
     process.join(seconds)
     ended = not process.is_alive()
     process.kill()
-    found: dict[str, Any] = dict.fromkeys(ENGINES)
+    found: dict[str, Any] = dict.fromkeys(engines)
     while not out.empty():
         found |= out.get()
     return found | {"ended": ended, "limit": seconds}
@@ -159,17 +181,21 @@ def page(results: dict[str, Any]) -> list[str]:
         "query on one thread of a loaded machine; the last column is `predict` against itself with the nodes in",
         "another order:",
         "",
-        "| graph | nodes | detector | DuckDB | s | SQLite | s | `predict`, renumbered |",
-        "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |",
+        "| graph | nodes | detector | DuckDB | s | SQLite | s | Spark | s | `predict`, renumbered |",
+        "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for key, found in results.items():
         if isinstance(found, str):  # version of an engine
             continue
         name, model = key.split("/")
-        cells = " | ".join(f"{_said(found[e])} | {found[e]['seconds']:.1f}" if found[e] else "- | -" for e in ENGINES)
+        told = [found.get(engine) for engine in ENGINES]
+        cells = " | ".join(f"{_said(each)} | {each['seconds']:.1f}" if each else "- | -" for each in told)
         nodes = f"{found['nodes']:,}" if "nodes" in found else "-"
         lines.append(f"| {name} | {nodes} | {model} | {cells} | {_said(found.get('renumbered'))} |")
-    lines += ["", "- : not finished in time. `python benchmarks/bench_export.py`, benchmarks/results/export.json."]
+    lines += [
+        "",
+        "- : not finished in time, or not tried. `python benchmarks/bench_export.py`, benchmarks/results/export.json.",
+    ]
     return lines
 
 
@@ -182,6 +208,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--engines", nargs="+", default=list(ENGINES))
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--page", action="store_true")
@@ -191,12 +218,15 @@ def main() -> None:
     if asked.page:
         PAGE.write_text(between(PAGE.read_text(encoding="utf-8"), NAME, page(results)), encoding="utf-8")
         return
-    results["duckdb"], results["sqlite"] = version("duckdb"), sqlite3.sqlite_version
+    versions = {"duckdb": lambda: version("duckdb"), "sqlite": lambda: sqlite3.sqlite_version}
+    versions["spark"] = lambda: version("pyspark")
+    results |= {engine: versions[engine]() for engine in asked.engines}
     for model in asked.models:
         for name in asked.sets:
-            if f"{name}/{model}" in results and not asked.again:
+            known = results.get(f"{name}/{model}", {})
+            if set(asked.engines) <= set(known) and not asked.again:
                 continue
-            results[f"{name}/{model}"] = measured(name, model, asked.seconds)
+            results[f"{name}/{model}"] = known | measured(name, model, asked.engines, asked.seconds)
             record.write(NAME, results)
             print(name, model, results[f"{name}/{model}"], flush=True)
 
