@@ -112,7 +112,7 @@ def test_what_was_stopped_goes_on_with_equal_bytes(run, model, stage, later, tmp
         learnt(model, run)
     scored(run, later, tmp_path / "whole.parquet")
 
-    def stop(*_):
+    def stop(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:

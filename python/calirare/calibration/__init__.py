@@ -21,7 +21,7 @@ from calirare.calibration.positive_only import (
     rare_among_unlabelled,
     unlabelled_share,
 )
-from calirare.calibration.posterior import ExpectedCount, count_draws, expected_count, probability_interval
+from calirare.calibration.posterior import ExpectedCount, Moments, count_draws, expected_count, probability_interval
 from calirare.calibration.prevalence import prevalence_ends, with_prevalence
 from calirare.calibration.prior_platt import FORM_SD, PriorPlattCalibrator
 from calirare.calibration.registry import CALIBRATORS, KINDS, load_calibrator, make_calibrator, save_calibrator
@@ -56,6 +56,7 @@ __all__ = [
     "IsotonicCalibrator",
     "JackknifeCalibrator",
     "LinearCalibrator",
+    "Moments",
     "PositiveOnlyCalibrator",
     "PositiveUnlabelled",
     "Prevalence",

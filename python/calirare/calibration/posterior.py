@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -147,7 +148,13 @@ def _draws(found: Moments, map_covariance: np.ndarray, n_draws: int, seed: int) 
 
 
 def expected_count(
-    fitted: PriorPlattCalibrator, logits: Tensor, coverage: float = 0.9, *, of_class: int = 1, seed: int = 0
+    fitted: PriorPlattCalibrator,
+    logits: Tensor,
+    coverage: float = 0.9,
+    *,
+    of_class: int = 1,
+    seed: int = 0,
+    together: Callable[[Moments], Moments] = lambda moments: moments,
 ) -> ExpectedCount:
     """Returns how many nodes of a set are of a class, with an interval that the true number should lie in.
 
@@ -160,17 +167,17 @@ def expected_count(
         coverage: in (0, 1).
         of_class: the class.
         seed: of the draws.
+        together: adds sums over these nodes to those over others, such as another process's.
 
     Raises:
         ValueError: the coverage is out of range, or the logits have other classes.
     """
     _check(fitted, logits, coverage, of_class)
-    n = logits.shape[0]
-    group = torch.zeros(1, dtype=torch.int64, device=logits.device).expand(n)
-    found = _moments(fitted, logits, group, 1, of_class)
+    group = torch.zeros(1, dtype=torch.int64, device=logits.device).expand(logits.shape[0])
+    found = together(_moments(fitted, logits, group, 1, of_class))
     draws = _draws(found, _covariance(fitted, logits).cpu().numpy(), DRAWS, seed)[:, 0]
     low, high = np.quantile(draws, [0.5 - coverage / 2, 0.5 + coverage / 2])
-    return ExpectedCount(n, float(found[1][0]), float(low), float(high), coverage)
+    return ExpectedCount(int(found[0][0]), float(found[1][0]), float(low), float(high), coverage)
 
 
 def _moments(fitted: PriorPlattCalibrator, logits: Tensor, groups: Tensor, n_groups: int, of_class: int) -> Moments:

@@ -15,7 +15,15 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.blocks import BlockFiles
 from calirare._util.errors import InputError
 from calirare._util.ranks import Ranks
-from calirare.calibration import Calibrator, Prevalence, PriorPlattCalibrator, Target, expected_count
+from calirare.calibration import (
+    Calibrator,
+    ExpectedCount,
+    Moments,
+    Prevalence,
+    PriorPlattCalibrator,
+    Target,
+    expected_count,
+)
 from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import Passes, Streams, logits_on_disk, read_ahead
@@ -162,7 +170,7 @@ class ScoreOnly:
     Attributes:
         scorer: of the run.
         source: the graph, or this process's part of it.
-        ranks: the processes; logits go to the first one, which decides.
+        ranks: the processes; where something hangs on all nodes at once their logits go to the first, which decides.
     """
 
     scorer: Scorer
@@ -186,17 +194,33 @@ class ScoreOnly:
             RankLostError: another process ended.
         """
         write, logits = parquet_writer(), self.source.logits(report)
-        drift, every = self.source.drift(logits), self._collected(logits)
-        if every is not None:
-            decided = self._decide(every, prevalence)
-            self.ranks.send(decided)
-        else:
-            decided = self.ranks.receive()
+        drift, decided = self.source.drift(logits), self._decided(logits, prevalence)
         rows = _Rows(self.source, logits, decided.maps, decided.threshold, self.scorer.settings.decision.abstain)
         counted = _Counted()
         write(path, rows.tables(counted, report))
         counted = sum(self.ranks.gather_all(counted), _Counted())
-        return None if every is None else self._told(every, counted, decided, drift)
+        fitted, expected = decided.maps.get("population"), None
+        if counted.nodes and isinstance(fitted, PriorPlattCalibrator):
+            expected = expected_count(fitted, logits, together=self._together)
+        return self._told(counted, expected, decided, drift) if self.ranks.rank == 0 else None
+
+    def _decided(self, logits: Tensor, prevalence: Prevailing) -> _Decided:
+        """Returns what every process writes its rows by; every process calls it."""
+        if prevalence is None and self.scorer.settings.decision.decide != "budget":
+            return _Decided(self.scorer.calibrators, self.scorer.threshold)
+        every = self._collected(logits)
+        if every is None:
+            return self.ranks.receive()
+        decided = self._decide(every, prevalence)
+        self.ranks.send(decided)
+        return decided
+
+    def _together(self, moments: Moments) -> Moments:
+        """Returns sums over the nodes of all processes from those over each one's."""
+        first, *rest = self.ranks.gather_all(moments)
+        for other in rest:
+            first = tuple(a + b for a, b in zip(first, other, strict=True))
+        return first
 
     def _decide(self, logits: Tensor, prevalence: Prevailing) -> _Decided:
         told, maps = prevailing(prevalence, self.scorer.calibrators, logits)
@@ -216,14 +240,16 @@ class ScoreOnly:
         every = ranks.exchange(logits, give, sizes if ranks.rank == 0 else [0] * ranks.size, AT_ONCE)
         return every if ranks.rank == 0 else None
 
-    def _told(self, logits: Tensor, counted: _Counted, decided: _Decided, drift: Drift | None) -> Scored:
-        fitted, n, deciding = decided.maps.get("population"), len(logits), self.scorer.settings.decision
+    def _told(
+        self, counted: _Counted, expected: ExpectedCount | None, decided: _Decided, drift: Drift | None
+    ) -> Scored:
+        n, deciding = counted.nodes, self.scorer.settings.decision
         return Scored(
             None,
             self.source.name,
             n,
             counted.total / n if n else 0.0,
-            expected_count(fitted, logits) if n and isinstance(fitted, PriorPlattCalibrator) else None,
+            expected,
             counted.alerts,
             decided.threshold,
             deciding.rule.name,

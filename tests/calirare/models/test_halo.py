@@ -119,7 +119,7 @@ def test_processes_agree_with_one_and_survive_a_death(tmp_path):
     for rank in range(2):
         GraphOnDisk.open(tmp_path / "g").part(rank, 2).write(tmp_path / f"parts{rank}of2")
     wanted, told = scored_alone(tmp_path, "run")
-    by_trees, _ = scored_alone(tmp_path, "trees")
+    by_trees, trees_told = scored_alone(tmp_path, "trees")
 
     jobs = [
         job("two", 2, "../g"),
@@ -166,6 +166,9 @@ def test_processes_agree_with_one_and_survive_a_death(tmp_path):
     assert 2 in swapped
     assert "the parts must follow on each other" in (tmp_path / "swapped0" / "err").read_text()
 
+    said = json.loads((tmp_path / "columns0" / "s.json").read_text())  # no budget: every process adds up its own nodes
+    for name in ("expected_rare", "expected_rare_low", "expected_rare_high", "alerts"):
+        assert said[name] == pytest.approx(trees_told[name], rel=1e-9)
     assert (columns, felled[1], grown) == ([0] * 4, -9, [0, 0])
     assert (regrown[1], as_three) == (-9, [0] * 3)
     assert made(tmp_path, "regrown").count("hop1.0") == 16 + 4  # the disk of the fourth is not there any more
