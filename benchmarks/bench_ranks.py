@@ -113,9 +113,10 @@ def modelled(rows: dict[str, list[dict[str, Any]]], n: int, degree: float, start
 
 def page(found: dict[str, Any]) -> str:
     lines = [
-        f"{found['n']:,} nodes, processes of one thread, imports included, on two cores that did other work (load",
-        f"before {found['load_before']:.1f}): the model is made of the processor's seconds, not the clock's, of one and two",
-        f"processes, and gives each a core and 10 Gbit/s. Last, its efficiency with {LARGE / 1e6:,.0f} million nodes:",
+        f"{found['n']:,} nodes, processes of one thread, imports included, on two cores that did other work",
+        f"(load before {found['load_before']:.1f}): the model is made of the processor's seconds, not the clock's,",
+        f"of one and two processes, and gives each a core and 10 Gbit/s. Last, its efficiency with {LARGE / 1e6:,.0f}",
+        "million nodes:",
         "",
         "| graph | processes | s | of the processor | halo, nodes | MB sent | model: halo | s | efficiency | large |",
         "| " + " | ".join(["---"] * 10) + " |",
@@ -132,10 +133,10 @@ def page(found: dict[str, Any]) -> str:
     model = found["model"]
     lines += [
         "",
-        f"T(m) = {model['start_s']:.1f} s to start + work / m + {model['joined_s']:.1f} s to meet and find the halo",
-        f"+ halo ({1e6 * model['halo_node_s']:.2f} us + {BYTES} bytes / 1.25 GB/s); for the larger graph all",
-        "but the start in proportion. Of a random graph of degree g the halo is (n - n / m) (1 - (1 - 1 / m)^g): it gains little from more",
-        "machines than it takes to hold it.",
+        f"T(m) = {model['start_s']:.1f} s to start + work / m + {model['joined_s']:.1f} s to meet and find the",
+        f"halo + halo ({1e6 * model['halo_node_s']:.2f} us + {BYTES} bytes / 1.25 GB/s); for the larger graph all",
+        "but the start in proportion. Of a random graph of degree g the halo is (n - n / m) (1 - (1 - 1 / m)^g): it",
+        "gains little from more machines than it takes to hold it.",
         "[benchmarks/results/ranks.json](../benchmarks/results/ranks.json): `python benchmarks/bench_ranks.py`.",
     ]
     return "\n".join(lines)
