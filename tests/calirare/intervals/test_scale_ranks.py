@@ -2,57 +2,67 @@
 
 from __future__ import annotations
 
-import json
+import io
 import os
+import signal
 import socket
-import subprocess
 import sys
+import traceback
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 import pandas as pd
 import pytest
 
+from calirare._util import ranks
+from calirare.cli import main
 from calirare.graph import convolution
-from tests.helpers.command import QUICK, call
+from calirare.intervals.streaming import Streaming
+from tests.helpers.command import QUICK, call, rough_runs
 from tests.helpers.tasks import rare_task
 
-# Imports once, then forks the processes of both jobs, each told its place as a launcher would tell it. Every graph
-# counts as large; in the first job process 1 dies at a given point, as a machine that fails would.
-PROGRAM = """
-import gc, json, os, signal, sys
-import torch.distributed
-import calirare.graph.convolution
-calirare.graph.convolution.LARGE = 1
-import calirare.cli.train, calirare.pipeline, sklearn.metrics, pandas
-from calirare.run import outcome as module
-from calirare.intervals.streaming import Streaming
-module.draw = lambda outcome, folder: None
-from calirare.cli.app import main
 
-def dying(self, job, rows, *rest):
-    if self.ranks.rank == 1 and rows.start > 100:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return original(self, job, rows, *rest)
+def in_two_processes(folder: Path, job: str, *, dies: bool = False) -> list[int]:
+    """Returns the exit codes of two copies of this process, each told its place as a launcher would tell it.
 
-original = Streaming._intervals
-gc.freeze()  # else each copy looks through all that was imported as it ends, for a second
-for job, (port, dies) in enumerate(json.loads(sys.argv.pop(1))):
-    Streaming._intervals = dying if dies else original
-    children = []
+    Where the job `dies`, process 1 does at a given point, as a machine that fails would.
+    """
+    place, children = {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}, []
     for rank in (0, 1):
         child = os.fork()
-        if child == 0:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            os.dup2(os.open(f"{job}.{rank}.err", os.O_WRONLY | os.O_CREAT), 2)
-            place = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-            os.environ.update({name: str(value) for name, value in place.items()})
-            main()
+        if not child:
+            code = 1
+            try:
+                os.environ.update({k: str(v) for k, v in (place | {"RANK": rank, "LOCAL_RANK": rank}).items()})
+                code = _process(folder, folder / f"{job}.{rank}.err", dies=dies and rank == 1)
+            finally:
+                os._exit(code)
         children.append(child)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    print(json.dumps(codes), flush=True)
-    if dies:
-        sys.stdin.readline()  # until what is left has been looked at
-"""
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def _process(folder: Path, said: Path, *, dies: bool) -> int:
+    """Does the job; returns its exit code."""
+    original = Streaming._intervals
+
+    def intervals(self, job, rows, *rest):
+        if dies and rows.start > 100:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(self, job, rows, *rest)
+
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    ranks.PARENT = os.getppid()  # as of a process that was started, not forked
+    sys.argv = ["calirare", *arguments_of(folder, "two")]
+    with said.open("w", buffering=1) as err, redirect_stdout(io.StringIO()), redirect_stderr(err), rough_runs():
+        try:
+            with mock.patch.object(Streaming, "_intervals", intervals):
+                main()
+        except SystemExit as stop:
+            return int(stop.code or 0)
+        except BaseException:
+            traceback.print_exc()
+    return 1
 
 
 def arguments_of(folder: Path, out: str) -> list[str]:
@@ -87,16 +97,9 @@ def test_two_processes_agree_with_one_and_survive_a_death(tmp_path, monkeypatch)
     assert alone.code == 0, alone.err
     expected = table(tmp_path, "one")
 
-    jobs = json.dumps([[free_port(), True], [free_port(), False]])
-    command = [sys.executable, "-c", PROGRAM, jobs, *arguments_of(tmp_path, "two")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment, cwd=tmp_path) as both:
-        assert both.stdout is not None
-        assert json.loads(both.stdout.readline()) == [1, -9]
-        assert_a_death_is_told_and_blocks_are_kept(tmp_path)
-        out, _ = both.communicate("go on\n", timeout=120)
-    assert json.loads(out) == [0, 0], (tmp_path / "1.0.err").read_text()
+    assert in_two_processes(tmp_path, "0", dies=True) == [1, -9]
+    assert_a_death_is_told_and_blocks_are_kept(tmp_path)
+    assert in_two_processes(tmp_path, "1") == [0, 0], (tmp_path / "1.0.err").read_text()
     assert "resumed" in (tmp_path / "1.0.err").read_text()
     assert not (tmp_path / ".two.blocks").exists()
     got = table(tmp_path, "two")
