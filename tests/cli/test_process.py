@@ -244,6 +244,21 @@ def test_a_reader_that_goes_away_is_no_trouble():
     assert "BrokenPipe" not in done.stderr
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_run_whose_signal_was_dropped_leaves_nothing_either(number, code, graph_file, tmp_path, monkeypatch):
+    """As within a callback of a C library, where Python cannot hand on what is raised."""
+
+    def callback(*_):
+        with pytest.raises((SystemExit, KeyboardInterrupt)):
+            (app._interrupt if number == signal.SIGINT else app._stop)(number, None)
+
+    monkeypatch.setattr("calirare.run.outcome.write_review", callback)
+    said = call("train", "--dataset", graph_file, *QUICK, "--out", tmp_path / "runs" / "a")
+    assert said.code == code
+    assert list(tmp_path.iterdir()) == []
+    assert not startup.STOPPED, "what comes next is not stopped"
+
+
 @pytest.mark.parametrize(
     ("number", "error", "code", "said"),
     [

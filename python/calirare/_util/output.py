@@ -13,6 +13,7 @@ from calirare._util.claims import RANDOM, claimed, is_part, part_folder
 from calirare._util.durable import exchange, sync, sync_folder
 from calirare._util.errors import InputError
 from calirare._util.run_files import LIST, PART, announce, arrived, changed_file, listed_files, own_files, seal
+from calirare._util.startup import end_if_stopped
 
 
 @contextmanager
@@ -41,6 +42,7 @@ def fresh_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
             _check_free(where, path, overwrite)
             with part_folder(where.parent, where.name) as partial, _kept_or_nothing(path):
                 yield partial
+                end_if_stopped()
                 partial.chmod(0o755)
                 seal(partial)
                 sync_folder(partial)

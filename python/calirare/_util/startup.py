@@ -12,6 +12,8 @@ import sys
 from typing import Any
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+INTERRUPTED = 130  # a shell's code for Ctrl-C
+STOPPED: dict[str, int] = {}  # "by": the exit code of the signal that ends the command now running
 PARENT = os.getppid()  # who started this process; another number later means that it has gone
 
 
@@ -34,6 +36,15 @@ def handle(handlers: dict[str, Any]) -> None:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+def end_if_stopped() -> None:
+    """Ends the command that a signal wanted to end: what its handler raised is dropped within a callback of C."""
+    by = STOPPED.get("by")
+    if by == INTERRUPTED:
+        raise KeyboardInterrupt
+    if by is not None:
+        sys.exit(by)
 
 
 def occupy_closed_streams() -> None:

@@ -17,14 +17,12 @@ from types import FrameType
 
 from calirare._util.errors import InputError, one_line
 from calirare._util.plain_letters import PLAIN
-from calirare._util.startup import handle, is_command
+from calirare._util.startup import INTERRUPTED, STOPPED, handle, is_command
 from calirare.cli import plugins
 from calirare.cli.options import UsageError
 from calirare.cli.parser import COMMANDS, parser_of, unknown
 
 DEBUG = "--debug"
-INTERRUPTED = 130  # a shell's code for Ctrl-C
-STOPPED: dict[str, int] = {}  # "by": the exit code of the signal that ends the command now running
 PIPE_CLOSED = 141  # and for a program whose reader has gone
 NO_ROOM = ("can't allocate memory", "out of memory")  # as torch says it
 ABOUT = "Calibrated probabilities, jackknife intervals and individual calibration error for rare classes in graphs."
@@ -37,7 +35,6 @@ HELP = {name: command.help for name, command in COMMANDS.items()} | {
 
 def main() -> None:
     """Runs the command line; the entry point of the `calirare` script."""
-    STOPPED.clear()
     _stand_alone()
     debug = DEBUG in sys.argv[1:]
     words = [word for word in sys.argv[1:] if word != DEBUG]
@@ -53,6 +50,8 @@ def main() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except Exception as error:  # what a signal raises may come out of a C library as another error
         code = STOPPED.get("by") or _failed(error, debug)
+    finally:
+        STOPPED.clear()
     if code == INTERRUPTED:
         print("calirare: interrupted", file=sys.stderr)
     if is_command():
