@@ -6,12 +6,13 @@ from typing import Any
 
 from multilabel_page import rule, source
 from readme_tables import between, load
+from record_pairs import OURS
 
 from calirare_lab.studies.record import CHOSEN, PROTOCOLS, RECORD, RULES_PROTOCOL
 
 TITLES = {"cora": "Cora", "citeseer": "CiteSeer", "computers": "Computers"}
 CHOSEN_AMONG = ("temperature", "vector", "matrix", "prior-platt", "prior-slopes")  # where the rules were fixed
-NETWORK_NAMES = {"gcn": "graph convolution", "gat": "attention", CHOSEN: "any detector"}
+NETWORK_NAMES = {"gcn": "convolution", "gat": "attention", CHOSEN: "any detector"}
 # ECE x 100 of the predicted class, mean of 10 seeds, as GETS prints it (Zhuang et al. 2025).
 PUBLISHED = {
     "gcn": {
@@ -40,7 +41,7 @@ NAMES = {
     "ets": "ensemble temperature scaling",
     "matrix": "matrix scaling (Dirichlet)",
     "prior-platt": "Platt scaling with a prior",
-    "prior-slopes": "**Platt with a prior, a slope for each class** (ours)",
+    "prior-slopes": "Platt with a prior, a slope for each class",
     "cagcn": "CaGCN",
     "gats": "GATS",
     "default": "the default of `calirare train`",
@@ -80,7 +81,7 @@ def table(found: dict[str, Any], protocol: str, dataset: str, network: str) -> l
     lines = [f"**{TITLES[dataset]}, {NETWORK_NAMES[network]}**", ""]
     lines += ["| " + " | ".join(heads) + " |", rule(len(heads))]
     for name in sorted(by["A"] | by["B"], key=lambda name: _nll(by, name)):
-        words = [NAMES[name]]
+        words = ["**ours**" if name == OURS else NAMES[name]]
         for side in SIDES:
             words += shown(by[side].get(name))
         if name in known and dataset in known[name]:
@@ -105,7 +106,7 @@ def shown(cell: dict[str, Any] | None) -> list[str]:
 def facts(cells: dict[str, dict[str, Any]]) -> str:
     """Returns draws and accuracy, and of our map ECE by chance, debiased and by class."""
     ours, name = (
-        cells["prior-slopes"],
+        cells[OURS],
         {"ece_floor": "by chance", "debiased_ece": "debiased", "classwise_ece": "by class"},
     )
     every = ", ".join(f"{words} {100 * ours[key]['mean']:.2f}" for key, words in name.items())
