@@ -11,8 +11,7 @@ from torch.nn.functional import one_hot
 from calirare.explain.network_shares import made
 from calirare.explain.voice import Kept, Shares, Voice, difference
 from calirare.graph import Graph, numbered
-from calirare.models import STEPS, SpreadingFit
-from calirare.models import steps_of as spread_steps
+from calirare.models import STEPS, SpreadingFit, steps_of
 
 TOGETHER = 64  # nodes from which labels are spread at once
 NEARBY = "labels nearby"
@@ -103,6 +102,6 @@ class SpreadingVoice(Voice):
         for some in nodes.split(TOGETHER):
             x = torch.zeros(self.graph.n_nodes, some.numel())
             x[some, torch.arange(some.numel())] = 1
-            _, steps = spread_steps(self.graph, x)
-            out.append(torch.einsum("t,tsn->sn", reach, torch.stack([step[sources].double() for step in steps])))
+            steps = torch.stack([step[sources].double() for step in steps_of(self.graph, x)])
+            out.append(torch.einsum("t,tsn->sn", reach, steps))
         return torch.cat(out, 1).T if out else torch.zeros(0, sources.numel(), dtype=torch.float64)

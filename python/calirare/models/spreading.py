@@ -12,6 +12,7 @@ ones. No node reads its own label but through others, and of a label's own predi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Self
@@ -196,9 +197,9 @@ class SpreadingDetector:
         targets, k = graph.y[nodes], graph.n_classes
         weights = class_weights(targets, k)[targets] if sample_weights is None else sample_weights
         fold = fold_of(targets, min(self.folds, nodes.numel()), self.seed)
-        spread = _Spread(graph, labels_of(graph.n_nodes, nodes, targets, weights, fold, k))
+        spread = _Spread(graph, nodes, labels_of(graph.n_nodes, nodes, targets, weights, fold, k))
         n_sets, place = int(fold.max()) + 2, torch.arange(nodes.numel(), device=nodes.device)
-        reached = {reach: each[nodes].double().unflatten(1, (n_sets, k)) for reach, each in spread.reached.items()}
+        reached = {reach: each.double().unflatten(1, (n_sets, k)) for reach, each in spread.reached.items()}
         own = {reach: each[place, fold] for reach, each in reached.items()}
         tiny = torch.finfo(torch.float32).tiny
         trials = {
@@ -229,34 +230,39 @@ def labels_of(n: int, nodes: Tensor, targets: Tensor, weights: Tensor, fold: Ten
     return x.flatten(1)
 
 
-def steps_of(graph: Graph, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Returns D^-1/2, float32 [n, 1], and S x, S^2 x, .. of as many steps as labels are spread, each [n, c]."""
-    total = row_sums(graph.adjacency)
-    root = torch.where(total > 0, total.clamp(min=torch.finfo(total.dtype).tiny).rsqrt(), 0.0).float()[:, None]
-    out = list[Tensor]()
+def steps_of(graph: Graph, x: Tensor) -> Iterator[Tensor]:
+    """Yields S x, S^2 x, .. of as many steps as labels are spread, float32 [n, c]."""
+    root = root_of(graph)
     for _ in range(STEPS):
         x = root * propagate(graph.adjacency, root * x)
-        out.append(x)
-    return root, out
+        yield x
+
+
+def root_of(graph: Graph) -> Tensor:
+    """Returns D^-1/2, 0 of a node without edges, float32 [n, 1]."""
+    total = row_sums(graph.adjacency)
+    return torch.where(total > 0, total.clamp(min=torch.finfo(total.dtype).tiny).rsqrt(), 0.0).float()[:, None]
 
 
 class _Spread:
     """Labels spread with every reach at once: the products are the same.
 
     Attributes:
-        told: Y by alpha.
-        reached: F by alpha.
+        told: Y by alpha, float32 [n, c].
+        reached: F at the labelled nodes by alpha, float32 [m, c].
     """
 
-    def __init__(self, graph: Graph, x: Tensor) -> None:
-        root, steps = steps_of(graph, x)
-        self.told, self.reached = dict[float, Tensor](), dict[float, Tensor]()
-        for reach in REACHES:
-            total = torch.zeros_like(x)
-            for t, step in enumerate(steps[:-1], start=1):
-                total += reach**t * step
-            self.told[reach] = root * (x + total)
-            self.reached[reach] = total + reach**STEPS * steps[-1]
+    def __init__(self, graph: Graph, nodes: Tensor, x: Tensor) -> None:
+        self.told = {reach: x.clone() for reach in REACHES}
+        self.reached = {reach: torch.zeros_like(x[nodes]) for reach in REACHES}
+        for t, step in enumerate(steps_of(graph, x), start=1):
+            for reach in REACHES:
+                self.reached[reach] += reach**t * step[nodes]
+                if t < STEPS:
+                    self.told[reach].add_(step, alpha=reach**t)
+        root = root_of(graph)
+        for told in self.told.values():
+            told.mul_(root)
 
 
 def _loss(reached: Tensor, prior: float, targets: Tensor, weights: Tensor) -> float:
