@@ -36,7 +36,7 @@ def outcome(graph):
 
 def test_every_detector_is_in_the_table_with_its_share(outcome):
     choice = outcome.choice
-    assert {row.name for row in choice.rows} == {"trees", "forest", "linear", "hops", "gcn", NO_EDGES}
+    assert {row.name for row in choice.rows} == {"trees", "forest", "linear", "hops", "gcn", "spreading", NO_EDGES}
     assert sum(row.weight for row in choice.rows) == pytest.approx(1, abs=1e-12)
     assert [row.weight for row in choice.rows] == [member.weight for member in outcome.fit.members]
     assert choice.loss < max(row.loss for row in choice.rows)

@@ -1,4 +1,4 @@
-"""The nodes of a training graph, found again in other graphs: by their names, or as a graph of just the same edges."""
+"""The nodes of a training graph, found again in other graphs: by their names, or by their numbers and edges."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HALF = np.uint64(32)
 
 @dataclass(frozen=True)
 class KnownNodes:
-    """Nodes that are known by their names, or, without names, by their numbers in a graph of the same edges.
+    """Nodes that are known by their names, or, without names, by their numbers in a graph of the same edges among them.
 
     Attributes:
         keys: hashes of the names, uint64 as int64 [n]; empty where nodes have none.
@@ -41,12 +41,13 @@ class KnownNodes:
         """Returns what is kept of the nodes of a graph."""
         if graph.node_names is not None:
             return cls(hashed_names(graph.node_names), "")
-        return cls(np.zeros(0, dtype=np.int64), edges_of(graph))
+        return cls(np.zeros(0, dtype=np.int64), edges_of(graph, graph.n_nodes))
 
     def places_in(self, graph: Graph) -> NumpyArray | None:
         """Returns of each node of a graph its place among the known ones, int64 [n], -1 for none; None: no node."""
         if self.edges:
-            return np.arange(graph.n_nodes) if self.edges == edges_of(graph) else None
+            n = self.n_nodes
+            return self.numbered(0, graph.n_nodes) if graph.n_nodes >= n and self.edges == edges_of(graph, n) else None
         return None if graph.node_names is None else self.places_of(graph.node_names)
 
     def places_of(self, names: NumpyArray) -> NumpyArray:
@@ -56,6 +57,11 @@ class KnownNodes:
         order, given = np.argsort(self.keys), hashed_names(names)
         at = order[np.minimum(np.searchsorted(self.keys, given, sorter=order), len(order) - 1)]
         return np.where(self.keys[at] == given, at, -1)
+
+    def numbered(self, first: int, last: int) -> NumpyArray:
+        """Returns the places of nodes from one to another of a graph that begins with the known ones, -1 for none."""
+        nodes = np.arange(first, last)
+        return np.where(nodes < self.n_nodes, nodes, -1)
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Returns the arrays as tensors and everything else as what JSON holds."""
@@ -67,11 +73,11 @@ class KnownNodes:
         return cls(tensors["keys"].numpy(), str(facts["edges"]))
 
 
-def edges_of(graph: Graph) -> str:
-    """Returns what tells the edges of a graph from those of others."""
+def edges_of(graph: Graph, n: int) -> str:
+    """Returns what tells the edges among the first n nodes of a graph from others."""
     a = graph.adjacency
     blocks = ((first, a.select_rows(torch.arange(first, last))) for first, last in row_parts(a))
-    return mark(graph.n_nodes, [sums_of(first, rows) for first, rows in blocks])
+    return mark(n, [sums_of(first, rows, n) for first, rows in blocks])
 
 
 def mark(n: int, sums: Iterable[tuple[int, int]]) -> str:
@@ -81,10 +87,17 @@ def mark(n: int, sums: Iterable[tuple[int, int]]) -> str:
     return f"{n}-{count}-{mixed % 2**64:016x}"
 
 
-def sums_of(first: int, rows: Csr) -> tuple[int, int]:
-    """Returns how many entries rows have, and a sum of hashes of their ends; `first` is the number of the first row."""
+def sums_of(first: int, rows: Csr, n: int) -> tuple[int, int]:
+    """Returns how many entries rows have among the first n nodes, and a sum of hashes of their ends.
+
+    Args:
+        first: number of the first row.
+        rows: of the adjacency.
+        n: number of nodes.
+    """
     counts = rows.indptr.diff()
-    numbers = (torch.arange(first, first + rows.n_rows).repeat_interleave(counts) * rows.n_cols + rows.indices).numpy()
-    x = numbers.astype(np.uint64) * MIXED
+    ends = torch.arange(first, first + rows.n_rows).repeat_interleave(counts), rows.indices.long()
+    here = (ends[0] < n) & (ends[1] < n)
+    x = (ends[0] * n + ends[1])[here].numpy().astype(np.uint64) * MIXED
     x = (x ^ (x >> HALF)) * MIXED
     return len(x), int((x ^ (x >> HALF)).sum(dtype=np.uint64))

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -266,11 +265,12 @@ class _Run:
         if known.keys.size:
             named = graph.named
             return lambda first, last: known.places_of(graph.node_names(first, last)) if named else None
-        blocks = [] if graph.n_total != known.n_nodes else block_ends(graph.n_nodes)
-        sums = [sums_of(graph.first + first, graph.edges(first, last)) for first, last in blocks]
+        blocks = block_ends(graph.n_nodes) if graph.n_total >= known.n_nodes else []
+        sums = [sums_of(graph.first + first, graph.edges(first, last), known.n_nodes) for first, last in blocks]
         every = [sums] if self.ranks is None else self.ranks.gather_all(sums)
-        same = known.edges == mark(graph.n_total, [each for part in every for each in part])
-        return lambda first, last: np.arange(graph.first + first, graph.first + last) if same else None
+        same = known.edges == mark(known.n_nodes, [each for part in every for each in part])
+        begin = graph.first
+        return lambda first, last: known.numbered(begin + first, begin + last) if same else None
 
     def logits(self, networks: list[Tensor | None]) -> Tensor:
         """Returns the logits of all nodes, float64 [n, k], from those of its networks."""

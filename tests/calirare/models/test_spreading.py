@@ -15,7 +15,6 @@ from calirare.models import STEPS, KnownGraph, NewEdges, SpreadingDetector, Spre
 from calirare.models.joined import JoinedRows
 from calirare.models.known_nodes import edges_of, mark, sums_of
 from calirare.models.spreading import labels_of
-from calirare_ext import row_parts
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical, sum_bound
 
@@ -125,8 +124,15 @@ def test_without_names_a_graph_is_known_by_its_edges(graph, fitted):
     other = rare_task(80, seed=4)
     assert fitted.logits_of(other).isnan().all()
     parts = [(i, graph.adjacency.select_rows(torch.arange(i, i + 1))) for i in reversed(range(80))]
-    assert mark(80, [sums_of(first, rows) for first, rows in parts]) == edges_of(graph) != edges_of(other)
-    assert len(list(row_parts(graph.adjacency))) == 1
+    assert mark(80, [sums_of(first, rows, 80) for first, rows in parts]) == edges_of(graph, 80) != edges_of(other, 80)
+    more = torch.zeros(82, 82)
+    more[:80, :80], more[80, 3], more[3, 80] = graph.adjacency.to_dense(), 1, 1
+    joined = dataclasses.replace(
+        same, adjacency=calirare.graph.csr_of_scipy(scipy_of(more)), x=torch.cat([graph.x, graph.x[:2]])
+    )
+    got = fitted.logits_of(joined)
+    assert not got[80].isnan().any()
+    assert got[81].isnan().all()
 
 
 def test_a_member_with_nothing_to_say_leaves_its_weight_to_the_others(graph, fitted):

@@ -41,7 +41,8 @@ def with_nodes(graph: Graph, x, neighbours, weights, among) -> Graph:
             dense[n + j, u] = dense[u, n + j] = w
     for i, j in among:
         dense[n + i, n + j] = dense[n + j, n + i] = 1
-    parts = {"node_names": None, "split": None, "y": None, "original_y": None, "class_names": (), "posterior": None}
+    names = None if graph.node_names is None else np.array([*graph.node_names, *(f"new {j}" for j in range(b))])
+    parts = {"node_names": names, "split": None, "y": None, "original_y": None, "class_names": (), "posterior": None}
     return dataclasses.replace(graph, adjacency=Csr.from_dense(dense), x=torch.cat([graph.x, x]), **parts)
 
 
