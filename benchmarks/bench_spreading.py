@@ -1,6 +1,7 @@
 """What the labels nearby add to the average of detectors: each run's own average with and without them.
 
     python benchmarks/bench_spreading.py [--sets cora ..] [--splits 3]
+    python benchmarks/bench_spreading.py --page    # the table of docs/detectors.md from the file, nothing is run
 
 On sets of the detection benchmark as they are, and with the number of neighbours as the only feature; splits that fixed
 no rule of label spreading (that was split 0). AUPRC and NLL of P(rare) on the nodes without a label, both averages
@@ -17,6 +18,7 @@ import record
 import torch
 from detection.sets import SETS
 from detection.tasks import Draw, draw
+from readme_tables import between, load
 from sklearn.metrics import average_precision_score, log_loss
 
 import calirare
@@ -25,6 +27,7 @@ from calirare.models import mixture_of
 
 NAMES = ("cora", "otc", "sichuan", "amazon", "facebook", "dblp")
 FIRST = 1
+PAGE = record.ROOT / "docs" / "detectors.md"
 REGIMES = ("scarce", "shot")
 
 
@@ -60,11 +63,30 @@ def cell(name: str, regime: str, split: int, *, features: bool) -> dict[str, obj
     return found
 
 
+def table() -> list[str]:
+    """Returns the lines of the page's table, from the committed file."""
+    means = load("spreading")["results"]["means"]
+    lines = ["| set, labels | features | | | edges alone | | |", "| --- | --- | --- | --- | --- | --- | --- |"]
+    lines.append("| | AUPRC | NLL | weight | AUPRC | NLL | weight |")
+    for place in dict.fromkeys(key.rpartition(", ")[0] for key in means):
+        cells = []
+        for kind in ("features", "edges alone"):
+            of = means[f"{place}, {kind}"]
+            cells += [f"{of['without'][what]:.3f}, {of['with'][what]:.3f}" for what in ("auprc", "nll")]
+            cells.append(f"{of['weight']:.2f}")
+        lines.append(f"| {place} | {' | '.join(cells)} |")
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=list(NAMES))
     parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--page", action="store_true")
     options = parser.parse_args()
+    if options.page:
+        PAGE.write_text(between(PAGE.read_text(encoding="utf-8"), "spreading", table()), encoding="utf-8")
+        return
     torch.manual_seed(0)
     places = [
         (name, regime, split, features)
