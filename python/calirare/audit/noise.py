@@ -28,8 +28,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, logit, logsumexp
-from scipy.stats import beta
+from scipy.special import betainc, expit, logit, logsumexp
 
 Numbers = NDArray[np.float64]
 NO_NOISE, ONE_SIDED = 0.3, 0.15  # prior probability that both rates are 0, and that one of them alone is not
@@ -147,7 +146,7 @@ class _Grid:
         """Returns every pair of rates that can be, and those alike, twice; share: given as rare of the population."""
         points = np.concatenate([[0.0], POINTS])
         between = np.concatenate([[0.0], (POINTS[1:] + POINTS[:-1]) / 2, [1.0]])
-        mass = np.diff(beta.cdf(between, *SLAB))
+        mass = np.diff(betainc(*SLAB, between))
         sides = np.array([[NO_NOISE, ONE_SIDED], [ONE_SIDED, 1 - NO_NOISE - 2 * ONE_SIDED - ALIKE]])
         wrong_rare, rho_0 = (x.ravel() for x in np.meshgrid(points, points, indexing="ij"))
         prior = np.outer(*[np.concatenate([[1.0], mass])] * 2).ravel()

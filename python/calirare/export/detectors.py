@@ -17,7 +17,7 @@ DIRECTED = (
     "--relation, or score with `calirare predict`"
 )
 
-MOST_SPREADING = 0.1  # weight of spread labels in an average that is exported without them
+MOST_SPREADING = 0.5  # weight of spread labels in an average that is exported without them
 
 Layer = TypeVar("Layer")  # columns of every node, as one layer hands them to the next
 Answer = TypeVar("Answer")  # the difference of the logits

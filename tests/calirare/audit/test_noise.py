@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import expit
-from scipy.stats import binom
+from scipy.stats import beta, binom
 
 from calirare.audit import noise as module
 from calirare.audit.noise import LabelNoise, label_noise
@@ -91,7 +91,7 @@ def test_no_world_has_more_wrong_labels_than_there_are():
 def test_labels_of_both_classes_may_be_wrong_at_one_rate(monkeypatch):
     grid = module._Grid.of(0.3)
     alike = (grid.rho_0 > 0) & (np.abs(grid.rho_1 - grid.rho_0) < 1e-12)
-    possible = module.beta.cdf((0.25 + 0.32) / 2, *module.SLAB)  # a rate above the share given as rare is not
+    possible = beta.cdf((0.25 + 0.32) / 2, *module.SLAB)  # a rate above the share given as rare is not
     assert np.exp(grid.log_prior[alike]).sum() == pytest.approx(
         module.ALIKE * possible, rel=0.02
     )  # and a pair of rates by chance
