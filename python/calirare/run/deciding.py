@@ -28,10 +28,10 @@ REVIEW_BEGINS_WITH = {
 NARROW = 20  # rare labels from which the intervals held less often than promised (benchmarks/results/decisions.json)
 CAVEAT = (
     "the intervals allow for a wrong form of the map, but not for any: where it is far off they are too narrow (of 90 "
-    "% ones {held} held without that allowance, see docs/probability.md); a precision or recall with --confidence asks "
-    "nothing of the form"
+    "% ones {held} held in simulations, see docs/probability.md); a precision or recall with --confidence asks nothing "
+    "of the form"
 )
-HELD = {False: "60 to 92 %", True: "82 to 93 %"}  # by whether each class has a slope of its own
+HELD = {False: "66 to 95 %", True: "84 to 95 %"}  # by whether each class has a slope of its own
 
 
 @dataclass(frozen=True)
