@@ -183,6 +183,10 @@ class SpreadingDetector:
     folds: int = 5
     seed: int = 0
 
+    def kept_bytes(self, graph: Graph) -> int:
+        """Returns what Y takes, and five times that is needed to make it."""
+        return 4 * graph.n_nodes * (self.folds + 1) * graph.n_classes
+
     def fit(self, graph: Graph, nodes: Tensor, *, sample_weights: Tensor | None = None) -> SpreadingFit:
         """Spreads the labels of nodes of a graph.
 

@@ -35,6 +35,7 @@ from calirare.training import FoldFitted, class_weights
 FOLDS = 5
 N_CANDIDATES = 9  # six with the graph, three without
 SPREADING = "spreading"
+MOST_KEPT = 1 << 30  # bytes that spreading may keep with the run: 22 million nodes of two classes
 FAINT = 0.01  # weight below which spreading is left out: it keeps numbers of every node
 NO_EDGES = "linear, no edges"  # of those without the graph the one that joins the average
 TREES: dict[str, Literal["boosting", "extra"]] = {"trees": "boosting", "forest": "extra"}
@@ -100,8 +101,7 @@ def fit_auto(job: Job) -> Trained:
     without = dict(tabular(task, alone))
     fits = dict(candidates(task, with_graph)) | {NO_EDGES: without["linear"]}
     mixture = mixture_of(fits, weights)
-    if mixture.weight_of(SPREADING) < FAINT:
-        del fits[SPREADING]
+    if mixture.weight_of(SPREADING) < FAINT and fits.pop(SPREADING, None) is not None:
         mixture = mixture_of(fits, weights)
     job.report("train", N_CANDIDATES, N_CANDIDATES)
     return Trained(mixture, choice=choice_of(mixture, mixture_of(without, weights), task))
@@ -114,9 +114,10 @@ def candidates(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitte
     yield "hops", perceptron(task, columns)
     task.say("gcn")
     yield "gcn", convolution(task)
-    task.say(SPREADING)
     spread = SpreadingDetector(task.n_folds, task.seed)
-    yield SPREADING, spread.fit(task.graph, task.nodes, sample_weights=task.weights)
+    if spread.kept_bytes(task.graph) <= MOST_KEPT:
+        task.say(SPREADING)
+        yield SPREADING, spread.fit(task.graph, task.nodes, sample_weights=task.weights)
 
 
 def tabular(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]:

@@ -237,3 +237,13 @@ def test_auto_listens_to_labels_nearby_where_features_say_nothing_and_not_where_
     assert float(p[truth].mean()) > 3 * float(p[~truth].mean())
     clear = np.concatenate([noise, rare[:, None] * 6.0 + generator.normal(size=(n, 1))], 1).astype(np.float32)
     assert trained(clear).fit.weight_of("spreading") < 0.1
+
+
+def test_what_would_be_kept_is_counted(graph, fitted):
+    assert SpreadingDetector(folds=4).kept_bytes(graph) == fitted.told.numel() * 4
+
+
+def test_auto_does_without_labels_nearby_where_they_would_take_too_much(monkeypatch):
+    monkeypatch.setattr("calirare.pipeline.auto.MOST_KEPT", 0)
+    outcome = calirare.train(rare_task())
+    assert "spreading" not in {row.name for row in outcome.choice.rows}
