@@ -80,6 +80,8 @@ class Explainer:
             InputError: there is no such column, or it has too many values.
         """
         groups = {} if group is None else self.subject.groups(group)
+        if nodes.numel() > TOGETHER:
+            self.voice.expect(nodes)
         each = list[Explanation]()
         for part in nodes.split(TOGETHER):
             with threads_for(0 if self._asked else self.subject.graph.n_edges):  # many small steps, once large ones

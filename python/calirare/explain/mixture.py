@@ -44,6 +44,11 @@ class MixtureVoice(Voice):
         self.parts = tuple(Part(member, voice) for member, voice in pairs)
         self.notes = tuple(dict.fromkeys(note for part in self.parts for note in part.voice.notes))
 
+    def expect(self, nodes: Tensor) -> None:
+        """See `Voice.expect`."""
+        for part in self.parts:
+            part.voice.expect(nodes)
+
     def log_odds(self, nodes: Tensor) -> Tensor:
         """See `Voice.log_odds`."""
         return self._said.of(nodes, lambda some: self._pooled(lambda voice: voice.log_odds(some)))

@@ -16,6 +16,7 @@ from calirare.models import STEPS, SpreadingFit, steps_of
 TOGETHER = 64  # nodes from which labels are spread at once
 NEARBY = "labels nearby"
 HELD = "edges of spread labels: what its neighbours know of the labels is held as it was learnt"
+EXPECTED = 10_000_000  # nodes times labels whose parts are kept
 ROUNDING = 1e-6  # of what reaches a node: what is left of it below is nothing
 
 
@@ -31,7 +32,12 @@ class SpreadingVoice(Voice):
 
     def __init__(self, fitted: SpreadingFit, graph: Graph) -> None:
         self.fitted, self.graph = fitted, graph
-        self._parts = Kept[Tensor]()
+        self._parts, self._expected = Kept[Tensor](), dict[int, Tensor]()
+
+    def expect(self, nodes: Tensor) -> None:
+        """See `Voice.expect`: the products are the cheaper for one node the more there are."""
+        few = nodes.numel() * self.fitted.nodes.numel() <= EXPECTED
+        self._expected = dict(zip(nodes.tolist(), self._made(nodes), strict=True)) if few else {}
 
     def log_odds(self, nodes: Tensor) -> Tensor:
         """See `Voice.log_odds`; NaN where no label reaches."""
@@ -90,8 +96,11 @@ class SpreadingVoice(Voice):
 
     def _of_labels(self, nodes: Tensor) -> Tensor:
         """Returns each label's part of what reaches nodes, float64 [n, m]."""
-        fitted = self.fitted
-        return self._parts.of(nodes, lambda some: self._reached_from(some, fitted.nodes) * fitted.sample_weights)
+        kept = [self._expected[node] for node in nodes.tolist() if node in self._expected]
+        return torch.stack(kept) if 0 < len(kept) == nodes.numel() else self._parts.of(nodes, self._made)
+
+    def _made(self, nodes: Tensor) -> Tensor:
+        return self._reached_from(nodes, self.fitted.nodes) * self.fitted.sample_weights
 
     def _reached_from(self, nodes: Tensor, sources: Tensor) -> Tensor:
         """Returns sum_t alpha^t (S^t)_vu of nodes v and sources u, float64 [n, s]: from the side that has fewer."""

@@ -62,6 +62,10 @@ class Voice(abc.ABC):
     def log_odds(self, nodes: Tensor) -> Tensor:
         """Returns log P(rare) / P(rest) of nodes (int64 [n]), uncalibrated, float64 [n]."""
 
+    def expect(self, nodes: Tensor) -> None:
+        """Is told which nodes (int64 [n]) will be asked about, a few at a time, so that it may prepare for all."""
+        del nodes
+
     @abc.abstractmethod
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """Returns the log-odds of nodes without each of the m labels, float64 [m, n]."""

@@ -26,7 +26,7 @@ from calirare._util.array_files import NumpyArray
 from calirare.graph import Graph, check_nodes
 from calirare.models.known_nodes import KnownNodes
 from calirare.training import FoldFitted, State, class_weights, fold_of, prefixed, unprefixed
-from calirare_ext import Csr, propagate, row_sums
+from calirare_ext import Csr, propagate, row_parts, row_sums
 
 STEPS = 10
 REACHES = (0.5, 0.8, 0.95)  # alpha
@@ -236,10 +236,21 @@ def labels_of(n: int, nodes: Tensor, targets: Tensor, weights: Tensor, fold: Ten
 
 def steps_of(graph: Graph, x: Tensor) -> Iterator[Tensor]:
     """Yields S x, S^2 x, .. of as many steps as labels are spread, float32 [n, c]."""
-    root = root_of(graph)
+    step = symmetric(graph)
     for _ in range(STEPS):
-        x = root * propagate(graph.adjacency, root * x)
+        x = propagate(step, x)
         yield x
+
+
+def symmetric(graph: Graph) -> Csr:
+    """Returns S = D^-1/2 A D^-1/2, float32."""
+    a, root = graph.adjacency, root_of(graph)[:, 0]
+    values = torch.empty_like(a.values)
+    for first, last in row_parts(a):
+        some = slice(int(a.indptr[first]), int(a.indptr[last]))
+        own = root[first:last].repeat_interleave(a.indptr[first : last + 1].diff())
+        values[some] = a.values[some] * own * root[a.indices[some].long()]
+    return Csr.unchecked(a.indptr, a.indices, values, a.n_cols)
 
 
 def root_of(graph: Graph) -> Tensor:

@@ -184,6 +184,13 @@ class TestVoice:
         assert float((together[0] - self.said(graph, fitted, less)).abs().max()) < 1e-4
         assert float((together[1] - got[0]).abs().max()) < 1e-5
 
+    def test_nodes_that_were_expected_get_the_same_answers(self, graph, fitted):
+        voice, other = SpreadingVoice(fitted, graph), SpreadingVoice(fitted, graph)
+        voice.expect(torch.arange(30, 0, -1))
+        for asked in (torch.tensor([9, 5]), torch.tensor([5, 40])):
+            got, want = voice.without_each_label(asked), other.without_each_label(asked)
+            assert float((got - want).abs().max()) < 1e-5
+
     def test_each_label_that_might_be_there(self, graph, fitted):
         voice, more = SpreadingVoice(fitted, graph), torch.tensor([20, 21])
         got = voice.with_each_label(self.nodes, more)
