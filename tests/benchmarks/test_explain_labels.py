@@ -35,10 +35,13 @@ def test_peers_read_the_network_that_is_explained(bench, training):
     (place, y, weight), labels = peers.labels, bench("explaining.label_peers")
     lost = labels._loss(peers.model(place), y, weight)
     packed = labels._packed(peers.labels, 1.0)
-    assert labels._packed_loss(peers.model(packed[0]), packed[1]).allclose(lost)
+    apart = (labels._packed_loss(peers.model(packed[0]), packed[1]) - lost).detach().abs()
+    assert float(apart) <= FLOAT32 * (1 + float(lost.detach()))
     asked = labels._packed(peers.nodes, 0.0)
     said = truth[-nodes.numel() :]
-    assert labels._packed_loss(peers.model(asked[0]), asked[1]).allclose((said[:, 1] - said[:, 0]).mean())
+    odds = float((said[:, 1] - said[:, 0]).mean())
+    asked_odds = float(labels._packed_loss(peers.model(asked[0]), asked[1]).detach())
+    assert abs(asked_odds - odds) <= FLOAT32 * (1 + abs(odds))
 
 
 def test_the_score_is_one_where_effects_add_up_and_none_where_they_say_nothing(bench):

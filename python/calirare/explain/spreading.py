@@ -85,7 +85,7 @@ class SpreadingVoice(Voice):
 
     def _after(self, nodes: Tensor, change: Tensor) -> Tensor:
         """Returns the log-odds of nodes when what reaches them changes by [.., n, 2]."""
-        whole = self.fitted.scoring_field(self.graph, nodes).reached[:, -1]
+        whole = self.fitted.evaluation_field(self.graph, nodes).reached[:, -1]
         after = whole + change
         logits = self.fitted.logits(torch.where(after > ROUNDING * whole, after, 0.0))
         return logits[..., 1] - logits[..., 0]

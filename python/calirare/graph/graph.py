@@ -305,8 +305,7 @@ class Graph:
             name: what the graph is called; None for the name of the file.
             where: put in front of a message instead of the name.
             **options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`; of files also `id`,
-                `source_column`, `target_column`, `one_hot`, `impute` and `unknown_ends`, see
-                `calirare.graph.tables.TableOptions`.
+                `source_column`, `one_hot`, `impute` and more, see `calirare.graph.tables.TableOptions`.
 
         Returns:
             The graph.

@@ -8,6 +8,7 @@ import numpy as np
 
 from calirare._util.array_files import NumpyArray
 
+LOOKED_AT = 100  # cells that tell a column of names at once
 SIGNS = "$€£¥"
 DRESSED = rf"[-+]?[{SIGNS}]?\s?[-+]?\d{{1,3}}(?:\d*|(?:[.,'’ \u00a0\u202f]\d{{3}})*)(?:[.,]\d+)?\s?[%{SIGNS}]?"
 # What stands between thousands, and before decimals: in English, in Switzerland, on the continent.
@@ -25,6 +26,8 @@ def written_numbers(cells: Any) -> NumpyArray | None:
         cells: a column of text, None where empty.
     """
     here = cells.notna().to_numpy()
+    if not cells[here].iloc[:LOOKED_AT].str.fullmatch(DRESSED).all():
+        return None  # names, most likely, of which there may be millions
     signs = cells[here].str.extract(f"([{SIGNS}%])", expand=False).unique()
     text = cells[here].str.replace(f"[{SIGNS}%]", "", regex=True).str.strip()
     readings = [_read(text, *way, signed=isinstance(signs[0], str)) for way in WAYS] if len(signs) == 1 else []

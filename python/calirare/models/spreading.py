@@ -40,7 +40,7 @@ class SpreadingField:
 
     Attributes:
         nodes: int64 [n].
-        reached: F, float64 [n, sets, k]: of the labels without each fold, where it was asked for, and of all labels.
+        reached: F, float64 [n, K + 1, k]: of the labels without each fold, and of all.
     """
 
     nodes: Tensor
@@ -76,18 +76,15 @@ class SpreadingFit(FoldFitted):
     prior: float
     reached_own: Tensor
     reached_labels: Tensor
-    _kept: dict[str, Any] = field(default_factory=dict)
+    _kept: dict[str, tuple[Graph, Tensor]] = field(default_factory=dict)
 
     def told_in(self, graph: Graph) -> Tensor:
         """Returns Y of the nodes of a graph, 0 of those it does not know, float32 [n, (K + 1) k]; the last is kept."""
         kept = self._kept.get("told")
         if kept is None or kept[0] is not graph:
-            kept = self._kept["told"] = (
-                graph,
-                self.told_at(self.known.places_in(graph), graph.n_nodes),
-            )
-        told: Tensor = kept[1]
-        return told.to(graph.device)
+            told = self.told_at(self.known.places_in(graph), graph.n_nodes).to(graph.device)
+            kept = self._kept["told"] = graph, told
+        return kept[1]
 
     def told_at(self, places: NumpyArray | None, n: int) -> Tensor:
         """Returns Y of n nodes by their places among the known ones, int64 [n], -1 for none; None: none is known."""
@@ -99,8 +96,7 @@ class SpreadingFit(FoldFitted):
 
     def reached(self, rows: Csr, told: Tensor) -> Tensor:
         """Returns F of nodes by their rows of the adjacency and Y of all nodes, float64 [n, sets, k]."""
-        total = row_sums(rows)
-        scale = torch.where(total > 0, self.reach * total.clamp(min=torch.finfo(total.dtype).tiny).rsqrt(), 0.0)
+        scale = self.reach * inverse_root(row_sums(rows))
         return (propagate(rows, told).double() * scale[:, None]).unflatten(1, (-1, self.n_classes))
 
     def logits(self, reached: Tensor) -> Tensor:
@@ -120,21 +116,9 @@ class SpreadingFit(FoldFitted):
 
     def evaluation_field(self, graph: Graph | None, nodes: Tensor | None = None) -> SpreadingField:
         """See `Fitted.evaluation_field`."""
-        return self._field(graph, nodes, self.told.shape[1])
-
-    def scoring_field(self, graph: Graph | None, nodes: Tensor | None = None) -> SpreadingField:
-        """See `Fitted.scoring_field`: of all labels alone."""
-        return self._field(graph, nodes, self.n_classes)
-
-    def all_logits_of(self, graph: Graph | None, nodes: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """See `FoldFitted.all_logits_of`."""
-        found = self.evaluation_field(graph, nodes)
-        return self.logits_at(found), self.logits_without_folds(found)
-
-    def _field(self, graph: Graph | None, nodes: Tensor | None, width: int) -> SpreadingField:
         if graph is None:
             raise ValueError("graph must be given with spreading, got None")
-        told, rows = self.told_in(graph)[:, -width:].contiguous(), graph.adjacency
+        told, rows = self.told_in(graph), graph.adjacency
         if nodes is None:
             return SpreadingField(torch.arange(graph.n_nodes, device=graph.device), self.reached(rows, told))
         check_nodes("evaluation_field", nodes, graph.n_nodes)
@@ -149,11 +133,8 @@ class SpreadingFit(FoldFitted):
         return self.logits(self.reached_labels)
 
     def logits_without_folds(self, field: SpreadingField) -> Tensor:
-        """See `FoldFitted.logits_without_folds`; of an evaluation field."""
-        n_folds = int(self.fold.max()) + 1
-        # Of a field for logits alone nothing is known without a fold: what all labels say stands for it.
-        sets = field.reached[:, :-1] if field.reached.shape[1] > 1 else field.reached.expand(-1, n_folds, -1)
-        return self.logits(sets).transpose(0, 1)
+        """See `FoldFitted.logits_without_folds`."""
+        return self.logits(field.reached[:, :-1]).transpose(0, 1)
 
     def state(self) -> State:
         """See `Fitted.state`."""
@@ -255,8 +236,12 @@ def symmetric(graph: Graph) -> Csr:
 
 def root_of(graph: Graph) -> Tensor:
     """Returns D^-1/2, 0 of a node without edges, float32 [n, 1]."""
-    total = row_sums(graph.adjacency)
-    return torch.where(total > 0, total.clamp(min=torch.finfo(total.dtype).tiny).rsqrt(), 0.0).float()[:, None]
+    return inverse_root(row_sums(graph.adjacency)).float()[:, None]
+
+
+def inverse_root(degree: Tensor) -> Tensor:
+    """Returns degree^-1/2, 0 where it is 0, float64."""
+    return torch.where(degree > 0, degree.clamp(min=torch.finfo(degree.dtype).tiny).rsqrt(), 0.0)
 
 
 class _Spread:

@@ -9,9 +9,19 @@ import pytest
 import torch
 
 import calirare
+from calirare.explain.detectors import voice_of
 from calirare.explain.spreading import SpreadingVoice
 from calirare.graph import Graph
-from calirare.models import STEPS, KnownGraph, NewEdges, SpreadingDetector, SpreadingFit, mixture_of
+from calirare.models import (
+    STEPS,
+    KnownGraph,
+    NewEdges,
+    SpreadingDetector,
+    SpreadingFit,
+    TreesDetector,
+    TreesTraining,
+    mixture_of,
+)
 from calirare.models.joined import JoinedRows
 from calirare.models.known_nodes import edges_of, mark, sums_of
 from calirare.models.spreading import labels_of
@@ -26,6 +36,8 @@ def weighted_task(n_classes: int = 2, **changes) -> Graph:
     weights = torch.rand(80, 80, generator=torch.Generator().manual_seed(1)).add(0.1)
     dense = dense * (weights + weights.T)
     dense[7] = dense[:, 7] = 0
+    dense[8] = dense[:, 8] = 0
+    dense[8, 9] = dense[9, 8] = 0.5  # its only edge
     return dataclasses.replace(graph, adjacency=calirare.graph.csr_of_scipy(scipy_of(dense)), **changes)
 
 
@@ -69,7 +81,6 @@ def test_what_reaches_a_node_is_the_sum_of_the_powers(n_classes):
     for asked in (None, torch.tensor([3, 79, 7])):
         field = fitted.evaluation_field(graph, asked)
         assert close(field.reached, want if asked is None else want[asked])
-        assert_identical(fitted.scoring_field(graph, asked).reached[:, 0], field.reached[:, -1])
     place = torch.arange(len(nodes))
     assert close(fitted.reached_own, want[nodes][place, fitted.fold])
     assert close(fitted.reached_labels, want[nodes][:, -1])
@@ -77,6 +88,9 @@ def test_what_reaches_a_node_is_the_sum_of_the_powers(n_classes):
     own, without = fitted.all_logits_of(graph)
     assert own.shape == (80, n_classes)
     assert without.shape == (4, 80, n_classes)
+    assert float((without.transpose(0, 1)[3] - (want[3, :-1] + fitted.prior / n_classes).log()).abs().max()) < 1e-4
+    of_average = mixture_of({"spreading": fitted}, fitted.sample_weights).all_logits_of(graph)[1]
+    assert float((of_average[0, 3] - of_average[1, 3]).abs().max()) > 1e-3  # each fold's, not that of all labels
 
 
 def test_a_label_s_own_prediction_does_not_know_it_nor_its_fold(graph, fitted):
@@ -214,10 +228,20 @@ class TestVoice:
             assert float(got[i] - (z[1] - z[0])) == pytest.approx(0, abs=1e-5)
         away = voice.without_edges(node, torch.tensor([[1, 2]]))
         assert float(away - voice.log_odds(torch.tensor([node]))) == pytest.approx(0, abs=1e-5)
-        lone = int((a > 0).sum(1).eq(1).nonzero().flatten()[0]) if bool(((a > 0).sum(1) == 1).any()) else None
-        if lone is not None:
-            only = torch.tensor([[lone, int(a[lone].nonzero()[0])]])
-            assert voice.without_edges(lone, only).isnan().all()
+        assert voice.without_edges(8, torch.tensor([[8, 9]])).isnan().all()
+
+
+def test_a_node_that_nobody_near_speaks_of_is_explained_by_the_others(graph, fitted):
+    trees = TreesDetector(TreesTraining(rounds=5, folds=4)).fit(
+        graph, fitted.nodes, sample_weights=fitted.sample_weights
+    )
+    mixture = mixture_of({"trees": trees, "spreading": fitted}, fitted.sample_weights)
+    voice, nodes = voice_of(mixture, graph), torch.tensor([7, 5])
+    shares, odds = voice.shares(nodes), voice.log_odds(nodes)
+    assert float((shares.base + shares.values.sum(1) - odds).abs().max()) < 1e-9
+    alone = mixture_of({"trees": trees}, fitted.sample_weights)
+    assert float(odds[0] - voice_of(alone, graph).log_odds(nodes)[0]) == pytest.approx(0, abs=1e-9)
+    assert float(odds[1] - voice_of(alone, graph).log_odds(nodes)[1]) != pytest.approx(0, abs=1e-3)
 
 
 def test_auto_listens_to_labels_nearby_where_features_say_nothing_and_not_where_they_say_all():
