@@ -42,8 +42,8 @@ LABEL_KINDS: tuple[LabelKind, ...] = ("all", "positive-only")
 class LoadOptions(FileOptions, total=False):
     """Further keywords of `load_dataset`.
 
-    `features` (path), `label`, `weight`, `id`, `source_column`, `target_column`, `one_hot`, `relation` and `time`
-    (names of columns), `as_of`, `directed`, `impute` and `unknown_ends` belong to edge tables, see
+    `features` (path), `label`, `weight`, `id`, `source_column`, `target_column`, `one_hot`, `relation`, `edge_columns`
+    and `time` (names of columns), `as_of`, `directed`, `impute` and `unknown_ends` belong to edge tables, see
     `calirare.graph.tables`; `symmetrize`, `duplicates` and `self_loops` to all of the user's own graphs, see
     `calirare.graph.EdgeRules`.
     `progress` is called during a download with the bytes so far and in all.
@@ -55,7 +55,7 @@ class LoadOptions(FileOptions, total=False):
     progress: Progress
 
 
-EDGE_COLUMNS = ("relation", "directed", "time", "as_of")
+EDGE_COLUMNS = ("relation", "directed", "time", "as_of", "edge_columns")
 COLUMN_OPTIONS = (
     "id",
     "source_column",

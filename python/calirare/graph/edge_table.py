@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
+from calirare.graph.edge_features import Carried, read_carried
 from calirare.graph.edges import Naming
 from calirare.graph.table_ends import NO_NUMBER, EndColumn
 from calirare.graph.table_files import as_float, as_names, days_of, mixed_types, place
@@ -131,6 +132,16 @@ class EdgeCells:
         import pandas as pd
 
         return pd.Series([str(cell)])
+
+    def carried(self, columns: tuple[str, ...], rows: NumpyArray) -> tuple[Carried, list[str]]:
+        """Returns what the edges of some rows carry, and notes."""
+        for name in columns:
+            if name not in self.table.columns:
+                self._absent(name, "--edge-columns")
+        there = [name for name in columns if name in self.table.columns]
+        carried, notes, faults = read_carried(self.table, self.path, there, rows)
+        self.faults += faults
+        return carried, notes
 
     def _absent(self, column: str, option: str) -> None:
         names = ", ".join(self.names)

@@ -41,6 +41,7 @@ class FileOptions(EdgeOptions, total=False):
     directed: bool
     time: str | None
     as_of: str | None
+    edge_columns: tuple[str, ...]
     unknown_ends: UnknownEnds | None
 
 

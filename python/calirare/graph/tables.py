@@ -2,11 +2,11 @@
 
 The edge table has the columns `source` and `target` (or another pair of `END_COLUMNS`, two that the user names, or the
 only two whose every cell names a node; a table of two columns may name them as it likes) and optionally `weight`;
-other columns are not read. The node table has one row per node: optionally a column `node` or `id` that the edges refer
-to (otherwise nodes are numbered from 0 in the order of the rows), optionally `label` or `y` (empty or -1 for unknown)
-and `split` (train, val, test or empty); every other column is a feature: numbers, names of categories, or dates, and an
-empty cell is a missing value. These names may have capitals. Names of nodes and classes are text and stay as they are
-written. All faults are said at once.
+other columns are read where `edge_columns` names them, see `calirare.graph.edge_features`. The node table has one row
+per node: optionally a column `node` or `id` that the edges refer to (otherwise nodes are numbered from 0 in the order
+of the rows), optionally `label` or `y` (empty or -1 for unknown) and `split` (train, val, test or empty); every other
+column is a feature: numbers, names of categories, or dates, and an empty cell is a missing value. These names may have
+capitals. Names of nodes and classes are text and stay as they are written. All faults are said at once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
+from calirare.graph.edge_features import not_read, with_carried
 from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of
 from calirare.graph.edges import EdgeRules, UnknownEnds, build_adjacency, edge_faults, mended
 from calirare.graph.relations import relations_of, typed_adjacency
@@ -51,6 +52,7 @@ class TableOptions:
         directed: edges keep their direction too, in `Graph.relations`.
         time: of the edge table: when an edge came to be, a number or a date.
         as_of: edges after it are left out; none: all are there.
+        edge_columns: of the edge table: numbers and times that become features of the nodes.
         unknown_ends: edges of nodes that the node table does not have: "error", or "drop", which leaves them out;
             None: refused.
     """
@@ -67,6 +69,7 @@ class TableOptions:
     directed: bool = False
     time: str | None = None
     as_of: str | None = None
+    edge_columns: tuple[str, ...] = ()
     unknown_ends: UnknownEnds | None = None
 
     def __post_init__(self) -> None:
@@ -236,7 +239,8 @@ def _read_edges(
 
     names, rows = header_of(path), None
     if names is not None and nodes.ids is not None and not ends_of(names, wanted, path)[1]:
-        others = (options.relation, options.time, options.weight, *(name for name in names if name.lower() == "weight"))
+        others = (options.relation, options.time, options.weight, *options.edge_columns)
+        others += tuple(name for name in names if name.lower() == "weight")
         kept = [name for name in dict.fromkeys(others) if name in names]
         rows = rows_by_blocks(path, ends_of(names, wanted, path)[0], kept, nodes.ids)
     table = read_table(path, as_text) if rows is None else rows.table
@@ -260,6 +264,7 @@ def _read_edges(
     ends, at = cells.ends(columns, until)
     cells.read = rows = None  # twice the ends would be held
     weights, types = cells.weights(weight), cells.types(options.relation)
+    carried, notes = cells.carried(options.edge_columns, at)
     faults += cells.faults
     weights = None if weights is None else weights[at]
     naming, asked = cells.naming(at), rules
@@ -276,10 +281,15 @@ def _read_edges(
             adjacency = typed_adjacency(ends, weights, types[at], nodes.n_nodes, rules, str(path), naming)
         typed = options.directed or types is not None
         some = None if types is None else types[at]
-        notes = mended(ends, asked, rules, nodes.n_nodes, adjacency.nnz, some)
+        notes += mended(ends, asked, rules, nodes.n_nodes, adjacency.nnz, some)
+        used = (*columns, weight, options.relation, options.time, *options.edge_columns)
+        if unread := [name for name in names if name not in used]:
+            notes.append(not_read(unread))
         if cells.n_dropped:
             notes.insert(0, f"left out, edges of nodes that the node table does not have: {cells.n_dropped:,}")
-        return {
+        features, wrong = with_carried(nodes.parts, carried, ends, directed=options.directed, where=str(path))
+        faults += wrong
+        return features | {
             "adjacency": adjacency,
             "relations": relations_of(ends, weights, some, nodes.n_nodes, rules) if typed else (),
             "notes": tuple(f"edges: {note}" for note in notes),

@@ -43,6 +43,8 @@ class Data:
         directed: keep the directions of the edges too, beside the graph without them.
         time: column of the edge table: when an edge came to be, a number or a date.
         as_of: edges after this time are left out.
+        edge_columns: columns of the edge table, numbers or times, that become features of the nodes: of a number mean,
+            sum, min and max over the edges of a node, of a time its first and last in days before the newest edge.
         relabel: table (CSV) of labels in the place of the data's own, with columns node, label (unknown: none) and
             split; as `calirare update` writes one.
         one_hot: columns of the node table that hold names of categories, though they look like numbers.
@@ -76,6 +78,7 @@ class Data:
     directed: bool = False
     time: str | None = None
     as_of: str | None = None
+    edge_columns: tuple[str, ...] = ()
     relabel: str | None = None
     one_hot: tuple[str, ...] = ()
     impute: Impute = "median"
@@ -123,6 +126,7 @@ class Data:
             "one_hot",
             "impute",
             "relation",
+            "edge_columns",
             "unknown_ends",
         )
         return {name: getattr(self, name) for name in names if getattr(self, name) not in (None, ())} | (

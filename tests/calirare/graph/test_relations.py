@@ -85,7 +85,8 @@ def test_an_edge_is_there_once_in_each_type(write):
         InputError, match=r"once in each type, but line 6 \(a, b\) of type 'pay' is there before \(1 rep"
     ):
         read(write(EDGES + "a,b,pay,7,1\n"), relation="kind", duplicates="error")
-    (note,) = read(write(EDGES + "a,b,pay,7,1\n"), relation="kind").notes
+    note, unread = read(write(EDGES + "a,b,pay,7,1\n"), relation="kind").notes
+    assert "not read of the table: 'amount' and 'when'" in unread
     assert note.startswith("edges: repetitions among them: 1, each edge counts once")
     graph = read(write(EDGES + "a,b,pay,7,1\n"), relation="kind", weight="amount", duplicates="sum")
     assert graph.relations[1].out.to_dense()[0, 1] == 9

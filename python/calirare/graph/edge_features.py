@@ -1,0 +1,121 @@
+"""What the edges of a node carry (amounts, times), summed up as features of the node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from calirare._util.array_files import NumpyArray
+from calirare.graph.arrays import Parts
+from calirare.graph.columns import Column, named
+from calirare.graph.table_sources import Source
+from calirare.graph.typed_columns import NodeCells
+
+NUMBERS = {"mean": "mean", "sum": "sum", "min": "min", "max": "max"}  # features of a number, and what they are of it
+TIMES = {"last": "min", "first": "max"}  # of a time, in days before the newest edge
+
+
+class Carried(NamedTuple):
+    """Columns of an edge table as numbers.
+
+    Attributes:
+        values: float32 [m, k], NaN where a cell is empty; times are days before the newest.
+        columns: name of each, and its measures by the ends of their names.
+    """
+
+    values: NumpyArray
+    columns: tuple[tuple[str, dict[str, str]], ...]
+
+
+def read_carried(
+    table: Any, path: Source, names: Sequence[str], rows: NumpyArray
+) -> tuple[Carried, list[str], list[str]]:
+    """Returns the named columns of an edge table, notes and faults.
+
+    Args:
+        table: of pandas.
+        path: where it is from, for messages.
+        names: of columns that are there.
+        rows: those that count.
+    """
+    cells = NodeCells(table, path, None, (), True)
+    x, columns = cells.read(names)
+    values = x.numpy()[rows]
+    kinds = [column.kind for column in columns] or ["numeric"] * len(names)
+    faults = [
+        f"{path}: column {name!r} of the edges must hold numbers or dates to be summed up, got text: leave it out of "
+        "--edge-columns (--relation reads types)"
+        for name, kind in zip(names, kinds, strict=True)
+        if kind == "categorical"
+    ]
+    for i, kind in enumerate(kinds):
+        if kind == "date" and len(rows):
+            values[:, i] = np.nanmax(values[:, i]) - values[:, i]
+    measures = tuple((name, TIMES if kind == "date" else NUMBERS) for name, kind in zip(names, kinds, strict=True))
+    notes = [note.removeprefix("nodes: ") for note in cells.notes]
+    return Carried(values, measures), notes, faults + cells.faults
+
+
+def with_carried(
+    nodes: Parts, carried: Carried, ends: NumpyArray, *, directed: bool, where: str
+) -> tuple[Parts, list[str]]:
+    """Returns the features of nodes with what their edges carry beside them, and what is wrong.
+
+    Every row of the edge table counts, repetitions and loops too, but no empty cell. Where there is none, a value is
+    missing.
+
+    Args:
+        nodes: x, columns and names of the features.
+        carried: by the edges.
+        ends: of these edges, integer [m, 2].
+        directed: edges that start at a node and edges that end there make features of their own.
+        where: put in front of a message.
+    """
+    if not carried.columns:
+        return {}, []
+    sides = (("out_", ends[:, :1]), ("in_", ends[:, 1:])) if directed else (("", ends),)
+    made = dict[str, NumpyArray]()
+    for i, (name, measures) in enumerate(carried.columns):
+        for side, its in sides:
+            found = _by_node(carried.values[:, i], its, len(nodes["x"]))
+            made |= {f"{name}_{side}{word}": found[measure] for word, measure in measures.items()}
+    old = nodes["feature_names"]
+    faults = [f"{where}: two features would be called {name!r}: rename one column" for name in made if name in old]
+    with np.errstate(over="ignore"):
+        x = np.column_stack([nodes["x"].numpy(), *(column.astype(np.float32) for column in made.values())])
+    faults += [
+        f"{where}: sums of a node must be finite in float32, up to 3.4e38, but {name!r} is not: rescale the column"
+        for name, column in zip(made, x.T[len(old) :], strict=True)
+        if np.isinf(column).any()
+    ]
+    columns = (nodes["columns"] or tuple(map(Column, old))) + tuple(map(Column, made))
+    plain = all(column.kind == "numeric" for column in columns) and not np.isnan(x).any()
+    parts = {"x": torch.from_numpy(x), "columns": () if plain else columns, "feature_names": (*old, *made)}
+    return parts, faults
+
+
+def not_read(names: Sequence[str]) -> str:
+    """Returns the note on columns of an edge table that are not read."""
+    which = named([repr(name) for name in names])
+    return f"not read of the table: {which} (--edge-columns sums columns up as features of the nodes)"
+
+
+def _by_node(values: NumpyArray, ends: NumpyArray, n_nodes: int) -> dict[str, NumpyArray]:
+    """Returns mean, sum, least and greatest of the values of each node's edges, float64 [n], NaN where there is none.
+
+    Args:
+        values: of the edges, NaN for none.
+        ends: the nodes of an edge, integer [m, 1] or [m, 2].
+        n_nodes: how many nodes there are.
+    """
+    here = ~np.isnan(values)
+    nodes, values = ends[here].ravel(), np.repeat(values[here], ends.shape[1]).astype(np.float64)
+    count, total = np.bincount(nodes, minlength=n_nodes), np.bincount(nodes, values, n_nodes)
+    least, greatest = np.full(n_nodes, np.inf), np.full(n_nodes, -np.inf)
+    np.minimum.at(least, nodes, values)
+    np.maximum.at(greatest, nodes, values)
+    found = {"mean": total / np.maximum(count, 1), "sum": total, "min": least, "max": greatest}
+    return {word: np.where(count > 0, numbers, np.nan) for word, numbers in found.items()}

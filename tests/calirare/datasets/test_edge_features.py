@@ -1,0 +1,135 @@
+"""What edges carry, as features of their nodes, against a table grouped by pandas."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.metrics import average_precision_score
+
+from calirare._util.errors import InputError
+from calirare.datasets import load_dataset
+from calirare.graph import Graph
+from tests.helpers.command import call
+
+NODES = pd.DataFrame({"node": list("pqrst"), "age": [1, 2, 3, 4, 5], "y": ["ok", "fraud", "ok", "ok", "fraud"]})
+EDGES = pd.DataFrame(
+    {
+        "source": list("pppqr"),
+        "target": list("qqrrs"),
+        "amount": [2.0, 4.0, np.nan, 1.0, 8.0],
+        "when": pd.to_datetime(
+            ["2026-01-01", "2026-01-03", "2026-01-04", "2026-01-11", "2026-01-10T12:00"], format="ISO8601"
+        ),
+        "kind": list("aabba"),
+    }
+)
+
+
+def features(graph):
+    return pd.DataFrame(graph.x.numpy(), index=graph.node_names, columns=graph.feature_names)
+
+
+def by_pandas(sides, values):
+    long = pd.concat([pd.DataFrame({"node": EDGES[side], "value": values}) for side in sides])
+    return long.groupby("node").value.agg(["mean", "sum", "min", "max", "count"]).reindex(NODES.node)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_numbers_and_times_are_summed_up_by_node(directed):
+    graph = Graph.from_tables(EDGES, NODES, "y", edge_columns=("amount", "when"), directed=directed)
+    x = features(graph)
+    assert x.age.tolist() == [1, 2, 3, 4, 5]
+    days = (EDGES.when.max() - EDGES.when) / pd.Timedelta(days=1)
+    sides = {"out_": ["source"], "in_": ["target"]} if directed else {"": ["source", "target"]}
+    for side, ends in sides.items():
+        amount, when = by_pandas(ends, EDGES.amount), by_pandas(ends, days)
+        for measure in ("mean", "sum", "min", "max"):
+            want = amount[measure].where(amount["count"] > 0)
+            np.testing.assert_allclose(x[f"amount_{side}{measure}"], want, rtol=1e-6)
+        np.testing.assert_allclose(x[f"when_{side}last"], when["min"], atol=1e-3)
+        np.testing.assert_allclose(x[f"when_{side}first"], when["max"], atol=1e-3)
+    assert x.shape[1] == 1 + 6 * len(sides)
+    assert x.loc["t"].isna().sum() == 6 * len(sides)  # a node without edges
+
+
+def test_files_read_by_blocks_whole_and_as_text_agree(tmp_path):
+    want = features(Graph.from_tables(EDGES, NODES, "y", edge_columns=("amount", "when")))
+    NODES.to_csv(tmp_path / "nodes.csv", index=False)
+    EDGES.to_csv(tmp_path / "edges.csv", index=False)
+    EDGES.to_parquet(tmp_path / "edges.parquet")
+    NODES.to_parquet(tmp_path / "nodes.parquet")
+    for suffix in (".csv", ".parquet"):
+        graph = Graph.from_edges(tmp_path / f"edges{suffix}", None, "y", edge_columns=("amount", "when"))
+        pd.testing.assert_frame_equal(features(graph), want)
+
+
+def test_edges_after_a_time_carry_nothing():
+    graph = Graph.from_tables(EDGES, NODES, "y", edge_columns=("amount", "when"), time="when", as_of="2026-01-03")
+    x = features(graph)
+    assert x.loc["p", ["amount_sum", "when_last", "when_first"]].tolist() == [6, 0, 2]
+    assert np.isnan(x.loc["s", "amount_sum"])
+
+
+def test_numbers_without_gaps_stay_plain():
+    nodes = NODES[:4]
+    graph = Graph.from_tables(EDGES.assign(amount=[2, 4, 5, 1, 8]), nodes, "y", edge_columns=("amount",))
+    assert graph.columns == ()
+    assert torch.isfinite(graph.x).all()
+    assert features(graph).loc["p", "amount_sum"] == 11
+
+
+def test_columns_that_are_not_read_are_named():
+    graph = Graph.from_tables(EDGES, NODES, "y", edge_columns=("amount",), relation="kind")
+    assert [note for note in graph.notes if "not read" in note] == [
+        "edges: not read of the table: 'when' (--edge-columns sums columns up as features of the nodes)"
+    ]
+    assert not any("not read" in note for note in Graph.from_tables(EDGES[["source", "target"]], NODES, "y").notes)
+
+
+@pytest.mark.parametrize(
+    ("edges", "names", "message"),
+    [
+        (EDGES, ("kind",), "column 'kind' of the edges must hold numbers or dates to be summed up, got text"),
+        (EDGES, ("sum",), "no column 'sum'; the columns are source, target, amount, when, kind: .*--edge-columns"),
+        (EDGES.assign(amount=3e38), ("amount",), "must be finite in float32, up to 3.4e38, but 'amount_sum' is not"),
+        (EDGES.assign(amount=np.inf), ("amount",), "column 'amount' holds inf"),
+    ],
+)
+def test_what_cannot_be_summed_up_is_refused(edges, names, message):
+    with pytest.raises(InputError, match=message):
+        Graph.from_tables(edges, NODES, "y", edge_columns=names)
+
+
+def test_a_name_that_is_there_is_refused():
+    with pytest.raises(InputError, match="two features would be called 'amount_sum': rename one column"):
+        Graph.from_tables(EDGES, NODES.assign(amount_sum=1.0), "y", edge_columns=("amount",))
+    with pytest.raises(InputError, match="edge_columns must be left out for the data set digits"):
+        load_dataset("digits", edge_columns=("amount",))
+
+
+def month(folder, seed, fraud):
+    rng = np.random.default_rng(seed)
+    ends = rng.integers(0, len(fraud), (10 * len(fraud), 2))
+    names = np.array([f"a{i}" for i in range(len(fraud))])
+    edges = pd.DataFrame(names[ends], columns=["source", "target"])
+    edges["amount"] = np.exp(rng.normal(size=len(ends)) + 2.5 * fraud[ends[:, 0]])
+    nodes = pd.DataFrame({"node": names, "noise": rng.normal(size=len(fraud)), "y": np.where(fraud, "fraud", "ok")})
+    folder.mkdir()
+    edges.to_csv(folder / "edges.csv", index=False)
+    nodes.to_csv(folder / "nodes.csv", index=False)
+    return folder / "edges.csv"
+
+
+def test_a_run_finds_what_only_the_edges_tell_also_next_month(tmp_path):
+    fraud = np.random.default_rng(0).random(400) < 0.1
+    first, second = (month(tmp_path / str(seed), seed, fraud) for seed in (1, 2))
+    words = ["--dataset", first, "--minority", "fraud", "--model", "forest", "--directed"]
+    found = {}
+    for name, more in (("blind", ()), ("seen", ("--edge-columns", "amount"))):
+        said = call("train", *words, *more, "--out", tmp_path / name)
+        assert ("not read of the table: 'amount'" in said.out + said.err) == (name == "blind")
+        out = tmp_path / f"{name}.csv"
+        assert call("predict", "--run", tmp_path / name, "--graph", second, "--out", out).code == 0
+        found[name] = average_precision_score(fraud, pd.read_csv(out).p_rare)
+    assert found["blind"] < 0.3
+    assert found["seen"] > 0.8
