@@ -22,7 +22,9 @@ class IdColumn(NamedTuple):
 def column_of_names(edges: Source, nodes: Source, ends: Ends) -> IdColumn | None:
     """Returns the only column of a node table that has another text in every row and every end of an edge among them.
 
-    None where no column is so, or several are: then the user must say which.
+    Where no column has every end, the one that has at least half of them, and twice as many as any other and as there
+    are numbers of rows among them: edges may lead to nodes without a row. None where no column is so, or several are:
+    then the user must say which.
 
     Args:
         edges: path of the edge table.
@@ -33,18 +35,24 @@ def column_of_names(edges: Source, nodes: Source, ends: Ends) -> IdColumn | None
 
     listed = read_table(edges, lambda names: names)
     columns, wrong = ends_of([str(name) for name in listed.columns], ends, edges)
-    if wrong:
+    if wrong or not len(listed):
         return None
     listed.columns = [str(name) for name in listed.columns]
-    named = pd.concat([as_names(listed[column].dropna()) for column in columns]).unique()
+    counts = pd.concat([as_names(listed[column].dropna()) for column in columns]).value_counts()
     table = read_table(nodes, lambda names: names)
-    found = []
-    for name in table.columns:
-        column = table[name]
-        if column.notna().all() and column.is_unique and pd.Index(named).isin(as_names(column)).all():
-            rows = bool((as_names(column) == pd.Series(range(len(table))).astype(str)).all())
-            found.append(IdColumn(str(name), rows))
-    return found[0] if len(found) == 1 and len(named) else None
+    rows = pd.Series(range(len(table))).astype(str)
+    unique = [name for name in table.columns if table[name].notna().all() and table[name].is_unique]
+    named = {name: int(counts[counts.index.isin(as_names(table[name]))].sum()) for name in unique}
+    best = max(named, key=named.__getitem__, default=None)
+    if best is None:
+        return None
+    found = IdColumn(str(best), bool((as_names(table[best]) == rows).all()))
+    others = [n for name, n in named.items() if name != best]
+    whole = int(counts.sum())
+    if named[best] == whole:
+        return found if whole and whole not in others else None
+    others += [] if found.rows else [int(counts[counts.index.isin(rows)].sum())]
+    return found if 2 * named[best] >= max(whole, 4 * max(others, default=0)) else None
 
 
 def columns_of_ends(

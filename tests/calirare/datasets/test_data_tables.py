@@ -203,7 +203,7 @@ def test_unknown_names_list_the_known_ones(tmp_path):
         # Names of nodes.
         (
             NODES.replace("node", "account"),
-            EDGES.replace("p,", "pp,"),
+            "source,target\npp,qq\nqq,r\n",
             "'account' holds another text in every row, 'p' in line 2: .* name it 'node' or 'id'",
         ),
         (NODES.replace("t,5", "p,5"), EDGES, "nodes.csv: the node table lists node p more than once, again in line 6"),

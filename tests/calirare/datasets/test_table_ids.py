@@ -1,0 +1,129 @@
+"""Which column holds the names of nodes where edges lead to nodes without a row."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from calirare._util.errors import InputError
+from calirare.datasets import load_dataset
+from calirare.graph import Graph
+from calirare.graph.table_ids import column_of_names
+from calirare.graph.table_sources import TableInMemory
+
+N = 40
+NAMES = np.random.default_rng(3).permutation(N)
+NODES = pd.DataFrame({"f": NAMES % 7, "label": ["fraud" if i % 3 == 0 else "ok" for i in range(N)]})
+UNKNOWN = 8  # of 2 * N ends
+
+
+def edges_of(names, unknown):
+    """A ring of the nodes, and every fifth edge leads to a node without a row instead."""
+    ends = [str(name) for name in np.roll(names, 1)]
+    ends[::5] = unknown
+    return pd.DataFrame({"source": names, "target": ends})
+
+
+def found(nodes, edges):
+    return column_of_names(TableInMemory("edges", edges), TableInMemory("nodes", nodes), (None, None))
+
+
+def others(first):
+    return [f"{first + i}" for i in range(UNKNOWN)]
+
+
+TEXT = [f"acc{i}" for i in NAMES]
+
+
+@pytest.mark.parametrize(
+    ("names", "unknown"),
+    [
+        (TEXT, [f"elsewhere{i}" for i in range(UNKNOWN)]),
+        (TEXT, ["cash"] * UNKNOWN),
+        ([str(5000 + i) for i in NAMES], others(9000)),
+        ([f"{i:04}" for i in 41 + NAMES], others(9000)),
+    ],
+    ids=["text", "one-elsewhere", "numbers", "digits"],
+)
+def test_a_column_with_most_ends_holds_the_names(tmp_path, names, unknown):
+    edges, nodes = tmp_path / "edges.csv", tmp_path / "nodes.csv"
+    table = edges_of(names, unknown)
+    table.to_csv(edges, index=False)
+    NODES.assign(account=names).to_csv(nodes, index=False)
+    with pytest.raises(InputError, match=r"has none, named in line 2 \(7 more\): .*--unknown-ends drop\); .*'account'"):
+        load_dataset(edges, minority="fraud")
+    graph = load_dataset(edges, minority="fraud", unknown_ends="drop")
+    want = load_dataset(edges, minority="fraud", unknown_ends="drop", id="account")
+    assert "nodes: the edges refer to them by column 'account'" in graph.notes
+    assert f"edges: left out, edges of nodes that the node table does not have: {UNKNOWN}" in graph.notes
+    assert graph.node_names.tolist() == want.node_names.tolist() == table["source"].tolist()
+    assert graph.adjacency.to_dense().tolist() == want.adjacency.to_dense().tolist()
+    assert graph.tables.id == "account"
+    assert graph.feature_names == ("f",)
+
+
+def test_columns_that_name_fewer_than_half_as_many_ends_do_not_count():
+    nodes = NODES.assign(customer=5000 + N - 16 + NAMES, account=5000 + NAMES)
+    edges = edges_of(5000 + NAMES, others(9000))
+    ends = [
+        int(edges.isin([str(c) for c in nodes[name]] + list(nodes[name])).sum().sum())
+        for name in ("customer", "account")
+    ]
+    assert 2 * ends[0] < ends[1] < 2 * N
+    assert found(nodes, edges) == ("account", False)
+
+
+@pytest.mark.parametrize(
+    "others_of",
+    [
+        {"customer": 5000 + NAMES[::-1]},  # the same numbers, of other nodes
+        {"customer": 5001 + NAMES},  # all but one of them
+        {"customer": 5000 + N // 2 - 4 + NAMES},  # more than half of them
+    ],
+)
+def test_two_columns_that_fit_about_as_well_are_asked_for(tmp_path, others_of):
+    nodes, edges = NODES.assign(account=5000 + NAMES, **others_of), edges_of(5000 + NAMES, others(9000))
+    assert found(nodes, edges) is None
+    nodes.to_csv(tmp_path / "nodes.csv", index=False)
+    edges.to_csv(tmp_path / "edges.csv", index=False)
+    with pytest.raises(InputError, match=r"no column 'node' or 'id', got .*say which it is: --id"):
+        load_dataset(tmp_path / "edges.csv", minority="fraud")
+
+
+@pytest.mark.parametrize("first", [0, 1, N // 2 - 4])
+def test_numbers_that_may_be_those_of_the_rows_are_asked_for(first):
+    edges = edges_of(first + NAMES, others(9000))
+    named = found(NODES.assign(account=first + NAMES), edges)
+    assert named is None
+    rows = np.arange(N)
+    assert found(NODES.assign(account=rows), edges_of(rows, others(9000))) == ("account", True)  # both mean the same
+
+
+def test_row_numbers_of_which_some_are_too_large_are_no_numbers_of_a_column():
+    edges = edges_of(np.arange(N), others(9000))
+    assert found(NODES.assign(size=7 * NAMES + 30), edges) is None
+
+
+def test_a_column_with_every_end_goes_before_one_with_all_but_one():
+    nodes = NODES.assign(account=5000 + NAMES, customer=5001 + NAMES)
+    assert found(nodes, pd.DataFrame({"source": 5000 + NAMES, "target": 5000 + NAMES[::-1]})) == ("account", False)
+
+
+def test_of_few_ends_that_are_named_no_column_is_made():
+    edges = pd.DataFrame({"source": [*TEXT[:4], "x"], "target": [f"elsewhere{i}" for i in range(5)]})
+    assert found(NODES.assign(account=TEXT), edges) is None
+    edges.loc[4, "source"] = TEXT[4]
+    assert found(NODES.assign(account=TEXT), edges) == ("account", False)
+
+
+def test_edges_that_leave_the_table_once_each_are_half_known():
+    edges = pd.DataFrame({"source": np.repeat(TEXT, 3), "target": [f"elsewhere{i}" for i in range(3 * N)]})
+    assert found(NODES.assign(account=TEXT), edges) == ("account", False)
+
+
+@pytest.mark.parametrize("kind", [str, int, float])
+def test_names_of_other_types_in_tables_in_memory_are_the_same(kind):
+    nodes = NODES.assign(account=(5000 + NAMES).astype(kind))
+    edges = pd.DataFrame({"source": 5000 + NAMES, "target": np.r_[9000, 5000 + NAMES[1:]]})
+    graph = Graph.from_tables(edges, nodes, "label", unknown_ends="drop")
+    assert "edges: left out, edges of nodes that the node table does not have: 1" in graph.notes
+    assert graph.node_names.tolist() == [str(5000 + i) for i in NAMES]
