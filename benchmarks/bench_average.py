@@ -37,7 +37,7 @@ from calirare.calibration import PriorPlattCalibrator, effective_shares
 from calirare.datasets import synthetic_rare
 from calirare.models import HopColumns, Mixture, TreesDetector, TreesTraining
 from calirare.models import trees as tree_training
-from calirare.models.mixture import SMALLEST_P, stacking_weights
+from calirare.models.mixture import SMALLEST_P, opinion, spoken, stacking_weights
 from calirare.models.tree_growth import settings_of
 
 PAGE = record.ROOT / "docs" / "detection.md"
@@ -72,7 +72,10 @@ SETS: dict[str, Callable[[], Task]] = {
 
 @dataclass(frozen=True)
 class Said:
-    """What one detector says, probabilities in a balanced world: of labels without each, of test nodes, by folds."""
+    """What one detector says, probabilities in a balanced world: of labels without each, of test nodes, by folds.
+
+    NaN where it has nothing to say.
+    """
 
     own: Tensor
     test: Tensor
@@ -81,7 +84,7 @@ class Said:
     @property
     def bagged(self) -> Tensor:
         """The mean of the detector on all labels and those without each fold."""
-        return self.test if self.folds is None else torch.cat([self.test[None], self.folds]).mean(0)
+        return self.test if self.folds is None else torch.cat([self.test[None], self.folds]).nanmean(0)
 
 
 Members = dict[str, Said]
@@ -101,11 +104,13 @@ class Cell:
         self.members = {m.name: self.said(m.fitted, folds=True) for m in self.fit.members}
 
     def said(self, fitted: Any, folds: bool = False) -> Said:
-        spoken = PriorPlattCalibrator(target="balanced", trained_shares=self.shares)
-        spoken.fit(fitted.own_logits.double(), self.targets)
+        own = fitted.own_logits.double()
+        heard = ~own.isnan().any(1)
+        mapping = PriorPlattCalibrator(target="balanced", trained_shares=self.shares)
+        mapping.fit(own[heard], self.targets[heard])
         test, without = fitted.all_logits_of(self.graph, self.test)
-        p = spoken.transform(without.double().flatten(0, 1)).view(without.shape) if folds else None
-        return Said(spoken.transform(fitted.own_logits.double()), spoken.transform(test.double()), p)
+        p = spoken(mapping, without.double().flatten(0, 1)).view(without.shape) if folds else None
+        return Said(spoken(mapping, own), spoken(mapping, test.double()), p)
 
     def trees(self, hops: int, seed: int, **settings: Any) -> Said:
         """Returns what other boosted trees say."""
@@ -120,17 +125,16 @@ class Cell:
     def average(self, members: Members, pseudo_labels: float = 4.0, bagged: tuple[str, ...] = ()) -> tuple[Tensor, ...]:
         """Returns the logarithms of the average, of labels and of test nodes: as `auto` makes it, or with a change."""
         right = torch.cat([m.own.gather(1, self.targets[:, None]) for m in members.values()], 1)
-        weights = stacking_weights(right, self.weights / self.weights.mean(), pseudo_labels)
+        right = torch.where(right.isnan(), right.nanmean(1, keepdim=True), right)
+        weights = stacking_weights(right, self.weights / self.weights.mean(), pseudo_labels).tolist()
         test = [m.bagged if name in bagged else m.test for name, m in members.items()]
         pairs = ([m.own for m in members.values()], test)
-        return tuple(torch.einsum("j,jik->ik", weights, torch.stack(p)).clamp(min=SMALLEST_P).log() for p in pairs)
+        return tuple(opinion(p, weights).clamp(min=SMALLEST_P).log() for p in pairs)
 
     def of_log_odds(self, members: Members) -> tuple[Tensor, ...]:
         """Returns the same of averaged logarithms, their weights by maximum likelihood under the same prior."""
-        pairs = [
-            torch.stack(p).clamp(min=SMALLEST_P).log()
-            for p in zip(*((m.own, m.test) for m in members.values()), strict=True)
-        ]
+        said = [torch.stack(p) for p in zip(*((m.own, m.test) for m in members.values()), strict=True)]
+        pairs = [torch.where(p.isnan(), p.nanmean(0), p).clamp(min=SMALLEST_P).log() for p in said]
         free = torch.zeros(len(members), dtype=torch.float64, requires_grad=True)
         optimiser = torch.optim.LBFGS([free], max_iter=200, line_search_fn="strong_wolfe")
 
