@@ -102,7 +102,7 @@ FLOORS = {
         {"leave_one_out"},
         {"intervals", "eice", "audit", "explain"},
         {"run"},
-        {"pipeline", "page", "review", "export"},
+        {"pipeline", "page", "export"},
         {"cli", "sklearn", ""},  # "": the front door, calirare/__init__.py, which imports when a name is asked for
         {"__main__"},
     ),

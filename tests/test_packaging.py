@@ -106,7 +106,7 @@ class TestWheel:
             "calirare/py.typed",
             "calirare/cli/options.json",
             "calirare/page/template.html",
-            "calirare/review/template.html",
+            "calirare/page/queue.html",
         ):
             assert Path(name) in built
 

@@ -21,7 +21,7 @@ DANGERS = {
     r"shell=True|os\.system|os\.popen": (),
     r"\bmarshal\b|\bshelve\b|joblib\.load": (),
     r"extractall": (),
-    r"http\.server|socketserver|\.listen\(|\.bind\(": ("review/server.py",),
+    r"http\.server|socketserver|\.listen\(|\.bind\(": ("page/server.py",),
 }
 
 

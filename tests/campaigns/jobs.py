@@ -19,7 +19,7 @@ import numpy as np
 import calirare
 from calirare.cli import main
 from calirare.graph import GraphLog
-from calirare.review import RARE, REST, SKIP, UNSURE, Verdicts
+from calirare.page import RARE, REST, SKIP, UNSURE, Verdicts
 from tests.helpers.tasks import rare_task
 
 TRAIN = ("train", "--dataset", "{root}/g.npz", "--model", "gcn", "--epochs", "20", "--folds", "0")

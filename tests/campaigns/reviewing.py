@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import calirare
 from calirare import InputError
-from calirare.review import Desk, ReviewServer, Verdicts
+from calirare.page import Desk, ReviewServer, Verdicts
 from tests.campaigns.jobs import SAYS
 
 FILE, TOLD, ANSWERS = "answers.sqlite", "told.txt", 6

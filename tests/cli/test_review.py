@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 
 from calirare._util.errors import InputError
-from calirare.review import RARE, REST, SKIP, UNSURE, Desk, ReviewServer, Verdicts, export
+from calirare.page import RARE, REST, SKIP, UNSURE, Desk, ReviewServer, Verdicts, export
 from calirare.run import load
 from tests.helpers.command import assert_one_sentence, call
 from tests.helpers.hostile import HOSTILE
@@ -287,7 +287,7 @@ def test_the_last_answer_counts_though_the_clock_jumps(jump, tmp_path, monkeypat
         def now(cls, zone=None):
             return datetime.datetime(2026, 3, 1, tzinfo=zone) + datetime.timedelta(days=cls.days)
 
-    monkeypatch.setattr("calirare.review.verdicts.datetime.datetime", Clock)
+    monkeypatch.setattr("calirare.page.verdicts.datetime.datetime", Clock)
     with Verdicts(tmp_path / "a.sqlite", "graph", ("rest", "fraud")) as verdicts:
         verdicts.say("x", RARE)
         verdicts.say("y", RARE)

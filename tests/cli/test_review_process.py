@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from calirare.review import Desk, Verdicts
+from calirare.page import Desk, Verdicts
 from calirare.run import load
 from tests.cli.test_review import served
 from tests.helpers.browser import DARK, LIGHT, NONE, browser, looked_at, run

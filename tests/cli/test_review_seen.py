@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from calirare.review import Desk, Verdicts
+from calirare.page import Desk, Verdicts
 from calirare.run import load
 from tests.helpers.browser import DARK, LIGHT, NONE, browser, looked_at
 

@@ -12,8 +12,8 @@ import numpy as np
 
 import calirare
 from calirare._util.errors import LONGEST
-from calirare.review import Desk, ReviewServer, Verdicts
-from calirare.review.server import HOST, _Handler
+from calirare.page import Desk, ReviewServer, Verdicts
+from calirare.page.server import HOST, _Handler
 from tests.fuzz.mutate import NUMBERS, WORDS, odd_text, some, spoilt_bytes
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task

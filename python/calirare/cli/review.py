@@ -8,7 +8,7 @@ from pathlib import Path
 from calirare._util.claims import claimed
 from calirare._util.errors import InputError
 from calirare._util.output import check_free
-from calirare.review import Desk, ReviewServer, Verdicts, export
+from calirare.page import Desk, ReviewServer, Verdicts, export
 from calirare.run import SavedRun, load
 
 SUFFIX = ".review.sqlite"

@@ -1,7 +1,26 @@
-"""One HTML page of a run, to hand over: what was found, how far to believe it, where not, and how to make it again."""
+"""A run as pages: one to hand over, of what was found and how far to believe it; and its review queue at work."""
 
+from calirare.page.desk import Case, Desk
 from calirare.page.render import html_of
+from calirare.page.server import ReviewServer
 from calirare.page.slices import Slice, slices_of
 from calirare.page.variables import Variable, variables_of
+from calirare.page.verdicts import RARE, REST, SKIP, UNSURE, Said, Verdicts, export
 
-__all__ = ["Slice", "Variable", "html_of", "slices_of", "variables_of"]
+__all__ = [
+    "RARE",
+    "REST",
+    "SKIP",
+    "UNSURE",
+    "Case",
+    "Desk",
+    "ReviewServer",
+    "Said",
+    "Slice",
+    "Variable",
+    "Verdicts",
+    "export",
+    "html_of",
+    "slices_of",
+    "variables_of",
+]

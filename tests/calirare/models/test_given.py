@@ -15,8 +15,7 @@ import calirare
 from calirare._util.errors import InputError
 from calirare.calibration import FORM_SD, PriorPlattCalibrator, effective_shares
 from calirare.models import Given, GivenFit
-from calirare.page import html_of
-from calirare.review import Desk, Verdicts
+from calirare.page import Desk, Verdicts, html_of
 from tests.helpers.command import rough_runs
 from tests.helpers.neighbours import every_neighbour
 from tests.helpers.tasks import rare_task

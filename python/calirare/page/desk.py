@@ -12,10 +12,10 @@ from typing import Any
 from calirare._util.errors import InputError
 from calirare._util.pages import template_of
 from calirare.explain import Explainer, Explanation, draw, tables_of, written
-from calirare.review.verdicts import RARE, REST, SKIP, UNSURE, Said, Verdicts
+from calirare.page.verdicts import RARE, REST, SKIP, UNSURE, Said, Verdicts
 from calirare.run import SavedRun, read_review
 
-TEMPLATE = "template.html"
+TEMPLATE = "queue.html"
 KEYS = {RARE: "F", REST: "N", UNSURE: "U", SKIP: "S"}  # and 1 to 4, in this order
 Values = dict[str, Any]
 
@@ -72,7 +72,7 @@ class Desk:
         self._saved, self._make = saved, explainer
         self._made: Explainer | None = None
         self._explained: dict[str, Explanation] = {}
-        self._page = template_of("calirare.review", TEMPLATE)
+        self._page = template_of("calirare.page", TEMPLATE)
 
     def next(self, answers: dict[str, Said]) -> Case | None:
         """Returns the first node without an answer, then those that were skipped, the longest ago first; None: done."""

@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from calirare._util.errors import InputError, one_line
-from calirare.review.desk import Desk
-from calirare.review.verdicts import ANSWERS, csv_of, labels_of
+from calirare.page.desk import Desk
+from calirare.page.verdicts import ANSWERS, csv_of, labels_of
 
 HOST = "127.0.0.1"
 MOST = 4096  # bytes of an answer
