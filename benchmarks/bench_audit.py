@@ -27,7 +27,7 @@ from auditing.tasks import NOISES, SETS, TUNED, Case, Drawn, draw
 from auditing.trained import log_loss, scores, trained
 from sklearn.metrics import roc_auc_score
 
-from calirare.audit import LabelNoise, label_noise
+from calirare.explain.audit import LabelNoise, label_noise
 from calirare.models import HopColumns
 
 LINES = record.RESULTS / "audit.jsonl"

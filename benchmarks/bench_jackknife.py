@@ -28,11 +28,11 @@ from baselines.torch_func_jackknife import Baseline, TwoLayers
 from calirare._util.threads import threads_for
 from calirare.curvature import of_tape, safe_damping, spectrum_ends
 from calirare.datasets import load_dataset
-from calirare.eice import EiceRegulariser, EiceSettings, GradientSteps
-from calirare.eice.together import together
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
 from calirare.intervals import jackknife
+from calirare.intervals.eice import EiceRegulariser, EiceSettings, GradientSteps
+from calirare.intervals.eice.together import together
 from calirare.intervals.fused import intervals
 from calirare.leave_one_out import alo_change, change_of_logits, left_out, pre_activation
 from calirare.leave_one_out.exact import ExactSolver, range_of, solve_exact

@@ -41,7 +41,7 @@ from calirare.calibration import (
     representative_labels,
     with_prevalence,
 )
-from calirare.decisions import Budget, Cost, Precision, Rule, decide
+from calirare.calibration.decisions import Budget, Cost, Precision, Rule, decide
 
 SCORED, JUDGED = 50_000, 3000
 WIDTHS = (0.125, 0.25, 0.5, 1.0, 2.0)

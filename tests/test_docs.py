@@ -108,7 +108,10 @@ class TestSite:
     def test_the_reference_has_every_package_of_the_front_door(self) -> None:
         from api_pages import TITLES
 
-        packages = {f"calirare.{name}" for name in calirare._PACKAGES}
+        packages = {
+            f"calirare.{name}"
+            for name in (*calirare._PACKAGES, "calibration.decisions", "explain.audit", "intervals.eice")
+        }
         assert packages | {"calirare.sklearn", "calirare_ext"} == set(TITLES)
 
     @pytest.mark.parametrize(

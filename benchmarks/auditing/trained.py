@@ -11,7 +11,7 @@ import torch
 
 import calirare
 from auditing.tasks import Case, Drawn
-from calirare.audit import unseen_logits
+from calirare.explain.audit import unseen_logits
 
 
 def trained(case: Case, drawn: Drawn, kept: Path) -> dict[str, Any]:

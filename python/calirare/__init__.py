@@ -9,9 +9,7 @@ if TYPE_CHECKING:
     from calirare import calibration as calibration
     from calirare import curvature as curvature
     from calirare import datasets as datasets
-    from calirare import decisions as decisions
     from calirare import drift as drift
-    from calirare import eice as eice
     from calirare import features as features
     from calirare import graph as graph
     from calirare import intervals as intervals
@@ -62,13 +60,10 @@ _HOMES = {
 _CALLED = {"Scorer": "NodeScorer"}  # in its own room, where there is a scorer of whole graphs
 _HOME = {name: f"calirare.{home}" for home, names in _HOMES.items() for name in names} | {"__version__": "calirare_ext"}
 _PACKAGES = (
-    "audit",
     "calibration",
     "curvature",
     "datasets",
-    "decisions",
     "drift",
-    "eice",
     "explain",
     "features",
     "graph",

@@ -17,11 +17,11 @@ from torch import Tensor
 
 import calirare
 from calirare.calibration import JackknifeCalibrator
-from calirare.eice import EiceSettings, train_calirare
 from calirare.graph import convolution as propagation_module
 from calirare.graph.graph import Graph
 from calirare.intervals import JackknifeResult, Streaming, jackknife
 from calirare.intervals import streaming as stream
+from calirare.intervals.eice import EiceSettings, train_calirare
 from calirare.leave_one_out import ALO, METHODS, Grouped, Replicates, Retrain, leave_one_out
 from calirare.models import GcnFit, GcnTraining, fit, fit_of
 from calirare_ext import Csr

@@ -15,13 +15,14 @@ import numpy as np
 import pandas as pd
 import torch
 
-from calirare import InputError, NotConvergedError, decisions, metrics
+from calirare import InputError, NotConvergedError, metrics
 from calirare._util.errors import printable
 from calirare.calibration import (
     CALIBRATORS,
     PriorPlattCalibrator,
     class_conditional_sharpness,
     cross_fitted_probabilities,
+    decisions,
     estimated_prevalence,
     expected_count,
     make_calibrator,

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from calirare.eice import EiceSettings, train_calirare
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
 from calirare.intervals import jackknife
+from calirare.intervals.eice import EiceSettings, train_calirare
 from calirare.leave_one_out import ALO, Influence, LeaveOneOutMethod, leave_one_out
 from calirare.models import GcnTraining, fit, fit_of
 from calirare.training import cross_fitted_logits

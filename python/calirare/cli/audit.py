@@ -9,7 +9,7 @@ from rich.console import Console
 
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
-from calirare.audit import Audit
+from calirare.explain.audit import Audit
 from calirare.run import NEXT_BY, NextBy, NextLabels, load, write_predictions
 
 

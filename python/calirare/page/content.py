@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from calirare._util.measure_tables import budgets_of, floor_of, rare_rows
-from calirare.audit import Audit
+from calirare.explain.audit import Audit
 from calirare.run import Choice
 
 ALERTS = 25  # rows of the table of alerts

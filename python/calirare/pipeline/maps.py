@@ -23,7 +23,7 @@ from calirare.calibration import (
     representative_labels,
     with_prevalence,
 )
-from calirare.decisions import Labelled
+from calirare.calibration.decisions import Labelled
 from calirare.graph import answered
 from calirare.metrics import PopulationCheck, population_check
 from calirare.pipeline.job import Job

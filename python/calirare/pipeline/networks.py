@@ -7,7 +7,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.eice import train_calirare
+from calirare.intervals.eice import train_calirare
 from calirare.leave_one_out import OwnLogits
 from calirare.models import GcnFit
 from calirare.pipeline.job import Job, Trained

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.audit import Audit, audit_labels, unseen_logits
 from calirare.calibration import CalibrateOn
+from calirare.explain.audit import Audit, audit_labels, unseen_logits
 from calirare.graph import Graph
 from calirare.leave_one_out import OwnLogits
 from calirare.run.settings import Settings

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare.calibration import Calibrator, PriorPlattCalibrator, Target
-from calirare.decisions import Decision, Labelled, Rule, decide, make_rule
+from calirare.calibration.decisions import Decision, Labelled, Rule, decide, make_rule
 from calirare.graph import Graph, answered
 from calirare.intervals import JackknifeResult
 from calirare.run.abstaining import Undecided, left_open

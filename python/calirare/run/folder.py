@@ -26,10 +26,10 @@ from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.output import left_aside
 from calirare._util.run_files import check_as_written
-from calirare.audit import AT_LEAST, Audit
 from calirare.calibration import KINDS, Target
 from calirare.drift import Reference
 from calirare.explain import Explainer, Explanations
+from calirare.explain.audit import AT_LEAST, Audit
 from calirare.features import FeatureMap
 from calirare.graph import PARTS, Graph, Split, TableColumns, fingerprint, known_rare, source_exists, with_drawn_rest
 from calirare.models import FITS, PYG, need_pyg

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from calirare.decisions import NONE
+from calirare.calibration.decisions import NONE
 
 MAY_BE_NAN = (".spread", ".fill")  # of constant features; what fills in where none may lack
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from calirare._util.brief import brief
-from calirare.audit import AT_LEAST, Audit
 from calirare.explain import Explainer, Explanations
+from calirare.explain.audit import AT_LEAST, Audit
 from calirare.graph import Graph
 from calirare.run.audits import audit_run
 from calirare.run.explaining import explained, explainer_of

@@ -14,7 +14,7 @@ from calirare._util.brief import brief
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files, fresh_folder
 from calirare.calibration import PriorPlattCalibrator, Target, cross_fitted_probabilities
-from calirare.decisions import Labelled
+from calirare.calibration.decisions import Labelled
 from calirare.drift import Drift, Reference
 from calirare.graph import Graph, same_but_labels
 from calirare.metrics import PopulationCheck, population_check

@@ -11,9 +11,9 @@ from typing import Any, Literal, Self, get_args
 
 from calirare._util.errors import InputError
 from calirare.calibration import CALIBRATE_ON, TARGETS, CalibrateOn, Target
-from calirare.eice import EiceSettings
 from calirare.graph import ORDERS, Order
 from calirare.intervals import UNCERTAINTIES, UncertaintyName
+from calirare.intervals.eice import EiceSettings
 from calirare.leave_one_out import ALO, LeaveOneOutMethod
 from calirare.models import PYG, GcnTraining, HopsTraining, PygDetector
 from calirare.run.data_settings import Data

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from calirare._util.processes import workers
-from calirare.eice import EiceSettings, train_calirare
+from calirare.intervals.eice import EiceSettings, train_calirare
 from calirare.metrics import macro_ace, macro_f1
 from calirare_lab.paper.cells import Progress, read_cell, write_cell
 from calirare_lab.paper.context import PAPER_TRAINING, Context

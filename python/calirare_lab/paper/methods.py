@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from calirare.calibration import Target, make_calibrator
-from calirare.eice import train_calirare
+from calirare.intervals.eice import train_calirare
 from calirare.models import DETECTORS, GatTraining, GinTraining
 from calirare.training import Loss
 from calirare_lab.baselines import (

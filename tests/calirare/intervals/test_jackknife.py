@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from calirare.calibration import AffineCalibrator, PriorPlattCalibrator
-from calirare.eice import EiceSettings, train_calirare
 from calirare.graph import propagation
 from calirare.intervals import jackknife
+from calirare.intervals.eice import EiceSettings, train_calirare
 from calirare.intervals.ends import affine_map
 from calirare.leave_one_out import ALO, METHODS, Influence, LooResult, Retrain, leave_one_out
 from calirare.models import GCN, GcnTraining, fit, fit_of

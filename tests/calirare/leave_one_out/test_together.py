@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 import torch
 
-from calirare.eice import change_together
-from calirare.eice.together import together
 from calirare.graph import Propagation, propagation
+from calirare.intervals.eice import change_together
+from calirare.intervals.eice.together import together
 from calirare.leave_one_out import alo_change, pre_activation
 from calirare_ext import Csr
 from tests.calirare.leave_one_out.cases import trained

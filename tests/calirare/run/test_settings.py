@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from calirare._util.errors import InputError
-from calirare.eice import EiceSettings
+from calirare.intervals.eice import EiceSettings
 from calirare.leave_one_out import ALO, METHODS, Grouped, Influence, Newton, Retrain
 from calirare.run import Calibration, Data, Settings, Training, read_yaml
 from calirare.run.schema import method_options, options_of, words_for

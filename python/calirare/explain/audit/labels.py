@@ -9,10 +9,6 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.audit.confident import confident_joint
-from calirare.audit.noise import label_noise
-from calirare.audit.reasons import company_of
-from calirare.audit.result import Audit
 from calirare.calibration import (
     CalibrateOn,
     PriorPlattCalibrator,
@@ -21,6 +17,10 @@ from calirare.calibration import (
     effective_shares,
     representative_labels,
 )
+from calirare.explain.audit.confident import confident_joint
+from calirare.explain.audit.noise import label_noise
+from calirare.explain.audit.reasons import company_of
+from calirare.explain.audit.result import Audit
 from calirare.graph import Graph
 from calirare.training import Fitted
 

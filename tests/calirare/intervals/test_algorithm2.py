@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from calirare.eice import EiceRegulariser, EiceSettings, train_calirare
-from calirare.eice.together import together
 from calirare.graph.convolution import propagation
 from calirare.graph.graph import Graph
 from calirare.graph.splits import Split
+from calirare.intervals.eice import EiceRegulariser, EiceSettings, train_calirare
+from calirare.intervals.eice.together import together
 from calirare.leave_one_out import pre_activation
 from calirare.models import GcnTraining, fit
 from tests.calirare.leave_one_out.cases import words_graph

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from calirare._util.errors import InputError
-from calirare.audit import audit_labels, unseen_logits
-from calirare.audit.reasons import Company, company_of
+from calirare.explain.audit import audit_labels, unseen_logits
+from calirare.explain.audit.reasons import Company, company_of
 from calirare.models import HopsTraining, TreesDetector, TreesTraining, fold_network, mixture_of
 from calirare.training import class_weights
 from tests.helpers.tasks import rare_task

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from calirare._util.errors import InputError
-from calirare.decisions.rule import Labelled
+from calirare.calibration.decisions.rule import Labelled
 
 STARTS = 4  # of the sequence of tests, which share the error
 

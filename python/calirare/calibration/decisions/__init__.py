@@ -1,9 +1,9 @@
 """Decisions: from honest probabilities to alerts, with what they should hit, miss and cost."""
 
-from calirare.decisions.decision import Counted, Decision, decide
-from calirare.decisions.guarantees import precision_threshold, recall_threshold
-from calirare.decisions.rule import Labelled, Rule
-from calirare.decisions.rules import NONE, RULES, Balanced, Budget, Cost, Precision, Recall, make_rule
+from calirare.calibration.decisions.decision import Counted, Decision, decide
+from calirare.calibration.decisions.guarantees import precision_threshold, recall_threshold
+from calirare.calibration.decisions.rule import Labelled, Rule
+from calirare.calibration.decisions.rules import NONE, RULES, Balanced, Budget, Cost, Precision, Recall, make_rule
 
 __all__ = [
     "NONE",

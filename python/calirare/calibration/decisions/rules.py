@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from calirare._util.errors import InputError
-from calirare.decisions.guarantees import precision_threshold, recall_threshold
-from calirare.decisions.rule import Labelled, Rule
+from calirare.calibration.decisions.guarantees import precision_threshold, recall_threshold
+from calirare.calibration.decisions.rule import Labelled, Rule
 
 NONE = math.nextafter(1.0, 2.0)  # no node is an alert
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare.calibration import PriorPlattCalibrator, count_draws
-from calirare.decisions.rule import Labelled, Rule
+from calirare.calibration.decisions.rule import Labelled, Rule
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 from calirare import InputError
 from calirare.calibration import PriorPlattCalibrator
-from calirare.decisions import (
+from calirare.calibration.decisions import (
     RULES,
     Balanced,
     Budget,

@@ -2,7 +2,7 @@
 
 import torch
 
-from calirare.audit import confident_joint
+from calirare.explain.audit import confident_joint
 
 
 def test_the_joint_of_six_labels():

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from calirare._util.brief import brief
 from calirare._util.errors import printable
-from calirare.audit.noise import LabelNoise
-from calirare.audit.reasons import Company
+from calirare.explain.audit.noise import LabelNoise
+from calirare.explain.audit.reasons import Company
 
 SHOWN = 10  # labels in the summary
 WIDTH = 80

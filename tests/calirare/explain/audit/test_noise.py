@@ -7,8 +7,8 @@ import pytest
 from scipy.special import expit
 from scipy.stats import beta, binom
 
-from calirare.audit import noise as module
-from calirare.audit.noise import LabelNoise, label_noise
+from calirare.explain.audit import noise as module
+from calirare.explain.audit.noise import LabelNoise, label_noise
 
 M, WRONG_OF_REST, MISSED = 240, 0.08, 0.15
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from calirare._util.threads import threads_for
-from calirare.eice.together import Together, change_together, together
 from calirare.graph import Graph
+from calirare.intervals.eice.together import Together, change_together, together
 from calirare.leave_one_out import LooResult, pre_activation
 from calirare.models import GcnFit, GcnTraining, step_work
 from calirare.training import cross_entropy

@@ -1,9 +1,0 @@
-"""Which labels are probably wrong, and why: what models that have not seen a label say of it."""
-
-from calirare.audit.confident import confident_joint
-from calirare.audit.evidence import unseen_logits
-from calirare.audit.labels import AT_LEAST, audit_labels
-from calirare.audit.noise import LabelNoise, label_noise
-from calirare.audit.result import Audit
-
-__all__ = ["AT_LEAST", "Audit", "LabelNoise", "audit_labels", "confident_joint", "label_noise", "unseen_logits"]
