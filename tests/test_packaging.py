@@ -104,6 +104,7 @@ class TestWheel:
             "calirare_ext/py.typed",
             "calirare_ext/_C.pyi",
             "calirare/py.typed",
+            "calirare/cli/commands.json",
             "calirare/cli/options.json",
             "calirare/page/template.html",
             "calirare/page/queue.html",
