@@ -106,6 +106,7 @@ class TestWheel:
             "calirare/py.typed",
             "calirare/cli/commands.json",
             "calirare/cli/options.json",
+            "calirare/datasets/catalogue.json",
             "calirare/page/template.html",
             "calirare/page/queue.html",
         ):

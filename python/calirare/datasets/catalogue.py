@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from calirare.datasets.embedded import RARE_DIGIT
-from calirare.datasets.raw import (
-    MENDED,
-    MUSAE_FILES,
-    PAGE_TYPES,
-    planetoid_files,
-    read_musae,
-    read_pickled_npz,
-    read_planetoid,
-)
+from calirare.datasets.download import RemoteFile
+from calirare.datasets.raw import MENDED, read_musae, read_pickled_npz, read_planetoid
 from calirare.graph import Graph, Normalisation
+
+READERS: dict[str, Callable[[Path], Graph]] = {
+    "npz": lambda path: Graph.read(path, **MENDED)[0],  # its edges mended as those of raw files
+    "pickled npz": read_pickled_npz,
+    "planetoid": lambda first: read_planetoid(first.parent, first.name.split(".")[1]),
+    "musae": lambda first: read_musae(first.parent),
+}
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,11 @@ class Layout:
 
     files: tuple[str, ...]
     read: Callable[[Path], Graph]
+
+    @classmethod
+    def of(cls, reader: str, files: list[str]) -> Layout:
+        """Returns a layout whose reader is one of `READERS`."""
+        return cls(tuple(files), READERS[reader])
 
 
 @dataclass(frozen=True)
@@ -56,9 +62,9 @@ class Entry:
     class_names: tuple[str, ...]
     minority: int
     normalisation: Normalisation
-    public: bool = False
-    layouts: tuple[Layout, ...] = field(default=())
-    by_hand: str = ""
+    public: bool
+    layouts: tuple[Layout, ...]
+    by_hand: str
 
     @property
     def minority_share(self) -> float:
@@ -71,125 +77,14 @@ class Entry:
         return self.class_names[self.minority] if self.class_names else str(self.minority)
 
 
-def _npz(path: Path) -> Graph:
-    """Returns the graph of an archive, its edges mended as those of raw files."""
-    return Graph.read(path, **MENDED)[0]
+def _entry(told: dict[str, Any]) -> Entry:
+    lists = {name: tuple(told[name]) for name in ("class_sizes", "class_names")}
+    return Entry(**told | lists | {"layouts": tuple(Layout.of(**layout) for layout in told["layouts"])})
 
 
-def _planetoid(folder: str) -> tuple[Layout, ...]:
-    """Returns where a Planetoid graph is looked for."""
-    prefix = folder.lower()
-
-    def read(first: Path) -> Graph:
-        return read_planetoid(first.parent, prefix)
-
-    raw = (f"{base}{folder}/raw" for base in ("planetoid/", ""))
-    layouts = (Layout(tuple(f"{place}/{name}" for name in planetoid_files(prefix)), read) for place in raw)
-    return (Layout((f"{prefix}.npz",), _npz), *layouts)
-
-
-CATALOGUE: dict[str, Entry] = {
-    "digits": Entry(
-        1797,
-        24678,
-        64,
-        (178, 182, 177, 183, 181, 182, 181, 179, 174, 180),
-        tuple(str(digit) for digit in range(10)),
-        RARE_DIGIT,
-        "none",
-        by_hand="embedded, nothing to get",
-    ),
-    "cora": Entry(
-        2708,
-        10556,
-        1433,
-        (351, 217, 418, 818, 426, 298, 180),
-        (
-            "Theory",
-            "Reinforcement_Learning",
-            "Genetic_Algorithms",
-            "Neural_Networks",
-            "Probabilistic_Methods",
-            "Case_Based",
-            "Rule_Learning",
-        ),
-        0,
-        "row",
-        public=True,
-        layouts=_planetoid("Cora"),
-        by_hand="put cora.npz, or Planetoid's raw files as planetoid/Cora/raw/ind.cora.*, in a data folder",
-    ),
-    "citeseer": Entry(
-        3327,
-        9104,
-        3703,
-        (249, 590, 668, 701, 596, 508),
-        ("AI", "ML", "IR", "DB", "Agents", "HCI"),
-        5,
-        "row",
-        public=True,
-        layouts=_planetoid("CiteSeer"),
-        by_hand=(
-            "put citeseer.npz, or Planetoid's raw files as planetoid/CiteSeer/raw/ind.citeseer.*, in a data folder"
-        ),
-    ),
-    "pubmed": Entry(
-        19717,
-        88648,
-        500,
-        (4103, 7739, 7875),
-        (),
-        0,
-        "row",
-        public=True,
-        layouts=_planetoid("PubMed"),
-        by_hand="put all eight of Planetoid's raw files as planetoid/PubMed/raw/ind.pubmed.* in a data folder",
-    ),
-    "dblp": Entry(
-        17716,
-        105734,
-        1639,
-        (7920, 5645, 1982, 2169),
-        (),
-        2,
-        "row",
-        layouts=(
-            Layout(("dblp.npz",), _npz),
-            Layout(("citationfull/dblp/raw/dblp.npz",), _npz),
-            Layout(("dblp/raw/dblp.npz",), _npz),
-            Layout(("graphdata/dblp.npz",), read_pickled_npz),
-        ),
-        by_hand="put dblp.npz, or CitationFull's raw file as citationfull/dblp/raw/dblp.npz, in a data folder",
-    ),
-    "facebook": Entry(
-        22470,
-        341646,
-        128,
-        (6495, 3327, 5768, 6880),
-        PAGE_TYPES,
-        1,
-        "none",
-        layouts=(Layout(("facebook.npz",), _npz), Layout(("facebook/raw/facebook.npz",), _npz)),
-        by_hand=(
-            "put facebook.npz, or FacebookPagePage's raw file as facebook/raw/facebook.npz, in a data folder "
-            "(no download is known; facebook_bag is the same graph)"
-        ),
-    ),
-    "facebook_bag": Entry(
-        22470,
-        341646,
-        4714,
-        (6495, 3327, 5768, 6880),
-        PAGE_TYPES,
-        1,
-        "row",
-        layouts=(
-            Layout(("facebook_bag.npz",), _npz),
-            Layout(tuple(f"facebook/raw-musae/{name}" for name in MUSAE_FILES), lambda first: read_musae(first.parent)),
-        ),
-        by_hand=(
-            "put facebook_bag.npz, or MUSAE's facebook_edges.csv, facebook.json and facebook_target.csv in "
-            "facebook/raw-musae/, in a data folder"
-        ),
-    ),
+_TOLD = json.loads(Path(__file__).with_name("catalogue.json").read_text(encoding="utf-8"))
+# Where the files come from, each pinned to a commit and a checksum; of those that can be fetched.
+SOURCES = {
+    name: tuple(RemoteFile(**each) for each in files) for name, told in _TOLD.items() if (files := told.pop("sources"))
 }
+CATALOGUE: dict[str, Entry] = {name: _entry(told) for name, told in _TOLD.items()}

@@ -14,7 +14,6 @@ from calirare._util.errors import InputError
 from calirare.graph import Graph
 
 NEIGHBOURS = 10
-RARE_DIGIT = 8
 MAX_INK = 16
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calirare._util.errors import InputError
-from calirare.datasets.catalogue import CATALOGUE, Entry, Layout
+from calirare.datasets.catalogue import CATALOGUE, SOURCES, Entry, Layout
 from calirare.datasets.download import Progress, download
-from calirare.datasets.sources import SOURCES
 
 ENVIRONMENT = "CALIRARE_DATA"
 DOWNLOAD = "add --download (download=True)"
