@@ -40,7 +40,7 @@ WIDE = {"n_features": 128, "mean_degree": 16.0, "dtype": "float32"}
 
 
 def graph_folder(folder: Path, n: int, law: dict[str, Any]) -> Path:
-    from calirare.datasets import synthetic_on_disk
+    from calirare_lab.simulation import synthetic_on_disk
 
     path = folder / f"g{n}_{law['n_features']}_{law['dtype']}"
     if not path.exists():

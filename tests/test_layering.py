@@ -106,7 +106,7 @@ FLOORS = {
         {"cli", "sklearn", ""},  # "": the front door, calirare/__init__.py, which imports when a name is asked for
         {"__main__"},
     ),
-    "calirare_lab": ({""}, {"baselines", "multilabel", "profile"}, {"paper", "studies"}),
+    "calirare_lab": ({""}, {"baselines", "multilabel", "profile", "simulation"}, {"paper", "studies"}),
 }
 # Machinery in public modules of its own, in the place of a folder's door; folders within folders have doors too.
 OPEN_MODULES = {

@@ -3,7 +3,6 @@
 from calirare.datasets.catalogue import CATALOGUE
 from calirare.datasets.embedded import digits
 from calirare.datasets.loading import LABEL_KINDS, TASKS, LabelKind, Task, load_dataset, read_graph
-from calirare.datasets.on_disk import synthetic_on_disk
 from calirare.datasets.places import data_root, dataset_table
 from calirare.datasets.synthetic import synthetic_folder, synthetic_rare
 
@@ -19,6 +18,5 @@ __all__ = [
     "load_dataset",
     "read_graph",
     "synthetic_folder",
-    "synthetic_on_disk",
     "synthetic_rare",
 ]

@@ -21,11 +21,11 @@ import numpy as np
 import torch
 
 from calirare._util.array_files import NumpyArray
-from calirare._util.array_writer import ArrayWriter
 from calirare._util.errors import InputError
-from calirare.datasets.block_law import DegreeLaw, Places
 from calirare.datasets.synthetic import BlockModel, LawOptions
 from calirare.graph import new_folder
+from calirare_lab.simulation.array_writer import ArrayWriter
+from calirare_lab.simulation.block_law import DegreeLaw, Places
 
 PAIRS = 1 << 21  # edges drawn together, some 150 MB beside each other
 BUCKET = 1 << 25  # directed edges of a bucket, some 600 MB while it is sorted

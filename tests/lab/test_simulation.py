@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from calirare._util.array_files import file_checksum
-from calirare._util.array_writer import ArrayWriter, joined_checksum
 from calirare._util.errors import InputError
-from calirare.datasets import load_dataset, on_disk, read_graph, synthetic_on_disk
-from calirare.datasets.block_law import DegreeLaw, Places
+from calirare.datasets import load_dataset, read_graph
 from calirare.graph import Graph, check_adjacency
 from calirare.graph.folder import _checksums
 from calirare.models import GcnTraining, fit
+from calirare_lab.simulation import on_disk, synthetic_on_disk
+from calirare_lab.simulation.array_writer import ArrayWriter, joined_checksum
+from calirare_lab.simulation.block_law import DegreeLaw, Places
 from tests.helpers.tolerance import unit_roundoff
 
 N, SHARE, DEGREE = 40_000, 0.25, 12
