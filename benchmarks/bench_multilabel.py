@@ -53,7 +53,7 @@ def check_against_literal_sum() -> dict[str, float]:
     import torch
 
     from calirare.multilabel import CopulaOptions, canonical_calibration_error
-    from calirare.multilabel.copula import fit_gaussian
+    from calirare.multilabel.families import fit_gaussian
     from calirare.multilabel.margins import pseudo_observations
     from calirare_lab.multilabel.reference import literal_error
 

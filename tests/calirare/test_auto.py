@@ -11,7 +11,7 @@ import calirare
 from calirare.models import HopsTraining, train_folds
 from calirare.pipeline.auto import NO_EDGES, Task, lowest, mean_loss
 from calirare.run import Choice, Row
-from calirare.run.pictures import draw
+from calirare.run.outcome import draw
 from calirare.training import class_weights
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task

@@ -17,7 +17,7 @@ from calirare.graph.convolution import propagation
 from calirare.graph.splits import Split
 from calirare.intervals import jackknife
 from calirare.leave_one_out import ALO, METHODS, Influence, Retrain, leave_one_out
-from calirare.run.resolved import write_config
+from calirare.run.outcome import write_config
 from calirare.training import cross_fitted_logits
 from calirare.training.selection import HOPS, WEIGHT_DECAYS, loo_loss
 from tests.helpers.tasks import rare_task
@@ -263,8 +263,8 @@ def test_the_least_that_can_be_trained_on():
 
 @pytest.mark.slow
 def test_automatic_epochs_keep_the_best_checkpoint(monkeypatch):
-    monkeypatch.setattr("calirare.pipeline.networks.MAX_EPOCHS", 40)
-    monkeypatch.setattr("calirare.pipeline.networks.CHECKPOINT_EVERY", 10)
+    monkeypatch.setattr("calirare.pipeline.left_out.MAX_EPOCHS", 40)
+    monkeypatch.setattr("calirare.pipeline.left_out.CHECKPOINT_EVERY", 10)
     graph, done = rare_task(), []
     best = calirare.train(graph, preset="paper", folds=0, report=lambda stage, k, total: done.append((stage, k, total)))
     assert best.epochs in (10, 20, 30, 40)

@@ -222,8 +222,8 @@ def test_another_seed_gives_another_run(quick_run, graph_file, tmp_path):
     ids=["auto epochs", "random split", "higher label rate", "average"],
 )
 def test_a_run_repeats_from_its_own_config(options, graph_file, tmp_path, monkeypatch):
-    monkeypatch.setattr("calirare.pipeline.networks.MAX_EPOCHS", 30)
-    monkeypatch.setattr("calirare.pipeline.networks.CHECKPOINT_EVERY", 10)
+    monkeypatch.setattr("calirare.pipeline.left_out.MAX_EPOCHS", 30)
+    monkeypatch.setattr("calirare.pipeline.left_out.CHECKPOINT_EVERY", 10)
     assert call("train", "--dataset", graph_file, *options, "--out", tmp_path / "a").code == 0
     monkeypatch.undo()
     said = call("train", "--config", tmp_path / "a" / "config.yaml", "--out", tmp_path / "b")

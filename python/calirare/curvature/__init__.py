@@ -1,7 +1,16 @@
 """Derivatives of a network at its labelled nodes: Jacobian, kernel, Hessian."""
 
 from calirare.curvature.dual import GgnInverse, dual_system, positive_inverse, symmetric_system
-from calirare.curvature.gcn import GcnLinearisation, closed_form, difference_seeds, linearise, of_tape, pull_back
+from calirare.curvature.gcn import (
+    MOST_BYTES,
+    GcnLinearisation,
+    UnitProducts,
+    closed_form,
+    difference_seeds,
+    linearise,
+    of_tape,
+    pull_back,
+)
 from calirare.curvature.gram_form import KEPT_BYTES, gram, inputs_gram
 from calirare.curvature.linearisation import (
     FORWARDS,
@@ -18,7 +27,6 @@ from calirare.curvature.one_layer import OneLayerHat, OneLayerPreconditioner, is
 from calirare.curvature.places import places_of_rows
 from calirare.curvature.primal import PrimalGgnInverse, block_of_labels, distinct_columns, gauss_newton, inverse_ggn
 from calirare.curvature.spectrum import safe_damping, spectrum_ends
-from calirare.curvature.unit_products import MOST_BYTES, UnitProducts
 
 __all__ = [
     "FORWARDS",

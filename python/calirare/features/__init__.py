@@ -1,14 +1,11 @@
 """What raw features become before a model sees them: fitted on one graph, stored with the run, applied to any."""
 
 from calirare.features.categorical import OneHot, TargetEncoded
-from calirare.features.column_map import ColumnMap
-from calirare.features.dates import PERIODS, Cyclic
 from calirare.features.feature_map import FeatureMap, How
-from calirare.features.fitting import Impute
-from calirare.features.gaps import Missing
+from calirare.features.fitting import Impute, Missing
 from calirare.features.labelled_nodes import hashed_names
-from calirare.features.numeric import Kept, Logged, Ranked, Standardized, ties, together
-from calirare.features.raw_table import RawTable
+from calirare.features.numeric import PERIODS, Cyclic, Kept, Logged, Ranked, Standardized, ties, together
+from calirare.features.raw_table import ColumnMap, RawTable
 from calirare.features.whole import AsIs, RowSums, Svd, TfIdf, WholeMap
 
 __all__ = [

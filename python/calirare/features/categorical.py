@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
-from calirare.features.column_map import ColumnMap
-from calirare.features.raw_table import RawTable
+from calirare.features.raw_table import ColumnMap, RawTable
 
 FEW = 20  # categories that get a column each
 RARE = 10  # nodes that a category of its own must have in a large graph

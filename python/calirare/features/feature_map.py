@@ -14,13 +14,10 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare._util.scratch import scratch
 from calirare.features.categorical import OneHot, TargetEncoded
-from calirare.features.column_map import ColumnMap
-from calirare.features.dates import Cyclic
-from calirare.features.fitting import Impute, Options, fit_columns, with_categories
-from calirare.features.gaps import Missing
+from calirare.features.fitting import Impute, Missing, Options, fit_columns, with_categories
 from calirare.features.labelled_nodes import LabelledNodes
-from calirare.features.numeric import Kept, Logged, Ranked, Standardized
-from calirare.features.raw_table import RawTable, Say, columns_of, numbers_named, places_of, read_table
+from calirare.features.numeric import Cyclic, Kept, Logged, Ranked, Standardized
+from calirare.features.raw_table import ColumnMap, RawTable, Say, columns_of, numbers_named, places_of, read_table
 from calirare.features.whole import AsIs, RowSums, Svd, TfIdf, WholeMap, fit_svd, fit_tfidf, least
 from calirare.graph import Column, Graph, check_nodes, columns_of_text, columns_to_text, numbered
 from calirare_ext import Csr

@@ -1,6 +1,6 @@
 """The validated graph and what is read of it: edges, splits, features, propagation."""
 
-from calirare.graph.arrays import as_features, csr_of_scipy, scipy_of_csr
+from calirare.graph.arrays import as_features, csr_of_scipy, matrix_named, named_tensors, rows_of, scipy_of_csr
 from calirare.graph.checksum import fingerprint, same_but_labels
 from calirare.graph.columns import Column, columns_of_text, columns_to_text, named, numbered
 from calirare.graph.convolution import (
@@ -16,12 +16,18 @@ from calirare.graph.edges import EdgeOptions, EdgeRules, FileOptions, build_adja
 from calirare.graph.features import column_statistics, normalize_features, scale_note, standardized
 from calirare.graph.folder import new_folder
 from calirare.graph.graph import Graph, Normalisation
-from calirare.graph.labelled import answered, check_graph, check_nodes, check_trainable, check_training_labels
+from calirare.graph.labelled import (
+    NO_PART,
+    answered,
+    check_graph,
+    check_nodes,
+    check_trainable,
+    check_training_labels,
+    relabelled,
+)
 from calirare.graph.log import GraphLog
-from calirare.graph.matrices import matrix_named, named_tensors, rows_of
 from calirare.graph.on_disk import GraphOnDisk
 from calirare.graph.positive_only import known_rare, with_drawn_rest
-from calirare.graph.relabelling import NO_PART, relabelled
 from calirare.graph.relations import Relation
 from calirare.graph.splits import (
     FEWEST_TESTED,

@@ -29,9 +29,7 @@ from calirare._util.files import parse_json, read_text
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import columns_of_text
 from calirare.graph.edges import STRICT, EdgeRules, build_adjacency
-from calirare.graph.packed import SCALES, Packing, check_scales, packed, unpacked
-from calirare.graph.relations import stored_relations
-from calirare.graph.stored import (
+from calirare.graph.npz import (
     SPLIT_KEYS,
     arrays_of,
     as_posterior,
@@ -40,6 +38,8 @@ from calirare.graph.stored import (
     stored_minority,
     stored_split,
 )
+from calirare.graph.packed import SCALES, Packing, check_scales, packed, unpacked
+from calirare.graph.relations import stored_relations
 from calirare.graph.validation import has_self_loop
 from calirare_ext import Csr
 

@@ -2,8 +2,7 @@
 
 from calirare.leave_one_out.agreement import Agreement, choose_damping
 from calirare.leave_one_out.alo import ALO, alo_change
-from calirare.leave_one_out.comparison import Comparison, compare
-from calirare.leave_one_out.compute import leave_one_out
+from calirare.leave_one_out.comparison import Comparison, compare, leave_one_out
 from calirare.leave_one_out.directions import (
     LeftOut,
     change_of_logits,
@@ -13,7 +12,6 @@ from calirare.leave_one_out.directions import (
     pre_activation,
     readable,
 )
-from calirare.leave_one_out.folds import from_folds
 from calirare.leave_one_out.formula import loo_coefficients, own_change
 from calirare.leave_one_out.grouped import Grouped
 from calirare.leave_one_out.held_out import HeldOut, Retraining, retrained_logits, validation_of
@@ -26,7 +24,7 @@ from calirare.leave_one_out.registry import METHODS
 from calirare.leave_one_out.replicates import Replicates
 from calirare.leave_one_out.result import Diagnostics, LooResult, SolverReport
 from calirare.leave_one_out.retrain import Retrain
-from calirare.leave_one_out.trust import Quality, gradient_ratio, quality, quality_of
+from calirare.leave_one_out.trust import Quality, from_folds, gradient_ratio, quality, quality_of
 
 __all__ = [
     "ALO",

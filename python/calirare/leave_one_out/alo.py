@@ -17,8 +17,7 @@ from calirare.leave_one_out.method import (
 )
 from calirare.leave_one_out.randomised import Randomised
 from calirare.leave_one_out.replicates import MOST_MODELS, Replicates, models_for, replicates_note
-from calirare.leave_one_out.result import Diagnostics, LooResult
-from calirare.leave_one_out.size import closed_bytes
+from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes
 from calirare.leave_one_out.steps import alo_steps, steps_bytes
 from calirare_ext import ReceptiveField
 

@@ -27,9 +27,8 @@ from calirare._util.memory import BLOCK_BYTES
 from calirare._util.threads import threads_for
 from calirare.curvature import KEPT_BYTES, GcnLinearisation, Linearisation, difference_seeds, places_of_rows
 from calirare.leave_one_out.formula import choose_form, loo_coefficients, own_change, primal_directions
-from calirare.leave_one_out.result import LooResult
+from calirare.leave_one_out.result import LooResult, Size
 from calirare.leave_one_out.sampled import sampled_bytes, sampled_directions, samples
-from calirare.leave_one_out.size import Size
 from calirare_ext import (
     Csr,
     Inputs,

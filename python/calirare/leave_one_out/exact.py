@@ -23,8 +23,7 @@ from calirare.curvature import (
     spectrum_ends,
 )
 from calirare.leave_one_out.method import Problem, check_at_least, check_one_of
-from calirare.leave_one_out.result import Diagnostics, SolverReport
-from calirare.leave_one_out.size import closed_bytes
+from calirare.leave_one_out.result import Diagnostics, SolverReport, closed_bytes
 from calirare_ext import SolverResult, SolverStatus
 
 Solver = Literal["auto", "cg", "ggn", "dense", "lowrank"]

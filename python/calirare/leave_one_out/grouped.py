@@ -10,8 +10,7 @@ from torch import Tensor
 
 from calirare.curvature import Linearisation, closed_form, dual_system
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least
-from calirare.leave_one_out.result import Diagnostics, LooResult
-from calirare.leave_one_out.size import closed_bytes
+from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes
 from calirare.training import fold_of
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from calirare._util.memory import BLOCK_BYTES
 from calirare.curvature import MOST_BYTES, Linearisation
-from calirare.leave_one_out.size import Size
+from calirare.leave_one_out.result import Size
 
 BLOCK = 128  # columns that one step adds: products of such width are near a processor's best
 MOST, HIDDEN = 1_000, 32  # columns and hidden units that an estimate of memory counts on

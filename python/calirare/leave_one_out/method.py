@@ -16,8 +16,7 @@ from calirare._util.memory import check_memory
 from calirare.curvature import Linearisation
 from calirare.graph import check_nodes
 from calirare.leave_one_out.directions import LeftOut
-from calirare.leave_one_out.result import LooResult
-from calirare.leave_one_out.size import Size
+from calirare.leave_one_out.result import LooResult, Size
 from calirare.training import FittedNetwork
 from calirare_ext import ReceptiveField
 

@@ -24,8 +24,8 @@ from calirare.leave_one_out.formula import (
     own_change,
 )
 from calirare.leave_one_out.krylov import TOLERANCE, KrylovOwn, krylov_bytes
+from calirare.leave_one_out.result import Size
 from calirare.leave_one_out.sampled import DRAWN, DRAWN_ROUGHLY, SampledOwn, sampled_bytes, samples
-from calirare.leave_one_out.size import Size
 
 DENSE = 2_500  # side of a dense system of many classes that is solved as fast as a subspace is made
 DENSE_OF_TWO = 4_000  # of two classes, for some dampings

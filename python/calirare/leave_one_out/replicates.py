@@ -12,9 +12,8 @@ from calirare.curvature import Linearisation
 from calirare.leave_one_out.directions import LeftOut, fits, left_out, left_out_bytes
 from calirare.leave_one_out.formula import choose_form, loo_coefficients, own_change, primal_directions
 from calirare.leave_one_out.method import LeaveOneOutMethod, Problem, check_at_least, drawn
-from calirare.leave_one_out.result import Diagnostics, LooResult, models_of
+from calirare.leave_one_out.result import Diagnostics, LooResult, closed_bytes, models_of
 from calirare.leave_one_out.sampled import sampled_bytes, sampled_directions, samples
-from calirare.leave_one_out.size import closed_bytes
 from calirare_ext import ReceptiveField
 
 MOST_MODELS = 4000  # where no number is given: the level of a quantile over them is off by .02 at most

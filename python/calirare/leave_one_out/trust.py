@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from calirare.curvature import with_class_zero
+from calirare.curvature import logit_differences, with_class_zero
 from calirare.graph import Graph
-from calirare.leave_one_out.folds import NAME as CROSS_FITTING
 from calirare.leave_one_out.held_out import (
     FOLDED,
     Compared,
@@ -24,7 +23,7 @@ from calirare.leave_one_out.held_out import (
 )
 from calirare.leave_one_out.result import Diagnostics, LooResult
 from calirare.models import ModuleFit
-from calirare.training import Fitted, FittedNetwork
+from calirare.training import Fitted, FittedNetwork, FoldFitted
 
 ROUNDING = 1e-6  # of leverages
 # A two-layer network's scale is free between its layers: the Hessian with its weight decay is exactly flat there, and
@@ -231,3 +230,39 @@ def report(result: LooResult, account: Quality) -> dict[str, Any]:
     """Returns diagnostics and account as plain numbers and strings, for a file."""
     facts = {} if result.diagnostics is None else asdict(result.diagnostics)
     return {"diagnostics": facts, "quality": asdict(account)}
+
+
+CROSS_FITTING = "cross-fitting"
+
+
+def from_folds(fitted: FoldFitted, graph: Graph | None, nodes: Tensor | None = None) -> tuple[Tensor, LooResult]:
+    """Returns what leaving out each label's fold does to the logits: label i's model is the one without its fold.
+
+    The interval of CV+ with these models keeps the jackknife+'s promise up to a term in 1 / K (Barber et al. 2021,
+    "Predictive inference with the jackknife+", Theorem 4).
+
+    Args:
+        fitted: the detector with its folds.
+        graph: the graph.
+        nodes: the nodes v, int64 [n]; None: all.
+
+    Returns:
+        Logits [n, k], and changes with one model per fold; leverages are unknown, there is no damping.
+    """
+    labels = fitted.label_logits
+    logits, by_folds = fitted.all_logits_of(graph, nodes)
+    start = logit_differences(logits)
+    without = torch.stack([logit_differences(z) for z in by_folds], 2)  # [n, k - 1, K]
+    own = logit_differences(fitted.own_logits) - logit_differences(labels).double()
+    unknown = torch.full((labels.shape[0],), torch.nan, dtype=torch.float64, device=labels.device)
+    facts = Diagnostics(CROSS_FITTING, "folds", 0.0)
+    n = logits.shape[0]
+    return logits, LooResult(
+        (without - start[:, :, None]).to(labels.dtype),
+        own.to(labels.dtype),
+        unknown,
+        0.0,
+        torch.where(torch.isfinite(own).all(1), fitted.fold, -1),  # -1: a label that every model has learnt
+        facts,
+        torch.arange(n, device=logits.device) if nodes is None else nodes,
+    )

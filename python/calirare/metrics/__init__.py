@@ -7,12 +7,11 @@ from calirare.metrics.binned_error import (
     class_statistics,
     classwise_ece,
     confidence_statistics,
+    debiased_ece,
     ece,
     mce,
 )
 from calirare.metrics.binning import BinStatistics, SmallSampleWarning
-from calirare.metrics.classification import accuracy, macro_f1, precision, recall
-from calirare.metrics.debiased_error import debiased_ece
 from calirare.metrics.decomposition import BrierDecomposition, brier_decomposition, sharpness
 from calirare.metrics.detection import auprc, auroc, lift_at, precision_at, recall_at
 from calirare.metrics.detection_curve import PrecisionRecall, precision_recall_curve
@@ -26,7 +25,7 @@ from calirare.metrics.event_calibration import (
 from calirare.metrics.in_the_large import PopulationCheck, population_check
 from calirare.metrics.intervals import coverage, eice
 from calirare.metrics.kernel_error import kde_bandwidth, kde_calibration_error
-from calirare.metrics.proper_scores import brier, nll
+from calirare.metrics.proper_scores import accuracy, brier, macro_f1, nll, precision, recall
 from calirare.metrics.rare_reports import BUDGETS, detection_report, rare_report
 from calirare.metrics.reports import calibration_report, marginal_report
 from calirare.metrics.resampling import (
@@ -38,8 +37,7 @@ from calirare.metrics.resampling import (
     noise_floor,
 )
 from calirare.metrics.slope import CalibrationLine, calibration_line, calibration_lines
-from calirare.metrics.smooth_error import smooth_calibration_error, smooth_ece
-from calirare.metrics.soft_error import soft_ece
+from calirare.metrics.smooth_error import smooth_calibration_error, smooth_ece, soft_ece
 
 __all__ = [
     "BUDGETS",

@@ -8,10 +8,9 @@ from calirare._util.arrays import Array
 from calirare._util.keywords import known_keywords
 from calirare.metrics.adaptive_error import class_ace, macro_ace
 from calirare.metrics.binned_error import classwise_ece, ece, mce
-from calirare.metrics.classification import accuracy, macro_f1, precision, recall
 from calirare.metrics.inputs import read
 from calirare.metrics.predictions import class_members, predicted_classes, refuse_multilabel
-from calirare.metrics.proper_scores import brier, nll
+from calirare.metrics.proper_scores import accuracy, brier, macro_f1, nll, precision, recall
 from calirare.metrics.resampling import class_ace_noise_floor, macro_ace_noise_floor, noise_floor
 
 

@@ -2,13 +2,12 @@
 
 from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork, Folds, fold_converged, fold_network, train_folds
-from calirare.models.gcn import GCN
+from calirare.models.gcn import GCN, ManyGcns
 from calirare.models.gcn_fit import GcnFit, of_network, step_work, unflatten
 from calirare.models.gcn_training import GcnTraining, fit
 from calirare.models.given import Given, GivenFit
 from calirare.models.hops import HopsFit, HopsTraining, perceptron
 from calirare.models.joined import NewEdges
-from calirare.models.many_gcns import ManyGcns
 from calirare.models.mixture import SMALLEST_P, Member, Mixture, mixture_of, opinion, spoken, stacking_weights
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
 from calirare.models.new_nodes import KnownGraph

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from calirare._util.threads import threads_for
 from calirare.graph import ORDERS, Graph, Order, check_graph
-from calirare.models.gcn import GCN
+from calirare.models.gcn import GCN, ManyGcns
 from calirare.models.gcn_fit import GcnFit, of_network, step_work
-from calirare.models.many_gcns import ManyGcns
 from calirare.training import Adam, Convergence, converge, cross_entropy
 
 EpochEnd = Callable[[int, GcnFit], bool | None]

@@ -7,9 +7,15 @@ from calirare.multilabel.estimator import (
     canonical_calibration_error,
     conditional_expectation,
 )
-from calirare.multilabel.evaluate import accuracy_measures, marginal_ece, multilabel_report, noise_floor
+from calirare.multilabel.evaluate import (
+    KernelError,
+    accuracy_measures,
+    kde_calibration_error,
+    marginal_ece,
+    multilabel_report,
+    noise_floor,
+)
 from calirare.multilabel.families import CopulaOptions
-from calirare.multilabel.kde import KernelError, kde_calibration_error
 from calirare.multilabel.loss import CMLCCLoss, focal_loss, smooth_canonical_error
 from calirare.multilabel.run import Calibration, train_and_measure, write_run
 from calirare.multilabel.training import TrainedModel, TrainOptions, choose_beta, train_network

@@ -78,7 +78,7 @@ def canonical_calibration_error(
 
     Margins are empirical, the copula of (y_j, f_1..f_K) is parametric, and the conditional expectation is the ratio of
     copula densities. Without options this is the document's estimator; the printed inequality of the CDF and the
-    treatment of the labels are discussed in `margins` and `copula`.
+    treatment of the labels are discussed in `margins` and `families`.
 
     Args:
         y_true: labels y, [n, K], each 0 or 1.

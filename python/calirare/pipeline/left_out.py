@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
+from calirare._util.errors import InputError
 from calirare.calibration import target_weights
 from calirare.curvature import with_class_zero
+from calirare.intervals.eice import train_calirare
 from calirare.leave_one_out import OwnLogits, choose_damping, leave_one_out
+from calirare.models import GcnFit
 from calirare.pipeline.job import Job, LeftOutLabels, Trained
-from calirare.pipeline.networks import first_damping
-from calirare.training import FittedNetwork, FoldFitted, cross_fitted_logits, folds_for
+from calirare.training import (
+    HOPS,
+    WEIGHT_DECAYS,
+    FittedNetwork,
+    FoldFitted,
+    choose_hops,
+    choose_weight_decay,
+    cross_fitted_logits,
+    folds_for,
+    loo_loss,
+)
 
 # Held-out labels that judge, and of each class: as many folds as hold them are retrained, up to so many labels all.
 JUDGES, OF_EACH_CLASS = 20_000, 1_000
@@ -75,3 +89,118 @@ def _other_leave_one_out(job: Job, fitted: FittedNetwork) -> LeftOutLabels:
     result = leave_one_out(fitted, job.graph, method, progress=lambda done: job.report(method.name, done, m))
     own = with_class_zero(fitted.linearisation.differences + result.own)
     return LeftOutLabels(own, method.damping, result=result)
+
+
+MAX_EPOCHS = 400
+CHECKPOINT_EVERY = 50
+PATIENCE = 3  # checkpoints without a lower leave-one-out loss before training stops
+ROUGH = 0.05  # of own changes of many classes: networks are told apart by less than they differ, not by a percent
+CALIRARE_EPOCHS = 200  # of Algorithm 2, where none are given
+
+
+def fit_network(job: Job) -> Trained:
+    """Returns the trained network, with weight decay, hops and epochs chosen where they are "auto"."""
+    training, notes = job.settings.training, list[str]()
+    if job.settings.method == "calirare":
+        fitted, notes = _fit_calirare(job)
+    elif training.weight_decay == "auto":
+        fitted = _with_chosen_weight_decay(job)
+    else:
+        fitted = _fit_with(job, training.weight_decay)
+    if training.hops == "auto":
+        fitted = _with_chosen_hops(job, fitted)
+    epochs = max(len(fitted.losses), 1)
+    detector = training.detector(job.settings.seed, epochs, fitted.weight_decay, fitted.hops)
+    return Trained(fitted, detector, tuple(notes))
+
+
+def _fit_calirare(job: Job) -> tuple[GcnFit, list[str]]:
+    settings, notes = job.settings, list[str]()
+    epochs = CALIRARE_EPOCHS if settings.training.epochs == "auto" else settings.training.epochs
+    options = settings.eice
+    if options.coverage is None:
+        options = replace(options, coverage=settings.intervals.coverage)
+    if epochs <= options.start:
+        notes.append(f"the EICE term counts from epoch {options.start + 1} on, so {epochs} epochs trained without it")
+    detector = settings.training.detector(settings.seed, epochs)
+    return train_calirare(job.graph, detector, options, progress=lambda e: job.report("train", e, epochs)), notes
+
+
+def _with_chosen_weight_decay(job: Job) -> GcnFit:
+    fits: dict[float, GcnFit] = {}
+
+    def loss(decay: float) -> float:
+        job.report("weight decay", len(fits), len(WEIGHT_DECAYS))
+        fits[decay] = _fit_with(job, decay)
+        return loo_loss_of(job, fits[decay])
+
+    chosen = choose_weight_decay(loss)
+    job.report("weight decay", len(fits), len(WEIGHT_DECAYS))
+    return fits[chosen]
+
+
+def _with_chosen_hops(job: Job, first: GcnFit) -> GcnFit:
+    """Returns the network with the number of hops of the lowest leave-one-out loss, at the first one's decay."""
+    fits = {HOPS[0]: first}
+
+    def loss(hops: int) -> float:
+        job.report("hops", len(fits), len(HOPS))
+        if hops not in fits:
+            fits[hops] = _fit_with(job, first.weight_decay, hops)
+        return loo_loss_of(job, fits[hops])
+
+    chosen = choose_hops(loss)
+    job.report("hops", len(fits), len(HOPS))
+    return fits[chosen]
+
+
+def _fit_with(job: Job, weight_decay: float, hops: int | None = None) -> GcnFit:
+    epochs, seed = job.settings.training.epochs, job.settings.seed
+    if epochs == "auto":
+        return _with_chosen_epochs(job, weight_decay, hops)
+    detector = job.settings.training.detector(seed, epochs, weight_decay, hops)
+    return detector.fit(job.graph, job.nodes, progress=lambda e: job.report("train", e, epochs))
+
+
+def _with_chosen_epochs(job: Job, weight_decay: float, hops: int | None) -> GcnFit:
+    """Trains once and keeps the checkpoint with the smallest leave-one-out loss for the target population."""
+    best: tuple[float, int] = (float("inf"), 0)
+    state: dict[str, Tensor] = {}
+    waited = 0
+
+    def look(epoch: int, so_far: GcnFit) -> bool:
+        nonlocal best, state, waited
+        loss = loo_loss_of(job, so_far)
+        waited += 1
+        if loss < best[0]:
+            best, waited = (loss, epoch), 0
+            state = {name: value.clone() for name, value in so_far.model.state_dict().items()}
+        return waited >= PATIENCE
+
+    trained = job.settings.training.detector(job.settings.seed, MAX_EPOCHS, weight_decay, hops).fit(
+        job.graph,
+        job.nodes,
+        every=CHECKPOINT_EVERY,
+        at_checkpoint=look,
+        progress=lambda e: job.report("train", e, MAX_EPOCHS),
+    )
+    if not state:
+        raise InputError(
+            f"graph {job.graph.name!r}: the leave-one-out loss is not finite at any checkpoint: lower the learning "
+            "rate or scale the features"
+        )
+    trained.model.load_state_dict(state)
+    job.report("train", MAX_EPOCHS, MAX_EPOCHS)
+    return replace(trained, losses=trained.losses[: best[1]])
+
+
+def loo_loss_of(job: Job, fitted: FittedNetwork) -> float:
+    """Returns the network's leave-one-out loss over the calibration nodes, for the run's target."""
+    own = OwnLogits(fitted.linearise(), tolerance=ROUGH)(first_damping(job, fitted))
+    chosen = job.calibration_nodes
+    return loo_loss(own[chosen], fitted.targets[chosen], job.settings.calibration.target)
+
+
+def first_damping(job: Job, fitted: FittedNetwork) -> float:
+    """Returns the damping that is asked for, or else the weight decay."""
+    return fitted.weight_decay if job.settings.loo.damping is None else job.settings.loo.damping

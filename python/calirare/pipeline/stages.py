@@ -23,10 +23,8 @@ from calirare.leave_one_out import ALO
 from calirare.models import PYG, Given, GivenFit, TreesDetector, TreesTraining
 from calirare.pipeline.auto import TREES, fit_auto
 from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
-from calirare.pipeline.left_out import leave_labels_out
-from calirare.pipeline.maps import Maps, calibrate
-from calirare.pipeline.networks import fit_network
-from calirare.pipeline.positive_only import calibrate_known, unlearnt, with_known
+from calirare.pipeline.left_out import fit_network, leave_labels_out
+from calirare.pipeline.maps import Maps, calibrate, calibrate_known, unlearnt, with_known
 from calirare.run import Decided, Outcome, Settings, check_decision, decided, ignored_settings, known_logits
 from calirare.training import Fitted, FittedNetwork
 

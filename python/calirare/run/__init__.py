@@ -1,19 +1,17 @@
 """A run: its settings, outcome, folder, report and predictions, and its maps fitted anew."""
 
-from calirare.run.audits import representing
 from calirare.run.choice import Choice, Row
 from calirare.run.class_scoring import ClassScored, score_classes
 from calirare.run.classes import ClassesOutcome
-from calirare.run.data_settings import Data
+from calirare.run.data_settings import UNKNOWN, Data, Labels
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
+from calirare.run.explaining import representing
 from calirare.run.folder import LABELS, SavedRun, load, load_classes, of_classes, write_json
 from calirare.run.interval_nodes import known_logits
-from calirare.run.label_tables import UNKNOWN, Labels
 from calirare.run.new_nodes import NodeScorer
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
 from calirare.run.outcome import Outcome
-from calirare.run.prevailing import Prevailing
-from calirare.run.probabilities import Probabilities, p_rare
+from calirare.run.probabilities import Prevailing, Probabilities, p_rare
 from calirare.run.recalibration import Recalibrated, recalibrated
 from calirare.run.schema import Option, method_options, options_of, words_for
 from calirare.run.score_only import Loaded, ScoreOnly, Source, Streamed

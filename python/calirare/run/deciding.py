@@ -13,8 +13,7 @@ from calirare.calibration import Calibrator, PriorPlattCalibrator, Target
 from calirare.calibration.decisions import Decision, Labelled, Rule, decide, make_rule
 from calirare.graph import Graph, answered
 from calirare.intervals import JackknifeResult
-from calirare.run.abstaining import Undecided, left_open
-from calirare.run.probabilities import LIKELIER, Probabilities, p_rare
+from calirare.run.probabilities import LIKELIER, Probabilities, Undecided, left_open, p_rare
 
 Decide = Literal["balanced", "cost", "budget", "precision", "recall"]
 By = Literal["p", "expected-loss", "uncertainty", "value-of-label"]

@@ -33,12 +33,11 @@ from calirare.explain.audit import AT_LEAST, Audit
 from calirare.features import FeatureMap
 from calirare.graph import PARTS, Graph, Split, TableColumns, fingerprint, known_rare, source_exists, with_drawn_rest
 from calirare.models import FITS, PYG, need_pyg
-from calirare.run.audits import audit_run
 from calirare.run.data_settings import Data
-from calirare.run.explaining import explained, explainer_of
+from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.model_checks import check_model
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
-from calirare.run.prevailing import Prevailing
+from calirare.run.probabilities import Prevailing
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer, to_stderr

@@ -1,15 +1,27 @@
-"""Probabilities that tables of a run hold of each node, and which of the nodes are alerts."""
+"""Probabilities that tables of a run hold of each node, for which prevalence, and which are alerts or left open."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor
 
 from calirare._util.brief import brief
-from calirare.calibration import Calibrator, PositiveOnlyCalibrator, PriorPlattCalibrator, Target
-from calirare.run.abstaining import left_open
+from calirare._util.errors import InputError
+from calirare.calibration import (
+    Calibrator,
+    PositiveOnlyCalibrator,
+    Prevalence,
+    PriorPlattCalibrator,
+    Target,
+    prevalence_by_map,
+    prevalence_ends,
+    probability_interval,
+    with_prevalence,
+)
 
 LIKELIER = 0.5  # the threshold of equal costs
 
@@ -74,3 +86,125 @@ def assumed_by(maps: dict[Target, Calibrator]) -> str:
     """Returns what maps made of known rare nodes alone rest on, a sentence; of other maps nothing."""
     fitted = maps.get("population")
     return fitted.sentence_ if isinstance(fitted, PositiveOnlyCalibrator) else ""
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """What a decision leaves open among some nodes.
+
+    Attributes:
+        coverage: of the intervals that decide on it.
+        nodes: number of nodes.
+        abstained: how many are left open.
+        error: share of the others that are expected to be decided wrongly, by P(rare); None where there is none.
+        error_everyone: the same of all nodes if none were left open; None where there is none.
+    """
+
+    coverage: float
+    nodes: int
+    abstained: int
+    error: float | None
+    error_everyone: float | None
+
+    @classmethod
+    def of(cls, p: Tensor, left: Tensor, threshold: float, coverage: float) -> Self:
+        """Returns it of nodes with P(rare) p, [n], of which some are left open, bool [n]."""
+        wrong = torch.where(p >= threshold, 1 - p, p)
+        return cls(coverage, len(p), int(left.sum()), _mean(wrong[~left]), _mean(wrong))
+
+    @property
+    def sentence(self) -> str:
+        """What is left open, and what to expect of the others."""
+        share = self.abstained / max(self.nodes, 1)
+        text = (
+            f"left open: {self.abstained:,} of {self.nodes:,} nodes ({share:.1%}), whose {self.coverage:.0%} interval "
+            "of P(rare) holds the threshold"
+        )
+        if self.error is None or self.error_everyone is None:
+            return text
+        return f"{text}; of the others expect {self.error:.2%} to be decided wrongly ({self.error_everyone:.2%} of all)"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Returns everything as JSON holds it."""
+        return asdict(self) | {"sentence": self.sentence}
+
+
+def left_open(fitted: PriorPlattCalibrator, logits: Tensor, threshold: float, coverage: float) -> Tensor:
+    """Returns which nodes are left open, bool [n].
+
+    The interval is what the calibration labels leave open of the map (`probability_interval`): a node is left open
+    where other labels of the same kind could have decided otherwise, not where P(rare) is near a half by itself.
+
+    Args:
+        fitted: the map of the population.
+        logits: of the nodes, [n, 2].
+        threshold: nodes with P(rare) at least this are alerts.
+        coverage: of the interval, in (0, 1).
+    """
+    low, high = probability_interval(fitted, logits.double(), coverage)
+    return (low < threshold) & (threshold <= high)
+
+
+def realised_error(p: Tensor, labels: Tensor, left: Tensor, threshold: float) -> dict[str, Any]:
+    """Returns how many of labelled nodes are left open, and the share of the others that is decided wrongly.
+
+    Args:
+        p: P(rare) made without their labels, [m].
+        labels: classes, int64 [m].
+        left: which are left open, bool [m].
+        threshold: of the decision.
+    """
+    wrong = ((p >= threshold) != (labels == 1)).double()
+    return {"abstained": int(left.sum()), "error": _mean(wrong[~left]), "error_everyone": _mean(wrong)}
+
+
+def _mean(values: Tensor) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+Prevailing = float | tuple[float, float] | Literal["estimate"] | None
+
+
+def prevailing(
+    asked: Prevailing, maps: dict[Target, Calibrator], logits: Tensor
+) -> tuple[Prevalence | None, dict[Target, Calibrator]]:
+    """Returns how common the rare class is among scored nodes, and the maps with that of the population corrected.
+
+    Args:
+        asked: a share, the ends of a 95 % interval, "estimate", or None for the maps as they are.
+        maps: of the run.
+        logits: of the scored nodes, [n, k].
+
+    Raises:
+        InputError: the run's maps or the graph cannot be corrected, or the share cannot be identified.
+    """
+    if asked is None:
+        return None, maps
+    fitted, plain = maps.get("population"), maps.get("balanced")
+    if not isinstance(fitted, PriorPlattCalibrator) or not isinstance(plain, PriorPlattCalibrator):
+        raise InputError("predict: prevalence needs a run of method jackknife with map prior: leave it out")
+    if asked == "estimate" and isinstance(fitted, PositiveOnlyCalibrator):
+        raise InputError(
+            "predict: prevalence estimate needs a run with labels of both classes, but this one's are positive-only: "
+            "give the share (--prevalence P)"
+        )
+    if logits.shape[1] != 2 or not len(logits):
+        raise InputError(f"predict: prevalence needs two classes and some nodes, got {list(logits.shape)}")
+    if asked == "estimate":  # by the map that no prevalence of the training has gone into
+        told = prevalence_by_map(plain, logits.double())
+        # As wide in log-odds on either side, so that the mean becomes the estimate itself.
+        reach = (_odds(told.high) - _odds(told.low)) / 2
+        ends = _share(_odds(told.share) - reach), _share(_odds(told.share) + reach)
+    else:
+        ends = prevalence_ends(cast(float, asked))
+        middle = _share((_odds(ends[0]) + _odds(ends[1])) / 2)
+        told = Prevalence(middle, ends[0], ends[1], "as given")
+    return told, maps | {"population": with_prevalence(fitted, logits.double(), ends)}
+
+
+def _odds(share: float) -> float:
+    return math.log(share) - math.log1p(-share)
+
+
+def _share(odds: float) -> float:
+    return 1 / (1 + math.exp(-odds))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from calirare._util.brief import brief
-from calirare.calibration import Calibrator, Target
+from calirare._util.output import fresh_folder
+from calirare.calibration import TARGETS, Calibrator, Target
 from calirare.drift import Reference
 from calirare.features import FeatureMap
 from calirare.graph import Graph, answered
@@ -18,12 +21,52 @@ from calirare.intervals import JackknifeResult
 from calirare.leave_one_out import Agreement
 from calirare.metrics import PopulationCheck
 from calirare.models import GcnFit
-from calirare.run.calibrated import CalibratedRun
 from calirare.run.choice import Choice
 from calirare.run.deciding import Decided, review_order
 from calirare.run.probabilities import Probabilities, assumed_by, p_rare
 from calirare.run.settings import Settings
 from calirare.training import Fitted, FittedNetwork
+
+
+class CalibratedRun(ABC):
+    """A trained and calibrated detector."""
+
+    logits: Tensor
+    calibrators: dict[Target, Calibrator]
+
+    def probabilities(self, target: Target | None = None) -> Tensor:
+        """Returns every node's probabilities, float64 [n, k]: calibrated for `target`, the detector's own for None.
+
+        Without calibration they are the detector's own for every target.
+
+        Raises:
+            ValueError: the target is unknown.
+        """
+        if target is not None and target not in TARGETS:
+            known = ", ".join(map(str, TARGETS))
+            raise ValueError(f"probabilities: target must be one of {known} or None, got {target!r}")
+        return self.mapped_logits(self.logits, target)
+
+    def mapped_logits(self, logits: Tensor, target: Target | None) -> Tensor:
+        """Returns the probabilities of logits [m, k]."""
+        return self.calibrators[target].transform(logits) if target in self.calibrators else torch.softmax(logits, 1)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Writes the run's folder, as `calirare train` does.
+
+        Args:
+            path: the folder; it appears when all of it is written.
+            overwrite: replace a run that is there.
+
+        Raises:
+            InputError: the folder exists and must not be replaced, or cannot be written.
+        """
+        with fresh_folder(Path(path), overwrite=overwrite) as folder:
+            self.write(folder)
+
+    @abstractmethod
+    def write(self, folder: Path) -> None:
+        """Writes what a run's folder holds into an empty folder."""
 
 
 @dataclass(eq=False)

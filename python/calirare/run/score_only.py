@@ -27,9 +27,7 @@ from calirare.calibration import (
 from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
 from calirare.models import Passes, Streams, logits_on_disk, read_ahead
-from calirare.run.abstaining import Undecided, left_open
-from calirare.run.prevailing import Prevailing, prevailing
-from calirare.run.probabilities import Probabilities, assumed_by, p_rare
+from calirare.run.probabilities import Prevailing, Probabilities, Undecided, assumed_by, left_open, p_rare, prevailing
 from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer
 from calirare.run.tables import node_column

@@ -11,7 +11,7 @@ import pandas as pd
 from calirare._util.brief import brief
 from calirare.calibration import ExpectedCount, Prevalence
 from calirare.drift import Drift
-from calirare.run.abstaining import Undecided
+from calirare.run.probabilities import Undecided
 
 PREVALENCE = ("share", "low", "high", "method")  # of a prevalence, what JSON holds
 

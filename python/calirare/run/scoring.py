@@ -19,11 +19,9 @@ from calirare.graph import Graph, TableColumns
 from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models import GivenFit
-from calirare.run.abstaining import Undecided
 from calirare.run.deciding import threshold_on
 from calirare.run.interval_nodes import asked_of_a_score, interval_notes, known_logits
-from calirare.run.prevailing import Prevailing, prevailing
-from calirare.run.probabilities import Probabilities, assumed_by, p_rare
+from calirare.run.probabilities import Prevailing, Probabilities, Undecided, assumed_by, p_rare, prevailing
 from calirare.run.result import RunResult
 from calirare.run.scored import Scored
 from calirare.run.settings import IntervalNodes, Settings

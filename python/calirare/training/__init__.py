@@ -1,8 +1,7 @@
 """How networks are trained: losses, optimisers, stationary points, cross-fitting, selection."""
 
-from calirare.training.adam import Adam
-from calirare.training.convergence import converge, minimise
-from calirare.training.crossfit import cross_fitted_logits, fold_of, folds_for
+from calirare.training.convergence import ARMIJO, CURVATURE, Adam, Convergence, converge, minimise
+from calirare.training.crossfit import Loss, class_weights, cross_entropy, cross_fitted_logits, fold_of, folds_for
 from calirare.training.fitted import (
     Detector,
     Fitted,
@@ -16,8 +15,6 @@ from calirare.training.fitted import (
     prefixed,
     unprefixed,
 )
-from calirare.training.lbfgs import ARMIJO, CURVATURE, Convergence
-from calirare.training.losses import Loss, class_weights, cross_entropy
 from calirare.training.selection import HOPS, WEIGHT_DECAYS, choose_hops, choose_weight_decay, loo_loss
 
 __all__ = [

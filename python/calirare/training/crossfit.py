@@ -1,4 +1,4 @@
-"""Held-out logits of every labelled node by cross-validation: the honest rival of the jackknife, and its check."""
+"""Losses, and held-out logits of every label by cross-validation: the honest rival of the jackknife, and its check."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from calirare.graph import Graph
 from calirare.training.fitted import Detector
-from calirare.training.losses import class_weights
 
 
 @runtime_checkable
@@ -113,3 +113,23 @@ def cross_fitted_logits(
         if progress is not None:
             progress(k + 1)
     return out
+
+
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # of logits [m, k], targets [m], sample weights [m]
+
+
+def class_weights(targets: Tensor, n_classes: int) -> Tensor:
+    """Returns the weight of each class, inverse to its share (paper, section 4.2), mean 1 over the samples: [k].
+
+    A class without a sample gets weight 0.
+    """
+    counts = torch.bincount(targets, minlength=n_classes).double()
+    present = counts > 0
+    weights = torch.zeros_like(counts)
+    weights[present] = targets.numel() / (int(present.sum()) * counts[present])
+    return weights
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, sample_weights: Tensor) -> Tensor:
+    """Returns sum_i w_i l_i / m (paper, Eq. 12, cost-sensitive)."""
+    return (sample_weights * F.cross_entropy(logits, targets, reduction="none")).mean()

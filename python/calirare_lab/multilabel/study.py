@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calirare._util.arrays import check_count
 from calirare.multilabel import CopulaOptions, conditional_expectation, marginal_ece
-from calirare.multilabel.kde import kernel_gap
+from calirare.multilabel.evaluate import kernel_gap
 from calirare_lab.multilabel.simulate import Sample, World, worlds
 
 SIZES = (250, 1_000, 4_000, 16_000, 64_000, 256_000)

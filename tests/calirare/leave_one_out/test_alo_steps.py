@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 import calirare
 from calirare.leave_one_out import ALO, alo_change, leave_one_out, steps
-from calirare.leave_one_out.quasi_newton import take_steps
+from calirare.leave_one_out.steps import take_steps
 from calirare.models import GcnTraining, ModuleFit
-from calirare.models.many_gcns import ManyGcns
+from calirare.models.gcn import ManyGcns
 from calirare_ext.reference import flatten, gcn, unflatten
 from tests.calirare.leave_one_out.cases import SOME, agreement, linearised_network, retrained, trained, words_graph
 

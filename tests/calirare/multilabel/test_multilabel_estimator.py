@@ -10,9 +10,8 @@ from scipy.special import ndtri
 from scipy.stats import multivariate_normal, norm
 
 from calirare.multilabel import CopulaOptions, canonical_calibration_error, conditional_expectation
-from calirare.multilabel.copula import GaussianFit, fit_gaussian, likelihood_root
-from calirare.multilabel.dependence import normal_score_dependence
-from calirare.multilabel.margins import pseudo_observations
+from calirare.multilabel.families import GaussianFit, fit_gaussian, likelihood_root
+from calirare.multilabel.margins import normal_score_dependence, pseudo_observations
 from calirare_lab.multilabel.reference import (
     gaussian_copula_density,
     literal_conditional_expectation,

@@ -12,7 +12,7 @@ from calirare.calibration import probability_interval
 from calirare.datasets import synthetic_rare
 from calirare.graph import share_split
 from calirare.run import Settings
-from calirare.run.abstaining import Undecided, left_open, realised_error
+from calirare.run.probabilities import Undecided, left_open, realised_error
 from tests.helpers.command import rough_runs
 
 

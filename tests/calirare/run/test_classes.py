@@ -16,7 +16,7 @@ from calirare.graph import random_split
 from calirare.metrics import class_ace, nll, recall
 from calirare.models import streaming
 from calirare.run import class_scoring, load_classes
-from calirare.run.class_report import measures_by_class, measures_together, rare_among
+from calirare.run.classes import measures_by_class, measures_together, rare_among
 from calirare_ext import Csr
 from tests.helpers.command import call
 from tests.helpers.graphs import random_graph

@@ -206,9 +206,9 @@ def test_realised_by_hand():
 def test_the_pictures_operating_point_is_the_decision(outcome, tmp_path, monkeypatch):
     seen = {}
     monkeypatch.setattr(
-        "calirare.run.pictures.precision_recall_diagram", lambda panels, path, **how: seen.update(how, panels=panels)
+        "calirare.run.outcome.precision_recall_diagram", lambda panels, path, **how: seen.update(how, panels=panels)
     )
-    from calirare.run.pictures import _draw_rare
+    from calirare.run.outcome import _draw_rare
 
     for threshold, none in ((0.25, False), (1.1, True)):
         changed = dataclasses.replace(outcome, decision=dataclasses.replace(outcome.decision, threshold=threshold))

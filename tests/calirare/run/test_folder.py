@@ -17,7 +17,7 @@ from calirare.graph import fingerprint
 from calirare.leave_one_out import ALO, Retrain
 from calirare.run import COLUMNS, Settings, read_yaml
 from calirare.run.folder import save_model, write_json
-from calirare.run.resolved import write_config
+from calirare.run.outcome import write_config
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical

@@ -13,8 +13,7 @@ import torch
 import calirare
 from calirare import Influence
 from calirare import metrics as measures
-from calirare.run.rare_class import wrong_in_the_large
-from calirare.run.report import evaluated_logits, evaluated_nodes, judged_rare, report
+from calirare.run.report import evaluated_logits, evaluated_nodes, judged_rare, report, wrong_in_the_large
 from tests.helpers.tasks import rare_task
 
 # Two hundred draws of the noise floors take a second; how many there are changes nothing here.
@@ -25,8 +24,8 @@ NONE = torch.zeros(0, dtype=torch.int64)
 @pytest.fixture(autouse=True)
 def rough_floors(monkeypatch):
     monkeypatch.setattr("calirare.run.report.calibration_report", calibration_report)
-    monkeypatch.setattr("calirare.run.rare_class.RESAMPLES", 0)
-    monkeypatch.setattr("calirare.run.rare_class.DRAWS", 0)
+    monkeypatch.setattr("calirare.run.report.RESAMPLES", 0)
+    monkeypatch.setattr("calirare.run.report.DRAWS", 0)
 
 
 @pytest.fixture(scope="module")

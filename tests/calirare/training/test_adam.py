@@ -1,6 +1,6 @@
 import torch
 
-from calirare.training.adam import Adam
+from calirare.training.convergence import Adam
 from tests.helpers.tolerance import assert_within
 
 STEPS, RATE, DECAY = 50, 0.05, 0.1

@@ -7,7 +7,7 @@ import torch
 
 from calirare.models import GcnFit, GcnTraining, fit
 from calirare.training import converge, minimise
-from calirare.training.lbfgs import lbfgs
+from calirare.training.convergence import lbfgs
 from tests.calirare.leave_one_out.cases import penalised_loss, trained
 from tests.helpers.graphs import random_graph
 

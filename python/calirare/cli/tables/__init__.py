@@ -1,7 +1,6 @@
 """Tables of predictions, read and measured."""
 
-from calirare.cli.tables.columns import is_value, read_frame
+from calirare.cli.tables.columns import Table, TableColumns, is_value, load_table, read_frame
 from calirare.cli.tables.evaluation import TableReport, evaluate_table
-from calirare.cli.tables.table import Table, TableColumns, load_table
 
 __all__ = ["Table", "TableColumns", "TableReport", "evaluate_table", "is_value", "load_table", "read_frame"]

@@ -6,16 +6,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from calirare._util.errors import InputError, NotConvergedError
 from calirare._util.output import fresh_files
+from calirare.cli.tables.columns import Table, TableColumns, load_table
 from calirare.cli.tables.noise_floors import table_noise_floors
-from calirare.cli.tables.pictures import draw_table
-from calirare.cli.tables.rare_class import TableRare, rare_of
-from calirare.cli.tables.table import Table, TableColumns, load_table
 from calirare.metrics import (
     BUDGETS,
     ace,
@@ -24,8 +22,10 @@ from calirare.metrics import (
     class_statistics,
     confidence_statistics,
     debiased_ece,
+    detection_report,
     kde_calibration_error,
     marginal_report,
+    rare_report,
     sharpness,
     smooth_ece,
 )
@@ -223,3 +223,95 @@ def _line(table: Table, p: np.ndarray) -> dict[str, float]:
     scores = p if p.ndim == 1 else p[:, table.minority]
     line = calibration_line(table.labels == table.minority, scores, weights=table.weights)
     return {"calibration_slope": line.slope, "calibration_intercept": line.intercept}
+
+
+class TableRare(NamedTuple):
+    """What `rare_of` found; each under its name in metrics.json.
+
+    Attributes:
+        detection: `metrics.detection_report`.
+        p_rare: `metrics.rare_report`.
+    """
+
+    detection: dict[str, Any]
+    p_rare: dict[str, float | None]
+
+
+def rare_of(table: Table, p: np.ndarray, budgets: Sequence[int | float], settings: dict[str, int]) -> TableRare | None:
+    """Returns how the rare class is found by probabilities `p` and whether they are right; None for several labels.
+
+    Args:
+        table: labels, rare class and weights.
+        p: as `Table.probabilities`.
+        budgets: as `metrics.detection_report` takes them.
+        settings: n_bins, n_draws (of the noise floor) and seed.
+    """
+    if table.labels.ndim == 2:
+        return None
+    given: dict[str, Any] = {"cls": table.minority, "weights": table.weights, "seed": settings["seed"]}
+    try:
+        found = detection_report(table.labels, p, budgets=budgets, **given)
+    except (TypeError, ValueError) as error:  # the columns are checked: what is left are the budgets
+        raise InputError(f"metrics: {error} (command line: --budget)") from error
+    bins: dict[str, Any] = {"n_bins": settings["n_bins"], "n_draws": settings["n_draws"]}
+    return TableRare(found, rare_report(table.labels, p, **given, **bins))
+
+
+# Class diagrams beyond this many cannot be read; the picture then shows the first ones and says so.
+MAX_CLASS_PANELS = 12
+
+
+def draw_table(table: Table, columns: TableColumns, out: Path, n_bins: int, threshold: float) -> None:
+    """Draws `classes.png` and, for one label column, `reliability.png`, `precision_recall.png` and `p_rare.png`."""
+    from calirare.plots import class_panels, confidence_panel, reliability_diagram
+
+    y = table.labels
+    states = [("", columns.probabilities, table.probabilities)]
+    if table.before is not None:
+        states = [
+            ("before: ", columns.before, table.before),
+            ("after: ", columns.probabilities, table.probabilities),
+        ]
+    if y.ndim == 1:
+        views = (("all samples", None), ("minority class", table.minority))
+        panels = [
+            confidence_panel(state + name, y, p, cls=cls, weights=table.weights)
+            for name, cls in views
+            for state, _, p in states
+        ]
+        reliability_diagram(panels, out / "reliability.png", n_bins=n_bins, n_columns=2)
+        _draw_rare(table, columns, out, n_bins, threshold)
+    by_state = [
+        class_panels(y, p, class_names=[state + name for name in names], weights=table.weights)
+        for state, names, p in states
+    ]
+    groups = list(zip(*by_state, strict=True))
+    panels = [panel for group in groups[:MAX_CLASS_PANELS] for panel in group]
+    left_out = len(groups) - MAX_CLASS_PANELS
+    reliability_diagram(
+        panels,
+        out / "classes.png",
+        n_bins=n_bins,
+        n_columns=2 if len(states) == 2 else min(len(panels), 3),
+        title=f"the first {MAX_CLASS_PANELS} of {len(groups)}; {left_out} left out" if left_out > 0 else None,
+        x_label="predicted probability",
+        y_label="frequency",
+    )
+
+
+def _draw_rare(table: Table, columns: TableColumns, out: Path, n_bins: int, threshold: float) -> None:
+    """Draws `precision_recall.png` and `p_rare.png`."""
+    from calirare.plots import Panel, precision_recall_diagram, rare_reliability_diagram
+
+    y = (table.labels == table.minority).astype(int)
+    states = [("before", table.before), ("after", table.probabilities)]
+    if table.before is None:
+        states = [("P(rare)", table.probabilities)]
+    panels = [
+        Panel(state, y, p if p.ndim == 1 else p[:, table.minority], table.weights)
+        for state, p in states
+        if p is not None
+    ]
+    precision_recall_diagram(panels, out / "precision_recall.png", threshold=threshold)
+    event = "the rare class" if str(columns.minority) == "1" else str(columns.minority)
+    rare_reliability_diagram(panels, out / "p_rare.png", n_bins=n_bins, event=event)
