@@ -37,15 +37,21 @@ class Column:
     categories: tuple[str, ...] = ()
 
 
-def names_of_features(columns: tuple[Column, ...], given: tuple[str, ...], where: str) -> tuple[str, ...]:
-    """Returns the names that columns give the features.
+def names_of_features(
+    columns: tuple[Column, ...], given: tuple[str, ...], n_features: int, where: str
+) -> tuple[str, ...]:
+    """Returns the names of the features: those of columns where there are any, else the given ones.
 
     Raises:
-        InputError: the features were given other names.
+        InputError: the features were given other names than the columns', or not one each.
     """
-    names = tuple(column.name for column in columns)
+    names = tuple(column.name for column in columns) or given
     if given not in ((), names):
         raise InputError(f"{where}: columns must be named as feature_names says: leave feature_names out")
+    if names and len(names) != n_features:
+        raise InputError(
+            f"{where}: feature_names must have one entry per feature, got {len(names)} for {n_features} features"
+        )
     return names
 
 

@@ -29,6 +29,7 @@ from calirare.graph.validation import (
     check_features,
     check_labels,
     check_names,
+    check_per_node,
     check_split,
     find_class,
     located,
@@ -107,8 +108,7 @@ class Graph:
 
     def __post_init__(self, where: str, trusted: bool) -> None:
         """Checks everything and names the classes that have no name."""
-        where = where or f"graph {self.name!r}"
-        n = self.adjacency.n_rows
+        where, n = where or f"graph {self.name!r}", self.adjacency.n_rows
         if not trusted:
             check_adjacency(self.adjacency, where, self.node_name)
             check_features(self.x, n, where, missing=bool(self.columns))
@@ -130,11 +130,7 @@ class Graph:
                 f"{self.feature_normalisation!r}"
             )
         for field in ("posterior", "node_names"):
-            value = getattr(self, field)
-            if value is not None and tuple(value.shape) != (n,):
-                raise InputError(
-                    f"{where}: {field} must have one entry per node, got {tuple(value.shape)} for {n} nodes"
-                )
+            check_per_node(getattr(self, field), n, field, where)
         if not trusted:
             check_names(self.feature_names, "feature_names", where)
             if self.node_names is not None:
@@ -142,15 +138,10 @@ class Graph:
 
     def _check_columns(self, where: str, trusted: bool) -> None:
         """Checks names and kinds of the features; columns with kinds name them."""
-        if self.columns:
-            object.__setattr__(self, "feature_names", names_of_features(self.columns, self.feature_names, where))
-            if not trusted:
-                check_columns(self.columns, self.x, where)
-        if self.feature_names and len(self.feature_names) != self.n_features:
-            raise InputError(
-                f"{where}: feature_names must have one entry per feature, got {len(self.feature_names)} for "
-                f"{self.n_features} features"
-            )
+        if self.columns and not trusted:
+            check_columns(self.columns, self.x, where)
+        names = names_of_features(self.columns, self.feature_names, self.n_features, where)
+        object.__setattr__(self, "feature_names", names)
 
     def __repr__(self) -> str:
         parts = [f"{self.n_nodes:,} nodes", f"{self.n_edges:,} directed edges", f"{self.n_features:,} features"]
@@ -370,10 +361,8 @@ class Graph:
         parts, stored = read_npz(Path(path), EdgeRules(**edge_options))
         graph = cls(**parts)
         if minority is None and graph.y is not None:
-            if stored is not None:
-                minority = graph.class_names[stored]
-            elif graph.class_names == ("0", "1"):
-                minority = 1
+            of_two = 1 if graph.class_names == ("0", "1") else None
+            minority = of_two if stored is None else graph.class_names[stored]
         with located(str(path)):
             return graph if minority is None else graph.rare(minority)
 

@@ -192,6 +192,16 @@ def check_class_names(names: tuple[str, ...], where: str) -> None:
     )
 
 
+def check_per_node(values: Any, n_nodes: int, what: str, where: str) -> None:
+    """Checks that values, where there are any, are one per node.
+
+    Raises:
+        InputError: they are not.
+    """
+    if values is not None and tuple(values.shape) != (n_nodes,):
+        raise InputError(f"{where}: {what} must have one entry per node, got {tuple(values.shape)} for {n_nodes} nodes")
+
+
 def check_names(names: Any, what: str, where: str) -> None:
     """Checks that no two features or nodes have one name, by which they are found again.
 
