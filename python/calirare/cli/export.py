@@ -78,6 +78,9 @@ def run(
     with fresh_files(path.parent, f"export: {path}") as partial:
         (partial / path.name).write_text(HEAD.format(name=sql) + query + ";\n", encoding="utf-8")
     _say(saved.scorer)
+    if carried := saved.settings.data.edge_columns:
+        columns = ",".join(carried)
+        print(f"note: features of --edge-columns {columns} are read from columns of the node table of their names")
     counted = f"weights {names.weight!r}" if names.weight else "every edge counts once (--weight names a column)"
     print(f"nodes        {names.nodes}, names in {names.id!r}")
     print(f"edges        {names.edges}, {names.source!r} to {names.target!r}, {counted}")

@@ -52,11 +52,11 @@ def read_carried(
         if kind == "categorical"
     ]
     for i, kind in enumerate(kinds):
-        if kind == "date" and len(rows):
-            values[:, i] = np.nanmax(values[:, i]) - values[:, i]
+        if kind == "date":
+            values[:, i] = np.fmax.reduce(values[:, i], initial=np.nan) - values[:, i]
     measures = tuple((name, TIMES if kind == "date" else NUMBERS) for name, kind in zip(names, kinds, strict=True))
     notes = [note.removeprefix("nodes: ") for note in cells.notes]
-    return Carried(values, measures), notes, faults + cells.faults
+    return Carried(values, measures), notes, faults or cells.faults
 
 
 def with_carried(
@@ -64,8 +64,8 @@ def with_carried(
 ) -> tuple[Parts, list[str]]:
     """Returns the features of nodes with what their edges carry beside them, and what is wrong.
 
-    Every row of the edge table counts, repetitions and loops too, but no empty cell. Where there is none, a value is
-    missing.
+    Every row of the edge table counts at both of its ends, repetitions and loops too, but no empty cell. Where there is
+    none, a value is missing.
 
     Args:
         nodes: x, columns and names of the features.

@@ -10,6 +10,7 @@ from calirare.graph.table_files import as_names, read_table
 from calirare.graph.table_sources import Source
 
 Ends = tuple[str | None, str | None]
+HALF = 0.5  # of the cells of a column of text: chance does not name so many nodes
 
 
 class IdColumn(NamedTuple):
@@ -60,9 +61,10 @@ def columns_of_ends(
 ) -> tuple[str, str] | None:
     """Returns the only two columns of an edge table whose every cell names a node, in their order.
 
-    None where the table names its ends as usual or has no names of columns, or where other than two columns are so:
-    then the user must say which. Numbers can be nodes' names by chance: text goes before them, and numbers of which
-    there are few, such as hours or counts, name no node.
+    Where no two are so, the only two of which at least half of the cells do, in text: edges may lead to nodes without a
+    row, and of text that is no chance. None where the table names its ends as usual or has no names of columns, or
+    where other than two columns are so: then the user must say which. Numbers can be nodes' names by chance: text goes
+    before them, and numbers of which there are few, such as hours or counts, name no node.
 
     Args:
         edges: path of the edge table.
@@ -84,9 +86,13 @@ def columns_of_ends(
     for name in table.columns if ids is None else [ids]:
         if len(table) and table[name].notna().all() and table[name].is_unique:
             names = as_names(table[name])
-            naming = [each for each, column in cells.items() if column.isin(names).all()]
+            numbers = is_number(names.iloc[0])
+            named = {each: float(column.isin(names).mean()) for each, column in cells.items()}
+            naming = [each for each, share in named.items() if share == 1]
+            if len(naming) < 2 and not numbers:
+                naming = [each for each, share in named.items() if share >= HALF]
             if len(naming) == 2:
-                (of_numbers if is_number(names.iloc[0]) else of_text).add((naming[0], naming[1]))
+                (of_numbers if numbers else of_text).add((naming[0], naming[1]))
     found = of_text or of_numbers
     return found.pop() if len(found) == 1 else None
 

@@ -297,7 +297,6 @@ def test_ends_are_the_two_columns_whose_cells_name_nodes(write, nodes, edges, en
 @pytest.mark.parametrize(
     "edges",
     [
-        PAYMENTS.replace("2,q,r", "2,q,x"),  # no row of a node
         PAYMENTS.replace("day", "other")
         .replace("1,p", "s,p")
         .replace("2,q,r", "t,q,r")

@@ -100,6 +100,20 @@ def test_what_cannot_be_summed_up_is_refused(edges, names, message):
         Graph.from_tables(edges, NODES, "y", edge_columns=names)
 
 
+def test_text_of_another_entry_in_every_row_is_no_name_of_nodes():
+    edges = EDGES.assign(tx=[f"t{i}" for i in range(len(EDGES))])
+    with pytest.raises(InputError) as error:
+        Graph.from_tables(edges, NODES, "y", edge_columns=("tx",))
+    assert "column 'tx' of the edges must hold numbers or dates" in str(error.value)
+    assert "--id" not in str(error.value)
+
+
+def test_times_that_no_counted_edge_has_are_missing():
+    edges = EDGES.assign(day=range(len(EDGES)), when=EDGES.when.where(EDGES.index > 1))
+    x = features(Graph.from_tables(edges, NODES, "y", edge_columns=("when",), time="day", as_of="1"))
+    assert x[["when_last", "when_first"]].isna().to_numpy().all()
+
+
 def test_a_name_that_is_there_is_refused():
     with pytest.raises(InputError, match="two features would be called 'amount_sum': rename one column"):
         Graph.from_tables(EDGES, NODES.assign(amount_sum=1.0), "y", edge_columns=("amount",))
@@ -133,3 +147,12 @@ def test_a_run_finds_what_only_the_edges_tell_also_next_month(tmp_path):
         found[name] = average_precision_score(fraud, pd.read_csv(out).p_rare)
     assert found["blind"] < 0.3
     assert found["seen"] > 0.8
+
+
+def test_a_query_reads_what_edges_carry_from_the_node_table(tmp_path):
+    edges = month(tmp_path / "1", 1, np.random.default_rng(0).random(400) < 0.1)
+    words = ["--dataset", edges, "--minority", "fraud", "--model", "forest", "--edge-columns", "amount"]
+    assert call("train", *words, "--out", tmp_path / "run").code == 0
+    said = call("export", "--run", tmp_path / "run", "--sql", "sqlite")
+    assert "note: features of --edge-columns amount are read from columns of the node table" in said.out
+    assert 'n."amount_mean"' in (tmp_path / "run" / "score_sqlite.sql").read_text()

@@ -127,3 +127,38 @@ def test_names_of_other_types_in_tables_in_memory_are_the_same(kind):
     graph = Graph.from_tables(edges, nodes, "label", unknown_ends="drop")
     assert "edges: left out, edges of nodes that the node table does not have: 1" in graph.notes
     assert graph.node_names.tolist() == [str(5000 + i) for i in NAMES]
+
+
+def paid(names, unknown):
+    """The same edges in a table that does not say which columns are the ends."""
+    edges = edges_of(names, unknown).set_axis(["payer", "payee"], axis=1)
+    return edges.assign(tx=[f"t{i}" for i in range(N)], channel=["web", "pos"] * (N // 2))[
+        ["tx", "payer", "payee", "channel"]
+    ]
+
+
+def test_ends_of_any_name_are_found_where_edges_lead_to_unknown_nodes(tmp_path):
+    paid(TEXT, others(9000)).to_csv(tmp_path / "edges.csv", index=False)
+    NODES.assign(account=TEXT).to_csv(tmp_path / "nodes.csv", index=False)
+    with pytest.raises(InputError, match=r"node '9000' has none, named in line 2 \(7 more\): .*--unknown-ends drop"):
+        load_dataset(tmp_path / "edges.csv", minority="fraud")
+    graph = load_dataset(tmp_path / "edges.csv", minority="fraud", unknown_ends="drop")
+    assert (graph.tables.source, graph.tables.target, graph.tables.id) == ("payer", "payee", "account")
+    assert f"edges: left out, edges of nodes that the node table does not have: {UNKNOWN}" in graph.notes
+
+
+@pytest.mark.parametrize(
+    ("names", "more"),
+    [
+        (TEXT, {"approver": TEXT[::-1][: N // 2] + ["nobody"] * (N // 2)}),  # a third column of nodes
+        (TEXT, {"payee": [*TEXT[: N // 2 - 1], *["cash"] * (N // 2 + 1)]}),  # fewer than half
+        ([str(5000 + i) for i in NAMES], {}),  # numbers may be amounts
+    ],
+)
+def test_ends_that_may_be_others_are_asked_for(tmp_path, names, more):
+    paid(names, others(9000)).assign(**more).to_csv(tmp_path / "edges.csv", index=False)
+    NODES.assign(account=names).to_csv(tmp_path / "nodes.csv", index=False)
+    with pytest.raises(
+        InputError, match=r"must name two columns, source and target .*--source-column, --target-column"
+    ):
+        load_dataset(tmp_path / "edges.csv", minority="fraud", unknown_ends="drop")
