@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from calirare.cli.options import UsageError, add_settings, budget, prevailing, share, whole
 
 COLUMNS = ("label", "weight", "id", "source_column", "target_column", "time", "as_of")
-SCORED = ("root", "features", *COLUMNS, "duplicates", "self_loops", "symmetrize", "unknown_ends", "download")
+SCORED = ("root", "features", *COLUMNS, "duplicates", "self_loops", "symmetrize", "unknown_ends", "scored", "download")
 
 
 KINDS = {"path": Path, "whole": whole, "share": share, "prevailing": prevailing, "budget": budget}

@@ -43,7 +43,7 @@ class LoadOptions(FileOptions, total=False):
     """Further keywords of `load_dataset`.
 
     `features` (path), `label`, `weight`, `id`, `source_column`, `target_column`, `one_hot`, `relation`, `edge_columns`
-    and `time` (names of columns), `as_of`, `directed`, `impute` and `unknown_ends` belong to edge tables, see
+    and `time` (names of columns), `as_of`, `directed`, `impute`, `unknown_ends` and `scored` belong to edge tables, see
     `calirare.graph.tables`; `symmetrize`, `duplicates` and `self_loops` to all of the user's own graphs, see
     `calirare.graph.EdgeRules`.
     `progress` is called during a download with the bytes so far and in all.
@@ -64,6 +64,7 @@ COLUMN_OPTIONS = (
     "impute",
     "need_label",
     "unknown_ends",
+    "scored",
     *EDGE_COLUMNS,
 )
 TABLE_OPTIONS = ("features", "label", "weight", *COLUMN_OPTIONS)
@@ -229,7 +230,7 @@ def _choose_minority(graph: Graph, minority: int | str | None, stored: int | Non
         return graph.class_names[stored] if stored < graph.n_classes else stored
     if graph.class_names == ("0", "1") or graph.y is None:
         return 1
-    if graph.unlabelled.numel() == graph.n_nodes:
+    if not bool((graph.y >= 0).any()):
         raise InputError(f"graph {graph.name!r}: training needs labels, but no node has one")
     sizes = [int((graph.y == k).sum()) for k in range(graph.n_classes)]
     if len(sizes) == 2 and sizes[0] != sizes[1]:

@@ -97,9 +97,11 @@ class Reference:
         findings = self._of_columns(graph, features, noise)
         findings += of_edges(compare_edges(self.edges, graph.adjacency, noise))
         if self.scores is not None:
-            now = compare_scores(self.scores, p.cpu().numpy(), graph.adjacency, patches(graph.adjacency), noise)
+            nodes = graph.scored_nodes.cpu().numpy()
+            its = p.cpu().numpy()[nodes], nodes
+            now = compare_scores(self.scores, *its, graph.adjacency, patches(graph.adjacency), noise)
             findings += of_scores(now)
-        return Drift(tuple(findings), graph.n_nodes, len(self.columns), self.scores is not None)
+        return Drift(tuple(findings), graph.scored_nodes.numel(), len(self.columns), self.scores is not None)
 
     def compare_sample(
         self, nodes: Graph, degrees: NumpyArray, features: FeatureMap, p: NumpyArray, of_how_many: int
@@ -190,8 +192,8 @@ class Reference:
 
 
 def _columns(graph: Graph, features: FeatureMap) -> Iterator[_Column]:
-    """Yields the columns of a graph that a map reads, at some nodes where there are many."""
-    nodes, raw = drawn(np.arange(graph.n_nodes)), features.raw(graph)
+    """Yields the columns of a graph that a map reads, at scored nodes, some where there are many."""
+    nodes, raw = drawn(graph.scored_nodes.cpu().numpy()), features.raw(graph)
     if isinstance(raw, Csr):
         yield from _sparse(raw, nodes)
         return

@@ -131,17 +131,20 @@ class ScoresNow:
     alike_by_chance: float
 
 
-def compare_scores(then: ScoresThen, p: NumpyArray, adjacency: Csr, patch: NumpyArray, noise: Noise) -> ScoresNow:
+def compare_scores(
+    then: ScoresThen, p: NumpyArray, nodes: NumpyArray, adjacency: Csr, patch: NumpyArray, noise: Noise
+) -> ScoresNow:
     """Returns how P(rare) of another graph lies to the run's.
 
     Args:
         then: in the run's graph.
-        p: of every node, [m], m > 0.
-        adjacency: [m, m], symmetric.
-        patch: of each node, int64 [m].
+        p: of its scored nodes, [m], m > 0.
+        nodes: which these are, int64 [m].
+        adjacency: [n, n], symmetric.
+        patch: of each node, int64 [n].
         noise: of the tests.
     """
-    now = Alike.of(p, np.arange(len(p)), adjacency, patch)
+    now = Alike.of(p, nodes, adjacency, patch)
     by_chance = noise.deviations * float(np.hypot(now.error, then.alike.error))
     return replace(compare_distribution(then, p, noise), alike=now.correlation, alike_by_chance=by_chance)
 

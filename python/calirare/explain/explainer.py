@@ -133,7 +133,8 @@ class Explainer:
         order = torch.argsort(added.abs(), descending=True, stable=True)
         for other, less, worth in zip(*(each[order].tolist() for each in (others, without, added)), strict=True):
             name, label = subject.graph.node_name(other), subject.label_of(other)
-            out.append(EdgeEffect(other, name, label, p_around[other], p - less, less, worth))
+            scored = subject.graph.scored is None or bool(subject.graph.scored[other])
+            out.append(EdgeEffect(other, name, label, p_around[other] if scored else None, p - less, less, worth))
         return tuple(out)
 
     def _features(self, node: int, shares: Shares, row: int) -> tuple[FeatureShare, ...]:

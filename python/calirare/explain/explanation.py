@@ -57,7 +57,7 @@ class EdgeEffect:
         node: the neighbour.
         name: what the user calls it.
         label: class of the neighbour, or None where it is not known to the detector.
-        p_rare: of the neighbour.
+        p_rare: of the neighbour; None where it is not scored.
         effect: P(rare) with the edge minus P(rare) without it.
         without: P(rare) without it.
         log_odds: what the edge adds to the calibrated log-odds.
@@ -66,7 +66,7 @@ class EdgeEffect:
     node: int
     name: str
     label: str | None
-    p_rare: float
+    p_rare: float | None
     effect: float
     without: float
     log_odds: float

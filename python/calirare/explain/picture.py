@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -41,7 +42,10 @@ def draw(explanation: Explanation, subject: Subject, path: str | Path) -> Path:
     title += f"{'an' if explanation.alert else 'no'} alert at {explanation.threshold:.3g}"
     title += f"; {len(shown)} of {len(explanation.edges)} neighbours" if left_out else ""
     middle = Spot(explanation.name, explanation.p_rare, kind(explanation.label))
-    around = [Spot(edge.name, edge.p_rare, kind(edge.label), edge.log_odds) for edge in shown]
+    around = [
+        Spot(edge.name, math.nan if edge.p_rare is None else edge.p_rare, kind(edge.label), edge.log_odds)
+        for edge in shown
+    ]
     return neighbourhood_diagram(middle, around, path, between=between, title=title)
 
 

@@ -49,7 +49,8 @@ def _group(each: GroupEffect) -> Row:
 
 def _edge(each: EdgeEffect) -> Row:
     name = each.name if each.label is None else f"{each.name}, {each.label}"
-    return name, written(each.p_rare), _points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
+    p = "not scored" if each.p_rare is None else written(each.p_rare)
+    return name, p, _points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
 
 
 def _features(explanation: Explanation) -> list[Row]:

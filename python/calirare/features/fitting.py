@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal, Self
 from zlib import crc32
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
@@ -72,9 +73,11 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
     """
     log = Log({})
     numbers = [i for i, column in enumerate(table.columns) if column.kind != "categorical"]
-    looks = Looks.of(table, numbers)
+    told, beside = _of_scored(table, graph.scored, numbers)
+    looks = Looks.of(told, numbers)
+    looks = replace(looks, missing=looks.missing - beside)
     _check_missing(table, numbers, looks, options)
-    maps: list[ColumnMap] = [*_numeric(graph, table, numbers, looks, options, log)]
+    maps: list[ColumnMap] = [*_numeric(graph, told, numbers, looks, options, log)]
     for i, column in enumerate(table.columns):
         if column.kind == "date":
             cycles = fit_cyclic(table, i)
@@ -85,7 +88,7 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
             maps += _categorical(table, i, options, log)
     gone = [i for i, n in zip(numbers, looks.missing, strict=True) if n > 0 and (n < table.n_nodes or options.exact)]
     if gone:
-        maps.append(gaps := fit_missing(table, gone))
+        maps.append(gaps := fit_missing(told, gone))
         filled = "0" if options.impute == "zero" else "the median"
         groups = f", {len(gaps.names)} columns say where" if len(gaps.names) > 1 else ", a column says where"
         log.add(f"missing values become {filled}{groups if gaps.names else ''}", [table.columns[i].name for i in gone])
@@ -93,6 +96,33 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
     if not maps:
         raise InputError(f"features: graph {graph.name!r} must have a column that varies, but all are constant")
     return tuple(maps), log.lines()
+
+
+def _of_scored(table: RawTable, scored: Tensor | None, numbers: list[int]) -> tuple[RawTable, NumpyArray]:
+    """Returns a table where columns of numbers that tell scored nodes apart have no values of the others.
+
+    What a column is mapped by is then what scored nodes have there; a column of the others alone (of merchants, say) is
+    mapped by theirs.
+
+    Args:
+        table: the raw columns.
+        scored: which nodes are, bool [n]; None: all.
+        numbers: which columns hold numbers or dates.
+
+    Returns:
+        The table, and of each of `numbers` how many values were taken out or are missing among nodes not scored.
+    """
+    beside = np.zeros(len(numbers))
+    if scored is None:
+        return table, beside
+    x = table.x.clone()
+    for j, i in enumerate(numbers):
+        column = x[:, table.places[i]]
+        seen = column[scored & ~column.isnan()]
+        if len(seen) and bool(seen.min() < seen.max()):
+            column[~scored] = torch.nan
+            beside[j] = int((~scored).sum())
+    return replace(table, x=x), beside
 
 
 def _check_missing(table: RawTable, numbers: Sequence[int], looks: Looks, options: Options) -> None:

@@ -85,7 +85,7 @@ class Changes:
         return np.where(alive, np.cumsum(alive) - 1, -1)
 
     def graph(self) -> Graph:
-        """Returns the graph with every change: nodes in their order, added ones at the end and without labels."""
+        """Returns the graph with every change: nodes in their order, added ones at the end without labels."""
         before = self.before
         if not self.n_changes:
             return before
@@ -105,12 +105,16 @@ class Changes:
             name: None if y is None else torch.cat([y[kept], unknown])
             for name, y in (("y", before.y), ("original_y", before.original_y))
         }
+        scored = before.scored
+        if scored is not None:
+            scored = torch.cat([scored[kept], torch.ones(len(unknown), dtype=torch.bool)])
         return dataclasses.replace(
             before,
             adjacency=self._adjacency(numbers),
             x=self._features(numbers),
             split=split,
             node_names=names,
+            scored=scored,
             posterior=None,  # of another graph
             where=self.where,
             **labels,

@@ -61,13 +61,17 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     parts = parts_of_arrays(
         edges, features, getattr(data, "y", None), weight=weights, rules=EdgeRules(**edge_options), where=where
     )
+    return parts | {"x": features.to("cpu"), "split": split_of_masks(data, n, where), "name": name}
+
+
+def split_of_masks(data: Any, n_nodes: int, where: str) -> Split | None:
+    """Returns the split that `train_mask`, `val_mask` and `test_mask` of a `Data` make; None without any."""
     masks = [getattr(data, f"{part}_mask", None) for part in PARTS]
-    split = None
-    if any(mask is not None for mask in masks):
-        train, val, test = (np.zeros(n, dtype=bool) if mask is None else mask for mask in masks)
-        with located(where):
-            split = Split.from_masks(train, val, test, "public", n_nodes=n).to("cpu")
-    return parts | {"x": features.to("cpu"), "split": split, "name": name}
+    if all(mask is None for mask in masks):
+        return None
+    train, val, test = (np.zeros(n_nodes, dtype=bool) if mask is None else mask for mask in masks)
+    with located(where):
+        return Split.from_masks(train, val, test, "public", n_nodes=n_nodes).to("cpu")
 
 
 def _edges_of_data(data: Data, n_nodes: int, where: str) -> tuple[NumpyArray, NumpyArray | None]:

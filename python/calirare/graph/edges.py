@@ -17,7 +17,7 @@ STRICT = ("error", None)  # what refuses
 BLOCK = 1 << 20  # edges that are handled together where all at once would take memory
 
 
-UnknownEnds = Literal["error", "drop"]
+UnknownEnds = Literal["error", "drop", "add"]
 
 
 class EdgeOptions(TypedDict, total=False):
@@ -43,6 +43,7 @@ class FileOptions(EdgeOptions, total=False):
     as_of: str | None
     edge_columns: tuple[str, ...]
     unknown_ends: UnknownEnds | None
+    scored: str | None
 
 
 @dataclass(frozen=True)

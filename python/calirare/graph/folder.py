@@ -33,6 +33,7 @@ from calirare.graph.npz import (
     SPLIT_KEYS,
     arrays_of,
     as_posterior,
+    as_scored,
     check_indptr,
     keeping_stored_loops,
     stored_minority,
@@ -75,7 +76,7 @@ def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
     y = _vector(path, "y", torch.int64) if (path / "y.npy").exists() else None
     if x.shape[0] != n or (y is not None and y.numel() != n):
         raise InputError(f"{path}: x and y must have one row per node, {n}, got {x.shape[0]}: write the folder again")
-    optional = ("posterior", "node_names", *SPLIT_KEYS)
+    optional = ("posterior", "scored", "node_names", *SPLIT_KEYS)
     arrays = {name: map_array(path / f"{name}.npy") for name in optional if (path / f"{name}.npy").exists()}
     relations = names_of(facts, "relations", path)
     files = [f"relation{i}_{part}" for i in range(len(relations)) for part in ("indptr", "indices", "values")]
@@ -89,6 +90,7 @@ def read_folder(path: Path, rules: EdgeRules) -> tuple[Parts, int | None]:
         "name": str(facts.get("name", path.name)),
         "feature_normalisation": facts.get("feature_normalisation", "none"),
         "posterior": as_posterior(arrays["posterior"], path) if "posterior" in arrays else None,
+        "scored": as_scored(arrays.get("scored"), path),
         "node_names": arrays.get("node_names"),
         "feature_names": names_of(facts, "feature_names", path),
         "relations": stored_relations(mapped, relations, n, str(path)),

@@ -16,6 +16,7 @@ from calirare.graph.columns import Column, check_columns, names_of_features, unm
 from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, parts_of_networkx
 from calirare.graph.edges import EdgeOptions, EdgeRules, FileOptions
 from calirare.graph.folder import read_folder, write_folder
+from calirare.graph.hetero import is_hetero, parts_of_hetero
 from calirare.graph.npz import read_npz, write_npz
 from calirare.graph.packed import Packing
 from calirare.graph.relations import Relation, check_relations
@@ -30,6 +31,7 @@ from calirare.graph.validation import (
     check_labels,
     check_names,
     check_per_node,
+    check_scored,
     check_split,
     find_class,
     located,
@@ -38,7 +40,7 @@ from calirare_ext import Csr
 
 if TYPE_CHECKING:
     from networkx import Graph as NetworkxGraph
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
 
 Normalisation = Literal["none", "row", "standardize", "rank", "auto", "tfidf", "svd"]
 
@@ -68,6 +70,8 @@ class Graph:
         node_names: the user's names of the nodes, str [n], no two alike, or None where nodes are numbers.
         feature_names: the user's names of the features, d of them, no two alike, or none where features are numbers.
         columns: what each raw column of `x` holds, d of them, or none where all are finite numbers.
+        scored: which nodes P(rare) is told of, bool [n]; the others (devices, merchants, accounts at other banks) carry
+            edges alone and have no label. None: every node.
         relations: the edges by type and direction, or none where nothing is known of either.
         notes: what was done to tables that nobody asked for, a sentence each; not stored.
         tables: columns of the tables it was read from, none of another kind of data; not stored.
@@ -100,6 +104,7 @@ class Graph:
     node_names: NumpyArray | None = None
     feature_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
+    scored: Tensor | None = None
     relations: tuple[Relation, ...] = ()
     notes: tuple[str, ...] = ()
     tables: TableColumns | None = None
@@ -113,7 +118,10 @@ class Graph:
             check_adjacency(self.adjacency, where, self.node_name)
             check_features(self.x, n, where, missing=bool(self.columns))
             check_relations(self.relations, n, where)
-        self._check_columns(where, trusted)
+        if self.columns and not trusted:
+            check_columns(self.columns, self.x, where)
+        feature_names = names_of_features(self.columns, self.feature_names, self.n_features, where)
+        object.__setattr__(self, "feature_names", feature_names)
         for labels, names in (("y", "class_names"), ("original_y", "original_class_names")):
             y, given = getattr(self, labels), getattr(self, names)
             if y is None:
@@ -124,29 +132,22 @@ class Graph:
                 object.__setattr__(self, names, tuple(str(k) for k in range(int(y.max()) + 1)))
         if self.split is not None:
             check_split(self.split, self.y, n, where)
+        check_scored(self.scored, self.y, n, where, self.node_name)
         if self.feature_normalisation not in get_args(Normalisation):
+            words = ", ".join(get_args(Normalisation))
             raise InputError(
-                f"{where}: feature_normalisation must be one of {', '.join(get_args(Normalisation))}, got "
-                f"{self.feature_normalisation!r}"
+                f"{where}: feature_normalisation must be one of {words}, got {self.feature_normalisation!r}"
             )
         for field in ("posterior", "node_names"):
             check_per_node(getattr(self, field), n, field, where)
         if not trusted:
             check_names(self.feature_names, "feature_names", where)
-            if self.node_names is not None:
-                check_names(self.node_names, "node_names", where)
-
-    def _check_columns(self, where: str, trusted: bool) -> None:
-        """Checks names and kinds of the features; columns with kinds name them."""
-        if self.columns and not trusted:
-            check_columns(self.columns, self.x, where)
-        names = names_of_features(self.columns, self.feature_names, self.n_features, where)
-        object.__setattr__(self, "feature_names", names)
+            check_names(() if self.node_names is None else self.node_names, "node_names", where)
 
     def __repr__(self) -> str:
-        parts = [f"{self.n_nodes:,} nodes", f"{self.n_edges:,} directed edges", f"{self.n_features:,} features"]
-        if self.y is not None:
-            parts.append(f"{self.n_classes} classes")
+        some = "" if self.scored is None else f" ({int(self.scored.sum()):,} scored)"
+        parts = [f"{self.n_nodes:,} nodes{some}", f"{self.n_edges:,} directed edges", f"{self.n_features:,} features"]
+        parts += [f"{self.n_classes} classes"] if self.y is not None else []
         if self.minority_share == 1:
             parts.append(f"labels of {self.class_names[1]!r} alone")
         elif self.minority_share is not None:
@@ -188,11 +189,17 @@ class Graph:
         return int((self.y == 1).sum()) / max(int((self.y >= 0).sum()), 1)
 
     @property
-    def unlabelled(self) -> Tensor:
-        """The nodes without a label, int64, ascending."""
-        if self.y is None:
+    def scored_nodes(self) -> Tensor:
+        """The nodes that P(rare) is told of, int64, ascending."""
+        if self.scored is None:
             return torch.arange(self.n_nodes, device=self.device)
-        return (self.y < 0).nonzero().flatten()
+        return self.scored.nonzero().flatten()
+
+    @property
+    def unlabelled(self) -> Tensor:
+        """The scored nodes without a label, int64, ascending."""
+        nodes = self.scored_nodes
+        return nodes if self.y is None else nodes[self.y[nodes] < 0]
 
     @property
     def device(self) -> torch.device:
@@ -225,9 +232,6 @@ class Graph:
 
         Args:
             minority: number or name of the rare class among the classes before merging.
-
-        Returns:
-            The graph of the rare-class task.
 
         Raises:
             InputError: there are no labels, no such class, or no node inside or outside of it.
@@ -263,13 +267,11 @@ class Graph:
     def to(self, device: torch.device | str) -> Self:
         """Returns the graph with its tensors on `device`."""
         moved: dict[str, Any] = {
-            name: None if value is None else value.to(device)
-            for name, value in (
-                (name, getattr(self, name)) for name in ("adjacency", "x", "y", "original_y", "split", "posterior")
-            )
+            name: None if (value := getattr(self, name)) is None else value.to(device)
+            for name in ("adjacency", "x", "y", "original_y", "split", "posterior", "scored")
         }
-        relations = tuple(relation.to(device) for relation in self.relations)
-        return dataclasses.replace(self, **moved, relations=relations, trusted=True)
+        moved["relations"] = tuple(relation.to(device) for relation in self.relations)
+        return dataclasses.replace(self, **moved, trusted=True)
 
     @classmethod
     def from_edges(
@@ -375,9 +377,9 @@ class Graph:
         write_folder(vars(self), Path(path), features, packing)
 
     @classmethod
-    def from_data(cls, data: Data, *, name: str = "data", **edge_options: Unpack[EdgeOptions]) -> Graph:
-        """Returns the graph of a PyTorch Geometric `Data`; see `calirare.graph.convert.parts_of_data`."""
-        return cls(**parts_of_data(data, name=name, **edge_options))
+    def from_data(cls, data: Data | HeteroData, *, name: str = "data", **options: Any) -> Graph:
+        """Returns the graph of a PyTorch Geometric `Data` or `HeteroData`; see `parts_of_data`, `parts_of_hetero`."""
+        return cls(**(parts_of_hetero if is_hetero(data) else parts_of_data)(data, name=name, **options))
 
     def to_data(self) -> Data:
         """Returns the graph as a PyTorch Geometric `Data`.

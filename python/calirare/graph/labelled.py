@@ -97,7 +97,7 @@ def check_trainable(graph: Graph) -> None:
             training node.
     """
     where = f"graph {graph.name!r}"
-    if graph.y is None or graph.unlabelled.numel() == graph.n_nodes:
+    if graph.y is None or not bool((graph.y >= 0).any()):
         raise InputError(f"{where}: training needs labels, but no node has one")
     if graph.n_classes < 2:
         raise InputError(f"{where}: training needs two classes, but every labelled node is {graph.class_names[0]!r}")
@@ -123,11 +123,16 @@ def check_trainable(graph: Graph) -> None:
 def answered(graph: Graph) -> Tensor | None:
     """Returns the nodes that a human need not look at, int64; None where there is none.
 
-    They are those with a label; where every node has one (a benchmark), those that trained or calibrated.
+    They are those with a label; where every node has one (a benchmark), those that trained or calibrated. Nodes
+    that are not scored are among them.
     """
+    known = None if graph.split is None else torch.cat([graph.split.train, graph.split.val])
     if graph.y is not None and graph.unlabelled.numel():
-        return (graph.y >= 0).nonzero().flatten()
-    return None if graph.split is None else torch.cat([graph.split.train, graph.split.val])
+        known = (graph.y >= 0).nonzero().flatten()
+    if graph.scored is None:
+        return known
+    beside = (~graph.scored).nonzero().flatten()
+    return beside if known is None else torch.cat([known, beside])
 
 
 NO_PART = -1

@@ -17,6 +17,7 @@ Our layout (every array plain, nothing pickled):
 | `columns` | optional, JSON: name, kind and categories of each column of `x`, where NaN stands for a missing value |
 | `relations` | optional strings; the edges of the i-th leave in `relation<i>_indptr`, `_indices` (int32), `_values` |
 | `posterior` | optional float [n], P(y = 1) of simulated nodes |
+| `scored` | optional bool [n], the nodes that P(rare) is told of |
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ def _own_layout(arrays: dict[str, NumpyArray], rules: EdgeRules, path: Path) -> 
         "class_names": _names(arrays, "class_names", path),
         "feature_normalisation": _word(arrays, "feature_normalisation", path) or "none",
         "posterior": as_posterior(arrays["posterior"], path) if "posterior" in arrays else None,
+        "scored": as_scored(arrays.get("scored"), path),
         "node_names": arrays.get("node_names"),
         "feature_names": _names(arrays, "feature_names", path),
         "relations": stored_relations(arrays, _names(arrays, "relations", path), len(arrays["indptr"]) - 1, str(path)),
@@ -254,6 +256,15 @@ def as_posterior(values: NumpyArray, path: Path) -> Tensor:
     return torch.from_numpy(values.astype(np.float64, copy=False))
 
 
+def as_scored(values: NumpyArray | None, path: Path) -> Tensor | None:
+    """Returns which nodes are scored as stored, bool [n], or None where all are."""
+    if values is None:
+        return None
+    if values.dtype.kind != "b":
+        raise InputError(f"{path}: scored must hold True or False for each node, got {values.dtype}: write it as bool")
+    return torch.from_numpy(np.array(values))
+
+
 def arrays_of(graph: Parts) -> tuple[dict[str, NumpyArray], dict[str, Any]]:
     """Returns the arrays and the facts (numbers, words, names) to store of a graph's attributes.
 
@@ -289,6 +300,8 @@ def arrays_of(graph: Parts) -> tuple[dict[str, NumpyArray], dict[str, Any]]:
     if graph["relations"]:
         arrays |= relation_arrays(graph["relations"])
         facts["relations"] = [relation.name for relation in graph["relations"]]
+    if graph["scored"] is not None:
+        arrays["scored"] = graph["scored"].cpu().numpy()
     if graph["posterior"] is not None:
         arrays["posterior"] = graph["posterior"].cpu().numpy()
     if graph["node_names"] is not None:

@@ -21,6 +21,7 @@ from calirare._util.store import key_of
 from calirare.graph.columns import Column, columns_of_text
 from calirare.graph.folder import FACTS, facts_of, names_of, new_folder
 from calirare.graph.graph import Graph
+from calirare.graph.npz import as_scored
 from calirare.graph.packed import SCALES, check_scales, unpacked
 from calirare_ext import Csr
 
@@ -88,7 +89,17 @@ class GraphOnDisk:
         facts |= {"part": [self.first, self.n_total], "self_loops": "keep" if self.loops else "drop"}
         facts |= {"whole": self.whole}
         with new_folder(path, facts) as folder:
-            for name in ("indptr", "indices", "weights", "x", "x_indptr", "x_indices", "x_data", "node_names"):
+            for name in (
+                "indptr",
+                "indices",
+                "weights",
+                "x",
+                "x_indptr",
+                "x_indices",
+                "x_data",
+                "node_names",
+                "scored",
+            ):
                 if name in self.files:
                     self._write(name, folder / f"{name}.npy")
             for name in SCALES:
@@ -118,6 +129,12 @@ class GraphOnDisk:
     def n_nodes(self) -> int:
         """The number of rows that are meant."""
         return self.rows[1] - self.rows[0]
+
+    @property
+    def scored(self) -> Tensor | None:
+        """Which of them P(rare) is told of, bool; None: all."""
+        stored = self.files["scored"].rows(*self.rows) if "scored" in self.files else None
+        return as_scored(stored, self.path)
 
     @property
     def whole(self) -> str:
@@ -267,7 +284,7 @@ class GraphOnDisk:
             raise InputError(
                 f"{self.path}: part in {FACTS} must be the first node and how many there are in all, got {part}"
             )
-        for name in ("x", "x_indptr", "node_names"):
+        for name in ("x", "x_indptr", "node_names", "scored"):
             if name in self.files and self.files[name].shape[0] != self.n_nodes + (name == "x_indptr"):
                 raise InputError(f"{self.path}: {name} must have one row per node, {self.n_nodes}: write it again")
         for name, of in (("weights", "indices"), ("x_data", "x_indices")):

@@ -86,7 +86,8 @@ def with_drawn_rest(graph: Graph, seed: int, n_drawn: int = DRAWN) -> Graph:
     """
     assert graph.split is not None
     known = graph.split.train.cpu()
-    others = torch.ones(graph.n_nodes, dtype=torch.bool)
+    others = torch.zeros(graph.n_nodes, dtype=torch.bool)
+    others[graph.scored_nodes.cpu()] = True
     others[known] = False
     places = others.nonzero().flatten().numpy()
     if not len(places):

@@ -1,8 +1,12 @@
-"""Which columns of two tables a graph was read from."""
+"""Which columns of two tables a graph is read from, and which it was."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
+
+from calirare._util.errors import InputError
+from calirare.graph.edges import UnknownEnds
 
 
 @dataclass(frozen=True)
@@ -14,9 +18,58 @@ class TableColumns:
         source: of the edge table: where an edge starts.
         target: of the edge table: where it ends.
         weight: of the edge table: the weights.
+        unknown_ends: what became of ends without a row in the node table.
     """
 
     id: str | None = None
     source: str | None = None
     target: str | None = None
     weight: str | None = None
+    unknown_ends: str | None = None
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """Which columns of two tables mean what; None for the usual names.
+
+    Attributes:
+        label: of the node table: the classes.
+        weight: of the edge table: the weights.
+        id: of the node table: the names that the edges refer to.
+        source_column: of the edge table: where an edge starts.
+        target_column: of the edge table: where it ends.
+        one_hot: of the node table: columns whose cells are names of categories, though they look like numbers.
+        impute: "error" refuses empty cells among the features.
+        need_label: a label column that was named must be there.
+        relation: of the edge table: the types of the edges, of which each becomes one of `Graph.relations`.
+        directed: edges keep their direction too, in `Graph.relations`.
+        time: of the edge table: when an edge came to be, a number or a date.
+        as_of: edges after it are left out; none: all are there.
+        edge_columns: of the edge table: numbers and times that become features of the nodes.
+        unknown_ends: nodes of the edges that the node table does not have: "error" refuses them, "drop" leaves their
+            edges out, "add" joins them as nodes without features that are not scored; None: refused, but added where
+            all ends of one column are so.
+        scored: of the node table: `COLUMN=VALUE`, the rows that P(rare) is told of; the others carry edges alone.
+    """
+
+    label: str | None = None
+    weight: str | None = None
+    id: str | None = None
+    source_column: str | None = None
+    target_column: str | None = None
+    one_hot: tuple[str, ...] = ()
+    impute: Literal["median", "zero", "error"] | None = None
+    need_label: bool = True
+    relation: str | None = None
+    directed: bool = False
+    time: str | None = None
+    as_of: str | None = None
+    edge_columns: tuple[str, ...] = ()
+    unknown_ends: UnknownEnds | None = None
+    scored: str | None = None
+
+    def __post_init__(self) -> None:
+        """Checks the word; raises an InputError."""
+        if self.unknown_ends not in (None, *get_args(UnknownEnds)):
+            words = ", ".join(get_args(UnknownEnds))
+            raise InputError(f"tables: unknown_ends must be one of {words}, got {self.unknown_ends!r}")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from calirare.graph.edge_table import ends_of, is_number
-from calirare.graph.table_files import as_names, read_table
+from calirare.graph.table_files import as_float, as_names, days_of, read_table
 from calirare.graph.table_sources import Source
 
 Ends = tuple[str | None, str | None]
@@ -62,9 +64,10 @@ def columns_of_ends(
     """Returns the only two columns of an edge table whose every cell names a node, in their order.
 
     Where no two are so, the only two of which at least half of the cells do, in text: edges may lead to nodes without a
-    row, and of text that is no chance. None where the table names its ends as usual or has no names of columns, or
-    where other than two columns are so: then the user must say which. Numbers can be nodes' names by chance: text goes
-    before them, and numbers of which there are few, such as hours or counts, name no node.
+    row, and of text that is no chance. Where one alone is so, that and the only other column of different texts: all
+    edges may lead to nodes without a row, such as devices. None where the table names its ends as usual or has no names
+    of columns, or where other than two columns are so: then the user must say which. Numbers can be nodes' names by
+    chance: text goes before them, and numbers of which there are few, such as hours or counts, name no node.
 
     Args:
         edges: path of the edge table.
@@ -91,10 +94,19 @@ def columns_of_ends(
             naming = [each for each, share in named.items() if share == 1]
             if len(naming) < 2 and not numbers:
                 naming = [each for each, share in named.items() if share >= HALF]
+            others_of_text = [each for each, column in cells.items() if each not in naming and _are_names(column)]
+            if len(naming) == len(others_of_text) == 1 and not numbers:
+                naming = [each for each in cells if each in (*naming, *others_of_text)]
             if len(naming) == 2:
                 (of_numbers if numbers else of_text).add((naming[0], naming[1]))
     found = of_text or of_numbers
     return found.pop() if len(found) == 1 else None
+
+
+def _are_names(cells: Any) -> bool:
+    """Returns whether text may be names of nodes: no numbers or dates, neither few different ones nor one per row."""
+    several = len(cells) < cells.nunique() ** 2 < len(cells) ** 2
+    return bool(several and np.isnan(as_float(cells)).any() and np.isnan(days_of(cells)).any())
 
 
 def _few_numbers(cells: Any) -> bool:

@@ -11,72 +11,31 @@ capitals. Names of nodes and classes are text and stay as they are written. All 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
+from calirare.graph.columns import Column
 from calirare.graph.edge_features import not_read, with_carried
 from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of
-from calirare.graph.edges import EdgeRules, UnknownEnds, build_adjacency, edge_faults, mended
+from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults, mended
 from calirare.graph.relations import relations_of, typed_adjacency
-from calirare.graph.table_columns import TableColumns
+from calirare.graph.table_columns import TableColumns, TableOptions
 from calirare.graph.table_ends import header_of, rows_by_blocks
 from calirare.graph.table_files import as_names, mixed_types, place, read_table
 from calirare.graph.table_ids import column_of_names, columns_of_ends
 from calirare.graph.table_labels import labels_of, split_of
+from calirare.graph.table_scored import LISTED, leads_out, never_labelled, scored_rows, with_unlisted
 from calirare.graph.table_sources import DuckTable, Source, is_folder_of_parts, source_of
 from calirare.graph.typed_columns import NodeCells
 
 ID_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS = ("node", "id"), ("label", "y"), ("split",)
 NEIGHBOURS = "neighbours"  # the feature of nodes that have none
-
-
-@dataclass(frozen=True)
-class TableOptions:
-    """Which columns of two tables mean what; None for the usual names.
-
-    Attributes:
-        label: of the node table: the classes.
-        weight: of the edge table: the weights.
-        id: of the node table: the names that the edges refer to.
-        source_column: of the edge table: where an edge starts.
-        target_column: of the edge table: where it ends.
-        one_hot: of the node table: columns whose cells are names of categories, though they look like numbers.
-        impute: "error" refuses empty cells among the features.
-        need_label: a label column that was named must be there.
-        relation: of the edge table: the types of the edges, of which each becomes one of `Graph.relations`.
-        directed: edges keep their direction too, in `Graph.relations`.
-        time: of the edge table: when an edge came to be, a number or a date.
-        as_of: edges after it are left out; none: all are there.
-        edge_columns: of the edge table: numbers and times that become features of the nodes.
-        unknown_ends: edges of nodes that the node table does not have: "error", or "drop", which leaves them out;
-            None: refused.
-    """
-
-    label: str | None = None
-    weight: str | None = None
-    id: str | None = None
-    source_column: str | None = None
-    target_column: str | None = None
-    one_hot: tuple[str, ...] = ()
-    impute: Literal["median", "zero", "error"] | None = None
-    need_label: bool = True
-    relation: str | None = None
-    directed: bool = False
-    time: str | None = None
-    as_of: str | None = None
-    edge_columns: tuple[str, ...] = ()
-    unknown_ends: UnknownEnds | None = None
-
-    def __post_init__(self) -> None:
-        """Checks the word; raises an InputError."""
-        if self.unknown_ends not in (None, *get_args(UnknownEnds)):
-            words = ", ".join(get_args(UnknownEnds))
-            raise InputError(f"tables: unknown_ends must be one of {words}, got {self.unknown_ends!r}")
 
 
 class _Roles(NamedTuple):
@@ -128,23 +87,23 @@ def read_tables(
     if _nameless(of_nodes, options) if faults or parts is None else _numbered_twice(parts):
         found = column_of_names(edges, of_nodes, (options.source_column, options.target_column))
         if found is not None and faults:
-            faults, said = (
-                [],
-                (
-                    *said,
-                    f"nodes: the edges refer to them by column {found.name!r}",
-                ),
-            )
-            parts = _read_both(edges, of_nodes, rules, replace(options, id=found.name), faults)
+            options, faults = replace(options, id=found.name), []
+            said = (*said, f"nodes: the edges refer to them by column {found.name!r}")
+            parts = _read_both(edges, of_nodes, rules, options, faults)
         elif found is not None and not found.rows:
             faults = [
                 f"{of_nodes}: the edges may refer to nodes by their row numbers or by column {found.name!r}, both fit: "
                 "say that it is the column (command line: --id COLUMN), or add a column 'node' with the row numbers"
             ]
+    if faults and options.unknown_ends is None and _lead_out(edges, of_nodes, options):
+        faults = []
+        parts = _read_both(edges, of_nodes, rules, replace(options, unknown_ends="add"), faults)
     if faults or parts is None:
         raise FaultsError(faults)
-    if not parts["feature_names"]:
-        parts |= {"x": parts["adjacency"].indptr.diff().float()[:, None], "feature_names": (NEIGHBOURS,)}
+    if not set(parts["feature_names"]) - {LISTED}:
+        degrees = parts["adjacency"].indptr.diff().float()[:, None]
+        parts |= {"x": torch.cat([degrees, parts["x"]], 1), "feature_names": (NEIGHBOURS, *parts["feature_names"])}
+        parts["columns"] = (Column(NEIGHBOURS), *parts["columns"]) if parts["columns"] else ()
         said = (*said, f"nodes: they have no features, the number of neighbours is one: {NEIGHBOURS!r}")
     return parts | {
         "name": edges.name.split(".")[0] or edges.name,
@@ -158,6 +117,8 @@ def _read_both(
 ) -> Parts | None:
     """Returns the parts of the graph of two tables, None where there are faults."""
     found = _read_nodes(nodes, options, faults)
+    if options.unknown_ends == "add":
+        found = _with_unlisted(edges, found, options, faults)
     read = _read_edges(edges, found, rules, options, faults)
     if read is None:
         return None
@@ -170,19 +131,39 @@ def _read_both(
     )
 
 
+def _with_unlisted(edges: Source, found: _Nodes, options: TableOptions, faults: list[str]) -> _Nodes:
+    """Returns nodes with those that the edges lead to and that have no row."""
+    columns, wrong = ends_of(_header(edges), (options.source_column, options.target_column), edges)
+    if wrong or found.ids is None:
+        return found
+    parts, ids, note = with_unlisted(found.parts, found.ids, edges, columns, faults)
+    return _Nodes(parts | {"notes": (*parts["notes"], f"nodes: {note}")}, ids, len(ids))
+
+
+def _lead_out(edges: Source, nodes: Source, options: TableOptions) -> bool:
+    """Returns whether all edges lead from nodes with a row to nodes without one, or the other way."""
+    found = _read_nodes(nodes, options, [])
+    columns, wrong = ends_of(_header(edges), (options.source_column, options.target_column), edges)
+    return not wrong and found.ids is not None and leads_out(edges, columns, found.ids) is not None
+
+
+def _header(table: Source) -> list[str]:
+    """Returns the names of the columns of a table."""
+    names = header_of(table)
+    return [str(name) for name in read_table(table, lambda names: names).columns] if names is None else names
+
+
 def _ends_found(edges: Source, nodes: Source, options: TableOptions) -> tuple[str, str] | None:
-    """Returns the columns of an edge table whose cells name nodes, where it does not say which they are."""
-    names = [str(name) for name in read_table(nodes, lambda names: names).columns]
+    """Returns the columns of an edge table that name nodes, where it does not say which they are."""
     others = (options.weight or "weight", options.relation, options.time)
-    return columns_of_ends(edges, nodes, _roles(names, options, nodes, []).ids, others)
+    return columns_of_ends(edges, nodes, _roles(_header(nodes), options, nodes, []).ids, others)
 
 
 def _nameless(nodes: Source, options: TableOptions) -> bool:
     """Returns whether no column of the node table is known to hold the names of the nodes."""
     if options.id is not None:
         return False
-    names = [str(name) for name in read_table(nodes, lambda names: names).columns]
-    return _roles(names, options, nodes, []).ids is None
+    return _roles(_header(nodes), options, nodes, []).ids is None
 
 
 def _numbered_twice(parts: Parts) -> bool:
@@ -198,6 +179,7 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
 
     def as_text(names: list[str]) -> list[str]:
         named = [name for name in _roles(names, options, path, []) if name is not None]
+        named += [name for name in names if f"{name}=" == (options.scored or "")[: len(name) + 1]]
         return [*named, *(name for name in options.one_hot if name in names)]
 
     table = read_table(path, as_text)
@@ -223,8 +205,9 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
         "split": None if roles.split is None else split_of(table[roles.split], path, faults),
         "class_names": class_names,
         "feature_names": tuple(features),
-        "notes": tuple(cells.notes),
+        "scored": None if options.scored is None else scored_rows(table, options.scored, path, faults),
     }
+    parts["notes"] = tuple(filter(None, (*cells.notes, never_labelled(parts))))
     return _Nodes(parts, ids, len(table))
 
 
@@ -293,7 +276,9 @@ def _read_edges(
             "adjacency": adjacency,
             "relations": relations_of(ends, weights, some, nodes.n_nodes, rules) if typed else (),
             "notes": tuple(f"edges: {note}" for note in notes),
-            "tables": TableColumns(None if nodes.ids is None else str(nodes.ids.name), *columns, weight),
+            "tables": TableColumns(
+                None if nodes.ids is None else str(nodes.ids.name), *columns, weight, options.unknown_ends
+            ),
         }
     except FaultsError as error:
         faults += error.faults

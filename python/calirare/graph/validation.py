@@ -202,6 +202,37 @@ def check_per_node(values: Any, n_nodes: int, what: str, where: str) -> None:
         raise InputError(f"{where}: {what} must have one entry per node, got {tuple(values.shape)} for {n_nodes} nodes")
 
 
+def check_scored(scored: Tensor | None, y: Tensor | None, n_nodes: int, where: str, name: Callable[[int], str]) -> None:
+    """Checks which nodes are scored, where not all are: some node, and every one with a label.
+
+    Args:
+        scored: bool [n], or None.
+        y: labels, int64 [n], -1 for unknown, or None.
+        n_nodes: nodes of the graph.
+        where: put in front of a message.
+        name: what a message calls a node.
+
+    Raises:
+        TypeError: it is no tensor of bool.
+        InputError: its shape is wrong, no node is scored, or a node with a label is not.
+    """
+    if scored is None:
+        return
+    if not isinstance(scored, Tensor) or scored.dtype != torch.bool:
+        raise TypeError(f"{where}: scored must be a bool tensor, True for the nodes that P(rare) is told of")
+    check_per_node(scored, n_nodes, "scored", where)
+    if n_nodes and not bool(scored.any()):
+        raise InputError(
+            f"{where}: some node must be scored, got none: say which (command line: --scored COLUMN=VALUE)"
+        )
+    beside = torch.empty(0) if y is None else ((y >= 0) & ~scored).nonzero().flatten()
+    if beside.numel():
+        raise InputError(
+            f"{where}: every node with a label must be scored, but node {name(int(beside[0]))!r} has one and is not "
+            f"({beside.numel():,} in all): score it too, or take its label away"
+        )
+
+
 def check_names(names: Any, what: str, where: str) -> None:
     """Checks that no two features or nodes have one name, by which they are found again.
 

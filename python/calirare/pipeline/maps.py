@@ -122,7 +122,8 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
         )
     if told is not None:
         assert logits is not None
-        maps["population"] = with_prevalence(_prior_map(maps["population"]), logits.double(), told)
+        scored = logits[job.asked.scored_nodes.to(logits.device)]
+        maps["population"] = with_prevalence(_prior_map(maps["population"]), scored.double(), told)
         return Maps(maps, (f"mean P(rare) is {told:g}, the prevalence that was said",))
     check, labelled, at = None, None, sampling.representative
     if k == 2 and bool(at.any()) and len(targets[used]) > 1:
@@ -146,11 +147,9 @@ def _doubt(job: Job, fitted: Fitted, population: Calibrator, own: Tensor) -> str
     """
     if job.settings.calibration.calibrate_on != "auto":
         return ""
-    known = answered(job.asked)
-    every = torch.ones(job.asked.n_nodes, dtype=torch.bool, device=own.device)
+    known, others = answered(job.asked), job.asked.scored_nodes.to(own.device)
     if known is not None:
-        every[known] = False
-    others = every.nonzero().flatten()
+        others = others[~torch.isin(others, known)]
     generator = torch.Generator().manual_seed(job.settings.seed % 2**63)
     order = torch.randperm(others.numel(), generator=generator)[:COMPARED].to(others.device)
     others = others[order].sort().values
@@ -192,7 +191,7 @@ def with_known(graph: Graph, settings: Settings) -> Graph:
     if told is None:
         check_known(n_known)
     else:
-        unlabelled_share(told, n_known, graph.n_nodes)
+        unlabelled_share(told, n_known, graph.scored_nodes.numel())
     return with_drawn_rest(graph, settings.seed)
 
 
@@ -220,13 +219,13 @@ def calibrate_known(job: Job, fitted: Fitted, left_out: LeftOutLabels) -> Maps:
     made = torch.isfinite(loo_logits).all(1)
     own, known = loo_logits[made].double(), fitted.targets[made]
     scores, told = own[:, 1] - own[:, 0], job.settings.calibration.prevalence
-    n_known = int((fitted.targets == 1).sum())
+    n_known, n_nodes = int((fitted.targets == 1).sum()), job.graph.scored_nodes.numel()
     if told is None:
         share = rare_among_unlabelled(scores[known == 1], scores[known == 0])
     else:
-        number = unlabelled_share(told, n_known, job.graph.n_nodes)
+        number = unlabelled_share(told, n_known, n_nodes)
         share = Prevalence(number, number, number, "as given")
-    sentence = assumption(share, n_known, job.graph.n_nodes)
+    sentence = assumption(share, n_known, n_nodes)
     shares = effective_shares(fitted.targets, fitted.sample_weights, 2)
     fit = PositiveOnlyCalibrator.fit_known
     maps = {t: fit(own, known, share, target=t, trained_shares=shares, sentence=sentence) for t in TARGETS}

@@ -28,7 +28,7 @@ class Spot:
 
     Attributes:
         name: what it is called.
-        p_rare: its P(rare), in [0, 1].
+        p_rare: its P(rare), in [0, 1]; NaN where it is not scored.
         label: "rare" or "rest" where the detector learned its label, else None.
         effect: what the edge to the node in the middle adds to its log-odds; 0 of that one itself.
     """
@@ -79,7 +79,8 @@ def neighbourhood_diagram(
         _write(axes, place, spot)
     axes.text(0, -0.19, _short(middle.name), ha="center", va="top", fontsize=9, weight="bold", zorder=6, bbox=_paper())
     bar = figure.colorbar(shades, cax=figure.add_axes((0.89, 0.3, 0.022, 0.45)))
-    bar.set_label("P(rare)", fontsize=9)
+    unscored = any(math.isnan(spot.p_rare) for spot in around)
+    bar.set_label("P(rare); white: not scored" if unscored else "P(rare)", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     _legend(axes)
     return canvas.save(figure, path)
@@ -93,6 +94,8 @@ def _place(i: int, n: int) -> tuple[float, float]:
 
 def _draw_spots(axes: Axes, spots: Sequence[tuple[tuple[float, float], Spot]]) -> Any:
     """Draws nodes by marker and shade, the first one larger; returns what a bar of colours is made of."""
+    from matplotlib import colormaps
+
     shades = None
     for kind, (marker, _) in MARKERS.items():
         chosen = [(i, at, spot) for i, (at, spot) in enumerate(spots) if spot.label == kind]
@@ -102,7 +105,8 @@ def _draw_spots(axes: Axes, spots: Sequence[tuple[tuple[float, float], Spot]]) -
             c=[spot.p_rare for _, _, spot in chosen],
             s=[420 if i == 0 else 190 for i, _, _ in chosen],
             marker=marker,
-            cmap=SHADES,
+            cmap=colormaps[SHADES].with_extremes(bad="white"),
+            plotnonfinite=True,
             vmin=0,
             vmax=1,
             edgecolors="black",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from calirare.drift import Drift
-from calirare.run.score_only import ROWS, Loaded, Source, parquet_writer
+from calirare.run.score_only import ROWS, Loaded, Source, parquet_writer, scored_of
 from calirare.run.scoring import Report, Scorer
 from calirare.run.tables import write_scored
 
@@ -66,6 +66,7 @@ def score_classes(scorer: Scorer, source: Source, path: Path, report: Report | N
     if isinstance(source, Loaded):  # its labels play no part
         graph = replace(source.graph, y=None, split=None, class_names=(), trusted=True)
         source = replace(source, graph=graph)
+    source = scored_of(source)
     write = parquet_writer() if path.suffix == ".parquet" else None
     logits = source.logits(report)
     names, sums = scorer.class_names, torch.zeros(2, len(scorer.class_names), dtype=torch.float64)

@@ -112,7 +112,7 @@ class ClassesOutcome(CalibratedRun):
         labels = self.graph.y[nodes].cpu()
         sides: dict[str, Target | None] = {"raw": None} | {str(t): t for t in TARGETS if t in self.calibrators}
         p = {side: self.mapped_logits(logits, t).cpu() for side, t in sides.items()}
-        shares = self.probabilities("population").mean(0).tolist()
+        shares = self.probabilities("population")[self.graph.scored_nodes].mean(0).tolist()
         return {
             "task": "classes",
             "graph": self._graph_facts(),
@@ -151,7 +151,7 @@ class ClassesOutcome(CalibratedRun):
         return class_summary(self.metrics, width)
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns one row per node: the predicted class, its probability, and that of every class.
+        """Returns one row per scored node: the predicted class, its probability, and that of every class.
 
         Returns:
             node, split, y (name of the class, empty where unknown), prediction, confidence, confidence_raw (the
@@ -169,7 +169,8 @@ class ClassesOutcome(CalibratedRun):
             "confidence": confidence.numpy(),
             "confidence_raw": self.probabilities().max(1).values.cpu().numpy(),
         }
-        return pd.DataFrame(columns | {f"p_{name}": p[:, c].numpy() for c, name in enumerate(names)})
+        table = pd.DataFrame(columns | {f"p_{name}": p[:, c].numpy() for c, name in enumerate(names)})
+        return table if graph.scored is None else table[graph.scored.cpu().numpy()].reset_index(drop=True)
 
     def write(self, folder: Path) -> None:
         """Writes what a run's folder holds into an empty folder."""

@@ -63,8 +63,11 @@ class Data:
         duplicates: repeated edges: "error", "drop" or "sum"; none: of tables drop, of those with weights sum, else
             error.
         self_loops: self loops: "error", "drop" or "keep"; none: of tables drop, else error.
-        unknown_ends: edges of nodes that the node table does not have: "error", or "drop", which leaves them out; none:
-            error.
+        unknown_ends: nodes of the edges that the node table does not have: "error", "drop", which leaves their edges
+            out, or "add", which joins them as nodes without features that are not scored; none: error, but add where
+            all ends of one column are so (devices, cards, merchants).
+        scored: column of the node table and its values, such as kind=account: the nodes that P(rare) is told of; the
+            others carry edges alone and have no label; none: every node with a row.
         symmetrize: add the missing direction of every edge, as is done with tables in any case.
         download: fetch a named data set that is not there.
     """
@@ -94,6 +97,7 @@ class Data:
     duplicates: str | None = None
     self_loops: str | None = None
     unknown_ends: str | None = None
+    scored: str | None = None
     symmetrize: bool = False
     download: bool = False
 
@@ -136,6 +140,7 @@ class Data:
             "relation",
             "edge_columns",
             "unknown_ends",
+            "scored",
         )
         return {name: getattr(self, name) for name in names if getattr(self, name) not in (None, ())} | (
             {"directed": True} if self.directed else {}

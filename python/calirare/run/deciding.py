@@ -222,12 +222,10 @@ def threshold_on(
 
 def nodes_to_decide(graph: Graph) -> tuple[Tensor, str]:
     """Returns the nodes whose class is to be decided on, int64, and which these are (`Decided.on`)."""
-    every = torch.arange(graph.n_nodes, device=graph.device)
-    known = answered(graph)
+    every, known = graph.scored_nodes, answered(graph)
     rest = every if known is None else every[~torch.isin(every, known)]
-    if known is None or not rest.numel():
+    if graph.y is None or known is None or not rest.numel():
         return every, "all"
-    assert graph.y is not None
     return rest, "unlabelled" if graph.unlabelled.numel() else "held-out"
 
 

@@ -75,7 +75,7 @@ class Outcome(RunResult):
         return summary_of(self.metrics, width)
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns one row per node: probabilities, alert, interval, uncertainty, ICE (columns of `predictions.csv`)."""
+        """Returns one row per scored node: P(rare), alert, interval, uncertainty, ICE (as `predictions.csv`)."""
         return predictions(self.graph, self.for_tables(), self.jackknife, self.graph.split)
 
     def predict(self, graph: Graph, say: Say = to_stderr) -> pd.DataFrame:
@@ -182,6 +182,7 @@ def write_config(outcome: RunResult, path: Path) -> None:
         label_rate=settings.data.label_rate or rate,
         split=settings.data.split or (None if settings.positive_only else kind),
         minority=graph.class_names[1],
+        unknown_ends=settings.data.unknown_ends or (graph.tables.unknown_ends if graph.tables else None),
     )
     training = dataclasses.replace(settings.training, **outcome.chosen)
     loo = settings.loo

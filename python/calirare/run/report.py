@@ -142,7 +142,7 @@ def _notes(outcome: RunResult, judged_on: str, quality: Quality) -> list[str]:
 
 
 def eice_of(outcome: RunResult) -> dict[str, float]:
-    """Returns EICE (paper, Eq. 10) of all nodes: "raw", of the network's own confidence, and of each target's.
+    """Returns EICE (paper, Eq. 10) of all scored nodes: "raw", of the network's own confidence, and of each target's.
 
     With the map on leave-one-out logits the population's target has EICE 0 by construction: that map is the estimate.
     With the paper's midpoint only the chosen target's interval is there to judge by.
@@ -151,7 +151,8 @@ def eice_of(outcome: RunResult) -> dict[str, float]:
     chosen = outcome.settings.calibration.target
     targets = [t for t in outcome.calibrators if result.estimate is not None or t == chosen]
     sides = {"raw": outcome.probabilities()} | {str(t): outcome.probabilities(t) for t in targets}
-    return {name: float(result.about(p)[1].double().mean()) for name, p in sides.items()}
+    scored = outcome.graph.scored_nodes
+    return {name: float(result.about(p)[1].double()[scored].mean()) for name, p in sides.items()}
 
 
 def _spectrum(outcome: RunResult) -> dict[str, float] | None:
@@ -182,6 +183,7 @@ def _graph_facts(outcome: RunResult) -> dict[str, Any]:
     return {
         "name": graph.name,
         "nodes": graph.n_nodes,
+        "scored_nodes": int(graph.scored_nodes.numel()),
         "directed_edges": graph.n_edges,
         "features": graph.n_features,
         "rare_class": graph.class_names[1],

@@ -154,7 +154,7 @@ class RunResult(CalibratedRun):
     def reference(self) -> Reference:
         """What the run remembers of its graph, which others are held against."""
         taught = answered(self.graph)
-        every = torch.arange(self.graph.n_nodes, device=self.graph.device)
+        every = self.graph.scored_nodes
         rest = every if taught is None else every[~torch.isin(every, taught)]
         return Reference.of(self.graph, self.feature_map, p_rare(self.logits, self.calibrators), rest)
 

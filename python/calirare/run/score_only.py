@@ -52,6 +52,10 @@ class Source(Protocol):
     def n_nodes(self) -> int:
         """How many nodes it has."""
 
+    @property
+    def scored(self) -> Tensor | None:
+        """Which of its nodes are scored, bool [n]; None: all."""
+
     def logits(self, report: Report | None) -> Tensor:
         """Returns the logits of its nodes, [n, k]."""
 
@@ -86,6 +90,11 @@ class Loaded:
     def n_nodes(self) -> int:
         """See `Source`."""
         return self.graph.n_nodes
+
+    @property
+    def scored(self) -> Tensor | None:
+        """See `Source`."""
+        return self.graph.scored
 
     def logits(self, report: Report | None) -> Tensor:
         """See `Source.logits`."""
@@ -137,6 +146,11 @@ class Streamed:
         """See `Source`."""
         return self.graph.n_nodes
 
+    @property
+    def scored(self) -> Tensor | None:
+        """See `Source`."""
+        return self.graph.scored
+
     def logits(self, report: Report | None) -> Tensor:
         """See `Source.logits`."""
         return logits_on_disk(self.detector, self.graph, self.files, report, self.ranks)
@@ -148,6 +162,8 @@ class Streamed:
             return None
         drawn = some_of(n)
         nodes = drawn[(drawn >= first) & (drawn < first + self.n_nodes)] - first
+        if self.scored is not None:
+            nodes = nodes[self.scored.numpy()[nodes]]
         p = p_rare(logits[torch.from_numpy(nodes)], self.scorer.calibrators).numpy()
         parts = self.ranks.gather_all((self.graph.features_at(nodes), self.graph.degrees_at(nodes), p))
         if self.ranks.rank > 0:
@@ -159,6 +175,50 @@ class Streamed:
     def node_names(self, first: int, last: int) -> NumpyArray:
         """See `Source.node_names`."""
         return self.graph.node_names(first, last)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some nodes of a source, int64 [m], ascending: those that are scored."""
+
+    source: Source
+    nodes: Tensor
+    scored: None = None
+
+    @property
+    def name(self) -> str:
+        """See `Source`."""
+        return self.source.name
+
+    @property
+    def first(self) -> int:
+        """See `Source`."""
+        return self.source.first
+
+    @property
+    def n_nodes(self) -> int:
+        """See `Source`."""
+        return self.nodes.numel()
+
+    def logits(self, report: Report | None) -> Tensor:
+        """See `Source.logits`."""
+        return self.source.logits(report)[self.nodes]
+
+    def drift(self, logits: Tensor) -> Drift | None:
+        """See `Source.drift`."""
+        every = logits.new_zeros(self.source.n_nodes, logits.shape[1])
+        return self.source.drift(every.index_copy(0, self.nodes, logits))
+
+    def node_names(self, first: int, last: int) -> NumpyArray:
+        """See `Source.node_names`."""
+        nodes = self.nodes[first:last].numpy()
+        begin, end = (int(nodes[0]), int(nodes[-1]) + 1) if len(nodes) else (0, 0)
+        return self.source.node_names(begin, end)[nodes - begin]
+
+
+def scored_of(source: Source) -> Source:
+    """Returns the scored nodes of a source."""
+    return source if source.scored is None else Rows(source, source.scored.nonzero().flatten())
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,9 +251,10 @@ class ScoreOnly:
             InputError: pyarrow is missing, or the graph cannot be used.
             RankLostError: another process ended.
         """
-        write, logits = parquet_writer(), self.source.logits(report)
-        drift, decided = self.source.drift(logits), self._decided(logits, prevalence)
-        rows = _Rows(self.source, logits, decided.maps, decided.threshold, self.scorer.settings.decision.abstain)
+        write, source = parquet_writer(), scored_of(self.source)
+        logits = source.logits(report)
+        drift, decided = source.drift(logits), self._decided(logits, prevalence)
+        rows = _Rows(source, logits, decided.maps, decided.threshold, self.scorer.settings.decision.abstain)
         counted = _Counted()
         write(path, rows.tables(counted, report))
         counted = sum(self.ranks.gather_all(counted), _Counted())

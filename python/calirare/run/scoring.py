@@ -127,7 +127,7 @@ class Scorer:
         drift = None
         if graph.n_nodes:  # of the run's own map: a correction of the prevalence is no drift
             drift = self.reference.compare(graph, self.features, p_rare(logits, self.calibrators))
-        told, corrected = prevailing(prevalence, self.calibrators, logits)
+        told, corrected = prevailing(prevalence, self.calibrators, logits[prepared.scored_nodes])
         scorer = dataclasses.replace(self, calibrators=corrected)
         said = scorer._said(prepared, logits)
         some = scorer._known(prepared, logits, said.threshold, wanted)
@@ -136,21 +136,21 @@ class Scorer:
         result = scorer.intervals(prepared, report=report, known=some)
         for note in interval_notes(result):
             say(note)
-        fitted = corrected.get("population")
-        known = isinstance(fitted, PriorPlattCalibrator) and graph.n_nodes > 0
+        fitted, scored = corrected.get("population"), prepared.scored_nodes
+        known, rare = isinstance(fitted, PriorPlattCalibrator) and graph.n_nodes > 0, said.rare[scored]
         return Scored(
             predictions(prepared, said, result, None),
             graph.name,
-            graph.n_nodes,
-            float(said.rare.mean()) if graph.n_nodes else 0.0,
-            expected_count(cast(PriorPlattCalibrator, fitted), logits) if known else None,
-            int((said.rare >= said.threshold).sum()),
+            len(scored),
+            float(rare.mean()) if graph.n_nodes else 0.0,
+            expected_count(cast(PriorPlattCalibrator, fitted), logits[scored]) if known else None,
+            int((rare >= said.threshold).sum()),
             said.threshold,
             self.settings.decision.rule.name,
             drift,
             told,
             assumed_by(corrected),
-            _undecided(said, self.settings.decision.abstain),
+            _undecided(said, scored, self.settings.decision.abstain),
         )
 
     def note_on(self, say: Say) -> None:
@@ -236,8 +236,8 @@ class Scorer:
         return dataclasses.replace(graph, y=y, class_names=self.class_names, posterior=None, trusted=True)
 
 
-def _undecided(said: Probabilities, coverage: float | None) -> Undecided | None:
-    """Returns what is left open among scored nodes; None where every node is decided."""
+def _undecided(said: Probabilities, scored: Tensor, coverage: float | None) -> Undecided | None:
+    """Returns what is left open among scored nodes, int64; None where every node is decided."""
     if said.abstain is None or coverage is None:
         return None
-    return Undecided.of(said.rare, said.abstain, said.threshold, coverage)
+    return Undecided.of(said.rare[scored], said.abstain[scored], said.threshold, coverage)

@@ -45,7 +45,7 @@ ROWS = 1 << 18  # rows of a table of predictions made and written together
 def predictions(
     graph: Graph, probabilities: Probabilities, result: JackknifeResult | None, split: Split | None
 ) -> pd.DataFrame:
-    """Returns one row per node with the columns of `predictions.csv`.
+    """Returns one row per scored node with the columns of `predictions.csv`.
 
     Args:
         graph: the graph.
@@ -57,7 +57,7 @@ def predictions(
     Returns:
         The table.
     """
-    return _rows(graph, probabilities, result, part_column(graph.n_nodes, split), slice(0, graph.n_nodes))
+    return _block(graph, probabilities, result, part_column(graph.n_nodes, split), slice(0, graph.n_nodes))
 
 
 def part_column(n_nodes: int, split: Split | None) -> Any:
@@ -214,7 +214,7 @@ def write_large_predictions(
     """
     part, n = part_column(graph.n_nodes, split), graph.n_nodes
     every = (slice(first, min(first + ROWS, n)) for first in range(0, n, ROWS))
-    return _write_blocks((_rows(graph, probabilities, result, part[rows], rows) for rows in every), folder, stem)
+    return _write_blocks((_block(graph, probabilities, result, part, rows) for rows in every), folder, stem)
 
 
 def _write_blocks(blocks: Iterable[pd.DataFrame], folder: Path, stem: str) -> list[Path]:
@@ -259,6 +259,16 @@ def write_review(
     path = folder / "review.csv"
     _to_csv(table, path)
     return path
+
+
+def _block(
+    graph: Graph, probabilities: Probabilities, result: JackknifeResult | None, parts: Any, nodes: slice
+) -> pd.DataFrame:
+    """Returns the rows of consecutive nodes, as far as they are scored; `parts`: of all nodes."""
+    if graph.scored is None:
+        return _rows(graph, probabilities, result, parts[nodes], nodes)
+    some = graph.scored[nodes].nonzero().flatten().cpu() + nodes.start
+    return _rows(graph, probabilities, result, parts[some.numpy()], some)
 
 
 def _rows(

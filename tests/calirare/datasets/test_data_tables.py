@@ -96,7 +96,7 @@ def test_ids_of_different_types_meet_as_text(write):
         (
             NODES,
             EDGES.replace("r,s", "r,z"),
-            "node 'z' has none, named in line 4: add the row, or leave .*--unknown-ends drop",
+            "node 'z' has none, named in line 4: add the row, or leave .*--unknown-ends drop or add",
         ),
         (NODES, EDGES.replace("r,s", "r,"), "both ends of an edge must be given, but 'target' is empty in line 4"),
         (NODES, EDGES.replace("0.5", "-1"), r"finite and positive in float32, got -1 at line 4 \(r, s\)"),
@@ -133,7 +133,7 @@ def test_edges_of_unknown_nodes_are_left_out_on_request_but_not_all_of_them(writ
     assert "edges: left out, edges of nodes that the node table does not have: 2" in graph.notes
     with pytest.raises(InputError, match="every end of an edge must have a row in the node table, but node 'z'"):
         read(write(NODES, "source,target,when,weight\nz,p,fri,1\n"), unknown_ends="drop")
-    with pytest.raises(InputError, match="unknown_ends must be one of error, drop, got 'keep'"):
+    with pytest.raises(InputError, match="unknown_ends must be one of error, drop, add, got 'keep'"):
         read(write(), unknown_ends="keep")
 
 

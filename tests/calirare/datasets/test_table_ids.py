@@ -49,7 +49,9 @@ def test_a_column_with_most_ends_holds_the_names(tmp_path, names, unknown):
     table = edges_of(names, unknown)
     table.to_csv(edges, index=False)
     NODES.assign(account=names).to_csv(nodes, index=False)
-    with pytest.raises(InputError, match=r"has none, named in line 2 \(7 more\): .*--unknown-ends drop\); .*'account'"):
+    with pytest.raises(
+        InputError, match=r"has none, named in line 2 \(7 more\): .*--unknown-ends drop or add\); .*'account'"
+    ):
         load_dataset(edges, minority="fraud")
     graph = load_dataset(edges, minority="fraud", unknown_ends="drop")
     want = load_dataset(edges, minority="fraud", unknown_ends="drop", id="account")
@@ -151,7 +153,11 @@ def test_ends_of_any_name_are_found_where_edges_lead_to_unknown_nodes(tmp_path):
     ("names", "more"),
     [
         (TEXT, {"approver": TEXT[::-1][: N // 2] + ["nobody"] * (N // 2)}),  # a third column of nodes
-        (TEXT, {"payee": [*TEXT[: N // 2 - 1], *["cash"] * (N // 2 + 1)]}),  # fewer than half
+        (
+            TEXT,
+            {"payee": [*TEXT[: N // 2 - 1], *["cash"] * (N // 2 + 1)], "agent": ([f"ag{i}" for i in range(9)] * 5)[:N]},
+        ),
+        (TEXT, {"payee": ["cash"] * N}),  # which is no name of a node: too few different ones
         ([str(5000 + i) for i in NAMES], {}),  # numbers may be amounts
     ],
 )

@@ -70,6 +70,11 @@ def edge_reading(settings: Settings, names: Names, weighted: bool = False) -> Ed
     data = settings.data
     if data.relation is not None or data.directed:
         raise InputError(DIRECTED)
+    if data.unknown_ends == "add":
+        raise InputError(
+            "export: nodes without a row in the node table joined the run's graph (--unknown-ends add), which no query "
+            "does: give them rows and train with --scored COLUMN=VALUE, or score with `calirare predict`"
+        )
     if names.weight is not None and data.duplicates == "drop":
         raise InputError(
             "export: of repeated edges the run takes the first weight, but tables have no order: train with "

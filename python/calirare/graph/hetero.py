@@ -1,0 +1,153 @@
+"""Graphs with nodes and edges of several types, PyTorch Geometric's `HeteroData`, as one graph of ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.array_files import NumpyArray
+from calirare._util.errors import InputError
+from calirare.graph.arrays import Parts, as_array, as_features, as_labels
+from calirare.graph.columns import Column, named
+from calirare.graph.convert import split_of_masks
+from calirare.graph.edges import EdgeOptions, EdgeRules, Naming, build_adjacency
+from calirare.graph.relations import relations_of, typed_adjacency
+from calirare_ext import Csr
+
+if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData
+
+TYPE = "type"  # the feature that says of which type a node is
+
+
+def is_hetero(data: Any) -> bool:
+    """Returns whether this is a `HeteroData`."""
+    return hasattr(data, "node_types") and hasattr(data, "edge_types")
+
+
+def parts_of_hetero(
+    data: HeteroData,
+    *,
+    name: str = "data",
+    scored: str | None = None,
+    relations: bool = False,
+    **edge_options: Unpack[EdgeOptions],
+) -> Parts:
+    """Returns the parts of the graph of a PyTorch Geometric `HeteroData`.
+
+    Nodes of the scored type come first, in their order, so that they keep their numbers; then those of the other types.
+    Features stand side by side, missing where a node is of another type, and a column `type` says of which it is. Edges
+    of all types join their nodes both ways, and each pair once, as reverse types repeat them.
+
+    Args:
+        data: with `x` of some types, `edge_index` of every edge type, optionally `edge_weight` (1 where a type has
+            none), and of the scored type optionally `y` and `train_mask`, `val_mask`, `test_mask`.
+        name: what the graph is called.
+        scored: the type of nodes that P(rare) is told of; None for the only one that has `y`.
+        relations: keep the edge types and their directions, see `Graph.relations`.
+        **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`; what is left out is
+            as for tables.
+
+    Raises:
+        InputError: a part is missing or does not fit.
+    """
+    where = f"graph {name!r}"
+    scored = _scored_type(data, scored, where)
+    types = [scored, *(each for each in data.node_types if each != scored)]
+    sizes = [_size(data, each, where) for each in types]
+    first = dict(zip(types, np.cumsum([0, *sizes[:-1]]).tolist(), strict=True))
+    n, n_scored = sum(sizes), sizes[0]
+    x, columns = _features(data, types, sizes, where)
+    ends, weights, kinds = _edges(data, first, dict(zip(types, sizes, strict=True)), where)
+    rules = EdgeRules(**edge_options).for_table(weighted=weights is not None)
+    names = [f"{each} {i}" for each, size in zip(types, sizes, strict=True) for i in range(size)]
+    naming = Naming(names.__getitem__, lambda i: f"edge {i}")
+    if relations:
+        adjacency = typed_adjacency(ends, weights, kinds, n, rules, where, naming)
+    else:
+        adjacency = build_adjacency(ends, weights, n, rules, where, naming)
+    y = getattr(data[scored], "y", None)
+    known = None if y is None else as_labels(y, where)
+    if known is not None and known.shape != (n_scored,):
+        raise InputError(f"{where}: y of {scored!r} must have one label per node, got {tuple(known.shape)}")
+    return {
+        "adjacency": adjacency,
+        "relations": relations_of(ends, weights, kinds, n, rules) if relations else (),
+        "x": x,
+        "columns": columns,
+        "feature_names": tuple(column.name for column in columns),
+        "y": None if known is None else torch.cat([known, torch.full((n - n_scored,), -1)]),
+        "split": split_of_masks(data[scored], n_scored, where),
+        "scored": torch.arange(n) < n_scored if len(types) > 1 else None,
+        "name": name,
+    }
+
+
+def _scored_type(data: HeteroData, scored: str | None, where: str) -> str:
+    labelled = [each for each in data.node_types if getattr(data[each], "y", None) is not None]
+    if scored is None and len(labelled) == 1:
+        return str(labelled[0])
+    if scored is None or scored not in data.node_types:
+        got = f"got {scored!r}" if scored is not None else f"{len(labelled)} types have labels"
+        raise InputError(
+            f"{where}: one type of nodes must be scored, {got}; the types are {named(data.node_types, 10)}: say which "
+            "(scored=TYPE)"
+        )
+    return scored
+
+
+def _size(data: HeteroData, kind: str, where: str) -> int:
+    size = data[kind].num_nodes
+    if size is None:
+        raise InputError(f"{where}: nothing says how many nodes of {kind!r} there are: set x or num_nodes of this type")
+    return int(size)
+
+
+def _features(data: HeteroData, types: list[str], sizes: list[int], where: str) -> tuple[Tensor, tuple[Column, ...]]:
+    """Returns the features of all types side by side, float32 [n, d], and what they are."""
+    blocks, columns = [], [Column(TYPE, "categorical", tuple(types))]
+    blocks.append(torch.repeat_interleave(torch.arange(len(types)), torch.tensor(sizes)).float()[:, None])
+    for number, kind in enumerate(types):
+        given = getattr(data[kind], "x", None)
+        if given is None:
+            continue
+        own = as_features(given, f"{where}, type {kind!r}")
+        own = own.to_dense() if isinstance(own, Csr) else own
+        if len(own) != sizes[number]:
+            raise InputError(f"{where}: x of {kind!r} must have one row per node, {sizes[number]}, got {len(own)}")
+        block = torch.full((sum(sizes), own.shape[1]), torch.nan)
+        before = sum(sizes[:number])
+        block[before : before + len(own)] = own.cpu()
+        blocks.append(block)
+        columns += [Column(f"{kind} {i}") for i in range(own.shape[1])]
+    return torch.cat(blocks, 1), tuple(columns)
+
+
+def _edges(
+    data: HeteroData, first: dict[str, int], sizes: dict[str, int], where: str
+) -> tuple[NumpyArray, NumpyArray | None, NumpyArray]:
+    """Returns all edges by the numbers of nodes in one graph [m, 2], their weights or None, and their types [m]."""
+    ends, weights, kinds = [], list[NumpyArray | None](), []
+    for kind in data.edge_types:
+        source, relation, target = kind
+        index = as_array(data[kind].edge_index, f"edge_index of {relation!r}", where)
+        if index.ndim != 2 or index.shape[0] != 2:
+            raise InputError(f"{where}: edge_index of {relation!r} must have shape [2, m], got {index.shape}")
+        for row, end in zip(index, (source, target), strict=True):
+            if row.size and not 0 <= row.min() <= row.max() < sizes[end]:
+                raise InputError(
+                    f"{where}: edge_index of {relation!r} must be nodes of {end!r}, from 0 to {sizes[end] - 1}, got "
+                    f"{row.min()} to {row.max()}"
+                )
+        ends.append(index.T + np.array([first[source], first[target]]))
+        weight = getattr(data[kind], "edge_weight", None)
+        weights.append(None if weight is None else as_array(weight, f"edge_weight of {relation!r}", where))
+        kinds.append(np.full(index.shape[1], " ".join(kind)))
+    if not ends:
+        raise InputError(f"{where}: there must be edges of some type, got none")
+    filled = [np.ones(len(e)) if w is None else w for e, w in zip(ends, weights, strict=True)]
+    given = any(weight is not None for weight in weights)
+    return np.concatenate(ends), np.concatenate(filled) if given else None, np.concatenate(kinds)

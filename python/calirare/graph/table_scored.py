@@ -1,0 +1,173 @@
+"""Nodes of tables that P(rare) is not told of: ends of edges without a row of their own, and rows of another kind."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calirare._util.array_files import NumpyArray
+from calirare.graph.arrays import Parts
+from calirare.graph.columns import Column, named
+from calirare.graph.table_ends import header_of
+from calirare.graph.table_files import as_names, held, read_table
+from calirare.graph.table_sources import Source
+
+LISTED = "listed"  # the feature that says which nodes have a row
+HALF = 0.5  # of the cells of the other end that must name nodes
+MOST_SHOWN = 10
+
+
+class Joined(NamedTuple):
+    """A node table with nodes that edges lead to and that have no row.
+
+    Attributes:
+        parts: features, labels and which nodes are scored, of all nodes.
+        ids: names of all nodes, a column of pandas.
+        note: how many joined.
+    """
+
+    parts: Parts
+    ids: Any
+    note: str
+
+
+def ends_as_names(edges: Source, columns: tuple[str, str]) -> tuple[Any, Any]:
+    """Returns the two columns of the ends of an edge table as names, None where a cell is empty."""
+    if header_of(edges) is None:
+        table = read_table(edges, lambda names: [name for name in names if name in columns])
+        table.columns = [str(name) for name in table.columns]
+    else:
+        table = held(edges, list(dict.fromkeys(columns)))
+    return as_names(table[columns[0]]), as_names(table[columns[1]])
+
+
+def leads_out(edges: Source, columns: tuple[str, str], ids: Any) -> str | None:
+    """Returns the column of ends of which no cell names a node of the node table, where the other one's do; or None.
+
+    So it is of an edge table from accounts to devices, cards or merchants, beside a table of accounts. Where a name is
+    one of the others but for its capitals, blanks or leading zeros, it is a fault of writing.
+
+    Args:
+        edges: the edge table.
+        columns: of its ends.
+        ids: names of the nodes, a column of pandas.
+    """
+    ends = ends_as_names(edges, columns)
+    names = as_names(ids)
+    shares = [float(end.dropna().isin(names).mean()) if end.notna().any() else 0.0 for end in ends]
+    out = [(column, end) for column, end, share in zip(columns, ends, shares, strict=True) if share == 0]
+    if len(out) != 1 or max(shares) < HALF or _loosely(out[0][1].dropna()).isin(_loosely(names)).any():
+        return None
+    return out[0][0]
+
+
+def _loosely(names: Any) -> Any:
+    return names.str.strip().str.lower().str.lstrip("0")
+
+
+def with_unlisted(parts: Parts, ids: Any, edges: Source, columns: tuple[str, str], faults: list[str]) -> Joined:
+    """Returns nodes with those that edges lead to and that have no row: without features, labels and P(rare).
+
+    A feature `listed` says which nodes have a row; what is known of the others is their edges.
+
+    Args:
+        parts: of the node table.
+        ids: names of its nodes, a column of pandas.
+        edges: the edge table.
+        columns: of its ends.
+        faults: takes what is wrong.
+    """
+    import pandas as pd
+
+    ends = pd.concat(ends_as_names(edges, columns)).dropna().drop_duplicates()
+    new = ends[~ends.isin(as_names(ids))].sort_values()
+    if LISTED in parts["feature_names"]:
+        faults.append(f"{edges}: nodes without a row make a feature {LISTED!r}, which is there: rename that column")
+    whole = ids.dtype.kind in "iu" and new.str.fullmatch(r"-?\d{1,18}").all()
+    more = new.astype("int64") if whole else new
+    every = pd.concat([ids if whole else as_names(ids), more], ignore_index=True).rename(ids.name)
+    n, m = len(ids), len(new)
+    listed = torch.arange(n + m) < n
+    x: Tensor = parts["x"]
+    x = torch.cat([x, torch.full((m, x.shape[1]), torch.nan)])
+    columns_of_x = parts["columns"] or tuple(map(Column, parts["feature_names"]))
+    scored = torch.ones(n, dtype=torch.bool) if parts["scored"] is None else parts["scored"]
+    longer: Parts = {
+        "x": torch.cat([x, listed.float()[:, None]], 1),
+        "columns": (*columns_of_x, Column(LISTED)),
+        "feature_names": (*parts["feature_names"], LISTED),
+        "y": None if parts["y"] is None else torch.cat([parts["y"], torch.full((m,), -1)]),
+        "scored": torch.cat([scored, torch.zeros(m, dtype=torch.bool)]),
+    }
+    note = (
+        f"joined, nodes of the edges without a row in the node table: {m:,}; they have no features and are not scored"
+    )
+    return Joined(parts | longer, every, note)
+
+
+def scored_rows(table: Any, wanted: str, path: Source, faults: list[str]) -> Tensor | None:
+    """Returns which rows of a node table are scored, bool [n].
+
+    Args:
+        table: of pandas.
+        wanted: `COLUMN=VALUE`, several values separated by commas.
+        path: of the table.
+        faults: takes what is wrong.
+    """
+    column, _, values = wanted.partition("=")
+    words = [value.strip() for value in values.split(",") if value.strip()]
+    if column not in table.columns or not words:
+        faults.append(
+            f"{path}: which nodes are scored must be a column and its values, such as kind=account, got {wanted!r}; "
+            f"the columns are {named([str(name) for name in table.columns], MOST_SHOWN)} (command line: --scored)"
+        )
+        return None
+    cells = as_names(table[column])
+    absent = [word for word in words if not (cells == word).any()]
+    if absent:
+        there = named(sorted(cells.dropna().unique().tolist())[: MOST_SHOWN + 1], MOST_SHOWN)
+        faults.append(f"{path}: no node has {column!r} {absent[0]!r}, which is to be scored; there are {there}")
+        return None
+    return torch.tensor(cells.isin(words).to_numpy())
+
+
+def never_labelled(parts: Parts) -> str:
+    """Returns the note on a category of which no node has a label, though by chance some would; "" where there is none.
+
+    P(rare) of such nodes (devices among accounts, say) is what labels of others make of them.
+
+    Args:
+        parts: of a graph, all of whose nodes are scored.
+    """
+    y = parts["y"]
+    if y is None or parts["scored"] is not None:
+        return ""
+    known = (y >= 0).numpy()
+    share = known.mean()
+    if not 0 < share < 1:
+        return ""
+    for column, values in zip(parts["columns"], parts["x"].numpy().T, strict=False):
+        if column.kind != "categorical" or not 1 < len(column.categories) <= MOST_SHOWN:
+            continue
+        bare = [name for k, name in enumerate(column.categories) if _bare(values == k, known, share)]
+        if bare and len(bare) < len(column.categories):
+            others = [name for name in column.categories if name not in bare]
+            return (
+                f"nodes: none of those whose {column.name!r} is {named(bare, MOST_SHOWN)} has a label "
+                f"({_count(values, column, bare):,} nodes), but P(rare) is told of them, and they count among those to "
+                f"expect: if they cannot be rare, score the others alone (--scored {column.name}={','.join(others)})"
+            )
+    return ""
+
+
+def _bare(here: NumpyArray, known: NumpyArray, share: float) -> bool:
+    """Returns whether none of some nodes has a label, and so many without one are no chance (one in a million)."""
+    n = int(here.sum())
+    return n > 0 and not known[here].any() and n * np.log1p(-share) < np.log(1e-6)
+
+
+def _count(values: NumpyArray, column: Column, names: list[str]) -> int:
+    return int(np.isin(values, [column.categories.index(name) for name in names]).sum())

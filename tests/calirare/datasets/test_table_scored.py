@@ -1,0 +1,150 @@
+"""Nodes that carry edges alone: ends without a row in the node table, and rows of a kind that cannot be rare."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from calirare._util.errors import InputError
+from calirare.datasets import load_dataset
+from calirare.graph import Graph
+
+N, DEVICES, ROWS = 40, 12, 100  # of accounts; of devices with edges, and with a row of their own
+ACCOUNTS = pd.DataFrame(
+    {
+        "account": [f"acc{i:02}" for i in range(N)],
+        "amount": np.arange(N) * 1.5,
+        "label": ["fraud" if i % 4 == 0 else "ok" if i % 4 == 1 else "" for i in range(N)],
+    }
+)
+USES = pd.DataFrame(
+    {
+        "account": [f"acc{i % N:02}" for i in range(2 * N)],
+        "device": [f"dev{i * 7 % DEVICES}" for i in range(2 * N)],
+        "amount": np.arange(2 * N),
+    }
+)
+BOTH = pd.concat(
+    [
+        ACCOUNTS.assign(kind="account"),
+        pd.DataFrame({"account": [f"dev{i}" for i in range(ROWS)], "label": "", "kind": "device"}),
+    ]
+)
+
+
+def read(nodes=ACCOUNTS, edges=USES, **options):
+    options = {"source_column": "account", "target_column": "device", "id": "account"} | options
+    return Graph.from_tables(edges, nodes, "label", **options)
+
+
+def test_ends_without_a_row_join_as_nodes_that_are_not_scored():
+    graph = read(unknown_ends="add")
+    devices = sorted({f"dev{i}" for i in range(DEVICES)})
+    assert graph.node_names.tolist() == [*ACCOUNTS["account"], *devices]
+    assert graph.scored.tolist() == [True] * N + [False] * DEVICES
+    assert graph.y[N:].tolist() == [-1] * DEVICES
+    assert graph.feature_names == ("amount", "listed")
+    assert graph.x[:, 1].tolist() == graph.scored.float().tolist()
+    assert graph.x[N:, 0].isnan().all()
+    assert graph.unlabelled.tolist() == [i for i in range(N) if i % 4 > 1]
+    pairs = {(f"acc{i % N:02}", f"dev{i * 7 % DEVICES}") for i in range(2 * N)}
+    names = graph.node_names
+    rows, columns = graph.adjacency.to_dense().nonzero(as_tuple=True)
+    assert {(names[i], names[j]) for i, j in zip(rows, columns, strict=True) if i < j} == pairs
+    assert any(f"without a row in the node table: {DEVICES}; they" in note for note in graph.notes)
+
+
+def test_they_join_unasked_where_every_edge_leads_to_one():
+    graph = read()
+    assert (graph.n_nodes, graph.tables.unknown_ends) == (N + DEVICES, "add")
+    one_known = pd.concat([USES, pd.DataFrame({"account": ["acc00"], "device": ["acc01"], "amount": [1]})])
+    with pytest.raises(InputError, match=r"has none.*such nodes join \(--unknown-ends drop or add"):
+        read(edges=one_known)
+
+
+def test_the_other_end_is_the_only_other_column_of_names(tmp_path):
+    ACCOUNTS.to_csv(tmp_path / "nodes.csv", index=False)
+    USES.to_csv(tmp_path / "edges.csv", index=False)
+    graph = load_dataset(tmp_path / "edges.csv", minority="fraud")
+    assert (graph.n_nodes, graph.tables.source, graph.tables.target) == (N + DEVICES, "account", "device")
+    tells = {
+        "channel": ["web", "shop"] * N,
+        "booked": ["2024-01-02", "2024-01-03"] * N,
+        "tx": range(1000, 1000 + 2 * N),
+    }
+    USES.assign(**tells, ref=[f"r{i}" for i in range(2 * N)]).to_csv(tmp_path / "edges.csv", index=False)
+    assert load_dataset(tmp_path / "edges.csv", minority="fraud").tables.target == "device"
+    USES.assign(merchant=[f"m{i % 20}" for i in range(2 * N)]).to_csv(tmp_path / "edges.csv", index=False)
+    with pytest.raises(InputError, match="must name two columns"):  # which of two it is nobody knows
+        load_dataset(tmp_path / "edges.csv", minority="fraud")
+
+
+def test_whole_numbers_stay_numbers(tmp_path):
+    nodes = ACCOUNTS.assign(account=range(100, 100 + N))
+    edges = pd.DataFrame({"source": [100 + i % N for i in range(2 * N)], "target": [900 + i % 5 for i in range(2 * N)]})
+    graph = Graph.from_tables(edges, nodes, "label", id="account", unknown_ends="add")
+    assert graph.node_names.tolist() == [str(i) for i in (*range(100, 100 + N), *range(900, 905))]
+    edges.to_parquet(tmp_path / "edges.parquet")
+    nodes.to_parquet(tmp_path / "nodes.parquet")
+    again = load_dataset(tmp_path / "edges.parquet", id="account", minority="fraud", unknown_ends="add")
+    assert torch.equal(again.adjacency.to_dense(), graph.adjacency.to_dense())
+
+
+def test_nodes_without_columns_have_their_number_of_neighbours():
+    graph = read(ACCOUNTS[["account", "label"]])
+    assert graph.feature_names == ("neighbours", "listed")
+    assert graph.x[:, 0].tolist() == graph.adjacency.indptr.diff().float().tolist()
+
+
+def test_a_column_called_listed_is_refused():
+    with pytest.raises(InputError, match="feature 'listed', which is there: rename"):
+        read(ACCOUNTS.assign(listed=np.arange(N)))
+
+
+def test_rows_of_one_kind_are_scored():
+    graph = read(BOTH, scored="kind=account")
+    assert graph.scored.tolist() == [True] * N + [False] * ROWS
+    assert not any("--scored" in note for note in graph.notes)
+    assert read(BOTH, scored="kind=device, account").scored.all()
+
+
+@pytest.mark.parametrize(
+    ("scored", "message"),
+    [
+        ("kind", r"a column and its values, such as kind=account, got 'kind'; the columns are .*kind"),
+        ("sort=account", "such as kind=account, got 'sort=account'"),
+        ("kind=acount", r"no node has 'kind' 'acount', which is to be scored; there are account and device"),
+        ("kind=device", "every node with a label must be scored, but node 'acc00' has one and is not"),
+    ],
+)
+def test_rows_that_cannot_be_meant_are_refused(scored, message):
+    with pytest.raises(InputError, match=message):
+        read(BOTH, scored=scored)
+
+
+def test_a_kind_without_any_label_is_told_of():
+    told = [note for note in read(BOTH).notes if "--scored" in note]
+    assert len(told) == 1
+    assert "'kind' is device has a label (100 nodes)" in told[0]
+    assert "--scored kind=account" in told[0]
+    few = BOTH.assign(
+        label=["fraud", "ok"] + [""] * (len(BOTH) - 2)
+    )  # where hardly any node has a label it says nothing
+    assert not any("--scored" in note for note in read(few).notes)
+
+
+def test_stored_graphs_know_which_nodes_are_scored(tmp_path):
+    graph = load_dataset_of(tmp_path)
+    graph.to_npz(tmp_path / "g.npz")
+    graph.to_folder(tmp_path / "g")
+    for path in ("g.npz", "g"):
+        assert torch.equal(Graph.read(tmp_path / path)[0].scored, graph.scored)
+    np.savez(tmp_path / "odd.npz", **dict(np.load(tmp_path / "g.npz")) | {"scored": np.arange(graph.n_nodes)})
+    with pytest.raises(InputError, match="scored must hold True or False for each node, got int64"):
+        Graph.read(tmp_path / "odd.npz")
+
+
+def load_dataset_of(tmp_path):
+    ACCOUNTS.to_csv(tmp_path / "nodes.csv", index=False)
+    USES.to_csv(tmp_path / "edges.csv", index=False)
+    return load_dataset(tmp_path / "edges.csv", minority="fraud", scale="auto")

@@ -1,0 +1,105 @@
+"""PyG's HeteroData as one graph: nodes of the scored type first, the others carry edges."""
+
+import pytest
+import torch
+
+from calirare._util.errors import InputError
+from calirare.graph import Graph
+
+pyg = pytest.importorskip("torch_geometric.data")
+USES = torch.tensor([[0, 1, 2, 3, 3], [0, 0, 1, 1, 2]])
+PAYS = torch.tensor([[0, 3], [1, 0]])
+
+
+@pytest.fixture
+def data():
+    made = pyg.HeteroData()
+    made["device"].x = torch.arange(6.0).reshape(3, 2)  # before the accounts: the order is ours
+    made["account"].x = torch.arange(12.0).reshape(4, 3)
+    made["account"].y = torch.tensor([1, 0, -1, 0])
+    made["account"].train_mask = torch.tensor([True, True, False, False])
+    made["merchant"].num_nodes = 2
+    made["account", "uses", "device"].edge_index = USES
+    made["account", "pays", "merchant"].edge_index = PAYS
+    return made
+
+
+def test_nodes_of_all_types_are_one_graph(data):
+    graph = Graph.from_data(data, name="shop")
+    assert graph.scored.tolist() == [True] * 4 + [False] * 5
+    assert graph.y.tolist() == [1, 0, -1, 0, -1, -1, -1, -1, -1]
+    assert graph.split.train.tolist() == [0, 1]
+    assert graph.columns[0].categories == ("account", "device", "merchant")
+    assert graph.x[:, 0].tolist() == [0] * 4 + [1] * 3 + [2] * 2
+    assert graph.feature_names[1:] == ("account 0", "account 1", "account 2", "device 0", "device 1")
+    assert torch.equal(graph.x[:4, 1:4], data["account"].x)
+    assert torch.equal(graph.x[4:7, 4:], data["device"].x)
+    assert graph.x[4:, 1:4].isnan().all()
+    assert graph.x[7:, 1:].isnan().all()
+    want = torch.zeros(9, 9)
+    for ends, first in ((USES, 4), (PAYS, 7)):
+        want[ends[0], ends[1] + first] = want[ends[1] + first, ends[0]] = 1
+    assert torch.equal(graph.adjacency.to_dense(), want)
+    assert graph.relations == ()
+
+
+def test_reverse_types_repeat_edges_and_change_nothing(data):
+    from torch_geometric.transforms import ToUndirected
+
+    want = Graph.from_data(data).adjacency.to_dense()
+    assert torch.equal(Graph.from_data(ToUndirected()(data)).adjacency.to_dense(), want)
+
+
+def test_weights_of_some_types(data):
+    data["account", "uses", "device"].edge_weight = torch.arange(1.0, 6.0)
+    a = Graph.from_data(data).adjacency.to_dense()
+    assert (a[3, 6], a[3, 5], a[0, 8]) == (5, 4, 1)
+
+
+def test_types_of_edges_are_kept_on_request(data):
+    relations = Graph.from_data(data, relations=True).relations
+    assert [each.name for each in relations] == ["account pays merchant", "account uses device"]
+    assert relations[1].out.to_dense()[3, 4:7].tolist() == [0, 1, 1]
+
+
+def test_the_scored_type_can_be_said(data):
+    data["device"].y = torch.tensor([0, 1, 0])
+    with pytest.raises(
+        InputError, match="must be scored, 2 types have labels; the types are device, "
+    ):
+        Graph.from_data(data)
+    graph = Graph.from_data(data, scored="device")
+    assert graph.y.tolist() == [0, 1, 0] + [-1] * 6
+    with pytest.raises(InputError, match="must be scored, got 'card'"):
+        Graph.from_data(data, scored="card")
+
+
+def _spoil(data, what):
+    if what == "size":
+        del data["merchant"].num_nodes
+        del data["account", "pays", "merchant"]
+    elif what == "labels":
+        data["account"].y = torch.tensor([0, 1])
+    elif what == "range":
+        data["account", "uses", "device"].edge_index = USES + 1
+    elif what == "shape":
+        data["account", "uses", "device"].edge_index = USES.T
+    else:
+        del data["account", "uses", "device"], data["account", "pays", "merchant"]
+
+
+@pytest.mark.filterwarnings("ignore:Unable to accurately infer:UserWarning")
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("size", "nothing says how many nodes of 'merchant' there are: set x or num_nodes"),
+        ("labels", r"y of 'account' must have one label per node, got \(2,\)"),
+        ("range", "edge_index of 'uses' must be nodes of 'account', from 0 to 3, got 1 to 4"),
+        ("shape", r"edge_index of 'uses' must have shape \[2, m\], got \(5, 2\)"),
+        ("edges", "there must be edges of some type, got none"),
+    ],
+)
+def test_what_does_not_fit_is_named(data, what, message):
+    _spoil(data, what)
+    with pytest.raises(InputError, match=message):
+        Graph.from_data(data)
