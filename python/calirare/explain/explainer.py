@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -133,8 +134,10 @@ class Explainer:
         order = torch.argsort(added.abs(), descending=True, stable=True)
         for other, less, worth in zip(*(each[order].tolist() for each in (others, without, added)), strict=True):
             name, label = subject.graph.node_name(other), subject.label_of(other)
-            scored = subject.graph.scored is None or bool(subject.graph.scored[other])
-            out.append(EdgeEffect(other, name, label, p_around[other] if scored else None, p - less, less, worth))
+            effect = EdgeEffect(other, name, label, p_around[other], p - less, less, worth)
+            if subject.graph.scored is not None and not bool(subject.graph.scored[other]):
+                effect = replace(effect, p_rare=None, beyond=subject.labels_beyond(other, node))
+            out.append(effect)
         return tuple(out)
 
     def _features(self, node: int, shares: Shares, row: int) -> tuple[FeatureShare, ...]:

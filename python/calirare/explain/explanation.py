@@ -61,6 +61,7 @@ class EdgeEffect:
         effect: P(rare) with the edge minus P(rare) without it.
         without: P(rare) without it.
         log_odds: what the edge adds to the calibrated log-odds.
+        beyond: of a neighbour that is not scored, such as a device: labels of its other neighbours ("2 of 5 rare").
     """
 
     node: int
@@ -70,6 +71,7 @@ class EdgeEffect:
     effect: float
     without: float
     log_odds: float
+    beyond: str = ""
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,8 @@ class Explanation:
             says.append("no single edge moves it by 0.1 points")
         elif self.edges:
             edge = self.edges[0]
-            says.append(f"Of its edges that to {edge.name} counts most: without it {written(edge.without)}")
+            beyond = f" (labels there: {edge.beyond})" if edge.beyond else ""
+            says.append(f"Of its edges that to {edge.name}{beyond} counts most: without it {written(edge.without)}")
         if self.features:
             share = self.features[0]
             value = "" if share.value is None else f" ({share.value})"

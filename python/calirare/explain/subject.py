@@ -12,6 +12,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare.calibration import Calibrator
+from calirare.explain.words import neighbours
 from calirare.graph import Column, Graph, named
 
 MOST_GROUPS = 200  # values of a column whose labels are left out together
@@ -59,6 +60,14 @@ class Subject:
         """Returns what the detector took a labelled node for, by its place among these."""
         target = int(self.targets[place])
         return DRAWN if self.positive_only and target == 0 else self.class_names[target]
+
+    def labels_beyond(self, node: int, but: int) -> str:
+        """Returns in words what labels the neighbours of a node have, but one of them."""
+        around = neighbours(self.graph, node).to(self.labelled.device)
+        at = torch.isin(self.labelled, around[around != but])
+        n_rare = int((self.targets[at] == 1).sum())
+        n = n_rare if self.positive_only else int(at.sum())
+        return f"{n_rare} of {n} rare" if n else "no label"
 
     def groups(self, column: str) -> dict[str, Tensor]:
         """Returns the labels (their places, int64) by their nodes' value in a column of the user's table.

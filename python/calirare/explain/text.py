@@ -29,10 +29,12 @@ def _one(explanation: Explanation, width: int) -> str:
 
 def tables_of(explanation: Explanation) -> list[tuple[Row, list[Row]]]:
     """Returns head and rows, of five cells, of a table per kind of reason: labels, groups of them, edges, features."""
+    edges = explanation.edges[:EDGES]
+    what = "labels there" if edges and all(edge.beyond for edge in edges) else "P(rare)"
     found: list[tuple[Row, list[Row]]] = [
         (("label of", "class", "points", "without", "log-odds"), [_label(e) for e in explanation.labels[:LABELS]]),
         (("labels with", "number", "points", "without", ""), [_group(e) for e in explanation.groups[:GROUPS]]),
-        (("edge to", "P(rare)", "points", "without", "log-odds"), [_edge(e) for e in explanation.edges[:EDGES]]),
+        (("edge to", what, "points", "without", "log-odds"), [_edge(e) for e in edges]),
         (("feature", "value", "", "", "log-odds"), _features(explanation) if explanation.features else []),
     ]
     return [(head, rows) for head, rows in found if rows]
@@ -49,7 +51,7 @@ def _group(each: GroupEffect) -> Row:
 
 def _edge(each: EdgeEffect) -> Row:
     name = each.name if each.label is None else f"{each.name}, {each.label}"
-    p = "not scored" if each.p_rare is None else written(each.p_rare)
+    p = each.beyond if each.p_rare is None else written(each.p_rare)
     return name, p, _points(each.effect), written(each.without), f"{each.log_odds:+.2f}"
 
 

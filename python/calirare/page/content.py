@@ -34,8 +34,9 @@ def lead(metrics: dict[str, Any]) -> list[str]:
     graph, found = metrics["graph"], side_of(metrics["detection"], metrics)
     rare = graph["rare_class"]
     judged = f"{found['n']:,} {found['judged_on']} nodes, {found['n_rare']:,} of them {rare}"
+    scored = "" if graph["scored_nodes"] == graph["nodes"] else f" ({graph['scored_nodes']:,} scored)"
     lines = [
-        f"A graph of {graph['nodes']:,} nodes, of whose labels {graph['rare_share']:.2%} are {rare}; "
+        f"A graph of {graph['nodes']:,} nodes{scored}, of whose labels {graph['rare_share']:.2%} are {rare}; "
         f"{graph['labels_trained_on']:,} labels trained the detector.",
         f"Finding {rare}: AUPRC {found['auprc']:.3f} (95 %: {found['auprc_lower']:.3f} to {found['auprc_upper']:.3f}), "
         f"where chance reads {found['prevalence']:.3f}, on {judged}.",
@@ -55,7 +56,12 @@ def lead(metrics: dict[str, Any]) -> list[str]:
 def data_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
     """Returns what the graph and its split are."""
     graph = metrics["graph"]
-    names = (("nodes", "nodes"), ("directed_edges", "edges, each direction for itself"), ("features", "columns"))
+    names = (
+        ("nodes", "nodes"),
+        ("scored_nodes", "nodes that are scored"),
+        ("directed_edges", "edges, each direction for itself"),
+        ("features", "columns"),
+    )
     rows = [(label, f"{graph[key]:,}") for key, label in names]
     rows += [("rare class", graph["rare_class"]), ("its share of all labels", f"{graph['rare_share']:.3%}")]
     parts = (("train", "labels that train"), ("val", "labels that validate"), ("test", "labels that test"))

@@ -64,9 +64,7 @@ def test_types_of_edges_are_kept_on_request(data):
 
 def test_the_scored_type_can_be_said(data):
     data["device"].y = torch.tensor([0, 1, 0])
-    with pytest.raises(
-        InputError, match="must be scored, 2 types have labels; the types are device, "
-    ):
+    with pytest.raises(InputError, match="must be scored, 2 types have labels; the types are device, "):
         Graph.from_data(data)
     graph = Graph.from_data(data, scored="device")
     assert graph.y.tolist() == [0, 1, 0] + [-1] * 6

@@ -154,3 +154,18 @@ def test_new_nodes_are_scored_and_the_others_stay_as_they_were(tmp_path):
         changed = log.graph()
     assert int((~changed.scored).sum()) == int((~task.scored).sum()) - 1
     assert bool(changed.scored[-1])
+
+
+def test_an_edge_to_a_node_that_is_not_scored_tells_of_the_labels_behind_it(outcome):
+    graph = outcome.graph
+    adjacency = graph.adjacency.to_dense() > 0
+    node = next(i for i in graph.unlabelled.tolist() if bool((adjacency[i] & ~graph.scored).any()))
+    told = outcome.explain(torch.tensor([node])).each[0].edges
+    assert {edge.node for edge in told} == set(adjacency[node].nonzero().flatten().tolist())
+    for edge in told:
+        behind = adjacency[edge.node].clone()
+        behind[node] = False
+        n, n_rare = int((behind & (graph.y >= 0)).sum()), int((behind & (graph.y == 1)).sum())
+        want = f"{n_rare} of {n} rare" if n else "no label"
+        assert edge.beyond == ("" if graph.scored[edge.node] else want)
+        assert (edge.p_rare is None) == (not graph.scored[edge.node])
