@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,64 +38,61 @@ ROWS = 1 << 18  # of the table, made and written together: a row group
 AT_ONCE = 1 << 22  # logits in one message to the first process
 
 
-class Source(Protocol):
-    """A graph as it is scored, or a process's part of it."""
+@dataclass(frozen=True, eq=False)
+class Source(ABC):
+    """A graph as it is scored, or a process's part of it.
+
+    Attributes:
+        scorer: of the run.
+        graph: the graph, or the part.
+    """
+
+    scorer: Scorer
+    graph: Graph | GraphOnDisk
 
     @property
     def name(self) -> str:
         """Of the graph."""
+        return self.graph.name
 
     @property
     def first(self) -> int:
         """The number of its first node in the whole graph."""
+        return 0 if isinstance(self.graph, Graph) else self.graph.first
 
     @property
     def n_nodes(self) -> int:
         """How many nodes it has."""
+        return self.graph.n_nodes
 
     @property
     def scored(self) -> Tensor | None:
         """Which of its nodes are scored, bool [n]; None: all."""
+        return self.graph.scored
 
+    @abstractmethod
     def logits(self, report: Report | None) -> Tensor:
         """Returns the logits of its nodes, [n, k]."""
 
+    @abstractmethod
     def drift(self, logits: Tensor) -> Drift | None:
         """Returns how the whole graph differs from the run's; None without nodes, and of other processes."""
 
+    @abstractmethod
     def node_names(self, first: int, last: int) -> NumpyArray:
         """Returns the names of the nodes [first, last), or their numbers."""
 
 
 @dataclass(frozen=True, eq=False)
-class Loaded:
+class Loaded(Source):
     """A graph in memory, for any detector.
 
     Attributes:
-        scorer: of the run.
-        graph: the graph.
         say: takes notes, such as features that are left out.
     """
 
-    scorer: Scorer
     graph: Graph
     say: Say
-    first: int = 0
-
-    @property
-    def name(self) -> str:
-        """See `Source`."""
-        return self.graph.name
-
-    @property
-    def n_nodes(self) -> int:
-        """See `Source`."""
-        return self.graph.n_nodes
-
-    @property
-    def scored(self) -> Tensor | None:
-        """See `Source`."""
-        return self.graph.scored
 
     def logits(self, report: Report | None) -> Tensor:
         """See `Source.logits`."""
@@ -114,42 +112,19 @@ class Loaded:
 
 
 @dataclass(frozen=True, eq=False)
-class Streamed:
+class Streamed(Source):
     """A graph in a folder, read a block of rows at a time, alone or as a process's part.
 
     Attributes:
-        scorer: of the run.
-        graph: the graph, or this process's part of it.
         detector: that of the run.
         files: keeps finished blocks, see `logits_on_disk`; None: none are kept.
         ranks: the processes; rows of a layer go to the neighbours' processes.
     """
 
-    scorer: Scorer
     graph: GraphOnDisk
     detector: Passes | Streams
     files: BlockFiles | None = None
     ranks: Ranks = field(default_factory=Ranks)
-
-    @property
-    def name(self) -> str:
-        """See `Source`."""
-        return self.graph.name
-
-    @property
-    def first(self) -> int:
-        """See `Source`."""
-        return self.graph.first
-
-    @property
-    def n_nodes(self) -> int:
-        """See `Source`."""
-        return self.graph.n_nodes
-
-    @property
-    def scored(self) -> Tensor | None:
-        """See `Source`."""
-        return self.graph.scored
 
     def logits(self, report: Report | None) -> Tensor:
         """See `Source.logits`."""
@@ -178,22 +153,11 @@ class Streamed:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
-    """Some nodes of a source, int64 [m], ascending: those that are scored."""
+class Rows(Source):
+    """The scored nodes of a source, int64 [m], ascending."""
 
     source: Source
     nodes: Tensor
-    scored: None = None
-
-    @property
-    def name(self) -> str:
-        """See `Source`."""
-        return self.source.name
-
-    @property
-    def first(self) -> int:
-        """See `Source`."""
-        return self.source.first
 
     @property
     def n_nodes(self) -> int:
@@ -218,7 +182,9 @@ class Rows:
 
 def scored_of(source: Source) -> Source:
     """Returns the scored nodes of a source."""
-    return source if source.scored is None else Rows(source, source.scored.nonzero().flatten())
+    if source.scored is None:
+        return source
+    return Rows(source.scorer, source.graph, source, source.scored.nonzero().flatten())
 
 
 @dataclass(frozen=True, eq=False)
