@@ -13,6 +13,7 @@ from calirare.calibration.isotonic import IsotonicCalibrator
 from calirare.calibration.label_shift import ESTIMATORS, Estimator, Prevalence, estimated_prevalence, prevalence_by_map
 from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
+from calirare.calibration.minimisers import newton_minimum
 from calirare.calibration.positive_only import (
     SCAR,
     SUREST,
@@ -75,6 +76,7 @@ __all__ = [
     "load_calibrator",
     "make_calibrator",
     "matrix_scaling",
+    "newton_minimum",
     "platt_scaling",
     "positive_unlabelled",
     "prevalence_by_map",

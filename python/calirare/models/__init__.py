@@ -10,6 +10,7 @@ from calirare.models.hops import HopsFit, HopsTraining, perceptron
 from calirare.models.joined import NewEdges
 from calirare.models.mixture import SMALLEST_P, Member, Mixture, mixture_of, opinion, spoken, stacking_weights
 from calirare.models.module_fit import ModuleFit, fit_of, pyg_inputs
+from calirare.models.neighbours import NeighbourPool, evidence, log_shares, own_evidence, pool_weights, pooled
 from calirare.models.new_nodes import KnownGraph
 from calirare.models.passes import Passes, passes_of
 from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining, Steps
@@ -18,7 +19,7 @@ from calirare.models.pyg_networks import GAT
 from calirare.models.registry import DETECTORS, FITS
 from calirare.models.spreading import STEPS, SpreadingDetector, SpreadingFit, steps_of
 from calirare.models.streaming import read_ahead
-from calirare.models.streams import Streams, logits_on_disk, streams_of
+from calirare.models.streams import OnDisk, Streams, logits_on_disk, streams_of
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
 from calirare.models.tree_ensembles import SHRINKAGE as TREE_SHRINKAGE
 from calirare.models.tree_ensembles import Ensemble
@@ -52,7 +53,9 @@ __all__ = [
     "Member",
     "Mixture",
     "ModuleFit",
+    "NeighbourPool",
     "NewEdges",
+    "OnDisk",
     "Passes",
     "PygDetector",
     "PygFit",
@@ -66,17 +69,22 @@ __all__ = [
     "TreesFit",
     "TreesModel",
     "TreesTraining",
+    "evidence",
     "fit",
     "fit_of",
     "fold_converged",
     "fold_network",
+    "log_shares",
     "logits_on_disk",
     "mixture_of",
     "need_pyg",
     "of_network",
     "opinion",
+    "own_evidence",
     "passes_of",
     "perceptron",
+    "pool_weights",
+    "pooled",
     "pyg_inputs",
     "read_ahead",
     "spoken",

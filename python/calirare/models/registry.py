@@ -13,6 +13,7 @@ from calirare.models.gcn_training import GcnTraining
 from calirare.models.given import GivenFit
 from calirare.models.hops import HopsFit, HopsTraining
 from calirare.models.mixture import Mixture
+from calirare.models.neighbours import NeighbourPool
 from calirare.models.pyg import GatTraining, GinTraining, SageTraining
 from calirare.models.pyg_folds import PygFit
 from calirare.models.tree_fit import TreesDetector, TreesFit
@@ -44,4 +45,5 @@ FITS: dict[str, Stored] = {
     "GivenFit": GivenFit,
     "FoldedNetwork": FoldedNetwork,
     "Mixture": Mixture,
+    "NeighbourPool": NeighbourPool,
 }

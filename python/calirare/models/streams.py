@@ -29,6 +29,7 @@ from calirare.models.halo import Alone, Halo
 from calirare.models.hops import HopsFit, perceptron
 from calirare.models.known_nodes import KnownNodes, mark, sums_of
 from calirare.models.mixture import Mixture
+from calirare.models.neighbours import HOPS, NeighbourPool, heard, pooled
 from calirare.models.passes import Mapped, Passes, mapped, passes_of
 from calirare.models.spreading import SpreadingFit
 from calirare.models.streaming import (
@@ -116,7 +117,23 @@ class Streams:
         return self.fitted.pooled(found) if isinstance(self.fitted, Mixture) else found[0]
 
 
-def streams_of(fitted: Fitted, features: FeatureMap) -> Passes | Streams | str:
+@dataclass(frozen=True, eq=False)
+class Pooled:
+    """A detector that asks neighbours too, as what a graph on disk is scored by.
+
+    Attributes:
+        alone: what scores each node.
+        pool: how much its neighbours count.
+    """
+
+    alone: Passes | Streams
+    pool: NeighbourPool
+
+
+OnDisk = Passes | Streams | Pooled
+
+
+def streams_of(fitted: Fitted, features: FeatureMap) -> OnDisk | str:
     """Returns a detector as what a graph on disk is scored by.
 
     Args:
@@ -127,6 +144,9 @@ def streams_of(fitted: Fitted, features: FeatureMap) -> Passes | Streams | str:
         Of a network passes, of trees and mixtures streams; or why there is neither, as a sentence goes on after
         "because".
     """
+    if isinstance(fitted, NeighbourPool):
+        alone = streams_of(fitted.base, features)
+        return Pooled(alone, fitted) if isinstance(alone, Passes | Streams) else str(alone)
     if not isinstance(fitted, TreesFit | Mixture):
         return passes_of(fitted, features)
     members = list[StreamedMember]()
@@ -149,7 +169,7 @@ def streams_of(fitted: Fitted, features: FeatureMap) -> Passes | Streams | str:
 
 
 def logits_on_disk(
-    detector: Passes | Streams,
+    detector: OnDisk,
     graph: GraphOnDisk,
     files: BlockFiles | None = None,
     report: Report | None = None,
@@ -176,6 +196,9 @@ def logits_on_disk(
     Cost: of columns all edges are read for each hop of `COLUMNS` of them; 64 n + 8 n k bytes of memory and 4 n d in
     files for each hop and the features. Of networks see `logits_of_passes`.
     """
+    if isinstance(detector, Pooled):
+        alone = logits_on_disk(detector.alone, graph, files, report, ranks)
+        return _with_neighbours(detector.pool, alone, graph, report, ranks)
     if isinstance(detector, Passes):
         return logits_of_passes(detector, graph, files, report, ranks)
     if files is None:
@@ -196,6 +219,30 @@ def logits_on_disk(
         for part in range(run.n_parts):
             run.propagate(hop, part)
     return run.logits(networks)
+
+
+def _with_neighbours(
+    pool: NeighbourPool, logits: Tensor, graph: GraphOnDisk, report: Report | None, ranks: Ranks | None
+) -> Tensor:
+    """Returns the pool's logits of all nodes, float64 [n, k], by its detector's; every process calls it."""
+    halo, blocks, (n, k), shares = halo_of(graph, ranks), block_ends(graph.n_nodes), logits.shape, pool.shares
+    own, said = torch.log_softmax(logits.double(), 1), room(n + halo.size, k)
+    with halo.sending(said) as made:
+        said[:n] = own.exp()
+        made(n)
+    out = pooled(pool.weights[:1], (own - shares)[None], shares)
+    for hop in range(1, HOPS + 1):
+        below, said = said, room(n + halo.size, k)
+        read = read_ahead(lambda block: halo.place(graph.edges(*block)), blocks)
+        with (Alone() if hop == HOPS else halo).sending(said) as made:
+            for number, ((first, last), edges) in enumerate(read):
+                said[first:last] = propagate(mean_of_neighbours(edges), below)
+                out[first:last] += pool.weights[hop] * heard(said[first:last], edges.indptr.diff(), shares)
+                made(last)
+                if report is not None:
+                    report(f"neighbours {hop}", number + 1, len(blocks))
+            made(n)
+    return out
 
 
 @dataclass(frozen=True, eq=False)

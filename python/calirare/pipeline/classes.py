@@ -12,11 +12,13 @@ from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare.features import FeatureMap
 from calirare.graph import Graph, check_trainable, scale_note
-from calirare.pipeline.job import Job, Report
+from calirare.models import NeighbourPool
+from calirare.pipeline.job import Job, Report, Trained
 from calirare.pipeline.left_out import leave_labels_out
 from calirare.pipeline.maps import calibrate
 from calirare.pipeline.stages import Clock, check_finite, check_validation, fit, fit_features, silent
 from calirare.run import ClassesOutcome, Deciding, Settings, ignored_settings
+from calirare.training import FoldFitted
 
 
 def train_classes(
@@ -68,6 +70,8 @@ def _run(graph: Graph, features: FeatureMap, settings: Settings, report: Report)
     clock, job = Clock(), Job.of(mapped, settings, report)
     check_validation(job)
     trained = clock.time("train", lambda: fit(job))
+    if settings.method == "jackknife" and mapped.n_edges:
+        trained = clock.time("neighbours", lambda: _with_neighbours(trained, mapped))
     logits = clock.time("predict", lambda: trained.fitted.logits_of(mapped))
     check_finite(mapped, logits)
     own, agreement, notes = None, None, list[str]()
@@ -90,6 +94,14 @@ def _run(graph: Graph, features: FeatureMap, settings: Settings, report: Report)
         trained.choice,
         features,
     )
+
+
+def _with_neighbours(trained: Trained, graph: Graph) -> Trained:
+    """Returns a detector that has folds with a node's neighbours asked too, and a note of how much they count."""
+    if not isinstance(trained.fitted, FoldFitted):
+        return trained
+    pool = NeighbourPool.of(trained.fitted, graph)
+    return dataclasses.replace(trained, fitted=pool, notes=(*trained.notes, pool.sentence))
 
 
 def _or_empty(own: Tensor | None) -> Tensor:

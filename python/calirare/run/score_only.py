@@ -27,7 +27,7 @@ from calirare.calibration import (
 )
 from calirare.drift import Drift, some_of
 from calirare.graph import Graph, GraphOnDisk
-from calirare.models import Passes, Streams, logits_on_disk, read_ahead
+from calirare.models import OnDisk, logits_on_disk, read_ahead
 from calirare.run.probabilities import Prevailing, Probabilities, Undecided, assumed_by, left_open, p_rare, prevailing
 from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer
@@ -122,7 +122,7 @@ class Streamed(Source):
     """
 
     graph: GraphOnDisk
-    detector: Passes | Streams
+    detector: OnDisk
     files: BlockFiles | None = None
     ranks: Ranks = field(default_factory=Ranks)
 
