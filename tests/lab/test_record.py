@@ -119,14 +119,24 @@ def test_a_stopped_network_is_that_of_its_epoch(network: networks.Network) -> No
 def test_labels_of_attention_are_held_out_by_folds() -> None:
     graph, network = _graph(GETS_PROTOCOL), GatTraining(epochs=4, hidden=2, heads=2)
     nodes = torch.arange(30)
-    told = networks.held_out(network, graph, nodes, 3)
+    told = networks.held_out(network, graph, networks.fit(network, graph, nodes), 3)
     fold = networks.fold_of(graph.y[nodes], 3, 0)
-    one = networks.fit(network, graph, nodes[fold != 1]).logits_of(graph, nodes[fold == 1])
-    assert torch.equal(told[fold == 1], one.double())
-    assert bool(torch.isfinite(told).all())
+    one = networks.fit(network, graph, nodes[fold != 1]).logits_of(graph)
+    assert torch.equal(told.fold, fold)
+    assert torch.equal(told.every[1], one.double())
+    assert torch.equal(told.own[fold == 1], one[nodes[fold == 1]].double())
+    assert bool(torch.isfinite(told.own).all())
 
 
-MAPS = {"frozen": 7, "peers": 2, "left-out": 7, "folds": 9}
+def test_networks_without_folds_say_of_labels_what_they_say_of_all_nodes() -> None:
+    graph, nodes = _graph(GETS_PROTOCOL), torch.arange(30)
+    network = GcnTraining(epochs=4)
+    told = networks.held_out(network, graph, networks.fit(network, graph, nodes), 3)
+    assert told.every.shape == (3, 220, 3)
+    assert float((told.every[told.fold, nodes] - told.own).abs().max()) < 1e-5
+
+
+MAPS = {"frozen": 8, "peers": 2, "left-out": 7, "folds": 10}
 
 
 @pytest.mark.slow
@@ -150,6 +160,7 @@ def test_a_cell_has_a_row_per_map(protocol: str, network: str, track: str, monke
         assert 0 <= row["ece"] <= 1
         assert row["nll"] > 0
     assert len({row["nll"] for row in rows}) > 1
+    assert ("neighbours" in {row["map"] for row in rows}) == (track in ("frozen", "folds"))
 
 
 @pytest.mark.slow

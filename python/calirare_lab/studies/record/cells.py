@@ -26,7 +26,7 @@ from torch import Tensor
 from calirare.calibration import FORM_SD, Calibrator, PriorPlattCalibrator, effective_shares, make_calibrator
 from calirare.graph import Graph
 from calirare.leave_one_out import OwnLogits, choose_damping
-from calirare.models import GcnFit
+from calirare.models import GcnFit, evidence, log_shares, own_evidence, pool_weights, pooled
 from calirare.pipeline import train_classes
 from calirare_ext import __version__
 from calirare_lab.baselines import GATS, CaGCN
@@ -37,6 +37,7 @@ from calirare_lab.studies.record.protocol import Cell, Protocol
 
 FOLDS = 5
 DEFAULT = "default"  # the map of `calirare train`
+OURS = "neighbours"  # the map of "prior-slopes" on logits of a node, its neighbours, theirs and so on
 MAPS = ("temperature", "vector", "ets", "matrix", "prior-platt", "prior-slopes")
 TRACKS = ("frozen", "peers", "left-out", "folds", "anything")
 
@@ -93,7 +94,8 @@ def _frozen(track: str, trained: Trained, graph: Graph, seed: int) -> dict[str, 
     logits, val = trained.logits_of(graph).double(), graph.split.val
     if track == "peers":
         return _node_wise(graph, logits, logits, val, graph.split.train, seed)
-    return _mapped(logits, logits[val], graph.y[val], trained.targets)
+    asked = _with_neighbours(graph, logits, logits[None], torch.zeros_like(val), val, trained.targets)
+    return _mapped(logits, logits[val], graph.y[val], trained.targets) | asked
 
 
 def _all_labels(protocol: Protocol, network: Network, graph: Graph, facts: dict[str, Any]) -> dict[str, Tensor]:
@@ -104,8 +106,8 @@ def _all_labels(protocol: Protocol, network: Network, graph: Graph, facts: dict[
         network = replace(network, epochs=fit_stopped(network, graph)[1])
     facts["epochs"] = network.epochs
     trained = fit(network, graph, nodes)
-    folded = held_out(network, graph, nodes, FOLDS)
-    logits = trained.logits_of(graph).double()
+    folds = held_out(network, graph, trained, FOLDS)
+    logits, folded = trained.logits_of(graph).double(), folds.own
     if facts["track"] == "left-out":
         assert isinstance(trained, GcnFit)
         return _mapped(logits, _own_logits(trained, folded, facts), trained.targets, trained.targets)
@@ -113,7 +115,20 @@ def _all_labels(protocol: Protocol, network: Network, graph: Graph, facts: dict[
     told[nodes] = folded
     # Each label calibrates as if it were none: the distance to a label, which GATS reads, is left out.
     peers = _node_wise(graph, told, logits, nodes, torch.empty(0, dtype=torch.int64), network.seed)
-    return _mapped(logits, folded, trained.targets, trained.targets) | peers
+    asked = _with_neighbours(graph, logits, folds.every, folds.fold, nodes, trained.targets)
+    return _mapped(logits, folded, trained.targets, trained.targets) | asked | peers
+
+
+def _with_neighbours(
+    graph: Graph, logits: Tensor, without: Tensor, fold: Tensor, nodes: Tensor, trained_on: Tensor
+) -> dict[str, Tensor]:
+    """Returns what our map makes of all logits, its labels at some nodes; arguments as of `own_evidence`."""
+    assert graph.y is not None
+    shares = log_shares(trained_on, None, logits.shape[1])
+    own = own_evidence(without, fold, nodes, graph.adjacency, shares)
+    weights = pool_weights(own, graph.y[nodes])
+    mapping = _map("prior-slopes", trained_on, logits.shape[1]).fit(pooled(weights, own, shares), graph.y[nodes])
+    return {OURS: mapping.transform(pooled(weights, evidence(logits, graph.adjacency, shares), shares))}
 
 
 def _own_logits(trained: GcnFit, folded: Tensor, facts: dict[str, Any]) -> Tensor:

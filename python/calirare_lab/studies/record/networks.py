@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare.graph import Graph
-from calirare.models import GAT, GatTraining, GcnFit, GcnTraining, ModuleFit, Steps, pyg_inputs
+from calirare.models import GAT, GatTraining, GcnFit, GcnTraining, ModuleFit, Steps, pyg_inputs, train_folds
 from calirare.training import fold_of
 from calirare_lab.baselines import LossAndAccuracy, train_stopped
 
@@ -80,13 +80,29 @@ def _attention_stopped(network: GatTraining, graph: Graph) -> tuple[ModuleFit, i
     return start, rule.epoch
 
 
-def held_out(network: Network, graph: Graph, nodes: Tensor, folds: int) -> Tensor:
-    """Returns each label's logits by a network trained without its fold, every label counting alike, [m, k]."""
-    assert graph.y is not None
-    fold = fold_of(graph.y[nodes], folds, network.seed)
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """What networks trained without a fold of the labels say, every label counting alike.
+
+    Attributes:
+        fold: of each label, int64 [m].
+        own: each label's logits by the network without its fold, float64 [m, k].
+        every: all nodes' by each of them, float64 [K, n, k].
+    """
+
+    fold: Tensor
+    own: Tensor
+    every: Tensor
+
+
+def held_out(network: Network, graph: Graph, trained: Trained, folds: int) -> HeldOut:
+    """Returns the logits by networks without each fold of the labels that one was trained on."""
+    nodes = trained.nodes
     if isinstance(network, GcnTraining):
-        return network.without_folds(graph, nodes, fold, torch.ones(nodes.numel()))[1].double()
-    out = torch.empty(nodes.numel(), graph.n_classes, dtype=torch.float64)
-    for k in range(folds):
-        out[fold == k] = fit(network, graph, nodes[fold != k]).logits_of(graph, nodes[fold == k]).double()
-    return out
+        assert isinstance(trained, GcnFit)
+        found = train_folds(network, graph, nodes, torch.ones(nodes.numel()), folds).around(trained)
+        every = found.logits_without_folds(found.evaluation_field(graph))
+        return HeldOut(found.fold, found.own_logits, every.double())
+    fold = fold_of(trained.targets, folds, network.seed)
+    every = torch.stack([fit(network, graph, nodes[fold != k]).logits_of(graph).double() for k in range(folds)])
+    return HeldOut(fold, every[fold, nodes], every)
