@@ -1,6 +1,7 @@
 """Ours against the best rival of each cell of the calibration record, draw by draw.
 
-Ours is one map, named before: Platt scaling with a prior and a slope for each class; in track C, where a detector is
+Ours is one map, named before: Platt scaling with a prior and a slope for each class, on what a node and its neighbours
+say; in track C, where a detector is
 free, it is the default of `calirare train`, and every rival of track B on either network is one, on the draws that all
 of them have. The rival is whichever has the lowest mean on the same draws, chosen anew for each measure: in the rival's
 favour. Draws of one split have the same test nodes, so they count as one: their differences are averaged before the t
@@ -15,9 +16,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import ttest_1samp
 
-from calirare_lab.studies.record import CHOSEN, DEFAULT, NETWORKS
+from calirare_lab.studies.record import CHOSEN, DEFAULT, NETWORKS, OURS
 
-OURS = "prior-slopes"
 RIVALS = ("temperature", "vector", "ets", "cagcn", "gats")
 RANKED = ("nll", "brier", "ece")
 # Track: where ours stands, and where its rivals do.

@@ -29,7 +29,7 @@ def _row(track: str, name: str, seed: int, value: float, split: int) -> dict:
 def test_the_best_rival_is_that_of_the_lowest_mean_by_each_measure() -> None:
     rows = list[dict]()
     for seed in range(3):
-        rows += [_row("frozen", "prior-slopes", seed, 0.5 + 0.01 * seed, seed)]
+        rows += [_row("frozen", "neighbours", seed, 0.5 + 0.01 * seed, seed)]
         rows += [_row("frozen", "temperature", seed, 0.6 + 0.02 * seed, seed)]
         rows += [_row("peers", "gats", seed, 0.7 + 0.03 * seed, seed)]
         rows += [_row("frozen", "matrix", seed, 0.1, seed)]  # neither ours nor a rival
@@ -75,7 +75,7 @@ def test_means_are_of_draws_that_both_tracks_have() -> None:
 def test_draws_of_one_split_count_as_one() -> None:
     rows = list[dict]()
     for seed, (ours, theirs) in enumerate([(0.5, 0.6), (0.7, 0.6), (0.4, 0.6), (0.5, 0.6)]):
-        rows += [_row("folds", "prior-slopes", seed, ours, seed % 2)]
+        rows += [_row("folds", "neighbours", seed, ours, seed % 2)]
         rows += [_row("folds", "vector", seed, theirs, seed % 2)]
     (pair,) = [pair for pair in record_pairs.pairs(rows) if pair["measure"] == "nll"]
     assert (pair["track"], pair["seeds"], pair["units"]) == ("B", 4, 2)

@@ -1,6 +1,6 @@
 """The calibration record: many classes on the protocols of GETS and GATS, every map beside published rows."""
 
-from calirare_lab.studies.record.cells import DEFAULT, TRACKS, run_cell
+from calirare_lab.studies.record.cells import DEFAULT, OURS, TRACKS, run_cell
 from calirare_lab.studies.record.data import load
 from calirare_lab.studies.record.measures import MEASURES
 from calirare_lab.studies.record.protocol import (
@@ -23,6 +23,7 @@ __all__ = [
     "GETS_PROTOCOL",
     "MEASURES",
     "NETWORKS",
+    "OURS",
     "PROTOCOLS",
     "RECORD",
     "RULES_PROTOCOL",
