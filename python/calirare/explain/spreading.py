@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from calirare.explain.meeting import Meeting
 from calirare.explain.network_shares import made
 from calirare.explain.voice import Kept, Shares, Voice, difference
 from calirare.graph import Graph, numbered
-from calirare.models import STEPS, SpreadingFit, steps_of
+from calirare.models import STEPS, SpreadingFit, spreading_step
+from calirare_ext import Csr
 
-TOGETHER = 64  # nodes from which labels are spread at once
 NEARBY = "labels nearby"
 HELD = "edges of spread labels: what its neighbours know of the labels is held as it was learnt"
 EXPECTED = 10_000_000  # nodes times labels whose parts are kept
@@ -100,17 +102,20 @@ class SpreadingVoice(Voice):
         return torch.stack(kept) if 0 < len(kept) == nodes.numel() else self._parts.of(nodes, self._made)
 
     def _made(self, nodes: Tensor) -> Tensor:
-        return self._reached_from(nodes, self.fitted.nodes) * self.fitted.sample_weights
+        return self._labels.of(nodes) * self.fitted.sample_weights
 
     def _reached_from(self, nodes: Tensor, sources: Tensor) -> Tensor:
-        """Returns sum_t alpha^t (S^t)_vu of nodes v and sources u, float64 [n, s]: from the side that has fewer."""
+        """Returns sum_t alpha^t (S^t)_vu of nodes v and sources u, float64 [n, s]: the fewer walk the longer way."""
         if sources.numel() < nodes.numel():
             return self._reached_from(sources, nodes).T
-        out = []
-        reach = self.fitted.reach ** torch.arange(1, STEPS + 1, dtype=torch.float64)
-        for some in nodes.split(TOGETHER):
-            x = torch.zeros(self.graph.n_nodes, some.numel())
-            x[some, torch.arange(some.numel())] = 1
-            steps = torch.stack([step[sources].double() for step in steps_of(self.graph, x)])
-            out.append(torch.einsum("t,tsn->sn", reach, steps))
-        return torch.cat(out, 1).T if out else torch.zeros(0, sources.numel(), dtype=torch.float64)
+        return Meeting(self._step, sources, self.fitted.reach, STEPS).of(nodes)
+
+    @cached_property
+    def _step(self) -> Csr:
+        """S."""
+        return spreading_step(self.graph)
+
+    @cached_property
+    def _labels(self) -> Meeting:
+        """Walks that lead to labels."""
+        return Meeting(self._step, self.fitted.nodes, self.fitted.reach, STEPS)

@@ -17,7 +17,7 @@ from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTrain
 from calirare.models.pyg_folds import PYG, PygDetector, PygFit, need_pyg
 from calirare.models.pyg_networks import GAT
 from calirare.models.registry import DETECTORS, FITS
-from calirare.models.spreading import STEPS, SpreadingDetector, SpreadingFit, steps_of
+from calirare.models.spreading import STEPS, SpreadingDetector, SpreadingFit, spreading_step
 from calirare.models.streaming import read_ahead
 from calirare.models.streams import OnDisk, Streams, logits_on_disk, streams_of
 from calirare.models.tree_ensembles import PSEUDO as TREE_PSEUDO
@@ -88,9 +88,9 @@ __all__ = [
     "pyg_inputs",
     "read_ahead",
     "spoken",
+    "spreading_step",
     "stacking_weights",
     "step_work",
-    "steps_of",
     "streams_of",
     "train_folds",
     "unflatten",

@@ -217,20 +217,20 @@ def labels_of(n: int, nodes: Tensor, targets: Tensor, weights: Tensor, fold: Ten
 
 def steps_of(graph: Graph, x: Tensor) -> Iterator[Tensor]:
     """Yields S x, S^2 x, .. of as many steps as labels are spread, float32 [n, c]."""
-    step = symmetric(graph)
+    step = spreading_step(graph)
     for _ in range(STEPS):
         x = propagate(step, x)
         yield x
 
 
-def symmetric(graph: Graph) -> Csr:
+def spreading_step(graph: Graph) -> Csr:
     """Returns S = D^-1/2 A D^-1/2, float32."""
     a, root = graph.adjacency, root_of(graph)[:, 0]
     values = torch.empty_like(a.values)
     for first, last in row_parts(a):
         some = slice(int(a.indptr[first]), int(a.indptr[last]))
         own = root[first:last].repeat_interleave(a.indptr[first : last + 1].diff())
-        values[some] = a.values[some] * own * root[a.indices[some].long()]
+        values[some] = a.values[some] * own * root.index_select(0, a.indices[some])
     return Csr.unchecked(a.indptr, a.indices, values, a.n_cols)
 
 

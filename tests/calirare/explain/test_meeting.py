@@ -1,0 +1,44 @@
+"""Walks that meet on the way tell what walks of all steps from one end do, wherever they meet."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from calirare.explain import meeting
+from calirare.explain.meeting import Meeting
+from calirare.models import spreading_step
+from tests.calirare.models.test_spreading import close, reaching, weighted_task
+
+REACH, STEPS = 0.8, 10
+SOURCES = torch.tensor([1, 7, 8, 30])  # 7 has no edge, 8 one
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return weighted_task()
+
+
+@pytest.mark.parametrize(
+    ("cheap", "few", "left"),
+    [
+        pytest.param(-1, 1e9, 10, id="asked, all edges"),
+        pytest.param(-1, 0, 10, id="asked, edges of some nodes"),
+        pytest.param(400, 4, 8, id="both"),
+        pytest.param(10**9, 1, 0, id="sources"),
+    ],
+)
+def test_wherever_they_meet(graph, monkeypatch, cheap, few, left):
+    monkeypatch.setattr(meeting, "CHEAP", cheap)
+    monkeypatch.setattr(meeting, "FEW", few)
+    monkeypatch.setattr(meeting, "TOGETHER", 3)
+    walks, asked = Meeting(spreading_step(graph), SOURCES, REACH, STEPS), torch.tensor([1, 79, 8, 7, 30, 12, 79])
+    want = reaching(graph, REACH)[asked][:, SOURCES]
+    got = walks.of(asked)
+    assert walks.steps == left
+    assert close(got, want)
+    assert not close(got / REACH, want)
+    walks.steps -= 1
+    if left:
+        assert not close(walks.of(asked), want)
+    assert walks.of(asked[:0]).shape == (0, 4)
