@@ -7,10 +7,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from calirare.explain.removal import Propagator
+from calirare.explain.removal import Propagator, Rows
 from calirare.graph import Graph, normalize_features
 from calirare.models import HopColumns
-from calirare_ext import Csr
+from calirare_ext import Csr, as_dense, rows_of_inputs
 
 BLOCK = 2_000_000  # numbers of edges times rows times width worked on together, in cache
 
@@ -34,10 +34,10 @@ class ColumnEdges:
         return ready if own is None else own.transform(ready)
 
     @cached_property
-    def x(self) -> Tensor:
-        """These features, float64 [n, d]."""
+    def x(self) -> Rows:
+        """These features, [n, d]."""
         x = self.graph.x
-        return (x.to_dense() if isinstance(x, Csr) else x).double()
+        return Rows(x.shape[0], x.shape[1], lambda rows: as_dense(rows_of_inputs(x, rows)).double())
 
     @cached_property
     def mean(self) -> Propagator:
@@ -45,8 +45,8 @@ class ColumnEdges:
         return Propagator(self.graph.adjacency, -1.0, 0.0)
 
     @cached_property
-    def once(self) -> Tensor:
-        """The features' means over the neighbours, float64 [n, d]."""
+    def once(self) -> Rows:
+        """The features' means over the neighbours, [n, d]."""
         return self.mean(self.x)
 
     def with_and_without(self, node: int, ends: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class ColumnEdges:
     def _raw(self, node: int, ends: Tensor, weights: Tensor) -> Tensor:
         """Returns the columns of the node before they are scaled, float64 [b, d]; an edge of weight 0 is none."""
         b, hops = len(ends), self.columns.hops
-        parts = [self.x[node].expand(b, -1)]
+        parts = [self.x[torch.tensor([node])].expand(b, -1)]
         if hops:
             gone = self.mean.removed(ends, weights)
             parts += self.mean.means(node, gone, self.x, self.once, hops)

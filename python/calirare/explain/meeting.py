@@ -56,8 +56,8 @@ class Meeting:
             walk, taken = walk @ matrix, taken + 1
             met = met + np.float32(self.reach**taken) * walk
         met.sort_indices()
-        parts = (torch.from_numpy(part) for part in (met.indptr.astype(np.int64), met.indices, met.data))
-        return Csr.unchecked(*parts, shape[1]), taken
+        indptr, indices, values = (torch.from_numpy(part) for part in (met.indptr, met.indices, met.data))
+        return Csr.unchecked(indptr.long(), indices, values, shape[1]), taken
 
     def _of(self, nodes: Tensor) -> Tensor:
         """Returns `of` of nodes that walk at once."""

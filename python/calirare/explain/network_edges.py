@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from calirare.explain.own_edges import Head, OwnEdges
-from calirare.explain.removal import Propagator
+from calirare.explain.removal import Propagator, Rows
 from calirare.graph import Graph, propagated_features
 from calirare.models import GcnFit
-from calirare_ext import Csr, times, with_loops
+from calirare_ext import rows_of_inputs, times, with_loops
 
 BLOCK = 2_000_000  # numbers of edges times rows times width worked on together, in cache
 
@@ -28,14 +28,17 @@ class ConvolutionEdges:
         weight, bias = self.layers[-1]
         self.layers[-1] = (weight[:, 1:] - weight[:, :1], bias[1:] - bias[:1])
         self.propagator = Propagator(with_loops(graph.adjacency), -0.5, -0.5)
-        x = propagated_features(graph, 1)
-        first = self.layers[0][0]
-        self.y = times(x.to(torch.float64), first) if isinstance(x, Csr) else x.double() @ first
+        self.x, first = propagated_features(graph, 1), self.layers[0][0]
+        self.y = Rows(graph.n_nodes, first.shape[1], self._first_layer)
         self.once = self.propagator(self.y)
         self.own = None
         if len(self.layers) == 2 and self.hops <= 2:
             head = Head(self.layers[0][1], self.layers[1][0][:, 0])
             self.own = OwnEdges(self.propagator, self.y, self.once, self.hops, head)
+
+    def _first_layer(self, nodes: Tensor) -> Tensor:
+        """Returns what the first layer makes of the features of nodes, before they are propagated, [k, width]."""
+        return times(rows_of_inputs(self.x, nodes).to(torch.float64), self.layers[0][0])
 
     @property
     def levels(self) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,7 +67,7 @@ class NetworkShares:
         """Where the path begins: the mean of each feature, or no word at all; float64 [d]."""
         if isinstance(self.x, Csr):
             return torch.zeros(self.x.n_cols, dtype=torch.float64)
-        return self.x.mean(0, dtype=torch.float64)
+        return torch.from_numpy(self.x.numpy().mean(0, dtype=np.float64))  # torch converts all of it first
 
     @cached_property
     def a_hat(self) -> Csr:

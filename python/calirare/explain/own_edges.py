@@ -23,7 +23,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from calirare.explain.removal import Propagator
+from calirare.explain.removal import Propagator, Rows, numbered_anew
 from calirare_ext import Csr, propagate, turned_times
 
 NUMBERS = 1 << 17  # worked on together: edges times rows times width, in cache
@@ -52,21 +52,32 @@ class OwnEdges:
 
     Args:
         propagator: P, the same powers of the degrees on both sides.
-        y: what is propagated first, float64 [n, width].
+        y: what is propagated first, [n, width].
         once: P y.
         hops: how often before the first layer, 1 or 2.
         head: of the network.
     """
 
-    def __init__(self, propagator: Propagator, y: Tensor, once: Tensor, hops: int, head: Head) -> None:
+    def __init__(self, propagator: Propagator, y: Rows, once: Rows, hops: int, head: Head) -> None:
         self.propagator, self.hops, self.y, self.head = propagator, hops, y, head
         self.scale = propagator.left
-        self.read = once / self.scale[:, None]  # A S y
-        self.known = self.read if hops == 1 else propagator(once) / self.scale[:, None]
+        self.once, self.last = once, once if hops == 1 else propagator(once)
         a = propagator.matrix
-        squares = Csr.unchecked(a.indptr, a.indices, a.values.square(), a.n_cols)
         self.largest = torch.stack(a.values.aminmax()).abs().max() if a.nnz else a.values.new_zeros(())
-        self.size = propagate(squares, self.scale.square()[:, None])[:, 0].sqrt()  # C_ii^1/2
+
+    def read(self, nodes: Tensor) -> Tensor:
+        """Returns A S y of nodes, int64 [..], as [.., width]."""
+        return self.once[nodes] / self.scale[nodes, None]
+
+    def known(self, nodes: Tensor) -> Tensor:
+        """Returns z of nodes, int64 [k], as [k, width]."""
+        return self.last[nodes] / self.scale[nodes, None]
+
+    def size(self, nodes: Tensor) -> Tensor:
+        """Returns C_ii^1/2 of nodes, float64 [k]."""
+        rows = self.propagator.matrix.select_rows(nodes)
+        squares = (rows.values * self.scale[rows.indices.long()]).square()
+        return torch.zeros_like(self.scale[nodes]).index_add_(0, rows.rows(), squares).sqrt()
 
     def effect(self, node: int, others: Tensor) -> Tensor:
         """Returns how the output at a node changes without its edge to each of others (int64 [b]), float64 [b]."""
@@ -83,7 +94,7 @@ class OwnEdges:
         places = torch.searchsorted(nodes, torch.cat([ends[:1, 0], ends[:, 1]]))
         here, others = places[:1], places[1:]
         rows = around.columns(here)[:, :, 0]  # A_vi, and C_vi
-        own = self.known[ends[0, :1]] - moved.lost
+        own = self.known(ends[0, :1]) - moved.lost
         for row, of_v, of_u in zip(rows, moved.of_v, moved.of_u, strict=True):
             own = own + row[here] * of_v + row[others, None] * of_u
         own = torch.relu(moved.scale_v[:, None] * own + self.head.bias) @ self.head.weight
@@ -102,8 +113,8 @@ class OwnEdges:
             others: place of the neighbour that is gone, int64 [b].
         """
         scale = self.scale[around.nodes]
-        start = self.known[around.nodes] * scale[:, None] + self.head.bias  # [r, width]
-        size = self.size[around.nodes]
+        start = self.known(around.nodes) * scale[:, None] + self.head.bias  # [r, width]
+        size = self.size(around.nodes)
         largest = torch.stack([self.largest.expand_as(size), size * size[others].max()])[: len(rows)]
         bound = rows.abs().T @ moved.of_v.abs().amax(1) + (largest * scale).T @ moved.of_u.abs().amax(1)
         turning = (start.abs() <= ROUNDING * bound).any(1)
@@ -141,13 +152,14 @@ class _Moved:
     def __init__(self, edges: OwnEdges, ends: Tensor, weights: Tensor) -> None:
         gone = edges.propagator.removed(ends, weights)
         s, changed = edges.scale[ends], gone.left
-        between, loops, y, read = gone.weights, edges.propagator.loops[ends], edges.y[ends], edges.read[ends]
+        between, loops, y = gone.weights, edges.propagator.loops[ends], edges.y[ends]
         step = (changed - s)[:, :, None] * y
         self.scale_v = changed[:, 0]
         if edges.hops == 1:
             self.of_v, self.of_u = step[:, 0][None], step[:, 1][None]
             self.lost = between[:, None] * changed[:, 1:] * y[:, 1]
             return
+        read = edges.read(ends)
         after = read - between[:, None, None] * (s[:, :, None] * y).flip(1) + loops[:, :, None] * step  # t'
         after = changed[:, :, None] ** 2 * after
         before = read + loops[:, :, None] * step + between[:, None, None] * step.flip(1)
@@ -174,7 +186,7 @@ class _Around:
     def field(self) -> tuple[Tensor, Csr]:
         """All that these nodes read, ascending, int64 [f], and A at these nodes and those, [r, f]."""
         rows = self.matrix.select_rows(self.nodes)
-        field, columns = _numbered(rows.indices.long(), self.matrix.n_cols)
+        field, columns = numbered_anew(rows.indices.long(), self.matrix.n_cols)
         return field, Csr.unchecked(rows.indptr, columns.to(torch.int32), rows.values, field.numel())
 
     @cached_property
@@ -209,13 +221,3 @@ class _Around:
             return here[None]
         sent = self.scale[field].square()[:, None] * read
         return torch.stack([here, propagate(rows, sent.contiguous()) if self.dense is None else self.dense @ sent])
-
-
-def _numbered(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Returns the distinct ones of values in [0, n), ascending, and the place of each value among them."""
-    if values.numel() * 8 < n:
-        return torch.unique(values, return_inverse=True)
-    there = torch.zeros(n, dtype=torch.bool)
-    there[values] = True
-    place = there.cumsum(0) - 1
-    return there.nonzero().flatten(), place[values]

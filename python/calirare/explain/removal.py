@@ -20,6 +20,29 @@ from calirare_ext import Csr, propagate, row_sums
 After = Callable[[int, Tensor], Tensor]  # of the number of a propagation and what it made, [b, rows, width]
 
 
+class Rows:
+    """A matrix [n, width] in float64 whose rows are made when they are first asked for, and kept.
+
+    Args:
+        n: number of rows.
+        width: of each.
+        make: returns rows by their numbers, int64 [k] without repeats, as [k, width].
+    """
+
+    def __init__(self, n: int, width: int, make: Callable[[Tensor], Tensor]) -> None:
+        self.shape, self._make = (n, width), make
+        self._made = torch.zeros(n, dtype=torch.bool)
+        self._kept = torch.empty(n, width, dtype=torch.float64)  # no page of it is touched before its rows are
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        """Returns rows by their numbers, int64 [..], as [.., width]."""
+        new = rows[~self._made[rows]].unique()
+        if new.numel():
+            self._kept[new] = self._make(new)
+            self._made[new] = True
+        return self._kept[rows]
+
+
 @dataclass(frozen=True, eq=False)
 class Removed:
     """Edges, each of which is missing in a graph of its own.
@@ -57,9 +80,16 @@ class Propagator:
         """Returns degrees to a power; a node without a degree has 0 there, as it reads and sends nothing."""
         return torch.where(degree > 0, degree.clamp(min=torch.finfo(torch.float64).tiny) ** power, 0.0)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Returns the propagated x, float64 [n, width]."""
-        return self.left[:, None] * propagate(self.matrix, (self.right[:, None] * x).contiguous())
+    def __call__(self, x: Rows) -> Rows:
+        """Returns the propagated x."""
+        return Rows(*x.shape, lambda rows: self._propagated(rows, x))
+
+    def _propagated(self, rows: Tensor, x: Rows) -> Tensor:
+        """Returns rows of the propagated x, [k, width]."""
+        read = self.matrix.select_rows(rows)
+        field, columns = numbered_anew(read.indices.long(), self.matrix.n_cols)
+        block = Csr.unchecked(read.indptr, columns.to(torch.int32), read.values, field.numel())
+        return self.left[rows, None] * propagate(block, (self.right[field, None] * x[field]).contiguous())
 
     def with_nobody(self, node: int, ends: Tensor) -> tuple[Tensor, Tensor]:
         """Returns edges (int64 [b, 2]) and their weights with an edge of no weight in front: nothing is missing."""
@@ -83,13 +113,13 @@ class Propagator:
         found = _places(rows.rows() * n + rows.indices, place * n + ends[:, 1])  # rows and columns ascend
         return torch.where(found >= 0, rows.values[found], 0.0)
 
-    def reached(self, node: int, gone: Removed, y: Tensor, once: Tensor, levels: int, after: After) -> list[Tensor]:
+    def reached(self, node: int, gone: Removed, y: Rows, once: Rows, levels: int, after: After) -> list[Tensor]:
         """Returns what each propagation brings to a node without each of some edges.
 
         Args:
             node: v.
             gone: the edges, b of them.
-            y: what is propagated first, float64 [n, width].
+            y: what is propagated first.
             once: y propagated once with all edges, as `self(y)` gives it.
             levels: how often.
             after: what is done to the rows between propagations; called after each but the last.
@@ -128,7 +158,7 @@ class Propagator:
             rows.insert(0, below)
         return rows, blocks
 
-    def _first(self, rows: Tensor, gone: Removed, y: Tensor, once: Tensor) -> Tensor:
+    def _first(self, rows: Tensor, gone: Removed, y: Rows, once: Rows) -> Tensor:
         """Returns the first propagation at some rows without each edge, [b, rows, width]."""
         out = once[rows].repeat(gone.weights.numel(), 1, 1)
         for side in (0, 1):
@@ -137,7 +167,7 @@ class Propagator:
             self._end(side, rows, gone, y, once, out)
         return out
 
-    def _neighbours_of(self, side: int, rows: Tensor, gone: Removed, y: Tensor, out: Tensor) -> None:
+    def _neighbours_of(self, side: int, rows: Tensor, gone: Removed, y: Rows, out: Tensor) -> None:
         """Adds what changes at the neighbours of an end as its r does."""
         end = gone.ends[:, side]
         step = gone.right[:, side] - self.right[end]
@@ -157,20 +187,20 @@ class Propagator:
         flat = out.view(-1, out.shape[2])
         flat.index_add_(0, (edge * rows.numel() + place)[kept], amount[kept, None] * y[end[edge[kept]]])
 
-    def _end(self, side: int, rows: Tensor, gone: Removed, y: Tensor, once: Tensor, out: Tensor) -> None:
+    def _end(self, side: int, rows: Tensor, gone: Removed, y: Rows, once: Rows, out: Tensor) -> None:
         """Writes the row of an end, which reads one neighbour less."""
         place = _places(rows, gone.ends[:, side])
         kept = place >= 0
         out[kept.nonzero().flatten(), place[kept]] = self._row_of_end(side, gone, y, once)[kept]
 
-    def _row_of_end(self, side: int, gone: Removed, y: Tensor, once: Tensor) -> Tensor:
+    def _row_of_end(self, side: int, gone: Removed, y: Rows, once: Rows) -> Tensor:
         """Returns the first propagation at an end without each edge, [b, width]."""
         end, other = gone.ends[:, side], gone.ends[:, 1 - side]
         total = once[end] / _not_zero(self.left[end])[:, None] - (gone.weights * self.right[other])[:, None] * y[other]
         loop = self.loops[end] * (gone.right[:, side] - self.right[end])
         return gone.left[:, side, None] * (total + loop[:, None] * y[end])
 
-    def means(self, node: int, gone: Removed, y: Tensor, once: Tensor, levels: int) -> list[Tensor]:
+    def means(self, node: int, gone: Removed, y: Rows, once: Rows, levels: int) -> list[Tensor]:
         """Returns `reached` where nothing is done between propagations.
 
         Where r is 1, an edge moves the first propagation at its two ends alone, and the second at v is the known one
@@ -180,7 +210,7 @@ class Propagator:
             return self.reached(node, gone, y, once, levels, lambda level, x: x)
         ends, rows = gone.ends, [self._row_of_end(side, gone, y, once) for side in (0, 1)]
         at_node = [(ends[:, side] == node) & (gone.weights != 0) for side in (0, 1)]
-        first = once[node].expand(len(ends), -1)
+        first = once[torch.tensor([node])].expand(len(ends), -1)
         for side in (0, 1):
             first = torch.where(at_node[side][:, None], rows[side], first)
         if levels == 1:
@@ -190,7 +220,7 @@ class Propagator:
         if here.nnz:
             place = _places(here.indices.long(), ends.flatten()).view(ends.shape)
             reads = torch.where(place >= 0, here.values[place], 0.0)
-        total = propagate(here, once).expand(len(ends), -1)
+        total = (here.values @ once[here.indices.long()]).expand(len(ends), -1)
         left = self.left[node].expand(len(ends))
         for side in (0, 1):
             total = total + reads[:, side, None] * (rows[side] - once[ends[:, side]])
@@ -224,6 +254,16 @@ def _places(rows: Tensor, wanted: Tensor) -> Tensor:
     """Returns where wanted nodes stand among ascending rows, -1 where they do not."""
     place = torch.searchsorted(rows, wanted.contiguous()).clamp(max=rows.numel() - 1)
     return torch.where(rows[place] == wanted, place, -1)
+
+
+def numbered_anew(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Returns the distinct ones of values in [0, n), ascending, and the place of each value among them."""
+    if values.numel() * 8 < n:
+        return torch.unique(values, return_inverse=True)
+    there = torch.zeros(n, dtype=torch.bool)
+    there[values] = True
+    place = there.cumsum(0) - 1
+    return there.nonzero().flatten(), place[values]
 
 
 def _not_zero(x: Tensor) -> Tensor:

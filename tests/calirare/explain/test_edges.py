@@ -10,7 +10,7 @@ import torch
 from calirare.explain import own_edges
 from calirare.explain.network import network_voice
 from calirare.explain.network_edges import ConvolutionEdges
-from calirare.explain.removal import Propagator
+from calirare.explain.removal import Propagator, Rows
 from calirare.explain.trees import TreesVoice
 from calirare.graph import Graph, Relation
 from calirare.models import GcnTraining, HopsTraining, TreesDetector, TreesTraining
@@ -167,6 +167,7 @@ def test_means_are_what_is_reached_with_nothing_done_between(levels: int, powers
     graph = with_weights(rare_task(), loops=True)
     propagator = Propagator(graph.adjacency, *powers)
     x = torch.randn(graph.n_nodes, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    x = Rows(*x.shape, x.__getitem__)
     once = propagator(x)
     pairs = torch.stack([propagator.matrix.rows(), propagator.matrix.indices.long()], 1)
     pairs = pairs[pairs[:, 0] < pairs[:, 1]]
