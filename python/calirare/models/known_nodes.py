@@ -95,9 +95,10 @@ def sums_of(first: int, rows: Csr, n: int) -> tuple[int, int]:
         rows: of the adjacency.
         n: number of nodes.
     """
-    counts = rows.indptr.diff()
-    ends = torch.arange(first, first + rows.n_rows).repeat_interleave(counts), rows.indices.long()
-    here = (ends[0] < n) & (ends[1] < n)
-    x = (ends[0] * n + ends[1])[here].numpy().astype(np.uint64) * MIXED
+    row = torch.arange(first, first + rows.n_rows).repeat_interleave(rows.indptr.diff())
+    ends = row * n + rows.indices
+    if max(first + rows.n_rows, rows.n_cols) > n:
+        ends = ends[(row < n) & (rows.indices < n)]
+    x = ends.numpy().view(np.uint64) * MIXED
     x = (x ^ (x >> HALF)) * MIXED
     return len(x), int((x ^ (x >> HALF)).sum(dtype=np.uint64))
