@@ -106,15 +106,30 @@ def test_labels_of_both_classes_may_be_wrong_at_one_rate(monkeypatch):
 
 
 def test_the_number_of_wrong_labels_is_that_of_independent_draws():
-    one = LabelNoise(np.array([1.0]), np.array([0.1]), np.array([0.1]), np.full((1, 40), 0.25))
+    quarter = np.full((1, 40), 0.25)
+    one = LabelNoise(np.array([1.0]), np.array([0.1]), np.array([0.1]), quarter, quarter.repeat(400, axis=0))
     expected, low, high = one.count(np.ones(40, dtype=bool))
     assert expected == 10
     assert abs(low - binom.ppf(0.05, 40, 0.25)) <= 1
     assert abs(high - binom.ppf(0.95, 40, 0.25)) <= 1
-    two = LabelNoise(np.array([0.5, 0.5]), np.zeros(2), np.zeros(2), np.array([[0.0] * 9, [1.0] * 9]))
+    none_or_all = np.array([[0.0] * 9, [1.0] * 9])
+    two = LabelNoise(np.array([0.5, 0.5]), np.zeros(2), np.zeros(2), none_or_all, none_or_all)
     assert two.count(np.ones(9, dtype=bool)) == (4.5, 0, 9)
     assert two.count(np.zeros(9, dtype=bool)) == (0, 0, 0)
     assert two.clean == 1
+
+
+def test_labels_beyond_enough_do_not_narrow_the_interval(monkeypatch):
+    monkeypatch.setattr(module, "BINS", 60)
+    (scores, given, wrong), every = world(WRONG_OF_REST, MISSED, m=1500), np.ones(1500, dtype=bool)
+    noise = posterior(scores, given)
+    monkeypatch.setattr(module, "ENOUGH", 1e9)
+    sure = posterior(scores, given)
+    assert (sure.p_wrong == noise.p_wrong).all()  # the interval alone is of the coarsened posterior
+    (expected, low, high), (_, *narrow) = noise.count(every), sure.count(every)
+    assert low <= wrong.sum() <= high
+    assert low < narrow[0] < expected < narrow[1] < high
+    assert sure.drawn.sum(1).std() > 3  # nor are u, v, c and the rates of one world
 
 
 def test_many_labels_told_as_counts_say_the_same(noisy, monkeypatch):
