@@ -92,8 +92,8 @@ class LabelNoise:
             level: of the interval, in (0, 1).
         """
         expected = float(self.weight @ self.given[:, among].sum(1))
-        p = np.repeat(self.drawn[:, among], DRAWS, axis=0)
-        mean, squares = p.sum(1), np.square(p).sum(1)
+        p = self.drawn[:, among]
+        mean, squares = (np.repeat(each.sum(1), DRAWS) for each in (p, np.square(p)))
         share = np.clip(squares / np.maximum(mean, SMALLEST), 0, 1)
         number = np.where(share > 0, np.rint(mean / np.maximum(share, SMALLEST)), 0)
         drawn = np.random.default_rng(0).binomial(np.minimum(number, int(among.sum())).astype(np.int64), share)
