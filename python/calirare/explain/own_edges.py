@@ -62,6 +62,7 @@ class OwnEdges:
         self.propagator, self.hops, self.y, self.head = propagator, hops, y, head
         self.scale = propagator.left
         self.once, self.last = once, once if hops == 1 else propagator(once)
+        self.size = Rows(y.shape[0], 1, self._size)
         a = propagator.matrix
         self.largest = torch.stack(a.values.aminmax()).abs().max() if a.nnz else a.values.new_zeros(())
 
@@ -73,11 +74,11 @@ class OwnEdges:
         """Returns z of nodes, int64 [k], as [k, width]."""
         return self.last[nodes] / self.scale[nodes, None]
 
-    def size(self, nodes: Tensor) -> Tensor:
-        """Returns C_ii^1/2 of nodes, float64 [k]."""
+    def _size(self, nodes: Tensor) -> Tensor:
+        """Returns C_ii^1/2 of nodes, [k, 1]."""
         rows = self.propagator.matrix.select_rows(nodes)
         squares = (rows.values * self.scale[rows.indices.long()]).square()
-        return torch.zeros_like(self.scale[nodes]).index_add_(0, rows.rows(), squares).sqrt()
+        return torch.zeros_like(self.scale[nodes]).index_add_(0, rows.rows(), squares).sqrt()[:, None]
 
     def effect(self, node: int, others: Tensor) -> Tensor:
         """Returns how the output at a node changes without its edge to each of others (int64 [b]), float64 [b]."""
@@ -114,7 +115,7 @@ class OwnEdges:
         """
         scale = self.scale[around.nodes]
         start = self.known(around.nodes) * scale[:, None] + self.head.bias  # [r, width]
-        size = self.size(around.nodes)
+        size = self.size[around.nodes][:, 0]
         largest = torch.stack([self.largest.expand_as(size), size * size[others].max()])[: len(rows)]
         bound = rows.abs().T @ moved.of_v.abs().amax(1) + (largest * scale).T @ moved.of_u.abs().amax(1)
         turning = (start.abs() <= ROUNDING * bound).any(1)
