@@ -29,6 +29,7 @@ from calirare_ext.layouts import Layout, prepare
 from calirare_ext.loo_messages import LooDirections, loo_messages
 from calirare_ext.masked_gram import in_panels, masked_gram
 from calirare_ext.message_interval import message_interval
+from calirare_ext.neighbour_means import neighbour_means
 from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
 from calirare_ext.propagate import propagate
 from calirare_ext.receptive_field import ReceptiveField, cut, receptive_field
@@ -72,6 +73,7 @@ __all__ = [
     "message_interval",
     "move_logits",
     "multiply_adds",
+    "neighbour_means",
     "node_gradients",
     "prepare",
     "product_of",

@@ -20,6 +20,13 @@ def propagate(a: Csr, x: Tensor) -> Tensor:
     return out.index_add(0, a.rows(), a.values[:, None].to(x.dtype) * x[a.indices.long()])
 
 
+def neighbour_means(a: Csr, x: Tensor) -> Tensor:
+    """Returns D^-1 A X [n, d] in float64, 0 where a row of A sums to 0."""
+    sums = propagate(a, torch.cat([x.double(), x.new_ones(x.shape[0], 1).double()], 1))
+    total = sums[:, -1:]
+    return torch.where(total == 0, 0.0, sums[:, :-1] / total)
+
+
 def gcn_norm(adjacency: Tensor) -> Tensor:
     """Returns D^-1/2 (A + I) D^-1/2 of a dense adjacency [n, n]; the diagonal becomes 1 only where it is 0.
 

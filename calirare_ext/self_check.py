@@ -19,6 +19,7 @@ from calirare_ext.layouts import Layout, write
 from calirare_ext.loo_messages import LooDirections, loo_messages
 from calirare_ext.masked_gram import in_panels, masked_gram
 from calirare_ext.message_interval import message_interval
+from calirare_ext.neighbour_means import neighbour_means
 from calirare_ext.node_gradients import node_gradients
 from calirare_ext.propagate import propagate
 from calirare_ext.receptive_field import ReceptiveField, receptive_field
@@ -58,6 +59,13 @@ def check_propagate(device: torch.device) -> str | None:
     x = torch.ones(block.n_cols, 37, dtype=torch.float64, device=device).cumsum(1)
     fault = _difference(propagate(block, x), reference.propagate(block, x))
     return fault or (_check_layouts() if device.type == "cpu" else None)
+
+
+def check_neighbour_means(device: torch.device) -> str | None:
+    """Returns what is wrong with neighbour_means, or None."""
+    dense, x = (part.to(device) for part in _normal(torch.device("cpu"), (60, 60), (60, 37)))
+    a = Csr.from_dense(dense * (dense > 1))
+    return _difference(neighbour_means(a, x), reference.neighbour_means(a, x))
 
 
 def _check_layouts() -> str | None:
@@ -221,6 +229,7 @@ def _watched_scores(logits: Tensor, change: Tensor) -> tuple[Tensor, Tensor, Ten
 
 CHECKS: dict[str, Callable[[torch.device], str | None]] = {
     "propagate": check_propagate,
+    "neighbour_means": check_neighbour_means,
     "node_gradients": check_node_gradients,
     "solve_inverse_hvp": check_solve_inverse_hvp,
     "jackknife_interval": check_jackknife_interval,

@@ -31,6 +31,7 @@ void bind_csr(py::module_& m) {
 
 void bind_operators(py::module_& m) {
   m.def("propagate_out", &propagate_out, no_gil, py::arg("a"), py::arg("x"), py::arg("out"));
+  m.def("neighbour_means_out", &neighbour_means_out, no_gil, py::arg("a"), py::arg("x"), py::arg("out"));
   m.def("node_gradients_out",
         py::overload_cast<const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, at::Tensor&>(
             &node_gradients_out),

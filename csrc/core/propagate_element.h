@@ -10,8 +10,21 @@ CALIRARE_INLINED N propagate_term(N sum, T weight, N x) {
   return sum + weight * x;
 }
 
+// What of a row's weights the end of its sums takes: nothing.
+struct NoWeights {
+  template <typename T>
+  CALIRARE_INLINED void add(T) {}
+  CALIRARE_INLINED void merge(NoWeights) {}
+  template <typename N>
+  CALIRARE_INLINED N finish(N sum) const {
+    return sum;
+  }
+};
+
 template <typename T>
 struct PropagateSum {
+  using Number = T;
+  using Weights = NoWeights;
   T sum = T(0);
   CALIRARE_HD void add(T weight, T x) { sum = propagate_term(sum, weight, x); }
   CALIRARE_HD void merge(PropagateSum other) { sum += other.sum; }  // two stretches of one row

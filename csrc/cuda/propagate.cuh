@@ -1,4 +1,5 @@
-// Kernel of propagate: a group of lanes per row of A; a row with many entries is shared by the whole block.
+// Kernel of propagate and, by another `Sum`, of neighbour_means: a group of lanes per row of A; a row with many entries
+// is shared by the whole block.
 #pragma once
 #include "../core/propagate_element.h"
 #include "../core/views.h"
@@ -26,10 +27,11 @@ struct RowLayout {
 };
 
 // The columns one lane sums: packs that start at `first`, `first + kStep`, ..., as far as they lie below `end`.
-template <typename T, typename Layout>
+template <typename Sum, typename Layout>
 struct LaneSums {
   static constexpr int kStep = Layout::kAcross * Layout::kSize;
-  PropagateSum<T> sum[Layout::kTiles][Layout::kSize];
+  Sum sum[Layout::kTiles][Layout::kSize];
+  typename Sum::Weights weights = {};  // of the entries this lane fetches
   int64_t first, end;
 
   __device__ LaneSums(int64_t tile_begin, int64_t tile_end, int lane)
@@ -38,9 +40,9 @@ struct LaneSums {
 
 // Adds the entries that the group's lanes hold (`left` of them, one per lane) from number `start` on, kBatch per lane.
 // Where there is no entry, weight and row are 0, and adding their product changes nothing.
-template <typename T, typename Layout>
+template <typename T, typename Sum, typename Layout>
 __device__ void add_batch(int32_t node, T weight, int start, int left, MatrixView<const T> x, int lane,
-                          LaneSums<T, Layout>& mine) {
+                          LaneSums<Sum, Layout>& mine) {
   using L = Layout;
   Pack<T, L::kSize> row[L::kBatch][L::kTiles] = {};
   T weights[L::kBatch];
@@ -66,14 +68,15 @@ __device__ void add_batch(int32_t node, T weight, int start, int left, MatrixVie
 }
 
 // Adds entries begin .. end of A. The whole warp comes here together, each group with a range of its own.
-template <typename T, typename Layout>
+template <typename T, typename Sum, typename Layout>
 __device__ void add_entries(CsrView<T> a, int64_t begin, int64_t end, MatrixView<const T> x, int lane,
-                            LaneSums<T, Layout>& mine) {
+                            LaneSums<Sum, Layout>& mine) {
   constexpr int kLanes = Layout::kLanes;
   for (int64_t e = begin; __any_sync(kFullMask, e < end); e += kLanes) {
     const int left = end - e >= kLanes ? kLanes : end > e ? int(end - e) : 0;
     const int32_t node = lane < left ? a.indices[e + lane] : 0;
     const T weight = lane < left ? a.values[e + lane] : T(0);
+    mine.weights.add(weight);
     for (int start = 0; start < kLanes; start += Layout::kBatch * Layout::kSlots) {
       if (!__any_sync(kFullMask, start < left)) break;
       add_batch(node, weight, start, left, x, lane, mine);
@@ -81,94 +84,115 @@ __device__ void add_entries(CsrView<T> a, int64_t begin, int64_t end, MatrixView
   }
 }
 
+// What another lane has of a row's weights.
+__device__ inline NoWeights of_lane(NoWeights weights, int, int) { return weights; }
+
 // Adds up the lanes that took other entries of the same columns, in a fixed order; all of them end with the total.
-template <typename T, typename Layout>
-__device__ void merge_slots(LaneSums<T, Layout>& mine) {
+template <typename Sum, typename Layout>
+__device__ void merge_slots(LaneSums<Sum, Layout>& mine) {
 #pragma unroll
   for (int t = 0; t < Layout::kTiles; ++t) {
 #pragma unroll
     for (int v = 0; v < Layout::kSize; ++v) {
 #pragma unroll
       for (int offset = Layout::kAcross; offset < Layout::kLanes; offset *= 2) {
-        PropagateSum<T> other;
+        Sum other;
         other.sum = __shfl_xor_sync(kFullMask, mine.sum[t][v].sum, offset, Layout::kLanes);
         mine.sum[t][v].merge(other);
       }
     }
   }
+#pragma unroll
+  for (int offset = 1; offset < Layout::kLanes; offset *= 2) {
+    mine.weights.merge(of_lane(mine.weights, offset, Layout::kLanes));
+  }
 }
 
-// Writes the lane's sums; `row` points at column `origin`.
-template <typename T, typename Layout>
-__device__ void store_sums(const LaneSums<T, Layout>& mine, int64_t origin, T* row) {
+// Writes the lane's sums as they are finished by `weights`; `row` points at column `origin`.
+template <typename Weights, typename Sum, typename Layout, typename T>
+__device__ void store_sums(const LaneSums<Sum, Layout>& mine, Weights weights, int64_t origin, T* row) {
 #pragma unroll
   for (int t = 0; t < Layout::kTiles; ++t) {
     const int64_t column = mine.first + t * mine.kStep;
     if (column >= mine.end) continue;
     Pack<T, Layout::kSize> pack;
 #pragma unroll
-    for (int v = 0; v < Layout::kSize; ++v) pack.at[v] = mine.sum[t][v].finish();
+    for (int v = 0; v < Layout::kSize; ++v) pack.at[v] = T(weights.finish(mine.sum[t][v].sum));
     store_pack(row + (column - origin), pack);
   }
 }
 
+// What the groups of a block leave for its other threads.
+template <typename Sum>
+struct Partial {
+  typename Sum::Number* sums;      // [kGroups, kColumns]
+  typename Sum::Weights* weights;  // [kGroups]
+};
+
 // One row by the whole block: each group takes a stretch of the entries, then the groups' sums are added in order.
-template <typename T, typename Layout>
+template <typename Sum, typename Layout, typename T>
 __device__ void propagate_long_row(CsrView<T> a, int64_t row, MatrixView<const T> x, MatrixView<T> out,
-                                   int64_t tile_begin, int64_t tile_end, T* partial) {
+                                   int64_t tile_begin, int64_t tile_end, Partial<Sum> partial) {
   const int lane = threadIdx.x % Layout::kLanes, group = threadIdx.x / Layout::kLanes;
   const int64_t end = a.indptr[row + 1], share = divide_up(end - a.indptr[row], Layout::kGroups);
   const int64_t first = a.indptr[row] + share * group;
-  LaneSums<T, Layout> mine(tile_begin, tile_end, lane);
+  LaneSums<Sum, Layout> mine(tile_begin, tile_end, lane);
   add_entries(a, first, first + share < end ? first + share : end, x, lane, mine);
   merge_slots(mine);
-  if (lane < Layout::kAcross) store_sums(mine, tile_begin, partial + group * Layout::kColumns);
+  if (lane == 0) partial.weights[group] = mine.weights;
+  if (lane < Layout::kAcross) store_sums(mine, NoWeights(), tile_begin, partial.sums + group * Layout::kColumns);
   __syncthreads();
+  typename Sum::Weights weights = {};
+  for (int g = 0; g < Layout::kGroups; ++g) weights.merge(partial.weights[g]);
   for (int64_t c = threadIdx.x; c < tile_end - tile_begin; c += kPropagateThreads) {
-    PropagateSum<T> total;
-    for (int g = 0; g < Layout::kGroups; ++g) total.merge({partial[g * Layout::kColumns + c]});
-    out.data[row * out.stride + tile_begin + c] = total.finish();
+    Sum total;
+    for (int g = 0; g < Layout::kGroups; ++g) total.merge({partial.sums[g * Layout::kColumns + c]});
+    out.data[row * out.stride + tile_begin + c] = T(weights.finish(total.sum));
   }
   __syncthreads();
 }
 
 // kGroups rows from `first_row` on, columns tile_begin .. tile_end.
-template <typename T, typename Layout>
+template <typename Sum, typename Layout, typename T>
 __device__ void propagate_rows(CsrView<T> a, int64_t first_row, MatrixView<const T> x, MatrixView<T> out,
-                               int64_t tile_begin, int64_t tile_end, T* partial) {
+                               int64_t tile_begin, int64_t tile_end, Partial<Sum> partial) {
   const int lane = threadIdx.x % Layout::kLanes;
   const int64_t row = first_row + threadIdx.x / Layout::kLanes;
   const int64_t begin = row < a.n_rows ? a.indptr[row] : 0, end = row < a.n_rows ? a.indptr[row + 1] : 0;
   const bool is_long = end - begin > Layout::kLongRow;
-  LaneSums<T, Layout> mine(tile_begin, tile_end, lane);
+  LaneSums<Sum, Layout> mine(tile_begin, tile_end, lane);
   add_entries(a, begin, is_long ? begin : end, x, lane, mine);
   merge_slots(mine);
-  if (row < a.n_rows && !is_long && lane < Layout::kAcross) store_sums(mine, 0, out.data + row * out.stride);
+  if (row < a.n_rows && !is_long && lane < Layout::kAcross) {
+    store_sums(mine, mine.weights, 0, out.data + row * out.stride);
+  }
   if (!__syncthreads_or(is_long)) return;
   for (int64_t r = first_row; r < first_row + Layout::kGroups && r < a.n_rows; ++r) {
     if (a.indptr[r + 1] - a.indptr[r] > Layout::kLongRow) {
-      propagate_long_row<T, Layout>(a, r, x, out, tile_begin, tile_end, partial);
+      propagate_long_row<Sum, Layout>(a, r, x, out, tile_begin, tile_end, partial);
     }
   }
 }
 
 // Blocks take rows along x and tiles along y, so the blocks that run together share a tile: its columns of x stay in
 // the L2 cache while the rows pass by.
-template <typename T, typename Layout>
+template <typename Sum, typename Layout, typename T>
 __global__ void __launch_bounds__(kPropagateThreads)
     propagate_kernel(CsrView<T> a, MatrixView<const T> x, MatrixView<T> out, int64_t tile) {
-  using Shared = Pack<T, Layout::kSize>;
+  using Shared = Pack<typename Sum::Number, Layout::kSize>;
+  using Weights = typename Sum::Weights;
   CALIRARE_SHARED(Shared, partial, Layout::kGroups * Layout::kColumns / Layout::kSize);
+  CALIRARE_SHARED(Weights, weights, Layout::kGroups);
   for (int64_t begin = blockIdx.y * tile; begin < out.n_cols; begin += gridDim.y * tile) {
     const int64_t end = begin + tile < out.n_cols ? begin + tile : out.n_cols;
     for (int64_t row = int64_t(blockIdx.x) * Layout::kGroups; row < a.n_rows;
          row += int64_t(gridDim.x) * Layout::kGroups) {
-      propagate_rows<T, Layout>(a, row, x, out, begin, end, &partial[0].at[0]);
+      propagate_rows<Sum, Layout>(a, row, x, out, begin, end, Partial<Sum>{&partial[0].at[0], &weights[0]});
     }
   }
 }
 
-template <typename T, int kSize, int kAcross, int kTiles>
+template <typename Sum, int kSize, int kAcross, int kTiles, typename T>
 void launch_propagate_layout(CsrView<T> a, MatrixView<const T> x, MatrixView<T> out, void* stream, GridLimits limits) {
   using Layout = RowLayout<T, kSize, kAcross, kTiles>;
   // Tiles of nearly equal width, cut at cache lines of 32 floats where there are several.
@@ -176,27 +200,32 @@ void launch_propagate_layout(CsrView<T> a, MatrixView<const T> x, MatrixView<T> 
   const int64_t tile = n_tiles == 1 ? Layout::kColumns : divide_up(divide_up(out.n_cols, n_tiles), 32) * 32;
   const dim3 grid(grid_size(divide_up(a.n_rows, Layout::kGroups), limits.x),
                   grid_size(divide_up(out.n_cols, tile), limits.y));
-  launch(propagate_kernel<T, Layout>, grid, dim3(kPropagateThreads), stream, a, x, out, tile);
+  launch(propagate_kernel<Sum, Layout, T>, grid, dim3(kPropagateThreads), stream, a, x, out, tile);
   CALIRARE_CHECK_LAUNCH("propagate_kernel");
 }
 
-template <typename T>
-void launch_propagate(CsrView<T> a, MatrixView<const T> x, MatrixView<T> out, void* stream, GridLimits limits = {}) {
+template <typename Sum, typename T>
+void launch_rows(CsrView<T> a, MatrixView<const T> x, MatrixView<T> out, void* stream, GridLimits limits = {}) {
   constexpr int kSize = 16 / sizeof(T);
   const int64_t width = out.n_cols;
   if (out.n_rows == 0 || width == 0) return;
   if (width > 8 && width % kSize == 0 && packs_fit<kSize>(x.data, x.stride) && packs_fit<kSize>(out.data, out.stride)) {
     const int64_t packs = width / kSize;
-    if (packs <= 4) return launch_propagate_layout<T, kSize, 4, 1>(a, x, out, stream, limits);
-    if (packs <= 8) return launch_propagate_layout<T, kSize, 8, 1>(a, x, out, stream, limits);
-    if (packs <= 16) return launch_propagate_layout<T, kSize, 16, 1>(a, x, out, stream, limits);
-    return launch_propagate_layout<T, kSize, 32, 1>(a, x, out, stream, limits);
+    if (packs <= 4) return launch_propagate_layout<Sum, kSize, 4, 1>(a, x, out, stream, limits);
+    if (packs <= 8) return launch_propagate_layout<Sum, kSize, 8, 1>(a, x, out, stream, limits);
+    if (packs <= 16) return launch_propagate_layout<Sum, kSize, 16, 1>(a, x, out, stream, limits);
+    return launch_propagate_layout<Sum, kSize, 32, 1>(a, x, out, stream, limits);
   }
-  if (width == 1) return launch_propagate_layout<T, 1, 1, 1>(a, x, out, stream, limits);
-  if (width == 2) return launch_propagate_layout<T, 1, 2, 1>(a, x, out, stream, limits);
-  if (width <= 8) return launch_propagate_layout<T, 1, 8, 1>(a, x, out, stream, limits);
-  if (width <= 32) return launch_propagate_layout<T, 1, 32, 1>(a, x, out, stream, limits);
-  return launch_propagate_layout<T, 1, 32, 4>(a, x, out, stream, limits);
+  if (width == 1) return launch_propagate_layout<Sum, 1, 1, 1>(a, x, out, stream, limits);
+  if (width == 2) return launch_propagate_layout<Sum, 1, 2, 1>(a, x, out, stream, limits);
+  if (width <= 8) return launch_propagate_layout<Sum, 1, 8, 1>(a, x, out, stream, limits);
+  if (width <= 32) return launch_propagate_layout<Sum, 1, 32, 1>(a, x, out, stream, limits);
+  return launch_propagate_layout<Sum, 1, 32, 4>(a, x, out, stream, limits);
+}
+
+template <typename T>
+void launch_propagate(CsrView<T> a, MatrixView<const T> x, MatrixView<T> out, void* stream, GridLimits limits = {}) {
+  launch_rows<PropagateSum<T>>(a, x, out, stream, limits);
 }
 
 }  // namespace calirare

@@ -6,6 +6,7 @@
 #include "../ops/jackknife_interval.h"
 #include "../ops/masked_sum.h"
 #include "../ops/message_interval.h"
+#include "../ops/neighbour_means.h"
 #include "../ops/node_gradients.h"
 #include "../ops/propagate.h"
 
@@ -28,6 +29,7 @@ int64_t message_interval_scratch_rows(int64_t, int64_t) { refuse(); }
 
 #define CALIRARE_STUB(T)                                                                                         \
   void propagate_cuda(int, void*, CsrView<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }                  \
+  void neighbour_means_cuda(int, void*, CsrView<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }            \
   void node_gradients_cuda(int, void*, GradientFactors<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }     \
   void node_gradients_cuda(int, void*, GradientFactors<T>, CsrView<T>, MatrixView<T>) { refuse(); }              \
   void cg_descend_cuda(int, void*, CgColumns, const T*, const T*, T*, T*) { refuse(); }                          \

@@ -7,6 +7,7 @@
 #include "../ops/jackknife_interval.h"
 #include "../ops/masked_sum.h"
 #include "../ops/message_interval.h"
+#include "../ops/neighbour_means.h"
 #include "../ops/node_gradients.h"
 #include "../ops/propagate.h"
 #include "dispatch.h"
@@ -43,6 +44,17 @@ void check_samples(int64_t m, double q_lower, double q_upper, const char* op) {
                     ": quantiles must be in [0, 1], got ", q_lower, " and ", q_upper);
 }
 
+void check_product(const CsrTensors& a, const at::Tensor& x, const at::Tensor& out, const char* op) {
+  check_csr(a, op);
+  check_rows(x, op, "x");
+  check_rows(out, op, "out");
+  check_same(x, a.values, op, "x");
+  check_same(out, a.values, op, "out");
+  TORCH_CHECK_VALUE(x.size(0) == a.n_cols, op, ": x must have ", a.n_cols, " rows, got ", x.size(0));
+  TORCH_CHECK_VALUE(out.size(0) == a.n_rows() && out.size(1) == x.size(1), op, ": out must be [", a.n_rows(), ", ",
+                    x.size(1), "], got ", out.sizes());
+}
+
 CgColumns columns_of(at::Tensor& state, const at::Tensor& x) {
   TORCH_CHECK_VALUE(state.numel() == x.size(0) * int64_t(sizeof(CgColumn)), "block_cg: state has the wrong size");
   return {reinterpret_cast<CgColumn*>(state.mutable_data_ptr<uint8_t>()), x.size(0), x.size(1)};
@@ -64,19 +76,25 @@ void check_csr(const CsrTensors& a, const char* op) {
 
 void propagate_out(const CsrTensors& a, const at::Tensor& x, at::Tensor& out) {
   const char* op = "propagate";
-  check_csr(a, op);
-  check_rows(x, op, "x");
-  check_rows(out, op, "out");
-  check_same(x, a.values, op, "x");
-  check_same(out, a.values, op, "out");
-  TORCH_CHECK_VALUE(x.size(0) == a.n_cols, op, ": x must have ", a.n_cols, " rows, got ", x.size(0));
-  TORCH_CHECK_VALUE(out.size(0) == a.n_rows() && out.size(1) == x.size(1), op, ": out must be [", a.n_rows(), ", ",
-                    x.size(1), "], got ", out.sizes());
+  check_product(a, x, out, op);
   by_dtype(x, op, [&](auto zero) {
     using T = decltype(zero);
     by_device(
         x, op, [&](const Parallel& pool) { propagate_cpu(pool, view<T>(a), view<T>(x), view_out<T>(out)); },
         [&](int device, void* stream) { propagate_cuda(device, stream, view<T>(a), view<T>(x), view_out<T>(out)); });
+  });
+}
+
+void neighbour_means_out(const CsrTensors& a, const at::Tensor& x, at::Tensor& out) {
+  const char* op = "neighbour_means";
+  check_product(a, x, out, op);
+  by_dtype(x, op, [&](auto zero) {
+    using T = decltype(zero);
+    by_device(
+        x, op, [&](const Parallel& pool) { neighbour_means_cpu(pool, view<T>(a), view<T>(x), view_out<T>(out)); },
+        [&](int device, void* stream) {
+          neighbour_means_cuda(device, stream, view<T>(a), view<T>(x), view_out<T>(out));
+        });
   });
 }
 

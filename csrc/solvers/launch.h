@@ -16,6 +16,7 @@ void check_csr(const CsrTensors& a, const char* op);
 
 at::Tensor propagate(const CsrTensors& a, const at::Tensor& x);  // x of any strides
 void propagate_out(const CsrTensors& a, const at::Tensor& x, at::Tensor& out);
+void neighbour_means_out(const CsrTensors& a, const at::Tensor& x, at::Tensor& out);
 
 // Writes one layer's gradients into `out` [m, d * h + h], a column slice of [m, p].
 void node_gradients_out(const at::Tensor& entry_ptr, const at::Tensor& nodes, const at::Tensor& delta,

@@ -38,6 +38,17 @@ def propagate_matches(y: Tensor, a: Csr, x: Tensor) -> None:
     assert_within(y, expected, sum_bound(expected, terms, magnitude, out=a.dtype), "propagate")
 
 
+def neighbour_means_match(y: Tensor, a: Csr, x: Tensor) -> None:
+    """Compares D^-1 A X with the dense product: sums of both run in double, whatever is stored."""
+    dense, total = exact_csr(a).to_dense(), exact_csr(a).to_dense().sum(1, keepdim=True)
+    inverse = torch.where(total == 0, 0.0, 1 / total)
+    expected, magnitude = inverse * (dense @ exactly(x)), inverse.abs() * (dense.abs() @ exactly(x).abs())
+    cancelled = torch.where(total == 0, 1.0, dense.abs().sum(1, keepdim=True) / total.abs())
+    terms = 2 * (a.indptr.cpu().diff()[:, None] + 2) * cancelled
+    bound = sum_bound(expected, terms, magnitude, out=a.dtype, accumulate=torch.float64)
+    assert_within(y, expected, bound, "neighbour_means")
+
+
 def masked_gram_matches(out: Tensor, a: Csr, products: Tensor, mask: Tensor, scaled: Tensor) -> None:
     """Compares with (A (G * (mask scaled^T)))^T written out densely, G [r_R, r] as it was before the panels."""
 

@@ -37,15 +37,20 @@ MUTANTS = [
     ),
     Mutant("propagate", "last entry dropped", "__any_sync(kFullMask, «e < end»)", "e + 1 < end"),
     Mutant("propagate", "entries read past the end", "«lane < left ? a.indices[e + lane] : 0»", "a.indices[e + lane]"),
-    Mutant("propagate", "slots not all merged", "«offset < Layout::kLanes»", "offset < Layout::kLanes / 2"),
+    Mutant(
+        "propagate",
+        "slots not all merged",
+        "offset = Layout::kAcross; «offset < Layout::kLanes»",
+        "offset < Layout::kLanes / 2",
+    ),
     Mutant("propagate", "row stride of x forgotten", "x.data + «from * x.stride» + column", "from * x.n_cols"),
     Mutant(
         "propagate",
         "long row read before it is written",
-        "partial + group * Layout::kColumns); «__syncthreads();»",
+        "partial.sums + group * Layout::kColumns); «__syncthreads();»",
         ";",
     ),
-    Mutant("propagate", "long row overwritten while read", "total.finish(); } «__syncthreads();»", ";"),
+    Mutant("propagate", "long row overwritten while read", "finish(total.sum)); } «__syncthreads();»", ";"),
     Mutant(
         "propagate",
         "long row runs into the next",
@@ -57,6 +62,19 @@ MUTANTS = [
         "propagate", "rows beyond the grid lost", "row += «int64_t(gridDim.x) * Layout::kGroups»", "int64_t(1) << 40"
     ),
     Mutant("propagate", "tiles beyond the grid lost", "begin += «gridDim.y * tile»", "int64_t(1) << 40"),
+    Mutant("neighbour_means", "weights not merged", "«__shfl_xor_sync(kFullMask, weights.sum, offset, lanes)»", "0.0"),
+    Mutant(
+        "neighbour_means",
+        "weights of the lane itself",
+        "«__shfl_xor_sync(kFullMask, weights.sum, offset, lanes)»",
+        "weights.sum",
+    ),
+    Mutant(
+        "neighbour_means",
+        "sums, not means",
+        "«launch_rows<MeanSum>(a, x, out, stream, limits);»",
+        "launch_propagate(a, x, out, stream, limits);",
+    ),
     Mutant("node_gradients", "bias without its entries", "* inputs.stride + a] : «T(1)»;", "T(0)"),
     Mutant("node_gradients", "last entry dropped", "for (int64_t e = begin; «e < end»; ++e)", "e + 1 < end"),
     Mutant("node_gradients", "last pack lost", "«k < n_packs»;", "k < n_packs - 1"),

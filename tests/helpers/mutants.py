@@ -60,6 +60,31 @@ PROPAGATE: dict[str, Callable[[Csr, Tensor], Tensor]] = {
 }
 
 
+NEIGHBOUR_MEANS: dict[str, Callable[[Csr, Tensor], Tensor]] = {
+    "sums in the numbers that are stored": lambda a, x: (
+        reference.propagate(a, x) / reference.propagate(a, torch.ones_like(x[:, :1]))
+    ).nan_to_num(),
+    "sums, not means": lambda a, x: reference.propagate(a, x),
+    "divided by the number of neighbours": lambda a, x: (
+        reference.propagate(a, x) / a.indptr.diff().clamp(min=1)[:, None]
+    ),
+    "NaN of a row without neighbours": lambda a, x: (
+        reference.propagate(a.to(torch.float64), x.double()) / a.to_dense().double().sum(1, keepdim=True)
+    ).to(x.dtype),
+    "weights ignored": lambda a, x: reference.neighbour_means(
+        Csr(a.indptr, a.indices, a.values.sign(), a.n_cols), x
+    ).to(x.dtype),
+    "row lost": lambda a, x: _without(reference.neighbour_means(a, x), (-1,)).to(x.dtype),
+    "last column lost": lambda a, x: _without(reference.neighbour_means(a, x), (slice(None), -1)).to(x.dtype),
+    "last entry of each row lost": lambda a, x: reference.neighbour_means(_first_entries(a), x).to(x.dtype),
+    "divided by the sums of the columns": lambda a, x: (
+        (reference.propagate(a, x).double() / reference.propagate(a.transpose(), torch.ones_like(x[:, :1])))
+        .to(x.dtype)
+        .nan_to_num()
+    ),
+}
+
+
 def _normalised(dense: Tensor, *, left: float, right: float) -> Csr:
     degree = dense.sum(1)
     degree[degree == 0] = 1.0
