@@ -11,7 +11,7 @@ from torch import Tensor
 from calirare._util.array_files import release
 from calirare._util.scratch import scratch
 from calirare.graph import Graph, numbered, rows_of
-from calirare_ext import Csr, cut, propagate, row_parts, row_sums
+from calirare_ext import Csr, cut, neighbour_means
 
 BLOCK = 32_768  # nodes whose columns are made together, where those of all never are
 FEW = 0.25  # share of the nodes that neighbours may be for what lies between two hops to be made at them alone
@@ -33,15 +33,10 @@ class ColumnRows:
         self._levels = [self.x]  # M^l x of all nodes, as far as they were asked for
 
     @cached_property
-    def mean(self) -> Csr:
-        """M."""
-        return mean_of_neighbours(self.graph.adjacency)
-
-    @cached_property
-    def relations(self) -> list[tuple[str, Csr, Csr]]:
-        """Name, matrix and mean of each relation, each way."""
+    def relations(self) -> list[tuple[str, Csr]]:
+        """Name and matrix of each relation, each way."""
         return [
-            (f"{relation.name} {way}", matrix, mean_of_neighbours(matrix))
+            (f"{relation.name} {way}", matrix)
             for relation in self.graph.relations
             for way, matrix in (("to", relation.out), ("from", relation.into))
         ]
@@ -55,7 +50,7 @@ class ColumnRows:
             names += [f"{'neighbours' if hop == 1 else f'{hop} hops'}' {name}" for name in features]
         if self.hops:
             names.append("log degree")
-            for whose, _, _ in self.relations:
+            for whose, _ in self.relations:
                 names += [*(f"{whose} {name}" for name in features), f"log degree, {whose}"]
         return tuple(names)
 
@@ -63,29 +58,29 @@ class ColumnRows:
         """Returns the columns of all nodes, [n, d]."""
         blocks = [self.x]
         for _ in range(self.hops):
-            blocks.append(propagate(self.mean, blocks[-1]))
+            blocks.append(neighbour_means(self.graph.adjacency, blocks[-1]))
         if self.hops:
             blocks.append(self.log_degree(self.graph.adjacency))
-            for _, matrix, mean in self.relations:
-                blocks += [propagate(mean, self.x), self.log_degree(matrix)]
+            for _, matrix in self.relations:
+                blocks += [neighbour_means(matrix, self.x), self.log_degree(matrix)]
         return torch.cat(blocks, 1)
 
     def at(self, nodes: Tensor) -> Tensor:
-        """Returns the columns of some nodes (int64 [r]), [r, d]: the same but for rounding."""
+        """Returns the columns of some nodes (int64 [r]), [r, d]."""
         blocks = [self.x[nodes], *(self._hop(hop, nodes) for hop in range(1, self.hops + 1))]
         if self.hops:
             blocks.append(self.log_degree(self.graph.adjacency, nodes))
-            for _, matrix, mean in self.relations:
-                blocks += [propagate(mean.select_rows(nodes), self.x), self.log_degree(matrix, nodes)]
+            for _, matrix in self.relations:
+                blocks += [neighbour_means(matrix.select_rows(nodes), self.x), self.log_degree(matrix, nodes)]
         return torch.cat(blocks, 1)
 
     def _hop(self, hop: int, nodes: Tensor) -> Tensor:
         """Returns M^hop x at some nodes."""
-        block = self.mean.select_rows(nodes)
+        block = self.graph.adjacency.select_rows(nodes)
         if len(self._levels) >= hop or block.nnz > FEW * self.graph.n_nodes:
-            return propagate(block, self.level(hop - 1))
-        block, near = cut(self.mean, nodes)
-        return propagate(block, self._hop(hop - 1, near))
+            return neighbour_means(block, self.level(hop - 1))
+        block, near = cut(self.graph.adjacency, nodes)
+        return neighbour_means(block, self._hop(hop - 1, near))
 
     def level(self, hop: int) -> Tensor:
         """Returns M^hop x of all nodes, made once."""
@@ -93,7 +88,7 @@ class ColumnRows:
             below = self._levels[-1]
             out = scratch(below.shape[0], below.shape[1], below.device)
             for rows in blocks_of(out.shape[0]):
-                out[rows] = propagate(rows_of(self.mean, rows), below)
+                out[rows] = neighbour_means(rows_of(self.graph.adjacency, rows), below)
                 release(below)
             release(out)
             self._levels.append(out)
@@ -109,13 +104,3 @@ def blocks_of(n: int, size: int = BLOCK) -> Iterator[slice]:
     """Yields the rows of a matrix in blocks."""
     for first in range(0, n, size):
         yield slice(first, min(first + size, n))
-
-
-def mean_of_neighbours(adjacency: Csr) -> Csr:
-    """Returns D^-1 A, whose rows sum to 1, or to 0 where a node has no neighbour."""
-    total, values = row_sums(adjacency), torch.empty_like(adjacency.values)
-    for first, last in row_parts(adjacency):
-        entries = slice(int(adjacency.indptr[first]), int(adjacency.indptr[last]))
-        counts = adjacency.indptr[first : last + 1].diff()
-        values[entries] = (adjacency.values[entries] / total[first:last].repeat_interleave(counts)).to(values.dtype)
-    return Csr.unchecked(adjacency.indptr, adjacency.indices, values, adjacency.n_cols)

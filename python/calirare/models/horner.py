@@ -14,7 +14,7 @@ from torch import Tensor
 from calirare._util.array_files import release
 from calirare.features import FeatureMap
 from calirare.models.column_rows import ColumnRows, blocks_of
-from calirare_ext import propagate
+from calirare_ext import neighbour_means
 
 
 def first_layer(rows: ColumnRows, scaled: FeatureMap, weight: Tensor, bias: Tensor) -> Tensor | None:
@@ -41,7 +41,7 @@ def first_layer(rows: ColumnRows, scaled: FeatureMap, weight: Tensor, bias: Tens
     start, folded = (bias + (exact[known] * offset[known, None]).sum(0)).float(), folded.float()
     out = _times(rows, folded[hops * d : (hops + 1) * d])
     for hop in range(hops - 1, -1, -1):
-        out = propagate(rows.mean, out)
+        out = neighbour_means(rows.graph.adjacency, out)
         _times(rows, folded[hop * d : (hop + 1) * d], out)
     out += start
     if hops:
@@ -70,9 +70,9 @@ def _add_the_rest(rows: ColumnRows, weight: Tensor, out: Tensor) -> None:
     """Adds what degrees and relations say: rows of W in the order of the columns behind the hops."""
     d = rows.x.shape[1]
     out.addmm_(rows.log_degree(rows.graph.adjacency), weight[:1])
-    for i, (_, matrix, mean) in enumerate(rows.relations):
+    for i, (_, matrix) in enumerate(rows.relations):
         first = 1 + i * (d + 1)
-        out += propagate(mean, _times(rows, weight[first : first + d]))
+        out += neighbour_means(matrix, _times(rows, weight[first : first + d]))
         out.addmm_(rows.log_degree(matrix), weight[first + d : first + d + 1])
 
 
@@ -83,15 +83,15 @@ def _made(rows: ColumnRows, columns: list[int]) -> Tensor:
         features = [i - hop * d for i in columns if hop * d <= i < (hop + 1) * d]
         below = rows.x[:, features]
         for _ in range(hop if features else 0):
-            below = propagate(rows.mean, below)
+            below = neighbour_means(rows.graph.adjacency, below)
         made.append(below)
     first = (rows.hops + 1) * d
     if first in columns:
         made.append(rows.log_degree(rows.graph.adjacency))
-    for i, (_, matrix, mean) in enumerate(rows.relations):
+    for i, (_, matrix) in enumerate(rows.relations):
         start = first + 1 + i * (d + 1)
         features = [column - start for column in columns if start <= column < start + d]
-        made.append(propagate(mean, rows.x[:, features]))
+        made.append(neighbour_means(matrix, rows.x[:, features]))
         if start + d in columns:
             made.append(rows.log_degree(matrix))
     return torch.cat([rows.x[:, :0], *made], 1)

@@ -24,13 +24,12 @@ from torch.nn import functional as F
 
 from calirare.calibration import effective_shares, newton_minimum
 from calirare.graph import Graph
-from calirare.models.column_rows import mean_of_neighbours
 from calirare.models.folded import FoldedNetwork
 from calirare.models.mixture import Mixture
 from calirare.models.pyg_folds import PygFit
 from calirare.models.tree_fit import TreesFit
 from calirare.training import FoldFitted, Progress, State, prefixed, unprefixed
-from calirare_ext import Csr, propagate
+from calirare_ext import Csr, neighbour_means
 
 # Chosen on DBLP, FaceBook and digits (docs/record.md), where twice or half as much hardly differs.
 HOPS = 3
@@ -61,9 +60,9 @@ def evidence(logits: Tensor, adjacency: Csr, shares: Tensor) -> Tensor:
         shares: log r, float64 [k].
     """
     own = torch.log_softmax(logits.double(), 1)
-    mean, degree, said, out = mean_of_neighbours(adjacency), adjacency.indptr.diff(), own.exp().float(), [own - shares]
+    degree, said, out = adjacency.indptr.diff(), own.exp().float(), [own - shares]
     for _ in range(HOPS):
-        said = propagate(mean, said)
+        said = neighbour_means(adjacency, said)
         out.append(heard(said, degree, shares))
     return torch.stack(out)
 

@@ -22,7 +22,7 @@ from calirare._util.store import key_of
 from calirare.features import FeatureMap
 from calirare.graph import GraphOnDisk
 from calirare.models.adopted import adopt
-from calirare.models.column_rows import BLOCK, mean_of_neighbours
+from calirare.models.column_rows import BLOCK
 from calirare.models.columns import HopColumns
 from calirare.models.folded import FoldedNetwork
 from calirare.models.halo import Alone, Halo
@@ -45,7 +45,7 @@ from calirare.models.streaming import (
 )
 from calirare.models.tree_fit import TreesFit
 from calirare.training import Fitted
-from calirare_ext import Csr, propagate
+from calirare_ext import Csr, neighbour_means
 
 COLUMNS = 16  # that are propagated together
 Block = tuple[int, int]
@@ -236,7 +236,7 @@ def _with_neighbours(
         read = read_ahead(lambda block: halo.place(graph.edges(*block)), blocks)
         with (Alone() if hop == HOPS else halo).sending(said) as made:
             for number, ((first, last), edges) in enumerate(read):
-                said[first:last] = propagate(mean_of_neighbours(edges), below)
+                said[first:last] = neighbour_means(edges, below)
                 out[first:last] += pool.weights[hop] * heard(said[first:last], edges.indptr.diff(), shares)
                 made(last)
                 if report is not None:
@@ -288,7 +288,7 @@ class _Run:
                 made(last)
         start = (i + 1) * len(blocks) - len(left)
         for number, ((first, _), edges) in enumerate(read_ahead(self._edges, left)):
-            self.files.keep(name, first, propagate(mean_of_neighbours(edges), below))
+            self.files.keep(name, first, neighbour_means(edges, below))
             self._say(f"hop {hop}", start + number + 1, self.n_parts * len(blocks))
 
     def spread(self, fit: SpreadingFit) -> Tensor:

@@ -154,8 +154,8 @@ def test_it_goes_on_where_it_was_stopped_with_the_same_bits(made_of, stage, done
 
     with pytest.raises(StoppedError):
         logits_on_disk(detector, disk, files, stop)
-    real = streams.propagate
-    monkeypatch.setattr(streams, "propagate", lambda a, x: made.append(a.n_rows) or real(a, x))
+    real = streams.neighbour_means
+    monkeypatch.setattr(streams, "neighbour_means", lambda a, x: made.append(a.n_rows) or real(a, x))
     assert_identical(logits_on_disk(detector, disk, files), wanted)
     assert len(made) == again  # of 32: 8 blocks, two hops of two parts of the columns
 

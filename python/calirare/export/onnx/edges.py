@@ -53,11 +53,6 @@ class Edges:
         return (self.sums(ones, 1) + 1.0).apply("Log").cast(SINGLE)
 
     @cached_property
-    def shares(self) -> Value:
-        """The entries of D^-1 A, float32 [e, 1]."""
-        return (self.weights / self.total.at(self.to)).cast(SINGLE)
-
-    @cached_property
     def convolution(self) -> tuple[Value, Value]:
         """The entries of D^-1/2 (A + I) D^-1/2 at the edges, and those of I, float32 [e, 1] and [n, 1].
 
@@ -79,12 +74,9 @@ class Edges:
         return self.sums(edges.cast(h.dtype) * h.at(self.start), width) + own.cast(h.dtype) * h
 
     def means(self, h: Value, width: int) -> Value:
-        """Returns the neighbours' weighted means of h [n, width], 0 without neighbours, float32.
-
-        Sums are in float32, as the run's are: of sorted edges in the same order, so that ranks of the means, which may
-        be steep, are the same too.
-        """
-        return self.sums(self.shares * h.at(self.start), width)
+        """Returns the neighbours' weighted means of h [n, width], 0 without neighbours, float32 of sums in float64."""
+        inverse = self.total.equals(0.0).choose(np.zeros((1, 1)), 1.0 / self.total)
+        return (self.sums(self.weights * h.at(self.start).cast(DOUBLE), width) * inverse).cast(SINGLE)
 
 
 def _at_loops(index: Value) -> Value:

@@ -62,9 +62,8 @@ class Neighbours:
 
     @cached_property
     def shares(self) -> str:
-        """Part with D^-1 A, whose rows sum to 1, in float32 as the run has it."""
-        share = self.script.dialect.as_single("(e.w / g.s)")
-        of = f"SELECT e.u, e.v, {share} AS w FROM {self.edges} e JOIN {self.degrees} g ON g.node = e.u"
+        """Part with D^-1 A, whose rows sum to 1."""
+        of = f"SELECT e.u, e.v, e.w / g.s AS w FROM {self.edges} e JOIN {self.degrees} g ON g.node = e.u"
         return self.script.add("shares", of)
 
     @cached_property
