@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from calirare.export import DIALECTS, Names, query_of
+from calirare.export import DIALECTS, Names, query_of, without_labels
 from calirare.graph import Graph
 from calirare.run import Scorer
 
@@ -82,9 +82,9 @@ ENGINES = {"duckdb": in_duckdb, "sqlite": in_sqlite}
 def error(scorer: Scorer, graph: Graph, found: pd.DataFrame) -> float:
     """Returns the largest difference of P(rare) from what the run says, and asserts equal alerts and thresholds."""
     names = np.arange(graph.n_nodes) if graph.node_names is None else np.asarray(graph.node_names)
-    # An export knows no node again: neither the labels around it nor its own label in the mean of its category.
+    # An export holds no labels around a node, and knows no node's own label in the mean of its category.
     strangers = dataclasses.replace(graph, node_names=np.array([f"not {name}" for name in names]))
-    said = scorer.probabilities(scorer.prepared(strangers))
+    said = without_labels(scorer)[0].probabilities(scorer.prepared(strangers))
     order = torch.from_numpy(np.argsort(names))
     assert list(found.columns) == ["node", "p_rare", "alert", "threshold"]
     assert list(found.node) == sorted(names.tolist())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
-from calirare.export import DIALECTS, Names, notes_on, onnx_of, query_of
+from calirare.export import DIALECTS, Names, notes_on, onnx_of, query_of, without_labels
 from calirare.run import Scorer, load
 
 HEAD = "-- Written by `calirare export --sql {name}`: a row per node with p_rare, alert and threshold.\n"
@@ -74,10 +74,11 @@ def run(
         weight=weight or usual.weight,
         salt=salt,
     )
-    query = query_of(saved.scorer, DIALECTS[sql], names)
+    scorer, left_out = without_labels(saved.scorer)
+    query = query_of(scorer, DIALECTS[sql], names)
     with fresh_files(path.parent, f"export: {path}") as partial:
         (partial / path.name).write_text(HEAD.format(name=sql) + query + ";\n", encoding="utf-8")
-    _say(saved.scorer)
+    _say(scorer, left_out)
     if carried := saved.settings.data.edge_columns:
         columns = ",".join(carried)
         print(f"note: features of --edge-columns {columns} are read from columns of the node table of their names")
@@ -95,17 +96,17 @@ def _model(folder: Path, path: Path, overwrite: bool) -> None:
     if path.suffix != ".onnx":
         raise InputError(f"export: --onnx must end in .onnx, got {path}")
     check_free([path], "export", overwrite=overwrite)
-    scorer = load(folder).scorer
+    scorer, left_out = without_labels(load(folder).scorer)
     model = onnx_of(scorer, folder.resolve().name)
     with fresh_files(path.parent, f"export: {path}") as partial:
         (partial / path.name).write_bytes(model)
-    _say(scorer)
+    _say(scorer, left_out)
     weights = ", edge_weight [edges]" if scorer.weighted else ""
     print(f"inputs       x [nodes, {scorer.features.n_inputs}], edge_index [2, edges], every edge both ways{weights}")
     print("outputs      p_rare, p_raw and alert [nodes]")
     print(f"wrote        {path} ({len(model) / 1e3:,.0f} kB)")
 
 
-def _say(scorer: Scorer) -> None:
-    for note in notes_on(scorer):
+def _say(scorer: Scorer, left_out: str) -> None:
+    for note in filter(None, [left_out, *notes_on(scorer)]):
         print(f"note: {note}")

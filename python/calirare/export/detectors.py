@@ -9,7 +9,7 @@ from typing import ClassVar, Generic, TypeVar
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.calibration import Calibrator
-from calirare.models import GCN, FoldedNetwork, GcnFit, HopColumns, HopsFit, Member, Mixture, SpreadingFit, TreesFit
+from calirare.models import GCN, FoldedNetwork, GcnFit, HopColumns, HopsFit, Mixture, TreesFit
 from calirare.training import Fitted
 
 DIRECTED = (
@@ -17,32 +17,8 @@ DIRECTED = (
     "--relation, or score with `calirare predict`"
 )
 
-MOST_SPREADING = 0.5  # weight of spread labels in an average that is exported without them
-
 Layer = TypeVar("Layer")  # columns of every node, as one layer hands them to the next
 Answer = TypeVar("Answer")  # the difference of the logits
-
-
-def spread_weight(fit: Fitted) -> float:
-    """Returns the weight that the labels around a node have in an average, 0 where there are none."""
-    members = fit.members if isinstance(fit, Mixture) else ()
-    return sum(member.weight for member in members if isinstance(member.fitted, SpreadingFit))
-
-
-def without_labels(fit: Mixture) -> list[tuple[float, Member]]:
-    """Returns the members of an average that an export holds, with their shares: it knows no labels.
-
-    Raises:
-        InputError: the labels around a node say so much that without them it would be another detector.
-    """
-    weight = spread_weight(fit)
-    if weight > MOST_SPREADING:
-        raise InputError(
-            f"export: in this run the labels around a node have weight {weight:.2f}, and an export holds no labels: "
-            "score with `calirare predict`, or train one detector (--model hops, gcn, trees or forest) and export it"
-        )
-    spoken = [member for member in fit.members if not isinstance(member.fitted, SpreadingFit)]
-    return [(member.weight / (1 - weight), member) for member in spoken]
 
 
 class DetectorWriter(ABC, Generic[Layer, Answer]):
@@ -74,7 +50,7 @@ class DetectorWriter(ABC, Generic[Layer, Answer]):
             case TreesFit():
                 return self.trees(fit)
             case Mixture():
-                return self.mixture([(share, m.spoken, self.of(m.fitted)) for share, m in without_labels(fit)])
+                return self.mixture([(m.weight, m.spoken, self.of(m.fitted)) for m in fit.members])
         raise InputError(self.refused)
 
     def columns(self, columns: HopColumns) -> Layer:

@@ -13,6 +13,7 @@ from calirare.export.onnx.columns import mapped
 from calirare.export.onnx.detectors import Detectors
 from calirare.export.onnx.edges import Edges
 from calirare.export.onnx.sketch import SINGLE, WHOLE, Sketch, Value
+from calirare.export.unlabelled import without_labels
 from calirare.features import FeatureMap
 from calirare.run import Scorer
 from calirare_ext import __version__
@@ -50,6 +51,7 @@ def onnx_of(scorer: Scorer, name: str = "") -> bytes:
     data = scorer.settings.data
     if data.relation is not None or data.directed:
         raise InputError(DIRECTED)
+    scorer, _ = without_labels(scorer)
     sketch, features = Sketch(), scorer.features
     x = sketch.given("x", SINGLE, ["nodes", features.n_inputs])
     index = sketch.given("edge_index", WHOLE, [2, "edges"])

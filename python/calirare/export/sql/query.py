@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from calirare._util.errors import InputError
-from calirare.export.detectors import DIRECTED, spread_weight
+from calirare.export.detectors import DIRECTED
 from calirare.export.maps import log_odds
 from calirare.export.sql.columns import mapped, raw_columns
 from calirare.export.sql.detectors import Detectors
@@ -13,6 +13,7 @@ from calirare.export.sql.neighbours import EdgeReading, Neighbours
 from calirare.export.sql.script import Columns, Script
 from calirare.export.sql.sparse import Sparse, sparse_features
 from calirare.export.sql.terms import Term
+from calirare.export.unlabelled import without_labels
 from calirare.features import FeatureMap
 from calirare.run import DRAWN, Scorer, Settings
 
@@ -36,6 +37,7 @@ def query_of(scorer: Scorer, dialect: Dialect, names: Names) -> str:
         raise InputError(f"export: the run must have two classes, got {len(scorer.class_names)}: train with --minority")
     if names.salt > 1 and not dialect.salted:
         raise InputError(f"export: --salt is for spark, {dialect.name} spreads hubs by itself: leave it out")
+    scorer, _ = without_labels(scorer)
     script = Script(dialect, names.prefix())
     neighbours = Neighbours(script, names, edge_reading(scorer.settings, names, scorer.weighted))
     logits = Detectors(script, neighbours, _features(script, names, scorer.features)).of(scorer.fit)
@@ -96,12 +98,6 @@ def notes_on(scorer: Scorer) -> list[str]:
         notes.append(
             "categories count by the labels of all nodes: `calirare predict` leaves a labelled node's own label out, "
             "where it finds the node again"
-        )
-    weight = spread_weight(scorer.fit)
-    if weight:
-        notes.append(
-            f"the labels around a node, of weight {weight:.2f} in the run, are left out: it scores as `calirare "
-            "predict` does where it knows no node again"
         )
     if scorer.settings.positive_only:
         notes.append(DRAWN)
