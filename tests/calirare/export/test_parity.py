@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pandas as pd
@@ -128,6 +129,21 @@ def test_sparks_query_is_spread_and_kept_apart(strangers):
     assert "MATERIALIZED" not in query
     assert "`kind`" in query
     assert r"'a\'b'" in query
+
+
+@pytest.mark.parametrize("model", ["trees", "hops"])
+def test_spark_reads_no_nested_cases_and_computes_shared_parts_once(strangers, model):
+    _, scorer, _, _ = strangers(model)
+    spark, duckdb = (query_of(scorer, DIALECTS[name], Names()) for name in ("spark", "duckdb"))
+    nested = re.compile(r"CASE WHEN (c\d+|COALESCE\(c\d+, [^()]+\)) <=? \S+ THEN CASE")
+    assert nested.search(duckdb)
+    assert not nested.search(spark)
+    assert spark.count("AS ARRAY<DOUBLE>") > 3
+    parts = re.findall(r"^(?:WITH )?(cr_\w+)(?:\([^)]*\))? AS \(\n(.*?)\n\)", spark, re.MULTILINE | re.DOTALL)
+    for name, body in parts:
+        read = sum(len(re.findall(rf"\b{name}\b", other)) for _, other in parts)
+        assert ("rand(0) >= 0" in body) == (read > 1), name
+    assert "rand" not in duckdb
 
 
 def test_a_table_of_words_for_a_run_of_columns_is_refused(strangers):

@@ -111,7 +111,7 @@ class _Writer(ColumnWriter[Term, list[Term]]):
 
     def ranked(self, x: Term, quantiles: NumpyArray) -> Term:
         """Returns the ranks, of which `_scores` makes normal scores."""
-        rank = rank_of(x.text, quantiles)
+        rank = rank_of(x.text, quantiles, arrays=x.dialect.arrays)
         return x.written(rank if x.text.startswith("COALESCE") else f"CASE WHEN {x} IS NOT NULL THEN {rank} END")
 
     def gaps(self, inputs: Sequence[int]) -> list[Term]:

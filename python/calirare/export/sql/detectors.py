@@ -13,6 +13,7 @@ from calirare.calibration import Calibrator
 from calirare.export.arithmetic import mixed
 from calirare.export.detectors import DIRECTED, DetectorWriter
 from calirare.export.maps import log_odds
+from calirare.export.sql.arrays import walked
 from calirare.export.sql.columns import mapped
 from calirare.export.sql.dialects import number
 from calirare.export.sql.neighbours import Neighbours
@@ -100,18 +101,26 @@ class Detectors(DetectorWriter[Columns | Sparse, str]):
         """Returns the part of boosted or randomised trees, each a CASE."""
         ensemble, columns = fit.trees.all_labels, self.columns(fit.columns)
         assert isinstance(columns, Columns)
-        double = self.script.dialect.as_double
-        trees = [tree for booster in ensemble.boosters for tree in booster.dump_model()["tree_info"]]
-        sums = total([double(_tree(tree["tree_structure"], columns.names)) for tree in trees])
+        dumped = [tree for booster in ensemble.boosters for tree in booster.dump_model()["tree_info"]]
+        trees = [tree["tree_structure"] for tree in dumped]
+        part, sums = self._sums(trees, columns)
         prior = np.asarray(ensemble.prior, dtype=np.float64)
         if ensemble.kind == "boosting":
-            return self._logit(f"{number(float(np.log(prior[1]) - np.log(prior[0])))} + {sums}", columns.part)
+            return self._logit(f"{number(float(np.log(prior[1]) - np.log(prior[0])))} + {sums}", part)
         least = TREE_SHRINKAGE / (ensemble.weight + TREE_SHRINKAGE)
         share = f"{number(prior[1])} + {sums} / {len(trees)}"
-        part = self.script.select("votes", [("node", "node"), (share, "p")], f"FROM {columns.part}")
+        part = self.script.select("votes", [("node", "node"), (share, "p")], f"FROM {part}")
         p = Term(self.script.dialect, "p").at_least(least * prior[1]).at_most(1 - least * (1 - prior[1]))
         part = self.script.select("share", [("node", "node"), (p.text, "p")], f"FROM {part}")
         return self._logit("LN(p) - LN(1 - p)", part)
+
+    def _sums(self, trees: Sequence[dict[str, Any]], columns: Columns) -> tuple[str, str]:
+        """Returns a part, and the sum of what trees say as an expression of its columns."""
+        dialect = self.script.dialect
+        if not dialect.arrays:
+            return columns.part, total([dialect.as_double(_tree(tree, columns.names)) for tree in trees])
+        packed = [("node", "node"), (f"ARRAY({', '.join(columns.names)})", "f")]
+        return self.script.select("packed", packed, f"FROM {columns.part}"), walked(trees, "f")
 
     def mixture(self, members: Sequence[tuple[float, Calibrator | None, str]]) -> str:
         """Returns the part of detectors averaged by their weights."""

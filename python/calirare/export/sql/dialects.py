@@ -24,6 +24,9 @@ class Dialect:
         text: the type of text.
         days: of a date or a time `{x}`, the days since the start of the year 2000, UTC.
         kept: what stands before a part of the query that is to be computed once.
+        pinned: a condition that holds always and that the engine cannot foresee: a part with it is computed once, where
+            the engine would else write it out wherever it is read; empty where `kept` does.
+        arrays: whether constants are searched in arrays, in place of nested CASEs, see `arrays`.
         low: the function of the least of its arguments.
         high: the function of the greatest.
         escapes: whether a backslash means something in text.
@@ -37,6 +40,8 @@ class Dialect:
     text: str
     days: str
     kept: str = "MATERIALIZED "
+    pinned: str = ""
+    arrays: bool = False
     low: str = "LEAST"
     high: str = "GREATEST"
     escapes: bool = False
@@ -95,6 +100,8 @@ DIALECTS = {
             "STRING",
             "CAST(unix_micros(CAST({x} AS TIMESTAMP)) AS DOUBLE) / 8.64e10 - 10957.0e0",
             kept="",
+            pinned="rand(0) >= 0",
+            arrays=True,
             escapes=True,
             salted=True,
         ),

@@ -6,19 +6,23 @@ from collections.abc import Sequence
 
 from calirare._util.array_files import NumpyArray
 from calirare.export.ranks import CENTRAL, FAR, NEAR, SPLIT, line
+from calirare.export.sql.arrays import searched
 from calirare.export.sql.dialects import number
 
 DIGITS = 13
 
 
-def rank_of(x: str, quantiles: NumpyArray) -> str:
+def rank_of(x: str, quantiles: NumpyArray, *, arrays: bool = False) -> str:
     """Returns the rank of a column, in (0, 1), by the quantiles of its map.
 
     Args:
         x: the column.
         quantiles: rising, float64 [q].
+        arrays: whether they are searched in arrays.
     """
     bounds, leaves = line(quantiles)
+    if arrays:
+        return searched(x, bounds, leaves)
     return _search(x, bounds, [_leaf(x, at, slope, value) for at, slope, value in leaves])
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from calirare._util.array_files import NumpyArray
@@ -86,7 +88,7 @@ class Script:
         Raises:
             InputError: it is larger than engines read.
         """
-        body = ",\n".join(f"{name} AS {self.dialect.kept}(\n  {part}\n)" for name, part in self.parts)
+        body = ",\n".join(f"{name} AS {self.dialect.kept}(\n  {part}\n)" for name, part in self._kept())
         query = f"WITH {body}\n{last}"
         if len(query) > MOST_BYTES:
             raise InputError(
@@ -94,6 +96,13 @@ class Script:
                 "train with --model gcn or hops, or with fewer features"
             )
         return query
+
+    def _kept(self) -> Iterator[tuple[str, str]]:
+        """Yields the parts, each that is read twice with a condition where nothing else has it computed once."""
+        words = Counter(word for _, part in self.parts for word in re.findall(rf"\b{self.prefix}\w+", part))
+        for name, part in self.parts:
+            shared = self.dialect.pinned and words[name.partition("(")[0]] > 1
+            yield name, f"SELECT * FROM (\n  {part}\n  ) WHERE {self.dialect.pinned}" if shared else part
 
 
 def total(terms: Sequence[str]) -> str:
