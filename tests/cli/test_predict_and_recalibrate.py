@@ -61,7 +61,10 @@ def test_predict_says_what_to_expect_and_writes_it(run, later, tmp_path):
     assert [int(x) for x in found.groups()] == [
         round(told[name]) for name in ("expected_rare", "expected_rare_low", "expected_rare_high")
     ]
-    assert told["expected_rare"] == pytest.approx(table["p_rare"].sum(), rel=1e-5)
+    assert 260 * told["mean_p_rare"] == pytest.approx(table["p_rare"].sum(), rel=1e-5)
+    assert (f"in sum {260 * told['mean_p_rare']:.3g}: " in said.out) == (
+        round(told["expected_rare"]) != round(table["p_rare"].sum())
+    )
     assert told["expected_rare_low"] < told["expected_rare"] < told["expected_rare_high"]
     assert told["alerts"] == int(table["alert"].sum()) > 0
     assert f"alerts: {told['alerts']}, " in said.out

@@ -22,7 +22,14 @@ from calirare.calibration.positive_only import (
     rare_among_unlabelled,
     unlabelled_share,
 )
-from calirare.calibration.posterior import ExpectedCount, Moments, count_draws, expected_count, probability_interval
+from calirare.calibration.posterior import (
+    APART,
+    ExpectedCount,
+    Moments,
+    count_draws,
+    expected_count,
+    probability_interval,
+)
 from calirare.calibration.prevalence import prevalence_ends, with_prevalence
 from calirare.calibration.prior_platt import FORM_SD, PriorPlattCalibrator
 from calirare.calibration.registry import CALIBRATORS, KINDS, load_calibrator, make_calibrator, save_calibrator
@@ -36,6 +43,7 @@ from calirare.calibration.sampling import Sampling
 from calirare.calibration.sharpness import class_conditional_sharpness, sharpened
 
 __all__ = [
+    "APART",
     "CALIBRATE_ON",
     "CALIBRATORS",
     "ESTIMATORS",

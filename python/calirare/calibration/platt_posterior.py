@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calirare.calibration.minimisers import newton_minimum
+
 SHARE_STEPS, SHARE_TOLERANCE = 10_000, 1e-14
 REACH = 12  # log-odds beyond which the residual of the form stays as it is there
 
@@ -94,33 +96,58 @@ class PlattPosterior:
         With P_i = diag(p_i) - p_i p_i^T it is sum_i w_i J_i^T P_i J_i, J_i = [diag(t_i), I, representative_i I].
         """
         p, spread = self._p(theta), self._spread()
-        k, share = p.shape[1], torch.softmax(self._vectors(theta)[2], 0)
-        ones = torch.ones_like(p)
+        k, ones = p.shape[1], torch.ones_like(p)
         factors = torch.stack([self._sloped(theta), ones, self.representative[:, None] * ones])  # [3, m, k]
         likely = p * factors  # first: a logit may be as far away as its class is unlikely
         squares = torch.einsum("amk,bmk->abk", self.weights[:, None] * likely, factors)
         means = likely.transpose(0, 1).reshape(len(p), 3 * k)
         full = torch.diag_embed(squares).permute(0, 2, 1, 3).reshape(3 * k, 3 * k)
         full = full - (self.weights[:, None] * means).T @ means
-        full[2 * k :, 2 * k :] += self.counts.sum() * (torch.diag(share) - torch.outer(share, share))
-        return spread @ full @ spread.T + self._precision()
+        return spread @ full @ spread.T + self._of_priors(theta)
 
-    def information_with(self, theta: Tensor, residual: Tensor) -> Tensor:
-        """Returns `information` of theta and of the numbers of a residual on the log-odds of class 1, [q + r, q + r].
+    def _of_priors(self, theta: Tensor) -> Tensor:
+        """Returns the curvature of the priors, [q, q]."""
+        share, of_lambda = torch.softmax(self._vectors(theta)[2], 0), self._spread()[:, -self.away.shape[1] :]
+        counted = self.counts.sum() * (torch.diag(share) - torch.outer(share, share))
+        return of_lambda @ counted @ of_lambda.T + self._precision()
+
+    def likeliest(self, theta: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns where theta and a residual of the log-odds of class 1 are likeliest together, and the information.
+
+        Linearised at theta, the maximum without a residual: with rows J_i = [gradient of label i's log-odds, phi_i] and
+        a move d = (change of theta, w) the log-odds are those at theta plus J_i d, the prior of theta is the quadratic
+        that touches it there, and w ~ N(0, I). That is a logistic regression, with one minimum.
 
         Args:
-            theta: of two classes, [q].
-            residual: features of each label, see `residual_features`, [m, r]; their numbers have the prior N(0, I).
-                Of more classes there is none, r = 0.
+            theta: the maximum without a residual, of two classes, [q].
+            residual: features phi of each label, see `residual_features`, [m, r]. Of more classes there is none, r = 0.
+
+        Returns:
+            d, 0 where r is 0, [q + r], and its information there, [q + r, q + r].
         """
-        if not residual.shape[1]:
-            return self.information(theta)
-        p, sign = self._p(theta), self.away.new_tensor([-1.0, 1.0])
-        parts = [sign * self._sloped(theta), sign.expand_as(p), self.representative[:, None] * sign]
-        moved = torch.cat(parts, 1) @ self._spread().T
-        likely = (self.weights * p[:, 0] * p[:, 1])[:, None] * residual
-        cross, own = moved.T @ likely, residual.T @ likely + torch.eye(residual.shape[1]).to(residual)
-        return torch.cat([torch.cat([self.information(theta), cross], 1), torch.cat([cross.T, own], 1)])
+        r, q = residual.shape[1], len(theta)
+        if not r:
+            return torch.zeros_like(theta), self.information(theta)
+        sign, (below, above) = self.away.new_tensor([-1.0, 1.0]), self._logits(theta).T
+        parts = [sign * self._sloped(theta), sign.expand_as(self.away), self.representative[:, None] * sign]
+        rows = torch.cat([torch.cat(parts, 1) @ self._spread().T, residual], 1)
+        odds, y = above - below, self.labels.to(theta)
+        prior = torch.block_diag(self._of_priors(theta), torch.eye(r).to(theta))
+        pull = rows.T @ (self.weights * (torch.sigmoid(odds) - y))
+        pull[q:] = 0  # at its maximum theta's prior pulls as the labels do, the other way
+
+        def loss(move: Tensor) -> Tensor:
+            at = odds + rows @ move
+            return (self.weights @ (F.softplus(at) - y * at) - pull @ move + move @ prior @ move / 2) / self._total()
+
+        def derivatives(move: Tensor) -> tuple[Tensor, Tensor]:
+            p = torch.sigmoid(odds + rows @ move)
+            gradient = rows.T @ (self.weights * (p - y)) - pull + prior @ move
+            hessian = rows.T @ ((self.weights * p * (1 - p))[:, None] * rows) + prior
+            return gradient / self._total(), hessian / self._total()
+
+        move = newton_minimum(loss, theta.new_zeros(q + r), derivatives)
+        return move, self._total() * derivatives(move)[1]
 
     def _total(self) -> float:
         return float(self.weights.sum() + self.counts.sum())

@@ -164,6 +164,7 @@ class PositiveOnlyCalibrator(PriorPlattCalibrator):
         together = torch.eye(len(covariance), dtype=torch.float64)
         together[1:3, 2] = torch.tensor([1.0, 0.0])
         out.theta_, out.covariance_ = theta, together @ covariance @ together.T
+        out.move_ = None if out.move_ is None else together @ out.move_
         out.lift_ = torch.tensor([np.log(share.share * float(number[0] / number[1])), odds], dtype=torch.float64)
         out.sentence_ = sentence
         ends = _about(share)

@@ -15,6 +15,7 @@ from calirare.calibration.platt_posterior import spread
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 
 DRAWS = 20_000  # an end of a 95 % interval then moves by about a percent of the interval's width from seed to seed
+APART = "its map keeps its form, expected numbers follow the labels"  # said where they differ from sums of P
 CERTAIN = 1e-9  # expected nodes that are not of a group's likelier class: below, none is drawn
 BLOCK = 1 << 14  # rows at a time: the gradient of each, of two classes 29 numbers, should stay in the caches
 
@@ -25,7 +26,7 @@ class ExpectedCount:
 
     Attributes:
         n: number of nodes.
-        expected: sum of their probabilities.
+        expected: sum of their probabilities where map and residual are likeliest together.
         low: lower end of the interval.
         high: upper end.
         coverage: of the interval.
@@ -53,9 +54,9 @@ def probability_interval(
 ) -> tuple[Tensor, Tensor]:
     """Returns the ends of each node's interval of P(class), from what the calibration labels leave open of the map.
 
-    The log-odds of the class are taken as normal with the variance that the map's covariance gives them (Laplace). The
-    interval holds the uncertainty of slope, class ratio, prevalence and form; not that of the network's logits, and not
-    whether the node is of the class, which is the probability itself.
+    The log-odds of the class are taken as normal about those of the map, with the variance that the map's covariance
+    gives them (Laplace). The interval holds the uncertainty of slope, class ratio, prevalence and form; not that of the
+    network's logits, and not whether the node is of the class, which is the probability itself.
 
     Args:
         fitted: the fitted map.
@@ -96,6 +97,16 @@ def log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: int) -> tup
     return odds, torch.cat([of_theta, bent[:, 1:2] * fitted.residual(logits)], 1)
 
 
+def likeliest_log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: int) -> tuple[Tensor, Tensor]:
+    """Returns `log_odds` where map and residual are likeliest together, to first order, and the gradient.
+
+    P(class) is that of the map alone. Where labels speak against its form the two differ, and numbers of nodes are
+    told by this one.
+    """
+    odds, gradient = log_odds(fitted, logits, of_class)
+    return odds if fitted.move_ is None else odds + gradient @ fitted.move_.to(odds), gradient
+
+
 def count_draws(
     fitted: PriorPlattCalibrator,
     logits: Tensor,
@@ -105,13 +116,14 @@ def count_draws(
     of_class: int = 1,
     n_draws: int = DRAWS,
     seed: int = 0,
-) -> np.ndarray:
-    """Returns plausible numbers of nodes of a class in each group of nodes, float64 [n_draws, n_groups].
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the number of nodes of a class to expect in each group of nodes, [g], and draws of it, [n_draws, g].
 
-    Each draw takes a map from its posterior, the same for all groups, and then the nodes' classes given the map. The
-    map enters by the log-odds of each group's mean probability, jointly normal (delta method); the classes by a
-    binomial number with the mean and variance of a sum of independent ones, sum p and sum p (1 - p). Classes that
-    depend on one another beyond their logits would spread further.
+    Expected are the sums of P(class) where map and residual are likeliest together (`likeliest_log_odds`). Each draw
+    takes a map from its posterior there, the same for all groups, and then the nodes' classes given the map. The map
+    enters by the log-odds of each group's mean probability, jointly normal (delta method); the classes by a binomial
+    number with the mean and variance of a sum of independent ones, sum p and sum p (1 - p). Classes that depend on one
+    another beyond their logits would spread further.
 
     Args:
         fitted: the fitted map.
@@ -123,14 +135,14 @@ def count_draws(
         seed: of numpy's default generator.
     """
     found = _moments(fitted, logits, groups, n_groups, of_class)
-    return _draws(found, _covariance(fitted, logits).cpu().numpy(), n_draws, seed)
+    return found[1], _draws(found, _covariance(fitted, logits).cpu().numpy(), n_draws, seed)
 
 
 Moments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def _draws(found: Moments, map_covariance: np.ndarray, n_draws: int, seed: int) -> np.ndarray:
-    """Returns `count_draws` from the moments of the groups and the map's covariance."""
+    """Returns the draws of `count_draws` from the moments of the groups and the map's covariance."""
     size, total, squares, jacobian = found
     mean = total / np.maximum(size, 1)
     spread = size * mean * (1 - mean)
@@ -185,7 +197,7 @@ def _moments(fitted: PriorPlattCalibrator, logits: Tensor, groups: Tensor, n_gro
     q = _covariance(fitted, logits).shape[0]
     out = logits.new_zeros(n_groups, 3 + q, dtype=torch.float64)
     for block, group in zip(logits.split(BLOCK), groups.split(BLOCK), strict=True):
-        odds, gradient = log_odds(fitted, block, of_class)
+        odds, gradient = likeliest_log_odds(fitted, block, of_class)
         p = torch.sigmoid(odds)
         rows = torch.cat([torch.stack([torch.ones_like(p), p, p**2], 1), (p * (1 - p))[:, None] * gradient], 1)
         out.index_add_(0, group, rows)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare.calibration.base import check_logits
-from calirare.calibration.posterior import log_odds
+from calirare.calibration.posterior import likeliest_log_odds, log_odds
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 
 NORMAL_95 = 1.959963984540054
@@ -52,10 +52,12 @@ def with_prevalence(fitted: Map, logits: Tensor, prevalence: float | tuple[float
     out.target = "population"
     assert out.theta_ is not None
     assert out.covariance_ is not None
-    shift = _shift_to(out, logits, float(1 / (1 + np.exp(-odds.mean()))), of_class)
-    at = k - 1 + of_class
+    share, at = float(1 / (1 + np.exp(-odds.mean()))), k - 1 + of_class
     out.theta_ = out.theta_.clone()
-    out.theta_[at] += shift
+    out.theta_[at] += _shift_to(log_odds(out, logits, of_class)[0], share)
+    if out.move_ is not None:
+        out.move_ = out.move_.clone()
+        out.move_[at] += _shift_to(likeliest_log_odds(out, logits, of_class)[0], share)
     out.covariance_ = _given_mean(out, logits, at, float(((odds[1] - odds[0]) / (2 * NORMAL_95)) ** 2), of_class)
     out.target = fitted.target
     return out
@@ -77,12 +79,12 @@ def prevalence_ends(prevalence: float | tuple[float, float]) -> tuple[float, flo
     return float(ends[0]), float(ends[1])
 
 
-def _shift_to(fitted: PriorPlattCalibrator, logits: Tensor, share: float, of_class: int) -> float:
-    """Returns what the class's log-odds must be raised by for a mean probability of `share`."""
+def _shift_to(log_odds: Tensor, share: float) -> float:
+    """Returns what log-odds must be raised by for a mean probability of `share`."""
     from scipy.optimize import brentq
     from scipy.special import expit
 
-    odds = log_odds(fitted, logits, of_class)[0].clamp(-FARTHEST, FARTHEST).cpu().numpy()
+    odds = log_odds.clamp(-FARTHEST, FARTHEST).cpu().numpy()
     aim = np.log(share) - np.log1p(-share)
     low, high = aim - odds.max() - ROOM, aim - odds.min() + ROOM
     return float(brentq(lambda shift: expit(odds + shift).mean() - share, low, high, xtol=1e-12))
@@ -94,7 +96,7 @@ def _given_mean(fitted: PriorPlattCalibrator, logits: Tensor, at: int, variance:
     With g the gradient of these log-odds, theta_at = (known - sum over the others of g_j theta_j) / g_at: the others
     keep their covariance, and `variance` is that of the known log-odds.
     """
-    odds, gradient = log_odds(fitted, logits, of_class)
+    odds, gradient = likeliest_log_odds(fitted, logits, of_class)
     p = torch.sigmoid(odds)
     moved = p * (1 - p)
     some = moved > 0  # the others' gradient may be too large to be multiplied by 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -49,7 +49,7 @@ class PriorPlattCalibrator(Calibrator):
 
     (Prentice & Pyke 1979): such labels inform s and alpha, never lambda. With known rates rho_c of drawing each class,
     log rho_c is added to the population's logits and they inform all. The maximum of the posterior is found by Newton's
-    method; its curvature (expected information) gives the covariance of the map, a Laplace approximation.
+    method; the curvature (expected information) gives the covariance of the map, a Laplace approximation.
 
     With `form_sd` each class has a slope of its own. With L_c = log softmax(z - r)_c + log k, the logits s (z - r) are
 
@@ -63,7 +63,8 @@ class PriorPlattCalibrator(Calibrator):
     Neither form is right to the last, and where labels are many that is what is left to be wrong. With two classes the
     covariance therefore holds a residual too: a smooth function of the log-odds s_1 L_1 - s_0 L_0, added to them, a
     Gaussian process of standard deviation residual_sd and length 1 (Kennedy & O'Hagan 2001). It widens intervals where
-    labels have not shown the form to be right, and leaves the map itself as it is.
+    labels have not shown the form to be right, and moves those of numbers of nodes to where labels show it to be wrong
+    (`move_`); the map itself it leaves as it is.
 
     Without one rare label the map is the analytic correction with the share that Jeffreys' prior leaves open; with
     hundreds it is free Platt scaling, or free beta calibration. The intercept's standard deviation is that of the
@@ -83,16 +84,18 @@ class PriorPlattCalibrator(Calibrator):
     Attributes:
         theta_: log s, alpha_1 .. alpha_{k-1}, lambda_1 .. lambda_{k-1}, and where classes have slopes of their own log
             s_c - log s_0 of classes 1 .. k - 1 (log s is then the mean), relative to class 0, float64 [q].
-        covariance_: of theta_ given the labels, and after it of the residual's numbers, float64 [q + r, q + r].
+        move_: from theta_ and a residual of 0 to where both are likeliest together, linearised, float64 [q + r].
+        covariance_: there, of theta_ given the labels, and after it of the residual's numbers, float64 [q + r, q + r].
         unit_: what logits are divided by first, 1 but for logits of unusual size, see `unit_of`.
 
     Raises:
         ValueError: a setting is out of range.
     """
 
-    fitted: ClassVar = {"theta": float64, "covariance": float64, "unit": float}
+    fitted: ClassVar = {"theta": float64, "covariance": float64, "move": float64, "unit": float}
     theta_: Tensor | None = None
     covariance_: Tensor | None = None
+    move_: Tensor | None = None
     unit_: float = 1.0
 
     def __init__(
@@ -121,6 +124,11 @@ class PriorPlattCalibrator(Calibrator):
         if self.trained_shares is not None and not all(0 < share < math.inf for share in self.trained_shares):
             raise ValueError(f"{op}: trained_shares must be positive and finite, got {self.trained_shares}")
         balance_of(self.target)
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """Returns the calibrator that `state` was taken from; one of an earlier release has no `move_`."""
+        return super().from_state({"move": None} | state)
 
     @property
     def n_classes(self) -> int | None:
@@ -211,7 +219,7 @@ class PriorPlattCalibrator(Calibrator):
         self._maximise(logits, labels, None, None)
 
     def _maximise(self, logits: Tensor, labels: Tensor, weights: Tensor | None, sampling: Sampling | None) -> None:
-        """Sets theta_ to the maximum of the posterior, and covariance_ to the inverse of its information there."""
+        """Sets theta_ to the maximum of the posterior, move_ and covariance_ to where the residual takes it."""
         m, k = logits.shape
         sampling = Sampling.at_random(m, k) if sampling is None else sampling
         w = logits.new_ones(m, dtype=torch.float64) if weights is None else weights
@@ -230,7 +238,7 @@ class PriorPlattCalibrator(Calibrator):
         )
         theta = newton_minimum(posterior.loss, posterior.start(), posterior.derivatives)
         self.theta_, self.unit_, self.covariance_ = _as_counted(theta, posterior.log_shares()).cpu(), unit, None
-        information = posterior.information_with(theta, self.residual(logits))
+        move, information = posterior.likeliest(theta, self.residual(logits))
         factor, fault = torch.linalg.cholesky_ex(information)
         if int(fault):
             raise InputError(
@@ -238,7 +246,7 @@ class PriorPlattCalibrator(Calibrator):
                 f"{float(logits.abs().max()):.3g} among others that spread by {unit:.3g} times what is usual: look for "
                 "a column of features with numbers far from all others"
             )
-        self.covariance_ = torch.cholesky_inverse(factor).cpu()
+        self.covariance_, self.move_ = torch.cholesky_inverse(factor).cpu().contiguous(), move.cpu()
 
     def _theta(self) -> Tensor:
         if self.theta_ is None:

@@ -139,7 +139,7 @@ class Decided:
         if self.undecided is not None:
             out["undecided"] = self.undecided.to_mapping()
         told = {} if self.expected is None else asdict(self.expected)
-        names = ("hits", "misses", "cost", "precision", "recall", "coverage")
+        names = ("hits", "misses", "cost", "precision", "recall", "hits_by_p", "coverage")
         return out | {name: told.get(name) for name in names} | {"sentence": self.sentence}
 
 

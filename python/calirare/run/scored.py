@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
 from calirare._util.brief import brief
-from calirare.calibration import ExpectedCount, Prevalence
+from calirare.calibration import APART, ExpectedCount, Prevalence
 from calirare.drift import Drift
 from calirare.run.probabilities import Undecided
 
@@ -73,7 +73,7 @@ class Scored:
             expected = f"expected {self.mean * self.nodes:.3g} rare among {self.nodes:,} nodes"
             expected += " (no interval: the run's map does not know its uncertainty)"
         doubt = ", not to be trusted (see drift)" if self.verdict == "do not trust" else ""
-        lines = [f"{expected}, mean P(rare) {self.mean:.3g}{doubt}"]
+        lines = [f"{expected}, mean P(rare) {self.mean:.3g}{self._apart()}{doubt}"]
         if self.prevalence is not None:
             lines.append(f"prevalence: {self._prevalence(self.prevalence)}: P(rare) is corrected to it")
         lines.append(
@@ -86,6 +86,13 @@ class Scored:
         if self.drift is not None:
             lines.append(f"drift: {self.drift.sentence}")
         return "\n".join(lines) + "\n"
+
+    def _apart(self) -> str:
+        """Returns what to say where the expected number is not the sum of P(rare), or nothing."""
+        count, total = self.expected, self.mean * self.nodes
+        if count is None or str(count) == str(replace(count, expected=total)):
+            return ""
+        return f", in sum {total:.3g}: {APART}"
 
     def _prevalence(self, told: Prevalence) -> str:
         if told.low == told.high:
@@ -100,7 +107,7 @@ class Scored:
             "graph": self.name,
             "nodes": self.nodes,
             "mean_p_rare": self.mean,
-            "expected_rare": self.mean * self.nodes,
+            "expected_rare": self.mean * self.nodes if count is None else count.expected,
             "expected_rare_low": None if count is None else count.low,
             "expected_rare_high": None if count is None else count.high,
             "coverage": None if count is None else count.coverage,

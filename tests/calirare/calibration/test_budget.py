@@ -1,4 +1,4 @@
-"""What a budget buys: expected hits are sums of P(rare), and the promised band holds what is found."""
+"""What a budget buys: expected hits are sums of P(rare) without a residual, and the promised band holds the truth."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from calirare.calibration import PriorPlattCalibrator, budget_curve
 from calirare.plots import budget_diagram
 
 
-def problem(seed: int, n: int = 2000, labels: int = 400):
+def problem(seed: int, n: int = 2000, labels: int = 400, residual_sd: float | None = 1.0):
     """A map fitted on some nodes, the logits of the others, and which of these are rare; P(rare) is known."""
     rng = np.random.default_rng(seed)
     score = rng.normal(-2.0, 2.0, n + labels)
     y = torch.from_numpy((rng.random(n + labels) < 1 / (1 + np.exp(-score))).astype(np.int64))
     logits = torch.stack([torch.zeros(n + labels), torch.from_numpy(score)], 1)
-    fitted = PriorPlattCalibrator().fit(logits[:labels], y[:labels])
+    fitted = PriorPlattCalibrator(residual_sd=residual_sd).fit(logits[:labels], y[:labels])
     return fitted, logits[labels:], (y[labels:] == 1).numpy()
 
 
 @pytest.mark.slow
 def test_expected_hits_are_sums_of_the_likeliest():
-    fitted, logits, _ = problem(0)
+    fitted, logits, _ = problem(0, residual_sd=None)
     curve = budget_curve(fitted, logits)
     p = np.sort(fitted.predict_proba(logits)[:, 1].numpy())[::-1]
     assert curve.alerts[0] == 1

@@ -11,7 +11,7 @@ from scipy.special import expit
 from scipy.stats import binom
 
 from calirare import InputError
-from calirare.calibration import PriorPlattCalibrator
+from calirare.calibration import PriorPlattCalibrator, budget_curve
 from calirare.calibration.decisions import (
     RULES,
     Balanced,
@@ -131,13 +131,15 @@ def test_what_is_proved_holds_as_often_as_it_says():
 def test_a_decision_adds_up():
     rng = np.random.default_rng(2)
     y = (rng.random(400) < 0.1).astype(int)
-    fitted = PriorPlattCalibrator().fit(drawn_logits(y, rng), torch.from_numpy(y))
+    fitted = PriorPlattCalibrator(residual_sd=None).fit(drawn_logits(y, rng), torch.from_numpy(y))
     scored = drawn_logits((rng.random(1000) < 0.1).astype(int), rng)
     found = decide(Cost(miss=10.0, alarm=1.0), fitted, scored)
     p = fitted.transform(scored)[:, 1]
     assert found.threshold == pytest.approx(1 / 11)
     assert found.alerts == int((p >= 1 / 11).sum())
     assert found.hits.expected + found.misses.expected == pytest.approx(float(p.sum()))
+    assert found.hits.expected == pytest.approx(found.hits_by_p)
+    assert "sums of P(rare)" not in found.sentence
     assert found.cost.expected == pytest.approx(10 * found.misses.expected + found.alerts - found.hits.expected)
     for counted in (found.hits, found.misses, found.cost, found.precision, found.recall):
         assert counted.low < counted.expected < counted.high
@@ -151,6 +153,28 @@ def test_a_decision_adds_up():
         decide(Balanced(), fitted, scored[:0])
     with pytest.raises(InputError, match="coverage must be in"):
         decide(Balanced(), fitted, scored, coverage=0.0)
+
+
+def test_numbers_follow_labels_that_speak_against_the_form_and_say_so():
+    """Half of the rare class look like the rest, and one slope cannot say so: alerts hold more than P sums to."""
+    rng = np.random.default_rng(4)
+
+    def drawn(n: int) -> tuple[torch.Tensor, np.ndarray]:
+        y = (rng.random(n) < 0.1).astype(int)
+        return drawn_logits(y * (rng.random(n) < 0.5), rng), y
+
+    z, y = drawn(20_000)
+    scored, truth = drawn(20_000)
+    bare, fitted = (PriorPlattCalibrator(residual_sd=sd).fit(z, torch.from_numpy(y)) for sd in (None, 1.0))
+    rule = Budget(alerts=800)
+    told = [decide(rule, each, scored) for each in (bare, fitted)]
+    hits = truth[fitted.transform(scored)[:, 1].numpy() >= told[1].threshold].sum()
+    assert told[1].hits.low <= hits <= told[1].hits.high
+    assert not told[0].hits.low <= hits <= told[0].hits.high, "the form alone is sure of something else"
+    assert told[0].hits.expected == pytest.approx(told[1].hits_by_p), "P(rare) is the same"
+    assert abs(told[1].hits_by_p - hits) > 2 * abs(told[1].hits.expected - hits)
+    assert f"sums of P(rare) are {told[1].hits_by_p:.0f} and" in told[1].sentence
+    assert budget_curve(fitted, scored).expected[-1] == pytest.approx(told[1].hits.expected + told[1].misses.expected)
 
 
 @cache

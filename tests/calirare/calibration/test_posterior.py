@@ -14,7 +14,7 @@ from calirare.calibration import (
     probability_interval,
     save_calibrator,
 )
-from calirare.calibration.posterior import log_odds
+from calirare.calibration.posterior import likeliest_log_odds, log_odds
 from tests.helpers.logits import drawn_logits, problem
 
 CLOSE = 1e-9  # absolute, on numbers about 1 in float64
@@ -68,29 +68,36 @@ def test_interval_of_a_node_by_hand():
 @pytest.mark.parametrize(("sd", "right"), [(1.0, True), (0.99, False)])
 @pytest.mark.parametrize("form_sd", [None, 0.5])
 def test_the_residual_is_the_gaussian_process_of_the_docstring(form_sd, sd, right):
-    """In terms of functions: prior covariance K of the log-odds, posterior k** - k*' (K + 1 / (p (1 - p)))^-1 k*."""
+    """In terms of functions: prior covariance K of the log-odds, posterior k** - k*' (K + 1 / (p (1 - p)))^-1 k*.
+
+    The likeliest log-odds f are where K^-1 (f - prior mean) = y - p(f), whatever numbers stand for map and residual.
+    """
     z, y = problem(n=150)
     bare = PriorPlattCalibrator(form_sd=form_sd, residual_sd=None).fit(z, y)
     fitted = PriorPlattCalibrator(form_sd=form_sd, residual_sd=sd).fit(z, y)
     odds, rows = log_odds(bare, z, 1)
-    noise = torch.diag(1 / (torch.sigmoid(odds) * torch.sigmoid(-odds)))
-    prior = torch.linalg.inv(torch.linalg.inv(bare.covariance_) - rows.T @ torch.linalg.solve(noise, rows))
+    likeliest, gradient = likeliest_log_odds(fitted, z, 1)
+    p, mapped = torch.sigmoid(likeliest), torch.sigmoid(odds)
+    prior = torch.linalg.inv(torch.linalg.inv(bare.covariance_) - rows.T @ ((mapped * (1 - mapped))[:, None] * rows))
+    noise = torch.diag(1 / (p * (1 - p)))
     at = (bare.sloped(z) * torch.tensor([-1.0, 1.0])).sum(1)
     wholes = torch.arange(-12, 13).double()[:, None, None]
     bumps = (2 / torch.pi) ** 0.5 * torch.exp(-((at[:, None] - wholes) ** 2) - (at - wholes) ** 2).sum(0)
     assert float((bumps - torch.exp(-((at[:, None] - at) ** 2) / 2)).abs().max()) < 0.02
     process = rows @ prior @ rows.T + bumps
     exact = (process - process @ torch.linalg.solve(process + noise, process)).diagonal()
-    gradient = log_odds(fitted, z, 1)[1]
     found = ((gradient @ fitted.covariance_) * gradient).sum(1)
     assert (float((found / exact - 1).abs().max()) < 1e-6) == right
+    moved = process @ (y - p) - rows @ prior @ rows.T @ (y - mapped)
+    assert (float((likeliest - odds - moved).abs().max()) < 1e-6) == right
+    of_form = torch.linalg.inv(torch.linalg.inv(prior) + rows.T @ torch.linalg.solve(noise, rows))
+    assert float((fitted.covariance_of_form() - of_form).abs().max()) < CLOSE
 
 
 def test_the_residual_widens_intervals_and_moves_no_probability(tmp_path):
     z, y = problem(n=3000)
     bare, fitted = (PriorPlattCalibrator(form_sd=0.5, residual_sd=sd).fit(z, y) for sd in (None, 1.0))
     assert torch.equal(fitted.transform(z), bare.transform(z))
-    assert float((fitted.covariance_of_form() - bare.covariance_).abs().max()) < CLOSE
     widths = [torch.diff(torch.logit(torch.stack(probability_interval(each, z))), dim=0) for each in (bare, fitted)]
     assert bool((widths[1] > widths[0]).all())
     counts = [expected_count(each, z) for each in (bare, fitted)]
@@ -98,7 +105,7 @@ def test_the_residual_widens_intervals_and_moves_no_probability(tmp_path):
     beyond = torch.tensor([[0.0, 1e3], [1e3, 0.0]], dtype=torch.float64)
     assert bool(torch.isfinite(torch.stack(probability_interval(fitted, beyond))).all())
     before = bare.state()
-    del before["residual_sd"]  # a file of an earlier release
+    del before["residual_sd"], before["move"]  # a file of an earlier release
     old = PriorPlattCalibrator.from_state(before)
     assert torch.equal(torch.stack(probability_interval(old, z)), torch.stack(probability_interval(bare, z)))
     again = load_calibrator(save_calibrator(fitted, tmp_path / "map.json"))
@@ -120,9 +127,10 @@ def test_counts_of_groups_add_up_and_an_empty_set_has_none():
     z, y = problem(n=500)
     fitted = PriorPlattCalibrator().fit(z, y)
     groups = torch.arange(500) % 3
-    draws = count_draws(fitted, z, groups, 4)
+    expected, draws = count_draws(fitted, z, groups, 4)
     whole = expected_count(fitted, z)
     assert draws.shape[1] == 4
+    assert expected.sum() == pytest.approx(whole.expected)
     assert not draws[:, 3].any()
     assert draws.sum(1).mean() == pytest.approx(whole.expected, rel=0.02)
     assert np.corrcoef(draws[:, 0], draws[:, 1])[0, 1] > 0.05, "one map for all groups"
@@ -137,7 +145,7 @@ def test_of_a_group_that_is_certain_every_draw_is_the_same(size):
     fitted = PriorPlattCalibrator().fit(z, y)
     certain = torch.tensor([[0.0, size], [size, 0.0]], dtype=z.dtype).repeat_interleave(7, 0)
     groups = torch.cat([torch.full((500,), 2), torch.arange(2).repeat_interleave(7)])
-    draws = count_draws(fitted, torch.cat([z, certain]), groups, 3)
+    _, draws = count_draws(fitted, torch.cat([z, certain]), groups, 3)
     assert (draws[:, 0] == 7).all()
     assert (draws[:, 1] == 0).all()
     assert draws[:, 2].std() > 1, "the others are as they were"

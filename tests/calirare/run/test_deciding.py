@@ -63,9 +63,10 @@ def test_a_rule_chooses_among_the_nodes_that_wait_for_a_decision(asked, holds):
     assert (decision.nodes, decision.on) == (110, "held-out")
     assert waiting["alert"].sum() == decision.alerts
     assert np.array_equal(table["alert"], (table["p_rare"] >= decision.threshold).astype(int))
-    assert decision.expected.hits.expected == pytest.approx(waiting["p_rare"][waiting["alert"] == 1].sum())
+    assert decision.expected.hits_by_p == pytest.approx(waiting["p_rare"][waiting["alert"] == 1].sum())
     assert decision.expected.hits.low <= decision.expected.hits.expected <= decision.expected.hits.high
     said = outcome.metrics["decision"]
+    assert said["hits_by_p"] == decision.expected.hits_by_p
     assert said["sentence"] in outcome.summary(200)
     assert "review.csv begins with the likeliest rare nodes" in outcome.summary(200)
     test = table[table["split"] == "test"]

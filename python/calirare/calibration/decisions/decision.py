@@ -9,8 +9,13 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.calibration import PriorPlattCalibrator, count_draws
+from calirare.calibration import APART, PriorPlattCalibrator, count_draws
 from calirare.calibration.decisions.rule import Labelled, Rule
+
+
+def said(count: float) -> str:
+    """Returns a number of nodes as a sentence names it."""
+    return f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,8 @@ class Counted:
     """An expected number with the ends of its interval.
 
     Attributes:
-        expected: by the probabilities.
+        expected: where map and residual are likeliest together, the middle of the interval; without a residual sums
+            of P(rare).
         low: lower end.
         high: upper end.
     """
@@ -29,8 +35,7 @@ class Counted:
 
     def __str__(self) -> str:
         """Returns "94 (71 to 120)"."""
-        expected, low, high = (f"{x:,.0f}" if x >= 100 else f"{x:.3g}" for x in (self.expected, self.low, self.high))
-        return f"{expected} ({low} to {high})"
+        return f"{said(self.expected)} ({said(self.low)} to {said(self.high)})"
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Decision:
         cost: of misses and false alarms; each 1 where the rule names none.
         precision: share of the alerts that are rare; nan without alerts.
         recall: share of the rare nodes that are alerts.
+        hits_by_p: sum of the alerts' P(rare): where labels speak against the form of its map not the hits to expect.
         coverage: of the intervals.
         sentence: what was asked for and what to expect.
     """
@@ -56,6 +62,7 @@ class Decision:
     cost: Counted
     precision: Counted
     recall: Counted
+    hits_by_p: float
     coverage: float
     sentence: str
 
@@ -73,9 +80,10 @@ def decide(
     """Returns the threshold of a rule, with what to expect of it among scored nodes.
 
     The probabilities choose the threshold, not the labels' outcomes (unless a confidence is asked for): with an honest
-    P(rare) that is the better threshold, and no label is spent. The intervals hold what the calibration labels leave
-    open of the map, its form included, and the chance of the nodes' own classes, see `count_draws`; the threshold is
-    held fixed. Where the form is further off than `residual_sd` allows, hundreds of rare labels make them too narrow.
+    P(rare) that is the better threshold, and no label is spent. Expected numbers are those where map and residual are
+    likeliest together; their intervals hold what the calibration labels leave open of both, and the chance of the
+    nodes' own classes, see `count_draws`; the threshold is held fixed. Where the form is further off than `residual_sd`
+    allows, hundreds of rare labels make them too narrow.
 
     Args:
         rule: what is asked for.
@@ -97,16 +105,21 @@ def decide(
     threshold = rule.threshold(p, labelled)
     alert = p >= threshold
     groups = torch.from_numpy(alert.astype(np.int64)).to(logits.device)
-    draws = count_draws(fitted, logits, groups, 2, of_class=of_class, seed=seed)
-    expected = np.array([[p[~alert].sum(), p[alert].sum()]])
-    both = np.concatenate([expected, draws])
-    return _decision(rule, threshold, int(alert.sum()), both[:, 1], both[:, 0], coverage)
+    both = np.vstack(count_draws(fitted, logits, groups, 2, of_class=of_class, seed=seed))
+    sums = float(p[alert].sum()), float(p[~alert].sum())
+    return _decision(rule, threshold, int(alert.sum()), both[:, 1], both[:, 0], sums, coverage)
 
 
 def _decision(
-    rule: Rule, threshold: float, alerts: int, hits: np.ndarray, misses: np.ndarray, coverage: float
+    rule: Rule,
+    threshold: float,
+    alerts: int,
+    hits: np.ndarray,
+    misses: np.ndarray,
+    sums: tuple[float, float],
+    coverage: float,
 ) -> Decision:
-    """Returns the decision from expected numbers, first, and draws of them, [1 + draws]."""
+    """Returns the decision from expected numbers, first, and draws of them, [1 + draws], and sums of P(rare)."""
     tails = [0.5 - coverage / 2, 0.5 + coverage / 2]
 
     def counted(values: np.ndarray) -> Counted:
@@ -120,5 +133,8 @@ def _decision(
     recall = counted(np.where(rare > 0, hits / np.where(rare > 0, rare, 1), 1.0))
     missed = counted(misses)
     what = f"P(rare) of at least {threshold:.3g} makes {alerts:,} alerts; expect {found} hits and {missed} misses"
+    by_p = [said(total) for total in sums]
+    if by_p != [said(found.expected), said(missed.expected)]:
+        what += f" (sums of P(rare) are {by_p[0]} and {by_p[1]}: {APART})"
     sentence = f"{rule.sentence}: {what}"
-    return Decision(threshold, alerts, found, missed, cost, precision, recall, coverage, sentence)
+    return Decision(threshold, alerts, found, missed, cost, precision, recall, sums[0], coverage, sentence)
