@@ -1,0 +1,44 @@
+"""What decisions cost and promise: the benchmarks count right, and the caveat of a run says what they found."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calirare.run.deciding import HELD
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module
+
+
+def test_a_cost_by_hand(load: Any) -> None:
+    y, alert = np.array([1, 1, 1, 0, 0]) == 1, np.array([1, 0, 0, 1, 0]) == 1
+    assert load("bench_decision_peers").cost_of(y, alert, 5.0) == 2 * 5 + 1
+
+
+def test_intervals_by_hand(load: Any) -> None:
+    bench = load("bench_decision_graphs")
+    middle = f"gcn{bench.MIDDLE}"
+    rows = {"gcn, a, 0": {"hits": [3, 9], "gcn": [[4, 2, 6], [5, 1, 8]], middle: [[3, 3, 3], [9, 0, 9]]}}
+    assert bench.held(rows, "gcn") == {
+        "gcn": {"intervals": 2, "inside": 0.5, "width": 5.5, "error": 2.5},
+        middle: {"intervals": 2, "inside": 1.0, "width": 4.5, "error": 0.0},
+    }
+
+
+def test_the_caveat_of_a_run_says_what_was_measured() -> None:
+    told = json.loads((RESULTS / "decision_graphs.json").read_text(encoding="utf-8"))["results"]["summary"]
+    inside = {model: f"{100 * told[model]['inside']:.0f}" for model in ("auto", "hops", "gcn")}
+    assert HELD[True] == f"{inside['auto']} %"
+    assert HELD[False] == f"{inside['hops']} to {inside['gcn']} %"
