@@ -159,8 +159,8 @@ class EdgeCells:
             )
         return (
             f"{self.path}: every end of an edge must have a row in the node table, but node {node!r} has none, named "
-            f"in {where}: add the row, or leave such edges out or let such nodes join (--unknown-ends drop or add); "
-            f"column {str(self.ids.name)!r} names nodes (--id)"
+            f"in {where}: add the row, or leave the edge out or let the node join (--unknown-ends drop or add); "
+            f"names: column {str(self.ids.name)!r} (--id)"
         )
 
     def weights(self, column: str | None) -> NumpyArray | None:

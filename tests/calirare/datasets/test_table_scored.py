@@ -58,7 +58,7 @@ def test_they_join_unasked_where_every_edge_leads_to_one():
     graph = read()
     assert (graph.n_nodes, graph.tables.unknown_ends) == (N + DEVICES, "add")
     one_known = pd.concat([USES, pd.DataFrame({"account": ["acc00"], "device": ["acc01"], "amount": [1]})])
-    with pytest.raises(InputError, match=r"has none.*such nodes join \(--unknown-ends drop or add"):
+    with pytest.raises(InputError, match=r"has none.*the node join \(--unknown-ends drop or add"):
         read(edges=one_known)
 
 
