@@ -15,7 +15,7 @@ from calirare.calibration.platt_posterior import spread
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 
 DRAWS = 20_000  # an end of a 95 % interval then moves by about a percent of the interval's width from seed to seed
-APART = "its map keeps its form, expected numbers follow the labels"  # said where they differ from sums of P
+APART = "expected numbers follow the labels further than its map does"  # said where they differ from sums of P
 CERTAIN = 1e-9  # expected nodes that are not of a group's likelier class: below, none is drawn
 BLOCK = 1 << 14  # rows at a time: the gradient of each, of two classes 29 numbers, should stay in the caches
 
