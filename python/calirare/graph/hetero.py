@@ -63,8 +63,7 @@ def parts_of_hetero(
     x, columns = _features(data, types, sizes, where)
     ends, weights, kinds = _edges(data, first, dict(zip(types, sizes, strict=True)), where)
     rules = EdgeRules(**edge_options).for_table(weighted=weights is not None)
-    names = [f"{each} {i}" for each, size in zip(types, sizes, strict=True) for i in range(size)]
-    naming = Naming(names.__getitem__, lambda i: f"edge {i}")
+    naming = Naming(lambda i: _name(i, first), lambda i: f"edge {i}")
     if relations:
         adjacency = typed_adjacency(ends, weights, kinds, n, rules, where, naming)
     else:
@@ -97,6 +96,12 @@ def _scored_type(data: HeteroData, scored: str | None, where: str) -> str:
             "(scored=TYPE)"
         )
     return scored
+
+
+def _name(node: int, first: dict[str, int]) -> str:
+    """Returns what a message calls a node: its type, and its number among these."""
+    kind = [each for each, begin in first.items() if begin <= node][-1]
+    return f"{kind} {node - first[kind]}"
 
 
 def _size(data: HeteroData, kind: str, where: str) -> int:

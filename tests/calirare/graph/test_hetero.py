@@ -72,6 +72,12 @@ def test_the_scored_type_can_be_said(data):
         Graph.from_data(data, scored="card")
 
 
+def test_a_message_names_a_node_by_its_type(data):
+    data["account", "knows", "account"].edge_index = torch.tensor([[0, 2], [1, 2]])
+    with pytest.raises(InputError, match=r"joins node account 2 to itself"):
+        Graph.from_data(data, self_loops="error")
+
+
 def _spoil(data, what):
     if what == "size":
         del data["merchant"].num_nodes
