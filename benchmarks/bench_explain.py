@@ -74,14 +74,14 @@ def speed(outcome: Outcome, folder: Path) -> tuple[dict[str, float], Tensor]:
     saved, asked = calirare.load(folder), outcome.review()[:1]
     prepare, explainer = by_clock(lambda: calirare.load(folder).explainer(graph))
     first, _ = by_clock(lambda: saved.explain(asked, explainer=explainer))
-    together, found = by_clock(lambda: saved.explain(top=N_ALERTS, explainer=explainer))
-    nodes = torch.tensor([each.node for each in found])
+    nodes = outcome.review()[:N_ALERTS]
     alone, on_wall = np.zeros((N_PASSES, N_SINGLE)), np.zeros((N_PASSES, N_SINGLE))
     for place in np.ndindex(alone.shape):
         node = nodes[place[1] * len(nodes) // N_SINGLE]
         started = time.perf_counter()
         alone[place] = seconds(lambda node=node: explainer.explain(node[None]))[0]
         on_wall[place] = time.perf_counter() - started
+    together, found = by_clock(lambda: saved.explain(top=N_ALERTS, explainer=explainer))
     facts = {"prepare_s": prepare, "first_s": first, "alerts": len(found), "alerts_s": together}
     medians = (float(np.median(each, 1).min()) for each in (alone, on_wall))
     one = dict(zip(("one_s", "one_wall_s"), medians, strict=True)) | {"load": os.getloadavg()[0]}
