@@ -19,7 +19,7 @@ __all__ = ["compiled", "propagate"]
 PLAIN = (Tensor, torch.nn.Parameter)  # what has numbers: a fake tensor, for one, is another type
 
 
-def propagate(a: Csr, x: Tensor) -> Tensor:
+def propagate(a: Csr, x: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Returns the sparse product A X, the aggregation step of a graph convolution.
 
     Computes A_hat X (Kipf & Welling 2017, Eq. 2) when A is `gcn_norm` of a graph. A is a constant: derivatives are
@@ -28,13 +28,15 @@ def propagate(a: Csr, x: Tensor) -> Tensor:
     Args:
         a: [n, m], float32 or float64.
         x: [m, d], dtype and device of `a`; any strides.
+        out: where to write, [n, d], contiguous, without derivatives: a large operand that is multiplied again and again
+            costs as much in new memory as in products.
 
     Returns:
-        [n, d], dtype and device of `x`.
+        [n, d], dtype and device of `x`; `out` where it is given.
 
     Raises:
-        TypeError: `a` is not a Csr or `x` has another dtype.
-        ValueError: shapes or devices do not fit.
+        TypeError: `a` is not a Csr or `x` or `out` has another dtype.
+        ValueError: shapes or devices do not fit, or `out` is not contiguous, is `x`, or a derivative is wanted.
 
     Precision: sums over a row in the dtype of `x`, in a fixed order; two runs agree bit for bit.
     Cost: nnz * d multiply-adds; no scratch. A matrix that multiplies again and again gets a copy in the layout that
@@ -53,7 +55,20 @@ def propagate(a: Csr, x: Tensor) -> Tensor:
         return propagate_op(a.indptr, a.indices, a.values, a.n_cols, x)
     check_like("propagate", "x", x, a.values, "a")
     check_shape("propagate", "x", x, (a.n_cols, None))
+    if out is not None:
+        return _written(a, x, out)
     return _Propagate.apply(x, a) if _watched(x) else _Propagate.forward(x, a)
+
+
+def _written(a: Csr, x: Tensor, out: Tensor) -> Tensor:
+    """Returns A X in `out`."""
+    check_like("propagate", "out", out, a.values, "a")
+    check_shape("propagate", "out", out, (a.n_rows, x.shape[1]))
+    if not out.is_contiguous() or out.untyped_storage().data_ptr() == x.untyped_storage().data_ptr():
+        raise ValueError("propagate: out must be contiguous and share no memory with x, leave it out else")
+    if _watched(x) or _watched(out):
+        raise ValueError("propagate: out must be left out where a derivative is wanted")
+    return times(a, x, out)
 
 
 def _watched(x: Tensor) -> bool:

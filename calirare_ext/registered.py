@@ -33,11 +33,11 @@ def propagate_transposed_op(indptr: Tensor, indices: Tensor, values: Tensor, n_c
     return times(_matrix(indptr, indices, values, n_cols).transpose(), x)
 
 
-def times(a: Csr, x: Tensor) -> Tensor:
-    """Returns A X; nothing is checked and no derivative is tracked."""
+def times(a: Csr, x: Tensor, out: Tensor | None = None) -> Tensor:
+    """Returns A X, in `out` where it is given; nothing is checked and no derivative is tracked."""
     rows_are_contiguous = x.shape[1] <= 1 or x.stride(1) == 1
     x = x if rows_are_contiguous else x.contiguous()
-    out = x.new_empty(a.n_rows, x.shape[1])
+    out = x.new_empty(a.n_rows, x.shape[1]) if out is None else out
     product(a, x, out)
     return out
 

@@ -17,6 +17,9 @@ from tests.helpers.problems import LAYOUTS, MATRICES, WIDTHS, far_apart, matrix,
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
 
 
+SQUARE_X = torch.ones(3, 2)
+
+
 @pytest.mark.parametrize("name", MATRICES)
 def test_every_matrix_at_every_width(name, dtype, device):
     a = matrix(name, dtype, device)
@@ -131,6 +134,29 @@ def test_out_keeps_what_lies_between_its_rows(dtype, device):
     assert_identical(buffer[:, 3:10], propagate(a, x), "inside")
     assert bool((buffer[:, :3] == 9.0).all())
     assert bool((buffer[:, 10:] == 9.0).all())
+
+
+def test_writes_where_it_is_told(dtype, device):
+    a = matrix("directed weights", dtype, device)
+    x = normal(a.n_cols, 7, seed=1).to(dtype).to(device)
+    out = torch.full((a.n_rows, 7), 9.0, dtype=dtype, device=device)
+    assert propagate(a, x, out=out) is out
+    assert_identical(out, propagate(a, x), "out")
+
+
+@pytest.mark.parametrize(
+    ("out", "grad", "error", "message"),
+    [
+        (torch.ones(2, 2), False, ValueError, r"out must have shape \[3, 2\], got \[2, 2\]"),
+        (torch.ones(3, 2).double(), False, TypeError, "out must be float32 as a is, got float64"),
+        (torch.ones(2, 3).T, False, ValueError, "out must be contiguous and share no memory"),
+        (SQUARE_X[:, :2], False, ValueError, "out must be contiguous and share no memory"),
+        (torch.ones(3, 2), True, ValueError, "out must be left out where a derivative is wanted"),
+    ],
+)
+def test_refuses_to_write(out, grad, error, message):
+    with pytest.raises(error, match=message):
+        propagate(GOOD, SQUARE_X.clone().requires_grad_() if grad else SQUARE_X, out=out)
 
 
 def test_two_runs_agree_bit_for_bit(dtype, device):

@@ -6,10 +6,13 @@ Asked for is sum_{t = 1..T} alpha^t (S^t)_vu with S = D^-1/2 A D^-1/2, which is 
 
 a steps from v and b from u tell of walks of a + b. The first steps from a node touch few others; a little later each
 takes a product with every edge. So sources take steps, once, as long as these are cheap, and the nodes that are asked
-about take what is left of T: along the edges of the nodes that they have come to while these are few, then along all.
+about take what is left of T. Once nodes have spent as much on products with every edge as it would take to walk on from
+the sources until none is left to nodes, sources walk on.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +21,11 @@ from torch import Tensor
 from calirare.graph import scipy_of_csr
 from calirare_ext import Csr, propagate
 
-CHEAP = 4_000_000  # multiply-adds of a step of all sources that is taken
-FEW = 16  # a step along the edges of some nodes is taken where they are at most this part of all edges
-TOGETHER = 64  # nodes that walk at once
+CHEAP = 4_000_000  # multiply-adds of a step of all sources that is taken at once
+FEW = 8  # a step goes along the edges of the nodes that walks have come to where these are at most this part of all
+TOGETHER = 32  # walks at once: 128 bytes of each node, so that a million nodes may stay in the cache
+NARROW = 16  # columns that a product with every edge costs as much as, however few it has
+KEPT = 2**28  # numbers of walks from sources that are kept at most, 1 GB
 
 
 class Meeting:
@@ -35,43 +40,86 @@ class Meeting:
 
     def __init__(self, matrix: Csr, sources: Tensor, reach: float, steps: int) -> None:
         self.matrix, self.sources, self.reach = matrix, sources, reach
-        self.edges = self.matrix.indptr.diff()
-        self.met, taken = self._from_sources(steps)
-        self.steps = steps - taken
+        self.spent, self.few = 0, steps  # columns of products with every edge; steps of nodes without one, the least seen
+        self._sparse, self._edges = scipy_of_csr(matrix), matrix.indptr.diff().numpy()
+        walks, taken = self._start(sources), 0
+        self._met: Any = 0 * walks  # sum_{b >= 1} alpha^b S^b e_u of the steps that sources take, [s, n]
+        while taken < steps and self._cost(walks) <= CHEAP:
+            walks, taken = walks @ self._sparse, taken + 1
+            self._met = self._met + np.float32(reach**taken) * walks
+        self._ends, self._taken, self.steps = walks, taken, steps - taken
 
     def of(self, nodes: Tensor) -> Tensor:
         """Returns sum_t alpha^t (S^t)_vu of nodes v and sources u, float64 [n, s]."""
+        n, s, more = self.matrix.n_rows, self.sources.numel(), self.steps - self.few
+        if more > 0 and self.spent >= more * s and n * s <= KEPT:
+            self._walk_on(more)
         parts = [self._of(some) for some in nodes.split(TOGETHER)]
-        return torch.cat(parts) if parts else torch.zeros(0, self.sources.numel(), dtype=torch.float64)
-
-    def _from_sources(self, steps: int) -> tuple[Csr, int]:
-        """Returns sum_{b >= 1} alpha^b S^b e_u of the steps that sources take, [s, n], and how many these are."""
-        import scipy.sparse as sp
-
-        shape, matrix, edges = (self.sources.numel(), self.matrix.n_rows), scipy_of_csr(self.matrix), self.edges.numpy()
-        ends = np.arange(shape[0] + 1, dtype=np.int32)
-        walk = sp.csr_array((np.ones(shape[0], np.float32), self.sources.numpy().astype(np.int32), ends), shape=shape)
-        met, taken = sp.csr_array(shape, dtype=np.float32), 0
-        while taken < steps and edges[walk.indices].sum() <= CHEAP:
-            walk, taken = walk @ matrix, taken + 1
-            met = met + np.float32(self.reach**taken) * walk
-        met.sort_indices()
-        indptr, indices, values = (torch.from_numpy(part) for part in (met.indptr, met.indices, met.data))
-        return Csr.unchecked(indptr.long(), indices, values, shape[1]), taken
+        return torch.cat(parts) if parts else torch.zeros(0, s, dtype=torch.float64)
 
     def _of(self, nodes: Tensor) -> Tensor:
         """Returns `of` of nodes that walk at once."""
-        walk, at = torch.zeros(self.matrix.n_rows, nodes.numel()), nodes
-        walk[nodes, torch.arange(nodes.numel())] = 1
         out = torch.zeros(nodes.numel(), self.sources.numel(), dtype=torch.float64)
+        walks, before, few = self._start(nodes), None, 0
         for taken in range(1, self.steps + 1):
-            few = FEW * int(self.edges[at].sum()) <= self.matrix.nnz
-            walk, at = self._along(walk, at) if few else (propagate(self.matrix, walk), at)
-            out += self.reach**taken * walk[self.sources].T
-        return out + self.reach**self.steps * propagate(self.met, walk).T
+            walks, before = self._step(walks, before)
+            few += before is None
+            out += self.reach**taken * self._at_sources(walks)
+        self.few, self.spent = min(self.few, few), self.spent + (self.steps - few) * max(nodes.numel(), NARROW)
+        return out + self.reach**self.steps * self._meet(walks) if self._taken else out
 
-    def _along(self, walk: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns S walk, [n, b], along the edges of the nodes that walks have come to, and where they come then."""
-        some, reached = self.matrix.select_rows(at), torch.zeros(walk.shape[0], dtype=torch.bool)
-        reached[some.indices.long()] = True
-        return torch.from_numpy(scipy_of_csr(some).T @ walk[at].numpy()), reached.nonzero().flatten()
+    def _walk_on(self, more: int) -> None:
+        """Takes further steps from the sources: what they bring to every node is kept from here on, float32 [n, s]."""
+        out = torch.empty(self.matrix.n_rows, self.sources.numel())
+        for first in range(0, self.sources.numel(), TOGETHER):
+            some = slice(first, first + TOGETHER)
+            walks, before, met = dense(self._ends[some]), None, dense(self._met[some])
+            for taken in range(self._taken + 1, self._taken + more + 1):
+                walks, before = self._step(walks, before)
+                met.add_(walks, alpha=self.reach**taken)
+            out[:, some] = met
+        self._met, self._taken, self.steps = out, self._taken + more, self.steps - more
+
+    def _start(self, nodes: Tensor) -> Any:
+        """Returns walks of no step, as scipy's sparse rows, float32 [b, n]."""
+        import scipy.sparse as sp
+
+        n, ends = nodes.numel(), np.arange(nodes.numel() + 1, dtype=np.int32)
+        at = nodes.numpy().astype(self._sparse.indices.dtype)
+        return sp.csr_array((np.ones(n, np.float32), at, ends), shape=(n, self.matrix.n_rows))
+
+    def _cost(self, walks: Any) -> int:
+        """Returns the multiply-adds of a step of sparse walks."""
+        return int(self._edges[walks.indices].sum())
+
+    def _step(self, walks: Any, before: Tensor | None) -> tuple[Any, Tensor | None]:
+        """Returns walks one step on, and what they were, whose memory serves the next one.
+
+        They are sparse [b, n] while few edges lead on, then dense [n, b].
+        """
+        if not isinstance(walks, Tensor):
+            if FEW * self._cost(walks) <= self.matrix.nnz:
+                return walks @ self._sparse, None
+            walks = dense(walks)
+        return propagate(self.matrix, walks, out=torch.empty_like(walks) if before is None else before), walks
+
+    def _at_sources(self, walks: Any) -> Tensor:
+        """Returns what walks bring to the sources, [b, s]."""
+        if isinstance(walks, Tensor):
+            return walks[self.sources].T
+        return torch.from_numpy(walks[:, self.sources.numpy()].toarray())
+
+    def _meet(self, walks: Any) -> Tensor:
+        """Returns <walks, met>, [b, s]."""
+        met = self._met
+        if isinstance(walks, Tensor):
+            return walks.T @ met if isinstance(met, Tensor) else torch.from_numpy((met @ walks.numpy()).T)
+        return torch.from_numpy(walks @ met.numpy() if isinstance(met, Tensor) else (walks @ met.T).toarray())
+
+
+def dense(walks: Any) -> Tensor:
+    """Returns sparse walks [b, n] as columns, [n, b]."""
+    out = torch.zeros(walks.shape[::-1])
+    rows = np.repeat(np.arange(walks.shape[0]), np.diff(walks.indptr))
+    out[torch.from_numpy(walks.indices).long(), torch.from_numpy(rows)] = torch.from_numpy(walks.data)
+    return out

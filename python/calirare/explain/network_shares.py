@@ -20,12 +20,11 @@ import torch
 from torch import Tensor
 
 from calirare.explain.voice import Shares
-from calirare.graph import Graph, numbered, propagated_features
+from calirare.graph import Graph, numbered, propagated_features, scipy_of_csr
 from calirare.models import GcnFit
 from calirare_ext import Csr, ReceptiveField, as_dense, propagate
 
 EVEN = 1e-9  # a step of a hidden unit that counts as none: its gradient is taken in place of the difference
-COPIED = 4  # products that an entry of A_hat costs which is copied first
 NEIGHBOURHOOD = "its neighbourhood's "  # before the name of a feature
 IN_GRAPH = " in the graph"  # behind a name of ours that a column of the user's has too
 
@@ -99,18 +98,16 @@ class NetworkShares:
 
     def _seen_by(self, nodes: Tensor, rows: Tensor) -> Tensor:
         """Returns A_hat^K between nodes and rows (ascending), float64 [n, r]; it is symmetric."""
-        hops, here = self.fitted.model.hops, nodes
-        if not hops:
-            return (nodes[:, None] == rows).double()
-        sent = torch.zeros(self.view.n_nodes, nodes.numel(), dtype=torch.float64)
-        sent[nodes, torch.arange(nodes.numel())] = 1
-        for _ in range(hops - 1):
-            block, before = self.a_hat.select_rows(here), sent
-            columns, worth = block.indices.long(), block.values[:, None] * before[here][block.rows()]
-            sent, here = torch.zeros_like(before).index_add_(0, columns, worth), torch.unique(columns)
-        if COPIED * int((self.a_hat.indptr[rows + 1] - self.a_hat.indptr[rows]).sum()) > self.a_hat.nnz:
-            return propagate(self.a_hat, sent)[rows].T
-        return propagate(self.a_hat.select_rows(rows), sent).T
+        here, sent = nodes, torch.eye(nodes.numel(), dtype=torch.float64)
+        for _ in range(self.fitted.model.hops):
+            block = self.a_hat.select_rows(here)
+            here, columns = block.indices.long().unique(return_inverse=True)
+            onward = Csr.unchecked(block.indptr, columns.to(torch.int32), block.values, here.numel())
+            sent = torch.from_numpy(scipy_of_csr(onward).T @ sent.numpy())
+        if not here.numel():
+            return torch.zeros(nodes.numel(), rows.numel(), dtype=torch.float64)
+        place = torch.searchsorted(here, rows).clamp(max=here.numel() - 1)
+        return torch.where((here[place] == rows)[:, None], sent[place], 0.0).T
 
 
 def _above(blocks: tuple[Csr, ...], nodes: Tensor) -> Tensor:

@@ -223,10 +223,17 @@ def threshold_on(
 def nodes_to_decide(graph: Graph) -> tuple[Tensor, str]:
     """Returns the nodes whose class is to be decided on, int64, and which these are (`Decided.on`)."""
     every, known = graph.scored_nodes, answered(graph)
-    rest = every if known is None else every[~torch.isin(every, known)]
+    rest = every if known is None else left_of(every, known, graph.n_nodes)
     if graph.y is None or known is None or not rest.numel():
         return every, "all"
     return rest, "unlabelled" if graph.unlabelled.numel() else "held-out"
+
+
+def left_of(nodes: Tensor, known: Tensor, n: int) -> Tensor:
+    """Returns the nodes, of n in all, that are not among the known ones, in their order; `isin` would sort a million."""
+    left = torch.ones(n, dtype=torch.bool, device=nodes.device)
+    left[known] = False
+    return nodes[left[nodes]]
 
 
 def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: JackknifeResult) -> Tensor:
@@ -245,7 +252,7 @@ def review_order(deciding: Deciding, graph: Graph, said: Probabilities, result: 
     if by_uncertainty(deciding, said):
         return result.review(said.chosen, known)
     nodes = torch.argsort(review_worth(deciding, said), descending=True, stable=True)
-    return nodes if known is None else nodes[~torch.isin(nodes, known)]
+    return nodes if known is None else left_of(nodes, known, graph.n_nodes)
 
 
 def by_uncertainty(deciding: Deciding, said: Probabilities) -> bool:

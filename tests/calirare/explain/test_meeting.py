@@ -42,3 +42,20 @@ def test_wherever_they_meet(graph, monkeypatch, cheap, few, left):
     if left:
         assert not close(walks.of(asked), want)
     assert walks.of(asked[:0]).shape == (0, 4)
+
+
+@pytest.mark.parametrize(("kept", "walks_on"), [(0, False), (2**28, True)])
+def test_sources_walk_on_once_nodes_have_spent_as_much(graph, monkeypatch, kept, walks_on):
+    monkeypatch.setattr(meeting, "CHEAP", 400)
+    monkeypatch.setattr(meeting, "FEW", 6)
+    monkeypatch.setattr(meeting, "TOGETHER", 3)
+    monkeypatch.setattr(meeting, "NARROW", 1)
+    monkeypatch.setattr(meeting, "KEPT", kept)
+    walks, want = Meeting(spreading_step(graph), SOURCES, REACH, STEPS), reaching(graph, REACH)[:, SOURCES]
+    left = []
+    for node in (12, 79, 1, 12, 8, 30, 7, 12):
+        assert close(walks.of(torch.tensor([node])), want[[node]])
+        left.append(walks.steps)
+    assert close(walks.of(torch.arange(80)), want)
+    assert left[0] == 8
+    assert (walks.steps < 8) is walks_on
