@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare.explain.removal import numbered_anew
 from calirare.explain.voice import Shares
 from calirare.graph import Graph, numbered, propagated_features, scipy_of_csr
 from calirare.models import GcnFit
@@ -101,7 +102,7 @@ class NetworkShares:
         here, sent = nodes, torch.eye(nodes.numel(), dtype=torch.float64)
         for _ in range(self.fitted.model.hops):
             block = self.a_hat.select_rows(here)
-            here, columns = block.indices.long().unique(return_inverse=True)
+            here, columns = numbered_anew(block.indices.long(), block.n_cols)
             onward = Csr.unchecked(block.indptr, columns.to(torch.int32), block.values, here.numel())
             sent = torch.from_numpy(scipy_of_csr(onward).T @ sent.numpy())
         if not here.numel():
