@@ -35,9 +35,11 @@ demo: setup
 	$(BIN)/calirare train --dataset digits --out runs/demo --overwrite
 
 # One worker per core, one thread each. Worksteal: neighbours share what they trained, and no core waits for a long file.
-# Bytecode is kept, whatever the machine says: rewriting every assertion anew takes each worker ten seconds.
+# Bytecode is kept, whatever the machine says: rewriting every assertion anew takes each worker ten seconds. Threads that
+# wait sleep: the few tests of two threads would else keep both cores.
 # Nothing of make's own jobs is handed on: a build inside of a test would look for them.
-PYTEST := MAKEFLAGS= MFLAGS= PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal
+PYTEST := MAKEFLAGS= MFLAGS= PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest \
+	-q -n auto --dist worksteal
 
 # While working: style, types and what is fast; at most 90 seconds on two cores. The linters run beside the tests: the
 # types are read by one process, and tests do not always keep every core.
