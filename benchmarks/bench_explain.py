@@ -66,8 +66,8 @@ def by_clock(work: Callable[[], Any]) -> tuple[float, Any]:
 def speed(outcome: Outcome, folder: Path) -> tuple[dict[str, float], Tensor]:
     """Returns seconds of a run that is loaded from its folder, and its likeliest alerts.
 
-    By the clock: to load it with its graph, the first alert, the likeliest alerts together. One alert alone of a run that
-    is loaded anew, also in processor time: the first ten that are asked for, and later.
+    By the clock: to load it with its graph, the first alert, the likeliest alerts together. One alert alone of a run
+    that is loaded anew, also in processor time: the first ten that are asked for, and later.
     """
     outcome.save(folder)
     graph = dataclasses.replace(outcome.graph, trusted=True)  # another object: nothing of the training is kept with it

@@ -59,9 +59,10 @@ def page(results: dict[str, Any], speeds: dict[str, Any]) -> str:
             lines.append(f"| {name} | {model} | {cells} |")
     lines += [
         "",
-        "Seconds of `auto`: to load a run beside its graph, the first alert, the likeliest alerts together with their labels,",
-        "edges and features; of a run loaded anew one alert after its first (the median of the next ten, the best of three",
-        "such medians, and its processor time); on two cores with the load that is told. *million* is simulated:",
+        "Seconds of `auto`: to load a run beside its graph, the first alert, the likeliest alerts together with their",
+        "labels, edges and features; of a run loaded anew one alert after its first (the median of the next ten, the",
+        "best of three such medians, and its processor time); on two cores with the load that is told. *million* is",
+        "simulated:",
         "",
         "| graph | nodes | edges | load | first | alerts | edges | together | next | one | processor | machine |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",

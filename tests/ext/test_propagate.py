@@ -16,7 +16,6 @@ from tests.helpers.compare import exact_csr, exactly, propagate_matches
 from tests.helpers.problems import LAYOUTS, MATRICES, WIDTHS, far_apart, matrix, normal, random_matrix
 from tests.helpers.tolerance import assert_identical, assert_within, sum_bound
 
-
 SQUARE_X = torch.ones(3, 2)
 
 

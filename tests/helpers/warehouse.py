@@ -85,7 +85,8 @@ def error(scorer: Scorer, graph: Graph, found: pd.DataFrame) -> float:
     # An export holds no labels around a node, and knows no node's own label in the mean of its category.
     strangers = dataclasses.replace(graph, node_names=np.array([f"not {name}" for name in names]))
     said = without_labels(scorer)[0].probabilities(scorer.prepared(strangers))
-    order = torch.from_numpy(np.argsort(names))
+    scored = graph.scored_nodes
+    names, order = names[scored], scored[torch.from_numpy(np.argsort(names[scored]))]
     assert list(found.columns) == ["node", "p_rare", "alert", "threshold"]
     assert list(found.node) == sorted(names.tolist())
     assert (found.threshold == said.threshold).all()

@@ -82,8 +82,6 @@ def run(
     if carried := saved.settings.data.edge_columns:
         columns = ",".join(carried)
         print(f"note: features of --edge-columns {columns} are read from columns of the node table of their names")
-    if scored := saved.settings.data.scored:
-        print(f"note: rows are told of every node; take those alone that the run scores ({scored})")
     counted = f"weights {names.weight!r}" if names.weight else "every edge counts once (--weight names a column)"
     print(f"nodes        {names.nodes}, names in {names.id!r}")
     print(f"edges        {names.edges}, {names.source!r} to {names.target!r}, {counted}")

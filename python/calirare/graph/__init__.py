@@ -43,6 +43,7 @@ from calirare.graph.splits import (
 )
 from calirare.graph.table_columns import TableColumns
 from calirare.graph.table_labels import no_label_column
+from calirare.graph.table_scored import LISTED
 from calirare.graph.table_sources import TABLE_SUFFIXES, absolute_source, is_table, source_exists, stem_of
 from calirare.graph.validation import check_adjacency, one_class
 
@@ -50,6 +51,7 @@ __all__ = [
     "FEWEST_TESTED",
     "LABEL_RATE",
     "LARGE",
+    "LISTED",
     "NO_PART",
     "N_VAL",
     "ORDERS",

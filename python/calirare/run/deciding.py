@@ -230,7 +230,7 @@ def nodes_to_decide(graph: Graph) -> tuple[Tensor, str]:
 
 
 def left_of(nodes: Tensor, known: Tensor, n: int) -> Tensor:
-    """Returns the nodes, of n in all, that are not among the known ones, in their order; `isin` would sort a million."""
+    """Returns the nodes, of n in all, that are not among the known ones, in their order, without sorting a million."""
     left = torch.ones(n, dtype=torch.bool, device=nodes.device)
     left[known] = False
     return nodes[left[nodes]]

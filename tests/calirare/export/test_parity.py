@@ -80,6 +80,27 @@ def test_edges_to_nodes_without_a_row_are_left_out(strangers):
     assert parity(scorer, graph, "duckdb", nodes=nodes, edges=pd.concat([edges, stray])) <= PARITY
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("model", "scored"),
+    [("gcn", None), ("trees", "kind=two words,a'b"), pytest.param("hops", None, marks=pytest.mark.slow)],
+)
+def test_ends_without_a_row_join_and_only_what_is_scored_is_told(tmp_path, model, scored, engine):
+    nodes, edges = tables()
+    kinds = ["two words", "a'b"] if scored else list(nodes.kind.unique())
+    nodes["label"] = nodes["label"].where(nodes.kind.isin(kinds))
+    device = edges.target.where(edges.index % 3 > 0, edges.target.str.replace("n", "device "))
+    edges = edges.assign(target=device)
+    path = written(tmp_path, nodes, edges)
+    how = {"unknown_ends": "add", "id": "node", "features": str(tmp_path / "nodes.csv"), "scored": scored}
+    with rough_runs():
+        outcome = calirare.train(dataset=str(path), model=model, **how, **QUICK)
+    graph = outcome.graph
+    assert int(graph.scored.sum()) == nodes.kind.isin(kinds).sum() < graph.n_nodes - 30
+    stray = pd.DataFrame({"source": ["n001", "n002"], "target": ["", None]})
+    assert parity(Scorer.of(outcome), graph, engine, nodes=nodes, edges=pd.concat([edges, stray])) <= PARITY
+
+
 def test_weights_of_repeated_edges_are_added(strangers, tmp_path):
     _, scorer, nodes, edges = strangers("gcn")
     edges = edges.assign(weight=np.random.default_rng(1).uniform(0.2, 3, len(edges)))

@@ -10,19 +10,19 @@ from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.export.columns import ColumnWriter
 from calirare.export.sql.dialects import Dialect, number
-from calirare.export.sql.names import Names
+from calirare.export.sql.nodes import Nodes
 from calirare.export.sql.ranks import normal_score, rank_of, reduced
 from calirare.export.sql.script import Columns, Script, numbered, total
 from calirare.export.sql.terms import Term
 from calirare.features import AsIs, FeatureMap, Kept, Ranked, RowSums
 
 
-def raw_columns(script: Script, names: Names, features: FeatureMap) -> Columns:
+def raw_columns(script: Script, nodes: Nodes, features: FeatureMap) -> Columns:
     """Returns a part with the columns of the node table that a map reads: numbers, ages in days, or text."""
     d = script.dialect
     made = []
     for i, column in enumerate(features.inputs):
-        given = f"n.{d.name_of(column.name)}"
+        given = nodes.column(script, features, i)
         if column.kind == "categorical":
             made.append(f"NULLIF(CAST({given} AS {d.text}), '')")
         elif column.kind == "date":
@@ -31,8 +31,8 @@ def raw_columns(script: Script, names: Names, features: FeatureMap) -> Columns:
         else:
             made.append(d.as_single(d.as_double(given)))
     called = numbered(len(made))
-    node = (f"n.{d.name_of(names.id)}", "node")
-    part = script.select("raw", [node, *zip(made, called, strict=True)], f"FROM {d.table(names.nodes)} n")
+    node = (nodes.node, "node")
+    part = script.select("raw", [node, *zip(made, called, strict=True)], f"FROM {nodes.rows}")
     return Columns(part, called)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from calirare.export.sql.names import Names
+from calirare.export.sql.nodes import Nodes
 from calirare.export.sql.script import Script
 
 
@@ -29,26 +30,28 @@ class Neighbours:
     Args:
         script: the query.
         names: of the tables.
+        nodes: where they are read.
         reading: of the edges.
     """
 
-    def __init__(self, script: Script, names: Names, reading: EdgeReading) -> None:
-        self.script, self.names, self.reading = script, names, reading
+    def __init__(self, script: Script, names: Names, nodes: Nodes, reading: EdgeReading) -> None:
+        self.script, self.names, self.nodes, self.reading = script, names, nodes, reading
 
     @cached_property
     def edges(self) -> str:
         """Part with every edge both ways: u, v and the weight w."""
-        d, names = self.script.dialect, self.names
+        d, names, nodes = self.script.dialect, self.names, self.nodes
+        source, target = (nodes.end(self.script, column) for column in (names.source, names.target))
         one = d.as_double("1")
         weight = one if names.weight is None else d.as_single(d.as_double(f"e.{d.name_of(names.weight)}"))
         kept = "" if self.reading.loops else " WHERE a.u <> a.v"
         rows = self.script.add(
             "rows",
             f"SELECT a.u, a.v, {'SUM(a.w)' if self.reading.added else one} AS w FROM (\n    "
-            f"SELECT s.{d.name_of(names.id)} AS u, t.{d.name_of(names.id)} AS v, {weight} AS w\n    "
+            f"SELECT s.{nodes.id} AS u, t.{nodes.id} AS v, {weight} AS w\n    "
             f"FROM {d.table(names.edges)} e\n    "
-            f"JOIN {d.table(names.nodes)} s ON s.{d.name_of(names.id)} = e.{d.name_of(names.source)}\n    "
-            f"JOIN {d.table(names.nodes)} t ON t.{d.name_of(names.id)} = e.{d.name_of(names.target)}\n  "
+            f"JOIN {nodes.table} s ON s.{nodes.id} = {source}\n    "
+            f"JOIN {nodes.table} t ON t.{nodes.id} = {target}\n  "
             f") a{kept} GROUP BY a.u, a.v",
         )
         both = f"SELECT u, v, w FROM {rows} UNION ALL SELECT v AS u, u AS v, w FROM {rows}"
@@ -70,9 +73,9 @@ class Neighbours:
     def convolution(self) -> str:
         """Part with A_hat: D^-1/2 (A + I) D^-1/2, I where a node has no edge to itself."""
         d, edges = self.script.dialect, self.edges
-        node = f"n.{d.name_of(self.names.id)}"
+        node = f"n.{self.nodes.id}"
         bare = f" WHERE NOT EXISTS (SELECT 1 FROM {edges} l WHERE l.u = {node} AND l.v = {node})"
-        loops = f"SELECT {node} AS u, {node} AS v, {d.as_double('1')} AS w FROM {d.table(self.names.nodes)} n"
+        loops = f"SELECT {node} AS u, {node} AS v, {d.as_double('1')} AS w FROM {self.nodes.table} n"
         if self.reading.loops:
             loops += bare
         looped = self.script.add("looped", f"SELECT u, v, w FROM {edges} UNION ALL {loops}")

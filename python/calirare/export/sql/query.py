@@ -10,6 +10,7 @@ from calirare.export.sql.detectors import Detectors
 from calirare.export.sql.dialects import Dialect, number
 from calirare.export.sql.names import Names
 from calirare.export.sql.neighbours import EdgeReading, Neighbours
+from calirare.export.sql.nodes import Nodes
 from calirare.export.sql.script import Columns, Script
 from calirare.export.sql.sparse import Sparse, sparse_features
 from calirare.export.sql.terms import Term
@@ -27,8 +28,8 @@ def query_of(scorer: Scorer, dialect: Dialect, names: Names) -> str:
         names: of the tables and their columns.
 
     Returns:
-        One SELECT with a row per node: node, p_rare, alert (0 or 1) and threshold. Without a semicolon, so that it can
-        be the body of a view or of CREATE TABLE .. AS.
+        One SELECT with a row per node that is scored: node, p_rare, alert (0 or 1) and threshold. Without a semicolon,
+        so that it can be the body of a view or of CREATE TABLE .. AS.
 
     Raises:
         InputError: a part of the run cannot be written.
@@ -39,22 +40,24 @@ def query_of(scorer: Scorer, dialect: Dialect, names: Names) -> str:
         raise InputError(f"export: --salt is for spark, {dialect.name} spreads hubs by itself: leave it out")
     scorer, _ = without_labels(scorer)
     script = Script(dialect, names.prefix())
-    neighbours = Neighbours(script, names, edge_reading(scorer.settings, names, scorer.weighted))
-    logits = Detectors(script, neighbours, _features(script, names, scorer.features)).of(scorer.fit)
+    nodes = Nodes.of(script, names, scorer)
+    neighbours = Neighbours(script, names, nodes, edge_reading(scorer.settings, names, scorer.weighted))
+    logits = Detectors(script, neighbours, _features(script, names, nodes, scorer.features)).of(scorer.fit)
     d = Term(dialect, "d")
     said = log_odds(scorer.calibrators.get("population"), d)
     odds = script.select("odds", [("node", "node"), (said.text, "d")], f"FROM {logits}")
     p = script.select("p", [("node", "node"), (d.probability().text, "p_rare")], f"FROM {odds}")
     threshold = number(scorer.threshold)
     alert = f"CASE WHEN p_rare >= {threshold} THEN 1 WHEN p_rare IS NOT NULL THEN 0 END"
-    return script.text(f"SELECT node, p_rare, {alert} AS alert, {threshold} AS threshold\nFROM {p}")
+    where = f" WHERE {nodes.said}" if nodes.said else ""
+    return script.text(f"SELECT node, p_rare, {alert} AS alert, {threshold} AS threshold\nFROM {p}{where}")
 
 
-def _features(script: Script, names: Names, features: FeatureMap) -> Columns | Sparse:
+def _features(script: Script, names: Names, nodes: Nodes, features: FeatureMap) -> Columns | Sparse:
     """Returns the features as the detector takes them."""
     if names.features is not None:
         return sparse_features(script, names, features).mapped(features)
-    return mapped(script, raw_columns(script, names, features), features)
+    return mapped(script, raw_columns(script, nodes, features), features)
 
 
 def edge_reading(settings: Settings, names: Names, weighted: bool = False) -> EdgeReading:
@@ -72,11 +75,6 @@ def edge_reading(settings: Settings, names: Names, weighted: bool = False) -> Ed
     data = settings.data
     if data.relation is not None or data.directed:
         raise InputError(DIRECTED)
-    if data.unknown_ends == "add":
-        raise InputError(
-            "export: nodes without a row in the node table joined the run's graph (--unknown-ends add), which no query "
-            "does: give them rows and train with --scored COLUMN=VALUE, or score with `calirare predict`"
-        )
     if names.weight is not None and data.duplicates == "drop":
         raise InputError(
             "export: of repeated edges the run takes the first weight, but tables have no order: train with "
