@@ -14,10 +14,10 @@ from calirare.run.deciding import by_uncertainty, review_worth
 from calirare.run.probabilities import Probabilities
 from calirare.run.settings import IntervalNodes, Settings
 from calirare.run.tables import REVIEWED
-from calirare.training import Fitted
+from calirare.training import Fitted, FoldFitted
 
 MOST = 5_000  # alerts that get an interval, the likeliest
-LARGE = 50_000  # nodes from which scoring makes no interval of others
+LARGE = 50_000  # nodes from which intervals that take each fold's model are made of no others
 
 
 def known_logits(
@@ -33,8 +33,8 @@ def known_logits(
     """Returns the nodes that get an interval, and every node's logits; None where all get one.
 
     Those are the likeliest alerts, the nodes that review.csv begins with, and what the run is judged on. With
-    "auto" all nodes get one unless the detector is evaluated at some nodes at a time: then an interval costs as many
-    evaluations as there are folds.
+    "auto" all nodes get one unless an interval costs as many evaluations as there are folds, and the graph is large or
+    evaluated at some nodes at a time.
 
     Args:
         settings: of the run.
@@ -47,8 +47,9 @@ def known_logits(
         wanted: which nodes; "auto": as the settings have it.
     """
     wanted = settings.intervals.interval_nodes if wanted == "auto" else wanted
-    parts = 1 if settings.intervals.uncertainty == "midpoint" else len(fitted.parts_of(graph))
-    if wanted == "all" or (wanted == "auto" and parts == 1) or not graph.n_nodes:
+    cheap = graph.n_nodes < LARGE or not isinstance(fitted, FoldFitted)
+    whole = settings.intervals.uncertainty == "midpoint" or (cheap and len(fitted.parts_of(graph)) == 1)
+    if wanted == "all" or (wanted == "auto" and whole) or not graph.n_nodes:
         return None
     said = Probabilities.of(logits, maps, settings.calibration.target, threshold)
     order = torch.argsort(said.rare, descending=True, stable=True)

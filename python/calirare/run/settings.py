@@ -218,7 +218,7 @@ class Intervals:
         uncertainty: uncer(v) of the paper's Eq. 8: "map", "midpoint" or "auto", see `calirare.jackknife`.
         interval_nodes: which nodes get an interval: "all"; "alerts" (the likeliest alerts, the nodes review.csv begins
             with, and the labelled and test nodes); or "auto", alerts where a model of columns takes a graph in blocks,
-            and where `predict` scores 50,000 nodes or more.
+            and of 50,000 nodes or more where `predict` scores them or each interval takes the model of every fold.
     """
 
     coverage: float = 0.9

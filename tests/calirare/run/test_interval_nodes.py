@@ -80,6 +80,19 @@ def test_by_blocks_alerts_alone_get_one_unless_all_are_asked_for(graph, model, m
 
 
 @pytest.mark.slow
+def test_of_a_large_graph_alerts_alone_get_one_where_it_takes_every_folds_model(graph, monkeypatch):
+    monkeypatch.setattr(interval_nodes, "LARGE", graph.n_nodes)
+    with rough_runs():
+        some = calirare.train(graph, model="trees", **QUICK)
+        every = calirare.train(graph, model="trees", interval_nodes="all", **QUICK)
+    assert 0 < some.jackknife.ends_of.numel() < graph.n_nodes
+    assert every.jackknife.ends_of is None
+    monkeypatch.setattr(interval_nodes, "LARGE", graph.n_nodes + 1)
+    with rough_runs():
+        assert calirare.train(graph, model="trees", **QUICK).jackknife.ends_of is None
+
+
+@pytest.mark.slow
 def test_of_a_large_graph_alerts_alone_get_one_when_it_is_scored(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(interval_nodes, "LARGE", graph.n_nodes)
     monkeypatch.setattr(interval_nodes, "REVIEWED", 5)
