@@ -17,7 +17,7 @@ from calirare.graph import share_split
 from calirare.run import Scorer
 from calirare_ext import Csr
 from tests.helpers.command import rough_runs
-from tests.helpers.warehouse import ENGINES, NAMES, parity, tables, written
+from tests.helpers.warehouse import ENGINES, NAMES, joined, parity, tables, written
 
 PARITY = 1e-5  # of P(rare): what is promised
 QUICK = {"epochs": 30, "folds": 2}
@@ -86,19 +86,11 @@ def test_edges_to_nodes_without_a_row_are_left_out(strangers):
     [("gcn", None), ("trees", "kind=two words,a'b"), pytest.param("hops", None, marks=pytest.mark.slow)],
 )
 def test_ends_without_a_row_join_and_only_what_is_scored_is_told(tmp_path, model, scored, engine):
-    nodes, edges = tables()
-    kinds = ["two words", "a'b"] if scored else list(nodes.kind.unique())
-    nodes["label"] = nodes["label"].where(nodes.kind.isin(kinds))
-    device = edges.target.where(edges.index % 3 > 0, edges.target.str.replace("n", "device "))
-    edges = edges.assign(target=device)
-    path = written(tmp_path, nodes, edges)
-    how = {"unknown_ends": "add", "id": "node", "features": str(tmp_path / "nodes.csv"), "scored": scored}
     with rough_runs():
-        outcome = calirare.train(dataset=str(path), model=model, **how, **QUICK)
-    graph = outcome.graph
-    assert int(graph.scored.sum()) == nodes.kind.isin(kinds).sum() < graph.n_nodes - 30
-    stray = pd.DataFrame({"source": ["n001", "n002"], "target": ["", None]})
-    assert parity(Scorer.of(outcome), graph, engine, nodes=nodes, edges=pd.concat([edges, stray])) <= PARITY
+        scorer, graph, found = joined(tmp_path, model, scored, **QUICK)
+    kinds = scored.partition("=")[2].split(",") if scored else list(found["nodes"].kind.unique())
+    assert int(graph.scored.sum()) == found["nodes"].kind.isin(kinds).sum() < graph.n_nodes - 30
+    assert parity(scorer, graph, engine, **found) <= PARITY
 
 
 def test_weights_of_repeated_edges_are_added(strangers, tmp_path):

@@ -9,7 +9,7 @@ from calirare.export import DIALECTS, Names, query_of
 from calirare.run import Scorer
 from tests.helpers import postgres
 from tests.helpers.command import rough_runs
-from tests.helpers.warehouse import error, tables, written
+from tests.helpers.warehouse import error, joined, tables, written
 
 PARITY = 1e-5
 
@@ -32,4 +32,12 @@ def test_postgres_scores_a_strangers_tables_as_the_run_does(server, tmp_path, mo
     names = Names('no"des; --', "e'dges")
     query = query_of(scorer, DIALECTS["postgres"], names)
     found = postgres.in_postgres(server, query, **{names.nodes: nodes, names.edges: edges})
+    assert error(scorer, graph, found) <= PARITY
+
+
+@pytest.mark.slow
+def test_postgres_lets_ends_without_a_row_join(server, tmp_path):
+    with rough_runs():
+        scorer, graph, frames = joined(tmp_path, "gcn", "kind=two words,a'b", epochs=30, folds=2)
+    found = postgres.in_postgres(server, query_of(scorer, DIALECTS["postgres"], Names()), **frames)
     assert error(scorer, graph, found) <= PARITY

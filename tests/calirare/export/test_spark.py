@@ -10,7 +10,7 @@ from calirare.run import Scorer
 from tests.calirare.export.test_parity import PARITY, QUICK, words
 from tests.helpers import spark
 from tests.helpers.command import rough_runs
-from tests.helpers.warehouse import error, tables, written
+from tests.helpers.warehouse import error, joined, tables, written
 
 pytestmark = pytest.mark.slow
 
@@ -41,4 +41,11 @@ def test_spark_reads_sparse_features_from_a_table_of_their_own(engine):
         scorer = Scorer.of(calirare.train(graph, model="gcn", scale="tfidf", **QUICK))
     query = query_of(scorer, DIALECTS["spark"], Names(features="features", salt=3))
     found = spark.in_spark(engine, query, nodes=nodes, edges=edges, features=features)
+    assert error(scorer, graph, found) <= PARITY
+
+
+def test_spark_lets_ends_without_a_row_join(engine, tmp_path):
+    with rough_runs():
+        scorer, graph, frames = joined(tmp_path, "gcn", "kind=two words,a'b", **QUICK)
+    found = spark.in_spark(engine, query_of(scorer, DIALECTS["spark"], Names(salt=2)), **frames)
     assert error(scorer, graph, found) <= PARITY
