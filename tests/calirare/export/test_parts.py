@@ -6,6 +6,7 @@ import dataclasses
 import sqlite3
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.special import ndtri
@@ -17,12 +18,14 @@ from calirare.export import DIALECTS, Names
 from calirare.export.arithmetic import mixed
 from calirare.export.maps import log_odds
 from calirare.export.sql.dialects import number
+from calirare.export.sql.nodes import scored_rows
 from calirare.export.sql.query import edge_reading
 from calirare.export.sql.ranks import normal_score, rank_of, reduced
 from calirare.export.sql.script import MOST_COLUMNS, Script, linear
 from calirare.export.sql.terms import Term
 from calirare.features.numeric import Ranked
 from calirare.run import Data, Settings
+from tests.helpers.warehouse import ENGINES
 
 SQLITE, NAMES = DIALECTS["sqlite"], Names()
 X = Term(SQLITE, "x")
@@ -148,3 +151,15 @@ def test_more_columns_than_engines_take_are_refused():
     columns = [("1", f"c{i}") for i in range(2 * MOST_COLUMNS + 2)]
     with pytest.raises(InputError, match="columns of a node"):
         Script(SQLITE, "cr_").select("many", columns, "FROM t")
+
+
+@pytest.mark.parametrize(
+    ("value", "cells"),
+    [("2", [2, 1]), ("2", [2.0, np.nan]), ("True", [True, False]), ("b c", ["b c", "b"]), ("-2", [-2.0, 2.0])],
+)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_scored_rows_are_found_however_an_engine_writes_the_value(engine, value, cells):
+    script = Script(DIALECTS[engine], "cr_")
+    query = f'SELECT node, 1 FROM "rows" n WHERE {scored_rows(script, f"a kind={value}")}'
+    found = ENGINES[engine](query, rows=pd.DataFrame({"node": ["x", "y"], "a kind": cells}))
+    assert found.node.tolist() == ["x"]

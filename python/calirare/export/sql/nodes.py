@@ -70,4 +70,11 @@ def scored_rows(script: Script, wanted: str | None) -> str:
     column, _, values = wanted.partition("=")
     words = [value.strip() for value in values.split(",") if value.strip()]
     d = script.dialect
-    return f"CAST(n.{d.name_of(column)} AS {d.text}) IN ({', '.join(map(d.string, words))})"
+    ways = dict.fromkeys(way for word in words for way in _ways(word))
+    return f"CAST(n.{d.name_of(column)} AS {d.text}) IN ({', '.join(map(d.string, ways))})"
+
+
+def _ways(word: str) -> list[str]:
+    """Returns how engines write a value: whole numbers with a point too, truth in small letters or as 1 and 0."""
+    truth = {"True": ["true", "1"], "False": ["false", "0"]}
+    return [word, *truth.get(word, [f"{word}.0"] if word.removeprefix("-").isdigit() else [])]
