@@ -11,7 +11,8 @@ from torch import Tensor
 from calirare._util.errors import InputError
 from calirare.calibration.base import Target, balance_of, float64
 from calirare.calibration.label_shift import Prevalence
-from calirare.calibration.prevalence import with_prevalence
+from calirare.calibration.posterior import log_odds
+from calirare.calibration.prevalence import NORMAL_95, with_prevalence
 from calirare.calibration.prior_platt import PriorPlattCalibrator
 
 FEWEST = 10  # labelled nodes from which the share can be told
@@ -22,6 +23,8 @@ REACH = 2.6  # standard errors of the interval: 1.96, and a third for the search
 WIDEST = 20.0  # ratio of the interval's ends above which the share is not identified
 RARE = 0.5  # share above which labelled nodes look like all others
 SUREST = 0.99  # P(rare) of the nodes that look most like labelled ones
+LEAST_REACH = 1e-3  # of log P, over which its slope is taken
+FLAT = 0.05  # slope of the log share by the map's intercept below which P is all but cut everywhere
 SCAR = "the known rare nodes are taken for a random sample of all rare ones"
 
 
@@ -146,7 +149,8 @@ class PositiveOnlyCalibrator(PriorPlattCalibrator):
         Args:
             logits: of known rare nodes and of drawn nodes without a label, each by models without it, [m, 2].
             known: 1 for a known rare node, 0 for a drawn one, int64 [m].
-            share: of rare nodes among those without a label; its interval enters the map's covariance.
+            share: of rare nodes among those without a label; its interval enters the map's covariance, as wide on
+                either side as it is on the wider one: as a factor of P, which is what it is.
             target: population the probabilities shall be right for.
             trained_shares: as of `PriorPlattCalibrator`.
             sentence: what was assumed.
@@ -167,19 +171,46 @@ class PositiveOnlyCalibrator(PriorPlattCalibrator):
         out.move_ = None if out.move_ is None else together @ out.move_
         out.lift_ = torch.tensor([np.log(share.share * float(number[0] / number[1])), odds], dtype=torch.float64)
         out.sentence_ = sentence
-        ends = _about(share)
-        return with_prevalence(out, logits[known == 0], ends)
+        out = with_prevalence(out, logits[known == 0], share.share)
+        assert out.covariance_ is not None
+        sd = max(np.log(share.share / share.low), np.log(share.high / share.share)) / NORMAL_95
+        if sd > 0:
+            of_map = float(out.covariance_[1, 1])
+            out.covariance_[1, 1] = of_map + sd**2  # over which the slope is taken
+            out.covariance_[1, 1] = of_map + (sd / out._share_moved(logits[known == 0])) ** 2
+        return out
+
+    def _share_moved(self, logits: Tensor) -> float:
+        """Returns the slope of the log of the mean P by the intercept, less than 1 where P is cut."""
+        odds, gradient = log_odds(self, logits, 1, cut=False)
+        p = torch.sigmoid(odds)
+        return max(float((p * (1 - p)) @ gradient[:, 1] / p.sum()), FLAT)
 
     def seen(self) -> PriorPlattCalibrator:
         """Returns an unfitted map of the labels that are seen, known or not, for what can be judged by them."""
         return PriorPlattCalibrator(**self.get_params())
 
-    def bend(self, logits: Tensor) -> Tensor:
-        """Returns the derivative of the log-odds by those of being known, [n]: 1 / (1 - P), 0 where P is cut."""
+    @property
+    def scales_p(self) -> bool:
+        """Whether the map is P(rare): the share, of which the labels leave most open, multiplies it."""
+        return self.lift_ is not None
+
+    def bend(self, logits: Tensor, *, cut: bool = True) -> Tensor:
+        """Returns the derivative of the log-odds by those of being known, [n]: 1 / (1 - P), 0 where P is `cut`.
+
+        Where doubt is weighed the slope is the mean one over a standard deviation of the intercept on either side: with
+        a smaller share some nodes whose P is cut would lie below, and none above.
+        """
         if self.lift_ is None:
             return super().bend(logits)
-        log_p = self._known_odds(logits) + float(self.lift_[0])
-        return torch.where(log_p < np.log(SUREST), 1 / -torch.expm1(log_p.clamp(max=np.log(SUREST))), 0.0)
+        log_p, most = self._known_odds(logits) + float(self.lift_[0]), float(np.log(SUREST))
+        slope = 1 / -torch.expm1(log_p.clamp(max=most))
+        if cut:
+            return torch.where(log_p < most, slope, 0.0)
+        assert self.covariance_ is not None
+        reach = max(float(self.covariance_[1, 1]) ** 0.5, LEAST_REACH)
+        ends = [(log_p + side * reach).clamp(max=most) for side in (-1, 1)]
+        return (ends[1] - ends[0]) / (2 * reach) * slope
 
     def calibrated_logits(self, logits: Tensor) -> Tensor:
         """Returns logits 0 and log-odds of P(rare), [n, 2], in the dtype of the logits."""
@@ -195,10 +226,3 @@ class PositiveOnlyCalibrator(PriorPlattCalibrator):
         """Returns the log-odds of being known, [n]."""
         theta, pivot = self._theta(), self.pivot(2)
         return self.scale_ * (logits[:, 1] - logits[:, 0] - self.unit_ * float(pivot[1])) + float(theta[1])
-
-
-def _about(share: Prevalence) -> tuple[float, float]:
-    """Returns the ends as wide in log-odds on either side, so that the middle is the share."""
-    odds = [float(np.log(x) - np.log1p(-x)) for x in (share.share, share.low, share.high)]
-    reach = (odds[2] - odds[1]) / 2
-    return tuple(float(1 / (1 + np.exp(-(odds[0] + side * reach)))) for side in (-1, 1))  # type: ignore[return-value]

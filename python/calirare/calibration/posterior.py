@@ -21,6 +21,7 @@ MANY = 1 << 17  # nodes from which those that are alike are taken together
 BINS, MOST_BINS = 1 << 13, 1 << 22  # of each group; of all groups
 AT_ONCE = 1 << 22  # nodes that are put into bins at once
 SMALLEST = 1e-9  # of the width of all bins
+SUREST = -1e-3  # log P beyond which none is moved
 BLOCK = 1 << 14  # rows at a time: the gradient of each, of two classes 29 numbers, should stay in the caches
 
 
@@ -78,24 +79,26 @@ def probability_interval(
     reach = NormalDist().inv_cdf(0.5 + coverage / 2)
     ends = []
     for block in logits.split(BLOCK):
-        odds, gradient = log_odds(fitted, block, of_class)
+        odds, gradient = log_odds(fitted, block, of_class, cut=False)
         sd = ((gradient @ _covariance(fitted, block)) * gradient).sum(1).clamp(min=0).sqrt()
-        ends.append(torch.sigmoid(torch.stack([odds - reach * sd, odds + reach * sd])))
+        sides = reach * torch.stack([-sd, sd])
+        ends.append(_scaled(odds, sides).exp().clamp(max=1) if fitted.scales_p else torch.sigmoid(odds + sides))
     both = torch.cat(ends, 1) if ends else logits.new_zeros(2, 0, dtype=torch.float64)
     return both[0], both[1]
 
 
-def log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: int) -> tuple[Tensor, Tensor]:
+def log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: int, *, cut: bool = True) -> tuple[Tensor, Tensor]:
     """Returns log P(c) / (1 - P(c)) of each node, [n], and its gradient, [n, q + r], both float64.
 
     With eta the mapped logits and q the softmax of those of the other classes, it is eta_c - logsumexp(others) and its
-    gradient that of eta_c less the mean of the others' under q: in theta, then in the residual's numbers.
+    gradient that of eta_c less the mean of the others' under q: in theta, then in the residual's numbers. Without `cut`
+    it is the one that doubt is weighed with, see `PriorPlattCalibrator.bend`.
     """
     eta = fitted.calibrated_logits(logits.double())
     away = torch.softmax(eta.scatter(1, _column(eta, of_class), -torch.inf), 1).neg()
     odds = eta[:, of_class] - eta.scatter(1, _column(eta, of_class), -torch.inf).logsumexp(1)
     away[:, of_class] = 1.0
-    bent = fitted.bend(logits)[:, None] * away
+    bent = fitted.bend(logits, cut=cut)[:, None] * away
     moved = torch.cat([bent * fitted.sloped(logits), bent, (1 - balance_of(fitted.target)) * away], 1)
     of_theta = moved @ spread(logits.shape[1], fitted.form_sd is not None).to(moved).T
     return odds, torch.cat([of_theta, bent[:, 1:2] * fitted.residual(logits)], 1)
@@ -107,8 +110,20 @@ def likeliest_log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: i
     P(class) is that of the map alone. Where labels speak against its form the two differ, and numbers of nodes are
     told by this one.
     """
-    odds, gradient = log_odds(fitted, logits, of_class)
-    return odds if fitted.move_ is None else odds + gradient @ fitted.move_.to(odds), gradient
+    odds, gradient = log_odds(fitted, logits, of_class, cut=False)
+    if fitted.move_ is None:
+        return odds, gradient
+    move = gradient @ fitted.move_.to(odds)
+    if not fitted.scales_p:
+        return odds + move, gradient
+    log_p = _scaled(odds, move).clamp(max=SUREST)
+    rest = -torch.expm1(log_p)
+    return log_p - rest.log(), gradient * (torch.sigmoid(-odds) / rest)[:, None]
+
+
+def _scaled(odds: Tensor, by: Tensor) -> Tensor:
+    """Returns log P of log-odds that are moved, where the move is one of log P: linear there."""
+    return torch.nn.functional.logsigmoid(odds) + torch.sigmoid(-odds) * by
 
 
 def count_draws(
@@ -125,9 +140,9 @@ def count_draws(
 
     Expected are the sums of P(class) where map and residual are likeliest together (`likeliest_log_odds`). Each draw
     takes a map from its posterior there, the same for all groups, and then the nodes' classes given the map. The map
-    enters by the log-odds of each group's mean probability, jointly normal (delta method); the classes by a binomial
-    number with the mean and variance of a sum of independent ones, sum p and sum p (1 - p). Classes that depend on one
-    another beyond their logits would spread further.
+    enters by the log-odds of each group's mean probability (by its logarithm where the map scales P), jointly normal
+    (delta method); the classes by a binomial number with the mean and variance of a sum of independent ones, sum p and
+    sum p (1 - p). Classes that depend on one another beyond their logits would spread further.
 
     Args:
         fitted: the fitted map.
@@ -139,26 +154,32 @@ def count_draws(
         seed: of numpy's default generator.
     """
     found = _moments(fitted, logits, groups, n_groups, of_class)
-    return found[1], _draws(found, _covariance(fitted, logits).cpu().numpy(), n_draws, seed)
+    return found[1], _draws(fitted, found, n_draws, seed)
 
 
 Moments = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-def _draws(found: Moments, map_covariance: np.ndarray, n_draws: int, seed: int) -> np.ndarray:
+def _draws(fitted: PriorPlattCalibrator, found: Moments, n_draws: int, seed: int) -> np.ndarray:
     """Returns the draws of `count_draws` from the moments of the groups and the map's covariance."""
+    assert fitted.covariance_ is not None
     size, total, squares, jacobian = found
     mean = total / np.maximum(size, 1)
     spread = size * mean * (1 - mean)
     certain = spread < CERTAIN  # of an empty group too: its mean is 0
-    rise = jacobian / np.where(certain, np.inf, spread)[:, None]
+    rise = jacobian / np.where(certain, np.inf, total if fitted.scales_p else spread)[:, None]
     inner = np.where(certain, 0.5, mean)
-    covariance = rise @ map_covariance @ rise.T
+    covariance = rise @ fitted.covariance_.cpu().numpy() @ rise.T
     rng = np.random.default_rng(seed)
     values, vectors = np.linalg.eigh(covariance)
     noise = rng.standard_normal((n_draws, len(size))) @ (vectors * np.sqrt(values.clip(0))).T
-    shares = np.where(certain, mean, 1 / (1 + np.exp(-(np.log(inner) - np.log1p(-inner) + noise))))
+    if fitted.scales_p:
+        drawn = np.minimum(inner * np.exp(noise), 1)
+    else:
+        drawn = 1 / (1 + np.exp(-(np.log(inner) - np.log1p(-inner) + noise)))
+    shares = np.where(certain, mean, drawn)
     trials = np.where(squares > 0, np.ceil(total**2 / np.maximum(squares, 1e-300)), 0)
+    trials = np.maximum(trials, np.where(trials > 0, np.ceil(shares * size), 0))  # where more are likely, all of them
     p = np.minimum(shares * size / np.maximum(trials, 1), 1.0)
     return rng.binomial(trials.astype(np.int64), p).astype(np.float64)
 
@@ -191,7 +212,7 @@ def expected_count(
     _check(fitted, logits, coverage, of_class)
     group = torch.zeros(1, dtype=torch.int64, device=logits.device).expand(logits.shape[0])
     found = together(_moments(fitted, logits, group, 1, of_class))
-    draws = _draws(found, _covariance(fitted, logits).cpu().numpy(), DRAWS, seed)[:, 0]
+    draws = _draws(fitted, found, DRAWS, seed)[:, 0]
     low, high = np.quantile(draws, [0.5 - coverage / 2, 0.5 + coverage / 2])
     return ExpectedCount(int(found[0][0]), float(found[1][0]), float(low), float(high), coverage)
 

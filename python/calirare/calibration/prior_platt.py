@@ -276,8 +276,13 @@ class PriorPlattCalibrator(Calibrator):
         own, cross, rest = self.covariance_[:q, :q], self.covariance_[:q, q:], self.covariance_[q:, q:]
         return own - cross @ torch.linalg.solve(rest, cross.T)
 
-    def bend(self, logits: Tensor) -> Tensor:
-        """Returns the derivative of the log-odds by those that theta makes, [n]: 1, unless bent after."""
+    @property
+    def scales_p(self) -> bool:
+        """Whether theta moves the logarithm of P, so that doubt multiplies P; else it moves the log-odds."""
+        return False
+
+    def bend(self, logits: Tensor, *, cut: bool = True) -> Tensor:
+        """Returns the derivative of the log-odds by what theta makes, [n]: 1, unless bent (and `cut`) after."""
         return logits.new_ones(len(logits), dtype=torch.float64)
 
     def _transform(self, logits: Tensor) -> Tensor:

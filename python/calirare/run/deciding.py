@@ -30,6 +30,10 @@ CAVEAT = (
     "than those of other nodes: of 90 % ones {held} held on eight graphs, see docs/probability.md; a precision or "
     "recall with --confidence asks nothing of the form"
 )
+OF_KNOWN = (
+    "the intervals take the known rare nodes for a random sample of all, and what looks most like them for rare: where "
+    "even the likeliest nodes are of both classes there are fewer hits and fewer misses, see docs/probability.md"
+)
 HELD = {False: "83 to 92 %", True: "90 %"}  # by whether each class has its own slope: decision_graphs.json
 
 
@@ -195,6 +199,7 @@ def decided(
     expected = decide(rule, fitted, z, labelled=labelled)
     few = n_rare < NARROW or deciding.confidence is not None
     caveat = "" if few else CAVEAT.format(held=HELD[fitted.form_sd is not None])
+    caveat = OF_KNOWN if fitted.scales_p else caveat
     undecided = None
     if deciding.abstain is not None:
         left = left_open(fitted, z, expected.threshold, deciding.abstain)

@@ -10,6 +10,7 @@ from calirare import InputError
 from calirare.calibration import (
     PositiveOnlyCalibrator,
     Prevalence,
+    count_draws,
     expected_count,
     probability_interval,
     rare_among_unlabelled,
@@ -125,6 +126,19 @@ def test_the_share_s_interval_is_in_p_and_a_known_share_leaves_less_open():
     assert bool(((low <= p + SAME) & (p <= high + SAME)).all())
     told = with_prevalence(wide, z, 0.2)
     assert float(told.transform(z)[:, 1].mean()) == pytest.approx(0.2, abs=1e-6)
+
+
+def test_doubt_of_the_share_scales_the_hits_and_reaches_all_alerts():
+    wide, z = fitted(Prevalence(0.06, 0.03, 0.12, ""))
+    alerts = (wide.transform(z)[:, 1] >= 0.5).long()
+    expected, draws = count_draws(wide, z, alerts, 2)
+    low, high = np.quantile(draws[:, 1], [0.025, 0.975])
+    assert low < 0.75 * expected[1]
+    assert high == int(alerts.sum())
+    assert np.quantile(draws.sum(1), 0.975) < 0.12 * len(z)  # no more than the upper end of the share itself
+    exact, _ = fitted(Prevalence(0.06, 0.06, 0.06, ""))
+    known = np.quantile(count_draws(exact, z, alerts, 2)[1][:, 1], [0.025, 0.975])
+    assert known[1] - known[0] < 0.6 * (high - low)
 
 
 def test_a_map_comes_back_from_its_state():
