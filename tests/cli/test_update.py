@@ -90,6 +90,9 @@ def test_labels_of_before_say_how_common_the_rare_class_is(base, updated):
     assert set(new.val.tolist()) <= set(old.train.tolist())
     assert new.val.numel() >= old.train.numel() - 3
     assert load(updated[0]).settings.calibration.calibrate_on == "val"
+    assert f"P(rare) is calibrated on {new.val.numel():,} labels of before" in " ".join(
+        (updated[1].out + updated[1].err).split()
+    )
 
 
 def test_what_changed_is_told_alike(updated):
@@ -154,6 +157,8 @@ def test_wrong_tables_are_refused_in_one_sentence(base, tmp_path):
         assert told in assert_one_sentence(said)
         assert not (tmp_path / "a").exists()
     assert "--labels FILE" in assert_one_sentence(call("update", "--run", base, "--out", tmp_path / "a"))
+    said = call("update", "--run", base, "--labels", tmp_path / "none.csv", "--out", tmp_path / "a")
+    assert "none.csv: there is no such file: check the path" in assert_one_sentence(said)
     gone = table(tmp_path, {free: ""}, "gone.csv")
     said = call("update", "--run", base, "--forget", gone, "--out", tmp_path / "a")
     assert "only labels can be forgotten" in assert_one_sentence(said)

@@ -10,6 +10,7 @@ from typing import Any
 
 from calirare._util.errors import InputError
 
+GZIP = b"\x1f\x8b"  # what a file of gzip begins with
 TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 # The first of them that stands in the header of a .csv, outside of quotes, separates its cells; without one the table
 # has one column.
@@ -39,9 +40,22 @@ def read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]] = lambda
         The table; a column without a name is called "Unnamed: i".
 
     Raises:
-        InputError: a row has more cells than the header, or two columns have one name.
+        InputError: a row has more cells than the header, two columns have one name, or the text is not in UTF-8.
         ValueError, OSError, EOFError: the file cannot be read; pandas and gzip say why.
     """
+    try:
+        return _read_text(path, as_text)
+    except UnicodeDecodeError as error:
+        with path.open("rb") as file:
+            packed = file.read(len(GZIP)) == GZIP and not path.name.lower().endswith(".gz")
+        how = "it is compressed: call it .csv.gz" if packed else "save it as UTF-8 (in a spreadsheet: CSV UTF-8)"
+        raise InputError(
+            f"{path}: a table must be text in UTF-8, which byte {error.object[error.start]:#x} is not: {how}"
+        ) from error
+
+
+def _read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]]) -> Any:
+    """Returns the table; see `read_text`."""
     import pandas as pd
 
     options = {"sep": _separator(path), "index_col": False, "keep_default_na": False, "skipinitialspace": True}

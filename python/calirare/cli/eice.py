@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 
 import torch
@@ -10,26 +11,28 @@ from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare.run import load
 
-PARTS = ("train", "val", "test", "all")
+PARTS = ("val", "test", "train")
+ALL = "all"
 
 
-def run(folder: Path, graph: str | None = None, nodes: str = "val", coverage: float | None = None) -> None:
+def run(folder: Path, graph: str | None = None, nodes: str | None = None, coverage: float | None = None) -> None:
     """Recomputes intervals, uncertainty, ICE and EICE of a saved run and prints EICE.
 
     Args:
         folder: the run's folder.
         graph: where the run's graph is now; None: where it was.
-        nodes: "train", "val", "test" or "all".
+        nodes: "train", "val", "test" or "all"; None: the first of validation, test and training nodes that the run has.
         coverage: of the intervals, in (0, 1); None: the run's.
 
     Raises:
         InputError: the folder is not a run, the graph is gone, or the part is empty.
     """
-    if nodes not in PARTS:
-        raise InputError(f"eice: --nodes must be one of {', '.join(PARTS)}, got {nodes!r}")
+    if nodes not in (None, *PARTS, ALL):
+        raise InputError(f"eice: --nodes must be one of {', '.join((*PARTS, ALL))}, got {nodes!r}")
     saved = load(folder)
     own = saved.mapped(saved.graph(graph))
-    chosen = torch.arange(own.n_nodes) if nodes == "all" else getattr(saved.split, nodes)
+    nodes = nodes or next(part for part in PARTS if part == PARTS[-1] or getattr(saved.split, part).numel())
+    chosen = torch.arange(own.n_nodes) if nodes == ALL else getattr(saved.split, nodes)
     if chosen.numel() == 0:
         raise InputError(f"eice: the run has no {nodes} nodes; take another --nodes")
     with Reporter() as reporter:
@@ -46,7 +49,9 @@ def run(folder: Path, graph: str | None = None, nodes: str = "val", coverage: fl
     print(f"confidence   {_mean(probabilities[chosen].max(1).values)} on average")
     width = (result.upper - result.lower)[chosen].abs()
     print(f"width        {float(width.mean()):.6f} on average, {result.coverage:.0%}")
-    print(f"damping      {result.facts.damping:.3g}, mean leverage {result.diagnostics['mean_leverage']:.3f}")
+    leverage = result.diagnostics["mean_leverage"]
+    if isfinite(leverage):  # of detectors with folds there is none
+        print(f"damping      {result.facts.damping:.3g}, mean leverage {leverage:.3f}")
 
 
 def _mean(values: torch.Tensor) -> str:

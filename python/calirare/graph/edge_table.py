@@ -12,7 +12,7 @@ from calirare._util.array_files import NumpyArray
 from calirare.graph.edge_features import Carried, read_carried
 from calirare.graph.edges import Naming
 from calirare.graph.table_ends import NO_NUMBER, EndColumn
-from calirare.graph.table_files import as_float, as_names, days_of, mixed_types, place
+from calirare.graph.table_files import as_float, as_names, days_of, loosely, mixed_types, place
 from calirare.graph.table_sources import Source
 
 END_COLUMNS = (("source", "target"), ("src", "dst"), ("from", "to"), ("u", "v"))
@@ -156,6 +156,13 @@ class EdgeCells:
                 f"{self.path}: ends of edges must be whole numbers from 0 to {self.n_nodes - 1}, the rows of the node "
                 f"table, which has no column 'node' or 'id', got {node!r} in {where}: name the column with the names "
                 "of the nodes so (or say which it is: --id), or add the row"
+            )
+        alike = np.flatnonzero((loosely(as_names(self.ids)) == loosely(self._column_of(node)).iloc[0]).to_numpy())
+        if len(alike):
+            return (
+                f"{self.path}: nodes must be called the same in both tables, but {node!r} in {where} has no row, where "
+                f"{str(self.ids.iloc[int(alike[0])])!r} has one: write names in one way (names: column "
+                f"{str(self.ids.name)!r}, --id)"
             )
         return (
             f"{self.path}: every end of an edge must have a row in the node table, but node {node!r} has none, named "

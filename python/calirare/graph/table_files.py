@@ -86,6 +86,11 @@ def as_names(column: Any) -> Any:
     return text.where(column.notna(), None)
 
 
+def loosely(names: Any) -> Any:
+    """Returns names, a column of text, without what two programs write in two ways: blanks, capitals, 007, 7.0."""
+    return names.str.strip().str.lower().str.lstrip("0").str.replace(r"(?<=\d)\.0+$", "", regex=True)
+
+
 def _readable(column: Any) -> Any:
     """Returns a column with UUIDs of 16 bytes as text, as they are written."""
     import pandas as pd

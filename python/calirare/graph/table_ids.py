@@ -16,10 +16,17 @@ HALF = 0.5  # of the cells of a column of text: chance does not name so many nod
 
 
 class IdColumn(NamedTuple):
-    """A column that may hold the names of the nodes; `rows`: they are the numbers of the rows, from 0."""
+    """A column that may hold the names of the nodes.
+
+    Attributes:
+        name: of the column.
+        rows: its cells are the numbers of the rows, from 0, in their order.
+        by_rows: every end of an edge is written as a number of a row too: 007 is none.
+    """
 
     name: str
     rows: bool
+    by_rows: bool
 
 
 def column_of_names(edges: Source, nodes: Source, ends: Ends) -> IdColumn | None:
@@ -49,12 +56,12 @@ def column_of_names(edges: Source, nodes: Source, ends: Ends) -> IdColumn | None
     best = max(named, key=named.__getitem__, default=None)
     if best is None:
         return None
-    found = IdColumn(str(best), bool((as_names(table[best]) == rows).all()))
+    by_rows, whole = int(counts[counts.index.isin(rows)].sum()), int(counts.sum())
+    found = IdColumn(str(best), bool((as_names(table[best]) == rows).all()), by_rows == whole)
     others = [n for name, n in named.items() if name != best]
-    whole = int(counts.sum())
     if named[best] == whole:
         return found if whole and whole not in others else None
-    others += [] if found.rows else [int(counts[counts.index.isin(rows)].sum())]
+    others += [] if found.rows else [by_rows]
     return found if 2 * named[best] >= max(whole, 4 * max(others, default=0)) else None
 
 

@@ -16,6 +16,7 @@ from calirare.graph.table_sources import Source
 MAX_WHOLE = 2**53 - 1
 # What programs write for a missing number; beside numbers it is no name of a class.
 MISSING_NUMBERS = ("nan", "na", "n/a", "null", "none")
+NOTHING_KNOWN = (*MISSING_NUMBERS, "?", "-", "unknown", "unlabelled", "unlabeled", "missing", "undefined", "not known")
 MOST_CLASSES, MOST_SHOWN = 10, 3  # of columns that may hold labels
 
 
@@ -44,6 +45,22 @@ def labels_of(column: Any, path: Source, faults: list[str]) -> tuple[torch.Tenso
     y = np.full(len(column), -1, dtype=np.int64)
     y[known] = inverse
     return torch.from_numpy(y), tuple(str(name) for name in classes)
+
+
+def nothing_known(y: torch.Tensor | None, names: tuple[str, ...]) -> str:
+    """Returns a note where a class is called as a cell is where nothing is known, else "".
+
+    Args:
+        y: the labels, int64 [n], -1 for unknown; or None.
+        names: of the classes.
+    """
+    at = next((k for k, name in enumerate(names) if name.lower() in NOTHING_KNOWN), None)
+    if y is None or at is None:
+        return ""
+    return (
+        f"nodes: {names[at]!r} is a class of its own, that of {int((y == at).sum()):,} nodes: where it means that "
+        "nothing is known, leave the label empty"
+    )
 
 
 def split_of(column: Any, path: Source, faults: list[str]) -> Split | None:

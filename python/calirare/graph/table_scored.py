@@ -12,7 +12,7 @@ from calirare._util.array_files import NumpyArray
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import Column, named
 from calirare.graph.table_ends import header_of
-from calirare.graph.table_files import as_names, held, read_table
+from calirare.graph.table_files import as_names, held, loosely, read_table
 from calirare.graph.table_sources import Source
 
 LISTED = "listed"  # the feature that says which nodes have a row
@@ -48,7 +48,7 @@ def leads_out(edges: Source, columns: tuple[str, str], ids: Any) -> str | None:
     """Returns the column of ends of which no cell names a node of the node table, where the other one's do; or None.
 
     So it is of an edge table from accounts to devices, cards or merchants, beside a table of accounts. Where a name is
-    one of the others but for its capitals, blanks or leading zeros, it is a fault of writing.
+    one of the others but for how it is written, it is a fault.
 
     Args:
         edges: the edge table.
@@ -59,13 +59,9 @@ def leads_out(edges: Source, columns: tuple[str, str], ids: Any) -> str | None:
     names = as_names(ids)
     shares = [float(end.dropna().isin(names).mean()) if end.notna().any() else 0.0 for end in ends]
     out = [(column, end) for column, end, share in zip(columns, ends, shares, strict=True) if share == 0]
-    if len(out) != 1 or max(shares) < HALF or _loosely(out[0][1].dropna()).isin(_loosely(names)).any():
+    if len(out) != 1 or max(shares) < HALF or loosely(out[0][1].dropna()).isin(loosely(names)).any():
         return None
     return out[0][0]
-
-
-def _loosely(names: Any) -> Any:
-    return names.str.strip().str.lower().str.lstrip("0")
 
 
 def with_unlisted(parts: Parts, ids: Any, edges: Source, columns: tuple[str, str], faults: list[str]) -> Joined:

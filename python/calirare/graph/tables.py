@@ -29,7 +29,7 @@ from calirare.graph.table_columns import TableColumns, TableOptions
 from calirare.graph.table_ends import header_of, rows_by_blocks
 from calirare.graph.table_files import as_names, mixed_types, place, read_table
 from calirare.graph.table_ids import column_of_names, columns_of_ends
-from calirare.graph.table_labels import labels_of, split_of
+from calirare.graph.table_labels import labels_of, nothing_known, split_of
 from calirare.graph.table_scored import LISTED, leads_out, never_labelled, scored_rows, with_unlisted
 from calirare.graph.table_sources import DuckTable, Source, is_folder_of_parts, source_of
 from calirare.graph.typed_columns import NodeCells
@@ -86,7 +86,7 @@ def read_tables(
             parts = _read_both(edges, of_nodes, rules, options, faults)
     if _nameless(of_nodes, options) if faults or parts is None else _numbered_twice(parts):
         found = column_of_names(edges, of_nodes, (options.source_column, options.target_column))
-        if found is not None and faults:
+        if found is not None and (faults or not found.by_rows):
             options, faults = replace(options, id=found.name), []
             said = (*said, f"nodes: the edges refer to them by column {found.name!r}")
             parts = _read_both(edges, of_nodes, rules, options, faults)
@@ -207,7 +207,7 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
         "feature_names": tuple(features),
         "scored": None if options.scored is None else scored_rows(table, options.scored, path, faults),
     }
-    parts["notes"] = tuple(filter(None, (*cells.notes, never_labelled(parts))))
+    parts["notes"] = tuple(filter(None, (*cells.notes, nothing_known(y, class_names), never_labelled(parts))))
     return _Nodes(parts, ids, len(table))
 
 

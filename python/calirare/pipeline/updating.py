@@ -130,8 +130,12 @@ def placed(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, S
     moved = _sample(after.y, split, fresh)
     if moved is None or split.val.numel():
         return changed, settings, [NOT_RANDOM]
+    said = (
+        f"P(rare) is calibrated on {moved.numel():,} labels of before, which look like a random sample and train too: "
+        f"the {fresh.numel():,} new ones are taken for chosen (--drawn random says that they are not)"
+    )
     more = Labels(moved.cpu(), after.y[moved].cpu(), torch.full_like(moved.cpu(), VAL))
-    return more.over(changed), on_val, []
+    return more.over(changed), on_val, [said]
 
 
 def _sample(y: Tensor, split: Split, fresh: Tensor) -> Tensor | None:

@@ -257,6 +257,8 @@ class Labels:
 
 
 def _read(path: Path) -> pd.DataFrame:
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file: check the path")
     try:
         table: pd.DataFrame = read_text(path, lambda names: names)
     except InputError:

@@ -1,5 +1,7 @@
 """Graphs from an edge table and a node table."""
 
+import gzip
+
 import pandas as pd
 import pytest
 import torch
@@ -153,8 +155,11 @@ def test_files_that_cannot_be_read_are_named(tmp_path, write):
         with pytest.raises(InputError, match=f"{name}: the table cannot be read"):
             read(path, features=tmp_path / name)
     (tmp_path / "latin.csv").write_bytes(b"node,f\n\xff\xfe,1\n")
-    with pytest.raises(InputError, match=r"latin.csv: the table cannot be read"):
+    with pytest.raises(InputError, match=r"latin.csv: a table must be text in UTF-8, which byte 0xff is not: save it"):
         read(path, features=tmp_path / "latin.csv")
+    (tmp_path / "packed.csv").write_bytes(gzip.compress(b"node,f\na,1\n"))
+    with pytest.raises(InputError, match=r"which byte 0x8b is not: it is compressed: call it .csv.gz"):
+        read(path, features=tmp_path / "packed.csv")
     (tmp_path / "nodes.xlsx").write_bytes(b"")
     with pytest.raises(InputError, match=r"nodes.xlsx: a table must end in .csv"):
         read(path, features=tmp_path / "nodes.xlsx")
@@ -209,7 +214,7 @@ def test_unknown_names_list_the_known_ones(tmp_path):
         (NODES.replace("t,5", "p,5"), EDGES, "nodes.csv: the node table lists node p more than once, again in line 6"),
         (NODES.replace("t,5", ",5"), EDGES, "every node must have a name, but 'node' is empty in line 6"),
         ("node,f\n7,1\n8,2\n", "source,target\n7,8\n8,9999\n", "node '9999' has none, named in line 3"),
-        ("node,f\n07,1\n8,2\n", "source,target\n7,8\n", "node '7' has none, named in line 2"),
+        ("node,f\n07,1\n8,2\n", "source,target\n7,8\n", "'7' in line 2 has no row, where '07' has one"),
         # Other cells.
         (
             NODES.replace("train", "").replace("val", "").replace("test", ""),
@@ -264,6 +269,28 @@ def test_names_of_nodes_stay_what_they_are(write, ids):
     graph = Graph.from_edges(write(nodes, f"source,target\n{ids[0]},{ids[2]}\n{ids[2]},{ids[0]}\n"), None)
     assert graph.node_names.tolist() == list(ids)
     assert graph.adjacency.to_dense()[0].tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("ends", ["7.0", "0007", " 7", "A"], ids=["float", "zeros", "blank", "capital"])
+@pytest.mark.parametrize("columns", [("target", "source"), ("source", "target")])
+def test_names_that_two_programs_wrote_in_two_ways_are_told_apart_and_join_nothing(write, ends, columns):
+    nodes = "node,f,label\n7,1,ok\na,2,fraud\n8,3,ok\n9,4,ok\n"
+    edges = f"{','.join(columns)}\n" + f'"{ends}",8\n"{ends}",9\n'
+    own = "7" if "7" in ends else "a"
+    with pytest.raises(InputError, match=rf"but '{ends}' in line 2 \(1 more\) has no row, where '{own}' has one"):
+        load_dataset(write(nodes, edges), minority="fraud")
+
+
+@pytest.mark.parametrize("word", ["unknown", "NA", "?", "None"])
+def test_a_class_that_is_called_like_nothing_is_told_of(write, word):
+    nodes = f"node,f,label\na,1,ok\nb,2,fraud\nc,3,{word}\nd,4,{word}\n"
+    graph = load_dataset(write(nodes, "u,v\na,b\nb,c\nc,d\n"), minority="fraud")
+    told = (
+        f"nodes: {word!r} is a class of its own, that of 2 nodes: where it means that nothing is known, leave the label"
+    )
+    assert [note for note in graph.notes if note.startswith(told)]
+    named = load_dataset(write(nodes.replace(word, "fine"), "u,v\na,b\nb,c\nc,d\n"), minority="fraud")
+    assert not [note for note in named.notes if "a class of its own" in note]
 
 
 def test_nodes_without_features_have_their_number_of_neighbours(write):
@@ -380,3 +407,6 @@ def test_a_column_of_numbers_that_fits_as_well_as_the_rows_must_be_said_to_be_it
     assert graph.adjacency.to_dense()[0].tolist() == [0, 0, 1, 0]
     graph = load_dataset(write("f,account,y\n1.5,0,0\n2.5,1,1\n3.5,2,0\n4.5,3,1\n", edges))
     assert graph.adjacency.to_dense()[0].tolist() == [0, 1, 0, 0]  # both mean the same
+    padded = "f,account,y\n1.5,002,0\n2.5,000,1\n3.5,001,0\n4.5,003,1\n"
+    graph = load_dataset(write(padded, "u,v\n000,001\n001,002\n"))  # 001 is the number of no row
+    assert graph.adjacency.to_dense()[0].tolist() == [0, 0, 1, 0]

@@ -24,7 +24,8 @@ def edges_of(names, unknown):
 
 
 def found(nodes, edges):
-    return column_of_names(TableInMemory("edges", edges), TableInMemory("nodes", nodes), (None, None))
+    column = column_of_names(TableInMemory("edges", edges), TableInMemory("nodes", nodes), (None, None))
+    return None if column is None else (column.name, column.rows)
 
 
 def others(first):
