@@ -10,6 +10,7 @@ from calirare.calibration.elkan_noto import PositiveUnlabelled, positive_unlabel
 from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
 from calirare.calibration.histogram import HistogramCalibrator
 from calirare.calibration.isotonic import IsotonicCalibrator
+from calirare.calibration.label_places import Together
 from calirare.calibration.label_shift import ESTIMATORS, Estimator, Prevalence, estimated_prevalence, prevalence_by_map
 from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
@@ -72,6 +73,7 @@ __all__ = [
     "PriorPlattCalibrator",
     "Sampling",
     "Target",
+    "Together",
     "budget_curve",
     "check_known",
     "class_conditional_sharpness",

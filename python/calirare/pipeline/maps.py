@@ -20,6 +20,7 @@ from calirare.calibration import (
     PriorPlattCalibrator,
     Sampling,
     Target,
+    Together,
     check_known,
     cross_fitted_probabilities,
     effective_shares,
@@ -130,20 +131,24 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
         p = cross_fitted_probabilities(_prior_map(maps["population"]), own[used], targets[used], sampling=sampling)
         rare = targets[used][at] == 1
         check, labelled = population_check(rare.long(), p[at, 1]), Labelled(p[at, 1].cpu().numpy(), rare.cpu().numpy())
-    doubt = _doubt(job, fitted, maps["population"], own[used][at.to(own.device)]) if k == 2 else ""
+    drawn = at.to(own.device)
+    nodes = job.nodes.to(own.device)[known][used][drawn]
+    doubt = _doubt(job, fitted, maps["population"], own[used][drawn], nodes) if k == 2 else ""
     return Maps(maps, (sampling.sentence, doubt), check, labelled, doubt)
 
 
-def _doubt(job: Job, fitted: Fitted, population: Calibrator, own: Tensor) -> str:
+def _doubt(job: Job, fitted: Fitted, population: Calibrator, own: Tensor, nodes: Tensor) -> str:
     """Returns why labels that are taken for a random sample can be none; empty where nothing speaks against it.
 
-    Nodes without a label are scored as labels are: of detectors with folds each by the models without one fold.
+    Nodes without a label are scored as labels are: of detectors with folds each by the models without one fold. Where
+    the scores agree it is asked where in the graph the labels lie.
 
     Args:
         job: the job.
         fitted: the detector.
         population: its map.
         own: logits of these labels without themselves, [m, 2].
+        nodes: that have them, int64 [m].
     """
     if job.settings.calibration.calibrate_on != "auto":
         return ""
@@ -163,7 +168,25 @@ def _doubt(job: Job, fitted: Fitted, population: Calibrator, own: Tensor) -> str
         logits = fitted.logits_of(job.graph, others)
     p, rest = (population.transform(z.double())[:, 1].cpu().numpy() for z in (own, logits))
     found = exchangeable(p, rest, alike=isinstance(fitted, FoldFitted), seed=job.settings.seed)
-    return "" if found is None else found.sentence
+    scored = "" if found is None else found.sentence
+    return scored or _together(job.asked, nodes, others).sentence
+
+
+def _together(graph: Graph, nodes: Tensor, others: Tensor) -> Together:
+    """Returns the ends of edges at labelled nodes and at some without a label, edges to other labels left out."""
+    known = answered(graph)
+    is_labelled, counts = (torch.zeros(graph.n_nodes, dtype=torch.bool, device=graph.device) for _ in range(2))
+    is_labelled[nodes], counts[graph.scored_nodes] = True, True
+    if known is not None:
+        counts[known] = False
+    counts[nodes] = True
+    found = list[int]()
+    for some in (nodes[:: max(1, nodes.numel() // COMPARED)], others):
+        near = graph.adjacency.select_rows(some)
+        ends = near.indices.long()
+        ends = ends[ends != some.to(ends.device)[near.rows()]]
+        found += [int(is_labelled[ends].sum()), int(counts[ends].sum())]
+    return Together(*found)
 
 
 def _sample(job: Job, known: Tensor, targets: Tensor) -> tuple[Tensor, Sampling]:
