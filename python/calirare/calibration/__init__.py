@@ -10,7 +10,7 @@ from calirare.calibration.elkan_noto import PositiveUnlabelled, positive_unlabel
 from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
 from calirare.calibration.histogram import HistogramCalibrator
 from calirare.calibration.isotonic import IsotonicCalibrator
-from calirare.calibration.label_places import Together
+from calirare.calibration.label_places import Together, Unseen, unseen
 from calirare.calibration.label_shift import ESTIMATORS, Estimator, Prevalence, estimated_prevalence, prevalence_by_map
 from calirare.calibration.leave_one_out import JackknifeCalibrator
 from calirare.calibration.linear import LinearCalibrator, matrix_scaling, vector_scaling
@@ -74,6 +74,7 @@ __all__ = [
     "Sampling",
     "Target",
     "Together",
+    "Unseen",
     "budget_curve",
     "check_known",
     "class_conditional_sharpness",
@@ -99,6 +100,7 @@ __all__ = [
     "target_weights",
     "temperature_scaling",
     "unlabelled_share",
+    "unseen",
     "vector_scaling",
     "with_prevalence",
 ]

@@ -1,13 +1,17 @@
-"""Whether labels can be a random sample of the nodes: where they lie in the graph."""
+"""Whether labels can be a random sample of the nodes: where they lie in the graph, and in a column."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 FEWEST_ENDS = 20  # of edges between labelled nodes, below which their number says little
 TIMES = 2.0  # as many labelled neighbours as elsewhere, below which a difference does no harm
+UNSEEN = 0.2  # of the nodes without a label, beyond what chance leaves unseen, below which a difference does no harm
+LEVEL = 0.001  # of all columns together
+SMALLEST = 1e-12  # of a spread that is divided by
 ERRORS = 3.3  # standard errors of the logarithm of that ratio: once in 1,000 of two sides
 
 
@@ -42,8 +46,8 @@ class Together:
         if self.inner < FEWEST_ENDS or not self.others:
             return False
         own, others = self.shares
-        error = np.sqrt(2 / self.inner + 1 / (self.outer + 0.5))
-        return own >= TIMES * others and float(np.log(own / others)) > ERRORS * error
+        error = math.sqrt(2 / self.inner + 1 / (self.outer + 0.5))
+        return own >= TIMES * others and math.log(own / others) > ERRORS * error
 
     @property
     def sentence(self) -> str:
@@ -57,3 +61,70 @@ class Together:
             "wrong elsewhere: put nodes drawn at random into the validation part (--calibrate-on val), or give the "
             "prevalence (--prevalence)"
         )
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """Values of a column at nodes without a label that no labelled node has.
+
+    Attributes:
+        share: of the nodes without a label that have such a value.
+        by_chance: that share if labels were a random sample.
+        chance: of one as large then.
+        gap: whether it is that they have none.
+    """
+
+    share: float
+    by_chance: float
+    chance: float
+    gap: bool = False
+
+    @property
+    def beyond_chance(self) -> float:
+        """What chance does not leave unseen."""
+        return self.share - self.by_chance
+
+    def doubtful(self, columns: int) -> bool:
+        """Whether the labels are no random sample of the nodes in one of so many columns."""
+        return self.beyond_chance >= UNSEEN and self.chance * columns < LEVEL
+
+    def sentence(self, column: str) -> str:
+        """Returns what a user should know of the column."""
+        what = f"lack a value of {column!r}, as" if self.gap else f"have values of {column!r} that"
+        return (
+            f"the labels are no random sample of the nodes: {self.share:.0%} of the nodes without a label {what} no "
+            f"labelled node does, where chance would leave {self.by_chance:.0%}; P(rare) may be wrong there: put nodes "
+            "drawn at random into the validation part (--calibrate-on val), or give the prevalence (--prevalence)"
+        )
+
+
+def unseen(labelled: np.ndarray, others: np.ndarray, *, named: bool) -> Unseen:
+    """Returns how many nodes without a label have values that no labelled node has.
+
+    Of categories these are those without a label, each of which a random sample of m nodes misses with
+    (1 - share)^m; of numbers those beyond the least and the greatest of the labelled nodes, whose share is
+    Beta(2, m - 1). Where values are missing, but of no labelled node, that is a category too.
+
+    Args:
+        labelled: the column at labelled nodes, NaN where there is no value, float [m].
+        others: at nodes without a label, float [n].
+        named: whether the numbers stand for categories.
+    """
+    gaps = np.isnan(labelled), np.isnan(others)
+    m, n, lacking = len(labelled), len(others), float(gaps[1].mean())
+    missed = (1 - lacking) ** m
+    without = Unseen(0.0, 0.0, 1.0) if gaps[0].any() else Unseen(lacking, lacking * missed, missed, gap=True)
+    own, rest = labelled[~gaps[0]], others[~gaps[1]]
+    if not len(own) or not len(rest):
+        return without
+    if named:
+        values, counts = np.unique(rest, return_counts=True)
+        shares = counts / n
+        none = (1 - shares) ** m
+        share, by_chance = float(shares[~np.isin(values, own)].sum()), float((shares * none).sum())
+        spread = math.sqrt(float((shares**2 * none * (1 - none)).sum()))  # at most: one missed is another's label
+        chance = math.erfc((share - by_chance) / max(spread, SMALLEST) / math.sqrt(2)) / 2
+    else:
+        share, by_chance = float(((rest < own.min()) | (rest > own.max())).mean()), 2 / (len(own) + 1)
+        chance = (1 - share) ** (len(own) - 1) * (1 + (len(own) - 1) * share)
+    return max(without, Unseen(share, by_chance, chance), key=lambda each: each.beyond_chance)

@@ -30,6 +30,7 @@ class Job:
         asked: the graph with the labels as the user has them, whose nodes are decided on; it differs from `graph` where
             nodes without a label stand for the rest.
         given: logits that were trained elsewhere; None: a detector is trained.
+        raw: the graph as it was given, its columns as they are; None: `graph` is.
     """
 
     graph: Graph
@@ -39,10 +40,17 @@ class Job:
     report: Report
     asked: Graph
     given: Given | None = None
+    raw: Graph | None = None
 
     @classmethod
     def of(
-        cls, graph: Graph, settings: Settings, report: Report, asked: Graph | None = None, given: Given | None = None
+        cls,
+        graph: Graph,
+        settings: Settings,
+        report: Report,
+        asked: Graph | None = None,
+        given: Given | None = None,
+        raw: Graph | None = None,
     ) -> Job:
         """Returns the job of a graph: with method "jackknife" the validation labels train too."""
         assert graph.split is not None
@@ -52,7 +60,7 @@ class Job:
         representative[train.numel() :] = True
         if not bool(representative.any()):
             representative[:] = True
-        return cls(graph, settings, nodes, representative, report, asked or graph, given)
+        return cls(graph, settings, nodes, representative, report, asked or graph, given, raw)
 
 
 @dataclass(frozen=True, eq=False)

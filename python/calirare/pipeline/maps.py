@@ -20,24 +20,21 @@ from calirare.calibration import (
     PriorPlattCalibrator,
     Sampling,
     Target,
-    Together,
     check_known,
     cross_fitted_probabilities,
     effective_shares,
-    exchangeable,
     rare_among_unlabelled,
     representative_labels,
     unlabelled_share,
     with_prevalence,
 )
 from calirare.calibration.decisions import Labelled
-from calirare.graph import Graph, answered, with_drawn_rest
+from calirare.graph import Graph, with_drawn_rest
 from calirare.metrics import PopulationCheck, population_check
 from calirare.pipeline.job import Job, LeftOutLabels
+from calirare.pipeline.no_sample import why_no_sample
 from calirare.run import Settings, representing
 from calirare.training import Fitted, FoldFitted
-
-COMPARED = 2_000  # nodes without a label that labels are compared with
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,60 +130,8 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
         check, labelled = population_check(rare.long(), p[at, 1]), Labelled(p[at, 1].cpu().numpy(), rare.cpu().numpy())
     drawn = at.to(own.device)
     nodes = job.nodes.to(own.device)[known][used][drawn]
-    doubt = _doubt(job, fitted, maps["population"], own[used][drawn], nodes) if k == 2 else ""
+    doubt = why_no_sample(job, fitted, maps["population"], own[used][drawn], nodes) if k == 2 else ""
     return Maps(maps, (sampling.sentence, doubt), check, labelled, doubt)
-
-
-def _doubt(job: Job, fitted: Fitted, population: Calibrator, own: Tensor, nodes: Tensor) -> str:
-    """Returns why labels that are taken for a random sample can be none; empty where nothing speaks against it.
-
-    Nodes without a label are scored as labels are: of detectors with folds each by the models without one fold. Where
-    the scores agree it is asked where in the graph the labels lie.
-
-    Args:
-        job: the job.
-        fitted: the detector.
-        population: its map.
-        own: logits of these labels without themselves, [m, 2].
-        nodes: that have them, int64 [m].
-    """
-    if job.settings.calibration.calibrate_on != "auto":
-        return ""
-    known, others = answered(job.asked), job.asked.scored_nodes.to(own.device)
-    if known is not None:
-        others = others[~torch.isin(others, known)]
-    generator = torch.Generator().manual_seed(job.settings.seed % 2**63)
-    order = torch.randperm(others.numel(), generator=generator)[:COMPARED].to(others.device)
-    others = others[order].sort().values
-    if not others.numel():
-        return ""
-    if isinstance(fitted, FoldFitted):
-        folds = fitted.all_logits_of(job.graph, others)[1]
-        drawn = torch.randint(len(folds), (others.numel(),), generator=generator).to(others.device)
-        logits = folds[drawn, torch.arange(others.numel(), device=others.device)]
-    else:
-        logits = fitted.logits_of(job.graph, others)
-    p, rest = (population.transform(z.double())[:, 1].cpu().numpy() for z in (own, logits))
-    found = exchangeable(p, rest, alike=isinstance(fitted, FoldFitted), seed=job.settings.seed)
-    scored = "" if found is None else found.sentence
-    return scored or _together(job.asked, nodes, others).sentence
-
-
-def _together(graph: Graph, nodes: Tensor, others: Tensor) -> Together:
-    """Returns the ends of edges at labelled nodes and at some without a label, edges to other labels left out."""
-    known = answered(graph)
-    is_labelled, counts = (torch.zeros(graph.n_nodes, dtype=torch.bool, device=graph.device) for _ in range(2))
-    is_labelled[nodes], counts[graph.scored_nodes] = True, True
-    if known is not None:
-        counts[known] = False
-    counts[nodes] = True
-    found = list[int]()
-    for some in (nodes[:: max(1, nodes.numel() // COMPARED)], others):
-        near = graph.adjacency.select_rows(some)
-        ends = near.indices.long()
-        ends = ends[ends != some.to(ends.device)[near.rows()]]
-        found += [int(is_labelled[ends].sum()), int(counts[ends].sum())]
-    return Together(*found)
 
 
 def _sample(job: Job, known: Tensor, targets: Tensor) -> tuple[Tensor, Sampling]:

@@ -85,7 +85,7 @@ def train(
     features = fit_features(taught, settings)
     mapped = features.own(taught)
     asked = dataclasses.replace(mapped, y=graph.y, split=graph.split, trusted=True)
-    outcome = _run(Job.of(mapped, settings, report or silent, asked, given), streaming)
+    outcome = _run(Job.of(mapped, settings, report or silent, asked, given, graph), streaming)
     return replace(outcome, graph=graph, features=features, mapped=mapped)
 
 

@@ -1,13 +1,14 @@
 """Labels that lie together in the graph are no random sample, and labels drawn at random are not taken for such."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch_geometric.data import Data
 
 import calirare
-from calirare.calibration import Together
-from calirare.graph import Graph, Split
+from calirare.calibration import Together, unseen
+from calirare.graph import Graph, Split, share_split
 from tests.helpers.command import rough_runs
 
 N, REGIONS = 2000, 10
@@ -89,3 +90,45 @@ def test_a_run_on_labels_of_one_region_is_trusted_less():
     assert said["population_check"]["verdict"] == "caution"
     assert "they lie together" in said["population_check"]["reason"]
     assert "no random sample" not in " ".join(everywhere["notes"])
+
+
+def test_values_that_no_label_has_are_found_in_categories_numbers_and_gaps():
+    rng = np.random.default_rng(9)
+    branch, age = rng.integers(0, 20, 3000).astype(float), rng.normal(size=3000)
+    gaps = np.where(rng.random(3000) < 0.4, np.nan, age)
+    for column, named, chosen in ((branch, True, branch < 5), (age, False, age < 0.3), (gaps, False, ~np.isnan(gaps))):
+        own = rng.choice(np.flatnonzero(chosen), 200, replace=False)
+        found = unseen(column[own], np.delete(column, own), named=named)
+        assert found.doubtful(1000)
+        assert found.share == pytest.approx(np.delete(~chosen, own).mean(), abs=0.02)
+        assert found.gap == (column is gaps)
+        assert len(found.sentence("a column of a usual name")) < 400
+    assert "lack a value of 'age', as no labelled node does" in found.sentence("age")
+
+
+@pytest.mark.parametrize("labels", [5, 12, 40, 300])
+def test_columns_of_random_labels_are_seen(labels):
+    rng = np.random.default_rng(10)
+    for values in (2, 20, 500, 0):
+        for _ in range(40):
+            column = rng.integers(0, values, 2000).astype(float) if values else rng.standard_cauchy(2000)
+            column[rng.random(2000) < 0.1] = np.nan
+            found = unseen(column[:labels], column[labels:], named=bool(values))
+            assert not found.doubtful(1)
+
+
+def test_a_run_names_the_column_in_which_labels_are_of_one_kind():
+    rng = np.random.default_rng(11)
+    branch = rng.integers(0, 20, N)
+    x = rng.normal(size=(N, 2))
+    rare = rng.random(N) < 1 / (1 + np.exp(-1.5 * x[:, 0] + np.where(branch < 5, 1.0, 4.0)))
+    nodes = pd.DataFrame({"id": [f"n{i}" for i in range(N)], "a": x[:, 0], "b": x[:, 1], "branch": branch})
+    known = (branch < 5) & (rng.random(N) < 0.8)
+    ends = linked(rng, "even")
+    edges = pd.DataFrame({"source": nodes.id[ends[:, 0]].to_numpy(), "target": nodes.id[ends[:, 1]].to_numpy()})
+    with rough_runs():
+        for named in (nodes, nodes.assign(branch=[f"b{i}" for i in branch])):
+            table = named.assign(label=np.where(known, np.where(rare, "fraud", "ok"), ""))
+            graph = Graph.from_tables(edges, table, "label").rare("fraud")
+            outcome = calirare.train(graph.with_split(share_split(graph.original_y, seed=0)), model="trees")
+            assert "values of 'branch' that no labelled node does" in outcome.metrics["population_check"]["reason"]
