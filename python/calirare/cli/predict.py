@@ -242,9 +242,7 @@ def _later_edges(saved: SavedRun, graph: str, settings: dict[str, Any]) -> list[
     until = saved.settings.data.as_of
     if until is None or settings.get("as_of") is not None or not is_table(graph):
         return []
-    return [
-        f"edges: all times count; the run left out edges after {until} (--time and --as-of leave out some here too)"
-    ]
+    return [f"edges: all times count; the run left out edges after {until} (--as-of leaves out some here too)"]
 
 
 def free_path(path: Path, overwrite: bool) -> Path:
@@ -264,6 +262,7 @@ def scored_graph(saved: SavedRun, graph: str, settings: dict[str, Any]) -> Graph
     if is_table(graph):
         data = saved.settings.data
         rules = {name: getattr(data, name) for name in EDGE_RULES if getattr(data, name) not in (None, False)}
-        settings = data.columns() | rules | {"need_label": "label" in settings} | settings
+        times = {} if settings.get("as_of") is None or data.time is None else {"time": data.time}
+        settings = data.columns() | rules | times | {"need_label": "label" in settings} | settings
     given = {name: value for name, value in settings.items() if value is not False or name == "need_label"}
     return read_graph(graph, **given)[0]
