@@ -72,7 +72,7 @@ def test_a_run_of_another_version_says_how_to_train_it_again(command, found, qui
         ({"method": "magic"}, "method must be one of"),
         ({"data": {"dataset": 3}}, "data.dataset must be text"),
         ({"data": {"dataset": "digits", "label_rate": "many"}}, "data.label_rate must be a whole number"),
-        ({"data": {"dataset": None}}, "its graph was given in Python"),
+        ({"data": {"dataset": None}}, "its graph was given in Python: write it to a file (graph.to_npz)"),
         ({"data": {"dataset": "none.npz"}}, "none.npz"),
     ],
 )

@@ -94,7 +94,10 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
         log.add(f"missing values become {filled}{groups if gaps.names else ''}", [table.columns[i].name for i in gone])
     maps = [each for each in maps if each.names]
     if not maps:
-        raise InputError(f"features: graph {graph.name!r} must have a column that varies, but all are constant")
+        raise InputError(
+            f"features: graph {graph.name!r} must have a column that varies, but all are constant: leave them "
+            "out, and the number of neighbours is the one feature"
+        )
     return tuple(maps), log.lines()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -212,6 +212,12 @@ def _more(wrong: NumpyArray) -> str:
     """Returns how many faults there are beside the first."""
     n = int(wrong.sum()) - 1
     return f" ({n:,} more)" if n else ""
+
+
+def exchanged(features: Iterable[str]) -> bool:
+    """Returns whether the columns of a node table are those of an edge table."""
+    lower = {name.lower() for name in features}
+    return any(set(pair) <= lower for pair in END_COLUMNS)
 
 
 def ends_of(names: list[str], wanted: tuple[str | None, str | None], path: Source) -> tuple[tuple[str, str], list[str]]:

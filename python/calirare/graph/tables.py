@@ -22,7 +22,7 @@ from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import Column
 from calirare.graph.edge_features import not_read, with_carried
-from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of
+from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of, exchanged
 from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults, mended
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.table_columns import TableColumns, TableOptions
@@ -238,6 +238,8 @@ def _read_edges(
             f"{path}: the first line must name the columns, but {' and '.join(map(repr, columns))} are names of "
             "nodes: write a first line with source and target above the edges"
         ]
+    if wrong and exchanged(nodes.parts["feature_names"]):
+        wrong = [f"{path}: this is no edge table, but the node table is one: exchange the two (--dataset is the edges)"]
     if wrong or (nodes.ids is None and any("names of the nodes" in fault for fault in faults)):
         faults += wrong
         return None

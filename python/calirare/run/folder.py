@@ -183,7 +183,8 @@ class SavedRun:
             data = dataclasses.replace(data, label_rate=None)
         if now is None and data.dataset is None:
             raise InputError(
-                f"run {self.folder}: its graph was given in Python: say where it is now (--graph, in Python graph)"
+                f"run {self.folder}: its graph was given in Python: write it to a file (graph.to_npz) and say where "
+                "that is (--graph, in Python graph)"
             )
         if now is None:
             return data

@@ -336,6 +336,11 @@ def test_ends_that_others_could_be_are_asked_for(write, edges):
         load_dataset(write(NODES, edges), symmetrize=True, label_rate=1)
 
 
+def test_tables_in_each_others_place_are_told_apart(write):
+    with pytest.raises(InputError, match=r"shop_edges.csv: this is no edge table, but the node table is one: exchange"):
+        load_dataset(write(nodes=EDGES, edges=NODES))
+
+
 @pytest.mark.parametrize("separator", [";", "\t", ", "])
 def test_separators_are_found_in_the_header_and_suffixes_may_be_capitals(write, separator):
     want = read(write())

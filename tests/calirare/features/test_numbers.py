@@ -177,7 +177,9 @@ def test_numbers_without_names_are_counted():
 
 
 def test_a_graph_of_constants_is_refused():
-    with pytest.raises(InputError, match="graph 'plain' must have a column that varies, but all are constant"):
+    with pytest.raises(
+        InputError, match="graph 'plain' must have a column that varies, but all are constant: leave them out"
+    ):
         FeatureMap.fit(plain_graph(torch.ones(4, 2)))
 
 

@@ -142,7 +142,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(InputError, match="has no rows"):
         load_table(tmp_path / "header.csv")
     (tmp_path / "noise.csv").write_bytes(b"\xff\xfe\x00\x01\x02")
-    with pytest.raises(InputError, match="cannot be read as csv"):
+    with pytest.raises(InputError, match="must be text in UTF-8"):
         load_table(tmp_path / "noise.csv")
     pytest.importorskip("pyarrow")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and then nothing")
@@ -165,7 +165,9 @@ def test_columns_that_cannot_be_used(frame, tmp_path):
     assert "there is no column 'label'" in complaint(tmp_path, frame, labels=("label",))
     assert "no row has split = train: values there are val, test" in complaint(tmp_path, frame, where="split=train")
     assert "must look like column=value" in complaint(tmp_path, frame, where="split")
-    assert "no row has class 7" in complaint(tmp_path, frame, minority=7)
+    assert "no row has class 7 in column 'y': name the rare class (--minority CLASS)" in complaint(
+        tmp_path, frame, minority=7
+    )
     assert "must sum to 1 in every row" in complaint(tmp_path, frame, probabilities=("p", "q"))
     assert "as many earlier columns" in complaint(tmp_path, frame, before=("p", "q"))
     assert "one probability column per label" in complaint(tmp_path, frame, labels=("y", "y"))

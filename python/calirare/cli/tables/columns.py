@@ -170,7 +170,7 @@ def one_against_rest(frame: pd.DataFrame, name: str, minority: str | int) -> np.
     if rare.any():
         return rare.astype(np.int64)
     there = values.astype(str).unique()
-    hint = f"name the rare class; values there are {some(there)}"
+    hint = f"name the rare class (--minority CLASS); values there are {some(there)}"
     if len(there) == 1:
         hint = f"every row has {there[0]} there; give rows of the rare class too, or name it"
     raise InputError(f"no row has class {minority} in column {name!r}: {hint}")
@@ -291,7 +291,8 @@ def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
     y = read.classes(frame, columns.labels[0], wanted)
     present = [str(c) for c in np.unique(y)]
     if str(columns.minority) not in present:
-        where = f"column {columns.labels[0]!r}: name the rare class; values there are {read.some(present)}"
+        there = f"name the rare class (--minority CLASS); values there are {read.some(present)}"
+        where = f"column {columns.labels[0]!r}: {there}"
         raise InputError(f"no row has class {columns.minority} in {where}")
     return _weighted_rows(Table(y, p, before, weights, int(columns.minority), rows - len(frame)), columns)
 
