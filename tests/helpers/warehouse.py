@@ -16,6 +16,15 @@ from calirare.graph import Graph
 from calirare.run import Scorer
 
 NAMES = Names()
+SECOND = 1e-3 / 86400  # of a day, a thousandth
+NOON = 8796.5  # days from 2000 to 2024-01-31 12:00
+ZONED_MOMENTS = {
+    "2024-01-31T12:00:00Z": NOON,
+    "2024-01-31T12:00:00+01:00": NOON - 1 / 24,
+    "2024-01-31 12:00:00.5-05": NOON + (5 * 3600 + 0.5) / 86400,
+    "2024-01-31 12:00+05:30": NOON - 5.5 / 24,
+}
+MOMENTS = {"2024-01-31": NOON - 0.5, "2024-01-31 12:00:00": NOON, "2024-01-31T12:00": NOON} | ZONED_MOMENTS
 
 
 def tables(n: int = 70, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -17,7 +17,7 @@ from calirare.graph import share_split
 from calirare.run import Scorer
 from calirare_ext import Csr
 from tests.helpers.command import rough_runs
-from tests.helpers.warehouse import ENGINES, NAMES, joined, parity, tables, written
+from tests.helpers.warehouse import ENGINES, MOMENTS, NAMES, SECOND, ZONED_MOMENTS, joined, parity, tables, written
 
 PARITY = 1e-5  # of P(rare): what is promised
 QUICK = {"epochs": 30, "folds": 2}
@@ -174,3 +174,26 @@ def test_relations_of_a_graph_given_in_python_are_refused(strangers, tmp_path):
     assert not scorer.settings.data.directed
     with pytest.raises(InputError, match="directions or types"):
         query_of(scorer, DIALECTS["duckdb"], NAMES)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata"])
+@pytest.mark.parametrize("kind", ["VARCHAR", "TIMESTAMPTZ"])
+def test_a_time_with_a_zone_is_in_utc_whatever_the_session_says(zone, kind):
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect() as engine:
+        engine.execute(f"SET TimeZone = '{zone}'")
+        for text, days in MOMENTS.items():
+            if kind == "VARCHAR" or text in ZONED_MOMENTS:
+                days_of = DIALECTS["duckdb"].days.format(x=f"CAST('{text}' AS {kind})")
+                assert abs(engine.execute(f"SELECT {days_of}").fetchone()[0] - days) < SECOND
+
+
+def test_booleans_stand_for_the_words_that_engines_read_as_such():
+    nodes, edges = tables()
+    nodes["kind"] = np.where(nodes.amount > nodes.amount.median(), "Yes", "No")
+    graph = calirare.Graph.from_tables(edges, nodes, "label").rare("fraud")
+    graph = graph.with_split(share_split(graph.original_y, seed=0))
+    with rough_runs():
+        scorer = Scorer.of(calirare.train(graph, model="trees", **QUICK))
+    for told in (nodes, nodes.assign(kind=nodes.kind == "Yes")):
+        assert parity(scorer, graph, "duckdb", nodes=told, edges=edges) <= PARITY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 import calirare
@@ -9,7 +10,7 @@ from calirare.export import DIALECTS, Names, query_of
 from calirare.run import Scorer
 from tests.helpers import postgres
 from tests.helpers.command import rough_runs
-from tests.helpers.warehouse import error, joined, tables, written
+from tests.helpers.warehouse import MOMENTS, SECOND, ZONED_MOMENTS, error, joined, tables, written
 
 PARITY = 1e-5
 
@@ -41,3 +42,16 @@ def test_postgres_lets_ends_without_a_row_join(server, tmp_path):
         scorer, graph, frames = joined(tmp_path, "gcn", "kind=two words,a'b", epochs=30, folds=2)
     found = postgres.in_postgres(server, query_of(scorer, DIALECTS["postgres"], Names()), **frames)
     assert error(scorer, graph, found) <= PARITY
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_a_time_with_a_zone_is_in_utc_whatever_the_session_says(server, zone):
+    frame = pd.DataFrame({"node": [f"n{i}" for i in range(len(MOMENTS))], "at": list(MOMENTS)})
+    days = DIALECTS["postgres"].days
+    for kind, wanted in (("text", MOMENTS), ("timestamptz", ZONED_MOMENTS)):
+        rows = frame[frame["at"].isin(wanted)]
+        casted = days.format(x=f'CAST("at" AS {kind})')
+        query = f"SET TimeZone = '{zone}'; SELECT node, {casted} AS p_rare FROM times"
+        found = postgres.in_postgres(server, query, times=rows)
+        assert (found["p_rare"] - rows["at"].map(wanted).to_numpy()).abs().max() < SECOND

@@ -16,6 +16,8 @@ from calirare.export.sql.script import Columns, Script, numbered, total
 from calirare.export.sql.terms import Term
 from calirare.features import AsIs, FeatureMap, Kept, Ranked, RowSums
 
+TRUTHS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("on", "off"))
+
 
 def raw_columns(script: Script, nodes: Nodes, features: FeatureMap) -> Columns:
     """Returns a part with the columns of the node table that a map reads: numbers, ages in days, or text."""
@@ -24,7 +26,7 @@ def raw_columns(script: Script, nodes: Nodes, features: FeatureMap) -> Columns:
     for i, column in enumerate(features.inputs):
         given = nodes.column(script, features, i)
         if column.kind == "categorical":
-            made.append(f"NULLIF(CAST({given} AS {d.text}), '')")
+            made.append(_as_words(f"NULLIF(CAST({given} AS {d.text}), '')", column.categories, d))
         elif column.kind == "date":
             script_days = d.days.format(x=given)
             made.append(f"{number(features.newest[i])} - {d.as_single(d.as_double(script_days))}")
@@ -34,6 +36,20 @@ def raw_columns(script: Script, nodes: Nodes, features: FeatureMap) -> Columns:
     node = (nodes.node, "node")
     part = script.select("raw", [node, *zip(made, called, strict=True)], f"FROM {nodes.rows}")
     return Columns(part, called)
+
+
+def _as_words(text: str, categories: Sequence[str], dialect: Dialect) -> str:
+    """Returns a category as text; where all are words for true and false, booleans stand for them too.
+
+    Engines read `yes` and `no` of a CSV as booleans, unless told otherwise, and write these as true and false.
+    """
+    words = {name.lower(): name for name in categories}
+    pair = next((pair for pair in TRUTHS if set(words) <= set(pair)), None)
+    if pair is None or len(words) < len(categories):
+        return text
+    both = zip(TRUTHS[0], pair, strict=True)
+    cases = [f"WHEN {dialect.string(said)} THEN {dialect.string(words[word])}" for said, word in both if word in words]
+    return f"CASE {text} {' '.join(cases)} ELSE {text} END"
 
 
 def mapped(script: Script, source: Columns, features: FeatureMap) -> Columns:

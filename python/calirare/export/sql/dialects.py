@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from calirare._util.errors import InputError
 
 SINGLE = "CAST(CAST({x} AS {type}) AS {double})"
+# A time that says how far it is from UTC, in text: else an engine takes it for one of its session, or forgets how far.
+ZONED = ":[0-9][0-9]([.][0-9]+)?[ ]?(Z|[+-][0-9][0-9](:?[0-9][0-9])?(:[0-9][0-9])?)$"
 # SQLite has no float32: Veltkamp's splitting (1968) leaves the first 53 - 29 = 24 binary digits, rounded to nearest.
 ROUNDED = "({x} * 536870913.0 - ({x} * 536870913.0 - {x}))"
 
@@ -82,7 +84,16 @@ class Dialect:
 DIALECTS = {
     each.name: each
     for each in (
-        Dialect("duckdb", '"', "DOUBLE", "FLOAT", "VARCHAR", "epoch(CAST({x} AS TIMESTAMP)) / 86400.0e0 - 10957.0e0"),
+        Dialect(
+            "duckdb",
+            '"',
+            "DOUBLE",
+            "FLOAT",
+            "VARCHAR",
+            f"(CASE WHEN regexp_matches(CAST({{x}} AS VARCHAR), '{ZONED}') "
+            "THEN epoch(CAST(CAST({x} AS VARCHAR) AS TIMESTAMPTZ)) ELSE epoch(CAST({x} AS TIMESTAMP)) END) / 86400.0e0 "
+            "- 10957.0e0",
+        ),
         Dialect("sqlite", '"', "REAL", "", "TEXT", "(julianday({x}) - 2451544.5)", low="MIN", high="MAX"),
         Dialect(
             "postgres",
@@ -90,7 +101,9 @@ DIALECTS = {
             "double precision",
             "real",
             "text",
-            "CAST(EXTRACT(EPOCH FROM CAST({x} AS timestamp)) AS double precision) / 86400.0 - 10957.0",
+            f"CAST(CASE WHEN CAST({{x}} AS text) ~ '{ZONED}' "
+            "THEN EXTRACT(EPOCH FROM CAST(CAST({x} AS text) AS timestamptz)) "
+            "ELSE EXTRACT(EPOCH FROM CAST({x} AS timestamp)) END AS double precision) / 86400.0 - 10957.0",
         ),
         Dialect(
             "spark",
