@@ -24,7 +24,7 @@ class Agreement:
         loo: with the damping chosen.
         loo_at_weight_decay: with damping = weight decay.
         held_out: by cross-validation.
-        standard_error: of the difference between the first two, from the nodes' paired differences.
+        standard_error: of the difference of `loo` and `held_out`, from the nodes' paired differences.
         damping: chosen damping.
         verdict: "trust", "caution" or "do not trust".
         reason: one sentence.
@@ -67,21 +67,26 @@ def choose_damping(
     def gap(multiple: float) -> Tensor:
         return losses(own_logits(multiple * weight_decay, calibration_nodes)) - held
 
-    at_one = gap(1.0)
-    error = float(at_one.std() / max(at_one.numel(), 1) ** 0.5) if at_one.numel() > 1 else float("inf")
-    mean = float(held.mean())
-    slack = max(min(2 * error, NOISE_SLACK * mean), RELATIVE_SLACK * mean)
-    multiple, difference = 1.0, float(at_one.mean())
-    if difference > slack:
-        multiple, difference = _bisect(lambda x: float(gap(x).mean()))
+    found = at_one = gap(1.0)
+    mean, multiple = float(held.mean()), 1.0
+    slack = max(min(2 * _error(at_one), NOISE_SLACK * mean), RELATIVE_SLACK * mean)
+    if float(at_one.mean()) > slack:
+        multiple = _bisect(lambda x: float(gap(x).mean()))
+        found = gap(multiple)
+    difference, error = float(found.mean()), _error(found)
     verdict, reason = _judge(multiple, difference, slack, error)
     return Agreement(
         mean + difference, mean + float(at_one.mean()), mean, error, multiple * weight_decay, verdict, reason
     )
 
 
-def _bisect(gap: object) -> tuple[float, float]:
-    """Returns the multiple in [1, MAX_MULTIPLE] where the gap, falling in it, crosses 0, and the gap there."""
+def _error(gaps: Tensor) -> float:
+    """Returns the standard error of the mean of the nodes' differences."""
+    return float(gaps.std() / gaps.numel() ** 0.5) if gaps.numel() > 1 else float("inf")
+
+
+def _bisect(gap: object) -> float:
+    """Returns the multiple in [1, MAX_MULTIPLE] where the gap, falling in it, crosses 0."""
     assert callable(gap)
     low, high = 0.0, float(torch.log(torch.tensor(MAX_MULTIPLE)))
     for _ in range(BISECTIONS):
@@ -90,8 +95,7 @@ def _bisect(gap: object) -> tuple[float, float]:
             low = middle
         else:
             high = middle
-    multiple = float(torch.tensor(high).exp())
-    return multiple, gap(multiple)
+    return float(torch.tensor(high).exp())
 
 
 def _judge(multiple: float, difference: float, slack: float, error: float) -> tuple[str, str]:

@@ -51,6 +51,9 @@ def test_damping_is_raised_until_the_losses_agree() -> None:
     assert found.verdict == "caution"
     assert found.damping == pytest.approx(3 * fitted.weight_decay, rel=0.01)
     assert found.loo == pytest.approx(found.held_out, rel=0.01)
+    gaps = losses_of_each(tape, found.damping) - F.cross_entropy(wanted, tape.targets, reduction="none")
+    assert found.standard_error == pytest.approx(float(gaps.std()) / 40**0.5, rel=1e-6)  # at the damping that is told
+    assert f"standard error {found.standard_error:.3g}" in found.reason
 
 
 def test_a_few_labels_that_overshoot_are_no_excuse() -> None:
