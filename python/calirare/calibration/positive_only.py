@@ -20,6 +20,7 @@ STEADY = 5  # of them beyond a threshold, at least
 # Standard errors that a threshold's ratio is judged with: on few nodes the lowest is so by chance, on many not pure.
 CAUTIOUS = np.arange(2.0, 4.01, 0.25)
 REACH = 2.6  # standard errors of the interval: 1.96, and a third for the search (benchmarks/results/positive_only.json)
+BELOW = 1.645  # standard errors of the lower end at any threshold: 95 % on one side
 WIDEST = 20.0  # ratio of the interval's ends above which the share is not identified
 RARE = 0.5  # share above which labelled nodes look like all others
 SUREST = 0.99  # P(rare) of the nodes that look most like labelled ones
@@ -38,8 +39,8 @@ def rare_among_unlabelled(known: Tensor, others: Tensor) -> Prevalence:
 
     with equality where only rare nodes have such scores. The ratio is taken whose upper bound is lowest (the best bin
     of Garg et al. 2021; Blanchard, Lee & Scott 2010), the mean over bounds of 2 to 4 standard errors. Where even the
-    likeliest nodes are of both classes the truth is lower: the lower end is that of any threshold with some nodes, one
-    standard error below its ratio.
+    likeliest nodes are of both classes the truth is lower: the lower end is that of any threshold with some nodes, 95 %
+    on one side.
 
     Args:
         known: scores of the labelled nodes by models without their labels, [m].
@@ -65,7 +66,7 @@ def rare_among_unlabelled(known: Tensor, others: Tensor) -> Prevalence:
     best = np.argmin(np.log(ratio) + CAUTIOUS[:, None] * error, 1)
     share, reach = float(np.exp(np.log(ratio[best]).mean())), float(np.exp(REACH * error[best].mean()))
     steady = beyond >= min(STEADY, int(beyond.max()))
-    low, high = min(share / reach, float((ratio * np.exp(-error))[steady].min())), share * reach
+    low, high = min(share / reach, float((ratio * np.exp(-BELOW * error))[steady].min())), share * reach
     if high > RARE or reach**2 > WIDEST:
         raise InputError(
             "labels positive-only: the share of rare nodes among those without a label cannot be told, any from "
