@@ -22,7 +22,7 @@ from calirare.models.folded import FoldedNetwork
 from calirare.models.hops import HopsFit
 from calirare.models.spreading import SpreadingFit
 from calirare.models.tree_fit import TreesFit
-from calirare.training import FoldFitted, Progress, State, joined, prefixed, unprefixed
+from calirare.training import FoldFitted, Progress, State, class_weights, joined, prefixed, unprefixed
 
 MEMBERS: dict[str, type[FoldedNetwork | TreesFit | SpreadingFit]] = {
     "FoldedNetwork": FoldedNetwork,
@@ -82,8 +82,8 @@ class Mixture(FoldFitted):
 
     @property
     def sample_weights(self) -> Tensor:  # type: ignore[override]
-        """Weight of each one's loss, [m]."""
-        return self.members[0].fitted.sample_weights
+        """Weight of each one's loss, [m]: classes weigh alike, as maps of the members say it, however they learnt."""
+        return class_weights(self.targets, self.members[0].fitted.n_classes)[self.targets].float()
 
     @property
     def fold(self) -> Tensor:  # type: ignore[override]

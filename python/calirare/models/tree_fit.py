@@ -12,7 +12,7 @@ from calirare.graph import Graph, check_nodes
 from calirare.models.columns import HopColumns
 from calirare.models.tree_growth import Labels
 from calirare.models.trees import TreesModel, TreesTraining
-from calirare.training import FoldFitted, State, class_weights, prefixed, unprefixed
+from calirare.training import FoldFitted, State, prefixed, unprefixed
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,32 +127,25 @@ class TreesDetector:
         Args:
             graph: the graph with labels.
             nodes: distinct labelled nodes, int64 [m].
-            sample_weights: w_i [m]; None: `class_weights` of the nodes' classes.
+            sample_weights: w_i [m]; None: see `TreesTraining.label_weights`.
 
         Raises:
             ValueError: a node has no label.
         """
-        columns, labels = (
-            self.read(graph, nodes, sample_weights) if self.labels is None else (self.columns, self.labels)
-        )
+        columns, labels = self.read(graph, nodes) if self.labels is None else (self.columns, self.labels)
         assert columns is not None
         assert graph.y is not None
-        grown = self.growing.fit_labels(labels)
+        weights = sample_weights
+        if weights is None:
+            weights = self.growing.label_weights(graph.y[nodes], graph.n_classes)
+        grown = self.growing.fit_labels(self.growing.weighed(labels, weights.double().cpu().numpy()))
         in_sample = torch.from_numpy(grown.logits(labels.columns)).to(graph.device)
-        weights = _weights(graph, nodes, sample_weights)
         return TreesFit(grown, columns, nodes, graph.y[nodes], weights, in_sample)
 
-    def read(self, graph: Graph, nodes: Tensor, sample_weights: Tensor | None = None) -> tuple[HopColumns, Labels]:
+    def read(self, graph: Graph, nodes: Tensor) -> tuple[HopColumns, Labels]:
         """Returns the columns, and what they say of labelled nodes: arguments and errors of `fit`."""
         if graph.y is None or bool((graph.y[nodes] < 0).any()):
             raise ValueError(f"fit: nodes must be labelled, but one of graph {graph.name!r} has no label")
         columns = HopColumns.fit(graph, self.hops, self.seed, nodes) if self.columns is None else self.columns
         rows, targets = columns.at(graph, nodes).cpu().numpy(), graph.y[nodes].cpu().numpy()
-        weights = _weights(graph, nodes, sample_weights).double().cpu().numpy()
-        return columns, self.growing.labels_of(rows, targets, graph.n_classes, weights)
-
-
-def _weights(graph: Graph, nodes: Tensor, given: Tensor | None) -> Tensor:
-    """Returns the weight of each labelled node's loss, [m]; None: by its class."""
-    assert graph.y is not None
-    return class_weights(graph.y[nodes], graph.n_classes)[graph.y[nodes]] if given is None else given
+        return columns, self.growing.labels_of(rows, targets, graph.n_classes)

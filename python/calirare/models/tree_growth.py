@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,12 @@ class Labels:
         alike, other ones in every order.
         """
         return np.stack([joined(column) for column in self.columns.T], 1)
+
+    def weighed(self, weights: NumpyArray) -> Labels:
+        """Returns the same labels with other weights [m]; `joined` is not made again."""
+        other = replace(self, weights=weights)
+        vars(other)["joined"] = self.joined
+        return other
 
     def prior(self, rows: NumpyArray) -> NumpyArray:
         """Returns the classes' shares of the weight of some labels, `PSEUDO` labels added to each, float64 [k]."""
@@ -216,10 +222,10 @@ def settings_of(kind: str, m: int, n_classes: int, **given: Any) -> dict[str, An
             "num_class": n_classes if multi else 1,
             "min_data_in_leaf": int(np.clip(m // 100, 3, 20)),
             "min_sum_hessian_in_leaf": 1e-2,
-            "lambda_l2": 1.0,
+            "lambda_l2": 5.0,
             "feature_fraction": 0.5,
             "bagging_fraction": 0.7,
-            "max_bin": 127,
+            "max_bin": 63,
         },
         "extra": {
             "boosting": "rf",

@@ -127,13 +127,18 @@ class TreesTraining:
     it and the classes' weights no label's class reaches the logits of its own fold. Extra trees (Geurts et al., 2006)
     split at random thresholds.
 
+    Classes that weigh alike make boosting sure of its few rare labels: their loss is lowest after few rounds, and what
+    later ones would find is lost. With labels that weigh alike the logits are those of a world with the labels' own
+    class shares, which the maps behind undo.
+
     Attributes:
         kind: "boosting" or "extra".
         rounds: rounds of boosting at most, or trees of a forest; None: 300 or 100.
         patience: rounds of boosting without a lower held-out loss after which it ends; 0: all `rounds` are grown.
         leaves: of a tree, at most; None: 15 for boosting, 255 for a forest.
         learning_rate: of boosting.
-        balanced: whether classes weigh the same where no weights are given; else every label does.
+        balanced: whether classes weigh the same where no weights are given; else every label does. None: classes in a
+            forest, labels in boosting.
         folds: parts of the labels that are held out in turn, as many as there are labels at most.
         seed: of folds and trees.
         jobs: threads of one ensemble; besides, classes and folds are grown side by side on torch's threads.
@@ -147,7 +152,7 @@ class TreesTraining:
     patience: int = 20
     leaves: int | None = None
     learning_rate: float = 0.08
-    balanced: bool = True
+    balanced: bool | None = None
     folds: int = 5
     seed: int = 0
     jobs: int = 1
@@ -202,6 +207,10 @@ class TreesTraining:
         check_targets(targets, columns.shape[0], n_classes)
         return Labels(columns, targets, self._weights(targets, n_classes, sample_weights), n_classes)
 
+    def weighed(self, labels: Labels, sample_weights: NumpyArray | None) -> Labels:
+        """Returns labels with other weights; arguments and errors of `fit_columns`."""
+        return labels.weighed(self._weights(labels.targets, labels.n_classes, sample_weights))
+
     def fit_labels(self, labels: Labels, *, fold: NumpyArray | None = None) -> TreesModel:
         """Grows trees on labels; see `fit_columns`."""
         targets, n_classes = labels.targets, labels.n_classes
@@ -223,6 +232,11 @@ class TreesTraining:
         for rows, ensemble in zip(held, ensembles[1:], strict=True):
             own[rows] = ensemble.logits(labels.columns[rows])
         return TreesModel(fold, own, ensembles[0], tuple(ensembles[1:]), self._chosen(losses), losses)
+
+    def label_weights(self, targets: Tensor, n_classes: int) -> Tensor:
+        """Returns the weight of each label's loss where none is given, float64 [m], see `balanced`."""
+        balanced = self.kind == "extra" if self.balanced is None else self.balanced
+        return class_weights(targets, n_classes)[targets] if balanced else torch.ones_like(targets, dtype=torch.float64)
 
     @property
     def _most(self) -> int:
@@ -253,8 +267,7 @@ class TreesTraining:
     def _weights(self, targets: NumpyArray, n_classes: int, given: NumpyArray | None) -> NumpyArray:
         """Returns the weight of each label's loss, float64 [m]."""
         if given is None:
-            classes = torch.from_numpy(targets)
-            return class_weights(classes, n_classes)[classes].numpy() if self.balanced else np.ones(targets.size)
+            return self.label_weights(torch.from_numpy(targets), n_classes).numpy()
         weights = np.asarray(given, dtype=np.float64)
         if weights.shape != targets.shape:
             raise ValueError(

@@ -122,14 +122,14 @@ def candidates(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitte
 
 def tabular(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]:
     """Yields the candidates that are cheap on columns of any kind."""
-    _, labels = TreesDetector(columns=columns).read(task.graph, task.nodes, task.weights)
+    _, labels = TreesDetector(columns=columns).read(task.graph, task.nodes)
     for name, kind in TREES.items():
         task.say(name)
         growing = TreesTraining(kind=kind, folds=task.n_folds, seed=task.seed)
         if kind == "extra" and not task.scarce:
             growing = dataclasses.replace(growing, rounds=MANY_TREES)
         detector = TreesDetector(growing, columns=columns, labels=labels)
-        yield name, detector.fit(task.graph, task.nodes, sample_weights=task.weights)
+        yield name, detector.fit(task.graph, task.nodes)
     task.say("linear")
     yield "linear", linear(task, columns)
 

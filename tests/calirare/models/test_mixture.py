@@ -69,6 +69,21 @@ def test_logits_are_the_logarithm_of_the_weighted_mean_of_the_members(mixture, g
     assert sum(m.weight for m in mixture.members) == pytest.approx(1, abs=1e-12)
 
 
+def test_the_average_speaks_of_classes_of_equal_weight_whatever_its_members_learnt_with(graph):
+    nodes = graph.split.train
+    few = torch.cat([nodes[graph.y[nodes] == 0], nodes[graph.y[nodes] == 1][:8]])
+    weights = class_weights(graph.y[few], 2)[graph.y[few]].float()
+    growing = TreesTraining(rounds=5, folds=3)
+    alike, even = (TreesDetector(growing).fit(graph, few, sample_weights=w) for w in (None, weights))
+    assert alike.sample_weights.unique().tolist() == [1.0]
+    averages = [mixture_of({"trees": fitted}, weights) for fitted in (alike, even)]
+    for average in averages:
+        assert_identical(average.sample_weights, weights)
+    raw = [float(torch.softmax(fitted.own_logits, 1)[:, 1].mean()) for fitted in (alike, even)]
+    said = [float(torch.softmax(average.own_logits, 1)[:, 1].mean()) for average in averages]
+    assert raw[1] - raw[0] > 0.1 > 2 * abs(said[1] - said[0]), (raw, said)
+
+
 def test_models_without_a_fold_have_not_seen_it(mixture, graph):
     nodes = graph.split.train
     detector = HopsTraining(epochs=15, hidden=4, dropout=0.0)

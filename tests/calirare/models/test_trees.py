@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import lightgbm
 import numpy as np
 import pytest
@@ -45,8 +47,7 @@ class TestLightGbm:
     def test_boosted_log_odds_are_the_prior_and_the_trees_of_its_own_prediction(self):
         x, y = labels()
         model = BOOSTING.fit_columns(x, y, 2)
-        weights = class_weights(torch.from_numpy(y), 2).numpy()[y]
-        totals = np.bincount(y, weights) + PSEUDO
+        totals = np.bincount(y) + PSEUDO
         booster = lightgbm.Booster(model_str=model.all_labels.texts[0])
         start, raw = np.log(totals[1] / totals[0]), booster.predict(x, raw_score=True)
         expected = np.stack([np.zeros(len(y)), start + raw], 1)
@@ -57,11 +58,11 @@ class TestLightGbm:
         weights = class_weights(torch.from_numpy(y), 2).numpy()[y]
         totals = np.bincount(y, weights) + PSEUDO
         start = np.log(totals[1] / totals[0])
-        given = {"min_child_samples": 3, "min_child_weight": 1e-2, "reg_lambda": 1.0, "colsample_bytree": 0.5}
+        given = {"min_child_samples": 3, "min_child_weight": 1e-2, "reg_lambda": 5.0, "colsample_bytree": 0.5}
         given |= {
             "subsample": 0.7,
             "subsample_freq": 1,
-            "max_bin": 127,
+            "max_bin": 63,
             "min_data_in_bin": 1,
             "deterministic": True,
             "force_col_wise": True,
@@ -71,7 +72,7 @@ class TestLightGbm:
             n_estimators=12, num_leaves=5, learning_rate=0.08, random_state=0, verbosity=-1, **given
         )
         twin.fit(x, y, sample_weight=weights, init_score=np.full(len(y), start))
-        logits = BOOSTING.fit_columns(x, y, 2).logits(x)[:, 1]
+        logits = dataclasses.replace(BOOSTING, balanced=True).fit_columns(x, y, 2).logits(x)[:, 1]
         np.testing.assert_array_equal(logits, start + twin.booster_.predict(x, raw_score=True))
 
     @pytest.mark.parametrize("k", [2, 3])
@@ -114,7 +115,9 @@ def test_logits_have_their_shapes_and_tell_the_classes_apart(training, k):
     assert model.logits_without(x[:7]).shape == (3, 7, k)
     assert (k > 2) or not model.own_logits[:, 0].any()
     share = np.bincount(y, minlength=k).max() / 300
-    balanced = [(model.own_logits.argmax(1) == y)[y == c].mean() for c in range(k)]
+    shares = np.bincount(y, minlength=k) if training.kind == "boosting" else np.ones(k)
+    even = model.own_logits - np.log(shares)  # in a world of equal classes
+    balanced = [(even.argmax(1) == y)[y == c].mean() for c in range(k)]
     assert np.mean(balanced) > 1 / k + 0.15, (balanced, share)
 
 
@@ -227,12 +230,25 @@ def test_separable_classes_have_finite_logits_in_a_forest():
     assert logits[y == 1].min() > logits[y == 0].max()
 
 
-def test_weights_are_those_of_the_classes_unless_all_labels_weigh_the_same():
+@pytest.mark.parametrize(("training", "balanced"), [(BOOSTING, False), (FOREST, True)], ids=["boosting", "extra"])
+def test_labels_weigh_alike_in_boosting_and_classes_in_a_forest_unless_told(training, balanced):
     x, y = labels()
-    ones = np.ones(len(y))
-    same = TreesTraining(**vars(BOOSTING) | {"balanced": False}).fit_columns(x, y, 2)
-    np.testing.assert_array_equal(same.own_logits, BOOSTING.fit_columns(x, y, 2, sample_weights=ones).own_logits)
-    assert same.own_logits[:, 1].mean() < BOOSTING.fit_columns(x, y, 2).own_logits[:, 1].mean()
+    found = training.fit_columns(x, y, 2).own_logits
+    told, other = (dataclasses.replace(training, balanced=b).fit_columns(x, y, 2).own_logits for b in (False, True))
+    np.testing.assert_array_equal(told, training.fit_columns(x, y, 2, sample_weights=np.ones(120)).own_logits)
+    assert told[:, 1].mean() < other[:, 1].mean()
+    np.testing.assert_array_equal(found, other if balanced else told)
+
+
+def test_labels_with_other_weights_keep_their_joined_columns():
+    x, y = labels()
+    before = BOOSTING.labels_of(x, y, 2)
+    after = BOOSTING.weighed(before, np.arange(1.0, 121.0))
+    assert after.joined is before.joined
+    assert (before.weights.min(), before.weights.max()) == (1, 1)
+    assert after.weights.max() > 1.9
+    with pytest.raises(ValueError, match="sample_weights must be finite and positive"):
+        BOOSTING.weighed(before, np.zeros(120))
 
 
 class TestRefused:
