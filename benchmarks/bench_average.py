@@ -42,6 +42,7 @@ from calirare.models.tree_growth import settings_of
 
 PAGE = record.ROOT / "docs" / "detection.md"
 N_NODES, N_COLUMNS = 6000, 24
+FORMER = {"lambda_l2": 1.0, "max_bin": 127}  # of boosted trees before their labels weighed alike; then classes did
 
 
 def thresholds(seed: int) -> Task:
@@ -106,21 +107,22 @@ class Cell:
     def said(self, fitted: Any, folds: bool = False) -> Said:
         own = fitted.own_logits.double()
         heard = ~own.isnan().any(1)
-        mapping = PriorPlattCalibrator(target="balanced", trained_shares=self.shares)
+        shares = effective_shares(self.targets, fitted.sample_weights, 2)
+        mapping = PriorPlattCalibrator(target="balanced", trained_shares=shares)
         mapping.fit(own[heard], self.targets[heard])
         test, without = fitted.all_logits_of(self.graph, self.test)
         p = spoken(mapping, without.double().flatten(0, 1)).view(without.shape) if folds else None
         return Said(spoken(mapping, own), spoken(mapping, test.double()), p)
 
-    def trees(self, hops: int, seed: int, **settings: Any) -> Said:
-        """Returns what other boosted trees say."""
+    def trees(self, hops: int, seed: int, weights: Tensor | None = None, **settings: Any) -> Said:
+        """Returns what other boosted trees say; `weights`: of the labels, None: they weigh alike."""
         detector = TreesDetector(
             TreesTraining(folds=int(self.fit.fold.max()) + 1, seed=self.drawn.seed),
             columns=HopColumns.fit(self.graph, hops, self.drawn.seed),
         )
         given = settings | {"seed": self.drawn.seed + seed}
         with mock.patch.object(tree_training, "settings_of", lambda *a, **k: settings_of(*a, **k | given)):
-            return self.said(detector.fit(self.graph, self.fit.nodes, sample_weights=self.fit.sample_weights))
+            return self.said(detector.fit(self.graph, self.fit.nodes, sample_weights=weights))
 
     def average(self, members: Members, pseudo_labels: float = 4.0, bagged: tuple[str, ...] = ()) -> tuple[Tensor, ...]:
         """Returns the logarithms of the average, of labels and of test nodes: as `auto` makes it, or with a change."""
@@ -156,9 +158,8 @@ class Cell:
         boosted = {
             "other seed": self.trees(2, 1),
             "random thresholds": self.trees(2, 0, extra_trees=True),
-            "a penalty of 5": self.trees(2, 0, lambda_l2=5.0),
-            "steps of .05": self.trees(2, 0, learning_rate=0.05),
         }
+        former = self.trees(2, 0, self.fit.sample_weights, **FORMER)
         alone = self.trees(0, 0)
         others = {f"trees with {name}": now | {"trees": said} for name, said in boosted.items()}
         return {
@@ -169,8 +170,11 @@ class Cell:
             "with the folds' trees": self.average(now, bagged=tuple(trees)),
             "of log-odds": self.of_log_odds(now),
             **{name: self.average(members) for name, members in others.items()},
+            "trees as they were": self.average(now | {"trees": former}),
             "and trees without edges": self.average(now | {"trees, no edges": alone}),
             "without forest": self.average({name: m for name, m in now.items() if name != "forest"}),
+            "trees alone": self.average({"trees": now["trees"]}),
+            "trees alone, as they were": self.average({"trees": former}),
         }
 
     def measured(self, own: Tensor, test: Tensor, y: np.ndarray) -> dict[str, float]:

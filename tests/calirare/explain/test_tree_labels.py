@@ -92,6 +92,20 @@ def test_without_labels_is_what_leaf_values_by_hand_say(voice):
     assert float((alone - base).abs().max()) > 0.01
 
 
+def test_labels_of_boosting_weigh_alike_and_a_label_left_out_moves_the_share_it_starts_from():
+    graph = rare_task()
+    train = graph.split.train
+    nodes = torch.cat([train[graph.y[train] == 0], train[graph.y[train] == 1][:6]])
+    fitted = TreesDetector(TreesTraining(rounds=12, patience=0, folds=2, seed=3)).fit(graph, nodes)
+    voice, n_rest = TreesVoice(fitted, graph), nodes.numel() - 6
+    assert voice.labels.error < REPRODUCED
+    assert (voice.labels.leaves.weights == 1).all()
+    assert math.isclose(voice.labels.start, math.log(7 / (n_rest + 1)))
+    label = nodes.numel() - 1  # a rare one
+    change = float(voice.without_each_label(NODES)[label, 0] - voice.log_odds(NODES)[0])
+    assert abs(change - by_hand(voice, int(NODES[0]), [label]) + by_hand(voice, int(NODES[0]), [])) < ROUNDING
+
+
 def test_of_many_labels_the_strongest_are_exact_and_the_others_near(monkeypatch):
     voice = grown("boosting")
     rows = leaves_of(voice.fitted, voice._columns(NODES))

@@ -56,7 +56,7 @@ def mixture(graph: Graph) -> tuple[Mixture, FeatureMap]:
     ready, nodes = features.own(graph), graph.split.train
     weights = class_weights(graph.y[nodes], graph.n_classes)[graph.y[nodes]].float()
     growing = TreesDetector(TreesTraining(rounds=5, folds=3))
-    columns, _ = growing.read(ready, nodes, weights)
+    columns, _ = growing.read(ready, nodes)
     fits = {"trees": dataclasses.replace(growing, columns=columns).fit(ready, nodes, sample_weights=weights)}
     for name, training in {
         "hops": HopsTraining(epochs=8, hidden=4, columns=columns),
