@@ -58,6 +58,7 @@ class Task:
         weights: of their losses, [m].
         seed: of everything random.
         say: called with the name of a candidate before it is trained.
+        tree_weights: of the labels in trees; None: as each kind of trees has them.
     """
 
     graph: Graph
@@ -65,6 +66,7 @@ class Task:
     weights: Tensor
     seed: int
     say: Callable[[str], None]
+    tree_weights: Tensor | None = None
 
     @property
     def targets(self) -> Tensor:
@@ -95,7 +97,7 @@ def fit_auto(job: Job) -> Trained:
         job.report("train", len(names), N_CANDIDATES)
         names.append(name)
 
-    task = Task(graph, job.nodes, weights, job.settings.seed, say)
+    task = Task(graph, job.nodes, weights, job.settings.seed, say, tree_weights(job))
     with_graph = HopColumns.fit(graph, 2, task.seed, task.nodes)
     alone = HopColumns.fit(graph, 0, task.seed, task.nodes, like=with_graph)
     without = dict(tabular(task, alone))
@@ -105,6 +107,19 @@ def fit_auto(job: Job) -> Trained:
         mixture = mixture_of(fits, weights)
     job.report("train", N_CANDIDATES, N_CANDIDATES)
     return Trained(mixture, choice=choice_of(mixture, mixture_of(without, weights), task))
+
+
+def tree_weights(job: Job) -> Tensor | None:
+    """Returns the weights of a job's labels in trees, float32 [m]; None: as each kind of trees has them.
+
+    Where nodes without a label stand for the rest classes weigh alike: many of them are rare, and trees to which every
+    one counts as much as a known node learn to doubt these.
+    """
+    if not job.settings.positive_only:
+        return None
+    assert job.graph.y is not None
+    targets = job.graph.y[job.nodes]
+    return class_weights(targets, job.graph.n_classes)[targets].float()
 
 
 def candidates(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]:
@@ -129,7 +144,7 @@ def tabular(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]
         if kind == "extra" and not task.scarce:
             growing = dataclasses.replace(growing, rounds=MANY_TREES)
         detector = TreesDetector(growing, columns=columns, labels=labels)
-        yield name, detector.fit(task.graph, task.nodes)
+        yield name, detector.fit(task.graph, task.nodes, sample_weights=task.tree_weights)
     task.say("linear")
     yield "linear", linear(task, columns)
 

@@ -21,7 +21,7 @@ from calirare.graph import Graph, check_trainable, known_rare, scale_note, split
 from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jackknife, streams
 from calirare.leave_one_out import ALO
 from calirare.models import PYG, Given, GivenFit, TreesDetector, TreesTraining
-from calirare.pipeline.auto import TREES, fit_auto
+from calirare.pipeline.auto import TREES, fit_auto, tree_weights
 from calirare.pipeline.job import Job, LeftOutLabels, Report, Trained
 from calirare.pipeline.left_out import fit_network, leave_labels_out
 from calirare.pipeline.maps import Maps, calibrate, calibrate_known, unlearnt, with_known
@@ -184,7 +184,8 @@ def fit(job: Job) -> Trained:
         return fit_auto(job)
     if model in TREES:
         growing = TreesTraining(kind=TREES[model], seed=job.settings.seed)
-        return Trained(TreesDetector(growing, job.settings.training.reach).fit(job.graph, job.nodes))
+        trees = TreesDetector(growing, job.settings.training.reach)
+        return Trained(trees.fit(job.graph, job.nodes, sample_weights=tree_weights(job)))
     if model in PYG:
         detector = job.settings.training.pyg_detector(job.settings.seed)
         fitted = detector.fit(job.graph, job.nodes, progress=lambda done, most: job.report("train", done, most))
