@@ -49,9 +49,10 @@ def run(folder: Path, graph: str | None = None, nodes: str | None = None, covera
     print(f"confidence   {_mean(probabilities[chosen].max(1).values)} on average")
     width = (result.upper - result.lower)[chosen].abs()
     print(f"width        {float(width.mean()):.6f} on average, {result.coverage:.0%}")
-    leverage = result.diagnostics["mean_leverage"]
-    if isfinite(leverage):  # of detectors with folds there is none
-        print(f"damping      {result.facts.damping:.3g}, mean leverage {leverage:.3f}")
+    if result.facts.damping:  # detectors with folds have none
+        leverage = result.diagnostics["mean_leverage"]
+        known = f"{leverage:.3f}" if isfinite(leverage) else "unknown"
+        print(f"damping      {result.facts.damping:.3g}, mean leverage {known}")
 
 
 def _mean(values: torch.Tensor) -> str:
