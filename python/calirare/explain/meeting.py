@@ -7,7 +7,7 @@ Asked for is sum_{t = 1..T} alpha^t (S^t)_vu with S = D^-1/2 A D^-1/2, which is 
 a steps from v and b from u tell of walks of a + b. The first steps from a node touch few others; a little later each
 takes a product with every edge. So sources take steps, once, as long as these are cheap, and the nodes that are asked
 about take what is left of T. Once nodes have spent as much on products with every edge as it would take to walk on from
-the sources until none is left to nodes, sources walk on.
+the sources until none is left to nodes, sources walk on; that happens once.
 """
 
 from __future__ import annotations
@@ -54,8 +54,10 @@ class Meeting:
 
     def of(self, nodes: Tensor) -> Tensor:
         """Returns sum_t alpha^t (S^t)_vu of nodes v and sources u, float64 [n, s]."""
-        n, s, more = self.matrix.n_rows, self.sources.numel(), self.steps - self.few
-        if more > 0 and self.spent >= more * s and n * s <= KEPT:
+        n, s = self.matrix.n_rows, self.sources.numel()
+        more = self.steps - max(self.few - 1, 0)  # one further than seen so far: among others are nodes with more edges
+        stopped = not isinstance(self._met, Tensor)
+        if stopped and more > 0 and self.spent >= more * s and n * s <= KEPT:
             self._walk_on(more)
         parts = [self._of(some) for some in nodes.split(TOGETHER)]
         return torch.cat(parts) if parts else torch.zeros(0, s, dtype=torch.float64)

@@ -56,6 +56,7 @@ def test_sources_walk_on_once_nodes_have_spent_as_much(graph, monkeypatch, kept,
     for node in (12, 79, 1, 12, 8, 30, 7, 12):
         assert close(walks.of(torch.tensor([node])), want[[node]])
         left.append(walks.steps)
-    assert close(walks.of(torch.arange(80)), want)
+    for _ in range(3):  # among all nodes are some with fewer steps along few edges
+        assert close(walks.of(torch.arange(80)), want)
     assert left[0] == 8
     assert (walks.steps < 8) is walks_on
