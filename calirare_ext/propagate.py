@@ -52,7 +52,8 @@ def propagate(a: Csr, x: Tensor, *, out: Tensor | None = None) -> Tensor:
     if not isinstance(a, Csr):
         raise TypeError(f"propagate: a must be a calirare_ext.Csr, got {type(a).__name__}")
     if torch.compiler.is_compiling() or (isinstance(x, Tensor) and type(x) not in PLAIN):
-        return propagate_op(a.indptr, a.indices, a.values, a.n_cols, x)
+        traced = propagate_op(a.indptr, a.indices, a.values, a.n_cols, x)
+        return traced if out is None else out.copy_(traced)
     check_like("propagate", "x", x, a.values, "a")
     check_shape("propagate", "x", x, (a.n_cols, None))
     if out is not None:

@@ -141,6 +141,9 @@ def test_writes_where_it_is_told(dtype, device):
     out = torch.full((a.n_rows, 7), 9.0, dtype=dtype, device=device)
     assert propagate(a, x, out=out) is out
     assert_identical(out, propagate(a, x), "out")
+    traced = torch.full((a.n_rows, 7), 9.0, dtype=dtype, device=device)
+    torch.compile(lambda x, out: propagate(a, x, out=out), backend="eager", fullgraph=True)(x, traced)
+    assert_identical(traced, out, "traced")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ MANY = 1 << 17  # nodes from which those that are alike are taken together
 BINS, MOST_BINS = 1 << 13, 1 << 22  # of each group; of all groups
 AT_ONCE = 1 << 22  # nodes that are put into bins at once
 SMALLEST = 1e-9  # of the width of all bins
-SUREST = -1e-3  # log P beyond which none is moved
+MOST_LOG_P = -1e-3  # beyond which no P is moved
 BLOCK = 1 << 14  # rows at a time: the gradient of each, of two classes 29 numbers, should stay in the caches
 
 
@@ -116,7 +116,7 @@ def likeliest_log_odds(fitted: PriorPlattCalibrator, logits: Tensor, of_class: i
     move = gradient @ fitted.move_.to(odds)
     if not fitted.scales_p:
         return odds + move, gradient
-    log_p = _scaled(odds, move).clamp(max=SUREST)
+    log_p = _scaled(odds, move).clamp(max=MOST_LOG_P)
     rest = -torch.expm1(log_p)
     return log_p - rest.log(), gradient * (torch.sigmoid(-odds) / rest)[:, None]
 

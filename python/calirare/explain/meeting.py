@@ -40,10 +40,8 @@ class Meeting:
 
     def __init__(self, matrix: Csr, sources: Tensor, reach: float, steps: int) -> None:
         self.matrix, self.sources, self.reach = matrix, sources, reach
-        self.spent, self.few = (
-            0,
-            steps,
-        )  # columns of products with every edge; steps of nodes without one, the least seen
+        self.spent = 0  # columns of products with every edge
+        self.few = steps  # that nodes took without one, the least seen
         self._sparse, self._edges = scipy_of_csr(matrix), matrix.indptr.diff().numpy()
         walks, taken = self._start(sources), 0
         self._met: Any = 0 * walks  # sum_{b >= 1} alpha^b S^b e_u of the steps that sources take, [s, n]

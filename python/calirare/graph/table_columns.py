@@ -19,6 +19,7 @@ class TableColumns:
         target: of the edge table: where it ends.
         weight: of the edge table: the weights.
         unknown_ends: what became of ends without a row in the node table.
+        scored: column of the node table and its values that say which nodes are scored.
     """
 
     id: str | None = None
@@ -26,6 +27,7 @@ class TableColumns:
     target: str | None = None
     weight: str | None = None
     unknown_ends: str | None = None
+    scored: str | None = None
 
 
 @dataclass(frozen=True)

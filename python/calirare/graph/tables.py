@@ -279,7 +279,11 @@ def _read_edges(
             "relations": relations_of(ends, weights, some, nodes.n_nodes, rules) if typed else (),
             "notes": tuple(f"edges: {note}" for note in notes),
             "tables": TableColumns(
-                None if nodes.ids is None else str(nodes.ids.name), *columns, weight, options.unknown_ends
+                None if nodes.ids is None else str(nodes.ids.name),
+                *columns,
+                weight,
+                options.unknown_ends,
+                options.scored,
             ),
         }
     except FaultsError as error:

@@ -197,3 +197,14 @@ def test_booleans_stand_for_the_words_that_engines_read_as_such():
         scorer = Scorer.of(calirare.train(graph, model="trees", **QUICK))
     for told in (nodes, nodes.assign(kind=nodes.kind == "Yes")):
         assert parity(scorer, graph, "duckdb", nodes=told, edges=edges) <= PARITY
+
+
+def test_rows_to_score_of_a_graph_read_in_python_are_known_too(tmp_path):
+    nodes, edges = tables()
+    nodes["label"] = nodes["label"].where(nodes.kind == "two words")
+    path = written(tmp_path, nodes, edges)
+    graph = calirare.load_dataset(str(path), features=str(tmp_path / "nodes.csv"), scored="kind=two words")
+    with rough_runs():
+        scorer = Scorer.of(calirare.train(graph, model="gcn", **QUICK))
+    assert scorer.settings.data.scored is None
+    assert parity(scorer, graph, "duckdb", nodes=nodes, edges=edges) <= PARITY

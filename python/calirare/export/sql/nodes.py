@@ -39,7 +39,7 @@ class Nodes:
         d = script.dialect
         table, column = d.table(names.nodes), d.name_of(names.id)
         given, ends = f"n.{column}", (names.source, names.target)
-        kept = scored_rows(script, scorer.settings.data.scored)
+        kept = scored_rows(script, scorer.settings.data.scored or scorer.tables.scored)
         if "add" not in (scorer.settings.data.unknown_ends, scorer.tables.unknown_ends):
             said = f"node IN (SELECT {given} FROM {table} n WHERE {kept})" if kept else ""
             return cls(table, column, f"{table} n", given, None, said, False)
