@@ -90,6 +90,47 @@ def message_interval(
     scale: float,
     bias: float,
 ) -> Tensor: ...
+
+class Factor:
+    @overload
+    def __init__(self, dense: Tensor) -> None: ...
+    @overload
+    def __init__(self, rows: CsrTensors, places: Tensor | None = None) -> None: ...
+    @overload
+    def __init__(self, tiles: TileTensors) -> None: ...
+
+class NetworkField:
+    inputs: list[Factor]
+    inputs_t: list[Factor]
+    blocks: list[Factor]
+    blocks_t: list[Factor]
+    widths: list[tuple[int, int]]
+    def __init__(self) -> None: ...
+
+def network_products(field: NetworkField, parameters: Tensor) -> Tensor: ...
+def network_loss(
+    field: NetworkField,
+    parameters: Tensor,
+    targets: Tensor,
+    weights: Tensor,
+    factors: list[Tensor],
+    scale: float,
+    composed: bool,
+    gradient: Tensor,
+) -> Tensor: ...
+def dropout_factors(out: Tensor, probability: float, key: int) -> None: ...
+def adam_step(
+    theta: Tensor,
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    weight_decay: float,
+    beta1: float,
+    beta2: float,
+    length: float,
+    scale: float,
+    epsilon: float,
+) -> None: ...
 def confidence_bins(
     probabilities: Tensor, labels: Tensor, weights: Tensor | None, edges: Tensor, slack: float
 ) -> tuple[Tensor, int]: ...

@@ -30,6 +30,14 @@ from calirare_ext.loo_messages import LooDirections, loo_messages
 from calirare_ext.masked_gram import in_panels, masked_gram
 from calirare_ext.message_interval import message_interval
 from calirare_ext.neighbour_means import neighbour_means
+from calirare_ext.network_loss import (
+    NetworkField,
+    adam_step_,
+    dropout_factors,
+    network_field,
+    network_logits,
+    network_loss,
+)
 from calirare_ext.node_gradients import LayerFactors, NodeGradients, node_gradients
 from calirare_ext.propagate import propagate
 from calirare_ext.receptive_field import ReceptiveField, cut, receptive_field
@@ -51,17 +59,20 @@ __all__ = [
     "LayerFactors",
     "Layout",
     "LooDirections",
+    "NetworkField",
     "NodeGradients",
     "ReceptiveField",
     "SolverResult",
     "SolverStatus",
     "__version__",
+    "adam_step_",
     "as_dense",
     "as_matrix",
     "block_cg",
     "build_info",
     "confidence_bins",
     "cut",
+    "dropout_factors",
     "eice_term",
     "gcn_forward",
     "gcn_norm",
@@ -74,6 +85,9 @@ __all__ = [
     "move_logits",
     "multiply_adds",
     "neighbour_means",
+    "network_field",
+    "network_logits",
+    "network_loss",
     "node_gradients",
     "prepare",
     "product_of",

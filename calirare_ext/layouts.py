@@ -68,6 +68,29 @@ def prepare(a: Csr, width: int) -> Layout:
     return _choice(a, torch.ones(a.n_cols, width, dtype=a.dtype))
 
 
+def factor(a: Csr, width: int, products: int) -> _C.Factor:
+    """Returns A as it multiplies operands of a width in compiled code, in the layout that is chosen for it.
+
+    Args:
+        a: any matrix.
+        width: columns of the operand.
+        products: how often it will multiply, about: for many the layout is chosen now.
+    """
+    kind: Layout | None = "plain"
+    if _ON and a.device.type == "cpu" and width > 1:
+        kind = a._cache.get("layouts", {}).get(_width_class(a, width))
+        if kind is None:
+            kind = prepare(a, width) if products * _cost(a, width) >= PATIENCE else "plain"
+    if kind == "tiles":
+        return _C.Factor(_made(a, kind))
+    return _C.Factor(*_made(a, kind)) if kind == "sorted" else _C.Factor(compiled(a))
+
+
+def _cost(a: Csr, width: int) -> float:
+    """Returns nanoseconds of a product per entry, about: an entry takes some 2 and .5 per 4 bytes of a row."""
+    return 2 + width * a.values.element_size() / 8
+
+
 def candidates(a: Csr, width: int) -> list[Layout]:
     """Returns the layouts that may serve operands of this width, A itself first."""
     row_bytes = width * a.values.element_size()
@@ -104,8 +127,8 @@ def _kept_choice(a: Csr, x: Tensor) -> Layout:
     if known is not None or not _ON:
         return known or "plain"
     spent = a._cache.get("spent", 0.0)
-    if spent < PATIENCE:  # an entry takes some 2 ns and .5 ns per 4 bytes of a row
-        a._cache["spent"] = spent + 2 + x.shape[1] * a.values.element_size() / 8
+    if spent < PATIENCE:
+        a._cache["spent"] = spent + _cost(a, x.shape[1])
         return "plain"
     return _choice(a, x)
 

@@ -20,10 +20,11 @@ from calirare_ext.loo_messages import LooDirections, loo_messages
 from calirare_ext.masked_gram import in_panels, masked_gram
 from calirare_ext.message_interval import message_interval
 from calirare_ext.neighbour_means import neighbour_means
+from calirare_ext.network_loss import network_field, network_loss
 from calirare_ext.node_gradients import node_gradients
 from calirare_ext.propagate import propagate
 from calirare_ext.receptive_field import ReceptiveField, receptive_field
-from calirare_ext.tape import Layer, record
+from calirare_ext.tape import Layer, gcn_forward, record
 
 # float64 rounding (1e-16) times the longest sums here (1e3) leaves four digits to spare
 TOLERANCE = 1e-9
@@ -160,6 +161,19 @@ def check_message_interval(device: torch.device) -> str | None:
     return None
 
 
+def check_network_loss(device: torch.device) -> str | None:
+    """Returns what is wrong with network_loss and its gradient, or None."""
+    field, layers, targets, weights = _problem(device)
+    parts = [part.clone().requires_grad_() for layer in layers for part in layer]
+    z = gcn_forward(field, list(zip(parts[::2], parts[1::2], strict=True)))
+    loss = (weights * torch.nn.functional.cross_entropy(z, targets, reduction="none")).sum()
+    wanted = torch.cat([gradient.flatten() for gradient in torch.autograd.grad(loss, parts)])
+    compiled = network_field(field, [(weight.shape[0], weight.shape[1]) for weight, _ in layers], 1)
+    parameters = torch.cat([part.detach().flatten() for part in parts])
+    losses, gradient = network_loss(compiled, parameters[None], targets, weights[None])
+    return _difference(losses, loss.detach()[None]) or _difference(gradient[0], wanted)
+
+
 def check_masked_gram(device: torch.device) -> str | None:
     """Returns what is wrong with masked_gram, or None."""
     a = _problem(device)[0].blocks[0]
@@ -235,6 +249,7 @@ CHECKS: dict[str, Callable[[torch.device], str | None]] = {
     "jackknife_interval": check_jackknife_interval,
     "loo_messages": check_loo_messages,
     "message_interval": check_message_interval,
+    "network_loss": check_network_loss,
     "masked_gram": check_masked_gram,
     "confidence_bins": check_confidence_bins,
     "eice_term": check_eice_term,

@@ -10,6 +10,7 @@
 #include "../solvers/launch.h"
 #include "../solvers/loo_messages.h"
 #include "../solvers/masked_gram.h"
+#include "../solvers/network_loss.h"
 #include "../solvers/propagate_layouts.h"
 
 namespace py = pybind11;
@@ -160,6 +161,41 @@ void bind_solvers(py::module_& m) {
       py::arg("check_every"), py::arg("precondition") = py::none());
 }
 
+void bind_networks(py::module_& m) {
+  py::class_<Factor>(m, "Factor", "A matrix that multiplies, in the layout that serves it best.")
+      .def(py::init([](const at::Tensor& dense) { return Factor{dense, {}, {}, {}}; }), py::arg("dense"))
+      .def(py::init([](const CsrTensors& rows, const std::optional<at::Tensor>& places) {
+             return Factor{{}, rows, places, {}};
+           }),
+           py::arg("rows"), py::arg("places") = py::none())
+      .def(py::init([](const TileTensors& tiles) { return Factor{{}, {}, {}, tiles}; }), py::arg("tiles"));
+  py::class_<NetworkField>(m, "NetworkField", "What networks side by side read.")
+      .def(py::init<>())
+      .def_readwrite("inputs", &NetworkField::inputs)
+      .def_readwrite("inputs_t", &NetworkField::inputs_t)
+      .def_readwrite("blocks", &NetworkField::blocks)
+      .def_readwrite("blocks_t", &NetworkField::blocks_t)
+      .def_readwrite("widths", &NetworkField::widths);
+  m.def("network_products", &network_products, no_gil, py::arg("field"), py::arg("parameters"));
+  m.def(
+      "network_loss",
+      [](const NetworkField& field, const at::Tensor& parameters, const at::Tensor& targets, const at::Tensor& weights,
+         const std::vector<at::Tensor>& factors, double scale, bool composed, at::Tensor& gradient) {
+        return network_loss(field, parameters, {targets, weights}, {factors, scale}, composed, gradient);
+      },
+      no_gil, py::arg("field"), py::arg("parameters"), py::arg("targets"), py::arg("weights"), py::arg("factors"),
+      py::arg("scale"), py::arg("composed"), py::arg("gradient"));
+  m.def(
+      "adam_step",
+      [](at::Tensor& theta, const at::Tensor& gradient, at::Tensor& first, at::Tensor& second, double weight_decay,
+         double beta1, double beta2, double length, double scale, double epsilon) {
+        adam_step(theta, gradient, first, second, {weight_decay, beta1, beta2, length, scale, epsilon});
+      },
+      no_gil, py::arg("theta"), py::arg("gradient"), py::arg("first"), py::arg("second"), py::arg("weight_decay"),
+      py::arg("beta1"), py::arg("beta2"), py::arg("length"), py::arg("scale"), py::arg("epsilon"));
+  m.def("dropout_factors", &dropout_factors, no_gil, py::arg("out"), py::arg("probability"), py::arg("key"));
+}
+
 void bind_measures(py::module_& m) {
   m.def("confidence_bins", &confidence_bins, no_gil, py::arg("probabilities"), py::arg("labels"), py::arg("weights"),
         py::arg("edges"), py::arg("slack"));
@@ -196,6 +232,7 @@ PYBIND11_MODULE(_C, m) {
   calirare::bind_eice(m);
   calirare::bind_fused(m);
   calirare::bind_solvers(m);
+  calirare::bind_networks(m);
   calirare::bind_measures(m);
   calirare::bind_layouts(m);
 }

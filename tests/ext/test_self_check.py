@@ -21,7 +21,7 @@ def test_a_right_kernel_passes(name, device):
 
 def test_every_operator_is_checked():
     """Those of csrc/ops, and eice_term of csrc/solvers; some are parts of others."""
-    within = {"masked_sum": "loo_messages", "block_cg": "solve_inverse_hvp"}
+    within = {"masked_sum": "loo_messages", "block_cg": "solve_inverse_hvp", "network_passes": "network_loss"}
     within |= dict.fromkeys(("propagate_slices", "propagate_tiles", "community_order"), "propagate")
     operators = {path.stem for path in (ROOT / "csrc" / "ops").glob("*.h")} - {"device"}
     assert {within.get(name, name) for name in operators | {"eice_term"}} <= set(CHECKS)
@@ -122,6 +122,19 @@ def test_a_wrong_interval_of_messages_is_noticed(monkeypatch, many):
 
     monkeypatch.setattr(self_check, "message_interval", shifted)
     assert "differs from its reference" in CHECKS["message_interval"](CPU)
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_wrong_loss_or_gradient_is_noticed(monkeypatch, part):
+    right = self_check.network_loss
+
+    def wrong(*given):
+        found = list(right(*given))
+        found[part] = found[part] + 1e-6
+        return found
+
+    monkeypatch.setattr(self_check, "network_loss", wrong)
+    assert "differs from its reference" in CHECKS["network_loss"](CPU)
 
 
 def test_a_wrong_kernel_matrix_is_noticed(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -25,8 +26,17 @@ class Part:
     member: Member
     voice: Voice
 
+    @cached_property
+    def _line(self) -> tuple[float, float] | None:
+        """Slope and intercept of its map of log-odds; None where it is no line."""
+        bias = self.member.spoken.bias_
+        return None if bias is None else (self.member.spoken.scale_, float(bias[1] - bias[0]))
+
     def spoken(self, log_odds: Tensor) -> Tensor:
         """Returns its P(rare) at log-odds of its own, float64; NaN where these are."""
+        if self._line is not None:
+            slope, intercept = self._line
+            return torch.sigmoid(slope * log_odds.double() + intercept)
         return spoken(self.member.spoken, two_columns(log_odds.double().flatten()))[:, 1].reshape(log_odds.shape)
 
 

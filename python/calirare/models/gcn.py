@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from calirare.graph import Graph, Order, Propagation, propagation
-from calirare_ext import ReceptiveField, gcn_forward, propagate, times, turned_times
+from calirare_ext import (
+    NetworkField,
+    ReceptiveField,
+    dropout_factors,
+    gcn_forward,
+    network_field,
+    network_logits,
+    network_loss,
+)
 
 
 class GCN(nn.Module):
@@ -126,7 +132,7 @@ class GCN(nn.Module):
 
     def dropping(self, generator: torch.Generator | None = None) -> Callable[[Tensor], Tensor] | None:
         """Returns what drops hidden units while training; None where nothing is dropped."""
-        return (lambda h: dropped(h, self.dropout, generator)) if self.training and self.dropout > 0 else None
+        return (lambda h: _dropped(h, self.dropout, generator)) if self.training and self.dropout > 0 else None
 
     @torch.no_grad()
     def logits(self, graph: Graph) -> Tensor:
@@ -138,14 +144,37 @@ class GCN(nn.Module):
         return out
 
 
-def dropped(h: Tensor, probability: float, generator: torch.Generator | None) -> Tensor:
-    """Returns h with entries dropped and the rest scaled up; a third of the time of torch's own on a CPU.
-
-    Of hidden states [r, h], or of those of networks side by side [r, b, h], which then all drop the same.
-    """
-    shape = (h.shape[0], 1, h.shape[2]) if h.dim() == 3 else h.shape
-    luck = torch.rand(shape, dtype=h.dtype, device=h.device, generator=generator)
+def _dropped(h: Tensor, probability: float, generator: torch.Generator | None) -> Tensor:
+    """Returns hidden states with entries dropped and the rest scaled up, as published numbers were drawn."""
+    luck = torch.rand(h.shape, dtype=h.dtype, device=h.device, generator=generator)
     return h * luck.ge_(probability).div_(1 - probability)  # in place: fresh memory costs more than the arithmetic
+
+
+class Dropout:
+    """Draws what hidden units are multiplied with: 0 where dropped, else 1 / (1 - probability).
+
+    Args:
+        probability: of dropping, in [0, 1).
+        seed: of the draws.
+    """
+
+    def __init__(self, probability: float, seed: int) -> None:
+        self.probability, self.seed, self._drawn = probability, seed, 0
+
+    @property
+    def scale(self) -> float:
+        """Factor of units that are kept."""
+        return 1 / (1 - self.probability)
+
+    def factors(self, rows: int, units: int, like: Tensor) -> Tensor:
+        """Returns the next draw, [rows, units], in the dtype and on the device of `like`."""
+        self._drawn += 1
+        key = ((self.seed << 32) + self._drawn) % 2**64
+        if like.device.type == "cpu":
+            return dropout_factors(rows, units, self.probability, key, like.dtype)
+        generator = torch.Generator(like.device).manual_seed(key)
+        luck = torch.rand(rows, units, dtype=like.dtype, device=like.device, generator=generator)
+        return luck.ge_(self.probability).mul_(self.scale)
 
 
 Shapes = Sequence[tuple[Sequence[int], Sequence[int]]]  # of weight [d, h] and bias [h] of each layer
@@ -157,11 +186,12 @@ class ManyGcns:
     Args:
         field: receptive field of the nodes whose logits are wanted.
         shapes: shapes of each layer's weight and bias, first to last.
+        products: how often each matrix will multiply, about; see `network_field`.
     """
 
-    def __init__(self, field: ReceptiveField, shapes: Shapes) -> None:
-        self.field, self.shapes = field, shapes
-        self._answers: tuple[Tensor, Tensor] | None = None
+    def __init__(self, field: ReceptiveField, shapes: Shapes, products: int = 0) -> None:
+        self.field, self.shapes, self.products = field, shapes, products
+        self._compiled: dict[int, NetworkField] = {}
 
     def numbers_of_a_model(self) -> int:
         """Returns how many numbers a forward pass of one network makes."""
@@ -169,7 +199,7 @@ class ManyGcns:
 
     def logits(self, parameters: Tensor) -> Tensor:
         """Returns the logits [m, b, k] of networks with parameters [b, p], in the order W_1, b_1, .., W_L, b_L."""
-        return self._forward(self._layers(parameters))[0]
+        return network_logits(self._of(parameters.shape[0]), parameters)
 
     def penalised_loss(
         self, parameters: Tensor, targets: Tensor, sample_weights: Tensor, weight_decay: float
@@ -185,96 +215,33 @@ class ManyGcns:
         Returns:
             Losses [b] and gradients [b, p].
         """
-        loss, gradient = self.loss(parameters, targets, sample_weights)
+        loss, gradient = self.loss(parameters, targets, sample_weights / max(targets.numel(), 1))
         return weight_decay / 2 * parameters.square().sum(1) + loss, gradient.add_(parameters, alpha=weight_decay)
 
     def loss(
-        self,
-        parameters: Tensor,
-        targets: Tensor,
-        sample_weights: Tensor,
-        dropout: float = 0.0,
-        generator: torch.Generator | None = None,
+        self, parameters: Tensor, targets: Tensor, weights: Tensor, dropout: Dropout | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Returns sum_i w_i l_i / m of each network, and its gradient, without automatic differentiation.
+        """Returns sum_i w_i l_i of each network, and its gradient, without automatic differentiation.
 
         Args:
             parameters: theta, [b, p].
             targets: classes of the field's nodes, int64 [m].
-            sample_weights: w of each network, [b, m].
-            dropout: probability of dropping a hidden unit.
-            generator: of the dropout.
+            weights: w of each network, [b, m].
+            dropout: what drops hidden units, the same in all networks; None: nothing.
 
         Returns:
-            Losses [b] and gradients [b, p].
+            Losses, float64 [b], and gradients [b, p].
         """
-        layers = self._layers(parameters)
-        logits, hidden = self._forward(layers, dropout, generator)
-        m = max(targets.numel(), 1)
-        log_p = torch.log_softmax(logits, 2)
-        own = log_p.gather(2, targets[:, None, None].expand(-1, parameters.shape[0], 1)).squeeze(2)  # [m, b]
-        share = sample_weights.T / m
-        gradient, delta = torch.empty_like(parameters), log_p.exp().sub_(self._right(targets, logits))
-        self._backward(layers, hidden, delta.mul_(share[:, :, None]), self._layers(gradient), 1 / (1 - dropout))
-        return -(share * own).sum(0), gradient
+        factors, scale = list[Tensor](), 1.0
+        if dropout is not None and dropout.probability > 0:
+            units = zip(self.field.rows, self.shapes[:-1], strict=False)
+            factors = [dropout.factors(rows.numel(), bias[0], parameters) for rows, (_, bias) in units]
+            scale = dropout.scale
+        field = self._of(parameters.shape[0])
+        return network_loss(field, parameters, targets, weights, factors=factors, scale=scale)
 
-    def _right(self, targets: Tensor, like: Tensor) -> Tensor:
-        """Returns the right answers [m, 1, k], made once for the same targets."""
-        if self._answers is None or self._answers[0] is not targets:
-            right = F.one_hot(targets, like.shape[2]).to(like)
-            self._answers = (targets, right[:, None, :])
-        return self._answers[1]
-
-    def _layers(self, parameters: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Returns views of weights [b, d, h] and biases [b, h]."""
-        out, start = [], 0
-        for weight, bias in self.shapes:
-            middle = start + math.prod(weight)
-            end = middle + math.prod(bias)
-            out.append((parameters[:, start:middle].unflatten(1, tuple(weight)), parameters[:, middle:end]))
-            start = end
-        return out
-
-    def _forward(
-        self, layers: list[tuple[Tensor, Tensor]], dropout: float = 0.0, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Returns the logits [m, b, k] and every hidden state after ReLU and dropout, [r_l, b, h_l]."""
-        (weight, bias), *later = layers
-        b, d, h = weight.shape
-        z = times(self.field.features, weight.transpose(0, 1).reshape(d, b * h)).view(-1, b, h).add_(bias)
-        hidden = []
-        for block, (weight, bias) in zip(self.field.blocks, later, strict=True):
-            hidden.append(z.relu_() if dropout == 0 else dropped(z.relu_(), dropout, generator))
-            # The narrow product first: the logits' layer then propagates k numbers per network, not h.
-            product = _each(hidden[-1].transpose(0, 1), weight).transpose(0, 1).flatten(1)
-            z = propagate(block, product).view(-1, b, weight.shape[2]).add_(bias)
-        return z, hidden
-
-    def _backward(
-        self,
-        layers: list[tuple[Tensor, Tensor]],
-        hidden: list[Tensor],
-        delta: Tensor,
-        into: list[tuple[Tensor, Tensor]],
-        scale: float = 1.0,
-    ) -> None:
-        """Writes the gradients of each layer, from d loss / d logits [m, b, k]; hidden units were scaled by `scale`."""
-        b = delta.shape[1]
-        for level in range(len(layers) - 1, 0, -1):
-            weight, below = layers[level][0], hidden[level - 1]
-            into[level][1].copy_(delta.sum(0))
-            back = propagate(self.field.blocks[level - 1].transpose(), delta.flatten(1)).view(-1, b, weight.shape[2])
-            back = back.transpose(0, 1)  # [b, r, h_l]
-            into[level][0].copy_(_each(below.permute(1, 2, 0), back))
-            delta = _each(back, weight.transpose(1, 2)).transpose(0, 1)
-            delta = torch.ops.aten.threshold_backward(delta, below, 0)  # where the unit was on
-            delta = delta if scale == 1 else delta.mul_(scale)
-        into[0][1].copy_(delta.sum(0))
-        d, h = self.shapes[0][0]
-        product = turned_times(self.field.features, delta.flatten(1))
-        into[0][0].copy_(product.view(d, b, h).transpose(0, 1))
-
-
-def _each(a: Tensor, b: Tensor) -> Tensor:
-    """Returns the product of each pair of matrices; of a single one without the detour of a batch."""
-    return (a[0] @ b[0])[None] if a.shape[0] == 1 else torch.bmm(a, b)
+    def _of(self, n_networks: int) -> NetworkField:
+        if n_networks not in self._compiled:
+            widths = [(weight[0], weight[1]) for weight, _ in self.shapes]
+            self._compiled[n_networks] = network_field(self.field, widths, n_networks, self.products)
+        return self._compiled[n_networks]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from calirare._util.threads import threads_for
 from calirare.graph import ORDERS, Graph, Order, check_graph
-from calirare.models.gcn import GCN, ManyGcns
+from calirare.models.gcn import GCN, Dropout, ManyGcns
 from calirare.models.gcn_fit import GcnFit, of_network, step_work
 from calirare.training import Adam, Convergence, converge, cross_entropy
 
@@ -53,8 +53,8 @@ class GcnTraining:
         n_layers: number of layers.
         hops: how often features are propagated before the first weights, see `calirare.graph.propagation`.
         dropout: probability of dropping a hidden unit.
-        order: of the products with sparse features, see `calirare.graph.propagation`; "propagated" gives the numbers
-            published before there was a choice, to the bit.
+        order: of the products with sparse features, see `calirare.graph.propagation`; "propagated" trains step by step as
+            before there was a choice, dropout's draws included: published numbers to the bit.
         seed: of the weights and the dropout.
 
     Raises:
@@ -160,12 +160,14 @@ class GcnTraining:
 
     def _steps(self, start: GcnFit, parameters: Tensor, sample_weights: Tensor) -> Iterator[Tensor]:
         """Takes every step of networks side by side, in place on `parameters` [b, p]; yields their losses [b]."""
-        networks = ManyGcns(start.field, start.shapes)
-        optimiser = Adam([parameters], learning_rate=self.learning_rate, weight_decay=self.weight_decay)
-        generator = torch.Generator(parameters.device).manual_seed(self.seed)
+        networks = ManyGcns(start.field, start.shapes, products=self.epochs)
+        optimiser = Adam([parameters], learning_rate=self.learning_rate, weight_decay=self.weight_decay, fused=True)
+        dropout = Dropout(self.dropout, self.seed)
+        work = parameters.shape[0] * step_work(start.field, self.hidden)
+        weights = sample_weights / max(start.targets.numel(), 1)
         for _ in range(self.epochs):
-            with threads_for(parameters.shape[0] * step_work(start.field, self.hidden)), torch.no_grad():
-                loss, gradient = networks.loss(parameters, start.targets, sample_weights, self.dropout, generator)
+            with threads_for(work):
+                loss, gradient = networks.loss(parameters, start.targets, weights, dropout)
                 optimiser.step([gradient])
             yield loss
 

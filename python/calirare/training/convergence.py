@@ -13,6 +13,7 @@ from torch import Tensor
 from calirare.curvature import OneLayerPreconditioner, inverse_ggn, is_one_layer
 from calirare.graph import Graph
 from calirare.training.fitted import FittedNetwork
+from calirare_ext import adam_step_
 
 FIRST_REFRESH, WARM_REFRESH = 15, 150  # steps until a new Gauss-Newton matrix
 FittedT = TypeVar("FittedT", bound=FittedNetwork)
@@ -206,24 +207,33 @@ class Adam:
         parameters: changed in place.
         learning_rate: step length, > 0.
         weight_decay: mu; mu theta is added to each gradient.
+        fused: on the CPU in one pass over memory; else operation by operation, every bit as published numbers were
+            made.
     """
 
-    def __init__(self, parameters: Iterable[Tensor], *, learning_rate: float, weight_decay: float) -> None:
+    def __init__(
+        self, parameters: Iterable[Tensor], *, learning_rate: float, weight_decay: float, fused: bool = False
+    ) -> None:
         self.parameters = list(parameters)
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
+        self.fused = fused and all(p.device.type == "cpu" for p in self.parameters)
         self._first = [torch.zeros_like(p) for p in self.parameters]
         self._second = [torch.zeros_like(p) for p in self.parameters]
         self._steps = 0
 
-    @torch.no_grad()
     def step(self, gradients: Iterable[Tensor]) -> None:
         """Moves every parameter against its gradient."""
         self._steps += 1
         length = self.learning_rate / (1 - BETA1**self._steps)
         scale = (1 - BETA2**self._steps) ** 0.5
+        rates = (self.weight_decay, BETA1, BETA2, length, scale, EPSILON)
         for p, gradient, m, v in zip(self.parameters, gradients, self._first, self._second, strict=True):
-            g = gradient.add(p, alpha=self.weight_decay)
-            m.lerp_(g, 1 - BETA1)
-            v.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
-            p.addcdiv_(m, v.sqrt().div_(scale).add_(EPSILON), value=-length)
+            if self.fused:
+                adam_step_(p, gradient, m, v, *rates)
+                continue
+            with torch.no_grad():
+                g = gradient.add(p, alpha=self.weight_decay)
+                m.lerp_(g, 1 - BETA1)
+                v.mul_(BETA2).addcmul_(g, g, value=1 - BETA2)
+                p.addcdiv_(m, v.sqrt().div_(scale).add_(EPSILON), value=-length)

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from calirare.training.convergence import Adam
@@ -6,12 +7,13 @@ from tests.helpers.tolerance import assert_within
 STEPS, RATE, DECAY = 50, 0.05, 0.1
 
 
-def test_takes_torchs_steps():
+@pytest.mark.parametrize("fused", [False, True])
+def test_takes_torchs_steps(fused):
     torch.manual_seed(0)
     start = [torch.randn(7, 3, dtype=torch.float64), torch.randn(3, dtype=torch.float64)]
     ours = [x.clone() for x in start]
     theirs = [x.clone().requires_grad_() for x in start]
-    mine = Adam(ours, learning_rate=RATE, weight_decay=DECAY)
+    mine = Adam(ours, learning_rate=RATE, weight_decay=DECAY, fused=fused)
     wanted = torch.optim.Adam(theirs, lr=RATE, weight_decay=DECAY)
     for k in range(STEPS):
         gradients = [torch.sin(x * (k + 1)) for x in theirs]

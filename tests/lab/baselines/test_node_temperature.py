@@ -25,7 +25,8 @@ from tests.helpers.tolerance import assert_identical
 @pytest.fixture(scope="module")
 def fitted_logits() -> tuple[Graph, torch.Tensor]:
     graph = synthetic_rare(500, seed=2, share=0.2, n_features=6, separation=0.5, homophily=0.4)
-    return graph, 10 * fit(graph, torch.arange(60), GcnTraining(epochs=60, hidden=4)).model.logits(graph)
+    training = GcnTraining(epochs=60, hidden=4, order="propagated")
+    return graph, 10 * fit(graph, torch.arange(60), training).model.logits(graph)
 
 
 @pytest.mark.slow
