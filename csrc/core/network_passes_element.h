@@ -41,9 +41,9 @@ struct AdamStep {
   }
 };
 
-// Random numbers by counting: those of a unit hang on the key, its row and its place alone. A row's two words are a round
-// of SplitMix64 (Steele et al. 2014); a unit's word are two rounds of a mixing of 32 bits with low bias (Wellons 2018,
-// "Prospecting for hash functions").
+// Random numbers by counting: those of a unit hang on the key, its row and its place alone. A row's two words are a
+// round of SplitMix64 (Steele et al. 2014); a unit's word are two rounds of a mixing of 32 bits with low bias (Wellons
+// 2018, "Prospecting for hash functions").
 inline uint64_t dropout_row_words(uint64_t key, uint64_t row) {
   uint64_t x = key + (row + 1) * 0x9E3779B97F4A7C15u;
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;

@@ -179,7 +179,7 @@ CALIRARE_INLINE void hidden_gradient_rows(const HiddenGradientTask<T>& t, Range 
 
 template <typename T>
 CALIRARE_INLINE void adam_range(const AdamTask<T>& t, Range range) {
-  T *__restrict theta = t.theta, *__restrict first = t.first, *__restrict second = t.second;
+  T* __restrict theta = t.theta, * __restrict first = t.first, * __restrict second = t.second;
   const T* __restrict gradient = t.gradient;
   const AdamStep<T> step = t.step;
   for (int64_t i = range.first; i < range.last; ++i) step(theta[i], gradient[i], first[i], second[i]);

@@ -1,4 +1,5 @@
-// network_passes: what a step of b networks side by side does between its sparse products, each in one pass over memory.
+// network_passes: what a step of b networks side by side does between its sparse products, each in one pass over
+// memory.
 #pragma once
 #include <cstdint>
 

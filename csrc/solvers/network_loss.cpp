@@ -52,8 +52,8 @@ struct Passes {
   at::Tensor hidden(at::Tensor& z, const at::Tensor& bias, const std::optional<at::Tensor>& keep,
                     const at::Tensor& weight) const {
     const int64_t r = z.size(0), k = weight.size(1), h = weight.size(2);
-    TORCH_CHECK_VALUE(!keep || (keep->size(0) == r && keep->size(1) == h), "network_loss: factors must be [", r, ", ", h,
-                      "], got ", keep->sizes());
+    TORCH_CHECK_VALUE(!keep || (keep->size(0) == r && keep->size(1) == h), "network_loss: factors must be [", r, ", ",
+                      h, "], got ", keep->sizes());
     if (composed) {
       at::Tensor units = z.view({r, b, h}).add_(bias).relu_();
       if (keep) units.mul_(keep->unsqueeze(1));
@@ -63,9 +63,9 @@ struct Passes {
     const at::Tensor bias_row = bias.contiguous();
     by_dtype(z, "network_loss", [&](auto zero) {
       using T = decltype(zero);
-      hidden_cpu(torch_pool(), HiddenTask<T>{view_out<T>(z), bias_row.const_data_ptr<T>(),
-                                             keep ? keep->const_data_ptr<T>() : nullptr, weight.const_data_ptr<T>(),
-                                             view_out<T>(out), b, h, k});
+      hidden_cpu(torch_pool(),
+                 HiddenTask<T>{view_out<T>(z), bias_row.const_data_ptr<T>(), keep ? keep->const_data_ptr<T>() : nullptr,
+                               weight.const_data_ptr<T>(), view_out<T>(out), b, h, k});
     });
     return out;
   }
@@ -112,10 +112,9 @@ struct Passes {
     at::Tensor partial = scratch(hidden, {network_chunks(r, n_sums), n_sums}, hidden.scalar_type());
     by_dtype(hidden, "network_loss", [&](auto zero) {
       using T = decltype(zero);
-      hidden_gradient_cpu(torch_pool(),
-                          HiddenGradientTask<T>{view_out<T>(hidden), view<T>(back), weight.const_data_ptr<T>(),
-                                                T(scale), partial.mutable_data_ptr<T>(),
-                                                sums.mutable_data_ptr<double>(), b, h, k});
+      hidden_gradient_cpu(
+          torch_pool(), HiddenGradientTask<T>{view_out<T>(hidden), view<T>(back), weight.const_data_ptr<T>(), T(scale),
+                                              partial.mutable_data_ptr<T>(), sums.mutable_data_ptr<double>(), b, h, k});
     });
     into_weight.copy_(sums.narrow(1, 0, k).transpose(1, 2));
     into_bias.copy_(sums.select(1, k));

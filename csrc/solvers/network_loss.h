@@ -22,8 +22,8 @@ struct Factor {
 
 // What b networks with L layers read; z_1 = last(.. first(W_1)) + b_1 of `inputs`, z_l = A_l relu(z_{l-1}) W_l + b_l.
 struct NetworkField {
-  std::vector<Factor> inputs, inputs_t;  // in the order they are applied
-  std::vector<Factor> blocks, blocks_t;  // A_2 .. A_L
+  std::vector<Factor> inputs, inputs_t;             // in the order they are applied
+  std::vector<Factor> blocks, blocks_t;             // A_2 .. A_L
   std::vector<std::pair<int64_t, int64_t>> widths;  // of each layer, in and out
 
   int64_t n_parameters() const;
