@@ -75,12 +75,16 @@ def _writable(array: NumpyArray, dtype: type[np.generic]) -> Tensor:
 
 
 def as_labels(y: Any, where: str) -> Tensor:
-    """Returns labels [n] or [n, 1] of any integer or bool type, a tensor, an array or a list, as int64 [n].
+    """Returns labels [n] or [n, 1] of whole numbers of any type, a tensor, an array or a list, as int64 [n].
+
+    Among floats NaN stands for unknown, -1.
 
     Raises:
         InputError: they are not whole numbers.
     """
     array = as_array(y, "labels", where)
+    if array.dtype.kind == "f":
+        array = _whole_labels(array, where)
     if array.dtype.kind not in "biu":
         raise InputError(f"{where}: labels must be whole numbers, got {dtype_of(y)}: number the classes from 0")
     if array.dtype.kind == "u" and array.size and int(array.max()) > MAX_INT:
@@ -88,6 +92,18 @@ def as_labels(y: Any, where: str) -> Tensor:
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     return _writable(array, np.int64)
+
+
+def _whole_labels(array: NumpyArray, where: str) -> NumpyArray:
+    """Returns labels that are floats as whole numbers, -1 where they are NaN."""
+    array = np.where(np.isnan(array), -1, array)
+    odd = np.flatnonzero((array != np.floor(array)) | (np.abs(array) > MAX_INT // 2))
+    if len(odd):
+        raise InputError(
+            f"{where}: labels must be whole numbers, NaN or -1 where unknown, got {array.flat[odd[0]]:g} at node "
+            f"{odd[0]}: number the classes from 0"
+        )
+    return array.astype(np.int64)
 
 
 def as_array(values: Any, what: str, where: str) -> NumpyArray:

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.graph.arrays import dtype_of
+from calirare.graph.arrays import Parts, dtype_of
 from calirare_ext import Csr
 
 Kind = Literal["numeric", "categorical", "date"]
 CHUNK = 65536  # rows looked at together
+NEIGHBOURS = "neighbours"  # the feature of nodes that have none: how many neighbours they have
 EPOCH = "2000-01-01"  # days are counted from here, in UTC
 
 
@@ -35,6 +36,21 @@ class Column:
     name: str
     kind: Kind = "numeric"
     categories: tuple[str, ...] = ()
+
+
+def with_neighbours(parts: Parts) -> Parts:
+    """Returns the parts of a graph whose nodes have no features with one, their number of neighbours, and a note."""
+    degrees = parts["adjacency"].indptr.diff().float()[:, None]
+    x, names, columns = parts["x"], parts.get("feature_names", ()), parts.get("columns", ())
+    return parts | {
+        "x": torch.cat([degrees, x], 1),
+        "feature_names": (NEIGHBOURS, *names),
+        "columns": (Column(NEIGHBOURS), *columns) if len(columns) == x.shape[1] else (),
+        "notes": (
+            *parts.get("notes", ()),
+            f"nodes: they have no features, the number of neighbours is one: {NEIGHBOURS!r}",
+        ),
+    }
 
 
 def names_of_features(

@@ -12,6 +12,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_labels
+from calirare.graph.columns import with_neighbours
 from calirare.graph.edges import EdgeOptions, EdgeRules, Naming, build_adjacency
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.validation import located
@@ -42,9 +43,10 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     """Returns the parts of the graph of a PyTorch Geometric `Data`.
 
     Args:
-        data: with `x` (dense or sparse) and `edge_index` [2, m], or `adj_t` (torch sparse, or `SparseTensor` of
-            torch_sparse) in its place; optionally `edge_weight` or a one-column `edge_attr`, `y`, and `train_mask`,
-            `val_mask`, `test_mask`. Each may be a tensor, an array or a list.
+        data: with `x` (dense or sparse; without it the number of neighbours is the feature) and `edge_index` [2, m], or
+            `adj_t` (torch sparse, or `SparseTensor` of torch_sparse) in its place; optionally `edge_weight` or a
+            one-column `edge_attr`, `y`, and `train_mask`, `val_mask`, `test_mask`. Each may be a tensor, an array or a
+            list.
         name: what the graph is called.
         **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
 
@@ -53,15 +55,23 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     """
     where = f"graph {name!r}"
     x = getattr(data, "x", None)
-    if x is None:
-        raise InputError(f"{where}: data.x must hold the features, but it is missing: set it, for example to degrees")
-    features = as_features(x, where)
+    features = torch.empty(_n_nodes(data, where), 0) if x is None else as_features(x, where)
     n = features.shape[0]
     edges, weights = _edges_of_data(data, n, where)
     parts = parts_of_arrays(
         edges, features, getattr(data, "y", None), weight=weights, rules=EdgeRules(**edge_options), where=where
     )
-    return parts | {"x": features.to("cpu"), "split": split_of_masks(data, n, where), "name": name}
+    parts |= {"x": features.to("cpu"), "split": split_of_masks(data, n, where), "name": name}
+    return with_neighbours(parts) if x is None else parts
+
+
+def _n_nodes(data: Data, where: str) -> int:
+    """Returns the number of nodes of a `Data` without features: that of its labels, else `num_nodes`."""
+    y = getattr(data, "y", None)
+    n = len(y) if y is not None else getattr(data, "num_nodes", None)
+    if n is None:
+        raise InputError(f"{where}: nothing says how many nodes there are: set data.x, data.y or data.num_nodes")
+    return int(n)
 
 
 def split_of_masks(data: Any, n_nodes: int, where: str) -> Split | None:
@@ -148,7 +158,7 @@ def as_data(graph: Parts) -> Data:
 def parts_of_networkx(
     graph: NetworkxGraph,
     *,
-    features: Any,
+    features: Any = None,
     labels: Any = None,
     weight: str | None = None,
     name: str = "networkx",
@@ -159,7 +169,8 @@ def parts_of_networkx(
     Args:
         graph: any networkx graph. An undirected one gives each edge in both directions; a directed one must hold
             both, or `symmetrize` be set.
-        features: name of a node attribute (a number or a vector), a list of such names, or real [n, d].
+        features: name of a node attribute (a number or a vector), a list of such names, or real [n, d];
+            None where nodes have none: the number of neighbours is the feature.
         labels: name of a node attribute (an integer; -1 or missing stands for unknown), integer [n], or None.
         weight: name of an edge attribute, or None for ones.
         name: what the graph is called.
@@ -191,13 +202,14 @@ def parts_of_networkx(
         features = _feature_columns(graph, features, where)
     if isinstance(labels, str):
         labels = [graph.nodes[node].get(labels, -1) for node in nodes]
-    return {
+    parts = {
         "adjacency": build_adjacency(edges, weights, len(nodes), EdgeRules(**edge_options), where, naming),
-        "x": as_features(features, where),
+        "x": torch.empty(len(nodes), 0) if features is None else as_features(features, where),
         "y": None if labels is None else as_labels(labels, where),
         "name": name,
         "node_names": np.array([str(node) for node in nodes]),
     }
+    return with_neighbours(parts) if features is None else parts
 
 
 def _feature_columns(graph: NetworkxGraph, attributes: Sequence[str], where: str) -> NumpyArray:

@@ -11,7 +11,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph.arrays import Parts, as_array, as_features, as_labels
-from calirare.graph.columns import Column, named
+from calirare.graph.columns import Column, named, with_neighbours
 from calirare.graph.convert import split_of_masks
 from calirare.graph.edges import EdgeOptions, EdgeRules, Naming, build_adjacency
 from calirare.graph.relations import relations_of, typed_adjacency
@@ -43,8 +43,9 @@ def parts_of_hetero(
     of all types join their nodes both ways, and each pair once, as reverse types repeat them.
 
     Args:
-        data: with `x` of some types, `edge_index` of every edge type, optionally `edge_weight` (1 where a type has
-            none), and of the scored type optionally `y` and `train_mask`, `val_mask`, `test_mask`.
+        data: with `x` of some types (where none has any the number of neighbours is a feature), `edge_index` of every
+            edge type, optionally `edge_weight` (1 where a type has none), and of the scored type optionally `y` and
+            `train_mask`, `val_mask`, `test_mask`.
         name: what the graph is called.
         scored: the type of nodes that P(rare) is told of; None for the only one that has `y`.
         relations: keep the edge types and their directions, see `Graph.relations`.
@@ -72,7 +73,7 @@ def parts_of_hetero(
     known = None if y is None else as_labels(y, where)
     if known is not None and known.shape != (n_scored,):
         raise InputError(f"{where}: y of {scored!r} must have one label per node, got {tuple(known.shape)}")
-    return {
+    parts = {
         "adjacency": adjacency,
         "relations": relations_of(ends, weights, kinds, n, rules) if relations else (),
         "x": x,
@@ -83,6 +84,7 @@ def parts_of_hetero(
         "scored": torch.arange(n) < n_scored if len(types) > 1 else None,
         "name": name,
     }
+    return parts if len(columns) > 1 else with_neighbours(parts)
 
 
 def _scored_type(data: HeteroData, scored: str | None, where: str) -> str:

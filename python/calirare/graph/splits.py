@@ -70,7 +70,7 @@ class Split:
         """Returns the split whose parts are the true entries of three bool [n] masks.
 
         Args:
-            train: bool [n], tensor, array or list; uint8 of 0 and 1 counts as bool.
+            train: bool [n], tensor, array or list; whole numbers 0 and 1 count as bool.
             val: likewise.
             test: likewise.
             name: how the split was made.
@@ -85,7 +85,7 @@ class Split:
         parts = []
         for part, given in zip(PARTS, (train, val, test), strict=True):
             mask = as_array(given, f"{part}_mask", "split")
-            if mask.dtype == np.uint8 and mask.max(initial=0) <= 1:
+            if mask.dtype.kind in "iu" and np.isin(mask, (0, 1)).all() and len(mask) == (n_nodes or len(mask)):
                 mask = mask.astype(bool)
             if mask.dtype != bool or mask.ndim != 1:
                 mend = "choose one column if it holds several splits" if mask.ndim == 2 else "make it true or false"

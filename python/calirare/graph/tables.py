@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
-from calirare.graph.columns import Column
+from calirare.graph.columns import with_neighbours
 from calirare.graph.edge_features import not_read, with_carried
 from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of, exchanged
 from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults, mended
@@ -35,7 +34,6 @@ from calirare.graph.table_sources import DuckTable, Source, is_folder_of_parts, 
 from calirare.graph.typed_columns import NodeCells
 
 ID_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS = ("node", "id"), ("label", "y"), ("split",)
-NEIGHBOURS = "neighbours"  # the feature of nodes that have none
 
 
 class _Roles(NamedTuple):
@@ -101,10 +99,7 @@ def read_tables(
     if faults or parts is None:
         raise FaultsError(faults)
     if not set(parts["feature_names"]) - {LISTED}:
-        degrees = parts["adjacency"].indptr.diff().float()[:, None]
-        parts |= {"x": torch.cat([degrees, parts["x"]], 1), "feature_names": (NEIGHBOURS, *parts["feature_names"])}
-        parts["columns"] = (Column(NEIGHBOURS), *parts["columns"]) if parts["columns"] else ()
-        said = (*said, f"nodes: they have no features, the number of neighbours is one: {NEIGHBOURS!r}")
+        parts = with_neighbours(parts)
     return parts | {
         "name": edges.name.split(".")[0] or edges.name,
         "where": str(edges),

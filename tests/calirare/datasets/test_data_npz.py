@@ -177,7 +177,10 @@ def test_edge_rules_apply_to_files(save, changes, options, n_edges):
         ({"x": np.ones((5, 2), dtype=complex)}, "features must be real numbers, got complex128"),
         ({"y": np.array([0, 1, 2, 0, 5])}, "classes from 0 to 4, or -1 for unknown, got 5 at node 4"),
         ({"y": np.array([0, 1, 2, 0, -3])}, "got -3 at node 4"),
-        ({"y": np.array([0.0, 1, 2, 0, 1])}, "labels must be whole numbers, got float64"),
+        (
+            {"y": np.array([0.5, 1, 2, 0, 1])},
+            "labels must be whole numbers, NaN or -1 where unknown, got 0.5 at node 0",
+        ),
         ({"y": np.array([0, 1])}, "one label per node"),
         ({"minority": np.array(3)}, "minority must be one class from 0 to 2, got 3"),
         ({"minority": np.array("a")}, "minority must be one class"),

@@ -1,5 +1,7 @@
 """Graphs of PyTorch Geometric and networkx, in and out."""
 
+from types import SimpleNamespace
+
 import networkx as nx
 import numpy as np
 import pandas as pd
@@ -120,7 +122,6 @@ def test_one_column_of_edge_attributes_is_a_weight(data_class):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"x": None}, "data.x must hold the features, but it is missing"),
         ({"edge_index": None}, "edge_index or adj_t, but both are missing"),
         ({"edge_index": torch.zeros(3, 2, dtype=torch.long)}, r"must have shape \[2, m\]"),
         ({"train_mask": torch.ones(5, 2, dtype=torch.bool)}, "choose one column"),
@@ -133,7 +134,7 @@ def test_one_column_of_edge_attributes_is_a_weight(data_class):
         ({"edge_index": [[0, 1], [1]]}, "data.edge_index must be an array, got a list whose rows differ in length"),
         ({"edge_attr": torch.ones(8).to_sparse()}, r"data.edge_attr must be dense, got a sparse tensor: call to_dense"),
         ({"y": torch.tensor([0, 1, 2, 0, -1]).to_sparse()}, "labels must be dense, got a sparse tensor"),
-        ({"y": torch.zeros(5, dtype=torch.bfloat16)}, "labels must be whole numbers, got bfloat16"),
+        ({"y": torch.full((5,), 1e30)}, r"labels must be whole numbers, NaN or -1 where unknown, got 1e\+30 at node 0"),
         ({"x": torch.ones(5).to_sparse()}, "features must be a sparse matrix of single numbers, got 1 sparse and 0"),
         (
             {"x": torch.ones(5, 2).to_sparse(1)},
@@ -144,13 +145,37 @@ def test_one_column_of_edge_attributes_is_a_weight(data_class):
             {"x": torch.full((5, 1), -1e300, dtype=torch.float64)},
             "got -inf at node 0, column 0: .* float32, up to 3.4e38",
         ),
-        ({"y": torch.tensor([0.5, 1, 1, 0, 0])}, "labels must be whole numbers, got float32"),
+        ({"y": torch.tensor([1, 0.5, 1, 0, 0])}, r"labels must be whole numbers, .* got 0.5 at node 1: number the"),
         ({"edge_weight": torch.zeros(8)}, "finite and positive"),
     ],
 )
 def test_data_that_does_not_fit_is_refused(data_class, changes, message):
     with pytest.raises(InputError, match=message):
         Graph.from_data(plain(data_class, **changes))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_labels_may_be_floats_of_any_shape_and_nan_where_unknown(data_class, dtype):
+    y = torch.tensor([0, 1, 2, 0, torch.nan], dtype=dtype)[:, None]
+    assert Graph.from_data(plain(data_class, y=y)).y.tolist() == [0, 1, 2, 0, -1]
+
+
+def test_masks_of_whole_numbers_count_as_bool(data_class):
+    graph = Graph.from_data(plain(data_class, train_mask=torch.tensor([1, 0, 1, 0, 0])))
+    assert graph.split.train.tolist() == [0, 2]
+
+
+def test_data_without_features_have_the_number_of_neighbours(data_class):
+    graph = Graph.from_data(plain(data_class, x=None), name="bare")
+    assert graph.x[:, 0].tolist() == graph.adjacency.indptr.diff().tolist()
+    assert graph.feature_names == ("neighbours",)
+    assert graph.notes == ("nodes: they have no features, the number of neighbours is one: 'neighbours'",)
+    known = Graph.from_data(data_class(edge_index=torch.from_numpy(EDGES).T, num_nodes=7))
+    assert known.x[:, 0].tolist() == [*graph.x[:, 0].tolist(), 0, 0]
+    with pytest.raises(
+        InputError, match=r"nothing says how many nodes there are: set data.x, data.y or data.num_nodes"
+    ):
+        Graph.from_data(SimpleNamespace(edge_index=EDGES.T))
 
 
 KINDS = {
@@ -278,6 +303,11 @@ def test_networkx_faults_are_named():
     twice = nx.MultiGraph([("a", "b"), ("a", "b")])
     with pytest.raises(InputError, match="is listed 2 times"):
         Graph.from_networkx(twice, features=np.ones((2, 1)))
+
+
+def test_networkx_without_features_has_the_number_of_neighbours():
+    graph = Graph.from_networkx(nx.Graph([("a", "b"), ("b", "c")]))
+    assert (graph.x[:, 0].tolist(), graph.feature_names) == ([1, 2, 1], ("neighbours",))
 
 
 def test_a_networkx_self_loop_counts_once():

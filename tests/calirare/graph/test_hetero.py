@@ -43,6 +43,15 @@ def test_nodes_of_all_types_are_one_graph(data):
     assert graph.relations == ()
 
 
+def test_types_without_features_have_the_number_of_neighbours(data):
+    for kind in ("device", "account"):
+        data[kind].num_nodes = data[kind].num_nodes
+        del data[kind].x
+    graph = Graph.from_data(data)
+    assert graph.feature_names == ("neighbours", "type")
+    assert graph.x[:, 0].tolist() == [2, 1, 1, 3, 2, 2, 1, 1, 1]
+
+
 def test_reverse_types_repeat_edges_and_change_nothing(data):
     from torch_geometric.transforms import ToUndirected
 
