@@ -10,11 +10,17 @@ from typing import Any
 
 from calirare._util.errors import InputError
 
-GZIP = b"\x1f\x8b"  # what a file of gzip begins with
+ZIP = b"PK\x03\x04"
+# What files begin with that are no text, and how to mend it.
+NO_TEXT = {
+    b"\x1f\x8b": "it is compressed: call it .csv.gz",
+    ZIP: "it is a zip archive or a spreadsheet: unpack it, or save it as CSV",
+    b"PAR1": "it is Parquet: call it .parquet",
+}
 TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 # The first of them that stands in the header of a .csv, outside of quotes, separates its cells; without one the table
 # has one column.
-SEPARATORS = (",", ";", "\t")
+SEPARATORS = (",", ";", "\t", "|")
 
 
 def is_text(path: Path) -> bool:
@@ -33,7 +39,7 @@ def read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]] = lambda
     """Returns a table in text as a pandas DataFrame; only an empty cell is a missing one ("NA" and "None" are text).
 
     Args:
-        path: `.csv` or `.tsv`, either may be `.gz`; a `.csv` may be separated by commas, semicolons or tabs.
+        path: `.csv` or `.tsv`, either may be `.gz`; a `.csv` may be separated by commas, semicolons, tabs or bars (|).
         as_text: the columns whose cells stay as they are written, of the columns there are.
 
     Returns:
@@ -47,8 +53,11 @@ def read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]] = lambda
         return _read_text(path, as_text)
     except UnicodeDecodeError as error:
         with path.open("rb") as file:
-            packed = file.read(len(GZIP)) == GZIP and not path.name.lower().endswith(".gz")
-        how = "it is compressed: call it .csv.gz" if packed else "save it as UTF-8 (in a spreadsheet: CSV UTF-8)"
+            begin = file.read(len(ZIP))
+        how = next(
+            (how for magic, how in NO_TEXT.items() if begin.startswith(magic)),
+            "save it as UTF-8 (in a spreadsheet: CSV UTF-8)",
+        )
         raise InputError(
             f"{path}: a table must be text in UTF-8, which byte {error.object[error.start]:#x} is not: {how}"
         ) from error

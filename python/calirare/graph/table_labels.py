@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from calirare._util.amounts import amount
+from calirare._util.array_files import NumpyArray
 from calirare.graph.columns import Column
 from calirare.graph.splits import PARTS, Split
 from calirare.graph.table_files import as_float, place
@@ -16,7 +18,11 @@ from calirare.graph.table_sources import Source
 MAX_WHOLE = 2**53 - 1
 # What programs write for a missing number; beside numbers it is no name of a class.
 MISSING_NUMBERS = ("nan", "na", "n/a", "null", "none")
-NOTHING_KNOWN = (*MISSING_NUMBERS, "?", "-", "unknown", "unlabelled", "unlabeled", "missing", "undefined", "not known")
+NOTHING_KNOWN = frozenset(MISSING_NUMBERS) | {
+    *("?", "-", "unknown", "unlabelled", "unlabeled", "missing", "undefined", "not known", "pending", "open", "todo"),
+    *("to do", "tbd", "undecided", "unclear", "unreviewed", "not reviewed", "in review", "under review"),
+    *("under investigation", "unchecked", "not checked"),
+}
 MOST_CLASSES, MOST_SHOWN = 10, 3  # of columns that may hold labels
 
 
@@ -44,7 +50,21 @@ def labels_of(column: Any, path: Source, faults: list[str]) -> tuple[torch.Tenso
         classes, inverse = np.unique(numbers.astype(np.int64), return_inverse=True)
     y = np.full(len(column), -1, dtype=np.int64)
     y[known] = inverse
+    faults += written_twice([str(name) for name in classes], np.bincount(inverse), f"{path}: column {column.name!r}")
     return torch.from_numpy(y), tuple(str(name) for name in classes)
+
+
+def written_twice(names: list[str], counts: NumpyArray, where: str) -> list[str]:
+    """Returns the fault that two classes differ in capitals alone, if two do: the second would count as the rest."""
+    plain = [name.casefold() for name in names]
+    again = next((i for i, name in enumerate(plain) if name in plain[:i]), None)
+    if again is None:
+        return []
+    first = plain.index(plain[again])
+    return [
+        f"{where} must name a class in one way, but holds {names[first]!r} ({amount(int(counts[first]), 'node')}) and "
+        f"{names[again]!r} ({counts[again]:,}): write them alike"
+    ]
 
 
 def nothing_known(y: torch.Tensor | None, names: tuple[str, ...]) -> str:
@@ -54,12 +74,14 @@ def nothing_known(y: torch.Tensor | None, names: tuple[str, ...]) -> str:
         y: the labels, int64 [n], -1 for unknown; or None.
         names: of the classes.
     """
-    at = next((k for k, name in enumerate(names) if name.lower() in NOTHING_KNOWN), None)
+    plain = [{name.lower(), name.lower().replace("_", " ").replace("-", " ")} for name in names]
+    at = next((k for k, written in enumerate(plain) if written & NOTHING_KNOWN), None)
     if y is None or at is None:
         return ""
+    nodes = amount(int((y == at).sum()), "node")
     return (
-        f"nodes: {names[at]!r} is a class of its own, that of {int((y == at).sum()):,} nodes: where it means that "
-        "nothing is known, leave the label empty"
+        f"nodes: {names[at]!r} is a class of its own, that of {nodes}: where it means that nothing is known, leave the "
+        "label empty"
     )
 
 

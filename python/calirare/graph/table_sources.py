@@ -142,8 +142,9 @@ class TableInMemory:
         import pandas as pd
 
         if isinstance(table, pd.DataFrame):
-            index = [level is not None for level in table.index.names]
-            return cls(name, table.reset_index(drop=not any(index)))
+            index = [str(level) for level in table.index.names if level is not None]
+            check_names([*index, *map(str, table.columns)], f"table {name!r}")
+            return cls(name, table.reset_index(drop=not index))
         if hasattr(table, "__arrow_c_stream__") or hasattr(table, "to_batches"):
             try:
                 import pyarrow

@@ -15,6 +15,7 @@ from calirare.graph.table_files import as_float, as_names, days_of, place
 from calirare.graph.table_sources import Source
 from calirare.graph.written_numbers import DRESSED, written_numbers
 
+SECONDS = 86_400  # of a day
 MOST = 0.5  # share of a column's cells that make the others faults
 DAY_FIRST = r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b.*"  # or the month first: nobody knows
 
@@ -78,6 +79,10 @@ class NodeCells:
             return "numeric", (), column.to_numpy(dtype=np.float64, na_value=np.nan)
         if kind == "M":
             return "date", (), days_of(column)
+        if kind == "m":
+            return "numeric", (), np.asarray(column.dt.total_seconds() / SECONDS, dtype=np.float64)
+        if kind in "cO" and self._many(name, column):
+            return "numeric", (), np.zeros(len(column))
         if hasattr(column, "cat"):
             return _categories(as_names(column))
         return self._of_text(name, column)
@@ -112,6 +117,15 @@ class NodeCells:
             self._fault(what, 0, here[:1], mend)
         return _categories(cells)
 
+    def _many(self, name: str, column: Any) -> bool:
+        """Notes and returns whether cells hold something else than one number, name or date, such as lists."""
+        wrong = column.map(_is_odd).to_numpy(dtype=bool)
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            what = f"column {name!r} must hold a number, a name or a date, got {type(column.iloc[at]).__name__} in"
+            self._fault(what, at, wrong, "spread it over columns, write it as text, or remove the column")
+        return bool(wrong.any())
+
     def _odd(self, name: str, cells: Any, odd: str, plain: NumpyArray, what: str, write: str) -> bool:
         """Notes and returns whether cells are mostly numbers or dates, some in a way that is not read as such.
 
@@ -141,6 +155,16 @@ class NodeCells:
             mend = f"mend the cell, leave it empty if nothing is known, or take all cells as {otherwise}"
             self._fault(f"column {name!r} holds {cell!r} among {what} in", at, wrong, mend)
         return bool(share > MOST)
+
+
+def _is_odd(cell: Any) -> bool:
+    """Returns whether a cell is a list, a record, a complex number or bytes that are no text."""
+    if not isinstance(cell, bytes):
+        return isinstance(cell, (list, tuple, dict, set, np.ndarray, complex))
+    try:
+        return not cell.decode()
+    except UnicodeDecodeError:
+        return True
 
 
 def _categories(cells: Any) -> tuple[Any, tuple[str, ...], NumpyArray]:

@@ -1,6 +1,7 @@
 """Graphs from an edge table and a node table."""
 
 import gzip
+import zipfile
 
 import pandas as pd
 import pytest
@@ -158,6 +159,10 @@ def test_files_that_cannot_be_read_are_named(tmp_path, write):
     with pytest.raises(InputError, match=r"latin.csv: a table must be text in UTF-8, which byte 0xff is not: save it"):
         read(path, features=tmp_path / "latin.csv")
     (tmp_path / "packed.csv").write_bytes(gzip.compress(b"node,f\na,1\n"))
+    with zipfile.ZipFile(tmp_path / "zipped.csv", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("nodes.csv", NODES)
+    with pytest.raises(InputError, match=r"is not: it is a zip archive or a spreadsheet: unpack it, or save it as CSV"):
+        Graph.from_edges(write(), tmp_path / "zipped.csv")
     with pytest.raises(InputError, match=r"which byte 0x8b is not: it is compressed: call it .csv.gz"):
         read(path, features=tmp_path / "packed.csv")
     (tmp_path / "nodes.xlsx").write_bytes(b"")
@@ -281,7 +286,7 @@ def test_names_that_two_programs_wrote_in_two_ways_are_told_apart_and_join_nothi
         load_dataset(write(nodes, edges), minority="fraud")
 
 
-@pytest.mark.parametrize("word", ["unknown", "NA", "?", "None"])
+@pytest.mark.parametrize("word", ["unknown", "NA", "?", "None", "Pending", "under_review"])
 def test_a_class_that_is_called_like_nothing_is_told_of(write, word):
     nodes = f"node,f,label\na,1,ok\nb,2,fraud\nc,3,{word}\nd,4,{word}\n"
     graph = load_dataset(write(nodes, "u,v\na,b\nb,c\nc,d\n"), minority="fraud")
@@ -291,6 +296,20 @@ def test_a_class_that_is_called_like_nothing_is_told_of(write, word):
     assert [note for note in graph.notes if note.startswith(told)]
     named = load_dataset(write(nodes.replace(word, "fine"), "u,v\na,b\nb,c\nc,d\n"), minority="fraud")
     assert not [note for note in named.notes if "a class of its own" in note]
+
+
+def test_a_class_that_is_written_in_two_ways_is_refused(write):
+    nodes = "node,f,label\na,1,ok\nb,2,fraud\nc,3,Fraud\nd,4,fraud\n"
+    told = r"column 'label' must name a class in one way, but holds 'Fraud' \(1 node\) and 'fraud' \(2\): write them"
+    with pytest.raises(InputError, match=told):
+        load_dataset(write(nodes, "u,v\na,b\nb,c\n"), minority="fraud")
+
+
+def test_cells_may_be_separated_by_bars(write):
+    want = read(write())
+    got = read(write(NODES.replace(",", "|"), EDGES.replace(",", "|")))
+    assert torch.equal(got.x.nan_to_num(), want.x.nan_to_num())
+    assert torch.equal(got.adjacency.indices, want.adjacency.indices)
 
 
 def test_nodes_without_features_have_their_number_of_neighbours(write):

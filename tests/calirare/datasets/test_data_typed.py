@@ -55,6 +55,34 @@ def test_each_column_is_what_its_cells_are(write):
     assert graph.y.tolist() == [0, 0, 1, -1]
 
 
+def in_memory(**column) -> Graph:
+    nodes = pd.DataFrame({"id": list("abcd"), "label": [0, 0, 1, None]} | column)
+    return Graph.from_tables(pd.DataFrame({"source": list("abc"), "target": list("bcd")}), nodes, "label")
+
+
+def test_durations_are_days():
+    graph = in_memory(open=pd.to_timedelta(["1h", "2 days", None, "36h"]))
+    assert graph.columns == (Column("open"),)
+    assert np.array_equal(graph.x[:, 0].numpy(), np.float32([1 / 24, 2, np.nan, 1.5]), equal_nan=True)
+
+
+@pytest.mark.parametrize("cell", [[1.0, 2.0], np.ones(2), {"a": 1}, 1j, b"\xff\x00"])
+def test_cells_that_hold_more_than_one_thing_are_refused(cell):
+    told = rf"column 'v' must hold a number, a name or a date, got {type(cell).__name__} in row 1 \(node b\) and 2 more"
+    with pytest.raises(InputError, match=told):
+        in_memory(v=pd.Series([None, cell, cell, cell], dtype=object))
+
+
+def test_bytes_that_are_text_are_names():
+    assert in_memory(v=[b"x", b"y", b"x", None]).x[:, 0].tolist()[:3] == [0, 1, 0]
+
+
+def test_a_frame_names_each_column_once():
+    nodes = pd.DataFrame([["a", 1, 2, 0]], columns=["id", "f", "f", "label"])
+    with pytest.raises(InputError, match="table 'nodes': every column must have its own name, got 'f' twice"):
+        Graph.from_tables(pd.DataFrame({"source": ["a"], "target": ["a"]}), nodes, "label")
+
+
 def test_parquet_gives_the_same_columns(write, tmp_path):
     path = write()
     want = read(path)

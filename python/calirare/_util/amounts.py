@@ -1,0 +1,14 @@
+"""Numbers with the word for what they count."""
+
+from __future__ import annotations
+
+
+def amount(n: int, one: str, many: str = "") -> str:
+    """Returns a number and what it counts: `1 alert`, `1,200 alerts`.
+
+    Args:
+        n: the number.
+        one: the word for one.
+        many: the word for others; empty: an s more.
+    """
+    return f"{n:,} {one if n == 1 else many or one + 's'}"

@@ -1,0 +1,19 @@
+"""Numbers with the word for what they count."""
+
+import pytest
+
+from calirare._util.amounts import amount
+
+
+@pytest.mark.parametrize(
+    ("n", "words", "want"),
+    [
+        (1, ("alert",), "1 alert"),
+        (0, ("alert",), "0 alerts"),
+        (1200, ("alert",), "1,200 alerts"),
+        (1, ("miss", "misses"), "1 miss"),
+        (2, ("miss", "misses"), "2 misses"),
+    ],
+)
+def test_one_of_a_thing_has_no_s(n, words, want):
+    assert amount(n, *words) == want
