@@ -80,7 +80,7 @@ def test_a_node_is_shown_with_what_the_run_says_of_it_and_why(shared, trained_qu
     first = pd.read_csv(trained_quickly / "review.csv").iloc[0]
     assert (status, headers.get_content_type()) == (200, "text/html")
     assert f"<h1>{first['node']}</h1>" in text
-    assert "P(1) <strong>0." in text
+    assert "P(class 1) <strong>0." in text
     assert "0 of 100 decided" in text
     why = load(trained_quickly).explain([str(first["node"])])[0]
     assert all(said.replace("'", "&#39;") in text for said in why.sentences[1:])
@@ -117,7 +117,7 @@ def test_answers_move_on_skipped_ones_come_back_and_undo_takes_one_back(server):
     assert answers(server) == dict(zip(names, (RARE, SKIP, UNSURE), strict=False))
     text = ask(server)[2]
     assert f"<h1>{names[3]}</h1>" in text
-    assert "2 of 100 decided: 1 1, 0 rest, 1 unsure; 1 skipped" in text
+    assert "2 of 100 decided: 1 class 1, 0 rest, 1 unsure; 1 skipped" in text
     number = re.search(r'name="number" value="(\d+)"', text)[1]
     first = server.desk.verdicts.latest()[names[0]].number
     assert post(server, "undo", number=first)[1]["Location"] == f"/{server.token}/", "not the last answer any more"
@@ -126,7 +126,7 @@ def test_answers_move_on_skipped_ones_come_back_and_undo_takes_one_back(server):
     assert answers(server) == {names[0]: RARE, names[1]: SKIP}
     assert post(server, "undo", number=number)[0] == 303, "of a page that is shown no more"
     assert answers(server) == {names[0]: RARE, names[1]: SKIP}
-    assert "You said: <strong>1</strong>" in ask(server, "node/0")[2]
+    assert "You said: <strong>class 1</strong>" in ask(server, "node/0")[2]
     post(server, "say", place=0, answer=REST)
     assert answers(server)[names[0]] == REST, "the last answer counts"
     for place in range(2, len(names)):

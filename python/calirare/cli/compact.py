@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare.graph import GraphLog
 
@@ -27,5 +28,6 @@ def run(graph: Path, out: Path, log: Path | None = None) -> None:
         for note in changes.notes:
             print(f"note: {note}", file=sys.stderr)
         after = changes.compact(out)
-        print(f"{changes.n_changes:,} changes: {changes.before.n_nodes:,} nodes before, {after.n_nodes:,} now")
+        done, before = amount(changes.n_changes, "change"), amount(changes.before.n_nodes, "node")
+        print(f"{done}: {before} before, {after.n_nodes:,} now")
     print(out)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def train(
         start = time.perf_counter()
         data = load_multilabel(dataset, root=root, seed=seed)
         edges = "" if data.adjacency is None else f", {data.adjacency.nnz:,} directed edges"
-        reporter.say(f"{data.name}: {len(data.x):,} rows, {data.n_labels} labels{edges}")
+        reporter.say(f"{data.name}: {amount(len(data.x), 'row')}, {amount(data.n_labels, 'label')}{edges}")
         outcome = train_and_measure(
             data,
             options,
@@ -117,7 +118,7 @@ def evaluate(
         diagnostics = canonical_calibration_error(labels, scores, norm=p).diagnostics
     except ValueError as error:
         raise InputError(f"{table}: {error}") from error
-    print_reports(f"{table}, {len(scores):,} rows, {len(names)} labels", {"value": report})
+    print_reports(f"{table}, {amount(len(scores), 'row')}, {amount(len(names), 'label')}", {"value": report})
     for what, found in dataclasses.asdict(diagnostics).items():
         if found and what in ("jitter", "constant_scores", "absent_labels", "universal_labels"):
             shown = ", ".join(names[j] for j in found) if isinstance(found, tuple) else f"{found:g}"
@@ -215,7 +216,7 @@ def read_table(path: Path, part: str | None) -> tuple[np.ndarray, np.ndarray, tu
         sizes = table["split"].value_counts()
         table = table[is_value(table["split"], part)]
         if len(table) < 2:
-            parts = ", ".join(f"{name} ({size:,} rows)" for name, size in sizes.items())
+            parts = ", ".join(f"{name} ({amount(size, 'row')})" for name, size in sizes.items())
             raise InputError(
                 f"{path}: at least 2 rows of {part!r} are needed, got {len(table)}: choose with --part among {parts}"
             )

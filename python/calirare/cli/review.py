@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from calirare._util.amounts import amount
 from calirare._util.claims import claimed
 from calirare._util.errors import InputError
 from calirare._util.output import check_free
@@ -63,7 +64,7 @@ def _export(saved: SavedRun, path: Path, to: Path, overwrite: bool) -> None:
     names = saved.scorer.class_names
     with Verdicts(path, saved.fingerprint, names) as verdicts:
         n = export(verdicts.latest(), names, to)
-    print(f"{n:,} labels for `calirare update --labels`:")
+    print(f"{amount(n, 'label')} for `calirare update --labels`:")
     print(to)
 
 

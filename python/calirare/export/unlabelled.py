@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare.calibration import (
     Calibrator,
@@ -56,7 +57,7 @@ def without_labels(scorer: Scorer) -> tuple[Scorer, str]:
     anew = replace(left, calibrators=labels.maps(old), threshold=threshold)
     before = _Labels.of(scorer)
     return anew, (
-        f"{said}, and the map is fitted anew on {len(labels.targets):,} labels left out: their log loss is "
+        f"{said}, and the map is fitted anew on {amount(len(labels.targets), 'label')} left out: their log loss is "
         f"{labels.loss(p):.4f}, with them {before.loss(before.probabilities(old)):.4f}; the threshold is "
         f"{threshold:.6g}, with them {scorer.threshold:.6g}"
     )

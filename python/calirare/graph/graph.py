@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import amount
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
 from calirare.graph.columns import Column, check_columns, names_of_features, unmapped
@@ -146,8 +147,9 @@ class Graph:
 
     def __repr__(self) -> str:
         some = "" if self.scored is None else f" ({int(self.scored.sum()):,} scored)"
-        parts = [f"{self.n_nodes:,} nodes{some}", f"{self.n_edges:,} directed edges", f"{self.n_features:,} features"]
-        parts += [f"{self.n_classes} classes"] if self.y is not None else []
+        parts = [amount(self.n_nodes, "node") + some, amount(self.n_edges, "directed edge")]
+        parts += [amount(self.n_features, "feature")]
+        parts += [amount(self.n_classes, "class", "classes")] if self.y is not None else []
         if self.minority_share == 1:
             parts.append(f"labels of {self.class_names[1]!r} alone")
         elif self.minority_share is not None:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import amount
 from calirare._util.array_files import NumpyArray
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import Column, named
@@ -153,8 +154,9 @@ def never_labelled(parts: Parts) -> str:
             others = [name for name in column.categories if name not in bare]
             return (
                 f"nodes: none of those whose {column.name!r} is {named(bare, MOST_SHOWN)} has a label "
-                f"({_count(values, column, bare):,} nodes), but P(rare) is told of them, and they count among those to "
-                f"expect: if they cannot be rare, score the others alone (--scored {column.name}={','.join(others)})"
+                f"({amount(_count(values, column, bare), 'node')}), but P(rare) is told of them, and they count among "
+                f"those to expect: if they cannot be rare, score the others alone "
+                f"(--scored {column.name}={','.join(others)})"
             )
     return ""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import amount
 from calirare._util.memory import BLOCK_BYTES, check_memory
 from calirare.curvature import (
     Linearisation,
@@ -141,6 +142,6 @@ class OwnLogits:
         """Returns what was drawn at random in form "sampled", and the error it makes."""
         found, m = self.sampled, self.linearised.n_nodes
         return (
-            f"what leaving a label out changes rests on the curvature of {found.n_drawn:,} of the {m:,} labels, "
-            f"drawn at random: relative standard error {found.error(damping):.2g}"
+            f"what leaving a label out changes rests on the curvature of {found.n_drawn:,} of the {amount(m, 'label')}"
+            f", drawn at random: relative standard error {found.error(damping):.2g}"
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from calirare._util.amounts import class_words
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.measure_tables import rare_rows
@@ -101,7 +102,7 @@ def _alerts(rows: pd.DataFrame, by: str, classes: tuple[str, ...]) -> Iterator[d
             "node": str(row["node"]),
             "here": _p(row["p_rare"]),
             "there": _p(row["p_there"]),
-            "label": "unknown" if row["y"] < 0 else classes[int(row["y"] == 1)],
+            "label": "unknown" if row["y"] < 0 else class_words(classes[int(row["y"] == 1)]),
         }
 
 

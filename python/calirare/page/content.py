@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from calirare._util.amounts import amount, class_words
 from calirare._util.measure_tables import budgets_of, floor_of, rare_rows
 from calirare.explain.audit import Audit
 from calirare.run import Choice
@@ -32,12 +33,12 @@ MEANING = {
 def lead(metrics: dict[str, Any]) -> list[str]:
     """Returns what a reader who has half a minute should know, plain sentences."""
     graph, found = metrics["graph"], side_of(metrics["detection"], metrics)
-    rare = graph["rare_class"]
-    judged = f"{found['n']:,} {found['judged_on']} nodes, {found['n_rare']:,} of them {rare}"
+    rare = class_words(graph["rare_class"])
+    judged = f"{amount(found['n'], found['judged_on'] + ' node')}, {found['n_rare']:,} of them {rare}"
     scored = "" if graph["scored_nodes"] == graph["nodes"] else f" ({graph['scored_nodes']:,} scored)"
     lines = [
-        f"A graph of {graph['nodes']:,} nodes{scored}, of whose labels {graph['rare_share']:.2%} are {rare}; "
-        f"{graph['labels_trained_on']:,} labels trained the detector.",
+        f"A graph of {amount(graph['nodes'], 'node')}{scored}, of whose labels {graph['rare_share']:.2%} are {rare}; "
+        f"{amount(graph['labels_trained_on'], 'label')} trained the detector.",
         f"Finding {rare}: AUPRC {found['auprc']:.3f} (95 %: {found['auprc_lower']:.3f} to {found['auprc_upper']:.3f}), "
         f"where chance reads {found['prevalence']:.3f}, on {judged}.",
     ]
@@ -47,7 +48,7 @@ def lead(metrics: dict[str, Any]) -> list[str]:
         meaning = UNCHECKED if check["events"] is None else MEANING.get(verdict, "")
         lines.append(f"P({rare}): {verdict}, {meaning}. {sentence(check['reason'])}")
     decision = metrics["decision"]
-    lines.append(f"Decision on {decision['nodes']:,} {decision['on']} nodes: {decision['sentence']}.")
+    lines.append(f"Decision on {amount(decision['nodes'], decision['on'] + ' node')}: {decision['sentence']}.")
     if metrics["choice"] is not None:
         lines.append(sentence(Choice.from_mapping(metrics["choice"]).graph_sentence))
     return lines
@@ -63,7 +64,10 @@ def data_rows(metrics: dict[str, Any]) -> list[tuple[str, str]]:
         ("features", "columns"),
     )
     rows = [(label, f"{graph[key]:,}") for key, label in names]
-    rows += [("rare class", graph["rare_class"]), ("its share of all labels", f"{graph['rare_share']:.3%}")]
+    rows += [
+        ("rare class", class_words(graph["rare_class"])),
+        ("its share of all labels", f"{graph['rare_share']:.3%}"),
+    ]
     parts = (("train", "labels that train"), ("val", "labels that validate"), ("test", "labels that test"))
     rows += [(label, f"{graph[key]:,}") for key, label in parts]
     return [*rows, ("labels that the detector saw", f"{graph['labels_trained_on']:,}"), ("split", graph["split"])]
@@ -78,7 +82,7 @@ def detection_rows(metrics: dict[str, Any]) -> list[tuple[str, str, str, str]]:
 
     rows = [row("auprc", "AUPRC", f"{found['prevalence']:.3f}", found), row("auroc", "AUROC", "0.500", found)]
     for budget in budgets_of(found):
-        size = f"{round(budget['nodes']):,} nodes looked at"
+        size = f"{amount(round(budget['nodes']), 'node')} looked at"
         rows.append(row("recall", f"recall, {size}", f"{budget['nodes'] / found['n']:.3f}", budget))
         rows.append(row("precision", f"precision, {size}", f"{found['prevalence']:.3f}", budget))
     return rows
@@ -116,7 +120,7 @@ def alerts(predictions: pd.DataFrame, names: tuple[str, str]) -> list[dict[str, 
             "node": str(row["node"]),
             "p": f"{row['p_rare']:.3f}",
             "interval": _interval(row["lower"], row["upper"]),
-            "label": "unknown" if row["y"] == -1 else names[int(row["y"] == 1)],
+            "label": "unknown" if row["y"] == -1 else class_words(names[int(row["y"] == 1)]),
         }
         for _, row in first.iterrows()
     ]
@@ -134,7 +138,8 @@ def doubt_sentence(audit: Audit) -> str:
     flagged, every = int(audit.flagged.sum()), np.ones(len(audit.given), dtype=bool)
     mean, low, high = audit.noise.count(every)
     return (
-        f"Of {len(every):,} labels {flagged:,} are probably wrong, judged by models that have not seen them; expect "
+        f"Of {amount(len(every), 'label')} {flagged:,} {'is' if flagged == 1 else 'are'} probably wrong, judged by "
+        "models that have not seen them; expect "
         f"{mean:.1f} wrong labels in all (90 %: {low} to {high})."
     )
 

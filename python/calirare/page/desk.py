@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from calirare._util.amounts import amount, class_words
 from calirare._util.errors import InputError
 from calirare._util.pages import template_of
 from calirare.explain import Explainer, Explanation, draw, tables_of, written
@@ -43,7 +44,7 @@ def queue_of(saved: SavedRun) -> tuple[Case, ...]:
     Raises:
         InputError: the file is missing or damaged, or names no node.
     """
-    table, names = read_review(saved.folder), saved.scorer.class_names
+    table, names = read_review(saved.folder), [class_words(name) for name in saved.scorer.class_names]
     cases = tuple(
         Case(place, node, float(p), names[y] if y in (0, 1) else None)
         for place, (node, p, y) in enumerate(zip(table["node"], table["p_rare"], table["y"].astype(int), strict=True))
@@ -67,7 +68,8 @@ class Desk:
         self, saved: SavedRun, verdicts: Verdicts, explainer: Callable[[], Explainer] | None, why_not: str = ""
     ) -> None:
         self.cases, self.verdicts, self.why_not = queue_of(saved), verdicts, why_not
-        self.class_names = self.rest, self.rare = saved.scorer.class_names[:2]
+        self.class_names = saved.scorer.class_names[:2]
+        self.rest, self.rare = (class_words(name) for name in self.class_names)
         self.threshold, self.name = saved.scorer.threshold, saved.folder.resolve().name
         self._saved, self._make = saved, explainer
         self._made: Explainer | None = None
@@ -155,6 +157,7 @@ class Desk:
             last=last,
             last_said=self._words(last),
             labels=counts[RARE] + counts[REST],
+            exported=amount(counts[RARE] + counts[REST], "label"),
             why_not=self.why_not,
             nonce=nonce,
         )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from calirare._util.amounts import class_words
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.pages import template_of
@@ -81,8 +82,8 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
     choice = metrics["choice"]
     verdict = None if metrics["population_check"] is None else metrics["population_check"]["verdict"]
     return {
-        "title": f"{graph['name']}: {graph['rare_class']}",
-        "rare": graph["rare_class"],
+        "title": f"{graph['name']}: {class_words(graph['rare_class'])}",
+        "rare": class_words(graph["rare_class"]),
         "verdict": verdict,
         "verdict_class": verdict and verdict.split()[0],
         "lead": content.lead(metrics),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare.calibration import target_weights
 from calirare.curvature import with_class_zero
@@ -71,7 +72,7 @@ def _held_out(job: Job, trained: Trained) -> tuple[Tensor, str]:
     judged = int(torch.isfinite(out).all(1).sum())
     return out, (
         f"the leave-one-out check retrained {few} of {folds} folds, drawn at random: it compares the losses of "
-        f"{judged:,} of the {m:,} labels"
+        f"{judged:,} of the {amount(m, 'label')}"
     )
 
 

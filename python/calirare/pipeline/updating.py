@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare.explain import Explainer, probability
 from calirare.graph import NO_PART, PARTS, Graph, Split, check_trainable
@@ -41,8 +42,8 @@ def update(
     differs = (graph.y.cpu()[fresh.nodes] != fresh.y) | moves(graph, fresh)
     if not bool(differs.any()):
         raise InputError(
-            f"update: the {fresh.nodes.numel():,} labels are those of the run already, so nothing changes: name other "
-            "nodes, or say train in a column split to train on nodes that were held out"
+            "update: the labels are those of the run already, so nothing changes: name other nodes, or "
+            "say train in a column split to train on nodes that were held out"
         )
     changed = Labels(fresh.nodes[differs], fresh.y[differs], fresh.parts[differs])
     table, settings, notes = placed(graph, changed, saved.settings) if chosen else (changed, saved.settings, [])
@@ -131,8 +132,8 @@ def placed(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, S
     if moved is None or split.val.numel():
         return changed, settings, [NOT_RANDOM]
     said = (
-        f"P(rare) is calibrated on {moved.numel():,} labels of before, which look like a random sample and train too: "
-        f"the {fresh.numel():,} new ones are taken for chosen (--drawn random says that they are not)"
+        f"P(rare) is calibrated on {amount(moved.numel(), 'label')} of before, which look like a random sample "
+        f"and train too: the {fresh.numel():,} new ones are taken for chosen (--drawn random says that they are not)"
     )
     more = Labels(moved.cpu(), after.y[moved].cpu(), torch.full_like(moved.cpu(), VAL))
     return more.over(changed), on_val, [said]

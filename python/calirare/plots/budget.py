@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from calirare._util.amounts import amount
 from calirare.calibration import BudgetCurve
 from calirare.plots import canvas
 from calirare.plots.canvas import DARK, GAP, GREY, LIGHT
@@ -54,7 +55,7 @@ def budget_diagram(
         axes.plot(curve.alerts, np.maximum(found, LEAST), color=GAP, linestyle="-.", linewidth=1.4, label="observed")
     if chosen:
         hits = float(np.interp(chosen, curve.alerts, curve.expected))
-        said = f"the run's decision: {chosen:,} alerts, {hits:,.3g} hits expected"
+        said = f"the run's decision: {amount(chosen, 'alert')}, {hits:,.3g} hits expected"
         axes.plot([chosen], [hits], color=DARK, marker="D", linestyle="none", markersize=7, label=said, zorder=5)
     axes.plot(curve.alerts, np.minimum(curve.alerts, total), color=LIGHT, linestyle="--", label="every alert a hit")
     axes.plot(curve.alerts, curve.alerts * total / n, color=GREY, linestyle=":", label="alerts drawn at random")
@@ -64,7 +65,7 @@ def budget_diagram(
     axes.set_ylim(min(1.0, total), 1.5 * max(float(curve.high[-1]), 1.0))
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(lambda x, _: f"{x:,.6g}")
-    axes.set_xlabel(f"alerts, the likeliest first (of {n:,} nodes)")
+    axes.set_xlabel(f"alerts, the likeliest first (of {amount(n, 'node')})")
     axes.set_ylabel("rare nodes among them")
     axes.set_title(title, fontsize=10)
     figure.legend(loc="lower left", bbox_to_anchor=(0.08, 0.005), fontsize=8, frameon=False, borderaxespad=0.1)

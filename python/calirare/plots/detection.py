@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calirare._util.amounts import amount
 from calirare._util.keywords import known_keywords
 from calirare.metrics import PrecisionRecall, auprc, precision_recall_curve
 from calirare.metrics.inputs import read_event
@@ -131,5 +132,5 @@ def _draw_operating_point(axes: Axes, data: Predictions, threshold: float, style
         return
     hits = weights[alert & rare].sum()
     recall, precision = hits / weights[rare].sum(), hits / weights[alert].sum()
-    said = f"P > {threshold:g}: {int(alert.sum()):,} alerts, precision {precision:.2f}, recall {recall:.2f}"
+    said = f"P > {threshold:g}: {amount(int(alert.sum()), 'alert')}, precision {precision:.2f}, recall {recall:.2f}"
     axes.plot([recall], [precision], label=said, zorder=5, clip_on=False, **look)

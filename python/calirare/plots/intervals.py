@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from calirare._util.amounts import amount
 from calirare._util.arrays import Array, as_integers, as_scores, check_count, check_order, to_tensor
 from calirare._util.keywords import known_keywords
 from calirare.plots import canvas
@@ -72,7 +73,11 @@ def interval_diagram(
     axes = figure.add_subplot(figure.add_gridspec(1, 1, left=0.08, right=0.985, bottom=0.13, top=0.92)[0])
     _draw_intervals(axes, low[order], high[order], scores[order], y[order] == minority, class_names)
     shown, total = len(order), len(scores)
-    note = f"all {total:,} nodes" if shown == total else f"{shown:,} of {total:,} nodes, evenly spaced by probability"
+    note = (
+        f"all {amount(total, 'node')}"
+        if shown == total
+        else f"{shown:,} of {total:,} nodes, evenly spaced by probability"
+    )
     left_out = "" if shown == total else f"; {total - shown:,} left out"
     axes.set_xlabel(f"node, sorted by probability ({note}{left_out})")
     axes.set_ylabel(f"P({class_names[1]})")

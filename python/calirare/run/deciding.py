@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare.calibration import Calibrator, PriorPlattCalibrator, Target
 from calirare.calibration.decisions import Decision, Labelled, Rule, decide, make_rule
@@ -135,7 +136,7 @@ class Decided:
         """What was asked for, and what to expect."""
         if self.expected is not None:
             return self.expected.sentence
-        return f"P(rare) of at least {self.threshold:.3g} makes {self.alerts} alerts"
+        return f"P(rare) of at least {self.threshold:.3g} makes {amount(self.alerts, 'alert')}"
 
     def to_mapping(self) -> dict[str, Any]:
         """Returns everything as JSON holds it."""

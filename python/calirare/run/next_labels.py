@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from calirare._util.amounts import amount
 from calirare._util.brief import brief
 from calirare._util.errors import InputError
 from calirare.explain import Explainer, LabelValues, label_values, taken_together
@@ -65,8 +66,9 @@ class NextLabels:
         """Returns why one of them is worth a label, in words."""
         p, (labelled, neighbours) = self.p_rare[row], self.around[row]
         own = "could be either" if 0.2 <= p <= 0.8 else "not sure" if 0.02 <= p <= 0.98 else "nearly sure"
-        follow = f"about {self.followers[row]:,} nodes follow" if self.followers[row] else "no other node follows"
-        near = f"{labelled} of {neighbours} neighbours labelled" if neighbours else "no neighbour"
+        follow = f"about {self.followers[row]:,} nodes follow" if self.followers[row] > 1 else "about 1 node follows"
+        follow = follow if self.followers[row] else "no other node follows"
+        near = f"{labelled} of {amount(int(neighbours), 'neighbour')} labelled" if neighbours else "no neighbour"
         return f"{own}, {follow}, {near}"
 
     def to_frame(self) -> pd.DataFrame:
@@ -81,7 +83,7 @@ class NextLabels:
 
     def summary(self, width: int = WIDTH) -> str:
         """Returns the first of them as text of some width."""
-        number = f"{len(self.nodes):,} label{'s' if len(self.nodes) > 1 else ''}"
+        number = amount(len(self.nodes), "label")
         lines = textwrap.wrap(
             f"{self.n_open:,} nodes without a label have a total expected error of {self.total:.4g}, the sum of "
             f"p (1 - p); {number} would take {float(self.more.sum()):.3g} of it away",

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, cast
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import amount
 from calirare._util.brief import brief
 from calirare._util.errors import InputError
 from calirare.calibration import (
@@ -117,8 +118,8 @@ class Undecided:
         """What is left open, and what to expect of the others."""
         share = self.abstained / max(self.nodes, 1)
         text = (
-            f"left open: {self.abstained:,} of {self.nodes:,} nodes ({share:.1%}), whose {self.coverage:.0%} interval "
-            "of P(rare) holds the threshold"
+            f"left open: {self.abstained:,} of {amount(self.nodes, 'node')} ({share:.1%}), whose "
+            f"{self.coverage:.0%} interval of P(rare) holds the threshold"
         )
         if self.error is None or self.error_everyone is None:
             return text

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import amount
 from calirare._util.brief import brief
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files, fresh_folder
@@ -139,7 +140,8 @@ def recalibrated(run: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalibra
     seen = scorer.fit.nodes.cpu() if same_but_labels(graph, run.fingerprint) else torch.empty(0, dtype=torch.int64)
     nodes, labels = _labelled(prepared, scorer.class_names[1], seen)
     if seen.numel():
-        say(f"note: this is the graph the run was trained on: the {seen.numel():,} labels that trained are left out")
+        trained = amount(seen.numel(), "label")
+        say(f"note: this is the graph the run was trained on: the {trained} that trained are left out")
     logits = scorer.fit.logits_of(prepared).double()
     fresh = logits[nodes]
     before, own = p_rare(fresh, scorer.calibrators), cross_fitted_probabilities(old["population"], fresh, labels)[:, 1]
@@ -180,7 +182,7 @@ def _labelled(graph: Graph, rare: str, seen: Tensor) -> tuple[Tensor, Tensor]:
     if not bool((labels == 1).any()) or not bool((labels == 0).any()):
         raise InputError(
             f"recalibrate: graph {graph.name!r} must have labels of {rare!r} and of other nodes that the run has not "
-            f"seen, got {len(labels)} labels, {int((labels == 1).sum())} of them {rare!r}: add labels"
+            f"seen, got {amount(len(labels), 'label')}, {int((labels == 1).sum())} of them {rare!r}: add labels"
         )
     return nodes, labels
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from calirare._util.amounts import amount
 from calirare._util.brief import brief
 from calirare.calibration import APART, ExpectedCount, Prevalence
 from calirare.drift import Drift
@@ -66,11 +67,12 @@ class Scored:
 
     def summary(self) -> str:
         """Returns a few lines for a person."""
+        nodes = amount(self.nodes, "node")
         if self.expected is not None:
             coverage = f"{100 * self.expected.coverage:.0f} %"
-            expected = f"expected {self.expected} rare among {self.nodes:,} nodes ({coverage} interval)"
+            expected = f"expected {self.expected} rare among {nodes} ({coverage} interval)"
         else:
-            expected = f"expected {self.mean * self.nodes:.3g} rare among {self.nodes:,} nodes"
+            expected = f"expected {self.mean * self.nodes:.3g} rare among {nodes}"
             expected += " (no interval: the run's map does not know its uncertainty)"
         doubt = ", not to be trusted (see drift)" if self.verdict == "do not trust" else ""
         lines = [f"{expected}, mean P(rare) {self.mean:.3g}{self._apart()}{doubt}"]

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from calirare._util.amounts import amount
 from calirare._util.measure_tables import detection_table, floor_of, rare_rows
 from calirare.run.choice import Choice
 from calirare.run.deciding import REVIEW_BEGINS_WITH
@@ -97,13 +98,14 @@ def _lines(metrics: dict[str, Any]) -> list[str]:
 
 def _decision(decision: dict[str, Any]) -> list[str]:
     """Returns what is an alert, what to expect of it, and what it did among the test nodes."""
-    where, test = f"{decision['nodes']:,} {decision['on']} nodes", decision["test"]
+    where, test = amount(decision["nodes"], f"{decision['on']} node"), decision["test"]
     lines = [f"decision on {where}: {decision['sentence']}"]
     if decision.get("undecided") is not None:
         lines.append(f"  {decision['undecided']['sentence']}")
     if test is not None:
         shares = [f", {name} {test[name]:.3g}" for name in ("precision", "recall") if test[name] is not None]
-        lines.append(f"  among the {test['nodes']:,} test nodes: {test['alerts']:,} alerts{''.join(shares)}")
+        alerts = amount(test["alerts"], "alert")
+        lines.append(f"  among the {amount(test['nodes'], 'test node')}: {alerts}{''.join(shares)}")
     if test is not None and test.get("undecided") is not None and test["undecided"]["error"] is not None:
         found = test["undecided"]
         lines.append(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calirare._util.amounts import amount
+from calirare._util.amounts import amount, class_words
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,8 @@ from calirare._util.amounts import amount
 )
 def test_one_of_a_thing_has_no_s(n, words, want):
     assert amount(n, *words) == want
+
+
+@pytest.mark.parametrize(("name", "want"), [("1", "class 1"), ("2.5", "class 2.5"), ("fraud", "fraud"), ("1a", "1a")])
+def test_a_class_that_is_a_number_is_called_a_class(name, want):
+    assert class_words(name) == want

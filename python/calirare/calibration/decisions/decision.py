@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare.calibration import APART, PriorPlattCalibrator, count_draws
 from calirare.calibration.decisions.rule import Labelled, Rule
@@ -132,7 +133,9 @@ def _decision(
     rare = hits + misses
     recall = counted(np.where(rare > 0, hits / np.where(rare > 0, rare, 1), 1.0))
     missed = counted(misses)
-    what = f"P(rare) of at least {threshold:.3g} makes {alerts:,} alerts; expect {found} hits and {missed} misses"
+    what = (
+        f"P(rare) of at least {threshold:.3g} makes {amount(alerts, 'alert')}; expect {found} hits and {missed} misses"
+    )
     by_p = [said(total) for total in sums]
     if by_p != [said(found.expected), said(missed.expected)]:
         what += f" (sums of P(rare) are {by_p[0]} and {by_p[1]}: {APART})"

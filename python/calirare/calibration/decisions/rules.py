@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from calirare._util.amounts import amount
 from calirare._util.errors import InputError
 from calirare.calibration.decisions.guarantees import precision_threshold, recall_threshold
 from calirare.calibration.decisions.rule import Labelled, Rule
@@ -98,7 +99,11 @@ class Budget(Rule):
     @property
     def sentence(self) -> str:
         """What was asked for."""
-        return f"{self.alerts:g} alerts" if self.alerts >= 1 else f"alerts for {100 * self.alerts:g} % of the nodes"
+        return (
+            amount(int(self.alerts), "alert")
+            if self.alerts >= 1
+            else f"alerts for {100 * self.alerts:g} % of the nodes"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

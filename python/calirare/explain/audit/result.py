@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from calirare._util.amounts import amount
 from calirare._util.brief import brief
 from calirare._util.errors import printable
 from calirare.explain.audit.noise import LabelNoise
@@ -89,7 +90,7 @@ class Audit:
         """Returns how many labels are probably wrong, by class, and the first ones, as text of some width."""
         flags, every = self.flagged, np.ones(len(self.given), dtype=bool)
         lines = [
-            f"of {len(flags):,} labels {int(flags.sum()):,} {'is' if flags.sum() == 1 else 'are'} probably wrong "
+            f"of {amount(len(flags), 'label')} {amount(int(flags.sum()), 'is', 'are')} probably wrong "
             f"(P(wrong) of at least {self.at_least:g})"
         ]
         if flags.any():
