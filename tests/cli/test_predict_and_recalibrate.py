@@ -201,6 +201,17 @@ def test_recalibrate_in_place_changes_the_model_alone(run, later, tmp_path):
     changed = {path.name for path in own.iterdir() if path.read_bytes() != _or_nothing(run / path.name)}
     assert changed == {"model.safetensors", "recalibration.json", "files.json"}
     assert calirare.load(own).to_frame().equals(calirare.load(run).to_frame())
+    assert call("report", "--run", own).code == 0
+    assert "The maps were fitted anew on fresh labels after the run" in (own / "report.html").read_text()
+
+
+def test_a_recalibrated_run_has_the_labels_of_an_update_and_no_tables(run, later, tmp_path):
+    own, new = shutil.copytree(run, tmp_path / "own"), tmp_path / "new"
+    (own / "labels.csv").write_text("node,label\n0,rest\n")
+    assert call("recalibrate", "--run", own, "--graph", later, "--out", new).code == 0
+    assert (new / "labels.csv").read_bytes() == (own / "labels.csv").read_bytes()
+    said = assert_one_sentence(call("report", "--run", new))
+    assert "it has no metrics.json, as it was recalibrated: name the run that it was made of" in said
 
 
 def _or_nothing(path: Path) -> bytes:

@@ -14,7 +14,7 @@ import torch
 import calirare
 from calirare import load
 from calirare.graph import Graph
-from calirare.run import Settings, read_yaml
+from calirare.run import Labels, Settings, read_yaml
 from tests.helpers.command import assert_one_sentence, call
 from tests.helpers.tasks import rare_task
 
@@ -142,6 +142,13 @@ def test_forgotten_labels_are_in_nothing_that_is_left(base, tmp_path):
     assert (table_.loc[gone, "y"] == -1).all()
     assert (table_.loc[gone, "split"] == "unused").all()
     assert "in closed form" in said.out
+
+
+def test_numbers_of_classes_may_be_written_as_programs_do(tmp_path):
+    graph = open_task()
+    names = [graph.node_name(v) for v in range(6)]
+    rows = dict(zip(names, ("1.0", "0.0", "True", "false", "1", "fraud"), strict=True))
+    assert Labels.read(table(tmp_path, rows), graph).y.tolist() == [1, 0, 1, 0, 1, 1]
 
 
 def test_wrong_tables_are_refused_in_one_sentence(base, tmp_path):

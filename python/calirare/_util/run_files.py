@@ -20,6 +20,7 @@ from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 
 LIST, FORMAT = "files.json", "calirare files 1"
+RECALIBRATION = "recalibration.json"  # in place of tables and pictures in the folder of a recalibrated run
 PART = f".{LIST}.part"  # the list while it is written, and what a killed process leaves of it
 
 
@@ -112,12 +113,15 @@ def check_as_written(folder: Path, names: Iterable[str]) -> None:
     Raises:
         InputError: the list is missing or damaged, or a file is another one than the run wrote.
     """
-    if listed_files(folder) is None:
+    listed, names = listed_files(folder), tuple(names)
+    if listed is None:
         raise InputError(
             f"run {folder}: {LIST} is missing or damaged, so nothing tells whether the run is whole: take a copy of "
             "the whole folder, or train again"
         )
     name = changed_file(folder, names)
+    if name is not None and name not in listed and RECALIBRATION in listed:
+        raise InputError(f"run {folder}: it has no {name}, as it was recalibrated: name the run that it was made of")
     if name is not None and not (folder / name).exists():
         raise InputError(f"run {folder}: {name} is missing: put the file back, or train again")
     if name is not None:

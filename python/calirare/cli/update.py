@@ -53,7 +53,8 @@ def run(
         for note in found.outcome.notes:
             reporter.say(f"note: {note}")
         data = found.outcome.settings.data
-        before = None if data.relabel is None else folder / LABELS
+        before = None if data.relabel is None else Path(data.relabel)
+        before = folder / LABELS if (folder / LABELS).is_file() else before
         _write(found, own, before, partial, out)
         (partial / "log.txt").write_text("\n".join(reporter.lines) + "\n", encoding="utf-8")
         names = sorted(path.name for path in partial.iterdir())

@@ -22,6 +22,10 @@ PICTURES = (
     ("intervals.png", "P(rare) with its jackknife interval"),
     ("budget.png", "Rare nodes to expect among the likeliest alerts, for every budget"),
 )
+EARLIER = (
+    "The maps were fitted anew on fresh labels after the run: its numbers, alerts and pictures are of the maps before, "
+    "the reasons of alerts and what calirare predict says of the new ones."
+)
 UNCHECKED = "no label can tell whether it is right: read the probabilities as estimates"
 MEANING = {
     "trust": "the probabilities may be read as they stand, on the whole",

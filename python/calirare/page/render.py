@@ -13,7 +13,7 @@ from calirare._util.amounts import class_words
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.pages import template_of
-from calirare._util.run_files import check_as_written
+from calirare._util.run_files import RECALIBRATION, check_as_written
 from calirare.graph import Graph
 from calirare.page import content
 from calirare.page.against import against
@@ -86,7 +86,7 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
         "rare": class_words(graph["rare_class"]),
         "verdict": verdict,
         "verdict_class": verdict and verdict.split()[0],
-        "lead": content.lead(metrics),
+        "lead": content.lead(metrics) + [content.EARLIER] * (saved.folder / RECALIBRATION).is_file(),
         "data": content.data_rows(metrics),
         "detection": content.detection_rows(metrics),
         "probability_head": head,

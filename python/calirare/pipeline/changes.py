@@ -200,8 +200,9 @@ class Updated:
         facts, lines = self.to_mapping(), list[str]()
         told = ", ".join(f"{number:,} {name}" for name, number in facts["labels"].items() if number)
         m, alerts = facts["trained_on"], facts["alerts"]
+        labels = "label" if sum(facts["labels"].values()) == 1 else "labels"
         say = [
-            f"{told} labels; trained from scratch on {m['after']:,} (before: {m['before']:,}), nothing of the old "
+            f"{told} {labels}; trained from scratch on {m['after']:,} (before: {m['before']:,}), nothing of the old "
             "run was kept but its settings",
             f"P(rare) moved by {facts['moved']['mean']:.4f} on average, at most by {facts['moved']['largest']:.3f}",
             f"alerts: {alerts['after']:,} (before: {alerts['before']:,}), {alerts['appeared']:,} appeared and "

@@ -298,7 +298,7 @@ def _nodes(names: list[str], graph: Graph, path: Path) -> Tensor:
 def _classes(words: list[str], graph: Graph, path: Path) -> list[int]:
     known = {"0": 0, "1": 1} | {name: int(k == graph.minority) for k, name in enumerate(graph.original_class_names)}
     known |= {name: k for k, name in enumerate(graph.class_names)} | dict.fromkeys(UNKNOWN, -1)
-    words = [word if word in known else re.sub(INERT, "", word) for word in words]
+    words = [next((way for way in _ways(word) if way in known), word) for word in words]
     wrong = next((row for row, word in enumerate(words) if word not in known), None)
     if wrong is not None:
         classes = named(list(dict.fromkeys((*graph.class_names, *graph.original_class_names))), 10)
@@ -306,6 +306,12 @@ def _classes(words: list[str], graph: Graph, path: Path) -> list[int]:
             f"{path}: a label must be one of {classes} or unknown, got {words[wrong]!r} in row {wrong + 1}: mend it"
         )
     return [known[word] for word in words]
+
+
+def _ways(word: str) -> tuple[str, ...]:
+    """Returns the ways to write a class: as it is, without what tables of ours put in front, 1 for 1.0 and for true."""
+    plain = re.sub(INERT, "", word)
+    return word, plain, re.sub(r"(?<=\d)\.0+$", "", plain), {"true": "1", "false": "0"}.get(plain.lower(), plain)
 
 
 def _parts(words: list[str], path: Path) -> list[int]:

@@ -14,17 +14,16 @@ from calirare._util.amounts import amount
 from calirare._util.brief import brief
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_files, fresh_folder
+from calirare._util.run_files import RECALIBRATION
 from calirare.calibration import PriorPlattCalibrator, Target, cross_fitted_probabilities
 from calirare.calibration.decisions import Labelled
 from calirare.drift import Drift, Reference
 from calirare.graph import Graph, same_but_labels
 from calirare.metrics import PopulationCheck, population_check
 from calirare.run.deciding import Decided, decided
-from calirare.run.folder import CONFIG, MODEL, SavedRun, write_json, write_model
+from calirare.run.folder import CONFIG, LABELS, MODEL, SavedRun, write_json, write_model
 from calirare.run.probabilities import p_rare
 from calirare.run.scoring import Say, to_stderr
-
-RECALIBRATION = "recalibration.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +98,11 @@ class Recalibrated:
         """
         path = Path(path)
         with fresh_folder(path, overwrite=overwrite) as folder:
-            (folder / CONFIG).write_bytes((self.run.folder / CONFIG).read_bytes())
+            kept = [name for name in (CONFIG, LABELS) if (self.run.folder / name).is_file()]
+            for name in kept:
+                (folder / name).write_bytes((self.run.folder / name).read_bytes())
             self._write(folder)
-        return [path / name for name in (CONFIG, MODEL, RECALIBRATION)]
+        return [path / name for name in (*kept, MODEL, RECALIBRATION)]
 
     def replace(self) -> list[Path]:
         """Puts the new maps into the run's own folder, where all else stays; returns the files written.
