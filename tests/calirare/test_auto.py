@@ -13,6 +13,7 @@ from calirare.pipeline.auto import NO_EDGES, Task, lowest, mean_loss
 from calirare.run import Choice, Row
 from calirare.run.outcome import draw
 from calirare.training import class_weights
+from calirare_ext import Csr
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task
 from tests.helpers.tolerance import assert_identical
@@ -89,6 +90,15 @@ def test_a_saved_run_explains_as_the_outcome_does(outcome, graph, tmp_path):
 def test_a_run_draws_what_every_budget_buys(outcome, tmp_path):
     draw(outcome, tmp_path)
     assert (tmp_path / "budget.png").stat().st_size > 10_000
+
+
+def test_a_graph_without_edges_is_one_of_rows(graph):
+    no_end = torch.empty(0, dtype=torch.int64)
+    none = Csr.from_coo(no_end, no_end, None, (graph.n_nodes, graph.n_nodes))
+    with rough_runs():
+        found = calirare.train(dataclasses.replace(graph, adjacency=none))
+    assert "spreading" not in [row.name for row in found.choice.rows]
+    assert bool(found.probabilities("population").isfinite().all())
 
 
 def test_labels_of_test_nodes_have_no_effect(outcome, graph):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calirare._util.amounts import amount
 from calirare._util.brief import brief
 from calirare._util.errors import InputError
 from calirare.graph.arrays import as_array, dtype_of
@@ -222,9 +223,10 @@ def split_note(split: Split, n_rare: int) -> str:
     """
     if split.test.numel() or not split.name.startswith("share(") or TEST_SHARE * n_rare >= FEWEST_TESTED:
         return ""
+    few = amount(n_rare, "rare label")
     return (
-        f"every label trains, and measures are by leave-one-out: a quarter of {n_rare} rare labels would say less "
-        "(--split share holds it out)"
+        f"every label trains, and measures are by leave-one-out: a quarter of {few} would say less (--split share holds "
+        "it out)"
     )
 
 

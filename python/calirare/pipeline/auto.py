@@ -132,7 +132,9 @@ def candidates(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitte
     spread = SpreadingDetector(task.n_folds, task.seed)
     if spread.kept_bytes(task.graph) <= MOST_KEPT:
         task.say(SPREADING)
-        yield SPREADING, spread.fit(task.graph, task.nodes, sample_weights=task.weights)
+        fitted = spread.fit(task.graph, task.nodes, sample_weights=task.weights)
+        if not bool(fitted.own_logits.isnan().all()):  # else no label reaches another
+            yield SPREADING, fitted
 
 
 def tabular(task: Task, columns: HopColumns) -> Iterator[tuple[str, FoldFitted]]:
