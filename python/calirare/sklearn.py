@@ -124,7 +124,7 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         check_classification_targets(y)
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) < 2:
-            raise InputError(f"GraphClassifier: y must have two classes or more, got 1 class, {classes[0]!r}")
+            raise InputError(f"GraphClassifier: y must have two classes or more, got 1 class, {classes[0]}")
         counts = np.bincount(codes)
         backwards = len(counts) == 2 and counts[0] < counts[1]
         order = np.array([1, 0]) if backwards else np.arange(len(counts))
@@ -189,6 +189,11 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
     def _checked(self, X: Any, **options: Any) -> Any:
         """Returns X as an array [n, d], and y where it is given; options as of `validate_data`."""
         if self.graph is not None and (flat := np.asarray(X)).ndim == 1:
+            if any(isinstance(node, str) for node in flat[:1]):
+                raise InputError(
+                    f"GraphClassifier: X must hold node numbers, got the name {str(flat[0])!r}: take the place of each "
+                    "name in graph.node_names"
+                )
             X = flat[:, None]
         return validate_data(self, X, accept_sparse="csr" if self.graph is None else False, **options)
 

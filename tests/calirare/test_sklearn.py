@@ -196,7 +196,12 @@ def test_nodes_come_as_a_vector_a_column_a_list_or_whole_floats_in_any_order():
         (SEEN // 2, Y[SEEN], "X must name a node once, got one twice"),
         (SEEN < 50, Y[SEEN], "one node number per row, got bool .*np.flatnonzero"),
         (GRAPH.x.numpy(), Y, r"one node number per row, got float32 of shape \(260, 6\)"),
-        (SEEN, np.zeros(200), "y must have two classes or more, got 1 class"),
+        (SEEN, np.zeros(200), "y must have two classes or more, got 1 class, 0.0"),
+        (
+            np.array(["a7"] * 200),
+            Y[SEEN],
+            "X must hold node numbers, got the name 'a7': take the place of each name in",
+        ),
     ],
 )
 def test_what_is_no_node_is_refused(X, y, message):

@@ -80,7 +80,7 @@ def _run(graph: Graph, features: FeatureMap, settings: Settings, report: Report)
         own, agreement, notes = left_out.logits, left_out.agreement, list(left_out.notes)
         job = dataclasses.replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(own).all(1))
     maps = clock.time("calibrate", lambda: calibrate(job, trained.fitted, logits, _or_empty(own)))
-    said = [scale_note(mapped), *ignored_settings(settings), *trained.notes, *notes, *maps.notes]
+    said = [*graph.notes, scale_note(mapped), *ignored_settings(settings), *trained.notes, *notes, *maps.notes]
     return ClassesOutcome(
         graph,
         settings,
