@@ -279,13 +279,16 @@ def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> in
     """Returns the number of a class given by name or number.
 
     A number that is also a name means the class of that name. Where all names are numbers, of labels such as 1 and 2,
-    no number means a place among them. True and False are 1 and 0, as which a column of them is read.
+    no number means a place among them. True and False are 1 and 0, as which a column of them is read, and 1.0 is 1.
+    Capitals count where two names differ in nothing else.
 
     Raises:
         InputError: there is no such class.
     """
     said = {"true": "1", "false": "0"}.get(str(wanted).lower(), "") if names == ("0", "1") else ""
-    for name in (str(wanted), said):
+    whole = str(wanted).removesuffix(".0") if all(name.isdecimal() for name in names) else ""
+    plain = [name for name in names if name.casefold() == str(wanted).strip().casefold()]
+    for name in (str(wanted), said, whole, *(plain if len(plain) == 1 else ())):
         if name in names:
             return names.index(name)
     try:

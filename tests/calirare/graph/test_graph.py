@@ -94,6 +94,11 @@ def test_a_class_is_found_by_name_before_number():
     assert [find_class(name, ("0", "1"), "g") for name in ("True", "false", True)] == [1, 0, 1]
     with pytest.raises(InputError, match="no class 'true'"):
         find_class("true", ("ok", "fraud"), "g")
+    assert [find_class(name, ("0", "1"), "g") for name in ("1.0", "0.0", 1.0)] == [1, 0, 1]
+    assert find_class("FRAUD", ("ok", "fraud"), "g") == 1
+    assert find_class("Fraud", ("fraud", "Fraud"), "g") == 1
+    with pytest.raises(InputError, match="there is no class 'FRAUD'"):
+        find_class("FRAUD", ("fraud", "Fraud"), "g")
     assert find_class(1, ("1", "2"), "g") == 0
     assert find_class(2, ("1", "2"), "g") == 1
     with pytest.raises(InputError, match="there is no class 0; the classes are 1, 2"):
