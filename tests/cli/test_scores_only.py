@@ -119,6 +119,7 @@ def test_what_was_stopped_goes_on_with_equal_bytes(run, model, stage, later, tmp
         patched.setattr(score_only, "expected_count", stop)
         found = call("predict", "--run", run, "--graph", later, "--scores-only", "--out", tmp_path / "s.parquet")
         assert found.code == 130
+        assert f"finished blocks are kept in {tmp_path / '.s.blocks'}: the same command goes on from there" in found.err
     assert list(tmp_path.glob(f".s.blocks/{stage}-*.done"))
     assert not (tmp_path / "s.parquet").exists()
     scored(run, later, tmp_path / "s.parquet")

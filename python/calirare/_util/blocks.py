@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +43,17 @@ class BlockFiles:
     def inside(self, name: str) -> BlockFiles:
         """Returns the folder of a part of the job."""
         return BlockFiles(self.folder / name, tuple(other / name for other in self.others))
+
+    @contextmanager
+    def told_of(self) -> Iterator[None]:
+        """Says that finished blocks are kept where what is within is stopped and there are some."""
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit):
+            if self.folder.is_dir():
+                said = f"calirare: finished blocks are kept in {self.folder}: the same command goes on from there"
+                print(said, file=sys.stderr)
+            raise
 
     def start(self, key: str, of: str = "", first: int = 0) -> bool:
         """Prepares the folder for a job; blocks of another job are removed.

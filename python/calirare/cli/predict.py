@@ -134,7 +134,7 @@ def _scores_only(
         files = [path, whole.with_suffix(".json")] if ranks.rank == 0 else [path]
         check_free(files, "predict", overwrite=overwrite)
         saved, blocks = load(folder), BlockFiles(path.parent / f".{path.stem}.blocks", _earlier(whole, ranks))
-        with Reporter() as reporter:
+        with Reporter() as reporter, blocks.told_of():
             source = _source(saved, graph, settings, blocks, ranks, reporter)
             with fresh_files(path.parent, f"predict: {path}") as partial:
                 report = reporter if ranks.rank == 0 else None
@@ -170,7 +170,7 @@ def _every_class(
     else:
         path = free_path(out or folder / f"predictions_{stem_of(graph)}.csv", overwrite)
     saved, blocks = load_classes(folder), BlockFiles(path.parent / f".{path.stem}.blocks")
-    with Reporter() as reporter, fresh_files(path.parent, f"predict: {path}") as partial:
+    with Reporter() as reporter, blocks.told_of(), fresh_files(path.parent, f"predict: {path}") as partial:
         if scores_only:
             source = _source(saved, graph, settings, blocks, Ranks(), reporter)
         else:
