@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from calirare._util.amounts import amount
 from calirare._util.brief import brief
-from calirare.calibration import APART, ExpectedCount, Prevalence
+from calirare.calibration import APART, ExpectedCount, Prevalence, are_apart
 from calirare.drift import Drift
 from calirare.run.probabilities import Undecided
 
@@ -92,7 +92,7 @@ class Scored:
     def _apart(self) -> str:
         """Returns what to say where the expected number is not the sum of P(rare), or nothing."""
         count, total = self.expected, self.mean * self.nodes
-        if count is None or str(count) == str(replace(count, expected=total)):
+        if count is None or not are_apart(total, count.expected, count.low, count.high):
             return ""
         return f", in sum {total:.3g}: {APART}"
 

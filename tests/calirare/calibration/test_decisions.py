@@ -11,7 +11,7 @@ from scipy.special import expit
 from scipy.stats import binom
 
 from calirare import InputError
-from calirare.calibration import PriorPlattCalibrator, budget_curve
+from calirare.calibration import PriorPlattCalibrator, are_apart, budget_curve
 from calirare.calibration.decisions import (
     RULES,
     Balanced,
@@ -174,6 +174,7 @@ def test_numbers_follow_labels_that_speak_against_the_form_and_say_so():
     assert told[0].hits.expected == pytest.approx(told[1].hits_by_p), "P(rare) is the same"
     assert abs(told[1].hits_by_p - hits) > 2 * abs(told[1].hits.expected - hits)
     assert f"sums of P(rare) are {told[1].hits_by_p:.0f} and" in told[1].sentence
+    assert not are_apart(10.4, 10.0, 7.0, 13.0), "a little of the interval is not worth a sentence"
     assert budget_curve(fitted, scored).expected[-1] == pytest.approx(told[1].hits.expected + told[1].misses.expected)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calirare._util.amounts import amount
 from calirare._util.errors import InputError
-from calirare.calibration import APART, PriorPlattCalibrator, count_draws
+from calirare.calibration import APART, PriorPlattCalibrator, are_apart, count_draws
 from calirare.calibration.decisions.rule import Labelled, Rule
 
 
@@ -136,8 +136,8 @@ def _decision(
     what = (
         f"P(rare) of at least {threshold:.3g} makes {amount(alerts, 'alert')}; expect {found} hits and {missed} misses"
     )
-    by_p = [said(total) for total in sums]
-    if by_p != [said(found.expected), said(missed.expected)]:
-        what += f" (sums of P(rare) are {by_p[0]} and {by_p[1]}: {APART})"
+    pairs = zip(sums, (found, missed), strict=True)
+    if any(are_apart(total, each.expected, each.low, each.high) for total, each in pairs):
+        what += f" (sums of P(rare) are {said(sums[0])} and {said(sums[1])}: {APART})"
     sentence = f"{rule.sentence}: {what}"
     return Decision(threshold, alerts, found, missed, cost, precision, recall, sums[0], coverage, sentence)
