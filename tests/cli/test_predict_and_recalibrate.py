@@ -15,6 +15,7 @@ import scipy.sparse as sp
 import torch
 
 import calirare
+from calirare.calibration import are_apart
 from calirare.graph import Graph, csr_of_scipy
 from tests.helpers.command import QUICK, assert_one_sentence, call
 from tests.helpers.tasks import rare_task
@@ -62,9 +63,8 @@ def test_predict_says_what_to_expect_and_writes_it(run, later, tmp_path):
         round(told[name]) for name in ("expected_rare", "expected_rare_low", "expected_rare_high")
     ]
     assert 260 * told["mean_p_rare"] == pytest.approx(table["p_rare"].sum(), rel=1e-5)
-    assert (f"in sum {260 * told['mean_p_rare']:.3g}: " in said.out) == (
-        round(told["expected_rare"]) != round(table["p_rare"].sum())
-    )
+    ends = (told[f"expected_rare{end}"] for end in ("", "_low", "_high"))
+    assert (f"in sum {260 * told['mean_p_rare']:.3g}: " in said.out) == are_apart(table["p_rare"].sum(), *ends)
     assert told["expected_rare_low"] < told["expected_rare"] < told["expected_rare_high"]
     assert told["alerts"] == int(table["alert"].sum()) > 0
     assert f"alerts: {told['alerts']}, " in said.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -77,12 +78,15 @@ def _writable(array: NumpyArray, dtype: type[np.generic]) -> Tensor:
 def as_labels(y: Any, where: str) -> Tensor:
     """Returns labels [n] or [n, 1] of whole numbers of any type, a tensor, an array or a list, as int64 [n].
 
-    Among floats NaN stands for unknown, -1.
+    NaN and None stand for unknown, -1.
 
     Raises:
         InputError: they are not whole numbers.
     """
     array = as_array(y, "labels", where)
+    if array.dtype == object:  # as a list of whole numbers and None
+        with suppress(TypeError, ValueError):
+            array = array.astype(np.float64)
     if array.dtype.kind == "f":
         array = _whole_labels(array, where)
     if array.dtype.kind not in "biu":

@@ -160,6 +160,10 @@ def test_labels_may_be_floats_of_any_shape_and_nan_where_unknown(data_class, dty
     assert Graph.from_data(plain(data_class, y=y)).y.tolist() == [0, 1, 2, 0, -1]
 
 
+def test_labels_of_a_list_may_be_none_where_unknown(data_class):
+    assert Graph.from_data(plain(data_class, y=[0, 1, 2, None, True])).y.tolist() == [0, 1, 2, -1, 1]
+
+
 def test_masks_of_whole_numbers_count_as_bool(data_class):
     graph = Graph.from_data(plain(data_class, train_mask=torch.tensor([1, 0, 1, 0, 0])))
     assert graph.split.train.tolist() == [0, 2]
