@@ -21,7 +21,7 @@ from calirare.graph.hetero import is_hetero, parts_of_hetero
 from calirare.graph.npz import read_npz, write_npz
 from calirare.graph.packed import Packing
 from calirare.graph.relations import Relation, check_relations
-from calirare.graph.splits import Split
+from calirare.graph.splits import PARTS, Split
 from calirare.graph.table_sources import TableInMemory
 from calirare.graph.tables import TableColumns, TableOptions, read_tables
 from calirare.graph.validation import (
@@ -147,16 +147,15 @@ class Graph:
 
     def __repr__(self) -> str:
         some = "" if self.scored is None else f" ({int(self.scored.sum()):,} scored)"
-        parts = [amount(self.n_nodes, "node") + some, amount(self.n_edges, "directed edge")]
-        parts += [amount(self.n_features, "feature")]
+        parts = [amount(self.n_nodes, "node") + some]
+        parts += [amount(self.n_edges, "directed edge"), amount(self.n_features, "feature")]
         parts += [amount(self.n_classes, "class", "classes")] if self.y is not None else []
         if self.minority_share == 1:
             parts.append(f"labels of {self.class_names[1]!r} alone")
         elif self.minority_share is not None:
             parts.append(f"{self.class_names[1]!r} is rare with {100 * self.minority_share:.2f} %")
         if self.split is not None:
-            sizes = "/".join(str(part.numel()) for part in (self.split.train, self.split.val, self.split.test))
-            parts.append(f"split {self.split.name} {sizes}")
+            parts.append(f"split {self.split.name} {'/'.join(str(getattr(self.split, p).numel()) for p in PARTS)}")
         return f"Graph({self.name!r}: {', '.join(parts)})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

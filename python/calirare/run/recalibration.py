@@ -60,7 +60,7 @@ class Recalibrated:
         (was, now), (old, new) = self.losses, self.thresholds
         kept = f"as it was, {old:.3g}" if old == new else f"{new:.3g}, it was {old:.3g}"
         lines = [
-            f"{self.labels:,} fresh labels, {self.before.events:,} of them rare",
+            f"{amount(self.labels, 'fresh label')}, {self.before.events:,} of them rare",
             f"before: {self.before.verdict}: {self.before.sentence}; log loss {was:.4f}",
             f"after:  {self.after.verdict}: {self.after.sentence}; log loss {now:.4f} (each label by a map without it)",
             f"threshold of the decision: {kept}",
