@@ -53,8 +53,8 @@ class GcnTraining:
         n_layers: number of layers.
         hops: how often features are propagated before the first weights, see `calirare.graph.propagation`.
         dropout: probability of dropping a hidden unit.
-        order: of the products with sparse features, see `calirare.graph.propagation`; "propagated" trains as before there
-            was a choice, dropout's draws included: published numbers to the bit.
+        order: of the products with sparse features, see `calirare.graph.propagation`; "propagated" trains as before
+            there was a choice, dropout's draws included: published numbers to the bit.
         seed: of the weights and the dropout.
 
     Raises:
