@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import calirare
 from calirare import Settings
 from calirare._util.errors import InputError
-from calirare.graph.splits import Split
+from calirare.graph.splits import Split, share_split
 from calirare.run.settings import MOST
 from tests.helpers.tasks import rare_task
 
@@ -44,7 +46,6 @@ def test_changes_go_over_settings():
     ("change", "message"),
     [
         ({"y": None, "original_y": None, "minority": None, "split": None}, "training needs labels"),
-        ({"split": None}, "training needs a split"),
         ({"split": Split(NONE, NONE, NONE)}, "at least two labelled nodes, got 0"),
         ({"split": Split(torch.tensor([0]), NONE, NONE)}, "at least two labelled nodes, got 1"),
     ],
@@ -52,6 +53,56 @@ def test_changes_go_over_settings():
 def test_what_cannot_be_trained_on_is_refused(change, message):
     with pytest.raises(InputError, match=message):
         calirare.train(dataclasses.replace(rare_task(), **change), **QUICK)
+
+
+def test_a_graph_without_a_split_gets_the_one_that_load_dataset_draws():
+    graph = dataclasses.replace(rare_task(), split=None)
+    outcome = calirare.train(graph, seed=3, **QUICK)
+    drawn = share_split(graph.original_y, 3, test_share=0.0 if 0.25 * int((graph.y == 1).sum()) < 10 else 0.25)
+    assert torch.equal(outcome.graph.split.train, drawn.train)
+    assert torch.equal(outcome.graph.split.test, drawn.test)
+    sizes = f"{drawn.train.numel():,} labels train, 0 validate, {drawn.test.numel():,} test"
+    assert f"the graph has no split: {sizes} (graph.with_split)" in outcome.graph.notes
+    classes = dataclasses.replace(
+        graph,
+        y=graph.original_y,
+        original_y=None,
+        class_names=graph.original_class_names,
+        original_class_names=(),
+        minority=None,
+    )
+    found = calirare.train_classes(classes, model="gcn", epochs=5, folds=0)
+    assert found.graph.split.train.numel() > 0
+    assert any("the graph has no split" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"), [(("fraud", "ok"), "fraud"), (("ok", "theft"), "theft"), (("0", "1"), "1")]
+)
+def test_of_two_named_classes_the_smaller_one_is_rare(names, wanted):
+    draw = np.random.default_rng(0)
+    rare = np.arange(300) % 10 == 0
+    names_of = np.where(rare, *([0, 1] if names[0] == wanted else [1, 0]))
+    if names == ("0", "1"):
+        names_of = 1 - rare  # numbers say what is rare, though 1 is the larger class here
+    ends = draw.integers(0, 300, (900, 2))
+    graph = calirare.Graph.from_edges(
+        ends[ends[:, 0] != ends[:, 1]], draw.normal(size=(300, 3)), names_of, symmetrize=True, duplicates="drop"
+    )
+    graph = dataclasses.replace(graph, class_names=names)
+    outcome = calirare.train(graph, **QUICK)
+    assert outcome.graph.class_names[1] == wanted
+    told = [note for note in outcome.graph.notes if "is taken for the rare class" in note]
+    assert len(told) == (names[0] == wanted)
+    assert ("is rare with" in repr(graph)) == (names == ("ok", "theft"))
+
+
+def test_an_option_that_there_is_not_is_named():
+    edges, nodes = pd.DataFrame({"a": ["x"], "b": ["y"]}), pd.DataFrame({"id": ["x", "y"], "label": [0, 1]})
+    with pytest.raises(TypeError, match=r"got 'label': did you mean 'labels'\?"):
+        calirare.Graph.from_tables(edges, nodes, label="label")
+    with pytest.raises(TypeError, match=r"options must be those of calirare.graph.tables, got 'zzz': leave it out"):
+        calirare.Graph.from_tables(edges, nodes, "label", zzz=1)
 
 
 def test_a_column_of_another_scale_is_noted():

@@ -2,7 +2,7 @@
 
 from calirare.datasets.catalogue import CATALOGUE
 from calirare.datasets.embedded import digits
-from calirare.datasets.loading import LABEL_KINDS, TASKS, LabelKind, Task, load_dataset, read_graph
+from calirare.datasets.loading import LABEL_KINDS, TASKS, LabelKind, Task, load_dataset, read_graph, with_task
 from calirare.datasets.places import data_root, dataset_table
 from calirare.datasets.synthetic import synthetic_folder, synthetic_rare
 
@@ -19,4 +19,5 @@ __all__ = [
     "read_graph",
     "synthetic_folder",
     "synthetic_rare",
+    "with_task",
 ]

@@ -222,6 +222,39 @@ def _known_rare(
     return known_rare(graph, minority)
 
 
+def with_task(graph: Graph, task: Task = "rare", seed: int = 0) -> Graph:
+    """Returns a graph as it is trained on: what `load_dataset` would choose, where nobody has.
+
+    Of two named classes the smaller one is rare, where that is not the second already; a graph without a split gets one
+    by the rules of `load_dataset`. What was chosen is a note of the graph.
+
+    Args:
+        graph: any; without labels it stays as it is.
+        task: "rare" or "classes".
+        seed: of the split.
+
+    Raises:
+        InputError: a split cannot be drawn.
+    """
+    said = list[str]()
+    if graph.y is None:
+        return graph
+    if task == "rare" and graph.original_y is None and graph.n_classes == 2 and graph.class_names != ("0", "1"):
+        first, second = (int((graph.y == k).sum()) for k in (0, 1))
+        if 0 < first < second:
+            graph = graph.rare(graph.class_names[0])
+            said.append(
+                f"{graph.class_names[1]!r} is taken for the rare class, the smaller one: graph.rare(NAME) says so"
+            )
+    if graph.split is None:
+        graph = _choose_split(graph, None, None, seed, published=False)
+        assert graph.split is not None
+        sizes = (part.numel() for part in (graph.split.train, graph.split.val, graph.split.test))
+        train, val, test = (f"{size:,}" for size in sizes)
+        said.append(f"the graph has no split: {train} labels train, {val} validate, {test} test (graph.with_split)")
+    return dataclasses.replace(graph, notes=(*graph.notes, *said), trusted=True) if said else graph
+
+
 def _choose_minority(graph: Graph, minority: int | str | None, stored: int | None) -> int | str:
     """Returns the rare class: the one wanted, the stored one, 1 of 0 and 1, or the smaller one of two."""
     if minority is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -78,7 +79,13 @@ class EdgeRules:
 
     @classmethod
     def split(cls, options: FileOptions) -> tuple[EdgeRules, dict[str, Any]]:
-        """Returns the rules among options, and the others."""
+        """Returns the rules among options, and the others; TypeError names one that there is not."""
+        known = FileOptions.__annotations__
+        wrong = next((name for name in options if name not in known), None)
+        if wrong is not None:
+            close = get_close_matches(wrong, [*known, "labels", "weight"], 1)
+            mend = f"did you mean {close[0]!r}?" if close else "leave it out"
+            raise TypeError(f"from_edges: options must be those of calirare.graph.tables, got {wrong!r}: {mend}")
         own = {name: options[name] for name in EdgeOptions.__annotations__ if name in options}  # type: ignore[literal-required]
         return cls(**own), {name: value for name, value in options.items() if name not in own}
 

@@ -152,7 +152,7 @@ class Graph:
         parts += [amount(self.n_classes, "class", "classes")] if self.y is not None else []
         if self.minority_share == 1:
             parts.append(f"labels of {self.class_names[1]!r} alone")
-        elif self.minority_share is not None:
+        elif self.minority_share is not None and (self.original_y is not None or self.minority_share <= 0.5):
             parts.append(f"{self.class_names[1]!r} is rare with {100 * self.minority_share:.2f} %")
         if self.split is not None:
             parts.append(f"split {self.split.name} {'/'.join(str(getattr(self.split, p).numel()) for p in PARTS)}")

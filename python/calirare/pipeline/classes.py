@@ -10,6 +10,7 @@ from torch import Tensor
 
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
+from calirare.datasets import with_task
 from calirare.features import FeatureMap
 from calirare.graph import Graph, check_trainable, scale_note
 from calirare.models import NeighbourPool
@@ -28,13 +29,13 @@ def train_classes(
     report: Report | None = None,
     **changes: Any,
 ) -> ClassesOutcome:
-    """Trains and calibrates a detector of every class of a graph with a split.
+    """Trains and calibrates a detector of every class of a graph.
 
     As `train`, but no class is merged with others, and there are no intervals: what it returns are calibrated
     probabilities of every class.
 
     Args:
-        graph: a graph with two classes or more and a split; None: the settings' data.
+        graph: a graph with two classes or more, one without a split gets one; None: the settings' data.
         settings: how; None: the defaults.
         report: called as stages proceed: name, steps done, steps in all.
         **changes: settings by name, over `settings`, such as `model="gcn"`.
@@ -59,6 +60,7 @@ def train_classes(
     if not isinstance(graph, Graph):
         got = type(graph).__name__
         raise TypeError(f"train_classes: graph must be a calirare.Graph, got {got}: take Graph.from_data, ...")
+    graph = with_task(graph, "classes", settings.seed)
     _check(graph, settings)
     graph = graph.to(choose_device(settings.device))
     return _run(graph, fit_features(graph, settings), settings, report or silent)

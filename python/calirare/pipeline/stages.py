@@ -16,6 +16,7 @@ from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare._util.tracing import named
 from calirare.calibration import Calibrator, Target
+from calirare.datasets import with_task
 from calirare.features import FeatureMap
 from calirare.graph import Graph, check_trainable, known_rare, scale_note, split_note
 from calirare.intervals import JackknifeResult, Known, LogitMap, Streaming, jackknife, streams
@@ -41,10 +42,11 @@ def train(
     given: Given | None = None,
     **changes: Any,
 ) -> Outcome:
-    """Trains, calibrates and explains a network on a graph with a split.
+    """Trains, calibrates and explains a network on a graph.
 
     Args:
-        graph: a graph with labels and a split (`load_dataset`, `Graph.from_data`, ...); None: the settings' data.
+        graph: a graph with labels (`load_dataset`, `Graph.from_data`, ...), one without a split gets one as
+            `load_dataset` draws it; None: the settings' data.
         settings: how; None: the defaults.
         report: called as stages proceed: name, steps done, steps in all.
         streaming: makes what evaluates a large graph in blocks, from the graph on its device; None: one without files.
@@ -78,6 +80,7 @@ def train(
     if settings.positive_only:
         graph = known_rare(graph, settings.data.minority)
     else:
+        graph = with_task(graph, seed=settings.seed)
         check_trainable(graph)
     check_decision(settings.decision, settings.method, settings.calibration.map, graph.n_classes)
     graph = graph.to(choose_device(settings.device))
