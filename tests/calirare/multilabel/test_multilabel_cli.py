@@ -169,7 +169,7 @@ def test_no_file_is_replaced_unasked(tmp_path):
         (["train", "--dataset", "{table}", "--learning-rate", "inf"], "must be positive and finite"),
         (
             ["evaluate", "{parts}", "--part", "tst"],
-            r"2 rows of 'tst' are needed, got 0: .* val \(2 rows\), test \(1 rows\)",
+            r"2 rows of 'tst' are needed, got 0: .* val \(2 rows\), test \(1 row\)",
         ),
         (["evaluate", "{parts}", "--part", "test"], "2 rows of 'test' are needed, got 1"),
         (["train", "--dataset", "{table}", "--beta", "much"], "beta must be a number or auto"),
