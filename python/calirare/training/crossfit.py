@@ -77,7 +77,7 @@ def cross_fitted_logits(
 ) -> Tensor:
     """Returns each labelled node's logits from a network trained without its fold.
 
-    A detector that can trains several folds side by side (`FoldsTogether`): five networks for less than two trainings.
+    A detector that can trains several folds side by side (`FoldsTogether`): five networks for some three trainings.
 
     Args:
         graph: the graph with labels.
