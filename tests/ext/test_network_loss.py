@@ -141,6 +141,21 @@ def test_is_the_loss_and_its_gradient(shape, composed, dtype):
     assert (found[0].dtype, found[1].dtype) == (torch.float64, dtype)
 
 
+@pytest.mark.parametrize("shape", SHAPES[2:6], ids=lambda shape: "-".join(map(str, shape)))
+def test_is_the_same_on_every_device(shape, dtype, device):
+    case = case_of(*shape, dtype)
+    wanted = case.wanted()
+    rows, x, blocks = case.field.rows, case.field.features, case.field.blocks
+    moved = (tuple(part.to(device) for part in parts) for parts in (rows, blocks))
+    case.field = ReceptiveField(next(moved), x.to(device), next(moved))
+    for name in ("parameters", "targets", "weights"):
+        setattr(case, name, getattr(case, name).to(device))
+    case.factors = [factors.to(device) for factors in case.factors]
+    losses, gradients = case.found(composed=False)
+    assert losses.device == gradients.device == case.parameters.device
+    matches((losses.cpu(), gradients.cpu()), case_of(*shape, dtype), wanted)
+
+
 def test_layouts_and_threads_change_no_bit(dtype):
     case = case_of("factors", 5, 17, 2, 3, 3, dtype)
     found = case.found(composed=False)
