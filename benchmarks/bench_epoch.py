@@ -119,6 +119,11 @@ def orders(graph: Graph, nodes: Tensor) -> tuple[dict[str, Inputs], Csr]:
     return found, field.blocks[0]
 
 
+def turned(inputs: Inputs, delta: Tensor) -> Tensor:
+    """Returns inputs^T D, of dense inputs as (D^T inputs)^T, which takes a third of the time where they are tall."""
+    return (delta.T @ inputs).T if isinstance(inputs, Tensor) else turned_times(inputs, delta)
+
+
 def floor_of(inputs: Inputs, block: Csr) -> Work:
     """Returns the products of an epoch alone, in one order."""
     (r, d), m = inputs.shape, block.n_rows
@@ -128,7 +133,7 @@ def floor_of(inputs: Inputs, block: Csr) -> Work:
         times(inputs, w1)
         propagate(block, hidden)
         propagate(block.transpose(), top)
-        turned_times(inputs, hidden)
+        turned(inputs, hidden)
 
     for _ in range(40):  # layouts are chosen by then
         work()
@@ -157,7 +162,7 @@ def bare_epoch(inputs: Inputs, block: Csr, targets: Tensor, weights: Tensor) -> 
         z = torch.addmm(b2, seen, w2)
         delta = torch.softmax(z, 1).sub_(right).mul_(share)
         back = propagate(block.transpose(), delta @ w2.T).mul_(hidden > 0)
-        gradients = [turned_times(inputs, back), back.sum(0), seen.T @ delta, delta.sum(0)]
+        gradients = [turned(inputs, back), back.sum(0), seen.T @ delta, delta.sum(0)]
         for step in steps:
             step.add_(1)
         torch._fused_adam_(parameters, gradients, first, second, [], steps, amsgrad=False, maximize=False, **rate)

@@ -188,6 +188,9 @@ int64_t NetworkField::n_parameters() const {
 }
 
 at::Tensor Factor::operator()(const at::Tensor& x) const {
+  if (dense.defined() && dense.stride(0) < dense.stride(1)) {  // X^T D as (D^T X)^T: a third of the time
+    return at::mm(x.t(), dense.t()).t();
+  }
   if (dense.defined()) return at::mm(dense, x);
   if (!places && !tiles) return propagate(rows, x);
   const at::Tensor operand = x.size(1) <= 1 || x.stride(1) == 1 ? x : x.contiguous();
@@ -228,8 +231,8 @@ at::Tensor network_loss(const NetworkField& field, const at::Tensor& parameters,
     passes.hidden_gradient(delta, back, weights[l - 1], dropped.scale, into[l].weight, into[l - 1].bias);
   }
   const at::Tensor product = in_order(field.inputs_t, delta);
-  const auto [d, h] = field.widths[0];
-  into[0].weight.copy_(product.view({d, parameters.size(0), h}).permute({1, 0, 2}));
+  const int64_t h = field.widths[0].second;
+  into[0].weight.copy_(product.unflatten(1, {parameters.size(0), h}).permute({1, 0, 2}));
   return losses;
 }
 
