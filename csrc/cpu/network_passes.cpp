@@ -105,8 +105,7 @@ CALIRARE_INLINE void logits_rows(const LogitsTask<T>& t, Range rows, double* sum
   }
 }
 
-// What arrives at some units of one network from `kK` next units, over a range of rows: into `arrives` where others
-// follow or came before, and from there to the gradient at z with the last of them.
+// The gradient at some units of one network, over a range of rows, from `kK` next units; sums stay in registers.
 template <typename T, int kLanes, int kK>
 CALIRARE_INLINE void hidden_gradient_tile(const HiddenGradientTask<T>& t, Range rows, int64_t i, int64_t j, T* sums) {
   using V = typename Vector<T, kLanes>::type;

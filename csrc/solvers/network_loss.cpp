@@ -77,9 +77,10 @@ struct Passes {
       at::Tensor rows = z.view({m, b, k});
       const at::Tensor own = rows.add_(bias).log_softmax(2), share = labels.weights.t().unsqueeze(2);
       const at::Tensor right = at::one_hot(labels.targets, k).to(z.scalar_type()).unsqueeze(1);
-      rows.copy_(at::where(share == 0, at::zeros_like(share), share * (own.exp() - right)));
+      const at::Tensor out = share == 0, none = at::zeros_like(share);  // left out, whatever its logits are
+      rows.copy_(at::where(out, none, share * (own.exp() - right)));
       into.copy_(rows.sum(at::IntArrayRef{0}));
-      return -(share * right * own).sum(at::IntArrayRef{0, 2}).to(at::kDouble);
+      return -at::where(out, none, share * right * own).sum(at::IntArrayRef{0, 2}).to(at::kDouble);
     }
     at::Tensor sums = scratch(z, {n_sums}, at::kDouble);
     at::Tensor partial = scratch(z, {network_chunks(m, n_sums), n_sums}, at::kDouble);

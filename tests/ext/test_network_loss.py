@@ -242,6 +242,20 @@ def test_a_network_that_diverges_shows(dtype):
         assert gradients.isnan().any()
 
 
+@pytest.mark.parametrize("composed", [False, True])
+def test_a_node_that_is_left_out_plays_no_part_whatever_its_logits_are(composed, dtype):
+    case = case_of("dense", 3, 4, 2, 1, 1, dtype)
+    wanted = case.found(composed=composed)
+    assert case.weights[0, 0] == 0
+    features = case.field.features.clone()
+    features[0] = torch.finfo(dtype).max  # its logits are infinite, and their softmax is not a number
+    case.field = ReceptiveField(case.field.rows, features, case.field.blocks)
+    case.parameters *= 1e3
+    losses, _ = case.found(composed=composed)
+    assert losses.isfinite().all()
+    assert not torch.equal(losses, wanted[0])
+
+
 def test_no_labels_and_no_rows():
     for rows in (0, 3):
         block = Csr.from_dense(torch.zeros(0, rows, dtype=torch.float64))

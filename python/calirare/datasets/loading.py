@@ -222,7 +222,7 @@ def _known_rare(
     return known_rare(graph, minority)
 
 
-def with_task(graph: Graph, task: Task = "rare", seed: int = 0) -> Graph:
+def with_task(graph: Graph, task: Task = "rare", seed: int = 0, minority: int | str | None = None) -> Graph:
     """Returns a graph as it is trained on: what `load_dataset` would choose, where nobody has.
 
     Of two named classes the smaller one is rare, where that is not the second already; a graph without a split gets one
@@ -232,15 +232,19 @@ def with_task(graph: Graph, task: Task = "rare", seed: int = 0) -> Graph:
         graph: any; without labels it stays as it is.
         task: "rare" or "classes".
         seed: of the split.
+        minority: the rare class of a graph whose classes were not merged; None: chosen.
 
     Raises:
-        InputError: a split cannot be drawn.
+        InputError: there is no such class, or a split cannot be drawn.
     """
-    said = list[str]()
-    if graph.y is None:
+    said, y = list[str](), graph.y
+    if y is None:
         return graph
-    if task == "rare" and graph.original_y is None and graph.n_classes == 2 and graph.class_names != ("0", "1"):
-        first, second = (int((graph.y == k).sum()) for k in (0, 1))
+    merged = task == "classes" or graph.original_y is not None
+    if minority is not None and not merged:
+        graph = graph.rare(minority)
+    elif not merged and graph.n_classes == 2 and graph.class_names != ("0", "1"):
+        first, second = (int((y == k).sum()) for k in (0, 1))
         if 0 < first < second:
             graph = graph.rare(graph.class_names[0])
             said.append(

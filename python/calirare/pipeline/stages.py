@@ -80,7 +80,7 @@ def train(
     if settings.positive_only:
         graph = known_rare(graph, settings.data.minority)
     else:
-        graph = with_task(graph, seed=settings.seed)
+        graph = with_task(graph, seed=settings.seed, minority=settings.data.minority)
         check_trainable(graph)
     check_decision(settings.decision, settings.method, settings.calibration.map, graph.n_classes)
     graph = graph.to(choose_device(settings.device))
