@@ -121,7 +121,7 @@ def label_noise(scores: Numbers, rare: NDArray[np.bool_], offsets: Numbers, shar
     scores = np.clip(scores, -FARTHEST, FARTHEST)
     grid = _Grid.of(share)
     s, y, o, count = _binned(scores, rare, offsets)
-    theta, information, evidence = _Curves(grid, grid.halves(s), y, o, count).fitted()
+    theta, information, evidence = _Curves.of(grid, grid.halves(s), y, o, count).fitted()
     weight, power = _shares(evidence + grid.log_prior), ENOUGH / (ENOUGH + len(scores))
     rng = np.random.default_rng(0)
     some = rng.choice(len(weight), WORLDS, p=_shares(power * evidence + grid.log_prior))
@@ -218,8 +218,14 @@ def _binned(
 
 def _map(theta: Numbers, halves: tuple[Numbers, Numbers]) -> Numbers:
     """Returns logit eta, [g, b]."""
-    u, v, c = (theta[:, [i]] for i in range(3))
-    return np.asarray(np.exp(u + v) * halves[0] + np.exp(u - v) * halves[1] + c)
+    steep, flat, c = (column[:, None] for column in _slopes(theta).T)
+    return np.asarray(steep * halves[0] + flat * halves[1] + c)
+
+
+def _slopes(theta: Numbers) -> Numbers:
+    """Returns e^(u + v), e^(u - v) and c of u, v and c, [g, 3]."""
+    u, v, c = theta.T
+    return np.stack([np.exp(u + v), np.exp(u - v), c], 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,17 +234,23 @@ class _Curves:
 
     Attributes:
         grid: the worlds.
-        halves: of their scores, [g, b] each.
+        design: of their scores, log sigma(t), -log sigma(-t) and 1, [g, 3, b].
         y: labels, bool [b].
-        offset: of their log odds, [b].
+        lift: what their drawing multiplied their odds by, [b].
         count: how many labels each stands for, [b].
     """
 
     grid: _Grid
-    halves: tuple[Numbers, Numbers]
+    design: Numbers
     y: NDArray[np.bool_]
-    offset: Numbers
+    lift: Numbers
     count: Numbers
+
+    @classmethod
+    def of(
+        cls, grid: _Grid, halves: tuple[Numbers, Numbers], y: NDArray[np.bool_], offset: Numbers, count: Numbers
+    ) -> _Curves:
+        return cls(grid, np.stack([*halves, np.ones_like(halves[0])], 1), y, np.exp(offset), count)
 
     def fitted(self) -> tuple[Numbers, Numbers, Numbers]:
         """Returns the most likely u, v and c of every pair, [g, 3], their precision [g, 3, 3] and log evidence [g].
@@ -247,49 +259,56 @@ class _Curves:
         """
         n_worlds = len(self.grid.rho_1)
         theta, damping = np.zeros((n_worlds, 3)), np.full(n_worlds, 1e-3)
-        value = self._value(theta)
-        moving = np.arange(len(theta))
+        value, gradient, information = self._at(theta)
+        moving, part = np.arange(n_worlds), self
         for _ in range(STEPS):
-            part = self._select(moving)
-            gradient, information = part._derivatives(theta[moving])
-            size = damping[moving] * np.trace(information, axis1=1, axis2=2)
-            step = np.linalg.solve(information + size[:, None, None] * np.eye(3), gradient[..., None])[..., 0]
+            size = damping[moving] * np.trace(information[moving], axis1=1, axis2=2)
+            damped = information[moving] + size[:, None, None] * np.eye(3)
+            step = np.linalg.solve(damped, gradient[moving, :, None])[..., 0]
+            gain = np.einsum("gi,gi->g", gradient[moving], step)  # what the step promises
             tried = theta[moving] + np.clip(step, -2, 2)
-            new = part._value(tried)
-            better = new >= value[moving]
+            found = part._at(tried)
+            better = found[0] >= value[moving]
             damping[moving] = np.clip(np.where(better, damping[moving] / 5, damping[moving] * 8), 1e-9, 1e6)
-            gain = np.einsum("gi,gi->g", gradient, step)  # what the step promises
-            theta[moving[better]], value[moving[better]] = tried[better], new[better]
-            moving = moving[gain > ARRIVED]
-            if not len(moving):
+            taken = moving[better]
+            theta[taken] = tried[better]
+            value[taken], gradient[taken], information[taken] = (each[better] for each in found)
+            going = gain > ARRIVED
+            if not going.any():
                 break
-        _, information = self._derivatives(theta)
+            if not going.all():
+                moving, part = moving[going], part._select(going)
         precision = -2 * np.log(SPREADS).sum()
         return theta, information, value + (precision - np.linalg.slogdet(information)[1]) / 2
 
-    def _select(self, pairs: NDArray[np.int64]) -> _Curves:
-        halves = (self.halves[0][pairs], self.halves[1][pairs])
-        return _Curves(self.grid.select(pairs), halves, self.y, self.offset, self.count)
+    def _select(self, worlds: NDArray[np.bool_]) -> _Curves:
+        return _Curves(self.grid.select(worlds), self.design[worlds], self.y, self.lift, self.count)
 
-    def _given(self, theta: Numbers) -> tuple[Numbers, Numbers]:
+    def _given(self, slopes: Numbers) -> tuple[Numbers, Numbers]:
         """Returns P(given rare) as drawn, [g, b], and what a unit of logit eta adds to its log odds."""
-        rho_1, rho_0 = self.grid.rho_1[:, None], self.grid.rho_0[:, None]
-        eta = expit(_map(theta, self.halves))
-        f = np.clip(rho_1 + (1 - rho_0 - rho_1) * eta, SMALLEST, 1 - SMALLEST)
-        slope = (1 - rho_0 - rho_1) * eta * (1 - eta) / (f * (1 - f))
-        return expit(logit(f) + self.offset), slope
+        rho_1, learnt = self.grid.rho_1[:, None], (1 - self.grid.rho_0 - self.grid.rho_1)[:, None]
+        eta = expit((slopes[:, None] @ self.design)[:, 0])
+        f = np.clip(rho_1 + learnt * eta, SMALLEST, 1 - SMALLEST)
+        lifted = f * self.lift
+        return lifted / (lifted + 1 - f), learnt * eta * (1 - eta) / (f * (1 - f))
 
-    def _value(self, theta: Numbers) -> Numbers:
-        q = np.clip(self._given(theta)[0], SMALLEST, 1 - SMALLEST)
-        likelihood = np.log(np.where(self.y, q, 1 - q)) @ self.count
-        return np.asarray(likelihood - np.square(theta / np.asarray(SPREADS)).sum(1) / 2)
+    def _at(self, theta: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """Returns the log posterior [g], its gradient [g, 3] and Fisher's information with the prior's, [g, 3, 3]."""
+        slopes = _slopes(theta)
+        q, unit = self._given(slopes)
+        likelihood = np.log(np.clip(np.where(self.y, q, 1 - q), SMALLEST, 1 - SMALLEST)) @ self.count
+        value = likelihood - np.square(theta / np.asarray(SPREADS)).sum(1) / 2
+        by_slopes = self.design @ (self.count * (self.y - q) * unit)[..., None]
+        weighted = self.design * (self.count * q * (1 - q) * unit**2)[:, None]
+        by_theta = _slopes_by_theta(slopes)
+        gradient = (by_theta @ by_slopes)[..., 0] - theta @ PRECISION
+        information = by_theta @ (weighted @ self.design.swapaxes(1, 2)) @ by_theta.swapaxes(1, 2) + PRECISION
+        return value, gradient, information
 
-    def _derivatives(self, theta: Numbers) -> tuple[Numbers, Numbers]:
-        """Returns the gradient [g, 3] and Fisher's information with the prior's, [g, 3, 3]."""
-        q, slope = self._given(theta)
-        left, right = (np.exp(theta[:, [0]] + w * theta[:, [1]]) * h for w, h in zip((1, -1), self.halves, strict=True))
-        by = slope[..., None] * np.stack([left + right, left - right, np.ones_like(left)], -1)
-        gradient = ((self.count * (self.y - q))[:, None] @ by)[:, 0] - theta @ PRECISION
-        weighted = (self.count * q * (1 - q))[..., None] * by
-        information = weighted.swapaxes(1, 2) @ by + PRECISION
-        return gradient, information
+
+def _slopes_by_theta(slopes: Numbers) -> Numbers:
+    """Returns the derivatives of e^(u + v), e^(u - v) and c, a column each, by u, v and c, [g, 3, 3]."""
+    out = np.zeros((len(slopes), 3, 3))
+    out[:, 0, :2], out[:, 2, 2] = slopes[:, :2], 1
+    out[:, 1, 0], out[:, 1, 1] = slopes[:, 0], -slopes[:, 1]
+    return out
