@@ -35,9 +35,18 @@ from torch import Tensor
 import calirare
 from calirare.datasets import synthetic_rare
 from calirare.explain import probability, voice_of
-from calirare.graph import Graph, Split, random_split
+from calirare.graph import Graph, Split, random_split, scipy_of_csr
 from calirare.leave_one_out import Retrain, leave_one_out
-from calirare.models import FoldedNetwork, GcnFit, TreesDetector, TreesFit, TreesTraining
+from calirare.models import (
+    STEPS,
+    FoldedNetwork,
+    GcnFit,
+    SpreadingFit,
+    TreesDetector,
+    TreesFit,
+    TreesTraining,
+    spreading_step,
+)
 from calirare.run import Outcome
 from calirare.training import converge
 
@@ -146,6 +155,26 @@ def of_trees(fitted: TreesFit, graph: Graph, nodes: Tensor, seed: int) -> dict[s
     return compared(base.mean(0), change[places], every_seed.mean(1)) | {"halves_of_truth": correlation(*halves)}
 
 
+def of_spreading(fitted: SpreadingFit, graph: Graph, nodes: Tensor, seed: int) -> dict[str, float]:
+    """Returns the same of labels that are spread anew without each, reach and prior as they were; of nodes reached."""
+    voice, step = voice_of(fitted, graph), scipy_of_csr(spreading_step(graph)).astype(np.float64)
+    base = voice.log_odds(nodes)
+    change = voice.without_each_label(nodes) - base
+    lost = torch.sigmoid(base) - torch.sigmoid(base + change)
+    places, truth = chosen_labels(lost.nan_to_num(nan=0.0).T, seed), []
+    for place in places:
+        walks, reached = np.zeros((graph.n_nodes, 2)), np.zeros((len(nodes), 2))
+        weights = torch.where(torch.arange(fitted.nodes.numel()) == place, 0.0, fitted.sample_weights.double())
+        walks[fitted.nodes.numpy(), fitted.targets.numpy()] = weights.numpy()
+        for taken in range(1, STEPS + 1):
+            walks = step @ walks
+            reached += fitted.reach**taken * walks[nodes.numpy()]
+        truth.append(difference(fitted.logits(torch.from_numpy(reached))) - base)
+    found, wanted = change[places], torch.stack(truth)
+    finite = found.isfinite() & wanted.isfinite()
+    return compared(base.expand_as(found)[finite], found[finite], wanted[finite])
+
+
 def difference(logits: Tensor) -> Tensor:
     return logits[:, 1].double() - logits[:, 0].double()
 
@@ -200,11 +229,12 @@ def run_set(name: str) -> Iterator[dict[str, Any]]:
     members = {}
     for member in outcome.fit.members:
         fitted = member.fitted
-        own = (
-            of_network(fitted.network, mapped, nodes, seed)
-            if isinstance(fitted, FoldedNetwork)
-            else of_trees(fitted, mapped, nodes, seed)
-        )
+        if isinstance(fitted, FoldedNetwork):
+            own = of_network(fitted.network, mapped, nodes, seed)
+        elif isinstance(fitted, SpreadingFit):
+            own = of_spreading(fitted, mapped, nodes, seed)
+        else:
+            own = of_trees(fitted, mapped, nodes, seed)
         members[member.name] = {"weight": member.weight} | own
         print(name, member.name, members[member.name], flush=True)
     size = {"nodes": graph.n_nodes, "edges": graph.n_edges // 2, "labels": int(outcome.fit.nodes.numel())}

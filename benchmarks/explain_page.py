@@ -30,19 +30,19 @@ DIFFERENCES = ("and what that is more than with ours, with its standard error, p
 def page(results: dict[str, Any], speeds: dict[str, Any]) -> str:
     """Returns the tables: labels against retraining, new runs without labels, and seconds of runs of their own."""
     names = list(results)
-    members = list(results[names[0]]["labels_against_retraining"])
+    members = list(dict.fromkeys(member for name in names for member in results[name]["labels_against_retraining"]))
     lines = [
         "Correlation of the change of P(rare) at the likeliest alerts with that of detectors trained without the",
         "label (networks to their minimum, from the full fit; trees grown anew with other bags and splits, mean over",
         "six seeds; in brackets how the means over three of them correlate with those over the others: what the",
-        "retrained trees themselves agree on):",
+        "retrained trees themselves agree on; spread labels spread anew, reach and prior as they were):",
         "",
         f"| graph | labels | {' | '.join(members)} |",
         f"| --- | ---: |{' ---: |' * len(members)}",
     ]
     for name in names:
         found = results[name]["labels_against_retraining"]
-        cells = " | ".join(_cell(found[member]) for member in members)
+        cells = " | ".join(_cell(found[member]) if member in found else "" for member in members)
         lines.append(f"| {name} | {results[name]['labels']} | {cells} |")
     lines += [
         "",
