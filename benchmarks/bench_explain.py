@@ -35,6 +35,7 @@ from torch import Tensor
 import calirare
 from calirare.datasets import synthetic_rare
 from calirare.explain import probability, voice_of
+from calirare.explain.spreading import SpreadingVoice
 from calirare.graph import Graph, Split, random_split, scipy_of_csr
 from calirare.leave_one_out import Retrain, leave_one_out
 from calirare.models import (
@@ -157,7 +158,7 @@ def of_trees(fitted: TreesFit, graph: Graph, nodes: Tensor, seed: int) -> dict[s
 
 def of_spreading(fitted: SpreadingFit, graph: Graph, nodes: Tensor, seed: int) -> dict[str, float]:
     """Returns the same of labels that are spread anew without each, reach and prior as they were; of nodes reached."""
-    voice, step = voice_of(fitted, graph), scipy_of_csr(spreading_step(graph)).astype(np.float64)
+    voice, step = SpreadingVoice(fitted, graph), scipy_of_csr(spreading_step(graph)).astype(np.float64)
     base = voice.log_odds(nodes)
     change = voice.without_each_label(nodes) - base
     lost = torch.sigmoid(base) - torch.sigmoid(base + change)
