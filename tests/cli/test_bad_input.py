@@ -67,7 +67,7 @@ N = 260
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"x": spoiled("x", (3, 2), np.nan)}, "features must be finite, got nan at node 3, column 2"),
+        ({"x": spoiled("x", (3, 2), np.inf)}, "features must be finite, got inf at node 3, column 2"),
         ({"x": spoiled("x", (5, 0), -np.inf)}, "features must be finite, got -inf at node 5, column 0"),
         ({"x": np.full((N, 6), 1e300)}, "features"),
         ({"y": spoiled("y", 4, 9999)}, "got 9999 at node 4"),

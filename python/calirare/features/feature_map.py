@@ -17,9 +17,9 @@ from calirare.features.categorical import OneHot, TargetEncoded
 from calirare.features.fitting import Impute, Missing, Options, fit_columns, with_categories
 from calirare.features.labelled_nodes import LabelledNodes
 from calirare.features.numeric import Cyclic, Kept, Logged, Ranked, Standardized
-from calirare.features.raw_table import ColumnMap, RawTable, Say, columns_of, numbers_named, places_of, read_table
+from calirare.features.raw_table import ColumnMap, RawTable, Say, columns_of, places_of, read_table
 from calirare.features.whole import AsIs, RowSums, Svd, TfIdf, WholeMap, fit_svd, fit_tfidf, least
-from calirare.graph import Column, Graph, check_nodes, columns_of_text, columns_to_text, numbered
+from calirare.graph import Column, Graph, check_nodes, columns_of_text, columns_to_text, numbered, numbers_named
 from calirare_ext import Csr
 
 How = Literal["auto", "rank", "standardize", "row", "tfidf", "svd", "none", "stored"]

@@ -6,7 +6,6 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray, release
 from calirare._util.errors import InputError
-from calirare.graph import Column, Graph, named, numbered
+from calirare.graph import Column, Graph, named, numbered, numbers_named
 
 Say = Callable[[str], None]
 BLOCK = 1 << 23  # float64 numbers looked at together: 64 MiB
@@ -103,12 +102,6 @@ def columns_of(graph: Graph) -> tuple[Column, ...]:
     if graph.columns:
         return graph.columns
     return numbers_named(graph.feature_names or numbered(graph.n_features))
-
-
-@cache
-def numbers_named(names: tuple[str, ...]) -> tuple[Column, ...]:
-    """Returns columns of numbers."""
-    return tuple(Column(name) for name in names)
 
 
 def read_table(graph: Graph, columns: tuple[Column, ...], newest: dict[int, float], say: Say) -> RawTable:

@@ -2,7 +2,7 @@
 
 from calirare.graph.arrays import as_features, csr_of_scipy, matrix_named, named_tensors, rows_of, scipy_of_csr
 from calirare.graph.checksum import fingerprint, same_but_labels
-from calirare.graph.columns import Column, columns_of_text, columns_to_text, named, numbered
+from calirare.graph.columns import Column, columns_of_text, columns_to_text, named, numbered, numbers_named
 from calirare.graph.convolution import (
     LARGE,
     ORDERS,
@@ -95,6 +95,7 @@ __all__ = [
     "no_label_column",
     "normalize_features",
     "numbered",
+    "numbers_named",
     "one_class",
     "propagated_features",
     "propagation",

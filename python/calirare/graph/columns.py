@@ -78,6 +78,8 @@ def check_columns(columns: tuple[Column, ...], x: Tensor | Csr, where: str) -> N
         TypeError: the features are not float32.
         InputError: anything else does not fit.
     """
+    if not columns:
+        return
     if isinstance(x, Csr):
         raise InputError(f"{where}: columns with kinds need dense features, got sparse ones: leave columns out")
     if len(columns) != x.shape[1]:
@@ -147,6 +149,12 @@ def missing(x: Tensor) -> Tensor:
 def numbered(n_features: int) -> tuple[str, ...]:
     """Returns what features without names are called."""
     return tuple(f"feature {i}" for i in range(n_features))
+
+
+@cache
+def numbers_named(names: tuple[str, ...]) -> tuple[Column, ...]:
+    """Returns columns of numbers."""
+    return tuple(Column(name) for name in names)
 
 
 def named(names: Sequence[str], most: int = 2) -> str:

@@ -15,6 +15,7 @@ from calirare.graph.arrays import Parts, as_array, as_coo, as_features, as_label
 from calirare.graph.columns import with_neighbours
 from calirare.graph.edges import EdgeOptions, EdgeRules, Naming, build_adjacency
 from calirare.graph.splits import PARTS, Split
+from calirare.graph.table_labels import labels_of, nothing_known
 from calirare.graph.validation import located
 from calirare_ext import Csr
 
@@ -32,11 +33,28 @@ def parts_of_arrays(
     if _is_adjacency(edges):
         edges, stored = _edges_of_adjacency(edges, x.shape[0], where)
         weights = stored if weights is None else weights
-    return {
-        "adjacency": build_adjacency(as_array(edges, "edges", where), weights, x.shape[0], rules, where),
-        "x": x,
-        "y": None if labels is None else as_labels(labels, where),
-    }
+    adjacency = build_adjacency(as_array(edges, "edges", where), weights, x.shape[0], rules, where)
+    return {"adjacency": adjacency, "x": x, **parts_of_labels(labels, where)}
+
+
+def parts_of_labels(labels: Any, where: str) -> Parts:
+    """Returns labels of any kind, or None, as `y`; where they are names of classes also these, as of a table."""
+    array = None if labels is None or isinstance(labels, Tensor) else as_array(labels, "labels", where)
+    if array is None or not _are_names(array):
+        return {"y": None if labels is None else as_labels(labels, where)}
+    import pandas as pd
+
+    faults: list[str] = []
+    column = pd.Series(array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array, name="labels", dtype=object)
+    y, names = labels_of(column, where, faults)
+    if faults:
+        raise InputError(faults[0])
+    said = nothing_known(y, names)
+    return {"y": y, "class_names": names, "notes": (said,) if said else ()}
+
+
+def _are_names(labels: NumpyArray) -> bool:
+    return labels.dtype.kind == "U" or (labels.dtype == object and any(isinstance(each, str) for each in labels.flat))
 
 
 def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[EdgeOptions]) -> Parts:
@@ -45,8 +63,8 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     Args:
         data: with `x` (dense or sparse; without it the number of neighbours is the feature) and `edge_index` [2, m], or
             `adj_t` (torch sparse, or `SparseTensor` of torch_sparse) in its place; optionally `edge_weight` or a
-            one-column `edge_attr`, `y`, and `train_mask`, `val_mask`, `test_mask`. Each may be a tensor, an array or a
-            list.
+            one-column `edge_attr`, `y` (numbers or names of classes), and `train_mask`, `val_mask`, `test_mask`. Each
+            may be a tensor, an array or a list.
         name: what the graph is called.
         **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
 
@@ -171,7 +189,8 @@ def parts_of_networkx(
             both, or `symmetrize` be set.
         features: name of a node attribute (a number or a vector), a list of such names, or real [n, d];
             None where nodes have none: the number of neighbours is the feature.
-        labels: name of a node attribute (an integer; -1 or missing stands for unknown), integer [n], or None.
+        labels: name of a node attribute (an integer, -1 or missing for unknown; or a name of a class), integer or str
+            [n], or None.
         weight: name of an edge attribute, or None for ones.
         name: what the graph is called.
         **edge_options: `symmetrize`, `duplicates` and `self_loops`, see `calirare.graph.EdgeRules`.
@@ -201,11 +220,11 @@ def parts_of_networkx(
     if isinstance(features, Sequence) and all(isinstance(item, str) for item in features):
         features = _feature_columns(graph, features, where)
     if isinstance(labels, str):
-        labels = [graph.nodes[node].get(labels, -1) for node in nodes]
+        labels = [graph.nodes[node].get(labels) for node in nodes]
     parts = {
         "adjacency": build_adjacency(edges, weights, len(nodes), EdgeRules(**edge_options), where, naming),
         "x": torch.empty(len(nodes), 0) if features is None else as_features(features, where),
-        "y": None if labels is None else as_labels(labels, where),
+        **parts_of_labels(labels, where),
         "name": name,
         "node_names": np.array([str(node) for node in nodes]),
     }

@@ -13,7 +13,7 @@ from torch import Tensor
 from calirare._util.amounts import amount
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.graph.columns import Column, check_columns, names_of_features, unmapped
+from calirare.graph.columns import Column, check_columns, names_of_features, numbered, numbers_named, unmapped
 from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, parts_of_networkx
 from calirare.graph.edges import EdgeOptions, EdgeRules, FileOptions
 from calirare.graph.folder import read_folder, write_folder
@@ -70,7 +70,7 @@ class Graph:
         posterior: P(y = 1 | v), float64 [n], where it is known because the graph was simulated.
         node_names: the user's names of the nodes, str [n], no two alike, or None where nodes are numbers.
         feature_names: the user's names of the features, d of them, no two alike, or none where features are numbers.
-        columns: what each raw column of `x` holds, d of them, or none where all are finite numbers.
+        columns: what each raw column of `x` holds, d of them, or none where all are numbers without gaps (NaN).
         scored: which nodes P(rare) is told of, bool [n]; the others (devices, merchants, accounts at other banks) carry
             edges alone and have no label. None: every node.
         relations: the edges by type and direction, or none where nothing is known of either.
@@ -117,10 +117,10 @@ class Graph:
         where, n = where or f"graph {self.name!r}", self.adjacency.n_rows
         if not trusted:
             check_adjacency(self.adjacency, where, self.node_name)
-            check_features(self.x, n, where, missing=bool(self.columns))
-            check_relations(self.relations, n, where)
-        if self.columns and not trusted:
+            if check_features(self.x, n, where) and not self.columns:
+                object.__setattr__(self, "columns", numbers_named(self.feature_names or numbered(self.n_features)))
             check_columns(self.columns, self.x, where)
+            check_relations(self.relations, n, where)
         feature_names = names_of_features(self.columns, self.feature_names, self.n_features, where)
         object.__setattr__(self, "feature_names", feature_names)
         for labels, names in (("y", "class_names"), ("original_y", "original_class_names")):
@@ -294,7 +294,7 @@ class Graph:
                 weights where `weight` gives none.
             features: real [n, d], dense or sparse (`Csr`, scipy), or the path of a CSV or Parquet file; None for the
                 file beside that of the edges whose name has "nodes" in place of "edges".
-            labels: integer [n] with -1 for unknown, or the name of a column of the feature file.
+            labels: integer [n] with -1 for unknown, names of classes [n], or the name of a column of the feature file.
             weight: real [m], > 0, or the name of a column of the edge file; None for ones.
             name: what the graph is called; None for the name of the file.
             where: put in front of a message instead of the name.

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.graph.arrays import Parts, as_array, as_features, as_labels
+from calirare.graph.arrays import Parts, as_array, as_features
 from calirare.graph.columns import Column, named, with_neighbours
-from calirare.graph.convert import split_of_masks
+from calirare.graph.convert import parts_of_labels, split_of_masks
 from calirare.graph.edges import EdgeOptions, EdgeRules, Naming, build_adjacency
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare_ext import Csr
@@ -69,8 +69,8 @@ def parts_of_hetero(
         adjacency = typed_adjacency(ends, weights, kinds, n, rules, where, naming)
     else:
         adjacency = build_adjacency(ends, weights, n, rules, where, naming)
-    y = getattr(data[scored], "y", None)
-    known = None if y is None else as_labels(y, where)
+    labels = parts_of_labels(getattr(data[scored], "y", None), where)
+    known = labels["y"]
     if known is not None and known.shape != (n_scored,):
         raise InputError(f"{where}: y of {scored!r} must have one label per node, got {tuple(known.shape)}")
     parts = {
@@ -79,6 +79,7 @@ def parts_of_hetero(
         "x": x,
         "columns": columns,
         "feature_names": tuple(column.name for column in columns),
+        **labels,
         "y": None if known is None else torch.cat([known, torch.full((n - n_scored,), -1)]),
         "split": split_of_masks(data[scored], n_scored, where),
         "scored": torch.arange(n) < n_scored if len(types) > 1 else None,

@@ -67,7 +67,7 @@ def reading(path: Source) -> Iterator[None]:
         raise InputError(f"{path}: the table cannot be read ({reason}): mend the file or write it again") from error
 
 
-def place(row: int, path: Source) -> str:
+def place(row: int, path: Source | str) -> str:
     """Returns how a message calls a row."""
     return f"line {row + FIRST_LINE}" if isinstance(path, Path) and is_text(path) else f"row {row}"
 

@@ -26,7 +26,7 @@ NOTHING_KNOWN = frozenset(MISSING_NUMBERS) | {
 MOST_CLASSES, MOST_SHOWN = 10, 3  # of columns that may hold labels
 
 
-def labels_of(column: Any, path: Source, faults: list[str]) -> tuple[torch.Tensor | None, tuple[str, ...]]:
+def labels_of(column: Any, path: Source | str, faults: list[str]) -> tuple[torch.Tensor | None, tuple[str, ...]]:
     """Returns the labels as numbers, -1 for unknown, and the names of the classes."""
     cells = column.astype(str).where(column.notna(), "").str.strip()
     numbers = as_float(cells.str.lower().replace({"true": "1", "false": "0"}))

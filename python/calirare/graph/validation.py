@@ -106,15 +106,16 @@ def has_self_loop(adjacency: Csr) -> bool:
     return False
 
 
-def check_features(x: Tensor | Csr, n_nodes: int, where: str, *, missing: bool = False) -> None:
-    """Checks that there is one row of finite features [n, d], dense or sparse, per node.
+def check_features(x: Tensor | Csr, n_nodes: int, where: str) -> bool:
+    """Checks that there is one row of finite features [n, d], dense or sparse, per node; NaN of dense ones is missing.
 
-    `missing`: NaN may stand there.
+    Returns:
+        Whether a value is missing.
 
     Raises:
         TypeError: the features are not float32.
-        InputError: rows or columns are missing, or a value is NaN, infinite, beyond `MAX_FEATURE` or requires a
-            gradient.
+        InputError: rows or columns are missing, or a value is infinite, beyond `MAX_FEATURE`, NaN among sparse ones, or
+            requires a gradient.
     """
     _check_constant(x.values if isinstance(x, Csr) else x, "features", where)
     if x.dtype != torch.float32:
@@ -133,10 +134,15 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str, *, missing: bool =
         if x.nnz and float(x.values.abs().max()) > MAX_FEATURE:
             at = int(x.values.abs().argmax())
             raise _too_large(float(x.values[at]), int(x.rows()[at]), int(x.indices[at]), where)
-        return
+        return False
+    missing = False
     for start in range(0, n_nodes, CHUNK):
         part = x[start : start + CHUNK]
-        wrong = part.abs() > MAX_FEATURE if missing else ~(part.abs() <= MAX_FEATURE)
+        wrong = ~(part.abs() <= MAX_FEATURE)
+        if not bool(wrong.any()):
+            continue
+        wrong &= ~part.isnan()
+        missing = True
         if bool(wrong.any()):
             row, column = (int(i) for i in wrong.nonzero()[0])
             value = float(part[row, column])
@@ -146,6 +152,7 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str, *, missing: bool =
                 f"{where}: features must be finite, got {value} at node {start + row}, column {column}: fill it in or "
                 "remove the node; numbers are kept in float32, up to 3.4e38"
             )
+    return missing
 
 
 def _too_large(value: float, node: int, column: int, where: str) -> InputError:

@@ -164,6 +164,38 @@ def test_labels_of_a_list_may_be_none_where_unknown(data_class):
     assert Graph.from_data(plain(data_class, y=[0, 1, 2, None, True])).y.tolist() == [0, 1, 2, -1, 1]
 
 
+@pytest.mark.parametrize(
+    "y",
+    [
+        pytest.param(["rest", "fraud", "rest", "", None], id="list"),
+        pytest.param(np.array(["rest", "fraud", "rest", "", ""]), id="array"),
+        pytest.param(pd.Series(["rest", "fraud", "rest", None, pd.NA]), id="column"),
+        pytest.param(np.array([["rest"], ["fraud"], ["rest"], [np.nan], [None]], dtype=object), id="n by 1"),
+    ],
+)
+def test_labels_may_be_names(data_class, y):
+    graph = Graph.from_data(plain(data_class, y=y))
+    assert graph.class_names == ("fraud", "rest")
+    assert graph.y.tolist() == [1, 0, 1, -1, -1]
+    assert graph.notes == ()
+
+
+def test_names_of_labels_are_taken_as_a_table_takes_them(data_class):
+    assert Graph.from_data(plain(data_class, y=["7", "7", "9", "-1", ""])).class_names == ("7", "9")
+    (note,) = Graph.from_data(plain(data_class, y=["ok", "fraud", "unknown", "ok", "ok"])).notes
+    assert note.startswith("nodes: 'unknown' is a class of its own, that of 1 node")
+    with pytest.raises(InputError, match="graph 'data': column 'labels' must name a class in one way, but holds"):
+        Graph.from_data(plain(data_class, y=["ok", "fraud", "OK", "ok", "ok"]))
+    with pytest.raises(InputError, match=r"labels must be names or whole numbers .* holds 0.5 in row 1: mend"):
+        Graph.from_data(plain(data_class, y=["1", "0.5", "1", "0", "0"]))
+
+
+def test_nan_among_features_of_data_is_a_gap(data_class):
+    x = torch.ones(5, 2)
+    x[3, 1] = torch.nan
+    assert [column.name for column in Graph.from_data(plain(data_class, x=x)).columns] == ["feature 0", "feature 1"]
+
+
 def test_masks_of_whole_numbers_count_as_bool(data_class):
     graph = Graph.from_data(plain(data_class, train_mask=torch.tensor([1, 0, 1, 0, 0])))
     assert graph.split.train.tolist() == [0, 2]
@@ -280,6 +312,15 @@ def test_networkx_attributes_become_features_labels_and_weights(kind):
     assert graph.adjacency.to_dense()[1].tolist() == [1, 0, 2, 2, 0]
     assert graph.node_names.tolist() == ["n0", "n1", "n2", "n3", "n4"]
     assert Graph.from_networkx(networkx_graph(kind), features="size").n_features == 1
+
+
+def test_networkx_attributes_may_be_names_of_classes():
+    graph = networkx_graph(nx.Graph)
+    for value in graph.nodes.values():
+        value["kind"] = f"kind {value['kind']}" if value.get("kind", -1) >= 0 else None
+    named = Graph.from_networkx(graph, features="size", labels="kind")
+    assert named.class_names == ("kind 0", "kind 1", "kind 2")
+    assert named.y.tolist() == [0, 1, 2, 0, -1]
 
 
 def test_networkx_faults_are_named():

@@ -43,6 +43,13 @@ def test_nodes_of_all_types_are_one_graph(data):
     assert graph.relations == ()
 
 
+def test_labels_may_be_names(data):
+    data["account"].y = ["fraud", "fine", None, "fine"]
+    graph = Graph.from_data(data)
+    assert graph.class_names == ("fine", "fraud")
+    assert graph.y.tolist() == [1, 0, -1, 0, -1, -1, -1, -1, -1]
+
+
 def test_types_without_features_have_the_number_of_neighbours(data):
     for kind in ("device", "account"):
         data[kind].num_nodes = data[kind].num_nodes
