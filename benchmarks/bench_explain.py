@@ -156,7 +156,7 @@ def of_trees(fitted: TreesFit, graph: Graph, nodes: Tensor, seed: int) -> dict[s
     return compared(base.mean(0), change[places], every_seed.mean(1)) | {"halves_of_truth": correlation(*halves)}
 
 
-def of_spreading(fitted: SpreadingFit, graph: Graph, nodes: Tensor, seed: int) -> dict[str, float]:
+def of_spreading(fitted: SpreadingFit, graph: Graph, nodes: Tensor, seed: int) -> dict[str, Any]:
     """Returns the same of labels that are spread anew without each, reach and prior as they were; of nodes reached."""
     voice, step = SpreadingVoice(fitted, graph), scipy_of_csr(spreading_step(graph)).astype(np.float64)
     base = voice.log_odds(nodes)
@@ -173,6 +173,8 @@ def of_spreading(fitted: SpreadingFit, graph: Graph, nodes: Tensor, seed: int) -
         truth.append(difference(fitted.logits(torch.from_numpy(reached))) - base)
     found, wanted = change[places], torch.stack(truth)
     finite = found.isfinite() & wanted.isfinite()
+    if not found[finite].numel():
+        return {"correlation_log_odds": None, "correlation": None}  # no label reaches any of these nodes
     return compared(base.expand_as(found)[finite], found[finite], wanted[finite])
 
 

@@ -77,7 +77,9 @@ def page(results: dict[str, Any], speeds: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cell(found: dict[str, float]) -> str:
+def _cell(found: dict[str, Any]) -> str:
+    if found["correlation"] is None:
+        return ""
     halves = found.get("halves_of_truth")
     return f"{found['correlation']:.2f}" + ("" if halves is None else f" ({halves:.2f})")
 

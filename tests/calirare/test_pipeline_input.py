@@ -77,13 +77,14 @@ def test_a_graph_without_a_split_gets_the_one_that_load_dataset_draws():
 
 
 @pytest.mark.parametrize(
-    ("names", "wanted"), [(("fraud", "ok"), "fraud"), (("ok", "theft"), "theft"), (("0", "1"), "1")]
+    ("names", "wanted"),
+    [(("fraud", "ok"), "fraud"), (("ok", "theft"), "theft"), (("0", "1"), "1"), (("rest", "fraud"), "fraud")],
 )
 def test_of_two_named_classes_the_smaller_one_is_rare(names, wanted):
     draw = np.random.default_rng(0)
     rare = np.arange(300) % 10 == 0
     names_of = np.where(rare, *([0, 1] if names[0] == wanted else [1, 0]))
-    if names == ("0", "1"):
+    if names in (("0", "1"), ("rest", "fraud")):
         names_of = 1 - rare  # numbers say what is rare, though 1 is the larger class here
     ends = draw.integers(0, 300, (900, 2))
     graph = calirare.Graph.from_edges(

@@ -225,7 +225,8 @@ def _known_rare(
 def with_task(graph: Graph, task: Task = "rare", seed: int = 0, minority: int | str | None = None) -> Graph:
     """Returns a graph as it is trained on: what `load_dataset` would choose, where nobody has.
 
-    Of two named classes the smaller one is rare, where that is not the second already; a graph without a split gets one
+    Of two classes in the order of their names, as those of a table, the smaller one is rare, where that is not the
+    second already; in another order ("rest", "fraud") class 1 is, as `Graph` has it. A graph without a split gets one
     by the rules of `load_dataset`. What was chosen is a note of the graph.
 
     Args:
@@ -243,7 +244,7 @@ def with_task(graph: Graph, task: Task = "rare", seed: int = 0, minority: int | 
     merged = task == "classes" or graph.original_y is not None
     if minority is not None and not merged:
         graph = graph.rare(minority)
-    elif not merged and graph.n_classes == 2 and graph.class_names != ("0", "1"):
+    elif not merged and graph.n_classes == 2 and ("0", "1") != graph.class_names == tuple(sorted(graph.class_names)):
         first, second = (int((y == k).sum()) for k in (0, 1))
         if 0 < first < second:
             graph = graph.rare(graph.class_names[0])
