@@ -37,8 +37,8 @@ from numpy.typing import NDArray
 from scipy.special import betainc, expit, logit, logsumexp
 
 Numbers = NDArray[np.float64]
-NO_NOISE, ONE_SIDED = 0.3, 0.15  # prior probability that both rates are 0, and that one of them alone is not
-ALIKE = 0.25  # that labels are wrong whatever their class: both rates are one
+NO_NOISE, ONE_SIDED = 0.3, 0.05  # prior probability that both rates are 0, and that one of them alone is not
+ALIKE = 0.5  # that labels are wrong whatever their class: both rates are one
 SLAB = (1.0, 4.0)  # Beta prior of a rate that is not: mean 0.2
 POINTS = np.array([0.005, 0.012, 0.025, 0.045, 0.07, 0.1, 0.14, 0.19, 0.25, 0.32, 0.4, 0.5, 0.62, 0.75, 0.88])  # grid
 SPREADS = (1.0, 0.25, 1.0)  # prior standard deviations of u, v and c
