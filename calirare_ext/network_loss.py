@@ -94,6 +94,7 @@ def network_loss(
     factors: Sequence[Tensor] = (),
     scale: float = 1.0,
     composed: bool = False,
+    into: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Returns the loss sum_i w_i l_i of each network, l_i the cross-entropy of node i, and its gradient.
 
@@ -107,6 +108,7 @@ def network_loss(
         factors: what the units of each hidden layer are multiplied with, all networks alike, [r_l, h_l] (dropout).
         scale: the factor of units that are kept.
         composed: by torch's operators on the CPU too.
+        into: where the gradient is written, contiguous, [b, p]; None: in new memory.
 
     Returns:
         Losses, float64 [b], and gradients [b, p] in the dtype of the parameters; no derivative is tracked.
@@ -119,7 +121,7 @@ def network_loss(
         not change a bit.
     """
     parameters = parameters.contiguous()  # shapes and dtypes are checked where they are read, once a step
-    gradient = torch.empty_like(parameters)
+    gradient = torch.empty_like(parameters) if into is None else into
     given = (targets, weights.contiguous(), [f.contiguous() for f in factors], scale, composed)
     return _C.network_loss(field.compiled, parameters, *given, gradient), gradient
 

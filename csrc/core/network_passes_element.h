@@ -31,13 +31,13 @@ double softmax_gradient(T* z, int64_t k, int64_t target, T weight) {
 template <typename T>
 struct AdamStep {
   T weight_decay, keep1, keep2;  // mu, beta_1, beta_2
-  T length, scale, epsilon;      // alpha / (1 - beta_1^t), sqrt(1 - beta_2^t)
+  T length, epsilon;             // alpha / (1 - beta_1^t) and epsilon, both times sqrt(1 - beta_2^t)
 
   void operator()(T& theta, T gradient, T& first, T& second) const {
     const T g = gradient + weight_decay * theta;
     first += (T(1) - keep1) * (g - first);
     second = keep2 * second + (T(1) - keep2) * g * g;
-    theta -= length * first / (std::sqrt(second) / scale + epsilon);
+    theta -= length * first / (std::sqrt(second) + epsilon);
   }
 };
 

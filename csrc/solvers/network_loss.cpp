@@ -2,6 +2,7 @@
 #include "network_loss.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
@@ -143,8 +144,8 @@ void check_parameters(const NetworkField& field, const at::Tensor& x, const char
   const char* op = "network_loss";
   TORCH_CHECK_VALUE(x.dim() == 2 && x.size(1) == field.n_parameters() && x.is_contiguous(), op, ": ", name,
                     " must be contiguous, [b, ", field.n_parameters(), "], got ", x.sizes());
-  TORCH_CHECK_VALUE(!field.inputs.empty() && field.blocks.size() + 1 == field.widths.size() &&
-                        field.blocks_t.size() == field.blocks.size(),
+  TORCH_CHECK_VALUE(!field.inputs.empty() && !field.inputs_t.empty() &&
+                        field.blocks.size() + 1 == field.widths.size() && field.blocks_t.size() == field.blocks.size(),
                     op, ": field must have inputs and a block for each layer after the first");
 }
 
@@ -193,20 +194,29 @@ at::Tensor Factor::operator()(const at::Tensor& x) const {
     return at::mm(x.t(), dense.t()).t();
   }
   if (dense.defined()) return at::mm(dense, x);
-  if (!places && !tiles) return propagate(rows, x);
-  const at::Tensor operand = x.size(1) <= 1 || x.stride(1) == 1 ? x : x.contiguous();
   at::Tensor out = at::empty({tiles ? tiles->n_rows : rows.n_rows(), x.size(1)}, x.options());
+  write(x, out);
+  return out;
+}
+
+void Factor::write(const at::Tensor& x, at::Tensor& out) const {
+  if (dense.defined()) {
+    out.copy_((*this)(x));
+    return;
+  }
+  const at::Tensor operand = x.size(1) <= 1 || x.stride(1) == 1 ? x : x.contiguous();
   if (tiles) {
     propagate_tiles_out(*tiles, operand, out);
-  } else {
+  } else if (places) {
     propagate_to(rows, operand, *places, out);
+  } else {
+    propagate_out(rows, operand, out);
   }
-  return out;
 }
 
 at::Tensor network_products(const NetworkField& field, const at::Tensor& parameters) {
   check_parameters(field, parameters, "parameters");
-  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView plain;  // no derivative is tracked, nor asked for at every small step
   std::vector<at::Tensor> hidden, weights;
   const Passes passes{parameters.size(0), !parameters.is_cpu()};
   return forward(field, layers_of(field, parameters), passes, {}, hidden, weights);
@@ -219,7 +229,7 @@ at::Tensor network_loss(const NetworkField& field, const at::Tensor& parameters,
   check_same(gradient, parameters, "network_loss", "gradient");
   TORCH_CHECK_VALUE(gradient.size(0) == parameters.size(0), "network_loss: gradient must have a row for each network");
   check_dropped(field, parameters, dropped);
-  const at::NoGradGuard no_grad;
+  const at::AutoDispatchBelowADInplaceOrView plain;
   const std::vector<Layer> layers = layers_of(field, parameters), into = layers_of(field, gradient);
   const Passes passes{parameters.size(0), composed || !parameters.is_cpu()};
   std::vector<at::Tensor> hidden, weights;
@@ -231,9 +241,14 @@ at::Tensor network_loss(const NetworkField& field, const at::Tensor& parameters,
     delta = hidden[l - 1];
     passes.hidden_gradient(delta, back, weights[l - 1], dropped.scale, into[l].weight, into[l - 1].bias);
   }
-  const at::Tensor product = in_order(field.inputs_t, delta);
-  const int64_t h = field.widths[0].second;
-  into[0].weight.copy_(product.unflatten(1, {parameters.size(0), h}).permute({1, 0, 2}));
+  for (size_t i = 0; i + 1 < field.inputs_t.size(); ++i) delta = field.inputs_t[i](delta);
+  if (parameters.size(0) == 1) {  // where there is one network its gradient lies as the product does
+    at::Tensor weight = into[0].weight.squeeze(0);
+    field.inputs_t.back().write(delta, weight);
+  } else {
+    const at::Tensor product = field.inputs_t.back()(delta);
+    into[0].weight.copy_(product.unflatten(1, {parameters.size(0), -1}).permute({1, 0, 2}));
+  }
   return losses;
 }
 
@@ -247,8 +262,8 @@ void adam_step(at::Tensor& theta, const at::Tensor& gradient, at::Tensor& first,
   const at::NoGradGuard no_grad;
   by_dtype(theta, op, [&](auto zero) {
     using T = decltype(zero);
-    const AdamStep<T> step{T(rates.weight_decay), T(rates.beta1), T(rates.beta2),
-                           T(rates.length),       T(rates.scale), T(rates.epsilon)};
+    const AdamStep<T> step{T(rates.weight_decay), T(rates.beta1), T(rates.beta2), T(rates.length * rates.scale),
+                           T(rates.epsilon * rates.scale)};
     adam_cpu(torch_pool(), AdamTask<T>{theta.mutable_data_ptr<T>(), gradient.const_data_ptr<T>(),
                                        first.mutable_data_ptr<T>(), second.mutable_data_ptr<T>(), theta.numel(), step});
   });

@@ -18,6 +18,7 @@ struct Factor {
   std::optional<TileTensors> tiles;  // or its tiles
 
   at::Tensor operator()(const at::Tensor& x) const;
+  void write(const at::Tensor& x, at::Tensor& out) const;  // the product into `out`, contiguous
 };
 
 // What b networks with L layers read; z_1 = last(.. first(W_1)) + b_1 of `inputs`, z_l = A_l relu(z_{l-1}) W_l + b_l.

@@ -219,7 +219,12 @@ class ManyGcns:
         return weight_decay / 2 * parameters.square().sum(1) + loss, gradient.add_(parameters, alpha=weight_decay)
 
     def loss(
-        self, parameters: Tensor, targets: Tensor, weights: Tensor, dropout: Dropout | None = None
+        self,
+        parameters: Tensor,
+        targets: Tensor,
+        weights: Tensor,
+        dropout: Dropout | None = None,
+        into: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Returns sum_i w_i l_i of each network, and its gradient, without automatic differentiation.
 
@@ -228,6 +233,7 @@ class ManyGcns:
             targets: classes of the field's nodes, int64 [m].
             weights: w of each network, [b, m].
             dropout: what drops hidden units, the same in all networks; None: nothing.
+            into: where the gradients are written, contiguous, [b, p]; None: in new memory.
 
         Returns:
             Losses, float64 [b], and gradients [b, p].
@@ -238,7 +244,7 @@ class ManyGcns:
             factors = [dropout.factors(rows.numel(), bias[0], parameters) for rows, (_, bias) in units]
             scale = dropout.scale
         field = self._of(parameters.shape[0])
-        return network_loss(field, parameters, targets, weights, factors=factors, scale=scale)
+        return network_loss(field, parameters, targets, weights, factors=factors, scale=scale, into=into)
 
     def _of(self, n_networks: int) -> NetworkField:
         if n_networks not in self._compiled:

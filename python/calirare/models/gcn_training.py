@@ -164,10 +164,10 @@ class GcnTraining:
         optimiser = Adam([parameters], learning_rate=self.learning_rate, weight_decay=self.weight_decay, fused=True)
         dropout = Dropout(self.dropout, self.seed)
         work = parameters.shape[0] * step_work(start.field, self.hidden)
-        weights = sample_weights / max(start.targets.numel(), 1)
+        weights, gradient = sample_weights / max(start.targets.numel(), 1), torch.empty_like(parameters)
         for _ in range(self.epochs):
             with threads_for(work):
-                loss, gradient = networks.loss(parameters, start.targets, weights, dropout)
+                loss, _ = networks.loss(parameters, start.targets, weights, dropout, into=gradient)
                 optimiser.step([gradient])
             yield loss
 
