@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/as_strided.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
@@ -26,8 +27,9 @@ std::vector<Layer> layers_of(const NetworkField& field, const at::Tensor& parame
   std::vector<Layer> layers;
   int64_t start = 0;
   for (const auto& [d, h] : field.widths) {
-    const at::Tensor weight = parameters.narrow(1, start, d * h).unflatten(1, {d, h});
-    layers.push_back({weight, parameters.narrow(1, start + d * h, h)});
+    const int64_t b = parameters.size(0), p = parameters.size(1), first = parameters.storage_offset() + start;
+    layers.push_back({at::as_strided(parameters, {b, d, h}, {p, h, 1}, first),
+                      at::as_strided(parameters, {b, h}, {p, 1}, first + d * h)});
     start += (d + 1) * h;
   }
   return layers;
@@ -42,6 +44,17 @@ at::Tensor in_order(const std::vector<Factor>& factors, at::Tensor x) {
 
 at::Tensor scratch(const at::Tensor& like, at::IntArrayRef shape, at::ScalarType dtype) {
   return at::empty(shape, like.options().dtype(dtype));
+}
+
+// Writes sums [b, n, m], `from` lying `stride` apart, into a gradient [b, m, n] whose networks lie a stride apart.
+template <typename T>
+void put(const double* from, int64_t stride, int64_t n, int64_t m, const at::Tensor& into) {
+  T* to = into.mutable_data_ptr<T>();
+  for (int64_t i = 0; i < into.size(0); ++i) {
+    for (int64_t j = 0; j < m; ++j) {
+      for (int64_t c = 0; c < n; ++c) to[i * into.stride(0) + j * n + c] = T(from[i * stride + c * m + j]);
+    }
+  }
 }
 
 // How a step goes by: kernels of one pass each on the CPU, torch's operators else.
@@ -92,8 +105,8 @@ struct Passes {
                  LogitsTask<T>{view_out<T>(z), bias_row.const_data_ptr<T>(), labels.targets.const_data_ptr<int64_t>(),
                                labels.weights.const_data_ptr<T>(), partial.mutable_data_ptr<double>(),
                                sums.mutable_data_ptr<double>(), b, k});
+      put<T>(sums.const_data_ptr<double>() + b, k, 1, k, into);
     });
-    into.copy_(sums.narrow(0, b, b * k).view({b, k}));
     return sums.narrow(0, 0, b);
   }
 
@@ -117,9 +130,9 @@ struct Passes {
       hidden_gradient_cpu(
           torch_pool(), HiddenGradientTask<T>{view_out<T>(hidden), view<T>(back), weight.const_data_ptr<T>(), T(scale),
                                               partial.mutable_data_ptr<T>(), sums.mutable_data_ptr<double>(), b, h, k});
+      put<T>(sums.const_data_ptr<double>(), (k + 1) * h, k, h, into_weight);
+      put<T>(sums.const_data_ptr<double>() + k * h, (k + 1) * h, 1, h, into_bias);
     });
-    into_weight.copy_(sums.narrow(1, 0, k).transpose(1, 2));
-    into_bias.copy_(sums.select(1, k));
   }
 };
 

@@ -149,11 +149,11 @@ class GcnTraining:
 
         def so_far() -> GcnFit:
             start.move_to(theta[0])
-            return replace(start, losses=tuple(torch.stack(losses).tolist()) if losses else ())
+            return replace(start, losses=tuple(torch.cat(losses).tolist()) if losses else ())
 
         start.model.eval()
         for epoch, loss in enumerate(self._steps(start, theta, weights), 1):
-            losses.append(loss[0])
+            losses.append(loss)
             if end.after(epoch, so_far):
                 break
         return so_far()
