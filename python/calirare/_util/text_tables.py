@@ -18,9 +18,10 @@ NO_TEXT = {
     b"PAR1": "it is Parquet: call it .parquet",
 }
 TEXT_SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
-# The first of them that stands in the header of a .csv, outside of quotes, separates its cells; without one the table
-# has one column.
+# The first of them that stands in the header of a .csv, outside of quotes, separates its cells; without one blanks do
+# where the header and the row below have as many words, else the table has one column.
 SEPARATORS = (",", ";", "\t", "|")
+BLANKS = r"\s+"
 
 
 def is_text(path: Path) -> bool:
@@ -39,7 +40,8 @@ def read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]] = lambda
     """Returns a table in text as a pandas DataFrame; only an empty cell is a missing one ("NA" and "None" are text).
 
     Args:
-        path: `.csv` or `.tsv`, either may be `.gz`; a `.csv` may be separated by commas, semicolons, tabs or bars (|).
+        path: `.csv` or `.tsv`, either may be `.gz`; a `.csv` may be separated by commas, semicolons, tabs, bars (|)
+            or blanks.
         as_text: the columns whose cells stay as they are written, of the columns there are.
 
     Returns:
@@ -91,5 +93,7 @@ def _separator(path: Path) -> str:
     if name.endswith((".tsv", ".tsv.gz")):
         return "\t"
     with gzip.open(path, "rt", encoding="utf-8") if name.endswith(".gz") else path.open(encoding="utf-8") as file:
-        header = re.sub('"[^"]*"?', "", file.readline())
+        header, row = (re.sub('"[^"]*"?', "_", file.readline()) for _ in range(2))
+    if not any(separator in header for separator in SEPARATORS) and 1 < len(header.split()) == len(row.split()):
+        return BLANKS
     return next((separator for separator in SEPARATORS if separator in header), ",")

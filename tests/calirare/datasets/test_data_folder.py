@@ -224,9 +224,9 @@ def test_a_folder_made_by_hand_is_checked_as_a_whole(folder):
     del facts["checksums"]
     (folder / "graph.json").write_text(json.dumps(facts))
     x = np.load(folder / "x.npy")
-    x[3, 2] = np.nan
+    x[3, 2] = np.inf
     np.save(folder / "x.npy", x)
-    with pytest.raises(InputError, match="features must be finite, got nan at node 3, column 2"):
+    with pytest.raises(InputError, match="features must be finite, got inf at node 3, column 2"):
         load_dataset(folder)
 
 

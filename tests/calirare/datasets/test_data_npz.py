@@ -170,7 +170,7 @@ def test_edge_rules_apply_to_files(save, changes, options, n_edges):
         ({"indices": np.array([1, 0, 2, 3, 1, 3, 1, -2])}, r"edge 7 \(3, -2\)"),
         ({"weights": np.full(8, np.nan)}, "edge weights must be finite and positive"),
         ({"weights": np.ones(3)}, "one number per edge"),
-        ({"x": np.full((5, 2), np.nan)}, "features must be finite, got nan at node 0, column 0"),
+        ({"x": np.full((5, 2), np.inf)}, "features must be finite, got inf at node 0, column 0"),
         ({"x": np.full((5, 2), np.inf)}, "features must be finite, got inf"),
         ({"x": np.ones((4, 2))}, "one row per node, got 4 rows for 5 nodes"),
         ({"x": np.array([["a"]] * 5)}, "features must be real numbers, got <U1"),

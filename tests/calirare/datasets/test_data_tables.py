@@ -1,6 +1,7 @@
 """Graphs from an edge table and a node table."""
 
 import gzip
+import re
 import zipfile
 
 import pandas as pd
@@ -310,6 +311,20 @@ def test_cells_may_be_separated_by_bars(write):
     got = read(write(NODES.replace(",", "|"), EDGES.replace(",", "|")))
     assert torch.equal(got.x.nan_to_num(), want.x.nan_to_num())
     assert torch.equal(got.adjacency.indices, want.adjacency.indices)
+
+
+def test_cells_may_be_separated_by_blanks(write):
+    nodes = "  node age   income label\np 1 10  ok\nq 2  20 fraud\nr 3 30 ok\ns 4 40 fraud\n"
+    want = read(write(re.sub(" +", ",", nodes.strip()), EDGES))
+    got = read(write(nodes, EDGES.replace(",", " ")))
+    assert torch.equal(got.x, want.x)
+    assert torch.equal(got.y, want.y)
+    assert torch.equal(got.adjacency.values, want.adjacency.values)
+
+
+def test_a_blank_in_the_name_of_one_column_separates_nothing(write):
+    graph = Graph.from_edges(write("name of it\np\nq\nr\ns\n", EDGES), None, symmetrize=True)
+    assert graph.node_names.tolist() == ["p", "q", "r", "s"]
 
 
 def test_nodes_without_features_have_their_number_of_neighbours(write):

@@ -24,7 +24,7 @@ UNKNOWN = "-1"  # what stands for a label that nobody knows, in predictions.csv 
 
 
 def read_frame(path: Path) -> pd.DataFrame:
-    """Reads .csv (separated by commas, semicolons, tabs or bars) or .tsv, either of them .gz, or .parquet; rows from 0.
+    """Reads .csv (by commas, semicolons, tabs, bars or blanks) or .tsv, either of them .gz, or .parquet; rows from 0.
 
     InputError where there is no such file, it cannot be read, or it has no rows.
     """
