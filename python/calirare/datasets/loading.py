@@ -244,7 +244,7 @@ def with_task(graph: Graph, task: Task = "rare", seed: int = 0, minority: int | 
     merged = task == "classes" or graph.original_y is not None
     if minority is not None and not merged:
         graph = graph.rare(minority)
-    elif not merged and graph.n_classes == 2 and ("0", "1") != graph.class_names == tuple(sorted(graph.class_names)):
+    elif not merged and graph.n_classes == 2 and not _second_is_rare(graph.class_names):
         first, second = (int((y == k).sum()) for k in (0, 1))
         if 0 < first < second:
             graph = graph.rare(graph.class_names[0])
@@ -260,17 +260,24 @@ def with_task(graph: Graph, task: Task = "rare", seed: int = 0, minority: int | 
     return dataclasses.replace(graph, notes=(*graph.notes, *said), trusted=True) if said else graph
 
 
+def _second_is_rare(names: tuple[str, ...]) -> bool:
+    """Returns whether class 1 of two is rare whatever its size: of 0 and 1, or of names in an order of their own."""
+    return names == ("0", "1") or (len(names) == 2 and names[0] > names[1])
+
+
 def _choose_minority(graph: Graph, minority: int | str | None, stored: int | None) -> int | str:
-    """Returns the rare class: the one wanted, the stored one, 1 of 0 and 1, or the smaller one of two."""
+    """Returns the rare class: the one wanted, the stored one, class 1 if its name says so, or the smaller of two."""
     if minority is not None:
         return minority
     if stored is not None:
         return graph.class_names[stored] if stored < graph.n_classes else stored
-    if graph.class_names == ("0", "1") or graph.y is None:
+    if graph.y is None or graph.class_names == ("0", "1"):
         return 1
     if not bool((graph.y >= 0).any()):
         raise InputError(f"graph {graph.name!r}: training needs labels, but no node has one")
     sizes = [int((graph.y == k).sum()) for k in range(graph.n_classes)]
+    if _second_is_rare(graph.class_names):
+        return graph.class_names[1]
     if len(sizes) == 2 and sizes[0] != sizes[1]:
         return graph.class_names[sizes.index(min(sizes))]
     if len(sizes) == 1:

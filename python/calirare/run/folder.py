@@ -180,7 +180,7 @@ class SavedRun:
         """Returns the graph's settings for where it is now; a node table that has gone lies beside the edge table."""
         data = self._relabelling(dataclasses.replace(self.settings.data, download=False))
         if data.split == "public":  # the run's own split takes the place of a stored one
-            data = dataclasses.replace(data, label_rate=None)
+            data = dataclasses.replace(data, label_rate=None, split=None)
         if now is None and data.dataset is None:
             raise InputError(
                 f"run {self.folder}: its graph was given in Python: write it to a file (graph.to_npz) and say where "

@@ -1,5 +1,6 @@
 """The `.npz` format: what is written is read again, and every kind of broken file is refused in one sentence."""
 
+import dataclasses
 import os
 import pickle
 import stat
@@ -377,3 +378,13 @@ def test_load_dataset_takes_a_path(tmp_path):
         load_dataset(tmp_path / "mine.npz", split="public", minority=2)
     with pytest.raises(InputError, match=r"features must be left out for an .npz file, it is for edge tables"):
         load_dataset(tmp_path / "mine.npz", features="x.csv", minority=2)
+
+
+@pytest.mark.parametrize(("names", "rare"), [(("rest", "fraud"), "fraud"), (("fraud", "rest"), "fraud")])
+def test_names_in_an_order_of_their_own_say_that_class_1_is_rare(tmp_path, names, rare):
+    """However many labels it has; else the smaller class is."""
+    y = torch.tensor([0, 1, 1, 1, 0, 1])
+    edges = np.array([[i, i + 1] for i in range(5)])
+    graph = Graph.from_edges(edges, np.ones((6, 1)), y, symmetrize=True)
+    dataclasses.replace(graph, class_names=names).to_npz(tmp_path / "g.npz")
+    assert load_dataset(tmp_path / "g.npz").class_names[1] == rare

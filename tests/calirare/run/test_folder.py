@@ -193,3 +193,14 @@ def test_a_folder_appears_only_when_it_is_done(tmp_path):
     with pytest.raises(RuntimeError, match="stop"), fresh_folder(tmp_path / "y" / "z", overwrite=False) as partial:
         _write_then_stop(partial / "a")
     assert [path.name for path in tmp_path.iterdir()] == ["x"], "folders made on the way are gone too"
+
+
+def test_a_graph_given_in_python_is_found_in_a_file_that_has_no_split(tmp_path) -> None:
+    graph = dataclasses.replace(rare_task(), split=None)
+    with rough_runs():
+        outcome = calirare.train(graph, model="gcn", epochs=5, folds=0)
+        outcome.save(tmp_path / "run")
+    graph.to_npz(tmp_path / "g.npz")
+    found = calirare.load(tmp_path / "run").graph(tmp_path / "g.npz")
+    assert torch.equal(found.split.train, outcome.graph.split.train)
+    assert torch.equal(found.split.test, outcome.graph.split.test)
