@@ -196,7 +196,8 @@ def test_a_folder_appears_only_when_it_is_done(tmp_path):
 
 
 def test_a_graph_given_in_python_is_found_in_a_file_that_has_no_split(tmp_path) -> None:
-    graph = dataclasses.replace(rare_task(), split=None)
+    bare = {"split": None, "original_y": None, "original_class_names": (), "minority": None}
+    graph = dataclasses.replace(rare_task(), class_names=("0", "1"), **bare)
     with rough_runs():
         outcome = calirare.train(graph, model="gcn", epochs=5, folds=0)
         outcome.save(tmp_path / "run")
