@@ -94,7 +94,7 @@ def test_of_two_named_classes_the_smaller_one_is_rare(names, wanted):
     outcome = calirare.train(graph, **QUICK)
     assert outcome.graph.class_names[1] == wanted
     told = [note for note in outcome.graph.notes if "is taken for the rare class" in note]
-    assert len(told) == (names[0] == wanted)
+    assert len(told) == (names in (("fraud", "ok"), ("ok", "theft")))  # the others say so themselves
     other = names[wanted == names[0]]  # the one that would not be chosen, where it is said
     assert calirare.train(graph, minority=other, **QUICK).graph.class_names[1] == other
     assert ("is rare with" in repr(graph)) == (names == ("ok", "theft"))

@@ -246,11 +246,9 @@ def with_task(graph: Graph, task: Task = "rare", seed: int = 0, minority: int | 
         graph = graph.rare(minority)
     elif not merged and graph.n_classes == 2 and not _second_is_rare(graph.class_names):
         first, second = (int((y == k).sum()) for k in (0, 1))
-        if 0 < first < second:
-            graph = graph.rare(graph.class_names[0])
-            said.append(
-                f"{graph.class_names[1]!r} is taken for the rare class, the smaller one: graph.rare(NAME) says so"
-            )
+        graph = graph.rare(graph.class_names[0]) if 0 < first < second else graph
+        smaller = ", the smaller one" if first != second else ""
+        said.append(f"{graph.class_names[1]!r} is taken for the rare class{smaller}: graph.rare(NAME) says so")
     if graph.split is None:
         graph = _choose_split(graph, None, None, seed, published=False)
         assert graph.split is not None
