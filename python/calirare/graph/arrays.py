@@ -37,9 +37,12 @@ def as_features(x: Any, where: str) -> Tensor | Csr:
             return Csr.from_coo(rows, cols, entries.values().float(), (x.shape[0], x.shape[1]))
         return torch.atleast_1d(x.detach().float().contiguous())
     sparse = hasattr(x, "tocsr")
-    array = x if sparse else as_array(x, "features", where)
+    array = x if sparse else _numbers_of(as_array(x, "features", where))
     if array.dtype.kind not in "biuf":
-        raise InputError(f"{where}: features must be real numbers, got {array.dtype}")
+        raise InputError(
+            f"{where}: features must be real numbers, got {array.dtype}: encode what is none (None and NaN are missing "
+            "values), or take Graph.from_tables, which reads categories and dates"
+        )
     with np.errstate(over="ignore"):
         return _summed_csr(x, where) if sparse else _writable(np.atleast_1d(array), np.float32)
 
@@ -78,24 +81,35 @@ def _writable(array: NumpyArray, dtype: type[np.generic]) -> Tensor:
 def as_labels(y: Any, where: str) -> Tensor:
     """Returns labels [n] or [n, 1] of whole numbers of any type, a tensor, an array or a list, as int64 [n].
 
-    NaN and None stand for unknown, -1.
+    NaN, None and NA of pandas stand for unknown, -1.
 
     Raises:
         InputError: they are not whole numbers.
     """
-    array = as_array(y, "labels", where)
-    if array.dtype == object:  # as a list of whole numbers and None
-        with suppress(TypeError, ValueError):
-            array = array.astype(np.float64)
+    array = _numbers_of(as_array(y, "labels", where))
     if array.dtype.kind == "f":
         array = _whole_labels(array, where)
     if array.dtype.kind not in "biu":
-        raise InputError(f"{where}: labels must be whole numbers, got {dtype_of(y)}: number the classes from 0")
+        raise InputError(
+            f"{where}: labels must be whole numbers, or names of classes as text, got {dtype_of(y)}: number the "
+            "classes from 0, or decode their names"
+        )
     if array.dtype.kind == "u" and array.size and int(array.max()) > MAX_INT:
         raise InputError(f"{where}: labels must be classes from 0, got {int(array.max())}: number the classes from 0")
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     return _writable(array, np.int64)
+
+
+def _numbers_of(array: NumpyArray) -> NumpyArray:
+    """Returns an array of objects as float64, None and NA of pandas as NaN; where one is no number, as it is."""
+    if array.dtype != object or any(isinstance(each, str | bytes) for each in array.flat):
+        return array
+    import pandas as pd
+
+    with suppress(TypeError, ValueError):
+        return np.where(pd.isna(array), np.nan, array).astype(np.float64)
+    return array
 
 
 def _whole_labels(array: NumpyArray, where: str) -> NumpyArray:

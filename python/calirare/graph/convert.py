@@ -39,13 +39,20 @@ def parts_of_arrays(
 
 def parts_of_labels(labels: Any, where: str) -> Parts:
     """Returns labels of any kind, or None, as `y`; where they are names of classes also these, as of a table."""
-    array = None if labels is None or isinstance(labels, Tensor) else as_array(labels, "labels", where)
-    if array is None or not _are_names(array):
+    if labels is None or isinstance(labels, Tensor):
         return {"y": None if labels is None else as_labels(labels, where)}
+    # In an array of text, as numpy makes one of a list, NaN would be the name "nan".
+    array = np.array(labels, dtype=object) if isinstance(labels, list | tuple) else as_array(labels, "labels", where)
+    if not _are_names(array):
+        return {"y": as_labels(labels, where)}
     import pandas as pd
 
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise InputError(f"{where}: labels must be one name per node, got shape {array.shape}: keep one of the columns")
     faults: list[str] = []
-    column = pd.Series(array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array, name="labels", dtype=object)
+    column = pd.Series(array, name="labels", dtype=object)
     y, names = labels_of(column, where, faults)
     if faults:
         raise InputError(faults[0])
@@ -251,5 +258,8 @@ def _feature_columns(graph: NetworkxGraph, attributes: Sequence[str], where: str
 def _attribute(graph: NetworkxGraph, node: Any, attribute: str, where: str) -> NumpyArray:
     """Returns an attribute of a node as a vector."""
     if attribute not in graph.nodes[node]:
-        raise InputError(f"{where}: every node must have the attribute {attribute!r}, but node {node!r} has none")
+        raise InputError(
+            f"{where}: every node must have the attribute {attribute!r}, but node {node!r} has none: set it, to None "
+            "where nothing is known"
+        )
     return as_array(graph.nodes[node][attribute], f"the attribute {attribute!r} of node {node!r}", where).ravel()

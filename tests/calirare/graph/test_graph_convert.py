@@ -164,10 +164,18 @@ def test_labels_of_a_list_may_be_none_where_unknown(data_class):
     assert Graph.from_data(plain(data_class, y=[0, 1, 2, None, True])).y.tolist() == [0, 1, 2, -1, 1]
 
 
+@pytest.mark.parametrize("dtype", ["boolean", "Int64"])
+def test_labels_may_be_columns_of_pandas_with_gaps(data_class, dtype):
+    y = pd.array([True, False, None, False, True], dtype=dtype)
+    assert Graph.from_data(plain(data_class, y=y)).y.tolist() == [1, 0, -1, 0, 1]
+
+
 @pytest.mark.parametrize(
     "y",
     [
         pytest.param(["rest", "fraud", "rest", "", None], id="list"),
+        pytest.param(["rest", "fraud", "rest", -1, float("nan")], id="list with NaN"),
+        pytest.param([["rest"], ["fraud"], ["rest"], [float("nan")], [None]], id="list of lists"),
         pytest.param(np.array(["rest", "fraud", "rest", "", ""]), id="array"),
         pytest.param(pd.Series(["rest", "fraud", "rest", None, pd.NA]), id="column"),
         pytest.param(np.array([["rest"], ["fraud"], ["rest"], [np.nan], [None]], dtype=object), id="n by 1"),
@@ -188,12 +196,36 @@ def test_names_of_labels_are_taken_as_a_table_takes_them(data_class):
         Graph.from_data(plain(data_class, y=["ok", "fraud", "OK", "ok", "ok"]))
     with pytest.raises(InputError, match=r"labels must be names or whole numbers .* holds 0.5 in row 1: mend"):
         Graph.from_data(plain(data_class, y=["1", "0.5", "1", "0", "0"]))
+    with pytest.raises(InputError, match=r"labels must be one name per node, got shape \(5, 2\): keep one"):
+        Graph.from_data(plain(data_class, y=[["ok", "fraud"]] * 5))
+    with pytest.raises(
+        InputError, match=r"labels must be whole numbers, or names of classes as text, got \|S2: number"
+    ):
+        Graph.from_data(plain(data_class, y=np.array([b"ok"] * 5)))
 
 
 def test_nan_among_features_of_data_is_a_gap(data_class):
     x = torch.ones(5, 2)
     x[3, 1] = torch.nan
     assert [column.name for column in Graph.from_data(plain(data_class, x=x)).columns] == ["feature 0", "feature 1"]
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        pytest.param([[1, 2.5], [None, 1], [1, 1], [0, True], [1, 1]], id="None"),
+        pytest.param(
+            pd.DataFrame({"a": pd.array([1, None, 1, 0, 1], dtype="Int64"), "b": [2.5, 1, 1, 1, 1]}), id="pandas"
+        ),
+    ],
+)
+def test_features_that_are_not_known_are_gaps(data_class, features):
+    x = Graph.from_data(plain(data_class, x=features)).x
+    assert x.isnan().nonzero().tolist() == [[1, 0]]
+    assert (x[0].tolist(), x[3].tolist()) == ([1, 2.5], [0, 1])
+    for other in ("1.5", pd.Timestamp("2024-01-31")):
+        with pytest.raises(InputError, match=r"features must be real numbers, got object: encode what is none"):
+            Graph.from_data(plain(data_class, x=np.array([[other, 1]] * 5, dtype=object)))
 
 
 def test_masks_of_whole_numbers_count_as_bool(data_class):
@@ -312,6 +344,9 @@ def test_networkx_attributes_become_features_labels_and_weights(kind):
     assert graph.adjacency.to_dense()[1].tolist() == [1, 0, 2, 2, 0]
     assert graph.node_names.tolist() == ["n0", "n1", "n2", "n3", "n4"]
     assert Graph.from_networkx(networkx_graph(kind), features="size").n_features == 1
+    gap = networkx_graph(kind)
+    gap.nodes["n2"]["size"] = None
+    assert Graph.from_networkx(gap, features=["size", "place"]).x.isnan().nonzero().tolist() == [[2, 0]]
 
 
 def test_networkx_attributes_may_be_names_of_classes():
@@ -325,7 +360,7 @@ def test_networkx_attributes_may_be_names_of_classes():
 
 def test_networkx_faults_are_named():
     graph = networkx_graph(nx.Graph)
-    with pytest.raises(InputError, match="every node must have the attribute 'age', but node 'n0' has none"):
+    with pytest.raises(InputError, match="every node must have the attribute 'age', but node 'n0' has none: set it"):
         Graph.from_networkx(graph, features="age")
     with pytest.raises(InputError, match=r"every edge must have the attribute 'v', but edge \(n0, n1\) has none"):
         Graph.from_networkx(graph, features="size", weight="v")
