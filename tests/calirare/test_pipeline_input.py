@@ -8,11 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 
 import calirare
 from calirare import Settings
 from calirare._util.errors import InputError
+from calirare.datasets import with_task
 from calirare.graph.splits import Split, share_split
+from calirare.run.outcome import write_config
 from calirare.run.settings import MOST
 from tests.helpers.tasks import rare_task
 
@@ -74,6 +77,23 @@ def test_a_graph_without_a_split_gets_the_one_that_load_dataset_draws():
     found = calirare.train_classes(classes, model="gcn", epochs=5, folds=0)
     assert found.graph.split.train.numel() > 0
     assert any("the graph has no split" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("n_rare", "tested"), [(32, 0), (60, 65)])
+def test_few_rare_labels_all_train_whether_or_not_classes_were_merged(n_rare, tested, tmp_path):
+    """And the run's settings draw the same split of the same graph in a file."""
+    y = (torch.arange(260) < n_rare).long()
+    graph = dataclasses.replace(rare_task(), split=None, y=y, original_y=None, minority=None, original_class_names=())
+    split = with_task(graph).split
+    assert split.test.numel() == tested
+    assert torch.equal(split.train, with_task(graph.rare(1)).split.train)
+    assert with_task(graph, "classes").split.test.numel() == 65
+    write_config(calirare.train(graph, **QUICK), tmp_path / "config.yaml")
+    graph.to_npz(tmp_path / "g.npz")
+    data = Settings.from_mapping(yaml.safe_load((tmp_path / "config.yaml").read_text())).data
+    again = dataclasses.replace(data, dataset=str(tmp_path / "g.npz")).load(0)
+    assert torch.equal(again.split.train, split.train)
+    assert torch.equal(again.split.test, split.test)
 
 
 @pytest.mark.parametrize(

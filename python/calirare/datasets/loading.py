@@ -250,7 +250,8 @@ def with_task(graph: Graph, task: Task = "rare", seed: int = 0, minority: int | 
         smaller = ", the smaller one" if first != second else ""
         said.append(f"{graph.class_names[1]!r} is taken for the rare class{smaller}: graph.rare(NAME) says so")
     if graph.split is None:
-        graph = _choose_split(graph, None, None, seed, published=False)
+        split = "all" if task == "rare" and graph.n_classes == 2 and _few_would_test(graph) else None
+        graph = _choose_split(graph, split, None, seed, published=False)
         assert graph.split is not None
         sizes = (part.numel() for part in (graph.split.train, graph.split.val, graph.split.test))
         train, val, test = (f"{size:,}" for size in sizes)
@@ -291,8 +292,12 @@ def _all_train(graph: Graph, split: str | None) -> bool:
     """Returns whether no label is held out to test: on request, or because too few rare ones would be."""
     if split is not None or graph.original_y is None:
         return split == "all"
-    assert graph.y is not None
-    return TEST_SHARE * int((graph.y == 1).sum()) < FEWEST_TESTED
+    return _few_would_test(graph)
+
+
+def _few_would_test(graph: Graph) -> bool:
+    """Returns whether a quarter of the labels of class 1 are too few to test on."""
+    return graph.y is not None and TEST_SHARE * int((graph.y == 1).sum()) < FEWEST_TESTED
 
 
 def _choose_split(graph: Graph, split: str | None, label_rate: int | None, seed: int, *, published: bool) -> Graph:

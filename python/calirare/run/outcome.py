@@ -196,9 +196,10 @@ def _split_kind(graph: Graph, settings: Settings) -> str:
     """Returns how `load_dataset` drew the split, "public" where it took or enlarged a stored one."""
     assert graph.split is not None
     kind = graph.split.name.split("(")[0]
-    if graph.original_y is None or kind not in ("random", "share"):
+    labels = graph.y if graph.original_y is None else graph.original_y
+    if labels is None or kind not in ("random", "share"):
         return "public"
-    labels = graph.original_y.cpu()
+    labels = labels.cpu()
     if kind == "share":
         kind = "all" if graph.split.name.startswith("share(test=0,") else kind
         drawn = share_split(labels, settings.seed, test_share=0.0 if kind == "all" else TEST_SHARE)
