@@ -79,6 +79,17 @@ def test_a_graph_without_a_split_gets_the_one_that_load_dataset_draws():
     assert any("the graph has no split" in note for note in found.notes)
 
 
+def test_the_rare_class_that_training_is_asked_for_counts():
+    """Also where the graph's classes were merged for another."""
+    graph = dataclasses.replace(rare_task(), class_names=(), original_class_names=("ok", "fraud")).rare("fraud")
+    for wanted, rare in ((None, "fraud"), ("Fraud", "fraud"), ("ok", "ok")):
+        outcome = calirare.train(graph, minority=wanted, **QUICK)
+        assert outcome.graph.class_names == ("rest", rare)
+        assert torch.equal(outcome.graph.y == 1, graph.y == (rare == "fraud"))
+    with pytest.raises(InputError, match=r"there is no class 'theft'; the classes are 0 \(ok\), 1 \(fraud\)"):
+        calirare.train(graph, minority="theft", **QUICK)
+
+
 @pytest.mark.parametrize(("n_rare", "tested"), [(32, 0), (60, 65)])
 def test_few_rare_labels_all_train_whether_or_not_classes_were_merged(n_rare, tested, tmp_path):
     """And the run's settings draw the same split of the same graph in a file."""

@@ -233,7 +233,7 @@ def with_task(graph: Graph, task: Task = "rare", seed: int = 0, minority: int | 
         graph: any; without labels it stays as it is.
         task: "rare" or "classes".
         seed: of the split.
-        minority: the rare class of a graph whose classes were not merged; None: chosen.
+        minority: the rare class, also where the classes were merged for another; None: that one, else chosen.
 
     Raises:
         InputError: there is no such class, or a split cannot be drawn.
@@ -242,8 +242,9 @@ def with_task(graph: Graph, task: Task = "rare", seed: int = 0, minority: int | 
     if y is None:
         return graph
     merged = task == "classes" or graph.original_y is not None
-    if minority is not None and not merged:
-        graph = graph.rare(minority)
+    if minority is not None:
+        wanted = graph.rare(minority)
+        graph = graph if merged and wanted.minority == graph.minority else wanted
     elif not merged and graph.n_classes == 2 and not _second_is_rare(graph.class_names):
         first, second = (int((y == k).sum()) for k in (0, 1))
         graph = graph.rare(graph.class_names[0]) if 0 < first < second else graph
