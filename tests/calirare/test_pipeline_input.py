@@ -90,6 +90,19 @@ def test_the_rare_class_that_training_is_asked_for_counts():
         calirare.train(graph, minority="theft", **QUICK)
 
 
+def test_a_rare_class_of_most_nodes_is_noted():
+    graph = dataclasses.replace(rare_task(), class_names=(), original_class_names=("ok", "fraud"))
+    assert not any("the rare class, is expected" in note for note in calirare.train(graph.rare("fraud"), **QUICK).notes)
+    notes = calirare.train(graph.rare("ok"), model="gcn", epochs=20, calibrate_on="all", folds=0).notes
+    (note,) = [note for note in notes if "the rare class, is expected" in note]
+    assert note.startswith("'ok', the rare class, is expected to be 6"), note
+
+
+def test_which_of_three_classes_counts_as_rare_is_noted():
+    (note,) = calirare.train(rare_task(n_classes=3), **QUICK).graph.notes
+    assert note.startswith("P(rare) is that of class 1 of 3, '1': graph.rare(NAME) takes another")
+
+
 @pytest.mark.parametrize(("n_rare", "tested"), [(32, 0), (60, 65)])
 def test_few_rare_labels_all_train_whether_or_not_classes_were_merged(n_rare, tested, tmp_path):
     """And the run's settings draw the same split of the same graph in a file."""

@@ -250,6 +250,11 @@ def with_task(graph: Graph, task: Task = "rare", seed: int = 0, minority: int | 
         graph = graph.rare(graph.class_names[0]) if 0 < first < second else graph
         smaller = ", the smaller one" if first != second else ""
         said.append(f"{graph.class_names[1]!r} is taken for the rare class{smaller}: graph.rare(NAME) says so")
+    elif not merged and graph.n_classes > 2:
+        said.append(
+            f"P(rare) is that of class 1 of {graph.n_classes}, {graph.class_names[1]!r}: graph.rare(NAME) takes "
+            "another, calirare.train_classes all of them"
+        )
     if graph.split is None:
         split = "all" if task == "rare" and graph.n_classes == 2 and _few_would_test(graph) else None
         graph = _choose_split(graph, split, None, seed, published=False)

@@ -157,6 +157,7 @@ def _run(job: Job, streaming: StreamingMaker | None) -> Outcome:
         *trained.notes,
         *left_out.notes,
         *maps.notes,
+        _majority_note(job.asked, logits, maps.maps),
     ]
     said += [result.note] if settings.method == "jackknife" else []
     notes = list(dict.fromkeys(note for note in said if note))
@@ -295,3 +296,17 @@ def _split_note(graph: Graph) -> str:
     assert graph.y is not None
     assert graph.split is not None
     return split_note(graph.split, int((graph.y == 1).sum()))
+
+
+def _majority_note(graph: Graph, logits: Tensor, maps: dict[Target, Calibrator]) -> str:
+    """Returns a sentence where most nodes are expected to be of the rare class: another one may have been meant."""
+    if "population" not in maps or graph.n_classes != 2:
+        return ""
+    p = maps["population"].transform(logits[graph.scored_nodes].double())[:, 1]
+    mean = float(p.mean())
+    if mean <= 0.5:
+        return ""
+    return (
+        f"{graph.class_names[1]!r}, the rare class, is expected to be {mean:.0%} of the nodes: if another class is "
+        "meant, name it with graph.rare(NAME) (command line: --minority NAME)"
+    )
