@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from calirare._util.errors import InputError
 from calirare.leave_one_out import METHODS, LeaveOneOutMethod
 
@@ -139,7 +141,7 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], where: str, path: tupl
 
 
 def _value(kinds: tuple[Any, ...], value: Any, where: str, path: tuple[str, ...]) -> Any:
-    first = kinds[0]
+    first, value = kinds[0], value.item() if isinstance(value, np.generic) else value
     if LeaveOneOutMethod in kinds:
         return _method(value, where, path)
     if dataclasses.is_dataclass(first):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
+import numpy as np
 import pytest
 import yaml
 
@@ -41,6 +42,15 @@ def test_settings_go_through_yaml_unchanged(method, tmp_path):
 def test_flags_are_true_or_false():
     assert Settings.from_mapping({"calibration": {"sharpen": True}}).calibration.sharpen
     assert not Settings.from_mapping({"calibration": {"sharpen": False}}).calibration.sharpen
+
+
+def test_numbers_of_numpy_become_pythons():
+    """As a grid or a column holds them: YAML knows Python's alone."""
+    given = Settings.of(epochs=np.int64(30), prevalence=np.float64(0.1), minority=np.str_("fraud"), sharpen=np.bool_(1))
+    assert given == Settings.of(epochs=30, prevalence=0.1, minority="fraud", sharpen=True)
+    assert yaml.safe_dump(given.to_mapping())
+    with pytest.raises(InputError, match=r"training.epochs must be a whole number or auto, got 0.5"):
+        Settings.of(epochs=np.float32(0.5))
 
 
 def test_whole_numbers_may_stand_for_real_ones():
