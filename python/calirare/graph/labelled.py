@@ -99,8 +99,13 @@ def check_trainable(graph: Graph) -> None:
     where = f"graph {graph.name!r}"
     if graph.y is None or not bool((graph.y >= 0).any()):
         raise InputError(f"{where}: training needs labels, but no node has one")
-    if graph.n_classes < 2:
-        raise InputError(f"{where}: training needs two classes, but every labelled node is {graph.class_names[0]!r}")
+    labelled = torch.bincount(graph.y[graph.y >= 0], minlength=graph.n_classes)
+    if int((labelled > 0).sum()) < 2:
+        raise InputError(
+            f"{where}: training needs two classes, but every labelled node is "
+            f"{graph.class_names[int(labelled.argmax())]!r}: label others too, or, where rare nodes alone are ever "
+            "labelled, say labels='positive-only' (command line: --labels positive-only)"
+        )
     if graph.split is None:
         labels = "y" if graph.original_y is None else "original_y"
         raise InputError(
@@ -114,10 +119,13 @@ def check_trainable(graph: Graph) -> None:
     if bool((counts == 0).any()):
         k = int((counts == 0).nonzero()[-1])
         kind = "rare class" if graph.n_classes == 2 and k == 1 else "class"
-        raise InputError(
-            f"{where}: every class must have a training node, but the {kind} {graph.class_names[k]!r} has none among "
-            f"the {train.numel()}: add labelled nodes of it to the split"
-        )
+        none = f"{where}: every class must have a training node, but the {kind} {graph.class_names[k]!r} has none"
+        if not int(labelled[k]):
+            raise InputError(
+                f"{none}, nor any other labelled node: number the classes from 0 without gaps, or say which one is "
+                "rare: graph.rare(NAME) (command line: --minority)"
+            )
+        raise InputError(f"{none} among the {train.numel()}: add labelled nodes of it to the split")
 
 
 def answered(graph: Graph) -> Tensor | None:
