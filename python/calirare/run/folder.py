@@ -181,6 +181,8 @@ class SavedRun:
         data = self._relabelling(dataclasses.replace(self.settings.data, download=False))
         if data.split == "public":  # the run's own split takes the place of a stored one
             data = dataclasses.replace(data, label_rate=None, split=None)
+        if len(self.scorer.class_names) > 2:  # none was merged, though P(rare) is that of class 1
+            data = dataclasses.replace(data, task="classes", minority=None)
         if now is None and data.dataset is None:
             raise InputError(
                 f"run {self.folder}: its graph was given in Python: write it to a file (graph.to_npz) and say where "

@@ -180,6 +180,7 @@ def _graph_facts(outcome: RunResult) -> dict[str, Any]:
     graph, split = outcome.graph, outcome.graph.split
     assert split is not None
     assert graph.y is not None
+    of_class, labelled = int((graph.y == 1).sum()), int((graph.y >= 0).sum())
     return {
         "name": graph.name,
         "nodes": graph.n_nodes,
@@ -187,7 +188,7 @@ def _graph_facts(outcome: RunResult) -> dict[str, Any]:
         "directed_edges": graph.n_edges,
         "features": graph.n_features,
         "rare_class": graph.class_names[1],
-        "rare_share": graph.minority_share,
+        "rare_share": of_class / max(labelled, 1),
         "split": split.name,
         "train": int(split.train.numel()),
         "val": int(split.val.numel()),

@@ -13,6 +13,7 @@ import torch
 import calirare
 from calirare import Influence
 from calirare import metrics as measures
+from calirare.page.content import lead
 from calirare.run.report import evaluated_logits, evaluated_nodes, judged_rare, report, wrong_in_the_large
 from tests.helpers.tasks import rare_task
 
@@ -118,7 +119,9 @@ def test_more_than_two_classes_are_judged_by_the_predicted_one():
     low, high = outcome.jackknife.lower[test], outcome.jackknife.upper[test]
     held = ((low <= right) & (right <= high)).double()
     assert metrics["interval_coverage"]["all"] == pytest.approx(float(held.mean()), rel=1e-6, abs=0)
-    assert metrics["graph"]["rare_share"] is None
+    share = float((graph.y == 1).double().mean())
+    assert metrics["graph"]["rare_share"] == pytest.approx(share, rel=1e-12, abs=0)
+    assert f"of whose labels {share:.2%} are class 1" in lead(metrics)[0]
 
 
 @pytest.mark.parametrize(("method", "sides"), [("ts", {"raw", "balanced", "population"}), ("uncalibrated", {"raw"})])
