@@ -127,7 +127,8 @@ def _whole_labels(array: NumpyArray, where: str) -> NumpyArray:
 def as_array(values: Any, what: str, where: str) -> NumpyArray:
     """Returns numbers of any kind (dense tensor on any device, array, pandas column, list) as an array.
 
-    Floats narrower than float32 become float32; an array is not copied. A message calls the numbers `what`.
+    Floats narrower than float32 become float32; what a masked array hides is None; an array is not copied. A message
+    calls the numbers `what`.
 
     Raises:
         InputError: a tensor is sparse, or lists have rows of different lengths.
@@ -138,6 +139,10 @@ def as_array(values: Any, what: str, where: str) -> NumpyArray:
         values = values.detach().cpu()
         narrow = values.is_floating_point() and values.element_size() < 4
         return (values.float() if narrow else values).numpy()
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        array = np.asarray(values.data).astype(object)
+        array[np.ma.getmaskarray(values)] = None
+        return array
     try:
         return np.asarray(values)
     except ValueError as error:

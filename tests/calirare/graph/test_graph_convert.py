@@ -175,6 +175,7 @@ def test_labels_may_be_columns_of_pandas_with_gaps(data_class, dtype):
     [
         pytest.param(["rest", "fraud", "rest", "", None], id="list"),
         pytest.param(["rest", "fraud", "rest", -1, float("nan")], id="list with NaN"),
+        pytest.param(np.ma.masked_array(["rest", "fraud", "rest", "fraud", "rest"], [0, 0, 0, 1, 1]), id="masked"),
         pytest.param([["rest"], ["fraud"], ["rest"], [float("nan")], [None]], id="list of lists"),
         pytest.param(np.array(["rest", "fraud", "rest", "", ""]), id="array"),
         pytest.param(pd.Series(["rest", "fraud", "rest", None, pd.NA]), id="column"),
@@ -213,6 +214,7 @@ def test_nan_among_features_of_data_is_a_gap(data_class):
 @pytest.mark.parametrize(
     "features",
     [
+        pytest.param(np.ma.masked_equal([[1, 2.5], [9, 1], [1, 1], [0, 1], [1, 1]], 9), id="masked"),
         pytest.param([[1, 2.5], [None, 1], [1, 1], [0, True], [1, 1]], id="None"),
         pytest.param(
             pd.DataFrame({"a": pd.array([1, None, 1, 0, 1], dtype="Int64"), "b": [2.5, 1, 1, 1, 1]}), id="pandas"
