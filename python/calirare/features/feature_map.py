@@ -132,7 +132,7 @@ class FeatureMap:
         if graph.columns or one_hot:
             raise InputError(
                 f"features: {wanted} needs features of one kind, but those of graph {graph.name!r} are columns of a "
-                "table: take auto, rank, standardize or none"
+                "table, or lack values: take auto, rank, standardize or none"
             )
         whole, said = _whole(graph, wanted, seed)
         log = (f"{graph.n_features:,} {'sparse ' if isinstance(graph.x, Csr) else ''}features: {said}",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, Literal, cast, get_args
 
@@ -51,6 +51,23 @@ def with_neighbours(parts: Parts) -> Parts:
             f"nodes: they have no features, the number of neighbours is one: {NEIGHBOURS!r}",
         ),
     }
+
+
+def columns_for(columns: tuple[Column, ...], given: tuple[str, ...], n_features: int, gaps: bool) -> tuple[Column, ...]:
+    """Returns the columns of features, which the given names name where nobody has; numbers where values are missing.
+
+    Args:
+        columns: as they are, or none.
+        given: names of the features, or none.
+        n_features: how many there are.
+        gaps: whether values are missing.
+    """
+    if not columns:
+        return numbers_named(given or numbered(n_features)) if gaps else ()
+    nameless = tuple(column.name for column in columns) == numbered(len(columns))
+    if not nameless or len(given) != len(columns):
+        return columns
+    return tuple(replace(column, name=name) for column, name in zip(columns, given, strict=True))
 
 
 def names_of_features(

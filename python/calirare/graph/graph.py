@@ -13,7 +13,7 @@ from torch import Tensor
 from calirare._util.amounts import amount
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.graph.columns import Column, check_columns, names_of_features, numbered, numbers_named, unmapped
+from calirare.graph.columns import Column, check_columns, columns_for, names_of_features, unmapped
 from calirare.graph.convert import as_data, parts_of_arrays, parts_of_data, parts_of_networkx
 from calirare.graph.edges import EdgeOptions, EdgeRules, FileOptions
 from calirare.graph.folder import read_folder, write_folder
@@ -117,8 +117,8 @@ class Graph:
         where, n = where or f"graph {self.name!r}", self.adjacency.n_rows
         if not trusted:
             check_adjacency(self.adjacency, where, self.node_name)
-            if check_features(self.x, n, where) and not self.columns:
-                object.__setattr__(self, "columns", numbers_named(self.feature_names or numbered(self.n_features)))
+            columns = columns_for(self.columns, self.feature_names, self.n_features, check_features(self.x, n, where))
+            object.__setattr__(self, "columns", columns)
             check_columns(self.columns, self.x, where)
             check_relations(self.relations, n, where)
         feature_names = names_of_features(self.columns, self.feature_names, self.n_features, where)

@@ -191,6 +191,8 @@ def test_nan_among_dense_features_is_a_gap():
     with pytest.raises(InputError, match=r"but feature 2 lacks 1 value .the first of node 3"):
         gaps.check_mapped("fit")
     assert small_graph(x=x, feature_names=("a", "b", "c")).columns[2] == Column("c")
+    named = dataclasses.replace(gaps, feature_names=("a", "b", "c"))
+    assert (named.columns[2], named.feature_names) == (Column("c"), ("a", "b", "c"))
 
 
 def test_features_must_fit_the_nodes():
