@@ -53,17 +53,17 @@ def with_neighbours(parts: Parts) -> Parts:
     }
 
 
-def columns_for(columns: tuple[Column, ...], given: tuple[str, ...], n_features: int, gaps: bool) -> tuple[Column, ...]:
+def columns_for(columns: tuple[Column, ...], given: tuple[str, ...], x: Tensor | Csr, gaps: bool) -> tuple[Column, ...]:
     """Returns the columns of features, which the given names name where nobody has; numbers where values are missing.
 
     Args:
         columns: as they are, or none.
         given: names of the features, or none.
-        n_features: how many there are.
+        x: the features, checked, [n, d].
         gaps: whether values are missing.
     """
     if not columns:
-        return numbers_named(given or numbered(n_features)) if gaps else ()
+        return numbers_named(given or numbered(x.shape[1])) if gaps else ()
     nameless = tuple(column.name for column in columns) == numbered(len(columns))
     if not nameless or len(given) != len(columns):
         return columns

@@ -117,7 +117,7 @@ class Graph:
         where, n = where or f"graph {self.name!r}", self.adjacency.n_rows
         if not trusted:
             check_adjacency(self.adjacency, where, self.node_name)
-            columns = columns_for(self.columns, self.feature_names, self.n_features, check_features(self.x, n, where))
+            columns = columns_for(self.columns, self.feature_names, self.x, check_features(self.x, n, where))
             object.__setattr__(self, "columns", columns)
             check_columns(self.columns, self.x, where)
             check_relations(self.relations, n, where)

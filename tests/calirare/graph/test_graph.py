@@ -198,6 +198,8 @@ def test_nan_among_dense_features_is_a_gap():
 def test_features_must_fit_the_nodes():
     with pytest.raises(InputError, match="one row per node, got 4 rows for 5 nodes"):
         small_graph(x=small_features()[:4])
+    with pytest.raises(InputError, match=r"features must be a table with at least one column, got shape \(5,\)"):
+        small_graph(x=torch.ones(5))
     with pytest.raises(InputError, match="at least one column"):
         small_graph(x=small_features()[:, :0])
     with pytest.raises(TypeError, match="x must be float32, got float64"):
