@@ -34,7 +34,9 @@ def parts_of_arrays(
         edges, stored = _edges_of_adjacency(edges, x.shape[0], where)
         weights = stored if weights is None else weights
     adjacency = build_adjacency(as_array(edges, "edges", where), weights, x.shape[0], rules, where)
-    return {"adjacency": adjacency, "x": x, **parts_of_labels(labels, where)}
+    names = tuple(getattr(features, "columns", ()))  # of a frame of pandas or polars
+    named = names if all(isinstance(name, str) for name in names) else ()
+    return {"adjacency": adjacency, "x": x, "feature_names": named, **parts_of_labels(labels, where)}
 
 
 def parts_of_labels(labels: Any, where: str) -> Parts:

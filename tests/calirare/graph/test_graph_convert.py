@@ -230,6 +230,16 @@ def test_features_that_are_not_known_are_gaps(data_class, features):
             Graph.from_data(plain(data_class, x=np.array([[other, 1]] * 5, dtype=object)))
 
 
+def test_features_of_a_frame_keep_their_names():
+    frame = pd.DataFrame({"amount": [1.0, 2.0, 3.0, 4.0, np.nan], "age": 1})
+    graph = Graph.from_edges(EDGES, frame)
+    assert graph.feature_names == ("amount", "age")
+    assert graph.columns[0].name == "amount"
+    assert Graph.from_edges(EDGES, pd.DataFrame(np.ones((5, 2)))).feature_names == ()
+    with pytest.raises(InputError, match="'age'"):
+        Graph.from_edges(EDGES, frame.set_axis(["age", "age"], axis=1))
+
+
 def test_masks_of_whole_numbers_count_as_bool(data_class):
     graph = Graph.from_data(plain(data_class, train_mask=torch.tensor([1, 0, 1, 0, 0])))
     assert graph.split.train.tolist() == [0, 2]
