@@ -12,7 +12,6 @@ the sources until none is left to nodes, sources walk on; that happens once.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from calirare.graph import scipy_of_csr
 from calirare_ext import Csr, propagate
 
 CHEAP = 4_000_000  # multiply-adds of a step of all sources that is taken at once
-PART = 2  # the last step is made where walks from sources have come to, if that is at most this part of all nodes
 FEW = 8  # a step goes along the edges of the nodes that walks have come to where these are at most this part of all
 TOGETHER = 32  # walks at once: 128 bytes of each node, so that a million nodes may stay in the cache
 NARROW = 16  # columns that a product with every edge costs as much as, however few it has
@@ -51,7 +49,6 @@ class Meeting:
             walks, taken = walks @ self._sparse, taken + 1
             self._met = self._met + np.float32(reach**taken) * walks
         self._ends, self._taken, self.steps = walks, taken, steps - taken
-        self._last = _LastStep.of(matrix, sources, self._met)
 
     def of(self, nodes: Tensor) -> Tensor:
         """Returns sum_t alpha^t (S^t)_vu of nodes v and sources u, float64 [n, s]."""
@@ -60,37 +57,31 @@ class Meeting:
         stopped = not isinstance(self._met, Tensor)
         if stopped and more > 0 and self.spent >= more * s and n * s <= KEPT:
             self._walk_on(more)
-        memory = _Memory()
-        parts = [self._of(some, memory) for some in nodes.split(TOGETHER)]
+        parts = [self._of(some) for some in nodes.split(TOGETHER)]
         return torch.cat(parts) if parts else torch.zeros(0, s, dtype=torch.float64)
 
-    def _of(self, nodes: Tensor, memory: _Memory) -> Tensor:
+    def _of(self, nodes: Tensor) -> Tensor:
         """Returns `of` of nodes that walk at once."""
         out = torch.zeros(nodes.numel(), self.sources.numel(), dtype=torch.float64)
-        walks, few = self._start(nodes), 0
+        walks, before, few = self._start(nodes), None, 0
         for taken in range(1, self.steps + 1):
-            if taken == self.steps and self._last and isinstance(walks, Tensor):
-                out += self.reach**taken * self._last.brought_by(walks)
-                break
-            walks = self._step(walks, memory)
-            few += not isinstance(walks, Tensor)
+            walks, before = self._step(walks, before)
+            few += before is None
             out += self.reach**taken * self._at_sources(walks)
-        else:
-            out += self.reach**self.steps * self._meet(walks)
         self.few, self.spent = min(self.few, few), self.spent + (self.steps - few) * max(nodes.numel(), NARROW)
-        return out
+        return out + self.reach**self.steps * self._meet(walks) if self._taken else out
 
     def _walk_on(self, more: int) -> None:
         """Takes further steps from the sources: what they bring to every node is kept from here on, float32 [n, s]."""
-        out, memory = torch.empty(self.matrix.n_rows, self.sources.numel()), _Memory()
+        out = torch.empty(self.matrix.n_rows, self.sources.numel())
         for first in range(0, self.sources.numel(), TOGETHER):
             some = slice(first, first + TOGETHER)
-            walks, met = memory.dense(self._ends[some]), dense(self._met[some])
+            walks, before, met = dense(self._ends[some]), None, dense(self._met[some])
             for taken in range(self._taken + 1, self._taken + more + 1):
-                walks = self._step(walks, memory)
+                walks, before = self._step(walks, before)
                 met.add_(walks, alpha=self.reach**taken)
             out[:, some] = met
-        self._met, self._taken, self.steps, self._last = out, self._taken + more, self.steps - more, None
+        self._met, self._taken, self.steps = out, self._taken + more, self.steps - more
 
     def _start(self, nodes: Tensor) -> Any:
         """Returns walks of no step, as scipy's sparse rows, float32 [b, n]."""
@@ -104,13 +95,16 @@ class Meeting:
         """Returns the multiply-adds of a step of sparse walks."""
         return int(self._edges[walks.indices].sum())
 
-    def _step(self, walks: Any, memory: _Memory) -> Any:
-        """Returns walks one step on: sparse [b, n] while few edges lead on, then dense [n, b]."""
+    def _step(self, walks: Any, before: Tensor | None) -> tuple[Any, Tensor | None]:
+        """Returns walks one step on, and what they were, whose memory serves the next one.
+
+        They are sparse [b, n] while few edges lead on, then dense [n, b].
+        """
         if not isinstance(walks, Tensor):
             if FEW * self._cost(walks) <= self.matrix.nnz:
-                return walks @ self._sparse
-            walks = memory.dense(walks)
-        return propagate(self.matrix, walks, out=memory.turn(*walks.shape))
+                return walks @ self._sparse, None
+            walks = dense(walks)
+        return propagate(self.matrix, walks, out=torch.empty_like(walks) if before is None else before), walks
 
     def _at_sources(self, walks: Any) -> Tensor:
         """Returns what walks bring to the sources, [b, s]."""
@@ -126,60 +120,9 @@ class Meeting:
         return torch.from_numpy(walks @ met.numpy() if isinstance(met, Tensor) else (walks @ met.T).toarray())
 
 
-@dataclass(frozen=True, eq=False)
-class _LastStep:
-    """The last step of dense walks, made where walks from sources have come to alone.
-
-    Attributes:
-        matrix: S's rows there, [r, n].
-        met: what walks from sources bring there, scipy's sparse rows, float32 [s, r].
-        sources: which of these rows are they, int64 [s].
-    """
-
-    matrix: Csr
-    met: Any
-    sources: Tensor
-
-    @classmethod
-    def of(cls, matrix: Csr, sources: Tensor, met: Any) -> _LastStep | None:
-        """Returns it, or None where that is more than `PART` of all nodes."""
-        import scipy.sparse as sp
-
-        among = np.zeros(matrix.n_rows, bool)
-        among[met.indices] = among[sources.numpy()] = True
-        here, place = np.flatnonzero(among), np.cumsum(among) - 1
-        if PART * len(here) > matrix.n_rows:
-            return None
-        moved = sp.csr_array((met.data, place[met.indices], met.indptr), shape=(len(sources), len(here)))
-        return cls(matrix.select_rows(torch.from_numpy(here)), moved, torch.from_numpy(place[sources.numpy()]))
-
-    def brought_by(self, walks: Tensor) -> Tensor:
-        """Returns what walks [n, b] bring to the sources in one step, or to where they meet theirs, [b, s]."""
-        walks = propagate(self.matrix, walks)
-        return walks[self.sources].T + torch.from_numpy((self.met @ walks.numpy()).T)
-
-
-class _Memory:
-    """Two places that dense walks are written to in turns: memory that was written once is the faster to write."""
-
-    def __init__(self) -> None:
-        self._places = [torch.empty(0), torch.empty(0)]
-
-    def turn(self, n: int, b: int) -> Tensor:
-        """Returns the place that was not the last one, float32 [n, b]."""
-        place = self._places.pop(0)
-        place = place if place.numel() >= n * b else torch.empty(n * b)
-        self._places.append(place)
-        return place[: n * b].view(n, b)
-
-    def dense(self, walks: Any) -> Tensor:
-        """Returns sparse walks as columns, [n, b], in the next place."""
-        return dense(walks, self.turn(*walks.shape[::-1]))
-
-
-def dense(walks: Any, out: Tensor | None = None) -> Tensor:
+def dense(walks: Any) -> Tensor:
     """Returns sparse walks [b, n] as columns, [n, b]."""
-    out = torch.zeros(walks.shape[::-1]) if out is None else out.zero_()
+    out = torch.zeros(walks.shape[::-1])
     rows = np.repeat(np.arange(walks.shape[0]), np.diff(walks.indptr))
     out[torch.from_numpy(walks.indices).long(), torch.from_numpy(rows)] = torch.from_numpy(walks.data)
     return out
