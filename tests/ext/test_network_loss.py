@@ -156,6 +156,18 @@ def test_is_the_same_on_every_device(shape, dtype, device):
     matches((losses.cpu(), gradients.cpu()), case_of(*shape, dtype), wanted)
 
 
+@pytest.mark.parametrize("n_networks", [1, 3])
+def test_gradients_are_written_where_they_are_wanted(n_networks, dtype):
+    case = case_of("factors", 5, 17, 2, n_networks, 3, dtype)
+    compiled = network_field(case.field, case.widths, n_networks)
+    given = (compiled, case.parameters, case.targets, case.weights)
+    wanted, into = network_loss(*given)[1], torch.full_like(case.parameters, torch.nan)
+    assert network_loss(*given, into=into)[1] is into
+    assert torch.equal(into, wanted)
+    with pytest.raises(ValueError, match="gradient must"):
+        network_loss(*given, into=into[:, :-1].contiguous())
+
+
 def test_layouts_and_threads_change_no_bit(dtype):
     case = case_of("factors", 5, 17, 2, 3, 3, dtype)
     found = case.found(composed=False)

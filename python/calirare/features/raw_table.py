@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray, release
 from calirare._util.errors import InputError
-from calirare.graph import Column, Graph, named, numbered, numbers_named
+from calirare.graph import Column, Graph, named, nameless, numbered, numbers_named
 
 Say = Callable[[str], None]
 BLOCK = 1 << 23  # float64 numbers looked at together: 64 MiB
@@ -148,7 +148,7 @@ def _fits(here: Column, wanted: Column) -> bool:
 def places_of(graph: Graph, columns: tuple[Column, ...], say: Say) -> tuple[int, ...]:
     """Returns where each wanted column stands among those of a graph; see `read_table`."""
     given, wanted = list(graph.feature_names), [column.name for column in columns]
-    if _nameless(given) or _nameless(wanted):
+    if nameless(given) or nameless(wanted):
         if graph.n_features != len(wanted):
             raise InputError(
                 f"features: graph {graph.name!r} must have the {len(wanted)} features the run was trained on, got "
@@ -170,11 +170,6 @@ def places_of(graph: Graph, columns: tuple[Column, ...], say: Say) -> tuple[int,
         say(f"left out, as the run has no such feature: {', '.join(more)}")
     place = {name: i for i, name in enumerate(given)}
     return tuple(place[name] for name in wanted)
-
-
-def _nameless(names: list[str]) -> bool:
-    """Returns whether nobody has named the columns."""
-    return names == list(numbered(len(names)))
 
 
 def _recoding(numbers: Tensor, here: Column, wanted: Column) -> Recoding:

@@ -2,7 +2,7 @@
 
 from calirare.graph.arrays import as_features, csr_of_scipy, matrix_named, named_tensors, rows_of, scipy_of_csr
 from calirare.graph.checksum import fingerprint, same_but_labels
-from calirare.graph.columns import Column, columns_of_text, columns_to_text, named, numbered, numbers_named
+from calirare.graph.columns import Column, columns_of_text, columns_to_text, named, nameless, numbered, numbers_named
 from calirare.graph.convolution import (
     LARGE,
     ORDERS,
@@ -91,6 +91,7 @@ __all__ = [
     "matrix_named",
     "named",
     "named_tensors",
+    "nameless",
     "new_folder",
     "no_label_column",
     "normalize_features",

@@ -64,8 +64,7 @@ def columns_for(columns: tuple[Column, ...], given: tuple[str, ...], x: Tensor |
     """
     if not columns:
         return numbers_named(given or numbered(x.shape[1])) if gaps else ()
-    nameless = tuple(column.name for column in columns) == numbered(len(columns))
-    if not nameless or len(given) != len(columns):
+    if not nameless([column.name for column in columns]) or len(given) != len(columns):
         return columns
     return tuple(replace(column, name=name) for column, name in zip(columns, given, strict=True))
 
@@ -166,6 +165,11 @@ def missing(x: Tensor) -> Tensor:
 def numbered(n_features: int) -> tuple[str, ...]:
     """Returns what features without names are called."""
     return tuple(f"feature {i}" for i in range(n_features))
+
+
+def nameless(names: Sequence[str]) -> bool:
+    """Returns whether nobody has named the features that are called so."""
+    return tuple(names) == numbered(len(names))
 
 
 @cache
