@@ -158,7 +158,7 @@ def test_is_the_same_on_every_device(shape, dtype, device):
 
 @pytest.mark.parametrize("n_networks", [1, 3])
 def test_gradients_are_written_where_they_are_wanted(n_networks, dtype):
-    case = case_of("factors", 5, 17, 2, n_networks, 3, dtype)
+    case = case_of("factors", 5, 17, 2, 3, n_networks, dtype)
     compiled = network_field(case.field, case.widths, n_networks)
     given = (compiled, case.parameters, case.targets, case.weights)
     wanted, into = network_loss(*given)[1], torch.full_like(case.parameters, torch.nan)
