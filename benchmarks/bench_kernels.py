@@ -1,4 +1,4 @@
-"""The four operators against plain torch and against the machine's copy bandwidth, on the CPU or a GPU.
+"""Every kernel with a CUDA twin against plain torch and the machine's copy bandwidth, on the CPU or a GPU.
 
     python benchmarks/bench_kernels.py --device cuda
 
@@ -62,6 +62,67 @@ def propagate_cases(device: torch.device, most: int) -> Iterator[Case]:
                 return out
 
             yield about, ours, lambda plain=plain, x=x: plain @ x, least
+
+
+def means_cases(device: torch.device, most: int) -> Iterator[Case]:
+    for name, width in (("medium", 64), ("large", 16), ("large", 128)):
+        n, nnz = GRAPHS[name]
+        if n * width > most:
+            continue
+        a, x = power_law(n, nnz, device), torch.randn(n, width, device=device)
+        face, out = compiled(a), torch.empty(n, width, device=device)
+        plain = torch.sparse_csr_tensor(a.indptr.int(), a.indices, a.values, (n, n))
+        total = (plain @ torch.ones(n, 1, device=device)).clamp(min=torch.finfo(x.dtype).tiny)
+
+        def ours(face: Any = face, x: Tensor = x, out: Tensor = out) -> Tensor:
+            _C.neighbour_means_out(face, x, out)
+            return out
+
+        least = a.nnz * (4 + FLOAT) + 8 * (n + 1) + 2 * n * width * FLOAT
+        about = {"op": "neighbour_means", "graph": name, "n": n, "nnz": a.nnz, "width": width}
+        yield about, ours, lambda plain=plain, x=x, total=total: plain @ x / total, least
+
+
+def masked_sum_cases(device: torch.device, most: int) -> Iterator[Case]:
+    for r, s, h in ((22_470, 80, 16), (2_708, 640, 16), (50_000, 140, 64)):
+        if r * s * h > most:
+            continue
+        product, bias = torch.randn(r, s * h, device=device), torch.randn(s * h, device=device)
+        z, weight = torch.randn(r, h, device=device), torch.randn(h, device=device)
+        out = torch.empty(r, s, device=device)
+
+        def ours(product: Tensor = product, bias: Tensor = bias, z: Tensor = z, w: Tensor = weight, out: Tensor = out):
+            _C.masked_sum_add(product, bias, z, w, out.zero_())
+            return out
+
+        def plain(product: Tensor = product, bias: Tensor = bias, z: Tensor = z, w: Tensor = weight) -> Tensor:
+            moved = (product + bias).view(z.shape[0], -1, z.shape[1])
+            return torch.bmm(moved, ((z > 0) * w)[:, :, None])[:, :, 0]
+
+        least = FLOAT * (product.numel() + z.numel() + 3 * out.numel())
+        yield {"op": "masked_sum", "r": r, "s": s, "h": h}, ours, plain, least
+
+
+def message_cases(device: torch.device, most: int) -> Iterator[Case]:
+    for name, m in (("small", 140), ("medium", 80), ("medium", 640), ("medium", 2_000)):
+        n, nnz = GRAPHS[name]
+        if n * m > most:
+            continue
+        a = power_law(n, nnz, device)
+        face, parts = compiled(a), [torch.randn(size, device=device) for size in (n, m)]
+        messages, residuals = torch.randn(n, m, device=device), torch.rand(m, device=device)
+        plain = torch.sparse_csr_tensor(a.indptr.int(), a.indices, a.values, (n, n))
+
+        def ours(face: Any = face, sent: Tensor = messages, parts: Any = parts, r: Tensor = residuals) -> Tensor:
+            return _C.message_interval(face, sent, *parts, r, 0.05, 0.95, 1.0, 0.0)
+
+        def theirs(plain: Tensor = plain, sent: Tensor = messages, parts: Any = parts, r: Tensor = residuals) -> Tensor:
+            scores = torch.sigmoid(plain @ sent + parts[0][:, None] + parts[1])
+            return torch.stack(reference.jackknife_interval(scores, r, 0.05, 0.95), 1)
+
+        least = FLOAT * (2 * a.nnz + n * m + 3 * n + 2 * m)
+        about = {"op": "message_interval", "graph": name, "n": n, "nnz": a.nnz, "m": m}
+        yield about, ours, theirs, least
 
 
 def gradient_cases(device: torch.device, most: int) -> Iterator[Case]:
@@ -130,6 +191,12 @@ def cg_cases(device: torch.device, most: int) -> Iterator[Case]:
         yield {"op": "block_cg", "b": b, "p": p, "steps": steps}, ours, plain, least
 
 
+CASES = (
+    *(propagate_cases, means_cases, gradient_cases, interval_cases),
+    *(message_cases, masked_sum_cases, cg_cases),
+)
+
+
 def timed(work: Callable[[], Any], device: torch.device, repeats: int) -> dict[str, float]:
     """Returns median and spread (half the interquartile range) of one call, in milliseconds."""
 
@@ -173,7 +240,7 @@ def main() -> None:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     bandwidth, rows = copy_bandwidth(device, arguments.repeats), []
     print(f"{name}: copy {bandwidth / 1e9:.0f} GB/s")
-    for make in (propagate_cases, gradient_cases, interval_cases, cg_cases):
+    for make in CASES:
         for about, ours, plain, least in make(device, most):
             wanted = plain()
             error = float((ours() - wanted).abs().max() / wanted.abs().max())

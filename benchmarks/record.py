@@ -87,6 +87,10 @@ def _processor() -> str:
 
 
 def _commit() -> str:
+    """Returns the commit; CALIRARE_COMMIT says it where there is a copy of the sources without their history."""
+    if "CALIRARE_COMMIT" in os.environ:
+        return os.environ["CALIRARE_COMMIT"]
+
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
