@@ -27,6 +27,9 @@ hypothesis.settings.load_profile("calirare")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--require-cuda", action="store_true", help="a CUDA test that cannot run is a failure, not a skip")
+    parser.addoption(
+        "--auto-gpu", action="store_true", help='device "auto" is a GPU, a pretended one where there is none'
+    )
 
 
 def pytest_collection_finish() -> None:
@@ -69,10 +72,19 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def auto_is_the_cpu() -> Iterator[None]:
+def what_auto_is(request: pytest.FixtureRequest) -> Iterator[None]:
     """Makes device "auto" the CPU, whatever this machine has: what runs on a GPU asks for it by `device`."""
     import torch
 
+    if request.config.getoption("--auto-gpu"):
+        if why_no_cuda() is None:
+            yield
+            return
+        from tests.helpers.pretend_gpu import PretendGpu
+
+        with PretendGpu():
+            yield
+        return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("calirare._util.device.automatic", lambda build: torch.device("cpu"))
         yield

@@ -1,30 +1,26 @@
-// Kernels of message_interval: scores of a node go to shared memory (a warp, up to kShortRow samples) or to the block's
-// row of scratch (a block, beyond), and the selection of jackknife_interval takes them from there.
+// Kernels of message_interval: some nodes at a time, what a node's neighbours send is summed up by the kernels of
+// propagate, which share long rows out; then a warp (up to kShortRow samples) or a block takes the link of its node's
+// sums, in place, and the selection of jackknife_interval takes them from there.
 #pragma once
 #include "../core/message_interval_element.h"
-#include "../core/propagate_element.h"
-// By way of the folder, so that a copy of this file elsewhere still selects with the one true source.
+// By way of the folder, so that a copy of this file elsewhere still works with the one true sources.
 #include "../cuda/jackknife_interval.cuh"
+#include "../cuda/propagate.cuh"
 #include "gpu_portable.h"
 
 namespace calirare {
 
-constexpr int kMessageThreads = 128;  // warps of up to kShortRow scores: 16 or 32 KiB of shared
+constexpr int kMessageThreads = 128;
 constexpr int kMessageWarps = kMessageThreads / kWarp;
-constexpr int64_t kMessageBlocks = 1024;  // of long rows: as many rows of scratch
+constexpr int64_t kMessageBytes = 32 << 20;  // of scores at a time: they stay in the cache between two kernels
 
-// Scores of node v into out [m], column by column over `count` threads; this one is number `mine`. The selections give
-// each thread the same columns, so no thread reads what another wrote and no barrier is needed.
+// The sums of node v in row [m] become scores, column by column over `count` threads; this one is number `mine`. The
+// selections give each thread the same columns, so no thread reads what another wrote and no barrier is needed.
 template <typename T>
-__device__ void write_scores(const MessageScores<T>& scores, int64_t v, int64_t mine, int64_t count, T* out) {
-  const int64_t begin = scores.a.indptr[v], end = scores.a.indptr[v + 1];
+__device__ void link_scores(const MessageScores<T>& scores, int64_t v, int64_t mine, int64_t count, T* row) {
   const T logit = scores.logits[v];
   for (int64_t i = mine; i < scores.messages.n_cols; i += count) {
-    PropagateSum<T> moved;
-    for (int64_t e = begin; e < end; ++e) {
-      moved.add(scores.a.values[e], scores.messages.data[int64_t(scores.a.indices[e]) * scores.messages.stride + i]);
-    }
-    out[i] = message_score(moved.finish(), scores.shift[i], logit, scores.scale, scores.bias);
+    row[i] = message_score(row[i], scores.shift[i], logit, scores.scale, scores.bias);
   }
 }
 
@@ -38,13 +34,12 @@ __device__ T end_of(const IntervalTask<T>& task, const Selected<typename Interva
 template <typename T>
 __global__ void __launch_bounds__(kMessageThreads)
     message_interval_warp_kernel(MessageScores<T> scores, const T* residuals, QuantileRank lower, QuantileRank upper,
-                                 T* ends) {
-  CALIRARE_SHARED(T, shared, kMessageWarps * kShortRow);
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  T* row = shared + warp * kShortRow;
-  for (int64_t v = int64_t(blockIdx.x) * kMessageWarps + warp; v < scores.a.n_rows;
+                                 T* ends, T* sums) {
+  const int lane = threadIdx.x % kWarp;
+  for (int64_t v = int64_t(blockIdx.x) * kMessageWarps + threadIdx.x / kWarp; v < scores.a.n_rows;
        v += int64_t(gridDim.x) * kMessageWarps) {
-    write_scores(scores, v, lane, kWarp, row);
+    T* row = sums + v * scores.messages.n_cols;
+    link_scores(scores, v, lane, kWarp, row);
     for (int side = 0; side < 2; ++side) {
       const IntervalTask<T> task(row, residuals, scores.messages.n_cols, side, side == 0 ? lower : upper);
       const WarpRow<T> keys(task, lane);
@@ -57,13 +52,13 @@ __global__ void __launch_bounds__(kMessageThreads)
 template <typename T>
 __global__ void __launch_bounds__(kIntervalThreads)
     message_interval_block_kernel(MessageScores<T> scores, const T* residuals, QuantileRank lower, QuantileRank upper,
-                                  T* ends, T* scratch) {
+                                  T* ends, T* sums) {
   using Scratch = BlockScratch<typename IntervalTask<T>::Key>;
   CALIRARE_SHARED(Scratch, shared, 1);
   const int64_t m = scores.messages.n_cols;
-  T* row = scratch + blockIdx.x * m;
   for (int64_t v = blockIdx.x; v < scores.a.n_rows; v += gridDim.x) {
-    write_scores(scores, v, threadIdx.x, kIntervalThreads, row);
+    T* row = sums + v * m;
+    link_scores(scores, v, threadIdx.x, kIntervalThreads, row);
     for (int side = 0; side < 2; ++side) {
       const IntervalTask<T> task(row, residuals, m, side, side == 0 ? lower : upper);
       auto low = block_select(task, task.rank.low, shared[0]);
@@ -73,26 +68,43 @@ __global__ void __launch_bounds__(kIntervalThreads)
   }
 }
 
-// As many blocks as rows of scratch are promised.
-inline int64_t message_interval_blocks(int64_t n, int64_t m) {
-  return m <= kShortRow ? 0 : n < kMessageBlocks ? n : kMessageBlocks;
+// Nodes at a time for m samples of `size` bytes.
+inline int64_t message_interval_rows(int64_t n, int64_t m, int64_t size) {
+  const int64_t fit = divide_up(kMessageBytes, (m > 0 ? m : 1) * size);
+  return n < fit ? n : fit;
 }
 
 template <typename T>
+MessageScores<T> of_nodes(MessageScores<T> scores, int64_t first, int64_t count) {
+  scores.a.indptr += first;
+  scores.a.n_rows = count;
+  scores.logits += first;
+  return scores;
+}
+
+// scratch: [rows, m].
+template <typename T>
 void launch_message_interval(const MessageScores<T>& scores, const T* residuals, const double q[2], T* ends, T* scratch,
-                             void* stream, GridLimits limits = {}) {
+                             int64_t rows, void* stream, GridLimits limits = {}) {
   const int64_t n = scores.a.n_rows, m = scores.messages.n_cols;
   if (n == 0 || m == 0) return;
   const QuantileRank lower = quantile_rank(m, q[0]), upper = quantile_rank(m, q[1]);
-  if (m <= kShortRow) {
-    const dim3 grid(grid_size(divide_up(n, kMessageWarps), limits.x));
-    launch(message_interval_warp_kernel<T>, grid, dim3(kMessageThreads), stream, scores, residuals, lower, upper, ends);
-    CALIRARE_CHECK_LAUNCH("message_interval_warp_kernel");
-  } else {
-    const dim3 grid(grid_size(message_interval_blocks(n, m), limits.x));
-    launch(message_interval_block_kernel<T>, grid, dim3(kIntervalThreads), stream, scores, residuals, lower, upper,
-           ends, scratch);
-    CALIRARE_CHECK_LAUNCH("message_interval_block_kernel");
+  for (int64_t first = 0; first < n; first += rows) {
+    const int64_t count = n - first < rows ? n - first : rows;
+    const MessageScores<T> some = of_nodes(scores, first, count);
+    T* their_ends = ends + 2 * first;
+    launch_propagate(some.a, some.messages, MatrixView<T>{scratch, count, m, m}, stream, limits);
+    if (m <= kShortRow) {
+      const dim3 grid(grid_size(divide_up(count, kMessageWarps), limits.x));
+      launch(message_interval_warp_kernel<T>, grid, dim3(kMessageThreads), stream, some, residuals, lower, upper,
+             their_ends, scratch);
+      CALIRARE_CHECK_LAUNCH("message_interval_warp_kernel");
+    } else {
+      const dim3 grid(grid_size(count, limits.x));
+      launch(message_interval_block_kernel<T>, grid, dim3(kIntervalThreads), stream, some, residuals, lower, upper,
+             their_ends, scratch);
+      CALIRARE_CHECK_LAUNCH("message_interval_block_kernel");
+    }
   }
 }
 

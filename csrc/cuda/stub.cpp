@@ -25,17 +25,19 @@ int cuda_device_count(std::string* reason) {
   return 0;
 }
 
-int64_t message_interval_scratch_rows(int64_t, int64_t) { refuse(); }
+int64_t message_interval_scratch_rows(int64_t, int64_t, int64_t) { refuse(); }
 
-#define CALIRARE_STUB(T)                                                                                         \
-  void propagate_cuda(int, void*, CsrView<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }                  \
-  void neighbour_means_cuda(int, void*, CsrView<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }            \
-  void node_gradients_cuda(int, void*, GradientFactors<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }     \
-  void node_gradients_cuda(int, void*, GradientFactors<T>, CsrView<T>, MatrixView<T>) { refuse(); }              \
-  void cg_descend_cuda(int, void*, CgColumns, const T*, const T*, T*, T*) { refuse(); }                          \
-  void cg_redirect_cuda(int, void*, CgColumns, const T*, const T*, T*) { refuse(); }                             \
-  void masked_sum_cuda(int, void*, const MaskedSumTask<T>&) { refuse(); }                                        \
-  void message_interval_cuda(int, void*, const MessageScores<T>&, const T*, const double*, T*, T*) { refuse(); } \
+#define CALIRARE_STUB(T)                                                                                      \
+  void propagate_cuda(int, void*, CsrView<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }               \
+  void neighbour_means_cuda(int, void*, CsrView<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }         \
+  void node_gradients_cuda(int, void*, GradientFactors<T>, MatrixView<const T>, MatrixView<T>) { refuse(); }  \
+  void node_gradients_cuda(int, void*, GradientFactors<T>, CsrView<T>, MatrixView<T>) { refuse(); }           \
+  void cg_descend_cuda(int, void*, CgColumns, const T*, const T*, T*, T*) { refuse(); }                       \
+  void cg_redirect_cuda(int, void*, CgColumns, const T*, const T*, T*) { refuse(); }                          \
+  void masked_sum_cuda(int, void*, const MaskedSumTask<T>&) { refuse(); }                                     \
+  void message_interval_cuda(int, void*, const MessageScores<T>&, const T*, const double*, T*, T*, int64_t) { \
+    refuse();                                                                                                 \
+  }                                                                                                           \
   void jackknife_interval_cuda(int, void*, MatrixView<const T>, const T*, const double*, T*, int32_t*) { refuse(); }
 CALIRARE_STUB(float)
 CALIRARE_STUB(double)

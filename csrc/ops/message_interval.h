@@ -23,13 +23,13 @@ void message_interval_cpu(const Parallel& parallel, const MessageScores<float>& 
 void message_interval_cpu(const Parallel& parallel, const MessageScores<double>& scores, const double* residuals,
                           const double q[2], double* ends);
 
-// Rows of scratch, m numbers each, that the CUDA twin wants for m samples; 0 for none.
-int64_t message_interval_scratch_rows(int64_t n, int64_t m);
+// Rows of scratch, m numbers of `size` bytes each, that serve the CUDA twin best.
+int64_t message_interval_scratch_rows(int64_t n, int64_t m, int64_t size);
 
-// The same on `device`, asynchronous on `stream`; scratch [message_interval_scratch_rows(n, m), m], written.
+// The same on `device`, asynchronous on `stream`, `rows` nodes at a time, at least one; scratch [rows, m], written.
 void message_interval_cuda(int device, void* stream, const MessageScores<float>& scores, const float* residuals,
-                           const double q[2], float* ends, float* scratch);
+                           const double q[2], float* ends, float* scratch, int64_t rows);
 void message_interval_cuda(int device, void* stream, const MessageScores<double>& scores, const double* residuals,
-                           const double q[2], double* ends, double* scratch);
+                           const double q[2], double* ends, double* scratch, int64_t rows);
 
 }  // namespace calirare

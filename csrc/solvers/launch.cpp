@@ -179,8 +179,9 @@ at::Tensor message_interval(const MessageTensors& t, const at::Tensor& residuals
     by_device(
         residuals, op, [&](const Parallel& pool) { message_interval_cpu(pool, scores, r, q, out); },
         [&](int device, void* stream) {
-          at::Tensor scratch = at::empty({message_interval_scratch_rows(n, m), m}, residuals.options());
-          message_interval_cuda(device, stream, scores, r, q, out, scratch.mutable_data_ptr<T>());
+          const int64_t rows = message_interval_scratch_rows(n, m, sizeof(T));
+          at::Tensor scratch = at::empty({rows, m}, residuals.options());
+          message_interval_cuda(device, stream, scores, r, q, out, scratch.mutable_data_ptr<T>(), rows);
         });
   });
   return ends;

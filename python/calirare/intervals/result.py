@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -62,6 +64,12 @@ class JackknifeResult:
     account: Quality | None = None
 
     __repr__ = brief
+
+    def cpu(self) -> JackknifeResult:
+        """Returns the same on the CPU."""
+        parts = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        there: dict[str, Any] = {name: part.cpu() for name, part in parts.items() if isinstance(part, Tensor)}
+        return dataclasses.replace(self, **there)
 
     @property
     def method(self) -> str:

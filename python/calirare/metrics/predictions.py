@@ -47,8 +47,8 @@ class Predictions:
         return Predictions(self.kind, self.probabilities.detach().cpu(), self.labels.cpu(), weights, self.is_torch)
 
     def result(self, value: torch.Tensor) -> float | torch.Tensor:
-        """Gives `value` back as the caller's kind: a tensor of the probabilities' dtype, or a float."""
-        return value.to(self.probabilities.dtype) if self.is_torch else float(value)
+        """Gives `value` back as the caller's kind: a tensor of the probabilities' dtype and device, or a float."""
+        return value.to(self.probabilities) if self.is_torch else float(value)
 
     def class_probabilities(self) -> torch.Tensor:
         """[n, C], with the column of class 0 written out if binary."""

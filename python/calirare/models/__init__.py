@@ -16,7 +16,7 @@ from calirare.models.passes import Passes, passes_of
 from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining, Steps
 from calirare.models.pyg_folds import PYG, PygDetector, PygFit, need_pyg
 from calirare.models.pyg_networks import GAT
-from calirare.models.registry import DETECTORS, FITS
+from calirare.models.registry import DETECTORS, FITS, on_cpu
 from calirare.models.spreading import STEPS, SpreadingDetector, SpreadingFit, spreading_step
 from calirare.models.streaming import read_ahead
 from calirare.models.streams import OnDisk, Streams, logits_on_disk, streams_of
@@ -79,6 +79,7 @@ __all__ = [
     "mixture_of",
     "need_pyg",
     "of_network",
+    "on_cpu",
     "opinion",
     "own_evidence",
     "passes_of",

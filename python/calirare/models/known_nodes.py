@@ -75,7 +75,7 @@ class KnownNodes:
 
 def edges_of(graph: Graph, n: int) -> str:
     """Returns what tells the edges among the first n nodes of a graph from others."""
-    a = graph.adjacency
+    a = graph.adjacency.to("cpu")
     blocks = ((first, a.select_rows(torch.arange(first, last))) for first, last in row_parts(a))
     return mark(n, [sums_of(first, rows, n) for first, rows in blocks])
 

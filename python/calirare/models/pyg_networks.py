@@ -122,7 +122,7 @@ class GIN(PreparedNetwork):
         """Returns what no parameter changes: each node's features and its neighbours' added up."""
         from torch_geometric.nn import GINConv
 
-        return _compact(GINConv(nn.Identity())(x, edges))
+        return _compact(GINConv(nn.Identity()).to(x.device)(x, edges))
 
     def from_prepared(self, inputs: Prepared, first: Tensor, second: Tensor) -> Tensor:
         """See `PreparedNetwork.from_prepared`."""

@@ -37,6 +37,14 @@ class Stored(Protocol):
         ...
 
 
+def on_cpu(fitted: Fitted) -> Fitted:
+    """Returns a detector on the CPU, without what it can work out again; of a kind that no file holds, itself."""
+    if fitted.nodes.device.type == "cpu" or type(fitted).__name__ not in FITS:
+        return fitted
+    tensors, facts = fitted.state()
+    return FITS[type(fitted).__name__].from_state({name: tensor.cpu() for name, tensor in tensors.items()}, facts)
+
+
 FITS: dict[str, Stored] = {
     "GcnFit": GcnFit,
     "HopsFit": HopsFit,

@@ -11,7 +11,6 @@ from torch import Tensor
 from calirare._util.device import choose_device
 from calirare._util.errors import InputError
 from calirare.datasets import with_task
-from calirare.features import FeatureMap
 from calirare.graph import Graph, check_trainable, scale_note
 from calirare.models import NeighbourPool
 from calirare.pipeline.job import Job, Report, Trained
@@ -62,13 +61,15 @@ def train_classes(
         raise TypeError(f"train_classes: graph must be a calirare.Graph, got {got}: take Graph.from_data, ...")
     graph = with_task(graph, "classes", settings.seed)
     _check(graph, settings)
-    graph = graph.to(choose_device(settings.device))
-    return _run(graph, fit_features(graph, settings), settings, report or silent)
+    device = choose_device(settings.device)
+    graph = graph.to("cpu")
+    features = fit_features(graph, settings)
+    outcome = _run(features.own(graph).to(device), settings, report or silent)
+    return dataclasses.replace(outcome.on_cpu(), graph=graph, features=features)
 
 
-def _run(graph: Graph, features: FeatureMap, settings: Settings, report: Report) -> ClassesOutcome:
+def _run(mapped: Graph, settings: Settings, report: Report) -> ClassesOutcome:
     """Runs every stage on a graph whose features are mapped."""
-    mapped = features.own(graph)
     clock, job = Clock(), Job.of(mapped, settings, report)
     check_validation(job)
     trained = clock.time("train", lambda: fit(job))
@@ -82,9 +83,9 @@ def _run(graph: Graph, features: FeatureMap, settings: Settings, report: Report)
         own, agreement, notes = left_out.logits, left_out.agreement, list(left_out.notes)
         job = dataclasses.replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(own).all(1))
     maps = clock.time("calibrate", lambda: calibrate(job, trained.fitted, logits, _or_empty(own)))
-    said = [*graph.notes, scale_note(mapped), *ignored_settings(settings), *trained.notes, *notes, *maps.notes]
+    said = [*mapped.notes, scale_note(mapped), *ignored_settings(settings), *trained.notes, *notes, *maps.notes]
     return ClassesOutcome(
-        graph,
+        mapped,
         settings,
         trained.fitted,
         logits,
@@ -94,7 +95,6 @@ def _run(graph: Graph, features: FeatureMap, settings: Settings, report: Report)
         list(dict.fromkeys(note for note in said if note)),
         clock.seconds,
         trained.choice,
-        features,
     )
 
 

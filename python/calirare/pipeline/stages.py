@@ -83,13 +83,17 @@ def train(
         graph = with_task(graph, seed=settings.seed, minority=settings.data.minority)
         check_trainable(graph)
     check_decision(settings.decision, settings.method, settings.calibration.map, graph.n_classes)
-    graph = graph.to(choose_device(settings.device))
+    device = choose_device(settings.device)
+    graph = graph.to("cpu")
     taught = with_known(graph, settings) if settings.positive_only else graph
     features = fit_features(taught, settings)
     mapped = features.own(taught)
-    asked = dataclasses.replace(mapped, y=graph.y, split=graph.split, trusted=True)
-    outcome = _run(Job.of(mapped, settings, report or silent, asked, given, graph), streaming)
-    return replace(outcome, graph=graph, features=features, mapped=mapped)
+    there = mapped.to(device)
+    asked = there
+    if settings.positive_only:
+        asked = dataclasses.replace(mapped, y=graph.y, split=graph.split, trusted=True).to(device)
+    outcome = _run(Job.of(there, settings, report or silent, asked, given, graph), streaming)
+    return replace(outcome.on_cpu(), graph=graph, features=features, mapped=mapped)
 
 
 def fit_features(graph: Graph, settings: Settings) -> FeatureMap:

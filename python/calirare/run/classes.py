@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 import torch
@@ -18,6 +18,7 @@ from rich.table import Table
 from torch import Tensor
 
 from calirare._util.brief import brief
+from calirare._util.device import choose_device
 from calirare.calibration import TARGETS, Calibrator, Target
 from calirare.drift import Reference
 from calirare.features import FeatureMap
@@ -32,7 +33,7 @@ from calirare.metrics import (
     precision,
     recall,
 )
-from calirare.models import GcnFit
+from calirare.models import GcnFit, on_cpu
 from calirare.plots import class_panels, confidence_panel, reliability_diagram
 from calirare.run.choice import Choice
 from calirare.run.folder import CLASSES, CONFIG, write_json, write_model
@@ -79,6 +80,18 @@ class ClassesOutcome(CalibratedRun):
     features: FeatureMap | None = None
 
     __repr__ = brief
+
+    def on_cpu(self) -> Self:
+        """Returns the same with every tensor on the CPU, where all that follows training is done."""
+        if self.logits.device.type == "cpu":
+            return self
+        return dataclasses.replace(
+            self,
+            graph=self.graph.to("cpu"),
+            fit=on_cpu(self.fit),
+            logits=self.logits.cpu(),
+            own_logits=None if self.own_logits is None else self.own_logits.cpu(),
+        )
 
     def mapped_logits(self, logits: Tensor, target: Target | None) -> Tensor:
         """Returns the probabilities of logits [m, k], float64."""
@@ -206,7 +219,9 @@ class ClassesOutcome(CalibratedRun):
             epochs = max(len(self.fit.losses), 1)
             decay, hops = self.fit.weight_decay, self.fit.hops
             training = dataclasses.replace(training, epochs=epochs, weight_decay=decay, hops=hops)
-        return dataclasses.replace(self.settings, data=data, training=training, device=self.graph.device.type)
+        return dataclasses.replace(
+            self.settings, data=data, training=training, device=choose_device(self.settings.device).type
+        )
 
     def _draw(self, folder: Path) -> None:
         """Draws `reliability.png`, of the predicted class, and `classes.png`, of every class's probability."""

@@ -14,7 +14,6 @@ from calirare.explain import Explainer, Explanations, Subject, Unlearnt, differe
 from calirare.explain.audit import Audit, audit_labels, unseen_logits
 from calirare.graph import Graph
 from calirare.leave_one_out import OwnLogits
-from calirare.models import FITS
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.scoring import Scorer
 from calirare.run.settings import Settings
@@ -33,9 +32,7 @@ def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph, stored: Callable[[
     Raises:
         InputError: the detector has more than two classes, or is of another kind than ours.
     """
-    fitted = _on_cpu(scorer.fit)
-    if graph.device.type != "cpu":
-        graph, mapped = graph.to("cpu"), mapped.to("cpu")
+    fitted = scorer.fit
     mapping = scorer.calibrators.get("population")
     names, columns = scorer.class_names, mapped.feature_names or None
     positive_only = scorer.settings.positive_only
@@ -46,14 +43,6 @@ def explainer_of(scorer: Scorer, graph: Graph, mapped: Graph, stored: Callable[[
         own = difference(fitted.own_logits) if isinstance(fitted, FoldFitted) else None
         voice = Unlearnt(voice, fitted.nodes, fitted.targets == 0, own)
     return Explainer(voice, subject, stored)
-
-
-def _on_cpu(fitted: Fitted) -> Fitted:
-    """Returns a detector on the CPU, where single nodes are explained; of a kind that no file holds, itself."""
-    if fitted.nodes.device.type == "cpu" or type(fitted).__name__ not in FITS:
-        return fitted
-    tensors, facts = fitted.state()
-    return FITS[type(fitted).__name__].from_state({name: tensor.cpu() for name, tensor in tensors.items()}, facts)
 
 
 def explained(

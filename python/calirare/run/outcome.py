@@ -16,6 +16,7 @@ import yaml
 from torch import Tensor
 
 from calirare._util.brief import brief
+from calirare._util.device import choose_device
 from calirare.calibration import PriorPlattCalibrator, budget_curve
 from calirare.explain import Explainer, Explanations
 from calirare.explain.audit import AT_LEAST, Audit
@@ -188,7 +189,9 @@ def write_config(outcome: RunResult, path: Path) -> None:
     loo = settings.loo
     if isinstance(loo, Retrain) and loo.folder is not None:
         loo = dataclasses.replace(loo, folder=Path(loo.folder).resolve())
-    resolved = dataclasses.replace(settings, data=data, training=training, loo=loo, device=graph.device.type)
+    resolved = dataclasses.replace(
+        settings, data=data, training=training, loo=loo, device=choose_device(settings.device).type
+    )
     path.write_text(yaml.safe_dump(resolved.to_mapping(), sort_keys=False), encoding="utf-8")
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from calirare.graph import Graph, answered
 from calirare.intervals import JackknifeResult
 from calirare.leave_one_out import Agreement
 from calirare.metrics import PopulationCheck
-from calirare.models import GcnFit
+from calirare.models import GcnFit, on_cpu
 from calirare.run.choice import Choice
 from calirare.run.deciding import Decided, review_order
 from calirare.run.probabilities import Probabilities, assumed_by, p_rare
@@ -111,6 +112,20 @@ class RunResult(CalibratedRun):
     held_out: Tensor | None = None
 
     __repr__ = brief
+
+    def on_cpu(self) -> Self:
+        """Returns the same with every tensor on the CPU, where all that follows training is done."""
+        if self.logits.device.type == "cpu":
+            return self
+        return dataclasses.replace(
+            self,
+            graph=self.graph.to("cpu"),
+            fit=on_cpu(self.fit),
+            logits=self.logits.cpu(),
+            jackknife=self.jackknife.cpu(),
+            mapped=None if self.mapped is None else self.mapped.to("cpu"),
+            held_out=None if self.held_out is None else self.held_out.cpu(),
+        )
 
     @property
     def model(self) -> nn.Module:
