@@ -31,7 +31,7 @@ Case = tuple[dict[str, Any], Callable[[], Tensor], Callable[[], Tensor], float]
 
 # Nodes and entries; the small two have the sizes of Cora and FaceBook with self-loops.
 GRAPHS = {"small": (2_708, 13_264), "medium": (22_470, 364_474), "large": (1_000_000, 16_000_000)}
-WIDTHS = (1, 2, 16, 64, 160, 1280)
+WIDTHS = (1, 2, 4, 8, 16, 64, 128, 160, 1280)
 FLOAT = 4  # bytes
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -73,20 +73,16 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 
 @pytest.fixture(scope="session", autouse=True)
 def what_auto_is(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Makes device "auto" the CPU, whatever this machine has: what runs on a GPU asks for it by `device`."""
-    import torch
-
-    if request.config.getoption("--auto-gpu"):
-        if why_no_cuda() is None:
-            yield
-            return
-        from tests.helpers.pretend_gpu import PretendGpu
-
-        with PretendGpu():
-            yield
+    """Makes device "auto" a GPU where that is asked for."""
+    if not request.config.getoption("--auto-gpu"):
+        yield
         return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("calirare._util.device.automatic", lambda build: torch.device("cpu"))
+    from tests.helpers.pretend_gpu import PretendGpu
+
+    with ExitStack() as stack:
+        stack.enter_context(pytest.MonkeyPatch.context()).setattr("calirare._util.device.AUTO", "cuda")
+        if why_no_cuda() is not None:
+            stack.enter_context(PretendGpu())
         yield
 
 

@@ -1,6 +1,8 @@
 // Kernels of jackknife_interval: exact order statistics, by a warp in registers for short rows and by a block with
 // radix selection for long ones. Equal samples rank by place, as on the CPU.
 #pragma once
+#include <type_traits>
+
 #include "../core/jackknife_interval_element.h"
 #include "../core/views.h"
 #include "gpu_portable.h"
@@ -8,9 +10,9 @@
 namespace calirare {
 
 constexpr int kIntervalThreads = 256;
-constexpr int kKeysPerLane = 32;                     // in registers
-constexpr int64_t kShortRow = kKeysPerLane * kWarp;  // samples; from here on a block takes the row
-constexpr int kDigits = 256;                         // radix of the block's selection
+constexpr int kMostKeys = 32;                     // of a lane, in registers
+constexpr int64_t kShortRow = kMostKeys * kWarp;  // samples; from here on a block takes the row
+constexpr int kDigits = 256;                      // radix of the block's selection
 
 // One end of one node's interval: the samples and the two order statistics wanted.
 template <typename T>
@@ -76,16 +78,16 @@ __device__ void write_end(const IntervalTask<T>& task, const Selected<typename I
 }
 
 // A row held by a warp: lane l has samples l, 32 + l, 64 + l, ... Slots past the row's end hold kTop and come last.
-template <typename T>
+template <typename T, int kKeys>
 struct WarpRow {
   using Task = IntervalTask<T>;
   using Key = typename Task::Key;
-  Key keys[kKeysPerLane];
+  Key keys[kKeys];
   int m, lane;
 
   __device__ WarpRow(const Task& task, int lane_) : m(int(task.m)), lane(lane_) {
 #pragma unroll
-    for (int k = 0; k < kKeysPerLane; ++k) {
+    for (int k = 0; k < kKeys; ++k) {
       const int i = k * kWarp + lane;
       keys[k] = i < m ? task.key(i) : Task::kTop;
     }
@@ -96,7 +98,7 @@ struct WarpRow {
   template <typename Step>
   __device__ void for_slots(Step step) const {
 #pragma unroll
-    for (int first = 0; first < kKeysPerLane; first += 4) {
+    for (int first = 0; first < kKeys; first += 4) {
       if (first * kWarp >= m) break;
 #pragma unroll
       for (int k = first; k < first + 4; ++k) step(k);
@@ -138,7 +140,15 @@ struct WarpRow {
   }
 };
 
-template <typename T>
+// Calls use(kKeys) with as few keys per lane as m samples want: where registers are few, more warps run at a time.
+template <typename Use>
+void with_keys(int64_t m, Use use) {
+  if (m <= 4 * kWarp) return use(std::integral_constant<int, 4>());
+  if (m <= 8 * kWarp) return use(std::integral_constant<int, 8>());
+  use(std::integral_constant<int, kMostKeys>());
+}
+
+template <int kKeys, typename T>
 __global__ void __launch_bounds__(kIntervalThreads)
     jackknife_interval_warp_kernel(MatrixView<const T> scores, const T* residuals, QuantileRank lower,
                                    QuantileRank upper, T* ends, int32_t* places) {
@@ -149,7 +159,7 @@ __global__ void __launch_bounds__(kIntervalThreads)
   for (int64_t t = int64_t(blockIdx.x) * kWarps + threadIdx.x / kWarp; t < 2 * scores.n_rows;
        t += int64_t(gridDim.x) * kWarps) {
     const Task task(scores, residuals, lower, upper, t);
-    const WarpRow<T> row(task, lane);
+    const WarpRow<T, kKeys> row(task, lane);
     const auto place = [&](Key key, int64_t ordinal) { return row.place(key, ordinal); };
     write_end(task, row.select(task.rank.low), place, lane == 0, ends + t, places + 2 * t);
   }
@@ -274,8 +284,10 @@ void launch_jackknife_interval(MatrixView<const T> scores, const T* residuals, c
   const QuantileRank lower = quantile_rank(m, q[0]), upper = quantile_rank(m, q[1]);
   if (m <= kShortRow) {
     const dim3 grid(grid_size(divide_up(n_tasks, kIntervalThreads / kWarp), limits.x));
-    launch(jackknife_interval_warp_kernel<T>, grid, dim3(kIntervalThreads), stream, scores, residuals, lower, upper,
-           ends, places);
+    with_keys(m, [&](auto keys) {
+      launch(jackknife_interval_warp_kernel<decltype(keys)::value, T>, grid, dim3(kIntervalThreads), stream, scores,
+             residuals, lower, upper, ends, places);
+    });
     CALIRARE_CHECK_LAUNCH("jackknife_interval_warp_kernel");
   } else {
     launch(jackknife_interval_block_kernel<T>, dim3(grid_size(n_tasks, limits.x)), dim3(kIntervalThreads), stream,

@@ -31,7 +31,7 @@ __device__ T end_of(const IntervalTask<T>& task, const Selected<typename Interva
   return interpolate(number_of(low.key), number_of(high), task.rank.fraction, low.has_nan);
 }
 
-template <typename T>
+template <int kKeys, typename T>
 __global__ void __launch_bounds__(kMessageThreads)
     message_interval_warp_kernel(MessageScores<T> scores, const T* residuals, QuantileRank lower, QuantileRank upper,
                                  T* ends, T* sums) {
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kMessageThreads)
     link_scores(scores, v, lane, kWarp, row);
     for (int side = 0; side < 2; ++side) {
       const IntervalTask<T> task(row, residuals, scores.messages.n_cols, side, side == 0 ? lower : upper);
-      const WarpRow<T> keys(task, lane);
+      const WarpRow<T, kKeys> keys(task, lane);
       const T end = end_of(task, keys.select(task.rank.low));
       if (lane == 0) ends[2 * v + side] = end;
     }
@@ -96,8 +96,10 @@ void launch_message_interval(const MessageScores<T>& scores, const T* residuals,
     launch_propagate(some.a, some.messages, MatrixView<T>{scratch, count, m, m}, stream, limits);
     if (m <= kShortRow) {
       const dim3 grid(grid_size(divide_up(count, kMessageWarps), limits.x));
-      launch(message_interval_warp_kernel<T>, grid, dim3(kMessageThreads), stream, some, residuals, lower, upper,
-             their_ends, scratch);
+      with_keys(m, [&](auto keys) {
+        launch(message_interval_warp_kernel<decltype(keys)::value, T>, grid, dim3(kMessageThreads), stream, some,
+               residuals, lower, upper, their_ends, scratch);
+      });
       CALIRARE_CHECK_LAUNCH("message_interval_warp_kernel");
     } else {
       const dim3 grid(grid_size(count, limits.x));

@@ -11,18 +11,19 @@ constexpr int kPropagateThreads = 256;
 
 // How the lanes of a group share a row. kAcross lanes stand side by side along the columns, each with kTiles packs of
 // kSize elements; the others take other entries of the row, and their sums meet at the end. A group has at least 8
-// lanes, so that a graph of mean degree 10 to 20 keeps enough loads in flight at narrow widths.
+// lanes, and 16 where each has all columns, so that a graph of mean degree 10 to 20 keeps enough loads in flight.
 template <typename T, int kSize_, int kAcross_, int kTiles_>
 struct RowLayout {
   static constexpr int kSize = kSize_, kAcross = kAcross_, kTiles = kTiles_;
-  static constexpr int kLanes = kAcross < 8 ? 8 : kAcross;
+  static constexpr int kLanes = kAcross == 1 ? 16 : kAcross < 8 ? 8 : kAcross;
   static constexpr int kSlots = kLanes / kAcross;             // entries taken at a time
   static constexpr int kColumns = kSize * kAcross * kTiles;   // columns of a tile
   static constexpr int kGroups = kPropagateThreads / kLanes;  // rows of a block
   static constexpr int kBytes = sizeof(T) * kSize * kTiles;   // of x per lane and entry
-  // Entries in flight per lane: 64 bytes of registers at most, so that half of the warps of a multiprocessor fit.
-  static constexpr int kMost = 64 / kBytes < 8 ? 64 / kBytes : 8;
-  static constexpr int kBatch = kMost < kAcross ? kMost : kAcross;
+  // Entries in flight per lane: 64 bytes of registers, so that half of the warps of a multiprocessor fit, and two at
+  // least. A lane that has all columns is handed no entries by others.
+  static constexpr int kMost = kBytes > 32 ? 2 : 64 / kBytes < 8 ? 64 / kBytes : 8;
+  static constexpr int kBatch = kAcross == 1 ? 4 : kMost < kAcross ? kMost : kAcross;
   static constexpr int64_t kLongRow = 8 * int64_t(kLanes);  // more entries than this: the block shares the row
 };
 
@@ -67,11 +68,40 @@ __device__ void add_batch(int32_t node, T weight, int start, int left, MatrixVie
   }
 }
 
+// Adds entries begin .. end of A where each lane has all columns, and takes entries of its own.
+template <typename T, typename Sum, typename Layout>
+__device__ void add_own_entries(CsrView<T> a, int64_t begin, int64_t end, MatrixView<const T> x, int lane,
+                                LaneSums<Sum, Layout>& mine) {
+  using L = Layout;
+  for (int64_t e = begin + lane; e < end; e += L::kLanes * L::kBatch) {
+    int32_t nodes[L::kBatch];
+    T weights[L::kBatch];
+    Pack<T, L::kSize> row[L::kBatch] = {};
+#pragma unroll
+    for (int j = 0; j < L::kBatch; ++j) {
+      const int64_t at = e + j * L::kLanes;
+      nodes[j] = at < end ? a.indices[at] : -1;
+      weights[j] = at < end ? a.values[at] : T(0);
+    }
+#pragma unroll
+    for (int j = 0; j < L::kBatch; ++j) {
+      if (nodes[j] >= 0) row[j] = load_pack<L::kSize>(x.data + int64_t(nodes[j]) * x.stride + mine.first);
+    }
+#pragma unroll
+    for (int j = 0; j < L::kBatch; ++j) {
+      mine.weights.add(weights[j]);
+#pragma unroll
+      for (int v = 0; v < L::kSize; ++v) mine.sum[0][v].add(weights[j], row[j].at[v]);
+    }
+  }
+}
+
 // Adds entries begin .. end of A. The whole warp comes here together, each group with a range of its own.
 template <typename T, typename Sum, typename Layout>
 __device__ void add_entries(CsrView<T> a, int64_t begin, int64_t end, MatrixView<const T> x, int lane,
                             LaneSums<Sum, Layout>& mine) {
   constexpr int kLanes = Layout::kLanes;
+  if constexpr (Layout::kAcross == 1) return add_own_entries(a, begin, end, x, lane, mine);
   for (int64_t e = begin; __any_sync(kFullMask, e < end); e += kLanes) {
     const int left = end - e >= kLanes ? kLanes : end > e ? int(end - e) : 0;
     const int32_t node = lane < left ? a.indices[e + lane] : 0;
@@ -214,9 +244,13 @@ void launch_rows(CsrView<T> a, MatrixView<const T> x, MatrixView<T> out, void* s
     if (packs <= 4) return launch_propagate_layout<Sum, kSize, 4, 1>(a, x, out, stream, limits);
     if (packs <= 8) return launch_propagate_layout<Sum, kSize, 8, 1>(a, x, out, stream, limits);
     if (packs <= 16) return launch_propagate_layout<Sum, kSize, 16, 1>(a, x, out, stream, limits);
+    if (32 < packs && packs <= 40) return launch_propagate_layout<Sum, kSize, 8, 5>(a, x, out, stream, limits);
     return launch_propagate_layout<Sum, kSize, 32, 1>(a, x, out, stream, limits);
   }
   if (width == 1) return launch_propagate_layout<Sum, 1, 1, 1>(a, x, out, stream, limits);
+  if (width == 2 && packs_fit<2>(x.data, x.stride) && packs_fit<2>(out.data, out.stride)) {
+    return launch_propagate_layout<Sum, 2, 1, 1>(a, x, out, stream, limits);
+  }
   if (width == 2) return launch_propagate_layout<Sum, 1, 2, 1>(a, x, out, stream, limits);
   if (width <= 8) return launch_propagate_layout<Sum, 1, 8, 1>(a, x, out, stream, limits);
   if (width <= 32) return launch_propagate_layout<Sum, 1, 32, 1>(a, x, out, stream, limits);

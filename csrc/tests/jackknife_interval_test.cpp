@@ -64,7 +64,7 @@ void check(Checks& checks, int64_t n, int64_t m, const double (&q)[2], int64_t p
 
 template <typename T>
 void tests_of(Checks& checks) {
-  for (int64_t m : {1, 2, 31, 32, 33, 255, 257, 1000}) check<T>(checks, 8, m, {0.05, 0.95}, 0, {1, 2});
+  for (int64_t m : {1, 2, 31, 32, 33, 128, 129, 255, 257, 1000}) check<T>(checks, 8, m, {0.05, 0.95}, 0, {1, 2});
   check<T>(checks, 4, 256, {0.0, 1.0}, 3, {3});
   check<T>(checks, 8, 5, {0.5, 0.25}, 2, {3});
   for (int64_t m : {kShortRow, kShortRow + 1, kShortRow + 257}) check<T>(checks, 8, m, {0.05, 0.95}, 1, {4, 5});

@@ -67,7 +67,7 @@ void check(Checks& checks, int64_t n, int64_t m, const double (&q)[2], int64_t p
 
 template <typename T>
 void tests_of(Checks& checks) {
-  for (int64_t m : {1, 2, 3, 31, 32, 33, 64, 80, 129, 255, 500}) {
+  for (int64_t m : {1, 2, 3, 31, 32, 33, 64, 80, 128, 129, 256, 257, 500}) {
     check<T>(checks, 19, m, {0.05, 0.95}, 0, {1, 2});
     check<T>(checks, 8, m, {0.5, 0.25}, 3, {3});
     check<T>(checks, 8, m, {0.0, 1.0}, 1, {3});

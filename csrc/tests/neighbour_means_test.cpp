@@ -49,7 +49,7 @@ void tests(Checks& checks) {
     check<Means, T>(checks, {mixed_degrees(n_rows, 70), 41, 2}, Data::kIntegers, {5});
   }
   const GridLimits few_blocks{2, 1};  // the kernel has to come back for more rows and tiles
-  check<Means, T>(checks, {mixed_degrees(66, 70), 57, 160, 0, 0, few_blocks}, Data::kReals, {6});
+  check<Means, T>(checks, {mixed_degrees(66, 70), 57, 200, 0, 0, few_blocks}, Data::kReals, {6});
   for (int64_t padding : {1, 4}) {
     for (int64_t width : {1, 5, 16, 64})
       check<Means, T>(checks, {mixed_degrees(9, 80), 23, width, padding}, Data::kReals, {7});

@@ -37,6 +37,8 @@ MUTANTS = [
     ),
     Mutant("propagate", "last entry dropped", "__any_sync(kFullMask, «e < end»)", "e + 1 < end"),
     Mutant("propagate", "entries read past the end", "«lane < left ? a.indices[e + lane] : 0»", "a.indices[e + lane]"),
+    Mutant("propagate", "entries of a narrow row taken twice", "at = e + j * «L::kLanes»", "1"),
+    Mutant("propagate", "narrow row runs into the next", "«at < end» ? a.indices[at]", "true"),
     Mutant(
         "propagate",
         "slots not all merged",

@@ -138,7 +138,7 @@ def join(device: str = "auto", patience: timedelta = TIMEOUT) -> Ranks:
     """Joins the processes started by torchrun: nccl where each has a GPU, else gloo.
 
     Args:
-        device: as in the settings; "cpu" keeps to gloo.
+        device: as in the settings; a GPU adds nccl to gloo.
         patience: how long a process waits for another one that says nothing, as a machine that lost its power does.
 
     Returns:
@@ -151,7 +151,7 @@ def join(device: str = "auto", patience: timedelta = TIMEOUT) -> Ranks:
     rank, size = _place()
     if size <= 1:
         return Ranks()
-    on_gpu = device != "cpu" and torch.cuda.is_available() and torch.cuda.device_count() > 0
+    on_gpu = device.startswith("cuda") and torch.cuda.is_available() and torch.cuda.device_count() > 0
     if on_gpu:
         torch.cuda.set_device(_number("LOCAL_RANK", "0") % torch.cuda.device_count())
     if not dist.is_initialized():
