@@ -88,7 +88,7 @@ def as_names(column: Any) -> Any:
 
 def loosely(names: Any) -> Any:
     """Returns names, a column of text, without what two programs write in two ways: blanks, capitals, 007, 7.0."""
-    return names.str.strip().str.lower().str.lstrip("0").str.replace(r"(?<=\d)\.0+$", "", regex=True)
+    return names.str.strip().str.lower().str.lstrip("0").str.replace(r"(\d)\.0+$", r"\1", regex=True)
 
 
 def _readable(column: Any) -> Any:

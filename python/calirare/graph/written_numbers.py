@@ -10,9 +10,12 @@ from calirare._util.array_files import NumpyArray
 
 LOOKED_AT = 100  # cells that tell a column of names at once
 SIGNS = "$€£¥"
-DRESSED = rf"[-+]?[{SIGNS}]?\s?[-+]?\d{{1,3}}(?:\d*|(?:[.,'’ \u00a0\u202f]\d{{3}})*)(?:[.,]\d+)?\s?[%{SIGNS}]?"
+# The characters themselves: pandas may hand a pattern to Arrow, which knows no such escapes, and no white space but ASCII.
+BLANKS = " \u00a0\u202f"
+BLANK = rf"[\s{BLANKS}]"
+DRESSED = rf"[-+]?[{SIGNS}]?{BLANK}?[-+]?\d{{1,3}}(?:\d*|(?:[.,'’{BLANKS}]\d{{3}})*)(?:[.,]\d+)?{BLANK}?[%{SIGNS}]?"
 # What stands between thousands, and before decimals: in English, in Switzerland, on the continent.
-WAYS = ((",", r"\."), ("['’]", r"\."), ("[. \u00a0\u202f]", ","))
+WAYS = ((",", r"\."), ("['’]", r"\."), (f"[.{BLANKS}]", ","))
 GROUPED = WAYS[2][0]  # which alone, without decimals or a sign, may as well stand in a telephone number
 
 
@@ -41,10 +44,10 @@ def written_numbers(cells: Any) -> NumpyArray | None:
 
 def _read(text: Any, thousands: str, decimals: str, *, signed: bool) -> NumpyArray | None:
     """Returns text as numbers in one way of writing, None where a cell is none."""
-    whole = rf"[-+]?\s?(?:\d+|\d{{1,3}}(?:{thousands}\d{{3}})+)"
+    whole = rf"[-+]?{BLANK}?(?:\d+|\d{{1,3}}(?:{thousands}\d{{3}})+)"
     if not text.str.fullmatch(rf"{whole}(?:{decimals}\d+)?").all():
         return None
     if thousands == GROUPED and not signed and text.str.fullmatch(whole).all():
         return None
-    plain = text.str.replace(rf"{thousands}|\s", "", regex=True).str.replace(decimals, ".", regex=True)
+    plain = text.str.replace(rf"{thousands}|{BLANK}", "", regex=True).str.replace(decimals, ".", regex=True)
     return np.asarray(plain.astype(np.float64))

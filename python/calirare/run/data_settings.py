@@ -286,7 +286,7 @@ def _nodes(names: list[str], graph: Graph, path: Path) -> Tensor:
     """Returns the nodes; what stands in front of a formula in tables that we wrote is taken off."""
     if graph.node_names is not None:
         known = set(map(str, graph.node_names))
-        names = [name if name in known else re.sub(INERT, "", name) for name in names]
+        names = [name if name in known else re.sub(INERT, r"\1", name) for name in names]
     seen = set[str]()
     for name in names:
         if name in seen:
@@ -310,7 +310,7 @@ def _classes(words: list[str], graph: Graph, path: Path) -> list[int]:
 
 def _ways(word: str) -> tuple[str, ...]:
     """Returns the ways to write a class: as it is, without what tables of ours put in front, 1 for 1.0 and for true."""
-    plain = re.sub(INERT, "", word)
+    plain = re.sub(INERT, r"\1", word)
     return word, plain, re.sub(r"(?<=\d)\.0+$", "", plain), {"true": "1", "false": "0"}.get(plain.lower(), plain)
 
 

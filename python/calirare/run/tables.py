@@ -37,7 +37,7 @@ COLUMNS = (
 )
 NAMES = ("node", "given", "y", "prediction", "label")  # columns that may hold names of the user's
 FORMULA = r"[=+\-@\t\r]"  # what the text of a formula begins with
-INERT = rf"^'(?='*{FORMULA})"  # what `inert` put in front of one
+INERT = rf"^'('*{FORMULA})"  # with what `inert` put in front of it
 REVIEWED = 100  # rows of review.csv
 ROWS = 1 << 18  # rows of a table of predictions made and written together
 
@@ -126,7 +126,7 @@ def read_predictions(folder: Path, stem: str = "predictions") -> pd.DataFrame:
     try:
         table = pd.read_csv(path, dtype={"split": str}, keep_default_na=True)
         if table["node"].dtype.kind not in "iufb":
-            table["node"] = table["node"].str.replace(INERT, "", regex=True)
+            table["node"] = table["node"].str.replace(INERT, r"\1", regex=True)
         return table
     except LookupError as error:
         raise InputError(f"{path}: the predictions must have a column {error}: write them again") from error
@@ -164,7 +164,7 @@ def read_review(folder: Path) -> pd.DataFrame:
         raise InputError(f"{path}: the review queue cannot be read: {error}") from error
     if missing is not None:
         raise InputError(f"{path}: the review queue must have a column {missing}: train again")
-    return table.assign(node=table["node"].str.replace(INERT, "", regex=True))
+    return table.assign(node=table["node"].str.replace(INERT, r"\1", regex=True))
 
 
 def write_scored(table: pd.DataFrame, folder: Path, stem: str) -> list[Path]:

@@ -1,0 +1,45 @@
+"""Numbers as people write them, and patterns that Arrow knows too: pandas hands text to it as it sees fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from calirare.graph import table_files, written_numbers
+from calirare.run import tables
+
+WRITTEN = {
+    "English": (["$1,234.50", "$7", None, "$-12.5"], [1234.5, 7, np.nan, -12.5]),
+    "continental": (["12,50 €", "1.234,00 €", None, "3 €"], [12.5, 1234, np.nan, 3]),
+    "narrow blanks": (["1\u202f234\u00a0€", "56\u00a0€", None, "7 €"], [1234, 56, np.nan, 7]),
+    "per cent": (["5 %", "12.5%", None, "1\u00a0%"], [5, 12.5, np.nan, 1]),
+}
+KINDS = ["object", "str", "string[pyarrow]"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", WRITTEN)
+def test_cells_are_read_whatever_holds_them(way, kind):
+    cells, numbers = WRITTEN[way]
+    assert np.array_equal(written_numbers.written_numbers(pd.Series(cells, dtype=kind)), numbers, equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_are_compared_loosely_whatever_holds_them(kind):
+    assert table_files.loosely(pd.Series([" Ab ", "007", "7.0", "7.10"], dtype=kind)).tolist() == [
+        "ab",
+        "7",
+        "7",
+        "7.10",
+    ]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [written_numbers.DRESSED, written_numbers.BLANK, *(way[0] for way in written_numbers.WAYS), tables.INERT],
+)
+def test_patterns_are_known_to_arrow(pattern):
+    pc.match_substring_regex(pa.array(["text"]), pattern)
