@@ -42,7 +42,7 @@ def kernels() -> str:
     about = (
         f"{file['machine']['gpu']}, torch {file['versions']['torch']}, copy "
         f"{found['copy_bytes_per_second'] / 1e12:.2f} TB/s; small, medium and large are random matrices of a power law "
-        "with 13 thousand, 363 thousand and 16 million entries. torch: its own operators, for products cuSPARSE. share: of "
+        "with 13 thousand, 363 thousand and 16 million entries. torch: its operators, for products cuSPARSE. share: of "
         "the copy bandwidth, counting the least bytes. "
         f"[kernels_{STEM}.json](../benchmarks/results/kernels_{STEM}.json): `{file['command']}`."
     )

@@ -96,12 +96,11 @@ __device__ void add_own_entries(CsrView<T> a, int64_t begin, int64_t end, Matrix
   }
 }
 
-// Adds entries begin .. end of A. The whole warp comes here together, each group with a range of its own.
+// The same where the lanes of a group fetch entries for each other.
 template <typename T, typename Sum, typename Layout>
-__device__ void add_entries(CsrView<T> a, int64_t begin, int64_t end, MatrixView<const T> x, int lane,
-                            LaneSums<Sum, Layout>& mine) {
+__device__ void add_handed_entries(CsrView<T> a, int64_t begin, int64_t end, MatrixView<const T> x, int lane,
+                                   LaneSums<Sum, Layout>& mine) {
   constexpr int kLanes = Layout::kLanes;
-  if constexpr (Layout::kAcross == 1) return add_own_entries(a, begin, end, x, lane, mine);
   for (int64_t e = begin; __any_sync(kFullMask, e < end); e += kLanes) {
     const int left = end - e >= kLanes ? kLanes : end > e ? int(end - e) : 0;
     const int32_t node = lane < left ? a.indices[e + lane] : 0;
@@ -111,6 +110,17 @@ __device__ void add_entries(CsrView<T> a, int64_t begin, int64_t end, MatrixView
       if (!__any_sync(kFullMask, start < left)) break;
       add_batch(node, weight, start, left, x, lane, mine);
     }
+  }
+}
+
+// Adds entries begin .. end of A. The whole warp comes here together, each group with a range of its own.
+template <typename T, typename Sum, typename Layout>
+__device__ void add_entries(CsrView<T> a, int64_t begin, int64_t end, MatrixView<const T> x, int lane,
+                            LaneSums<Sum, Layout>& mine) {
+  if constexpr (Layout::kAcross == 1) {
+    add_own_entries(a, begin, end, x, lane, mine);
+  } else {
+    add_handed_entries(a, begin, end, x, lane, mine);
   }
 }
 

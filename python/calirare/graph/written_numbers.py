@@ -10,7 +10,7 @@ from calirare._util.array_files import NumpyArray
 
 LOOKED_AT = 100  # cells that tell a column of names at once
 SIGNS = "$€£¥"
-# The characters themselves: pandas may hand a pattern to Arrow, which knows no such escapes, and no white space but ASCII.
+# Themselves: pandas may hand a pattern to Arrow, which knows no such escapes, and no white space but that of ASCII.
 BLANKS = " \u00a0\u202f"
 BLANK = rf"[\s{BLANKS}]"
 DRESSED = rf"[-+]?[{SIGNS}]?{BLANK}?[-+]?\d{{1,3}}(?:\d*|(?:[.,'’{BLANKS}]\d{{3}})*)(?:[.,]\d+)?{BLANK}?[%{SIGNS}]?"
