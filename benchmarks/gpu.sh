@@ -46,10 +46,12 @@ sanitize() {
 
 tests() {
   "$PYTHON" -m pytest -q --require-cuda
+  "$PYTHON" -m pytest -q --auto-gpu tests/calirare tests/cli
 }
 
 bench() {
   "$PYTHON" benchmarks/bench_kernels.py --device cuda
+  "$PYTHON" benchmarks/bench_device.py
 }
 
 all() {

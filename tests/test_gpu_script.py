@@ -53,7 +53,8 @@ def test_every_kernel_test_that_is_built_is_run(gpu_script):
 def test_a_stage_that_fails_does_not_keep_the_next_from_running(gpu_script):
     done, ran = gpu_script(failing="pytest")
     assert [line[4:] for line in done.stdout.splitlines() if line.startswith("=== ")] == EVERY_STAGE
-    assert ran[-1].endswith("bench_kernels.py --device cuda")
+    assert ran[-2].endswith("bench_kernels.py --device cuda")
+    assert ran[-1].endswith("bench_device.py")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "gpu.sh: failed: tests"
 
