@@ -66,10 +66,10 @@ class Problem:
     given: float | None = None
 
 
-def problem(setup: str, prevalence: float, rare: int, seed: int) -> Problem:
-    """Returns a run in which `rare` rare labels are expected among those drawn at random."""
+def problem(setup: str, prevalence: float, rare: int, seed: int, farthest: float = 3.5) -> Problem:
+    """Returns a run in which `rare` rare labels are expected among those drawn at random; see `Network.drawn`."""
     rng = np.random.default_rng([seed, SETUPS.index(setup), rare, int(1000 * prevalence)])
-    network = Network.drawn(rng, prevalence)
+    network = Network.drawn(rng, prevalence, farthest)
     share = min(5 * prevalence, 0.6) if setup == "enriched" else prevalence
     y = rng.random(round(rare / share)) < share
     part = {"50/25/25": 2 / 3, "40/20/40": 2 / 3, "all-train": 1.0, "enriched": 2 / 3, "per-class": 0.0}[setup]

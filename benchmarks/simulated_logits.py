@@ -31,12 +31,18 @@ class Network:
     trained: float
 
     @classmethod
-    def drawn(cls, rng: np.random.Generator, prevalence: float) -> Network:
-        """Returns a network as they may be: slope 1/2.5 to 2.5, half of them trained without class weights."""
+    def drawn(cls, rng: np.random.Generator, prevalence: float, farthest: float = 3.5) -> Network:
+        """Returns a network as they may be: slope 1/2.5 to 2.5, half of them trained without class weights.
+
+        Args:
+            rng: draws it.
+            prevalence: of the rare class.
+            farthest: largest distance of the classes.
+        """
         trained = 0.0 if rng.random() < 0.5 else float(logit(prevalence))
         slope = float(np.exp(rng.normal(0, 0.4)))
         kind = KINDS[rng.integers(len(KINDS))]
-        return cls(kind, float(rng.uniform(1.2, 3.5)), slope, float(rng.normal(0, 0.4)), trained)
+        return cls(kind, float(rng.uniform(1.2, farthest)), slope, float(rng.normal(0, 0.4)), trained)
 
     def logits(self, rare: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Returns z of nodes whose classes are given, [n]."""

@@ -122,10 +122,12 @@ def _ends(given: np.ndarray, y: np.ndarray, w: np.ndarray, tail: float) -> tuple
         mean, unit = w @ q, (w**2 @ (q * rest)) / (w @ (q * rest))
         p, not_p = (w @ q**2) / mean, (w @ (q * rest)) / mean
         trials = mean / (p * unit)
-        seen = min((w @ y) / unit, trials)
+        seen = (w @ y) / unit
         most = 1.0 if seen >= trials else betainc(trials - seen, seen + 1, not_p)
-        least = 1.0 if seen <= 0 else betainc(seen, trials - seen + 1, p)
-        return mean, most, least
+        # More events than trials are no commoner than all of the trials; were they counted as just these, they would be
+        # common again where one sample keeps its p however far the others are shifted.
+        least = 0.0 if seen >= trials + 1 else betainc(seen, max(trials - seen, 0.0) + 1, p)
+        return mean, most, 1.0 if seen <= 0 else least
 
     total = w @ given
     few, many = not y.any(), y.all()

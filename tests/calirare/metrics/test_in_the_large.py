@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import expit
 from scipy.stats import binomtest
 
 from calirare.metrics import PopulationCheck, population_check
@@ -53,6 +54,26 @@ def test_sharp_probabilities_leave_less_open_than_their_number():
     y = np.repeat([0, 1], [950, 50])
     sharp, flat = population_check(y, p), population_check(y, np.full(1000, 0.05))
     assert flat.high - flat.low > 3 * (sharp.high - sharp.low)
+
+
+def at_least(p, n_events):
+    """P(n_events or more), of independent events."""
+    counts = np.ones(1)
+    for each in p:
+        counts = np.convolve(counts, [1 - each, each])
+    return counts[n_events:].sum()
+
+
+@pytest.mark.parametrize("certain", [13, 14, 20])
+def test_one_false_alarm_that_seems_certain_leaves_no_more_open(certain):
+    """It keeps its probability where those of all others are shifted away."""
+    logits = np.r_[np.linspace(0, 7, 39), np.full(206, -5.0), certain]
+    y, p = np.arange(246) < 39, expit(logits)
+    found = population_check(y.astype(np.int64), p)
+    shifted = [expit(logits + shift) for shift in np.linspace(-3, 0, 301)]
+    exact = next(p.mean() / q.mean() for q in shifted if at_least(q, 39) > 0.025)
+    assert found.high == pytest.approx(exact, rel=0.03)
+    assert found.trusted
 
 
 def test_weights_are_shares_and_cost_certainty():
