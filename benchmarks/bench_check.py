@@ -3,10 +3,10 @@
     python benchmarks/bench_check.py [--runs 60]
 
 As bench_probability draws them, with classes up to 7 standard deviations apart, as detectors that find nearly all have
-them: labels drawn at random, a map fitted on them, P(rare) of each label by maps without its part, and the verdict, which
-is held against mean P over the share of rare nodes among many others. Then the ends of the interval over those of the
-test that counts events of unequal probabilities exactly (Poisson-binomial), half of the time with one or two false
-alarms that are all but certain. Writes results/check.json.
+them: labels drawn at random, a map fitted on them, P(rare) of each label by maps without its part, and the verdict,
+held against mean P over the share of rare nodes among many others. Then the ends of the interval over those of the test
+that counts events of unequal probabilities exactly (Poisson-binomial), half of the time with one or two false alarms
+that are all but certain. Writes results/check.json and its table in docs/probability.md.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from calirare.calibration import cross_fitted_probabilities, representative_labe
 from calirare.metrics import PopulationCheck, population_check
 
 RARE, PREVALENCES, SETUPS = (5, 8, 12, 20, 40, 80), (0.01, 0.03, 0.1), ("all-train", "50/25/25")
+PAGE = record.ROOT / "docs" / "probability.md"
 FARTHEST, RIGHT, TAIL, ENDS = 7.0, (2 / 3, 1.5), 0.025, 120
 
 
@@ -84,6 +85,24 @@ def ends_over_exact(seed: int) -> tuple[float, float] | None:
     return check.low * expit(z + up).mean() / p.mean(), check.high * expit(z + down).mean() / p.mean()
 
 
+def page(found: dict[str, Any]) -> str:
+    """Returns the table and a sentence about the ends."""
+    lines = ["| rare labels | runs | trust | of these right |", "| --- | --- | --- | --- |"]
+    for row in found["verdicts"]:
+        lines.append(
+            f"| {row['rare_labels']} | {row['runs']} | {row['trust']:.0%} | {row['right']} of {row['trusted']} |"
+        )
+    low, high = (
+        " to ".join(f"{ends[at]:.2f}" for at in ("5 %", "95 %"))
+        for ends in (found["ends over exact"][end] for end in ("low", "high"))
+    )
+    about = (
+        f"Ends over those of the exact test, 5th to 95th percentile of {found['checks']}: lower {low}, upper {high}. "
+        "[check.json](../benchmarks/results/check.json): `python benchmarks/bench_check.py`."
+    )
+    return "\n".join([*lines, "", about])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=60, help="of each set-up and prevalence")
@@ -98,7 +117,10 @@ def main() -> None:
         for i, end in enumerate(("low", "high"))
     }
     print(percentiles)
-    print(record.write("check", {"verdicts": rows, "ends over exact": percentiles, "checks": len(ratios)}))
+    results = {"verdicts": rows, "ends over exact": percentiles, "checks": len(ratios)}
+    print(record.write("check", results))
+    if record.RESULTS == record.COMMITTED:
+        record.put_on_page(PAGE, "<!-- check:begin -->", "<!-- check:end -->", page(results))
 
 
 if __name__ == "__main__":
