@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 import calirare
 from calirare import load
 from calirare.graph import Graph
+from calirare.pipeline import update
 from calirare.run import Labels, Settings, read_yaml
 from tests.helpers.command import assert_one_sentence, call
 from tests.helpers.tasks import rare_task
@@ -127,6 +129,17 @@ def test_a_run_that_was_moved_finds_its_labels(updated, tmp_path):
     settings = (moved / "config.yaml").read_text()
     assert str(updated[0]) in settings
     assert load(moved).graph().y is not None
+
+
+def test_a_run_of_a_gpu_is_trained_again_where_there_is_none(base):
+    saved = load(base)
+    elsewhere = dataclasses.replace(saved.scorer, settings=saved.settings.but("test", device="cuda:7"))
+    made = dataclasses.replace(saved, scorer=elsewhere)
+    graph = open_task()
+    one = graph.unlabelled[:1]
+    updated = update(made, made.graph(graph), Labels(one, torch.ones(1, dtype=torch.int64), torch.full((1,), -1)))
+    assert "the run was trained on cuda:7, which cannot be used here: trained again on the CPU" in updated.outcome.notes
+    assert updated.outcome.settings.device == "cpu"
 
 
 @pytest.mark.slow

@@ -30,3 +30,12 @@ def choose_device(wanted: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= build.n_devices:
         raise InputError(f"device {wanted}: there are {build.n_devices} GPUs, numbered from 0")
     return device
+
+
+def device_or_cpu(wanted: str) -> tuple[str, str]:
+    """Returns the device that a run was trained on where this machine has it; else the CPU, and a sentence about it."""
+    try:
+        choose_device(wanted)
+    except InputError:
+        return "cpu", f"the run was trained on {wanted}, which cannot be used here: trained again on the CPU"
+    return wanted, ""

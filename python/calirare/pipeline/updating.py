@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from calirare._util.amounts import amount
+from calirare._util.device import device_or_cpu
 from calirare._util.errors import InputError
 from calirare.explain import Explainer, probability
 from calirare.graph import NO_PART, PARTS, Graph, Split, check_trainable
@@ -50,8 +51,9 @@ def update(
     after_graph = table.of(graph)
     check_trainable(after_graph)
     before = Side(saved.scorer.probabilities(saved.mapped(graph)), graph, saved.fit.nodes.cpu())
-    outcome = train(after_graph, settings, report=report or silent)
-    outcome.notes += notes
+    device, elsewhere = device_or_cpu(settings.device)
+    outcome = train(after_graph, settings.but("update", device=device), report=report or silent)
+    outcome.notes += [note for note in (elsewhere, *notes) if note]
     after = Side(outcome.for_tables(), outcome.graph, outcome.fit.nodes.cpu())
     return Updated(outcome, table, changed, before, after, _foreseen(saved, graph, changed, before, outcome))
 
@@ -131,9 +133,10 @@ def placed(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, S
     moved = _sample(after.y, split, fresh)
     if moved is None or split.val.numel():
         return changed, settings, [NOT_RANDOM]
+    new = "the new one is" if fresh.numel() == 1 else f"the {fresh.numel():,} new ones are"
     said = (
         f"P(rare) is calibrated on {amount(moved.numel(), 'label')} of before, which look like a random sample "
-        f"and train too: the {fresh.numel():,} new ones are taken for chosen (--drawn random says that they are not)"
+        f"and train too: {new} taken for chosen (--drawn random says that it is not so)"
     )
     more = Labels(moved.cpu(), after.y[moved].cpu(), torch.full_like(moved.cpu(), VAL))
     return more.over(changed), on_val, [said]

@@ -182,7 +182,7 @@ def write_config(outcome: RunResult, path: Path) -> None:
         settings.data.absolute(),
         label_rate=settings.data.label_rate or rate,
         split=settings.data.split or (None if settings.positive_only else kind),
-        minority=graph.class_names[1],
+        minority=graph.class_names[1] if graph.n_classes == 2 else None,
         unknown_ends=settings.data.unknown_ends or (graph.tables.unknown_ends if graph.tables else None),
     )
     training = dataclasses.replace(settings.training, **outcome.chosen)
