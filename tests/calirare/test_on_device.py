@@ -186,6 +186,15 @@ def test_the_pipeline(method, device):
     assert float(doubt[few].min()) > float(doubt[here.review()].sort(descending=True).values[20]) - TRAINED
 
 
+def test_many_classes(device):
+    changes = {"model": "gcn", "epochs": 30, "folds": 0, "dropout": 0.0}
+    here, there = (
+        calirare.train_classes(rare_task(n_classes=3), **changes, device=name) for name in ("cpu", str(device))
+    )
+    assert {part.device.type for part in (there.graph, there.fit.nodes, there.logits, there.own_logits)} == {"cpu"}
+    assert apart(there.probabilities("population"), here.probabilities("population")) < TRAINED
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["gcn", pytest.param("auto", marks=pytest.mark.slow)])
 def test_a_run_on_disk_and_predictions_from_it(model, device, tmp_path):

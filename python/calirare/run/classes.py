@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pandas as pd
 import torch
@@ -33,7 +33,7 @@ from calirare.metrics import (
     precision,
     recall,
 )
-from calirare.models import GcnFit, on_cpu
+from calirare.models import GcnFit
 from calirare.plots import class_panels, confidence_panel, reliability_diagram
 from calirare.run.choice import Choice
 from calirare.run.folder import CLASSES, CONFIG, write_json, write_model
@@ -80,18 +80,6 @@ class ClassesOutcome(CalibratedRun):
     features: FeatureMap | None = None
 
     __repr__ = brief
-
-    def on_cpu(self) -> Self:
-        """Returns the same with every tensor on the CPU, where all that follows training is done."""
-        if self.logits.device.type == "cpu":
-            return self
-        return dataclasses.replace(
-            self,
-            graph=self.graph.to("cpu"),
-            fit=on_cpu(self.fit),
-            logits=self.logits.cpu(),
-            own_logits=None if self.own_logits is None else self.own_logits.cpu(),
-        )
 
     def mapped_logits(self, logits: Tensor, target: Target | None) -> Tensor:
         """Returns the probabilities of logits [m, k], float64."""

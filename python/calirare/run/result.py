@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +52,14 @@ class CalibratedRun(ABC):
         """Returns the probabilities of logits [m, k]."""
         return self.calibrators[target].transform(logits) if target in self.calibrators else torch.softmax(logits, 1)
 
+    def on_cpu(self) -> Self:
+        """Returns the same with every tensor on the CPU, where all that follows training is done."""
+        if self.logits.device.type == "cpu":
+            return self
+        run: Any = self  # of a dataclass
+        parts = {field.name: _on_cpu(getattr(run, field.name)) for field in dataclasses.fields(run)}
+        return cast(Self, dataclasses.replace(run, **parts))
+
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Writes the run's folder, as `calirare train` does.
 
@@ -68,6 +76,15 @@ class CalibratedRun(ABC):
     @abstractmethod
     def write(self, folder: Path) -> None:
         """Writes what a run's folder holds into an empty folder."""
+
+
+def _on_cpu(part: Any) -> Any:
+    """Returns a field of a run on the CPU; what holds no tensor as it is."""
+    if isinstance(part, Tensor | JackknifeResult):
+        return part.cpu()
+    if isinstance(part, Graph):
+        return part.to("cpu")
+    return on_cpu(part) if isinstance(part, Fitted) else part
 
 
 @dataclass(eq=False)
@@ -112,20 +129,6 @@ class RunResult(CalibratedRun):
     held_out: Tensor | None = None
 
     __repr__ = brief
-
-    def on_cpu(self) -> Self:
-        """Returns the same with every tensor on the CPU, where all that follows training is done."""
-        if self.logits.device.type == "cpu":
-            return self
-        return dataclasses.replace(
-            self,
-            graph=self.graph.to("cpu"),
-            fit=on_cpu(self.fit),
-            logits=self.logits.cpu(),
-            jackknife=self.jackknife.cpu(),
-            mapped=None if self.mapped is None else self.mapped.to("cpu"),
-            held_out=None if self.held_out is None else self.held_out.cpu(),
-        )
 
     @property
     def model(self) -> nn.Module:
