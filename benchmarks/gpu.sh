@@ -46,7 +46,6 @@ sanitize() {
 
 tests() {
   "$PYTHON" -m pytest -q --require-cuda
-  "$PYTHON" -m pytest -q --auto-gpu tests/calirare tests/cli
 }
 
 bench() {

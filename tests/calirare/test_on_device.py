@@ -25,6 +25,7 @@ from calirare.intervals import streaming as stream
 from calirare.intervals.eice import EiceSettings, train_calirare
 from calirare.leave_one_out import ALO, METHODS, Grouped, Replicates, Retrain, leave_one_out
 from calirare.models import GcnFit, GcnTraining, fit, fit_of
+from calirare.run import recalibrated
 from calirare_ext import Csr
 from tests.conftest import why_no_cuda
 from tests.helpers.command import call
@@ -184,6 +185,20 @@ def test_the_pipeline(method, device):
     few = there.review()[:20].cpu()
     doubt = 1 - here.jackknife.uncertainty
     assert float(doubt[few].min()) > float(doubt[here.review()].sort(descending=True).values[20]) - TRAINED
+
+
+@pytest.mark.slow
+def test_graphs_on_a_device_are_asked_about(device, tmp_path):
+    """By what was trained, and by a run that was read again: these are on the CPU."""
+    graph = rare_task().to(device)
+    outcome = calirare.train(graph, model="auto", folds=2, device=str(device))
+    outcome.save(tmp_path / "run")
+    saved, here = calirare.load(tmp_path / "run"), outcome.predict(rare_task())
+    for there in (outcome.predict(graph), saved.predict(graph)):
+        assert float((there["p_rare"] - here["p_rare"]).abs().max()) < EVALUATED
+    assert len(saved.audit(graph).to_frame()) == len(outcome.audit().to_frame())
+    assert saved.explain(graph=graph, top=1)[0].node == outcome.explain(top=1)[0].node
+    assert recalibrated(saved, graph).labels == int((graph.y >= 0).sum()) - saved.fit.nodes.numel()
 
 
 def test_many_classes(device):

@@ -108,13 +108,12 @@ class PretendGpu(TorchFunctionMode):
 
     def marked(self, tensor: Tensor) -> bool:
         """Tells whether a tensor is on the pretended GPU."""
-        storage = _storage(tensor)
-        return storage is not None and storage._cdata in self.marks
+        return _storage(tensor)._cdata in self.marks
 
     def _mark(self, result: Any) -> Any:
         for tensor in _tensors(result):
             storage = _storage(tensor)
-            if storage is not None and storage._cdata not in self.marks:
+            if storage._cdata not in self.marks:
                 self.marks[storage._cdata] = StorageWeakRef(storage)
         if len(self.marks) > self.until:
             self.marks = {place: ref for place, ref in self.marks.items() if not ref.expired()}
@@ -195,15 +194,12 @@ def _tensors(parts: Any) -> Iterator[Tensor]:
     return (leaf for leaf in pytree.tree_leaves(parts) if isinstance(leaf, Tensor))
 
 
-def _storage(tensor: Tensor) -> torch.UntypedStorage | None:
-    """Returns what holds a tensor's numbers, also under torch.func; None where there is nothing."""
+def _storage(tensor: Tensor) -> torch.UntypedStorage:
+    """Returns what holds a tensor's numbers, also under torch.func."""
     while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         tensor = torch._C._functorch.get_unwrapped(tensor)
     if tensor.layout == torch.sparse_coo:
         tensor = tensor._values()
     elif tensor.layout in (torch.sparse_csr, torch.sparse_csc):
         tensor = tensor.values()
-    try:
-        return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):
-        return None
+    return tensor.untyped_storage()

@@ -39,8 +39,9 @@ def update(
             "update: the run's labels are positive-only, where labels of the rest count as none: put the new ones into "
             "the data and train again (calirare train --labels positive-only; with labels of both classes without it)"
         )
+    graph = graph.to("cpu")
     assert graph.y is not None
-    differs = (graph.y.cpu()[fresh.nodes] != fresh.y) | moves(graph, fresh)
+    differs = (graph.y[fresh.nodes] != fresh.y) | moves(graph, fresh)
     if not bool(differs.any()):
         raise InputError(
             "update: the labels are those of the run already, so nothing changes: name other nodes, or "

@@ -151,6 +151,7 @@ class SavedRun:
             InputError: it is not there any more, or is another graph.
         """
         settings = self.settings
+        data = data.to("cpu") if isinstance(data, Graph) else data
         graph = data if isinstance(data, Graph) else self._data(data).load(settings.seed)
         if settings.positive_only:
             graph = known_rare(graph, settings.data.minority)

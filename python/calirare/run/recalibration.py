@@ -131,7 +131,7 @@ def recalibrated(run: SavedRun, graph: Graph, say: Say = to_stderr) -> Recalibra
     Raises:
         InputError: the run has other maps, or there are no labels of both classes that it has not seen.
     """
-    scorer = run.scorer
+    scorer, graph = run.scorer, graph.to("cpu")
     old = {target: each for target, each in scorer.calibrators.items() if isinstance(each, PriorPlattCalibrator)}
     if "population" not in old or len(scorer.class_names) != 2:
         raise InputError(

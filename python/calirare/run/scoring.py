@@ -119,7 +119,7 @@ class Scorer:
         Raises:
             InputError: the features are others, or the prevalence cannot be taken or identified.
         """
-        wanted = asked_of_a_score(self.settings, graph.n_nodes, interval_nodes)
+        wanted, graph = asked_of_a_score(self.settings, graph.n_nodes, interval_nodes), graph.to("cpu")
         prepared = self.prepared(graph, say)
         self.note_on(say)
         progress = None if report is None else (lambda done, total: report("predict", done, total))
@@ -212,7 +212,7 @@ class Scorer:
         )
 
     def prepared(self, graph: Graph, say: Say = to_stderr) -> Graph:
-        """Returns a graph with labels merged as in the run, and features mapped as those of its graph.
+        """Returns a graph on the CPU, labels merged as in the run, and features mapped as those of its graph.
 
         Raises:
             InputError: the features are others, or the run has logits and no detector.
@@ -222,7 +222,7 @@ class Scorer:
                 "the run has logits that were given to it and no network to score with: give those of this graph to "
                 "its map, calirare.load(run).scorer.calibrators['population'].transform(logits)"
             )
-        return self.features.transform(self._labelled(graph, say), say)
+        return self.features.transform(self._labelled(graph.to("cpu"), say), say)
 
     def _labelled(self, graph: Graph, say: Say) -> Graph:
         """Returns the graph with its labels merged as in the run: 1 for its rare class, 0 for the others."""

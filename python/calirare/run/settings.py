@@ -253,7 +253,7 @@ class Settings:
             Algorithm 2; "ts" trains on the training labels and fits a temperature on the validation labels;
             "uncalibrated" stops after training on the training labels.
         seed: of everything random.
-        device: "cpu", "cuda" or "cuda:N"; "auto" is the CPU, which is as fast on all but very many labels.
+        device: "cpu", "cuda" or "cuda:N"; "auto" is the CPU; a GPU pays where very many nodes or labels get intervals.
         training: the network and its training.
         loo: how labels are left out, such as `ALO(steps=10)` or `Retrain(jobs=2)`. Its damping None: the weight decay,
             raised until leave-one-out loss agrees with cross-validation.
