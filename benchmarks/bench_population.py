@@ -37,12 +37,15 @@ from sklearn.metrics import log_loss
 import calirare
 from calirare.calibration import (
     FORM_SD,
+    SINGLE_SLOPE,
+    SINGLE_SLOPE_SD,
     PriorPlattCalibrator,
     effective_shares,
     representative_labels,
     with_prevalence,
 )
 from calirare.datasets import synthetic_rare
+from calirare.training import FoldFitted
 
 REAL = ("sichuan", "amazon", "facebook", "dblp", "cora", "computers")
 KINDS: dict[str, dict[str, Any]] = {
@@ -167,9 +170,10 @@ def of_maps(out: calirare.Outcome, judged: np.ndarray, given: float | None, trut
     at[used] = sampling.representative
     chosen = at if bool(at.any()) else used
     shares = effective_shares(out.fit.targets, out.fit.sample_weights, 2)
+    single = {} if isinstance(out.fit, FoldFitted) else {"slope": SINGLE_SLOPE, "slope_sd": SINGLE_SLOPE_SD}
     found = {}
     for name, form_sd in (("one slope", None), ("two slopes", FORM_SD)):
-        fitted = PriorPlattCalibrator(trained_shares=shares, form_sd=form_sd)
+        fitted = PriorPlattCalibrator(trained_shares=shares, form_sd=form_sd, **single)
         fitted.fit(own[used], labels[used], sampling=sampling)
         every = out.logits.double()
         if given is not None:

@@ -38,6 +38,8 @@ from simulated_logits import Network
 
 from calirare.calibration import (
     FORM_SD,
+    SINGLE_SLOPE,
+    SINGLE_SLOPE_SD,
     PriorPlattCalibrator,
     expected_count,
     representative_labels,
@@ -47,7 +49,8 @@ from calirare.calibration.decisions import Budget, Cost, Precision, Rule, decide
 
 SCORED, JUDGED = 50_000, 3000
 WIDTHS = (0.125, 0.25, 0.5, 1.0, 2.0)
-FORMS: dict[str, dict[str, float | None]] = {"two slopes": {}, "one slope": {"form_sd": None}}
+ONE: dict[str, float | None] = {"form_sd": None, "slope": SINGLE_SLOPE, "slope_sd": SINGLE_SLOPE_SD}
+FORMS: dict[str, dict[str, float | None]] = {"two slopes": {}, "one slope": ONE}
 MIDDLE = ", P in the middle"  # of the intervals, as if no label had spoken against the form
 FIRST_SEED = 30_000  # of decisions: no rule was chosen by these
 

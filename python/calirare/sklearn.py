@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 import torch
@@ -14,44 +14,51 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray as Array
 from calirare._util.errors import InputError
-from calirare.calibration import JackknifeCalibrator, Target
+from calirare.calibration import Target
 from calirare.graph import Graph, Split, as_features
+from calirare.intervals import LogitMap
 from calirare.leave_one_out import LeaveOneOutMethod
 from calirare.pipeline import train
-from calirare.run import Settings
+from calirare.run import Scorer, Settings
 from calirare.training import FittedNetwork
 from calirare_ext import Csr
 
 
 class GraphClassifier(ClassifierMixin, BaseEstimator):
-    """A graph convolutional network with probabilities calibrated on leave-one-out logits (`calirare.train`).
+    """`calirare.train`: a detector with probabilities calibrated on its labels, each without itself.
 
     **With a graph** X holds node numbers, [n] or [n, 1], and y their labels; labels the graph itself has are never
     read. It is transductive: features and edges of all nodes are seen in every fit, also those of nodes held out by a
     cross-validation, whose labels are not. Scores so measured hold for further nodes of this graph. A prediction at a
     node of `fit` has seen its label: judge by held-out nodes (`cross_val_predict`). A node can be given only once.
 
-    **Without a graph** X is a table of features, dense or sparse, [n, d], and every row a node without edges: the
-    network is a multilayer perceptron, with the same calibration, and predicts rows it has never seen. Features are
-    taken as they are: scale them in a pipeline.
+    **Without a graph** X is a table of features, dense or sparse, [n, d], and every row a node without edges, so that
+    trees and perceptrons are what is left of the detectors, with the same calibration; rows that were never seen are
+    predicted. NaN is a missing value, and columns are scaled by what they hold, see `--scale`.
 
     All labels of `fit` train and calibrate; they are taken for a random sample of the population. Where they are none
     (as many of each class), only the target "balanced" means what it says.
 
     Args:
         graph: with features; None: X is a table.
+        preset: "default", or "paper": the graph convolution of the paper on features as they are, calibrated as there.
+        model: the detector, as `--model` names it; None: that of the preset, "auto" or "gcn".
         target: what `predict_proba` is calibrated for: "population" (each node alike, what log loss, Brier score and
             scikit-learn's users mean; `calirare.train` has "balanced") or "balanced" (classes equally common).
         epochs: gradient steps, or "auto": by leave-one-out loss.
-        hidden: width of the hidden layers.
+        hidden: width of the hidden layers, or "auto".
         n_layers: number of layers.
         dropout: of the hidden units, in [0, 1).
         learning_rate: of Adam.
         weight_decay: penalty mu / 2 |theta|^2, or "auto": by leave-one-out loss.
-        hops: how often features are propagated before the first weights, or "auto": by leave-one-out loss.
+        hops: how often features are propagated before the first weights, or "auto": by leave-one-out loss; None: as
+            the detector has it.
         loo: how labels are left out: a method such as `ALO(steps=5)`, or its name.
         folds: of the cross-validation inside `fit` that checks and damps the leave-one-out logits, as many trainings
             more. 0: none; the order of two classes' probabilities is the same, their calibration can be far worse.
+        scale: how columns of features are scaled, as `--scale` has it; None: as the preset has it.
+        prevalence: share of the rarer of two classes in the population, in (0, 1), where the labels are no random
+            sample of it; None: as the labels have it.
         sharpen: of the target "balanced", see `calirare.run.settings.Calibration`.
         device: "auto", "cpu" or "cuda".
         random_state: an int is `calirare.train`'s seed; else as everywhere in scikit-learn.
@@ -68,9 +75,9 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         >>> from calirare import load_dataset
         >>> graph = load_dataset("digits")
         >>> nodes = np.arange(0, graph.n_nodes, 6)
-        >>> classifier = GraphClassifier(graph, epochs=50, folds=0)
+        >>> classifier = GraphClassifier(graph)
         >>> scores = cross_val_score(classifier, nodes, graph.y[nodes].numpy(), cv=3, scoring="average_precision")
-        >>> bool(scores.mean() > 0.8)
+        >>> bool(scores.mean() > 0.9)
         True
     """
 
@@ -78,21 +85,27 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         self,
         graph: Graph | None = None,
         *,
+        preset: Literal["default", "paper"] = "default",
+        model: str | None = None,
         target: Target = "population",
         epochs: int | Literal["auto"] = "auto",
-        hidden: int = 16,
+        hidden: int | Literal["auto"] = "auto",
         n_layers: int = 2,
         dropout: float = 0.5,
         learning_rate: float = 0.01,
         weight_decay: float | Literal["auto"] = 5e-4,
-        hops: int | Literal["auto"] = 1,
+        hops: int | Literal["auto"] | None = None,
         loo: LeaveOneOutMethod | str = "alo",
         folds: int = 5,
+        scale: str | None = None,
+        prevalence: float | None = None,
         sharpen: bool = False,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = 0,
     ) -> None:
         self.graph = graph
+        self.preset = preset
+        self.model = model
         self.target = target
         self.epochs = epochs
         self.hidden = hidden
@@ -103,6 +116,8 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         self.hops = hops
         self.loo = loo
         self.folds = folds
+        self.scale = scale
+        self.prevalence = prevalence
         self.sharpen = sharpen
         self.device = device
         self.random_state = random_state
@@ -168,23 +183,23 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = self.graph is None
+        tags.input_tags.sparse = tags.input_tags.allow_nan = self.graph is None
         return tags
 
     def _logits(self, X: Any) -> Tensor:
         """Returns calibrated logits, float64 [n, k] on the CPU, columns as `classes_`."""
         check_is_fitted(self, "outcome_")
-        outcome = self.outcome_
+        outcome, calibrator = self.outcome_, self.outcome_.calibrator
         graph, nodes = self._nodes_of(self._checked(X, reset=False))
         if self.graph is None:  # in float64, where a row's prediction does not depend on the rows beside it
-            graph, fitted = graph.to(outcome.graph.device), outcome.fit
+            scorer, fitted = Scorer.of(outcome), outcome.fit
+            seen, rows = (scorer.prepared(each, lambda note: None) for each in (outcome.graph, graph))
             if isinstance(fitted, FittedNetwork):
-                fitted = fitted.as_dtype(outcome.graph, torch.float64)
-            logits = fitted.logits_of(graph).double()
+                fitted = fitted.as_dtype(seen, torch.float64)
+            logits = fitted.logits_of(rows)
         else:
-            logits = outcome.logits[nodes.to(outcome.graph.device)].double()
-        assert isinstance(outcome.calibrator, JackknifeCalibrator)
-        return outcome.calibrator.calibrated_logits(logits.cpu())[:, self._order]
+            logits = outcome.logits[nodes]
+        return torch.log_softmax(cast(LogitMap, calibrator).calibrated_logits(logits.double()), 1)[:, self._order]
 
     def _checked(self, X: Any, **options: Any) -> Any:
         """Returns X as an array [n, d], and y where it is given; options as of `validate_data`."""
@@ -195,7 +210,9 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
                     "name in graph.node_names"
                 )
             X = flat[:, None]
-        return validate_data(self, X, accept_sparse="csr" if self.graph is None else False, **options)
+        if self.graph is None:
+            options |= {"accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
+        return validate_data(self, X, **options)
 
     def _nodes_of(self, X: Any) -> tuple[Graph, Tensor]:
         """Returns the graph and the nodes, int64 [n], that checked X means."""
@@ -219,8 +236,9 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         """Returns what `calirare.train` takes; numpy's numbers, as a grid holds them, become Python's."""
         given = self.get_params(deep=False)
         del given["graph"], given["random_state"]
+        given = {name: value for name, value in given.items() if value is not None}
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = check_random_state(seed).randint(2**31)
-        return Settings.of(preset="paper", **plain, seed=int(seed))
+        return Settings.of(**plain, seed=int(seed))

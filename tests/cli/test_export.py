@@ -50,6 +50,16 @@ def test_columns_that_were_found_in_the_tables_need_not_be_named(tmp_path):
     assert (said.p_rare - found.p_rare).abs().max() <= PARITY
 
 
+def test_postgres_is_told_not_to_compile_the_query(quick_run, tmp_path):
+    said = call("export", "--run", quick_run, "--sql", "postgres", "--out", tmp_path / "score.sql")
+    assert "note: say SET jit = off; before it" in said.out
+    head = (tmp_path / "score.sql").read_text().splitlines()
+    assert head[1].startswith("-- say SET jit = off; before it")
+    assert head[2].startswith("WITH ")
+    other = call("export", "--run", quick_run, "--sql", "duckdb", "--out", tmp_path / "other.sql")
+    assert "jit" not in other.out + (tmp_path / "other.sql").read_text()
+
+
 def test_what_cannot_be_written_is_refused(quick_run):
     assert "duckdb, sqlite, postgres, spark" in assert_one_sentence(
         call("export", "--run", quick_run, "--sql", "oracle")

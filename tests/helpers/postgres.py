@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from calirare.export import DIALECTS
+
 NEEDED = ("initdb", "pg_ctl", "psql")
 TYPES = {"f": "double precision", "i": "bigint"}
 
@@ -49,7 +51,7 @@ def _command(name: str, *words: str) -> list[str]:
 
 
 def _run(command: list[str], text: str | None = None) -> str:
-    done = subprocess.run(command, input=text, capture_output=True, text=True, cwd="/", timeout=300, check=False)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, cwd="/", timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -73,9 +75,13 @@ def server() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def in_postgres(folder: Path, query: str, **frames: pd.DataFrame) -> pd.DataFrame:
-    """Returns what the server makes of a query on tables, in the order of the nodes' names."""
-    psql = _command("psql", "-h", str(folder), "-U", "postgres", "-q", "-X", "-v", "ON_ERROR_STOP=1", "--csv")
+def release() -> str:
+    """Returns the version of PostgreSQL."""
+    return _run(_command("psql", "--version")).split()[2]
+
+
+def put(folder: Path, frames: dict[str, pd.DataFrame]) -> None:
+    """Makes tables of frames."""
     script = []
     for name, frame in frames.items():
         types = [TYPES.get(frame[column].dtype.kind, "text") for column in frame]
@@ -83,9 +89,22 @@ def in_postgres(folder: Path, query: str, **frames: pd.DataFrame) -> pd.DataFram
         script.append(f"DROP TABLE IF EXISTS {_quoted(name)}; CREATE TABLE {_quoted(name)} ({columns});")
         script.append(f"COPY {_quoted(name)} FROM STDIN WITH (FORMAT csv);")
         script.append(frame.to_csv(index=False, header=False) + "\\.")
-    _run(psql, "\n".join(script) + "\n")
-    found = _run(psql, query.rstrip().rstrip(";") + ";\n")
-    return pd.read_csv(StringIO(found)).sort_values("node", ignore_index=True)
+    _run(_psql(folder), "\n".join(script) + "\n")
+
+
+def asked(folder: Path, query: str) -> pd.DataFrame:
+    """Returns what the server makes of a query."""
+    return pd.read_csv(StringIO(_run(_psql(folder), f"{DIALECTS['postgres'].told} {query.rstrip().rstrip(';')};\n")))
+
+
+def in_postgres(folder: Path, query: str, **frames: pd.DataFrame) -> pd.DataFrame:
+    """Returns what the server makes of a query on tables, in the order of the nodes' names."""
+    put(folder, frames)
+    return asked(folder, query).sort_values("node", ignore_index=True)
+
+
+def _psql(folder: Path) -> list[str]:
+    return _command("psql", "-h", str(folder), "-U", "postgres", "-q", "-X", "-v", "ON_ERROR_STOP=1", "--csv")
 
 
 def _quoted(name: str) -> str:

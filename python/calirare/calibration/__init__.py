@@ -33,7 +33,7 @@ from calirare.calibration.posterior import (
     probability_interval,
 )
 from calirare.calibration.prevalence import prevalence_ends, with_prevalence
-from calirare.calibration.prior_platt import FORM_SD, PriorPlattCalibrator
+from calirare.calibration.prior_platt import FORM_SD, SINGLE_SLOPE, SINGLE_SLOPE_SD, PriorPlattCalibrator
 from calirare.calibration.registry import CALIBRATORS, KINDS, load_calibrator, make_calibrator, save_calibrator
 from calirare.calibration.representative import (
     CALIBRATE_ON,
@@ -52,6 +52,8 @@ __all__ = [
     "FORM_SD",
     "KINDS",
     "SCAR",
+    "SINGLE_SLOPE",
+    "SINGLE_SLOPE_SD",
     "SUREST",
     "TARGETS",
     "AffineCalibrator",

@@ -31,6 +31,7 @@ class PlattPosterior:
         representative: 1 where lambda belongs to a label's logits, else 0, float64 [m].
         counts: of Dirichlet's prior, float64 [k].
         slope_precision: of log s.
+        log_slope: the mean of its prior.
         ratio_precision: of differences of alpha.
         form_precision: of differences of the classes' log-slopes; None: all are the same.
     """
@@ -44,6 +45,7 @@ class PlattPosterior:
     slope_precision: float
     ratio_precision: float
     form_precision: float | None = None
+    log_slope: float = 0.0
 
     def start(self) -> Tensor:
         """Returns the analytic correction with the shares of the representative labels, [q]."""
@@ -75,7 +77,8 @@ class PlattPosterior:
         """Returns the loss; its unit is one label, so that rounding does not grow with their number."""
         of_labels = F.cross_entropy(self._logits(theta), self.labels, reduction="none")
         of_shares = torch.log_softmax(self._vectors(theta)[2], 0)
-        prior = self._precision() @ theta @ theta / 2 - self.counts @ of_shares
+        away = self._from_prior(theta)
+        prior = self._precision() @ away @ away / 2 - self.counts @ of_shares
         return (self.weights @ of_labels + prior) / self._total()
 
     def derivatives(self, theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,7 +88,8 @@ class PlattPosterior:
         error = self.weights[:, None] * (p - F.one_hot(self.labels, p.shape[1]))
         slopes = (t * error).sum(0)
         of_lambda = (self.representative @ error) + self.counts.sum() * share - self.counts
-        gradient = spread @ torch.cat([slopes, error.sum(0), of_lambda]) + self._precision() @ theta
+        gradient = spread @ torch.cat([slopes, error.sum(0), of_lambda])
+        gradient = gradient + self._precision() @ self._from_prior(theta)
         bent = spread[:, : len(slopes)]  # a slope is exp(u), so that the Hessian is more than the information
         hessian = self.information(theta) + (bent * slopes) @ bent.T
         return gradient / self._total(), hessian / self._total()
@@ -170,6 +174,10 @@ class PlattPosterior:
     def _spread(self) -> Tensor:
         """Returns the matrix by which theta makes (u, alpha, lambda), [q, 3 k]."""
         return spread(self.away.shape[1], self.form_precision is not None).to(self.away)
+
+    def _from_prior(self, theta: Tensor) -> Tensor:
+        """Returns theta less the mean of its prior, that of lambda aside."""
+        return torch.cat([theta[:1] - self.log_slope, theta[1:]])
 
     def _precision(self) -> Tensor:
         """Returns the inverse of the priors' covariance, [q, q]; (I + 1 1^T) / 2 is for those to class 0."""

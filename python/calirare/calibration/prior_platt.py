@@ -19,6 +19,9 @@ from calirare.calibration.platt_posterior import PlattPosterior, log_shares_of, 
 from calirare.calibration.sampling import Sampling
 
 SLOPE_SD = 0.5  # of log scale: a slope between .37 and 2.7 is nothing unusual
+# Of a single network of two classes in place of 1 and .5: trained to a minimum, its logits are surer than labels bear
+# out, and by how much differs more. The slope that is best for all other nodes of a graph has a logarithm of -.5 +- .8.
+SINGLE_SLOPE, SINGLE_SLOPE_SD = 0.75, 0.75
 RATIO_SD = 0.5  # of each class's log-ratio: what a network that learnt in a balanced world may have wrong by itself
 FORM_SD = 0.5  # of the log-ratio of two classes' slopes, where each has its own
 RESIDUAL_SD = 1.0  # of what the form has wrong about log-odds, from one unit of them to the next
@@ -38,7 +41,7 @@ class PriorPlattCalibrator(Calibrator):
     and leaves alone the nodes z = r that speak for no class; alpha is what the network has wrong about the classes'
     ratio; lambda says how common they are. Each has a prior of its own:
 
-        log s ~ N(0, slope_sd^2),  alpha_c - alpha_d ~ N(0, ratio_sd^2),  pi ~ Dirichlet(1/2 + elsewhere)
+        log s ~ N(log slope, slope_sd^2),  alpha_c - alpha_d ~ N(0, ratio_sd^2),  pi ~ Dirichlet(1/2 + elsewhere)
 
     (Jeffreys' prior, plus nodes counted elsewhere). Logits of labels drawn at random see alpha + lambda alone; how many
     labels there are of each class then says which part is lambda, so that a network that is wrong about the classes'
@@ -76,6 +79,7 @@ class PriorPlattCalibrator(Calibrator):
             t in [0, 1] (lambda times 1 - t), see `target_weights`. One map serves all: only lambda's part differs.
         trained_shares: share of each class in the training loss, n_c w_c up to a factor, k numbers > 0; None: equal,
             as class-balanced weights make them.
+        slope: the median of s before any label, > 0.
         slope_sd: standard deviation of log s, > 0.
         ratio_sd: of differences of alpha, > 0.
         form_sd: of differences of the classes' log-slopes, > 0; None: one slope, an affine map of z.
@@ -103,6 +107,7 @@ class PriorPlattCalibrator(Calibrator):
         *,
         target: Target = "population",
         trained_shares: Sequence[float] | None = None,
+        slope: float = 1.0,
         slope_sd: float = SLOPE_SD,
         ratio_sd: float = RATIO_SD,
         form_sd: float | None = None,
@@ -110,14 +115,14 @@ class PriorPlattCalibrator(Calibrator):
     ) -> None:
         self.target: Target = target
         self.trained_shares = trained_shares
-        self.slope_sd, self.ratio_sd = slope_sd, ratio_sd
+        self.slope, self.slope_sd, self.ratio_sd = slope, slope_sd, ratio_sd
         self.form_sd, self.residual_sd = form_sd, residual_sd
         self.check_settings()
 
     def check_settings(self) -> None:
-        """Checks the widths, the target and the shares of training."""
+        """Checks the slope, the widths, the target and the shares of training."""
         op = type(self).__name__
-        for name in ("slope_sd", "ratio_sd", "form_sd", "residual_sd"):
+        for name in ("slope", "slope_sd", "ratio_sd", "form_sd", "residual_sd"):
             width = getattr(self, name)
             if not (width is None and name in ("form_sd", "residual_sd")) and not 0 < width < math.inf:
                 raise ValueError(f"{op}: {name} must be positive and finite, got {width}")
@@ -235,6 +240,7 @@ class PriorPlattCalibrator(Calibrator):
             slope_precision=self.slope_sd**-2,
             ratio_precision=self.ratio_sd**-2,
             form_precision=None if self.form_sd is None else self.form_sd**-2,
+            log_slope=math.log(self.slope),
         )
         theta = newton_minimum(posterior.loss, posterior.start(), posterior.derivatives)
         self.theta_, self.unit_, self.covariance_ = _as_counted(theta, posterior.log_shares()).cpu(), unit, None

@@ -10,6 +10,7 @@ from calirare.export import DIALECTS, Names, notes_on, onnx_of, query_of, withou
 from calirare.run import Scorer, load
 
 HEAD = "-- Written by `calirare export --sql {name}`: a row per node with p_rare, alert and threshold.\n"
+TOLD = "say {} before it: compiling so long a query takes the engine longer than running it"
 
 
 def run(
@@ -75,10 +76,12 @@ def run(
         salt=salt,
     )
     scorer, left_out = without_labels(saved.scorer)
-    query = query_of(scorer, DIALECTS[sql], names)
+    dialect = DIALECTS[sql]
+    query, told = query_of(scorer, dialect, names), TOLD.format(dialect.told) if dialect.told else ""
+    head = HEAD.format(name=sql) + (f"-- {told}\n" if told else "")
     with fresh_files(path.parent, f"export: {path}") as partial:
-        (partial / path.name).write_text(HEAD.format(name=sql) + query + ";\n", encoding="utf-8")
-    _say(scorer, left_out)
+        (partial / path.name).write_text(head + query + ";\n", encoding="utf-8")
+    _say(scorer, left_out, told)
     if carried := saved.settings.data.edge_columns:
         columns = ",".join(carried)
         print(f"note: features of --edge-columns {columns} are read from columns of the node table of their names")
@@ -105,6 +108,6 @@ def _model(folder: Path, path: Path, overwrite: bool) -> None:
     print(f"wrote        {path} ({len(model) / 1e3:,.0f} kB)")
 
 
-def _say(scorer: Scorer, left_out: str) -> None:
-    for note in filter(None, [left_out, *notes_on(scorer)]):
+def _say(scorer: Scorer, *more: str) -> None:
+    for note in filter(None, [*more, *notes_on(scorer)]):
         print(f"note: {note}")

@@ -11,6 +11,8 @@ from calirare._util.errors import InputError
 from calirare.calibration import (
     FORM_SD,
     SCAR,
+    SINGLE_SLOPE,
+    SINGLE_SLOPE_SD,
     TARGETS,
     AffineCalibrator,
     Calibrator,
@@ -108,9 +110,11 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
     k = job.graph.n_classes
     shares = effective_shares(fitted.targets, fitted.sample_weights, k)
     maps: dict[Target, Calibrator] = {}
-    form = FORM_SD if isinstance(fitted, FoldFitted) else None  # intervals of one network are made under affine maps
+    how = {"form_sd": FORM_SD}
+    if not isinstance(fitted, FoldFitted):  # intervals of one network are made under affine maps
+        how = {"slope": SINGLE_SLOPE, "slope_sd": SINGLE_SLOPE_SD} if k == 2 else {}
     for target in TARGETS:
-        one = PriorPlattCalibrator(target=target, trained_shares=shares, form_sd=form)
+        one = PriorPlattCalibrator(target=target, trained_shares=shares, **how)
         maps[target] = one.fit(own[used], targets[used], sampling=sampling)
     told = job.settings.calibration.prevalence
     if told is not None and logits is None:

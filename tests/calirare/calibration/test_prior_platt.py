@@ -45,6 +45,7 @@ def posterior(k: int) -> PlattPosterior:
         counts=numbers(rng.uniform(0.5, 5, k)),
         slope_precision=3.0,
         ratio_precision=2.0,
+        log_slope=-0.4,
     )
 
 
@@ -73,9 +74,9 @@ def test_the_map_is_the_maximum_of_the_posterior_as_the_docstring_has_it():
         eta = np.exp(log_s) * (z - np.log(shares[1] / shares[0])) + alpha + np.where(draw, np.log(m[1] / m[0]), lam)
         of_labels = np.logaddexp(0, np.where(y == 1, -eta, eta)).sum()
         of_shares = -(0.5 + elsewhere[1]) * np.log(expit(lam)) - (0.5 + elsewhere[0]) * np.log(expit(-lam))
-        return of_labels + of_shares + log_s**2 / (2 * 0.3**2) + alpha**2 / (2 * ratio_sd**2)
+        return of_labels + of_shares + (log_s - np.log(0.6)) ** 2 / (2 * 0.3**2) + alpha**2 / (2 * ratio_sd**2)
 
-    ours = PriorPlattCalibrator(trained_shares=shares.tolist(), slope_sd=0.3)
+    ours = PriorPlattCalibrator(trained_shares=shares.tolist(), slope=0.6, slope_sd=0.3)
     sampling = Sampling(torch.from_numpy(draw), torch.zeros(300, 2, dtype=torch.float64), torch.from_numpy(elsewhere))
     ours.fit(z, y, sampling=sampling)
     exact = minimize(loss, np.zeros(3), method="BFGS", options={"gtol": 1e-8}).x
@@ -100,6 +101,14 @@ def test_without_a_rare_label_it_is_the_analytic_correction():
     balanced = fitted.set_params(target="balanced")
     one_more = np.log(961.5 / 960.5)  # its class is counted all the same
     assert float(balanced.bias_[1]) == pytest.approx(one_more - np.log(0.2 / 0.8), abs=CLOSE)
+
+
+def test_with_hardly_a_label_the_slope_is_its_priors_and_with_many_their_own():
+    far, rng = torch.tensor([[60.0, 0.0]], dtype=torch.float64), np.random.default_rng(3)
+    assert PriorPlattCalibrator(slope=0.7).fit(far, torch.tensor([0])).scale_ == pytest.approx(0.7, abs=CLOSE)
+    y = (rng.random(20_000) < 0.1).astype(int)
+    z = drawn_logits(y, rng, slope=2.0)
+    assert PriorPlattCalibrator(slope=0.7).fit(z, y).scale_ == pytest.approx(0.5, abs=0.02)
 
 
 @pytest.mark.parametrize("shift", [-2.0, 0.0, 2.0])
@@ -190,6 +199,7 @@ def test_all_targets_share_one_map():
     ("settings", "message"),
     [
         ({"slope_sd": 0.0}, "slope_sd must be positive"),
+        ({"slope": 0.0}, "slope must be positive"),
         ({"ratio_sd": float("nan")}, "ratio_sd must be positive"),
         ({"residual_sd": 0.0}, "residual_sd must be positive"),
         ({"trained_shares": [0.0, 1.0]}, "trained_shares must be positive"),

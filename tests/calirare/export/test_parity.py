@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sqlite3
 
 import numpy as np
 import pandas as pd
@@ -50,6 +51,17 @@ def strangers(tmp_path_factory):
 def test_a_query_scores_a_strangers_tables_as_the_run_does(strangers, model, engine):
     graph, scorer, nodes, edges = strangers(model)
     assert parity(scorer, graph, engine, nodes=nodes, edges=edges) <= PARITY
+
+
+def test_sqlite_joins_every_hop_by_an_index(strangers):
+    _, scorer, nodes, edges = strangers("gcn")
+    engine = sqlite3.connect(":memory:")
+    for name, frame in {"nodes": nodes, "edges": edges}.items():
+        frame.to_sql(name, engine, index=False)
+    plan = [row[3] for row in engine.execute(f"EXPLAIN QUERY PLAN {query_of(scorer, DIALECTS['sqlite'], NAMES)}")]
+    joins = [step for step in plan if re.match(r"(SCAN|SEARCH) [ah]\b", step)]
+    assert len(joins) == 4, "two hops of two parts"
+    assert sum(step.startswith("SEARCH") for step in joins) == 2, joins
 
 
 @pytest.mark.slow

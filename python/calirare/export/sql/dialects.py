@@ -33,6 +33,8 @@ class Dialect:
         high: the function of the greatest.
         escapes: whether a backslash means something in text.
         salted: whether a hop's join may be spread over more keys.
+        few_groups: whether the engine takes every GROUP BY for so few rows that it joins them without an index.
+        told: what to tell the engine before the query; empty where there is nothing.
     """
 
     name: str
@@ -48,6 +50,8 @@ class Dialect:
     high: str = "GREATEST"
     escapes: bool = False
     salted: bool = False
+    few_groups: bool = False
+    told: str = ""
 
     def name_of(self, word: str) -> str:
         """Returns one name, quoted.
@@ -94,7 +98,17 @@ DIALECTS = {
             "THEN epoch(CAST(CAST({x} AS VARCHAR) AS TIMESTAMPTZ)) ELSE epoch(CAST({x} AS TIMESTAMP)) END) / 86400.0e0 "
             "- 10957.0e0",
         ),
-        Dialect("sqlite", '"', "REAL", "", "TEXT", "(julianday({x}) - 2451544.5)", low="MIN", high="MAX"),
+        Dialect(
+            "sqlite",
+            '"',
+            "REAL",
+            "",
+            "TEXT",
+            "(julianday({x}) - 2451544.5)",
+            low="MIN",
+            high="MAX",
+            few_groups=True,
+        ),
         Dialect(
             "postgres",
             '"',
@@ -104,6 +118,7 @@ DIALECTS = {
             f"CAST(CASE WHEN CAST({{x}} AS text) ~ '{ZONED}' "
             "THEN EXTRACT(EPOCH FROM CAST(CAST({x} AS text) AS timestamptz)) "
             "ELSE EXTRACT(EPOCH FROM CAST({x} AS timestamp)) END AS double precision) / 86400.0 - 10957.0",
+            told="SET jit = off;",
         ),
         Dialect(
             "spark",

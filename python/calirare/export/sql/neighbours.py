@@ -105,4 +105,8 @@ class Neighbours:
             salts = self.script.add("salts", f"VALUES {keys}", ["salt"])
             many = self.script.add("salted", f"SELECT h.*, k.salt FROM {source} h CROSS JOIN {salts} k")
             joined = f"{matrix} a JOIN {many} h ON h.node = a.v AND h.salt = pmod(hash(a.u), {salt})"
-        return self.script.select("hop", [("a.u", "node"), *columns], f"FROM {joined} GROUP BY a.u")
+        summed = f"FROM {joined} GROUP BY a.u"
+        if self.script.dialect.few_groups:  # no row of so many nodes: the next hop's join is taken for a large one
+            nothing = ", ".join(["NULL"] * (1 + len(columns)))
+            summed += f"\n  UNION ALL SELECT {nothing} FROM {self.nodes.table} WHERE 0"
+        return self.script.select("hop", [("a.u", "node"), *columns], summed)
