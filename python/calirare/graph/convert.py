@@ -28,7 +28,9 @@ def parts_of_arrays(
     edges: Any, features: Any, labels: Any = None, *, weight: Any, rules: EdgeRules, where: str
 ) -> Parts:
     """Returns the parts of the graph of arrays; see `Graph.from_edges`."""
-    x = as_features(features, where)
+    if features is None and labels is None:
+        raise InputError(f"{where}: nothing says how many nodes there are: give features or labels, -1 where unknown")
+    x = torch.empty(len(labels), 0) if features is None else as_features(features, where)
     weights = None if weight is None else as_array(weight, "edge weights", where)
     if _is_adjacency(edges):
         edges, stored = _edges_of_adjacency(edges, x.shape[0], where)
@@ -36,7 +38,8 @@ def parts_of_arrays(
     adjacency = build_adjacency(as_array(edges, "edges", where), weights, x.shape[0], rules, where)
     names = tuple(getattr(features, "columns", ()))  # of a frame of pandas or polars
     named = names if all(isinstance(name, str) for name in names) else ()
-    return {"adjacency": adjacency, "x": x, "feature_names": named, **parts_of_labels(labels, where)}
+    parts: Parts = {"adjacency": adjacency, "x": x, "feature_names": named, **parts_of_labels(labels, where)}
+    return parts if x.shape[1] else with_neighbours(parts)
 
 
 def parts_of_labels(labels: Any, where: str) -> Parts:
@@ -88,8 +91,7 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     parts = parts_of_arrays(
         edges, features, getattr(data, "y", None), weight=weights, rules=EdgeRules(**edge_options), where=where
     )
-    parts |= {"x": features.to("cpu"), "split": split_of_masks(data, n, where), "name": name}
-    return with_neighbours(parts) if x is None else parts
+    return parts | {"x": parts["x"].to("cpu"), "split": split_of_masks(data, n, where), "name": name}
 
 
 def _n_nodes(data: Data, where: str) -> int:

@@ -292,8 +292,9 @@ class Graph:
             edges: integer [m, 2], one directed edge per row; or a table in files (see `calirare.graph.tables`); or an
                 adjacency [n, n] as a sparse torch tensor or a `SparseTensor` of torch_sparse, whose values are the
                 weights where `weight` gives none.
-            features: real [n, d], dense or sparse (`Csr`, scipy), or the path of a CSV or Parquet file; None for the
-                file beside that of the edges whose name has "nodes" in place of "edges".
+            features: real [n, d], dense or sparse (`Csr`, scipy), or the path of a CSV or Parquet file. None: of files
+                the one beside that of the edges whose name has "nodes" in place of "edges"; of arrays none, and as with
+                d = 0 the number of neighbours is the feature.
             labels: integer [n] with -1 for unknown, names of classes [n], or the name of a column of the feature file.
             weight: real [m], > 0, or the name of a column of the edge file; None for ones.
             name: what the graph is called; None for the name of the file.

@@ -121,7 +121,10 @@ def check_features(x: Tensor | Csr, n_nodes: int, where: str) -> bool:
     if x.dtype != torch.float32:
         raise TypeError(f"{where}: x must be float32, got {dtype_of(x)}")
     if len(x.shape) != 2 or x.shape[1] == 0:
-        raise InputError(f"{where}: features must be a table with at least one column, got shape {tuple(x.shape)}")
+        raise InputError(
+            f"{where}: features must be a table with at least one column, got shape {tuple(x.shape)}: of nodes of "
+            "which nothing is known take Graph.from_edges(edges, None, labels)"
+        )
     if x.shape[0] != n_nodes:
         raise InputError(f"{where}: features must have one row per node, got {x.shape[0]} rows for {n_nodes} nodes")
     if isinstance(x, Csr):

@@ -245,6 +245,17 @@ def test_masks_of_whole_numbers_count_as_bool(data_class):
     assert graph.split.train.tolist() == [0, 2]
 
 
+def test_arrays_without_features_have_the_number_of_neighbours():
+    edges, labels = np.array([[0, 1], [0, 2]]), np.array([1, 0, -1])
+    for features in (None, np.zeros((3, 0))):
+        graph = Graph.from_edges(edges, features, labels, symmetrize=True)
+        assert graph.x.tolist() == [[2.0], [1.0], [1.0]]
+        assert graph.feature_names == ("neighbours",)
+        assert "the number of neighbours is one" in graph.notes[0]
+    with pytest.raises(InputError, match="nothing says how many nodes there are: give features or labels"):
+        Graph.from_edges(edges, None, symmetrize=True)
+
+
 def test_data_without_features_have_the_number_of_neighbours(data_class):
     graph = Graph.from_data(plain(data_class, x=None), name="bare")
     assert graph.x[:, 0].tolist() == graph.adjacency.indptr.diff().tolist()

@@ -93,7 +93,7 @@ class Script:
         if len(query) > MOST_BYTES:
             raise InputError(
                 f"export: the query would have {len(query) / 1e6:,.0f} MB, engines read up to {MOST_BYTES / 1e6:.0f}: "
-                "train with --model gcn or hops, or with fewer features"
+                "train with --model gcn, with --scale svd or with fewer features"
             )
         return query
 
