@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -19,7 +20,7 @@ from calirare.graph import Graph, Split, as_features
 from calirare.intervals import LogitMap
 from calirare.leave_one_out import LeaveOneOutMethod
 from calirare.pipeline import train
-from calirare.run import Scorer, Settings
+from calirare.run import Scorer, Settings, ignored_settings
 from calirare.training import FittedNetwork
 from calirare_ext import Csr
 
@@ -163,7 +164,10 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
             relations=graph.relations,
             trusted=True,
         )
-        self.outcome_ = train(graph, self._settings())
+        settings = self._settings()
+        for note in ignored_settings(settings):
+            warnings.warn(f"GraphClassifier: {note}", UserWarning, stacklevel=2)
+        self.outcome_ = train(graph, settings)
         self.classes_, self._order = classes, order
         return self
 

@@ -267,6 +267,12 @@ def test_a_setting_out_of_range_is_named_when_fitting():
 
 
 @pytest.mark.slow
+def test_a_setting_that_plays_no_part_is_warned_about():
+    with pytest.warns(UserWarning, match="hidden and folds changed nothing with model trees"):
+        GraphClassifier(GRAPH, model="trees", hidden=8, folds=0).fit(SEEN, Y[SEEN])
+
+
+@pytest.mark.slow
 def test_random_state_is_the_seed_a_generator_or_none():
     first = fitted(random_state=np.random.RandomState(1)).predict_proba(HELD_OUT)
     assert np.array_equal(first, fitted(random_state=np.random.RandomState(1)).predict_proba(HELD_OUT))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -63,8 +64,13 @@ def open_arrays(path: Path) -> dict[str, NumpyArray]:
 
 
 def _native(array: NumpyArray) -> NumpyArray:
-    """Returns an array in the byte order of this machine."""
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    """Returns an array in the byte order of this machine; a ValueError where text holds numbers of no character."""
+    out = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    if out.dtype.kind == "U" and out.size and out.dtype.itemsize:
+        largest = int(np.ascontiguousarray(out).reshape(-1).view(np.uint32).max())
+        if largest > sys.maxunicode:
+            raise ValueError(f"text holds {largest:#x}, which is no character")
+    return out
 
 
 def _check_sizes(archive: Any, path: Path) -> None:

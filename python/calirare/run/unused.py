@@ -27,6 +27,7 @@ def _network(settings: Settings) -> str:
         else []
     )
     names += ["loo"] if settings.loo != plain.loo else []
+    names += ["folds"] if settings.calibration.folds != plain.calibration.folds else []
     if not names:
         return ""
     return f"{' and '.join(names)} changed nothing with model {model}: they belong to models gcn and hops"

@@ -55,6 +55,10 @@ SPARSE = {"x": None, "x_indptr": np.zeros(261, np.int64), "x_indices": np.zeros(
             {"feature_names": np.array(["a", "b", "a", "c", "d", "e"])},
             "feature_names must differ, but 'a' stands at 0 and",
         ),
+        (
+            {"class_names": np.array([65, 0x110000], np.uint32).view("<U1")},
+            r"the file is damaged \(text holds 0x110000, which is no character\)",
+        ),
         ({"node_names": np.array(["n"] * 2 + list("abc") * 86)}, "node_names must differ"),
         ({"posterior": np.full(260, 1.5)}, "posterior must hold probabilities"),
         ({"posterior": np.full(260, np.nan)}, "posterior must hold probabilities"),

@@ -50,4 +50,6 @@ def test_sharpening_that_falls_back_is_noted():
 def test_settings_of_one_network_have_no_part_in_others():
     said = ignored(Settings.of(model="trees", epochs=9, hidden=3))
     assert said == ["epochs and hidden changed nothing with model trees: they belong to models gcn and hops"]
-    assert ignored(Settings.of(model="hops", epochs=9)) == []
+    said = ignored(Settings.of(folds=3))
+    assert said == ["folds changed nothing with model auto: they belong to models gcn and hops"]
+    assert ignored(Settings.of(model="hops", epochs=9, folds=3)) == []
