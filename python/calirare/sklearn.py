@@ -58,8 +58,8 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         folds: of the cross-validation inside `fit` that checks and damps the leave-one-out logits, as many trainings
             more. 0: none; the order of two classes' probabilities is the same, their calibration can be far worse.
         scale: how columns of features are scaled, as `--scale` has it; None: as the preset has it.
-        prevalence: share of the rarer of two classes in the population, in (0, 1), where the labels are no random
-            sample of it; None: as the labels have it.
+        prevalence: share in the population of that one of two classes which has fewer labels (of equally many the last
+            of `classes_`), in (0, 1), where the labels are no random sample of it; None: as the labels have it.
         sharpen: of the target "balanced", see `calirare.run.settings.Calibration`.
         device: "auto", "cpu" or "cuda".
         random_state: an int is `calirare.train`'s seed; else as everywhere in scikit-learn.
@@ -197,13 +197,12 @@ class GraphClassifier(ClassifierMixin, BaseEstimator):
         graph, nodes = self._nodes_of(self._checked(X, reset=False))
         if self.graph is None:  # in float64, where a row's prediction does not depend on the rows beside it
             scorer, fitted = Scorer.of(outcome), outcome.fit
-            seen, rows = (scorer.prepared(each, lambda note: None) for each in (outcome.graph, graph))
             if isinstance(fitted, FittedNetwork):
-                fitted = fitted.as_dtype(seen, torch.float64)
-            logits = fitted.logits_of(rows)
+                fitted = fitted.as_dtype(scorer.prepared(outcome.graph, lambda note: None), torch.float64)
+            logits = fitted.logits_of(scorer.prepared(graph, lambda note: None))
         else:
             logits = outcome.logits[nodes]
-        return torch.log_softmax(cast(LogitMap, calibrator).calibrated_logits(logits.double()), 1)[:, self._order]
+        return cast(LogitMap, calibrator).calibrated_logits(logits.double())[:, self._order]
 
     def _checked(self, X: Any, **options: Any) -> Any:
         """Returns X as an array [n, d], and y where it is given; options as of `validate_data`."""
