@@ -25,7 +25,14 @@ from calirare.curvature.lowrank import ExactHessian, HessianRange
 from calirare.curvature.module import ModuleLinearisation, NodeField
 from calirare.curvature.one_layer import OneLayerHat, OneLayerPreconditioner, is_one_layer
 from calirare.curvature.places import places_of_rows
-from calirare.curvature.primal import PrimalGgnInverse, block_of_labels, distinct_columns, gauss_newton, inverse_ggn
+from calirare.curvature.primal import (
+    PrimalGgnInverse,
+    SpectralHat,
+    block_of_labels,
+    distinct_columns,
+    gauss_newton,
+    inverse_ggn,
+)
 from calirare.curvature.spectrum import safe_damping, spectrum_ends
 
 __all__ = [
@@ -45,6 +52,7 @@ __all__ = [
     "OneLayerHat",
     "OneLayerPreconditioner",
     "PrimalGgnInverse",
+    "SpectralHat",
     "UnitProducts",
     "block_of_labels",
     "closed_form",

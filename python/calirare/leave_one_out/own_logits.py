@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from calirare._util.amounts import amount
@@ -12,9 +11,7 @@ from calirare._util.memory import BLOCK_BYTES, check_memory
 from calirare.curvature import (
     Linearisation,
     OneLayerHat,
-    block_of_labels,
-    distinct_columns,
-    gauss_newton,
+    SpectralHat,
     is_one_layer,
     with_class_zero,
 )
@@ -77,7 +74,7 @@ class OwnLogits:
         self._hat: Callable[[float], Tensor]  # P_i, [m, k - 1, k - 1]
         check_memory(self._bytes(), None, linearised.logits.device, "take fewer labels, or a narrower network")
         if self.form == "primal":
-            self._decompose()
+            self._hat = SpectralHat(linearised)
         elif self.form == "one layer":
             assert is_one_layer(linearised)
             self._hat = OneLayerHat(linearised)
@@ -101,23 +98,6 @@ class OwnLogits:
         if self.form == "primal":
             return dual * p * (size.bytes + 3 * 8) + 4 * p * p * 8 + BLOCK_BYTES
         return 2 * size.rows * size.m * size.bytes + 4 * dual * dual * 8 + BLOCK_BYTES
-
-    def _decompose(self) -> None:
-        rows = distinct_columns(self.linearised.jacobian, self.curvature)
-        _, k, _ = self.curvature.shape
-        p = rows.shape[1]
-        self.block = block_of_labels(p * k)
-        values, vectors = torch.linalg.eigh(gauss_newton(rows, self.curvature))
-        self.values = values.clamp_(min=0)
-        self.rows = torch.cat([part.double() @ vectors for part in rows.split(self.block * k)])  # G
-        self._hat = self._spectral_hat
-
-    def _spectral_hat(self, damping: float) -> Tensor:
-        """Returns P_i, [m, k - 1, k - 1]."""
-        k = self.curvature.shape[1]
-        inverse = 1 / (self.values + damping)
-        parts = self.rows.view(-1, k, self.rows.shape[1]).split(self.block)
-        return torch.cat([(part * inverse) @ part.mT for part in parts])
 
     def __call__(self, damping: float, labels: Tensor | None = None) -> Tensor:
         """Returns the logits [m, k] with a damping mu > 0, or those of some labels, bool [m]."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -45,6 +48,21 @@ def test_own_logits_by_the_spectrum_are_those_by_the_kernel(n_classes: int, monk
         assert by_kernel.form == "dual"
         for damping in (1e-4, 5e-3, 0.3):
             assert torch.allclose(by_spectrum(damping), by_kernel(damping), rtol=1e-7, atol=1e-9)
+
+
+def test_own_logits_are_freed_as_soon_as_nobody_holds_them() -> None:
+    """Each checkpoint of a training makes some; kept until a garbage collection, nine would lie side by side."""
+    tape = many_labels()[0].linearisation
+    gc.disable()
+    try:
+        for kernel in (None, tape.kernel):
+            own = OwnLogits(tape, kernel)
+            own(0.1)
+            held = weakref.ref(own)
+            del own
+            assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_own_logits_that_would_not_fit_are_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
