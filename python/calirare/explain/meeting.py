@@ -26,6 +26,7 @@ FEW = 8  # a step goes along the edges of the nodes that walks have come to wher
 TOGETHER = 32  # walks at once: 128 bytes of each node, so that a million nodes may stay in the cache
 NARROW = 16  # columns that a product with every edge costs as much as, however few it has
 KEPT = 2**28  # numbers of walks from sources that are kept at most, 1 GB
+Spare = list[Tensor]  # memory of dense walks that nobody needs any more
 
 
 class Meeting:
@@ -57,30 +58,36 @@ class Meeting:
         stopped = not isinstance(self._met, Tensor)
         if stopped and more > 0 and self.spent >= more * s and n * s <= KEPT:
             self._walk_on(more)
-        parts = [self._of(some) for some in nodes.split(TOGETHER)]
+        spare: Spare = []
+        parts = [self._of(some, spare) for some in nodes.split(TOGETHER)]
         return torch.cat(parts) if parts else torch.zeros(0, s, dtype=torch.float64)
 
-    def _of(self, nodes: Tensor) -> Tensor:
+    def _of(self, nodes: Tensor, spare: Spare) -> Tensor:
         """Returns `of` of nodes that walk at once."""
         out = torch.zeros(nodes.numel(), self.sources.numel(), dtype=torch.float64)
-        walks, before, few = self._start(nodes), None, 0
+        walks, few = self._start(nodes), 0
         for taken in range(1, self.steps + 1):
-            walks, before = self._step(walks, before)
-            few += before is None
+            walks = self._step(walks, spare)
+            few += not isinstance(walks, Tensor)
             out += self.reach**taken * self._at_sources(walks)
         self.few, self.spent = min(self.few, few), self.spent + (self.steps - few) * max(nodes.numel(), NARROW)
-        return out + self.reach**self.steps * self._meet(walks) if self._taken else out
+        if self._taken:
+            out += self.reach**self.steps * self._meet(walks)
+        if isinstance(walks, Tensor):
+            spare.append(walks)
+        return out
 
     def _walk_on(self, more: int) -> None:
         """Takes further steps from the sources: what they bring to every node is kept from here on, float32 [n, s]."""
-        out = torch.empty(self.matrix.n_rows, self.sources.numel())
+        out, spare = torch.empty(self.matrix.n_rows, self.sources.numel()), list[Tensor]()
         for first in range(0, self.sources.numel(), TOGETHER):
             some = slice(first, first + TOGETHER)
-            walks, before, met = dense(self._ends[some]), None, dense(self._met[some])
+            walks, met = (dense(ends, self._room(ends.shape[0], spare)) for ends in (self._ends[some], self._met[some]))
             for taken in range(self._taken + 1, self._taken + more + 1):
-                walks, before = self._step(walks, before)
+                walks = self._step(walks, spare)
                 met.add_(walks, alpha=self.reach**taken)
             out[:, some] = met
+            spare += [walks, met]
         self._met, self._taken, self.steps = out, self._taken + more, self.steps - more
 
     def _start(self, nodes: Tensor) -> Any:
@@ -95,16 +102,23 @@ class Meeting:
         """Returns the multiply-adds of a step of sparse walks."""
         return int(self._edges[walks.indices].sum())
 
-    def _step(self, walks: Any, before: Tensor | None) -> tuple[Any, Tensor | None]:
-        """Returns walks one step on, and what they were, whose memory serves the next one.
-
-        They are sparse [b, n] while few edges lead on, then dense [n, b].
-        """
+    def _step(self, walks: Any, spare: Spare) -> Any:
+        """Returns walks one step on: sparse [b, n] while few edges lead on, then dense [n, b]; dense ones are spent."""
         if not isinstance(walks, Tensor):
             if FEW * self._cost(walks) <= self.matrix.nnz:
-                return walks @ self._sparse, None
-            walks = dense(walks)
-        return propagate(self.matrix, walks, out=torch.empty_like(walks) if before is None else before), walks
+                return walks @ self._sparse
+            walks = dense(walks, self._room(walks.shape[0], spare))
+        out = propagate(self.matrix, walks, out=self._room(walks.shape[1], spare))
+        spare.append(walks)
+        return out
+
+    def _room(self, b: int, spare: Spare) -> Tensor:
+        """Returns memory for dense walks, [n, b]: the system takes longer to hand out fresh pages than to fill them."""
+        size = self.matrix.n_rows * b
+        for place, held in enumerate(spare):
+            if held.numel() >= size:
+                return spare.pop(place).view(-1)[:size].view(-1, b)
+        return torch.empty(self.matrix.n_rows, b)
 
     def _at_sources(self, walks: Any) -> Tensor:
         """Returns what walks bring to the sources, [b, s]."""
@@ -120,9 +134,8 @@ class Meeting:
         return torch.from_numpy(walks @ met.numpy() if isinstance(met, Tensor) else (walks @ met.T).toarray())
 
 
-def dense(walks: Any) -> Tensor:
-    """Returns sparse walks [b, n] as columns, [n, b]."""
-    out = torch.zeros(walks.shape[::-1])
+def dense(walks: Any, out: Tensor) -> Tensor:
+    """Returns sparse walks [b, n] as columns, [n, b], written into `out`."""
     rows = np.repeat(np.arange(walks.shape[0]), np.diff(walks.indptr))
-    out[torch.from_numpy(walks.indices).long(), torch.from_numpy(rows)] = torch.from_numpy(walks.data)
+    out.zero_()[torch.from_numpy(walks.indices).long(), torch.from_numpy(rows)] = torch.from_numpy(walks.data)
     return out

@@ -64,6 +64,13 @@ class NetworkVoice(Voice):
         """See `Voice.log_odds`."""
         return self._said.of(nodes, lambda some: difference(self._logits(some)))
 
+    def expect(self, nodes: Tensor) -> None:
+        """See `Voice.expect`."""
+        if self.columns is not None:
+            self.columns.expect(nodes)
+        elif self._convolution.own is not None:
+            self._convolution.own.expect(nodes)
+
     def _logits(self, nodes: Tensor) -> Tensor:
         """Returns the logits of nodes, of few by the field that other questions ask for too."""
         few = nodes.numel() <= FEW

@@ -23,7 +23,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from calirare.explain.removal import Propagator, Rows, numbered_anew
+from calirare.explain.removal import Propagator, Rows, numbered_anew, with_neighbours
 from calirare_ext import Csr, propagate, turned_times
 
 NUMBERS = 1 << 17  # worked on together: edges times rows times width, in cache
@@ -65,6 +65,12 @@ class OwnEdges:
         self.size = Rows(y.shape[0], 1, self._size)
         a = propagator.matrix
         self.largest = torch.stack(a.values.aminmax()).abs().max() if a.nnz else a.values.new_zeros(())
+
+    def expect(self, nodes: Tensor) -> None:
+        """Makes what edges of these nodes (int64 [n]) read."""
+        around = with_neighbours(self.propagator.matrix, nodes)
+        for rows in (self.y, self.last, self.size):
+            rows.prepare(around)
 
     def read(self, nodes: Tensor) -> Tensor:
         """Returns A S y of nodes, int64 [..], as [.., width]."""

@@ -53,6 +53,10 @@ class TreesVoice(Voice):
         """See `Voice.log_odds`."""
         return self._said.of(nodes, lambda some: difference(self.fitted.logits_of(self.graph, some)))
 
+    def expect(self, nodes: Tensor) -> None:
+        """See `Voice.expect`."""
+        self._without_edges.expect(nodes)
+
     def without_each_label(self, nodes: Tensor) -> Tensor:
         """See `Voice.without_each_label`."""
         return self._after(nodes, self.labels.change(leaves_of(self.fitted, self._columns(nodes))))

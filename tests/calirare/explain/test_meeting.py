@@ -60,3 +60,14 @@ def test_sources_walk_on_once_nodes_have_spent_as_much(graph, monkeypatch, kept,
         assert close(walks.of(torch.arange(80)), want)
     assert left[0] == 8
     assert (walks.steps < 8) is walks_on
+
+
+def test_memory_of_walks_is_used_again(graph, monkeypatch):
+    monkeypatch.setattr(meeting, "CHEAP", -1)
+    monkeypatch.setattr(meeting, "FEW", 1e9)
+    monkeypatch.setattr(meeting, "TOGETHER", 3)
+    walks, rooms = Meeting(spreading_step(graph), SOURCES, REACH, STEPS), set()
+    taken = walks._room
+    monkeypatch.setattr(walks, "_room", lambda *given: [room := taken(*given), rooms.add(room.data_ptr())][0])
+    assert close(walks.of(torch.arange(80)), reaching(graph, REACH)[:, SOURCES])
+    assert len(rooms) == 2  # of 27 times 10 steps
