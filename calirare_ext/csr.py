@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor
 from calirare_ext._checks import check_storage
 
 MAX_COLUMNS = 2**31 - 1
-STEP = 1 << 24  # entries looked at together
+STEP = 1 << 21  # entries looked at together, in cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,13 +278,14 @@ class Csr:
     def disordered_row(self) -> int | None:
         """Returns the first row whose columns do not ascend, or None; equal columns side by side do. Kept."""
         if "disordered row" not in self._cache:
-            self._cache["disordered row"] = self._find_disorder()
+            self._cache["disordered row"] = self._find_disorder(torch.lt)
         return self._cache["disordered row"]
 
-    def _find_disorder(self) -> int | None:
+    def _find_disorder(self, wrong: Callable[[Tensor, Tensor], Tensor]) -> int | None:
+        """Returns the first row with a column that is `wrong` after the one before it, or None."""
         for start in range(0, self.nnz, STEP):  # in steps, for matrices that are mapped from files
             part = self.indices[start : start + STEP + 1]
-            falls = (part[1:] < part[:-1]).nonzero().flatten() + start + 1
+            falls = wrong(part[1:], part[:-1]).nonzero().flatten() + start + 1
             rows = torch.searchsorted(self.indptr, falls, right=True) - 1
             inside = falls != self.indptr[rows]
             if bool(inside.any()):
@@ -301,16 +303,15 @@ class Csr:
                 are not ascending within a row; a value is NaN or infinite.
         """
         self._check_places(name)
-        rows = self.rows()
-        disorder = (rows[1:] == rows[:-1]) & (self.indices[1:] <= self.indices[:-1])
-        if bool(disorder.any()):
-            row = int(rows[int(disorder.nonzero()[0])])
+        row = self._find_disorder(torch.le)
+        if row is not None:
             raise ValueError(f"{name}: columns must be ascending and unique within a row, row {row} is not")
-        if not bool(torch.isfinite(self.values).all()):
-            entry = int((~torch.isfinite(self.values)).nonzero()[0])
-            raise ValueError(
-                f"{name}: values must be finite, got {float(self.values[entry])} in row {int(rows[entry])}"
-            )
+        for start in range(0, self.nnz, STEP):
+            faults = (~torch.isfinite(self.values[start : start + STEP])).nonzero().flatten()
+            if faults.numel():
+                entry = start + int(faults[0])
+                row = int(torch.searchsorted(self.indptr, entry, right=True)) - 1
+                raise ValueError(f"{name}: values must be finite, got {float(self.values[entry])} in row {row}")
 
 
 def _sums(values: Tensor, place: Tensor, size: int) -> Tensor:
