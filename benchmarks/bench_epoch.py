@@ -10,7 +10,9 @@ backward, nothing element by element, no Adam. `bare` is the floor's order with 
 ReLU, softmax, gradients, one fused Adam call. The PyG loop is two GCNConv on the whole graph with a normalised torch
 CSR adjacency and dense features. The first losses of all must agree before a time is taken.
 
-"folds" are five-fold cross-validation beside one training of as many epochs. "words" are times of a
+"folds" are five-fold cross-validation beside one training of as many epochs, "jobs" what a run takes for its check
+(networks of folds with the epochs that were chosen, own logits, choice of damping) beside its training, which looks for
+these epochs and goes on beyond them. "words" are times of a
 multiply-add of a dense and of a sparse product (`calirare.graph.convolution.DENSE_COST`), and of X W for sparse X
 beside MKL (torch CSR) and SciPy, both in the same run. Writes results/epoch.json.
 """
@@ -19,20 +21,24 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import statistics
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import record
 import torch
 from bench_propagate import mkl, scipy
 from torch import Tensor
 
+import calirare
 from calirare.datasets import load_dataset
 from calirare.datasets.places import data_roots
 from calirare.graph import Graph, Order, normalize_features, propagation
 from calirare.models import GcnTraining
+from calirare.pipeline.stages import Clock
 from calirare.training import class_weights, cross_entropy, cross_fitted_logits
 from calirare_ext import (
     Csr,
@@ -49,6 +55,7 @@ from calirare_ext import (
 
 GRAPHS = ("cora", "citeseer", "dblp", "facebook", "facebook_bag", "amazon_computers", "sichuan")
 FILES = {"amazon_computers": ("amazon_computers.npz", 9), "sichuan": ("fraud/sichuan.npz", 1)}
+PARTS = ("epochs", "folds", "jobs", "words")
 HIDDEN, CLASSES, CHECKED = 16, 2, 5
 AGREE = 1e-3  # of the first losses, relative: float32 in different orders, over a few steps
 MOST_DENSE = 2**29  # bytes of a dense matrix that is made for comparison only
@@ -266,6 +273,22 @@ def folds_of(name: str, repeats: int, epochs: int) -> dict[str, Any]:
     return taken | {"over_training": taken["five folds"]["median_s"] / taken["training"]["median_s"]}
 
 
+def job_of(name: str) -> dict[str, float]:
+    """Returns what `calirare train --model gcn` takes of its training, which looks for its epochs, and of its check."""
+    taken, timed = dict[str, float](), Clock.time
+
+    def of_stage(self: Clock, stage: str, work: Callable[[], Any]) -> Any:
+        begin = CLOCK()
+        out = timed(self, stage, work)
+        taken[stage] = CLOCK() - begin
+        return out
+
+    with mock.patch.object(Clock, "time", of_stage):
+        outcome = calirare.train(graph_of(name), model="gcn")
+    parts = {"train_s": taken["train"], "check_s": taken["check"], "epochs": len(outcome.fit.losses)}
+    return parts | {"check_over_training": taken["check"] / taken["train"]}
+
+
 def words_of(name: str, repeats: int) -> dict[str, Any]:
     """Returns times of X W for sparse X: ours, MKL and SciPy, at three widths; and the cost of a dense multiply-add."""
     x = normalize_features(graph_of(name)).x
@@ -301,12 +324,20 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="cpu: of all threads, for a busy machine")
-    parser.add_argument("--only", choices=("epochs", "folds", "words"), default=None)
+    parser.add_argument("--only", choices=PARTS, default=None)
     arguments = parser.parse_args()
     global CLOCK  # one for all that is timed
     CLOCK = CLOCKS[arguments.clock]
     torch.set_num_threads(arguments.threads)
-    found: dict[str, Any] = {"clock": arguments.clock, "epochs": {}, "folds": {}, "words": {}}
+    path = record.RESULTS / "epoch.json"
+    kept = json.loads(path.read_text()) if arguments.only and path.exists() else {"results": {}}
+    results, found = kept.pop("results"), {"clock": arguments.clock} | {part: {} for part in PARTS}
+    if arguments.only:  # the rest stays as it was measured
+        here = record.environment()
+        found = results | {
+            arguments.only: {},
+            f"{arguments.only} by": {key: here[key] for key in ("commit", "command")},
+        }
     for name in arguments.graphs:
         if arguments.only in (None, "epochs"):
             one = epochs_of(name, arguments.repeats, arguments.epochs)
@@ -321,6 +352,9 @@ def main() -> None:
         if arguments.only in (None, "folds"):
             folds = found["folds"][name] = folds_of(name, max(3, arguments.repeats // 2), 5 * arguments.epochs)
             print(f"  five folds take {folds['over_training']:.2f} trainings", flush=True)
+        if arguments.only in (None, "jobs"):
+            job = found["jobs"][name] = job_of(name)
+            print(f"  the check of a run takes {job['check_over_training']:.2f} of its training", flush=True)
         if arguments.only in (None, "words") and name not in ("facebook", "sichuan"):
             found["words"][name] = words_of(name, arguments.repeats)
             for width in ("16", "32", "64"):
@@ -329,7 +363,7 @@ def main() -> None:
                 print(
                     f"  X W, {width} columns: ours 1, {ratios}, dense cost {cell.get('dense_cost', float('nan')):.3f}"
                 )
-    print(record.write("epoch", found))
+    print(record.write("epoch", found, kept or None))
 
 
 if __name__ == "__main__":
