@@ -49,7 +49,7 @@ class MixtureVoice(Voice):
     """
 
     def __init__(self, mixture: Mixture, voices: Sequence[Voice]) -> None:
-        self._said = Kept[Tensor]()
+        self._said, self.rest = Kept[Tensor](), mixture.rest
         pairs = zip(mixture.members, voices, strict=True)
         self.parts = tuple(Part(member, voice) for member, voice in pairs)
         self.notes = tuple(dict.fromkeys(note for part in self.parts for note in part.voice.notes))
@@ -78,7 +78,8 @@ class MixtureVoice(Voice):
             total = weight * part.spoken(said).nan_to_num(nan=0.0)
             parts.append(stretched(own, weight * part.spoken(own.base), total))
         together = added(parts)
-        return stretched(together, _log_odds(together.base), self.log_odds(nodes))
+        silent = (each == 0).any(0)
+        return stretched(together, self._of_rest(_log_odds(together.base), silent), self.log_odds(nodes))
 
     def without_edges(self, node: int, ends: Tensor) -> Tensor:
         """See `Voice.without_edges`."""
@@ -95,7 +96,12 @@ class MixtureVoice(Voice):
     def _pooled(self, said: Callable[[Voice], Tensor]) -> Tensor:
         """Returns the log-odds of the members' mean probability."""
         p = [part.spoken(said(part.voice)) for part in self.parts]
-        return _log_odds(opinion(p, [part.member.weight for part in self.parts]))
+        silent = torch.stack(p).isnan().any(0)
+        return self._of_rest(_log_odds(opinion(p, [part.member.weight for part in self.parts])), silent)
+
+    def _of_rest(self, odds: Tensor, silent: Tensor) -> Tensor:
+        """Returns log-odds as the average tells them of nodes that a member is silent of, see `Rest`."""
+        return odds if self.rest is None else torch.where(silent, self.rest.log_odds(odds), odds)
 
 
 def _log_odds(p: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ doubter are heard alike; the map has a prior, or six labels that happen to lie a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -56,15 +57,51 @@ class Member:
         return spoken(self.spoken, flat).reshape(logits.shape)
 
 
+@dataclass(frozen=True)
+class Rest:
+    """What the others say where a member is silent, as sure as all say it together: an affine map of their average.
+
+    The average of few doubts more, or less, than that of all, and maps behind it are fitted on labels which nearly all
+    members speak of; of another graph spread labels tell nothing at all. With a the map of the others' logits of each
+    label without itself and b that of all members', it is z -> b^-1(a(z)).
+
+    Attributes:
+        scale: factor of the logits, > 0.
+        shift: what is added, of each class.
+    """
+
+    scale: float
+    shift: tuple[float, ...]
+
+    @classmethod
+    def of(cls, others: PriorPlattCalibrator, every: PriorPlattCalibrator) -> Self:
+        """Returns it from the two maps, both affine."""
+        assert others.bias_ is not None
+        assert every.bias_ is not None
+        shift = (others.bias_ - every.bias_) / every.scale_
+        return cls(float(others.scale_ / every.scale_), tuple(shift.tolist()))
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """Returns logarithms of probabilities, [.., k]."""
+        moved = self.scale * logits + logits.new_tensor(self.shift)
+        return moved.log_softmax(-1).clamp(min=math.log(SMALLEST_P))
+
+    def log_odds(self, odds: Tensor) -> Tensor:
+        """Returns log-odds of two classes."""
+        return self.scale * odds + (self.shift[1] - self.shift[0])
+
+
 @dataclass(frozen=True, eq=False)
 class Mixture(FoldFitted):
     """Detectors trained on the same labels with the same folds.
 
     Attributes:
         members: the detectors with their weights, which sum to 1.
+        rest: of nodes that a member has nothing to say of; None: no member is ever silent.
     """
 
     members: tuple[Member, ...]
+    rest: Rest | None = None
 
     def weight_of(self, name: str) -> float:
         """Returns the weight of a member, 0 where there is none of that name."""
@@ -150,7 +187,11 @@ class Mixture(FoldFitted):
     def pooled(self, logits: list[Tensor]) -> Tensor:
         """Returns what the members' logits make together: the logarithm of their mean probability, [.., k]."""
         said = [m.probabilities(z) for m, z in zip(self.members, logits, strict=True)]
-        return opinion(said, [m.weight for m in self.members]).clamp(min=SMALLEST_P).log()
+        together = opinion(said, [m.weight for m in self.members]).clamp(min=SMALLEST_P).log()
+        if self.rest is None:
+            return together
+        silent = torch.stack([each.isnan().any(-1) for each in said]).any(0)
+        return torch.where(silent[..., None], self.rest(together), together)
 
     def state(self) -> State:
         """See `Fitted.state`."""
@@ -161,7 +202,8 @@ class Mixture(FoldFitted):
             kind = type(member.fitted).__name__
             spoken = member.spoken.state()
             facts.append({"name": member.name, "kind": kind, "fit": how, "weight": member.weight, "spoken": spoken})
-        return tensors, {"members": facts}
+        rest = {} if self.rest is None else {"rest": {"scale": self.rest.scale, "shift": list(self.rest.shift)}}
+        return tensors, {"members": facts} | rest
 
     @classmethod
     def from_state(cls, tensors: dict[str, Tensor], facts: dict[str, Any]) -> Self:
@@ -171,7 +213,9 @@ class Mixture(FoldFitted):
             fitted = MEMBERS[each["kind"]].from_state(unprefixed(str(i), tensors), each["fit"])
             spoken = PriorPlattCalibrator.from_state(each["spoken"])
             members.append(Member(each["name"], fitted, spoken, float(each["weight"])))
-        return cls(tuple(_sharing_columns(members)))
+        rest = facts.get("rest")  # a run of an earlier release has none
+        kept = None if rest is None else Rest(float(rest["scale"]), tuple(map(float, rest["shift"])))
+        return cls(tuple(_sharing_columns(members)), kept)
 
 
 def spoken(mapping: PriorPlattCalibrator, logits: Tensor) -> Tensor:
@@ -276,4 +320,18 @@ def mixture_of(fits: dict[str, FoldFitted], sample_weights: Tensor) -> Mixture:
     p = torch.where(p.isnan(), p.nanmean(1, keepdim=True), p).nan_to_num(nan=0.5)
     weights = stacking_weights(p, sample_weights / sample_weights.mean())
     parts = zip(fits.items(), weights.tolist(), strict=True)
-    return Mixture(tuple(Member(name, fitted, maps[name], weight) for (name, fitted), weight in parts))
+    mixture = Mixture(tuple(Member(name, fitted, maps[name], weight) for (name, fitted), weight in parts))
+    return replace(mixture, rest=_rest_of(mixture))
+
+
+def _rest_of(mixture: Mixture) -> Rest | None:
+    """Returns `Rest` of members of which some may be silent, from each label's logits without itself."""
+    others = [m for m in mixture.members if not isinstance(m.fitted, SpreadingFit)]
+    if len(others) in (0, len(mixture.members)):
+        return None
+    own, targets = [m.fitted.own_logits for m in mixture.members], mixture.targets
+    heard = ~torch.stack([z.isnan().any(1) for z in own]).any(0)
+    every, alone = mixture.pooled(own), Mixture(tuple(others)).own_logits
+    shares = effective_shares(targets, mixture.sample_weights, mixture.members[0].fitted.n_classes)
+    one, all_of_them = (PriorPlattCalibrator(target="balanced", trained_shares=shares) for _ in range(2))
+    return Rest.of(one.fit(alone, targets), all_of_them.fit(every[heard], targets[heard]))

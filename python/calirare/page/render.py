@@ -114,9 +114,10 @@ def _embedded(path: Path) -> str | None:
 
 def _sliced(graph: Graph, predictions: pd.DataFrame) -> tuple[list[Slice], str]:
     """Returns the slices of the test nodes, or why there are none."""
-    nodes = np.flatnonzero(((predictions["split"] == "test") & (predictions["y"] >= 0)).to_numpy())
-    if len(nodes) == 0:
+    told = np.flatnonzero(((predictions["split"] == "test") & (predictions["y"] >= 0)).to_numpy())
+    if len(told) == 0:
         return [], "the run has no labelled test nodes to judge slices by"
-    p = predictions["p_rare"].to_numpy(dtype=np.float64)
-    rare = (predictions["y"].to_numpy()[nodes] == 1).astype(bool)
-    return slices_of(variables_of(graph, p), p[nodes], rare, nodes), ""
+    p, scored = np.full(graph.n_nodes, np.nan), graph.scored_nodes.cpu().numpy()
+    p[scored] = predictions["p_rare"].to_numpy(dtype=np.float64)
+    rare = (predictions["y"].to_numpy()[told] == 1).astype(bool)
+    return slices_of(variables_of(graph, p), p[scored[told]], rare, scored[told]), ""

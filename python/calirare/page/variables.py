@@ -39,7 +39,7 @@ def variables_of(graph: Graph, p_rare: NumpyArray) -> list[Variable]:
 
     Args:
         graph: with its raw features.
-        p_rare: P(rare) of every node, float [n].
+        p_rare: P(rare) of every node, float [n]; NaN of those that are not scored.
     """
     adjacency, split = graph.adjacency.to("cpu"), graph.split
     assert split is not None
@@ -48,7 +48,11 @@ def variables_of(graph: Graph, p_rare: NumpyArray) -> list[Variable]:
     found = [
         _binned("degree", degree.astype(np.float64)),
         Variable("steps to the nearest training label", *_steps(adjacency, split.train.cpu().numpy())),
-        _binned("mean P(rare) of its neighbours", mean, missing="(no neighbour)"),
+        _binned(
+            "mean P(rare) of its neighbours",
+            mean,
+            missing="(none is scored)" if np.isnan(p_rare).any() else "(no neighbour)",
+        ),
     ]
     if isinstance(graph.x, Csr):
         return found
@@ -60,10 +64,11 @@ def variables_of(graph: Graph, p_rare: NumpyArray) -> list[Variable]:
 
 
 def _mean_of_neighbours(adjacency: Csr, p: NumpyArray) -> NumpyArray:
-    """Returns the mean of a number over each node's neighbours, NaN without any."""
-    counts = np.diff(adjacency.indptr.numpy())
-    sums = np.zeros(len(counts))
-    np.add.at(sums, adjacency.rows().numpy(), np.asarray(p, dtype=np.float64)[adjacency.indices.numpy()])
+    """Returns the mean of a number over each node's neighbours, NaN without any; NaN of theirs does not count."""
+    told, n = np.asarray(p, dtype=np.float64)[adjacency.indices.numpy()], adjacency.n_rows
+    here = ~np.isnan(told)
+    rows = adjacency.rows().numpy()[here]
+    counts, sums = np.bincount(rows, minlength=n), np.bincount(rows, told[here], n)
     return np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0)
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 import torch
 
 import calirare
+from calirare.calibration import PriorPlattCalibrator, effective_shares
 from calirare.explain.detectors import voice_of
 from calirare.explain.spreading import SpreadingVoice
 from calirare.graph import Graph
 from calirare.models import (
     STEPS,
     KnownGraph,
+    Mixture,
     NewEdges,
     SpreadingDetector,
     SpreadingFit,
@@ -240,8 +243,54 @@ def test_a_node_that_nobody_near_speaks_of_is_explained_by_the_others(graph, fit
     shares, odds = voice.shares(nodes), voice.log_odds(nodes)
     assert float((shares.base + shares.values.sum(1) - odds).abs().max()) < 1e-9
     alone = mixture_of({"trees": trees}, fitted.sample_weights)
-    assert float(odds[0] - voice_of(alone, graph).log_odds(nodes)[0]) == pytest.approx(0, abs=1e-9)
+    told = mixture.rest.log_odds(voice_of(alone, graph).log_odds(nodes)[0])
+    assert float(odds[0] - told) == pytest.approx(0, abs=1e-9)
     assert float(odds[1] - voice_of(alone, graph).log_odds(nodes)[1]) != pytest.approx(0, abs=1e-3)
+
+
+def test_where_nobody_near_speaks_the_others_are_as_sure_as_all_together(graph, fitted):
+    trees = TreesDetector(TreesTraining(rounds=5, folds=4)).fit(
+        graph, fitted.nodes, sample_weights=fitted.sample_weights
+    )
+    mixture = mixture_of({"trees": trees, "spreading": fitted}, fitted.sample_weights)
+    alone = mixture_of({"trees": trees}, fitted.sample_weights)
+    assert alone.rest is None
+    maps = []
+    heard = ~fitted.own_logits.isnan().any(1)
+    for own, some in ((alone.own_logits, torch.ones_like(heard)), (mixture.own_logits, heard)):
+        shares = effective_shares(mixture.targets, mixture.sample_weights, 2)
+        maps.append(PriorPlattCalibrator(target="balanced", trained_shares=shares))
+        maps[-1].fit(own[some], mixture.targets[some])
+    z = alone.logits_of(graph, torch.tensor([7]))
+    said = mixture.logits_of(graph, torch.tensor([7]))  # no label reaches it
+    assert torch.allclose(maps[1].transform(said), maps[0].transform(z), atol=1e-6)
+    assert not torch.allclose(said, z, atol=1e-2)
+    tensors, facts = mixture.state()
+    again = Mixture.from_state(tensors, json.loads(json.dumps(facts)))
+    assert again.rest == mixture.rest
+    assert Mixture.from_state(tensors, {"members": facts["members"]}).rest is None  # of an earlier release
+
+
+def test_p_rare_of_graphs_whose_nodes_the_run_does_not_know_is_that_of_the_law():
+    """Labels nearby have a say in the run, and none there: the map was fitted with it."""
+
+    def month(seed: int, labels: bool):
+        draw, n = np.random.default_rng(seed), 4000
+        y = draw.random(n) < 0.04
+        rare = np.flatnonzero(y)
+        x = np.stack([draw.gamma(4 - 1.5 * y, 200), draw.normal(0.8 * y)], 1)
+        ends = [np.r_[draw.integers(0, n, 2 * n), draw.choice(rare, 2 * len(rare))] for _ in range(2)]
+        known = np.where(draw.random(n) < 0.4, y.astype(int), -1) if labels else None
+        graph = Graph.from_edges(np.stack(ends, 1), x, known, symmetrize=True, duplicates="drop", self_loops="drop")
+        return dataclasses.replace(graph, node_names=np.array([f"{seed}-{i}" for i in range(n)])), int(y.sum())
+
+    graph, _ = month(1, labels=True)
+    outcome = calirare.train(graph.rare(1))
+    assert outcome.fit.weight_of("spreading") > 0.1
+    others = [month(seed, labels=False) for seed in (2, 3, 4)]
+    told = [outcome.score(other).expected.expected for other, _ in others]
+    true = [n for _, n in others]
+    assert 0.8 < sum(told) / sum(true) < 1.3, (told, true)
 
 
 def test_auto_listens_to_labels_nearby_where_features_say_nothing_and_not_where_they_say_all():
