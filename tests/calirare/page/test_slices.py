@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.stats import binom
 
-from calirare.graph import Graph, Split
+from calirare.graph import Graph, Split, numbered
 from calirare.graph.columns import Column
+from calirare.page.render import _sliced
 from calirare.page.slices import FEWEST, Slice, count_distribution, slices_of, two_sided
 from calirare.page.variables import Variable, _day, variables_of
 from calirare_ext import Csr
@@ -118,3 +120,32 @@ def test_many_categories_leave_one_slice_of_others():
 def test_a_date_of_no_year_is_told_in_days():
     assert _day(8796.0) == "2024-01-31"
     assert _day(-9e18) == "-9e+18 days from 2000"
+
+
+def test_a_table_of_scored_nodes_alone_is_sliced_by_where_they_stand():
+    """Half of the nodes carry edges alone, and the first of them is one: rows of the table are not numbers of nodes."""
+    n, rng = 800, np.random.default_rng(0)
+    scored = np.arange(n) % 2 == 1
+    pairs = np.unique(np.sort(rng.integers(0, n, (3 * n, 2)) ** 2 // n, 1), axis=0)
+    x = rng.normal(size=(n, 1)).astype(np.float32)
+    known = np.where(scored, (rng.random(n) < 0.3).astype(int), -1)
+    graph = Graph.from_edges(pairs, x, known, symmetrize=True, duplicates="drop", self_loops="drop")
+    nodes = torch.arange(n)
+    split = Split(nodes[1:101:2], nodes[:0], nodes[101::2], "by hand")
+    graph = dataclasses.replace(graph, scored=torch.from_numpy(scored), split=split)
+    told = np.flatnonzero(scored)
+    parts = np.where(told < 101, "train", "test")
+    y, p = known[told], rng.random(len(told))
+    slices, why = _sliced(graph, pd.DataFrame({"split": parts, "y": y, "p_rare": p}))
+    assert not why
+    of_column = [each for each in slices if each.variable == numbered(1)[0]]
+    judged = told[parts == "test"]
+    assert sum(each.nodes for each in of_column) == len(judged)
+    edges = np.unique(np.quantile(x[:, 0], np.linspace(0, 1, 5)[1:-1], method="higher"))
+    group = np.searchsorted(edges, x[judged, 0], side="right")
+    assert [each.rare for each in of_column] == np.bincount(group, y[parts == "test"]).astype(int).tolist()
+    near = [each for each in slices if each.variable == "mean P(rare) of its neighbours"]
+    of_scored = sum(bool(scored[graph.adjacency.select_rows(torch.tensor([v])).indices].any()) for v in judged)
+    alone = sum(each.nodes for each in near if each.value == "(none is scored)")
+    assert sum(each.nodes for each in near) == len(judged)
+    assert alone == len(judged) - of_scored > 0
