@@ -90,20 +90,25 @@ class Unseen:
 
     def sentence(self, column: str) -> str:
         """Returns what a user should know of the column."""
-        what = f"lack a value of {column!r}, as" if self.gap else f"have values of {column!r} that"
+        what = f"lack a value of {column!r}, and" if self.gap else f"have values of {column!r} that"
+        does = "lacks it" if self.gap else "has"
         return (
             f"the labels are no random sample of the nodes: {self.share:.0%} of the nodes without a label {what} no "
-            f"labelled node does, where chance would leave {self.by_chance:.0%}; P(rare) may be wrong there: put nodes "
-            "drawn at random into the validation part (--calibrate-on val), or give the prevalence (--prevalence)"
+            f"node with one of these labels {does}, where chance would leave {self.by_chance:.0%}; P(rare) may be "
+            "wrong there: put nodes drawn at random into the validation part (--calibrate-on val), or give the prevalence "
+            "(--prevalence)"
         )
 
 
 def unseen(labelled: np.ndarray, others: np.ndarray, *, named: bool) -> Unseen:
     """Returns how many nodes without a label have values that no labelled node has.
 
-    Of categories these are those without a label, each of which a random sample of m nodes misses with
-    (1 - share)^m; of numbers those beyond the least and the greatest of the labelled nodes, whose share is
-    Beta(2, m - 1). Where values are missing, but of no labelled node, that is a category too.
+    Of categories these are those without a label. If m nodes with a label and n without are both drawn at random, any m
+    of the m + n are as likely to have the labels, and a value that c of them have is of none of these with chance
+    n (n - 1) .. (n - c + 1) / ((m + n) .. (m + n - c + 1)): values that are rare are mostly missed. How likely as much
+    is missed is bounded by Bernstein's inequality. Of numbers it is those beyond the least and the greatest of the
+    labelled nodes, whose share is Beta(2, m - 1). Where values are missing, but of no labelled node, that is a category
+    too.
 
     Args:
         labelled: the column at labelled nodes, NaN where there is no value, float [m].
@@ -112,19 +117,26 @@ def unseen(labelled: np.ndarray, others: np.ndarray, *, named: bool) -> Unseen:
     """
     gaps = np.isnan(labelled), np.isnan(others)
     m, n, lacking = len(labelled), len(others), float(gaps[1].mean())
-    missed = (1 - lacking) ** m
+    missed = float(_all_among(gaps[1].sum(keepdims=True), n, m + n)[0])
     without = Unseen(0.0, 0.0, 1.0) if gaps[0].any() else Unseen(lacking, lacking * missed, missed, gap=True)
     own, rest = labelled[~gaps[0]], others[~gaps[1]]
     if not len(own) or not len(rest):
         return without
     if named:
-        values, counts = np.unique(rest, return_counts=True)
-        shares = counts / n
-        none = (1 - shares) ** m
-        share, by_chance = float(shares[~np.isin(values, own)].sum()), float((shares * none).sum())
-        spread = math.sqrt(float((shares**2 * none * (1 - none)).sum()))  # at most: one missed is another's label
-        chance = math.erfc((share - by_chance) / max(spread, SMALLEST) / math.sqrt(2)) / 2
+        values, counts = np.unique(np.concatenate([own, rest]), return_counts=True)
+        none, sizes = _all_among(counts, len(rest), len(own) + len(rest)), counts / n
+        share, by_chance = float(sizes[~np.isin(values, own)].sum()), float(sizes @ none)
+        beyond = max(share - by_chance, 0.0)  # that one value is missed makes the others no likelier to be
+        bent = float((sizes**2 * none * (1 - none)).sum()) + float(sizes.max()) * beyond / 3
+        chance = math.exp(-(beyond**2) / max(2 * bent, SMALLEST))
     else:
         share, by_chance = float(((rest < own.min()) | (rest > own.max())).mean()), 2 / (len(own) + 1)
         chance = (1 - share) ** (len(own) - 1) * (1 + (len(own) - 1) * share)
     return max(without, Unseen(share, by_chance, chance), key=lambda each: each.beyond_chance)
+
+
+def _all_among(counts: np.ndarray, n: int, total: int) -> np.ndarray:
+    """Returns the chance that c things are all among n of a total, drawn without putting back, for each count c."""
+    places = np.arange(n)
+    logs = np.concatenate([[0.0], np.log((n - places) / (total - places)).cumsum()])
+    return np.where(counts <= n, np.exp(logs[np.minimum(counts, n)]), 0.0)
