@@ -95,8 +95,8 @@ class Unseen:
         return (
             f"the labels are no random sample of the nodes: {self.share:.0%} of the nodes without a label {what} no "
             f"node with one of these labels {does}, where chance would leave {self.by_chance:.0%}; P(rare) may be "
-            "wrong there: put nodes drawn at random into the validation part (--calibrate-on val), or give the prevalence "
-            "(--prevalence)"
+            "wrong there: put nodes drawn at random into the validation part (--calibrate-on val), or give the "
+            "prevalence (--prevalence)"
         )
 
 
