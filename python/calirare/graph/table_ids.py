@@ -74,7 +74,8 @@ def columns_of_ends(
     row, and of text that is no chance. Where one alone is so, that and the only other column of different texts: all
     edges may lead to nodes without a row, such as devices. None where the table names its ends as usual or has no names
     of columns, or where other than two columns are so: then the user must say which. Numbers can be nodes' names by
-    chance: text goes before them, and numbers of which there are few, such as hours or counts, name no node.
+    chance, but not where both columns are called alike: text goes before them, and numbers of which there are few, such
+    as hours or counts, name no node.
 
     Args:
         edges: path of the edge table.
@@ -102,7 +103,7 @@ def columns_of_ends(
             if len(naming) < 2 and not numbers:
                 naming = [each for each, share in named.items() if share >= HALF]
             others_of_text = [each for each, column in cells.items() if each not in naming and _are_names(column)]
-            if len(naming) == len(others_of_text) == 1 and not numbers:
+            if len(naming) == len(others_of_text) == 1 and (not numbers or naming == [name]):
                 naming = [each for each in cells if each in (*naming, *others_of_text)]
             if len(naming) == 2:
                 (of_numbers if numbers else of_text).add((naming[0], naming[1]))

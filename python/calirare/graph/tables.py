@@ -84,11 +84,11 @@ def read_tables(
             parts = _read_both(edges, of_nodes, rules, options, faults)
     if _nameless(of_nodes, options) if faults or parts is None else _numbered_twice(parts):
         found = column_of_names(edges, of_nodes, (options.source_column, options.target_column))
-        if found is not None and (faults or not found.by_rows):
+        if found is not None and (faults or found.rows or not found.by_rows):
             options, faults = replace(options, id=found.name), []
             said = (*said, f"nodes: the edges refer to them by column {found.name!r}")
             parts = _read_both(edges, of_nodes, rules, options, faults)
-        elif found is not None and not found.rows:
+        elif found is not None:
             faults = [
                 f"{of_nodes}: the edges may refer to nodes by their row numbers or by column {found.name!r}, both fit: "
                 "say that it is the column (command line: --id COLUMN), or add a column 'node' with the row numbers"

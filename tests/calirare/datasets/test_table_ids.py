@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import calirare
 from calirare._util.errors import InputError
 from calirare.datasets import load_dataset
 from calirare.graph import Graph
@@ -62,6 +63,21 @@ def test_a_column_with_most_ends_holds_the_names(tmp_path, names, unknown):
     assert graph.adjacency.to_dense().tolist() == want.adjacency.to_dense().tolist()
     assert graph.tables.id == "account"
     assert graph.feature_names == ("f",)
+
+
+def test_a_column_that_counts_the_rows_is_no_feature_but_names_the_nodes(tmp_path):
+    edges, nodes = tmp_path / "edges.csv", tmp_path / "nodes.csv"
+    pd.DataFrame({"source": np.arange(N), "target": np.roll(np.arange(N), 1)}).to_csv(edges, index=False)
+    NODES.assign(account=range(N)).to_csv(nodes, index=False)
+    graph = load_dataset(edges, minority="fraud")
+    assert graph.feature_names == ("f",)
+    assert graph.tables.id == "account"
+    assert graph.node_names.tolist() == [str(i) for i in range(N)]
+    assert "nodes: the edges refer to them by column 'account'" in graph.notes
+    later = NODES.assign(account=range(500, 500 + N)).drop(columns="label")
+    ends = pd.DataFrame({"source": 500 + np.arange(N), "target": 500 + np.roll(np.arange(N), 1)})
+    outcome = calirare.train(graph, model="hops", epochs=2, folds=0)
+    assert len(outcome.score(Graph.from_tables(ends, later, id="account")).table) == N
 
 
 def test_columns_that_name_fewer_than_half_as_many_ends_do_not_count():

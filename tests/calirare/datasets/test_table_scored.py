@@ -79,6 +79,21 @@ def test_the_other_end_is_the_only_other_column_of_names(tmp_path):
         load_dataset(tmp_path / "edges.csv", minority="fraud")
 
 
+@pytest.mark.parametrize("first", [0, 70000])
+def test_numbers_are_names_too_where_both_columns_are_called_alike(tmp_path, first):
+    number = {f"acc{i:02}": first + i for i in range(N)}
+    ACCOUNTS.assign(account=ACCOUNTS["account"].map(number)).to_csv(tmp_path / "nodes.csv", index=False)
+    uses = USES.assign(
+        account=USES["account"].map(number), seen=[f"2024-01-{1 + i % 9:02} 07:48" for i in range(2 * N)]
+    )
+    uses.to_csv(tmp_path / "edges.csv", index=False)
+    graph = load_dataset(tmp_path / "edges.csv", minority="fraud")
+    assert (graph.n_nodes, graph.tables.source, graph.tables.target) == (N + DEVICES, "account", "device")
+    uses.rename(columns={"account": "amounts"}).to_csv(tmp_path / "edges.csv", index=False)
+    with pytest.raises(InputError, match="must name two columns"):  # these numbers may be nodes' by chance
+        load_dataset(tmp_path / "edges.csv", minority="fraud")
+
+
 def test_whole_numbers_stay_numbers(tmp_path):
     nodes = ACCOUNTS.assign(account=range(100, 100 + N))
     edges = pd.DataFrame({"source": [100 + i % N for i in range(2 * N)], "target": [900 + i % 5 for i in range(2 * N)]})
