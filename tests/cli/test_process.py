@@ -83,6 +83,21 @@ def test_a_run_stopped_by_ctrl_c_leaves_nothing(graph_file, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of a file whose import was stopped
+def test_a_command_that_read_duckdb_ends_without_a_word_about_what_is_left(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect(str(tmp_path / "t.duckdb")) as engine:
+        engine.execute("CREATE TABLE edges AS SELECT range AS source, (range + 7) % 60 AS target FROM range(60)")
+        engine.execute(
+            "CREATE TABLE nodes AS SELECT range AS id, range % 5 AS a, "
+            "CASE WHEN range % 3 = 0 THEN 'bad' ELSE 'ok' END AS label FROM range(60)"
+        )
+    tables = ("--dataset", f"{tmp_path}/t.duckdb::edges", "--features", f"{tmp_path}/t.duckdb::nodes")
+    how = ("--model", "hops", "--epochs", "2", "--folds", "0", "--minority", "bad", "--out", str(tmp_path / "run"))
+    done = subprocess.run([*COMMAND, "train", *tables, *how], capture_output=True, text=True, env=SILENT, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "leaked" not in done.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "hung up"])
 def test_a_run_stopped_otherwise_leaves_nothing(number, graph_file, tmp_path):
     begun = []

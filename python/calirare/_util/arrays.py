@@ -52,7 +52,14 @@ def as_scores(function: str, name: str, values: Array, *, ndim: tuple[int, ...] 
     if scores.numel() == 0:
         raise ValueError(f"{function}: {name} must not be empty, got shape {tuple(scores.shape)}")
     low, high = (float(bound) for bound in torch.aminmax(scores.detach()))
-    if not (low >= 0 and high <= 1):  # also catches NaN
+    missing = torch.isnan(scores.detach()) if low != low else None
+    if missing is not None:
+        first = missing.nonzero()[0].tolist()
+        raise ValueError(
+            f"{function}: {name} must lie in [0, 1], got {int(missing.sum()):,} that are no number, the first at "
+            f"{first[0] if len(first) == 1 else tuple(first)}: leave these samples out, labels too"
+        )
+    if not (low >= 0 and high <= 1):
         raise ValueError(f"{function}: {name} must lie in [0, 1], got values from {low:g} to {high:g}")
     return scores
 

@@ -54,7 +54,7 @@ def main() -> None:
         STOPPED.clear()
     if code == INTERRUPTED:
         print("calirare: interrupted", file=sys.stderr)
-    if is_command():
+    if is_command() and "duckdb" not in sys.modules:  # it complains of what is left at the end
         gc.freeze()  # else Python looks through all that was imported before it ends, for most of a second
     sys.exit(code)
 

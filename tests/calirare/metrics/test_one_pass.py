@@ -82,7 +82,7 @@ def test_every_kind_of_input_is_the_same_number(kind):
 @pytest.mark.parametrize(
     ("row", "label", "message"),
     [
-        ([np.nan, 0.5], 0, r"p must lie in \[0, 1\], got values from nan"),
+        ([np.nan, 0.5], 0, r"p must lie in \[0, 1\], got 1 that are no number, the first at \(12345, 0\): leave"),
         ([-0.25, 1.0], 0, r"p must lie in \[0, 1\], got values from -0.25 to 1"),
         ([0.5, 0.25], 0, "sum to 1 in every row, got a sum that is off by 0.25"),
         ([0.5, 0.5], 2, r"y_true must lie in 0\.\.1, got values from 0 to 2"),
