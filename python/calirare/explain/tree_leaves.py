@@ -2,13 +2,14 @@
 
 A tree sees a random part of the labels, its bag, which no model file tells. LightGBM draws it by a linear congruential
 generator for each block of 1,024 rows (`bagging.hpp`, `random.h`), so it is drawn again here from the model's own seed;
-the leaf values made of it are held beside those in the file.
+the leaf values made of it are held beside those in the file. A round of boosting that finds nothing to split draws a
+bag, and leaves no tree: of few labels many do.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from calirare._util.array_files import NumpyArray
 from calirare.models import TREE_PSEUDO, TreesFit
 
 BAG_BLOCK = 1024  # rows that share a generator
+REPRODUCED = 1e-4  # error of leaf values up to which they are those of the file: LightGBM's gradients are float32
 MULTIPLIER, INCREMENT, MASK = 214013, 2531011, 0xFFFFFFFF
 
 
@@ -56,11 +58,13 @@ class Leaves:
         ensemble = fitted.trees.all_labels
         booster, boosted = ensemble.boosters[0], ensemble.kind == "boosting"
         weights = fitted.sample_weights.double().cpu().numpy()
-        n_trees = booster.num_trees()
-        return cls(
+        n_trees, rounds = booster.num_trees(), fitted.trees.rounds
+        draws = max(n_trees, rounds) if boosted else n_trees
+        drawn = bags(columns.shape[0], draws, int(booster.params["bagging_seed"]), booster.params["bagging_fraction"])
+        found = cls(
             boosted,
             leaves_of(fitted, columns),
-            bags(columns.shape[0], n_trees, int(booster.params["bagging_seed"]), booster.params["bagging_fraction"]),
+            drawn[:n_trees],
             tuple(
                 np.array(numbers.split(), dtype=np.float64)
                 for numbers in re.findall(r"^leaf_value=(.*)$", ensemble.texts[0], re.MULTILINE)
@@ -71,6 +75,23 @@ class Leaves:
             float(booster.params["lambda_l2"]),
             float(booster.params["learning_rate"]) if boosted else 1.0,
         )
+        return found if draws == n_trees else replace(found, bags=found._of_their_rounds(drawn))
+
+    def _of_their_rounds(self, drawn: NumpyArray) -> NumpyArray:
+        """Returns the bag of each tree, the first of those left that makes its leaf values; of none such the next."""
+        prior = self.prior(self.weights)
+        said, last, taken = np.full(self.weights.size, np.log(prior) - np.log1p(-prior)), -1, list[int]()
+        for left, (places, stored) in enumerate(zip(self.of_labels, self.values, strict=True), 1 - self.n_trees):
+            p, leaves = 1 / (1 + np.exp(-said)), np.arange(stored.size)
+            sums = [self.weights * part for part in (p - self.targets, p * (1 - p))]
+            tried = np.arange(last + 1, len(drawn) + left)
+            inside = [drawn[tried].astype(np.float64) @ (part[:, None] * (places[:, None] == leaves)) for part in sums]
+            apart = np.abs(-self.rate * inside[0] / (inside[1] + self.penalty) - stored).max(1)
+            fits = np.flatnonzero(apart <= REPRODUCED)
+            last = int(tried[fits[0] if fits.size else 0])
+            taken.append(last)
+            said += stored[places]
+        return drawn[taken]
 
     @property
     def n_trees(self) -> int:

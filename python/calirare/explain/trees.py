@@ -14,13 +14,12 @@ from calirare.explain.column_edges import SharedColumns
 from calirare.explain.shares import tree_shares
 from calirare.explain.tree_additions import change_with
 from calirare.explain.tree_labels import BoostedLabels, ForestLabels, TreeLabels
-from calirare.explain.tree_leaves import Leaves, leaves_of
+from calirare.explain.tree_leaves import REPRODUCED, Leaves, leaves_of
 from calirare.explain.voice import Kept, Shares, Voice, difference
 from calirare.explain.words import with_words
 from calirare.graph import Graph, numbered
 from calirare.models import TREE_SHRINKAGE, TreesFit
 
-REPRODUCED = 1e-4  # error of leaf values up to which they are those of the file: LightGBM's gradients are float32
 FIXED = (
     "labels of trees: every leaf value is made anew without the label; the trees' splits and their number stay as they "
     "are"

@@ -13,6 +13,7 @@ from calirare.explain import tree_labels
 from calirare.explain.tree_labels import BoostedLabels
 from calirare.explain.tree_leaves import bags, leaves_of
 from calirare.explain.trees import REPRODUCED, TreesVoice
+from calirare.graph import Graph
 from calirare.models import TreesDetector, TreesTraining
 from tests.helpers.tasks import rare_task
 
@@ -104,6 +105,23 @@ def test_labels_of_boosting_weigh_alike_and_a_label_left_out_moves_the_share_it_
     label = nodes.numel() - 1  # a rare one
     change = float(voice.without_each_label(NODES)[label, 0] - voice.log_odds(NODES)[0])
     assert abs(change - by_hand(voice, int(NODES[0]), [label]) + by_hand(voice, int(NODES[0]), [])) < ROUNDING
+
+
+@pytest.mark.parametrize(("labels", "rare"), [(116, 6), (60, 6)])
+def test_rounds_that_found_nothing_to_split_drew_a_bag_and_left_no_tree(labels, rare):
+    draw = np.random.default_rng(labels)
+    y = np.r_[np.ones(rare, np.int64), np.zeros(labels - rare, np.int64)]
+    x = draw.normal(1.5 * y, 1)[:, None].astype(np.float32)
+    graph = Graph.from_edges(
+        draw.integers(0, labels, (20, 2)), x, y, symmetrize=True, duplicates="drop", self_loops="drop"
+    )
+    growing = TreesTraining(rounds=60, patience=0, folds=2, seed=3)
+    voice = TreesVoice(TreesDetector(growing).fit(graph, torch.arange(labels)), graph)
+    assert voice.labels.leaves.n_trees < 60
+    assert voice.labels.error < REPRODUCED / 1e3
+    node = torch.tensor([1])
+    assert float(voice.log_odds(node)) == pytest.approx(by_hand(voice, 1, []), abs=1e-6)
+    assert not any("LightGBM" in note for note in voice.notes)
 
 
 def test_of_many_labels_the_strongest_are_exact_and_the_others_near(monkeypatch):
