@@ -19,6 +19,7 @@ from calirare.features.raw_table import ColumnMap, RawTable, written
 from calirare.graph import Column, Graph, column_statistics, named
 
 Impute = Literal["median", "zero", "error"]
+UNCOMMON = "dropped, no category is common"
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +95,14 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
         log.add(f"missing values become {filled}{groups if gaps.names else ''}", [table.columns[i].name for i in gone])
     maps = [each for each in maps if each.names]
     if not maps:
+        rare = log.names.get(UNCOMMON)
+        why, mend = "all are constant", "leave them out"
+        if rare:
+            why = f"of {named(rare)} no text is common (of others every value is the same)"
+            mend = "make numbers of amounts and dates, or leave the columns out"
         raise InputError(
-            f"features: graph {graph.name!r} must have a column that varies, but all are constant: leave them "
-            "out, and the number of neighbours is the one feature"
+            f"features: graph {graph.name!r} must have a column that varies, but {why}: {mend}, and the number of "
+            "neighbours is the one feature"
         )
     return tuple(maps), log.lines()
 
@@ -207,7 +213,7 @@ def _categorical(table: RawTable, i: int, options: Options, log: Log) -> list[Co
     one_hot = fit_one_hot(table, i, None if name in options.one_hot else FEW)
     if one_hot is None:
         alike = n_different(table, i) == 1
-        log.add("dropped, constant" if alike else "dropped, no category is common", [name])
+        log.add("dropped, constant" if alike else UNCOMMON, [name])
         return []
     log.add(f"a column for each of the {FEW} commonest categories" if many else "a column per category", [name])
     return [one_hot]

@@ -1,4 +1,4 @@
-"""Numbers as programs for people write them: $1,234.50, 12,50 €, 5 %."""
+"""Numbers as programs for people write them: $1,234.50, USD 12.50, 12,50 €, 5 %."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from calirare._util.array_files import NumpyArray
 
 LOOKED_AT = 100  # cells that tell a column of names at once
 SIGNS = "$€£¥"
+CODES = (  # of ISO 4217, those that tables of payments hold most; other three letters may be a name
+    "USD|EUR|GBP|JPY|CHF|CNY|RMB|INR|CAD|AUD|NZD|SEK|NOK|DKK|PLN|CZK|HUF|RON|BGN|TRY|RUB|UAH|BRL|MXN|ARS|CLP|COP|PEN|"
+    "ZAR|NGN|KES|GHS|EGP|MAD|SAR|AED|QAR|ILS|KRW|TWD|HKD|SGD|THB|IDR|MYR|PHP|VND|PKR|BDT|LKR"
+)
+MONEY = f"(?:[{SIGNS}]|{CODES})"
 # Themselves: pandas may hand a pattern to Arrow, which knows no such escapes, and no white space but that of ASCII.
 BLANKS = " \u00a0\u202f"
 BLANK = rf"[\s{BLANKS}]"
-DRESSED = rf"[-+]?[{SIGNS}]?{BLANK}?[-+]?\d{{1,3}}(?:\d*|(?:[.,'’{BLANKS}]\d{{3}})*)(?:[.,]\d+)?{BLANK}?[%{SIGNS}]?"
+WHOLE = rf"\d{{1,3}}(?:\d*|(?:[.,'’{BLANKS}]\d{{3}})*)"
+DRESSED = rf"[-+]?{MONEY}?{BLANK}?[-+]?{WHOLE}(?:[.,]\d+)?{BLANK}?(?:%|{MONEY})?"
 # What stands between thousands, and before decimals: in English, in Switzerland, on the continent.
 WAYS = ((",", r"\."), ("['’]", r"\."), (f"[.{BLANKS}]", ","))
 GROUPED = WAYS[2][0]  # which alone, without decimals or a sign, may as well stand in a telephone number
@@ -31,8 +37,8 @@ def written_numbers(cells: Any) -> NumpyArray | None:
     here = cells.notna().to_numpy()
     if not cells[here].iloc[:LOOKED_AT].str.fullmatch(DRESSED).all():
         return None  # names, most likely, of which there may be millions
-    signs = cells[here].str.extract(f"([{SIGNS}%])", expand=False).unique()
-    text = cells[here].str.replace(f"[{SIGNS}%]", "", regex=True).str.strip()
+    signs = cells[here].str.extract(f"(%|{MONEY})", expand=False).unique()
+    text = cells[here].str.replace(f"%|{MONEY}", "", regex=True).str.strip()
     readings = [_read(text, *way, signed=isinstance(signs[0], str)) for way in WAYS] if len(signs) == 1 else []
     read = [numbers for numbers in readings if numbers is not None]
     if not read or any(not np.array_equal(read[0], other) for other in read[1:]):

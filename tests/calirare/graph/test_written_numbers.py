@@ -13,6 +13,8 @@ from calirare.run import tables
 
 WRITTEN = {
     "English": (["$1,234.50", "$7", None, "$-12.5"], [1234.5, 7, np.nan, -12.5]),
+    "codes": (["USD 1,234.50", "USD7", None, "USD -12.50"], [1234.5, 7, np.nan, -12.5]),
+    "codes behind": (["12,50 EUR", "1.234,00 EUR", None, "3 EUR"], [12.5, 1234, np.nan, 3]),
     "continental": (["12,50 €", "1.234,00 €", None, "3 €"], [12.5, 1234, np.nan, 3]),
     "narrow blanks": (["1\u202f234\u00a0€", "56\u00a0€", None, "7 €"], [1234, 56, np.nan, 7]),
     "per cent": (["5 %", "12.5%", None, "1\u00a0%"], [5, 12.5, np.nan, 1]),
@@ -25,6 +27,11 @@ KINDS = ["object", "str", "string[pyarrow]"]
 def test_cells_are_read_whatever_holds_them(way, kind):
     cells, numbers = WRITTEN[way]
     assert np.array_equal(written_numbers.written_numbers(pd.Series(cells, dtype=kind)), numbers, equal_nan=True)
+
+
+@pytest.mark.parametrize("cells", [["USD 1.50", "EUR 2.50"], ["ABC 123", "ABC 124"], ["USD", "USD 3"], ["1 USD 2"]])
+def test_names_and_more_than_one_currency_are_no_numbers(cells):
+    assert written_numbers.written_numbers(pd.Series(cells)) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
