@@ -53,14 +53,14 @@ class EdgeCells:
         """
         found = self.read or [self._looked_up(self.table[name]) for name in columns]
         empty, numbers = (np.stack([getattr(end, part) for end in found], axis=1) for part in ("empty", "numbers"))
-        unknown = (numbers == NO_NUMBER) & ~empty
+        unknown = (numbers == NO_NUMBER) & ~empty & until[:, None]
         if empty.any():
             at, end = (int(i) for i in np.argwhere(empty)[0])
             self.faults.append(
                 f"{self.path}: both ends of an edge must be given, but {columns[end]!r} is empty in "
                 f"{place(at, self.path)}{_more(empty)}: fill it in or remove the edge"
             )
-        strange = unknown.any(axis=1) & until
+        strange = unknown.any(axis=1)
         if self.drop_unknown and not strange[until].all():
             self.n_dropped = int(strange.sum())
         elif unknown.any():

@@ -65,7 +65,14 @@ def leads_out(edges: Source, columns: tuple[str, str], ids: Any) -> str | None:
     return out[0][0]
 
 
-def with_unlisted(parts: Parts, ids: Any, edges: Source, columns: tuple[str, str], faults: list[str]) -> Joined:
+def with_unlisted(
+    parts: Parts,
+    ids: Any,
+    edges: Source,
+    columns: tuple[str, str],
+    faults: list[str],
+    until: NumpyArray | None = None,
+) -> Joined:
     """Returns nodes with those that edges lead to and that have no row: without features, labels and P(rare).
 
     A feature `listed` says which nodes have a row; what is known of the others is their edges.
@@ -76,10 +83,13 @@ def with_unlisted(parts: Parts, ids: Any, edges: Source, columns: tuple[str, str
         edges: the edge table.
         columns: of its ends.
         faults: takes what is wrong.
+        until: which rows of the edge table count, bool; None: all.
     """
     import pandas as pd
 
-    ends = pd.concat(ends_as_names(edges, columns)).dropna().drop_duplicates()
+    both = ends_as_names(edges, columns)
+    both = both if until is None else (both[0][until], both[1][until])
+    ends = pd.concat(both).dropna().drop_duplicates()
     new = ends[~ends.isin(as_names(ids))].sort_values()
     if LISTED in parts["feature_names"]:
         faults.append(f"{edges}: nodes without a row make a feature {LISTED!r}, which is there: rename that column")

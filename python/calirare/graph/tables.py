@@ -131,7 +131,12 @@ def _with_unlisted(edges: Source, found: _Nodes, options: TableOptions, faults: 
     columns, wrong = ends_of(_header(edges), (options.source_column, options.target_column), edges)
     if wrong or found.ids is None:
         return found
-    parts, ids, note = with_unlisted(found.parts, found.ids, edges, columns, faults)
+    until = None
+    if options.as_of is not None:  # a node that edges lead to later alone is not there yet
+        table = read_table(edges, lambda names: names)
+        table.columns = [str(name) for name in table.columns]
+        until = EdgeCells(table, edges, None, 0, list(table.columns)).until(options.time, options.as_of)
+    parts, ids, note = with_unlisted(found.parts, found.ids, edges, columns, faults, until)
     return _Nodes(parts | {"notes": (*parts["notes"], f"nodes: {note}")}, ids, len(ids))
 
 
@@ -265,6 +270,8 @@ def _read_edges(
         used = (*columns, weight, options.relation, options.time, *options.edge_columns)
         if unread := [name for name in names if name not in used]:
             notes.append(not_read(unread))
+        if not until.all():
+            notes.insert(0, f"left out, edges after {options.as_of}: {int((~until).sum()):,}")
         if cells.n_dropped:
             notes.insert(0, f"left out, edges of nodes that the node table does not have: {cells.n_dropped:,}")
         features, wrong = with_carried(nodes.parts, carried, ends, directed=options.directed, where=str(path))

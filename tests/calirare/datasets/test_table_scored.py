@@ -94,6 +94,17 @@ def test_numbers_are_names_too_where_both_columns_are_called_alike(tmp_path, fir
         load_dataset(tmp_path / "edges.csv", minority="fraud")
 
 
+def test_a_device_that_is_met_later_is_not_there_yet():
+    seen = [f"2024-01-{1 + i % 28:02}" for i in range(2 * N)]
+    edges = USES.assign(seen=seen)
+    graph = read(edges=edges, time="seen", as_of="2024-01-03", source_column="account", target_column="device")
+    here = edges[edges["seen"] <= "2024-01-03"]
+    joined = sorted(set(graph.node_names) - set(ACCOUNTS["account"]))
+    assert joined == sorted(here["device"].unique())
+    assert len(joined) < DEVICES
+    assert f"edges: left out, edges after 2024-01-03: {len(edges) - len(here)}" in graph.notes
+
+
 def test_whole_numbers_stay_numbers(tmp_path):
     nodes = ACCOUNTS.assign(account=range(100, 100 + N))
     edges = pd.DataFrame({"source": [100 + i % N for i in range(2 * N)], "target": [900 + i % 5 for i in range(2 * N)]})
