@@ -78,20 +78,29 @@ class Leaves:
         return found if draws == n_trees else replace(found, bags=found._of_their_rounds(drawn))
 
     def _of_their_rounds(self, drawn: NumpyArray) -> NumpyArray:
-        """Returns the bag of each tree, the first of those left that makes its leaf values; of none such the next."""
+        """Returns the bag of each tree, of those left the first that makes its leaf values.
+
+        Where none does, the bags are of another version of LightGBM: then the first ones, one for each tree.
+        """
         prior = self.prior(self.weights)
-        said, last, taken = np.full(self.weights.size, np.log(prior) - np.log1p(-prior)), -1, list[int]()
-        for left, (places, stored) in enumerate(zip(self.of_labels, self.values, strict=True), 1 - self.n_trees):
-            p, leaves = 1 / (1 + np.exp(-said)), np.arange(stored.size)
-            sums = [self.weights * part for part in (p - self.targets, p * (1 - p))]
-            tried = np.arange(last + 1, len(drawn) + left)
-            inside = [drawn[tried].astype(np.float64) @ (part[:, None] * (places[:, None] == leaves)) for part in sums]
-            apart = np.abs(-self.rate * inside[0] / (inside[1] + self.penalty) - stored).max(1)
-            fits = np.flatnonzero(apart <= REPRODUCED)
-            last = int(tried[fits[0] if fits.size else 0])
-            taken.append(last)
+        said, taken = np.full(self.weights.size, np.log(prior) - np.log1p(-prior)), [-1]
+        for later, (places, stored) in enumerate(zip(self.of_labels, self.values, strict=True), 1 - self.n_trees):
+            left = range(taken[-1] + 1, len(drawn) + later)  # a tree without a split is of the first round
+            fits = left if stored.size == 1 else (k for k in left if self._makes(drawn[k], places, stored, said))
+            found = next(iter(fits), None)
+            if found is None:
+                return drawn[: self.n_trees]
+            taken.append(found)
             said += stored[places]
-        return drawn[taken]
+        return drawn[taken[1:]]
+
+    def _makes(self, bag: NumpyArray, places: NumpyArray, stored: NumpyArray, said: NumpyArray) -> bool:
+        """Returns whether a bag of labels, of log-odds `said`, makes a tree's leaf values."""
+        p = 1 / (1 + np.exp(-said[bag]))
+        parts = (p - self.targets[bag], p * (1 - p))
+        gradient, curvature = (np.bincount(places[bag], self.weights[bag] * part, stored.size) for part in parts)
+        made = -self.rate * gradient / (curvature + self.penalty)
+        return bool(np.abs(made - stored).max() <= REPRODUCED)
 
     @property
     def n_trees(self) -> int:
