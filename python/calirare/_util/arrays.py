@@ -6,6 +6,7 @@ ValueError for a wrong shape or range. `device` is where the result shall live.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -52,8 +53,8 @@ def as_scores(function: str, name: str, values: Array, *, ndim: tuple[int, ...] 
     if scores.numel() == 0:
         raise ValueError(f"{function}: {name} must not be empty, got shape {tuple(scores.shape)}")
     low, high = (float(bound) for bound in torch.aminmax(scores.detach()))
-    missing = torch.isnan(scores.detach()) if low != low else None
-    if missing is not None:
+    if math.isnan(low):
+        missing = torch.isnan(scores.detach())
         first = missing.nonzero()[0].tolist()
         raise ValueError(
             f"{function}: {name} must lie in [0, 1], got {int(missing.sum()):,} that are no number, the first at "

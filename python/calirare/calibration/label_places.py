@@ -127,8 +127,8 @@ def unseen(labelled: np.ndarray, others: np.ndarray, *, named: bool) -> Unseen:
         none, sizes = _all_among(counts, len(rest), len(own) + len(rest)), counts / n
         share, by_chance = float(sizes[~np.isin(values, own)].sum()), float(sizes @ none)
         beyond = max(share - by_chance, 0.0)  # that one value is missed makes the others no likelier to be
-        bent = float((sizes**2 * none * (1 - none)).sum()) + float(sizes.max()) * beyond / 3
-        chance = math.exp(-(beyond**2) / max(2 * bent, SMALLEST))
+        spread = float((sizes**2 * none * (1 - none)).sum()) + float(sizes.max()) * beyond / 3
+        chance = math.exp(-(beyond**2) / max(2 * spread, SMALLEST))
     else:
         share, by_chance = float(((rest < own.min()) | (rest > own.max())).mean()), 2 / (len(own) + 1)
         chance = (1 - share) ** (len(own) - 1) * (1 + (len(own) - 1) * share)
