@@ -15,7 +15,7 @@ from calirare.models.new_nodes import KnownGraph
 from calirare.models.passes import Passes, passes_of
 from calirare.models.pyg import GatTraining, GinTraining, PygTraining, SageTraining, Steps
 from calirare.models.pyg_folds import PYG, PygDetector, PygFit, need_pyg
-from calirare.models.pyg_networks import GAT
+from calirare.models.pyg_networks import GAT, whole
 from calirare.models.registry import DETECTORS, FITS, on_cpu
 from calirare.models.spreading import STEPS, SpreadingDetector, SpreadingFit, spreading_step
 from calirare.models.streaming import read_ahead
@@ -95,4 +95,5 @@ __all__ = [
     "streams_of",
     "train_folds",
     "unflatten",
+    "whole",
 ]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calirare.graph import Graph
 from calirare.models.module_fit import ModuleFit, pyg_inputs
-from calirare.models.pyg_networks import GAT, GIN, SAGE, OnPrepared, Prepared, PreparedNetwork
+from calirare.models.pyg_networks import GAT, GIN, SAGE, OnPrepared, Prepared, PreparedNetwork, around, whole
 from calirare.training import Loss, class_weights, cross_entropy
 
 
@@ -90,7 +90,7 @@ class PygTraining(abc.ABC):
             torch.manual_seed(self.seed)
             model = self.network(graph.n_features, graph.n_classes).to(graph.device)
             Steps(model, x, edges, nodes, lambda logits: loss(logits, targets, weights), self).take(self.epochs)
-            inputs = (model.prepared(x, edges), edges)
+            inputs = model.prepared(whole(x, edges))
         return ModuleFit(OnPrepared(model).eval(), inputs, nodes, targets, weights, self.weight_decay)
 
 
@@ -188,31 +188,23 @@ class Near:
 
     Attributes:
         inputs: what it prepared.
-        first: edges of its first layer.
-        second: edges of its second.
-        rows: places of the nodes among those that it reads, int64 [m].
+        rows: places of the nodes among those that it tells, int64 [m].
     """
 
     inputs: Prepared
-    first: Tensor
-    second: Tensor
     rows: Tensor
 
     def logits(self, model: PreparedNetwork) -> Tensor:
         """Returns the nodes' logits, [m, k]."""
-        return model.from_prepared(self.inputs, self.first, self.second)[self.rows]
+        return model.from_prepared(*self.inputs)[self.rows]
 
 
 def everywhere(model: PreparedNetwork, x: Tensor, edges: Tensor, nodes: Tensor) -> Near:
-    """Returns what a network reads of a whole graph."""
-    return Near(model.prepared(x, edges), edges, edges, nodes)
+    """Returns what a network reads of a whole graph to tell the logits of some nodes."""
+    return Near(model.prepared(whole(x, edges)), nodes)
 
 
 def near(model: PreparedNetwork, x: Tensor, edges: Tensor, nodes: Tensor) -> Near:
     """Returns what a network reads around some nodes, two edges far."""
-    from torch_geometric.utils import k_hop_subgraph
-
-    around, edges, rows, _ = k_hop_subgraph(nodes, 2, edges, relabel_nodes=True, num_nodes=x.shape[0])
-    second = edges[:, torch.isin(edges[1], rows)]
-    first = edges[:, torch.isin(edges[1], torch.cat([rows, second[0]]))]
-    return Near(model.prepared(x[around], edges), first, second, rows)
+    distinct, rows = torch.unique(nodes, return_inverse=True)
+    return Near(model.prepared(around(x, edges, distinct)), rows)

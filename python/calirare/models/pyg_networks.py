@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import abc
 import warnings
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from calirare_ext import Csr, propagate
+from calirare_ext import Csr, dropout_factors, propagate
 
-Prepared = Tensor | Csr  # what the first layer's linear map reads
+Prepared = tuple[Any, ...]  # what a network is called with
 SPARSE_BELOW = 0.2  # share of features that are not zero, from which a dense product is faster
 
 
@@ -19,7 +21,7 @@ def _is_sparse(x: Tensor) -> bool:
     return bool(x.count_nonzero() <= SPARSE_BELOW * x.numel())
 
 
-def _compact(x: Tensor) -> Prepared:
+def _compact(x: Tensor) -> Tensor | Csr:
     """Returns x as a Csr where that saves work, which keeps what its backward pass needs; torch's makes it anew."""
     return Csr.from_dense(x) if _is_sparse(x) else x
 
@@ -31,33 +33,91 @@ def _torch_sparse(x: Tensor) -> Tensor:
         return x.to_sparse_csr()
 
 
-def _linear(layer: nn.Linear, x: Prepared) -> Tensor:
+def _linear(layer: nn.Linear, x: Tensor | Csr) -> Tensor:
     """Returns x W^T + b."""
     return propagate(x, layer.weight.T) + layer.bias if isinstance(x, Csr) else layer(x)
 
 
 def _dropped(x: Tensor, dropout: float, training: bool) -> Tensor:
-    """Returns dropout of x; of a sparse x its entries: zeros stay what they are."""
+    """Returns dropout of x; of a sparse x its entries: zeros stay what they are. Torch's takes longer on the CPU."""
+    if not training or dropout == 0:
+        return x
     if x.layout == torch.strided:
-        return F.dropout(x, dropout, training)
-    values = F.dropout(x.values(), dropout, training)
+        if x.device.type != "cpu":
+            return F.dropout(x, dropout)
+        key = int(torch.randint(2**62, ()))  # torch's seed rules it
+        return x * dropout_factors(x.shape[0], x.shape[1], dropout, key, x.dtype)
+    values = F.dropout(x.values(), dropout)
     return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape, check_invariants=False)
 
 
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """What two layers read to tell the logits of some nodes: those first, then nodes one edge away, then two.
+
+    Attributes:
+        x: features of them all, [a, d].
+        first: edges into the nodes at most one edge away, int64 [2, m1].
+        second: edges into the nodes themselves, int64 [2, m2].
+        n_middle: number of nodes at most one edge away.
+        n: number of nodes themselves.
+    """
+
+    x: Tensor
+    first: Tensor
+    second: Tensor
+    n_middle: int
+    n: int
+
+
+def whole(x: Tensor, edges: Tensor) -> Reach:
+    """Returns what two layers read of a whole graph, with features x [n, d] and edge_index [2, m]."""
+    return Reach(x, edges, edges, x.shape[0], x.shape[0])
+
+
+def around(x: Tensor, edges: Tensor, nodes: Tensor) -> Reach:
+    """Returns what two layers read around some distinct nodes, int64 [m], of a graph."""
+    order, into = [nodes], list[Tensor]()
+    inside = torch.zeros(x.shape[0], dtype=torch.bool, device=x.device)
+    for _ in range(2):
+        inside[order[-1]] = True
+        into.append(edges[:, inside[edges[1]]])
+        reached = torch.zeros_like(inside).index_fill_(0, into[-1][0], value=True)
+        order.append((reached & ~inside).nonzero()[:, 0])
+    nodes = torch.cat(order)
+    place = torch.zeros(x.shape[0], dtype=torch.int64, device=x.device)
+    place[nodes] = torch.arange(nodes.numel(), device=x.device)
+    n = order[0].numel()
+    return Reach(x[nodes], place[into[1]], place[into[0]], n + order[1].numel(), n)
+
+
+def _sums(edges: Tensor, n_targets: int, n_sources: int, dtype: torch.dtype) -> Csr:
+    """Returns the matrix that adds up what comes over the edges, [n_targets, n_sources]."""
+    return Csr.from_coo(edges[1], edges[0], None, (n_targets, n_sources)).to(dtype)
+
+
+def _means(edges: Tensor, n_targets: int, n_sources: int, dtype: torch.dtype) -> Csr:
+    """Returns the matrix of the mean of what comes over the edges, 0 where none comes, [n_targets, n_sources]."""
+    sums = _sums(edges, n_targets, n_sources, dtype)
+    per_row = sums.indptr.diff()
+    shares = (1 / per_row.to(dtype)).repeat_interleave(per_row)
+    return Csr.unchecked(sums.indptr, sums.indices, shares, n_sources)
+
+
 class PreparedNetwork(nn.Module, abc.ABC):
-    """Two layers, each with its edges; what no parameter changes is prepared once, the rest is done at every step."""
+    """Two layers; what no parameter changes is prepared once, the rest is done at every step."""
 
     @abc.abstractmethod
-    def prepared(self, x: Tensor, edges: Tensor) -> Prepared:
+    def prepared(self, reach: Reach) -> Prepared:
         """Returns what no parameter changes."""
 
     @abc.abstractmethod
-    def from_prepared(self, inputs: Prepared, first: Tensor, second: Tensor) -> Tensor:
-        """Returns logits [n, k] from what was prepared and the edges of each layer."""
+    def from_prepared(self, *inputs: Any) -> Tensor:
+        """Returns the logits [n, k] of the nodes that were reached, from what was prepared."""
 
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:
         """Returns logits [n, k] of features [n, d] and edge_index [2, m]."""
-        return self.from_prepared(self.prepared(x, edges), edges, edges)
+        return self.from_prepared(*self.prepared(whole(x, edges)))
 
 
 class OnPrepared(nn.Module):
@@ -67,9 +127,9 @@ class OnPrepared(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, inputs: Prepared, edges: Tensor) -> Tensor:
+    def forward(self, *inputs: Any) -> Tensor:
         """Returns logits [n, k]."""
-        return self.network.from_prepared(inputs, edges, edges)
+        return self.network.from_prepared(*inputs)
 
 
 class GAT(PreparedNetwork):
@@ -83,19 +143,20 @@ class GAT(PreparedNetwork):
         self.first = GATConv(n_features, hidden, heads=heads, dropout=dropout)
         self.second = GATConv(hidden * heads, n_classes, heads=1, concat=False, dropout=dropout)
 
-    def prepared(self, x: Tensor, edges: Tensor) -> Tensor:
-        """Returns what no parameter changes: the features."""
-        return _torch_sparse(x) if _is_sparse(x) else x
+    def prepared(self, reach: Reach) -> Prepared:
+        """Returns what no parameter changes: the features, the edges of each layer, and how many nodes each tells."""
+        x = _torch_sparse(reach.x) if _is_sparse(reach.x) else reach.x
+        return x, reach.first, reach.n_middle, reach.second, reach.n
 
-    def from_prepared(self, inputs: Prepared, first: Tensor, second: Tensor) -> Tensor:
+    def from_prepared(self, *inputs: Any) -> Tensor:
         """See `PreparedNetwork.from_prepared`."""
-        assert isinstance(inputs, Tensor)
-        hidden = F.elu(self.attended(inputs, first))
-        return self.second(F.dropout(hidden, self.dropout, self.training), second)
+        x, first, n_middle, second, n = inputs
+        hidden = F.elu(self.attended(x, first, n_middle))
+        return self.second(_dropped(hidden, self.dropout, self.training), second)[:n]
 
-    def attended(self, inputs: Tensor, edges: Tensor) -> Tensor:
-        """Returns what the heads of the first layer say, [n, heads * hidden]."""
-        return self.first(_dropped(inputs, self.dropout, self.training), edges)
+    def attended(self, x: Tensor, edges: Tensor, n: int) -> Tensor:
+        """Returns what the heads of the first layer say of the first n nodes, [n, heads * hidden]."""
+        return self.first(_dropped(x, self.dropout, self.training), edges)[:n]
 
 
 class GIN(PreparedNetwork):
@@ -118,17 +179,19 @@ class GIN(PreparedNetwork):
         self.first, self.second = GINConv(perceptron(n_features, hidden)), GINConv(perceptron(hidden, n_classes))
         self.norm = norm()
 
-    def prepared(self, x: Tensor, edges: Tensor) -> Prepared:
-        """Returns what no parameter changes: each node's features and its neighbours' added up."""
-        from torch_geometric.nn import GINConv
+    def prepared(self, reach: Reach) -> Prepared:
+        """Returns what no parameter changes: each node's features and its neighbours' added up; the second sums."""
+        x, n_middle = reach.x, reach.n_middle
+        added = x[:n_middle] + propagate(_sums(reach.first, n_middle, x.shape[0], x.dtype), x)
+        return _compact(added), _sums(reach.second, reach.n, n_middle, x.dtype)
 
-        return _compact(GINConv(nn.Identity()).to(x.device)(x, edges))
-
-    def from_prepared(self, inputs: Prepared, first: Tensor, second: Tensor) -> Tensor:
+    def from_prepared(self, *inputs: Any) -> Tensor:
         """See `PreparedNetwork.from_prepared`."""
+        added, sums = inputs
         linear, *rest = self.first.nn
-        hidden = F.relu(self.norm(nn.Sequential(*rest)(_linear(linear, inputs))))
-        return self.second(F.dropout(hidden, self.dropout, self.training), second)
+        hidden = F.relu(self.norm(nn.Sequential(*rest)(_linear(linear, added))))
+        hidden = _dropped(hidden, self.dropout, self.training)
+        return self.second.nn(hidden[: sums.n_rows] + propagate(sums, hidden))
 
 
 class SAGE(PreparedNetwork):
@@ -142,14 +205,15 @@ class SAGE(PreparedNetwork):
         self.first = nn.Linear(2 * n_features, hidden)  # of the neighbours' mean and of the node itself
         self.second = SAGEConv(hidden, n_classes)
 
-    def prepared(self, x: Tensor, edges: Tensor) -> Prepared:
-        """Returns what no parameter changes: the mean of each node's neighbours beside its own features."""
-        from torch_geometric.nn import MeanAggregation
+    def prepared(self, reach: Reach) -> Prepared:
+        """Returns what no parameter changes: the mean of each node's neighbours beside its own; the second means."""
+        x, n_middle = reach.x, reach.n_middle
+        mean = propagate(_means(reach.first, n_middle, x.shape[0], x.dtype), x)
+        return _compact(torch.cat([mean, x[:n_middle]], 1)), _means(reach.second, reach.n, n_middle, x.dtype)
 
-        mean = MeanAggregation()(x[edges[0]], edges[1], dim_size=x.shape[0])
-        return _compact(torch.cat([mean, x], 1))
-
-    def from_prepared(self, inputs: Prepared, first: Tensor, second: Tensor) -> Tensor:
-        """See `PreparedNetwork.from_prepared`."""
-        hidden = F.relu(_linear(self.first, inputs))
-        return self.second(F.dropout(hidden, self.dropout, self.training), second)
+    def from_prepared(self, *inputs: Any) -> Tensor:
+        """See `PreparedNetwork.from_prepared`; a mean of the classes' columns is one of fewer columns."""
+        joined, means = inputs
+        hidden = _dropped(F.relu(_linear(self.first, joined)), self.dropout, self.training)
+        of_neighbours, own = self.second.lin_l, self.second.lin_r
+        return propagate(means, hidden @ of_neighbours.weight.T) + of_neighbours.bias + own(hidden[: means.n_rows])

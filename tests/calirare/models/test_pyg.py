@@ -10,7 +10,17 @@ import torch
 from calirare.datasets import synthetic_rare
 from calirare.graph.graph import Graph
 from calirare.metrics import recall
-from calirare.models import DETECTORS, GatTraining, GinTraining, PygTraining, SageTraining, pyg_inputs, pyg_networks
+from calirare.models import (
+    DETECTORS,
+    GatTraining,
+    GinTraining,
+    PygTraining,
+    SageTraining,
+    pyg,
+    pyg_inputs,
+    pyg_networks,
+    whole,
+)
 from calirare.training import cross_entropy
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
@@ -104,14 +114,41 @@ def test_training_on_what_reaches_the_labels_is_training_on_the_whole_graph(
     nodes = torch.tensor([3, 50, 7, 200, 11])
     settings = DETECTORS[kind](epochs=5, dropout=0.0)
     ours = settings.fit(graph, nodes).logits()
-    everything = torch.arange(graph.n_nodes)
     monkeypatch.setattr(pyg_networks, "SPARSE_BELOW", -1.0)
-    monkeypatch.setattr(
-        "torch_geometric.utils.k_hop_subgraph", lambda nodes, hops, edges, **_: (everything, edges, nodes, None)
-    )
+    monkeypatch.setattr(pyg, "near", pyg.everywhere)
     theirs = settings.fit(graph, nodes).logits()
     start = dataclasses.replace(settings, learning_rate=1e-12).fit(graph, nodes).logits()
     assert float((ours - theirs).abs().max()) < 1e-3 * float((theirs - start).abs().max())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["gat", "gin", "sage"])
+def test_what_is_read_around_some_nodes_gives_their_logits(kind: str) -> None:
+    draw = torch.Generator().manual_seed(1)
+    x, edges = torch.rand(90, 6, generator=draw), torch.randint(0, 80, (2, 130), generator=draw)  # ten have no edge
+    model = DETECTORS[kind](hidden=5).network(6, 3).eval()
+    every = model(x, edges)
+    for nodes in (torch.tensor([85, 3, 40]), torch.tensor([7, 7, 2]), torch.arange(90)):
+        said = pyg.near(model, x, edges, nodes).logits(model)
+        assert float((said - every[nodes]).abs().max()) <= 1e-5 * float(every.abs().max())
+    reach = pyg_networks.around(x, edges, torch.tensor([85, 3]))
+    inside = {3} | set(edges[0, edges[1] == 3].tolist())
+    assert reach.n == 2
+    assert reach.n_middle == len(inside | {85})
+    assert torch.equal(reach.x[:2], x[[85, 3]])
+    assert reach.first.shape[1] == sum(int(target) in inside for target in edges[1])
+
+
+def test_dropout_of_dense_features_is_drawn_by_torchs_seed() -> None:
+    x = torch.ones(300, 40)
+    torch.manual_seed(0)
+    first, second = (pyg_networks._dropped(x, 0.6, True) for _ in range(2))
+    assert set(first.unique().tolist()) == {0.0, 2.5}
+    assert float((first > 0).float().mean()) == pytest.approx(0.4, abs=0.02)
+    assert not torch.equal(first, second)
+    torch.manual_seed(0)
+    assert torch.equal(pyg_networks._dropped(x, 0.6, True), first)
+    assert pyg_networks._dropped(x, 0.6, False) is x
 
 
 def test_dropout_of_sparse_features_drops_entries_and_scales_the_rest() -> None:
@@ -134,9 +171,9 @@ def test_sparse_features_give_the_logits_and_gradients_of_dense_ones(kind: str, 
     found = {}
     for share in (pyg_networks.SPARSE_BELOW, -1.0):
         monkeypatch.setattr(pyg_networks, "SPARSE_BELOW", share)
-        inputs = model.prepared(x, edges)
-        assert isinstance(inputs, Csr if share > 0 else torch.Tensor)
-        logits = model.from_prepared(inputs, edges, edges)
+        inputs = model.prepared(whole(x, edges))
+        assert isinstance(inputs[0], Csr if share > 0 else torch.Tensor)
+        logits = model.from_prepared(*inputs)
         gradients = torch.autograd.grad(logits.square().sum(), list(model.parameters()))
         found[share] = [logits.detach(), *gradients]
     for sparse, dense in zip(*found.values(), strict=True):

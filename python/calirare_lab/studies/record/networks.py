@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from calirare.graph import Graph
-from calirare.models import GAT, GatTraining, GcnFit, GcnTraining, ModuleFit, Steps, pyg_inputs, train_folds
+from calirare.models import GAT, GatTraining, GcnFit, GcnTraining, ModuleFit, Steps, pyg_inputs, train_folds, whole
 from calirare.training import fold_of
 from calirare_lab.baselines import LossAndAccuracy, train_stopped
 
@@ -25,9 +26,10 @@ class SingleAttention(GAT):
         super().__init__(n_features, n_classes, hidden, heads, dropout)
         self.second = nn.Linear(hidden * heads, n_classes)
 
-    def from_prepared(self, inputs: Tensor, first: Tensor, second: Tensor) -> Tensor:  # type: ignore[override]
+    def from_prepared(self, *inputs: Any) -> Tensor:
         """See `PreparedNetwork.from_prepared`; the second edges play no part."""
-        return self.second(self.attended(inputs, first))
+        x, first, *_, n = inputs
+        return self.second(self.attended(x, first, n))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +68,12 @@ def _attention_stopped(network: GatTraining, graph: Graph) -> tuple[ModuleFit, i
         torch.manual_seed(network.seed)
         model = network.network(graph.n_features, graph.n_classes)
         steps = Steps(model, x, edges, nodes, lambda logits: F.cross_entropy(logits, targets), network)
-        inputs, kept = model.prepared(x, edges), dict[str, Tensor]()
+        inputs, kept = model.prepared(whole(x, edges)), dict[str, Tensor]()
         for epoch in range(1, network.epochs + 1):
             steps.take(1)
             model.eval()
             with torch.no_grad():
-                said = model.from_prepared(inputs, edges, edges)[graph.split.val]
+                said = model.from_prepared(*inputs)[graph.split.val]
             if rule.improves(epoch, said, wanted):
                 kept = copy.deepcopy(model.state_dict())
             if rule.over(epoch):
