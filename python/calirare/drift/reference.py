@@ -243,6 +243,7 @@ GAPS = Limits(0.05, 0.3)
 EDGES = Limits(0.3, 0.5)  # a longer period or a larger crop has other degrees by itself
 ISOLATED = Limits(0.05, 0.5)
 APART = Limits(0.1, 0.5)
+HUB = Limits(0.3, math.inf)
 ALIKE = Limits(0.3, math.inf)
 MEAN = Limits(math.log(1.5), math.log(5.0))  # of the ratio
 
@@ -278,6 +279,15 @@ def of_edges(now: EdgesNow) -> Iterable[Finding]:
             continue
         why = f"{_percent(share[0])} of the nodes where it was {_percent(share[1])}"
         yield _finding("edges", name, "share", *share, limits, why)
+    if now.hub is not None:  # no difference: that of another graph is another node
+        here, before = now.hub
+        why = (
+            f"it is one for {_percent(here)} of the nodes, and one was for {_percent(before)} of the run's: what is "
+            "read of neighbours rests on that one node, and where it is another one P(rare) may be off as a whole"
+        )
+        verdict = HUB.verdict(max(here, before), 0.0)
+        said = "" if verdict == "ok" else why
+        yield Finding("edges", "node of most neighbours", "share", here, before, 0.0, verdict, said)
 
 
 def of_scores(now: ScoresNow) -> Iterable[Finding]:

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from calirare._util.array_files import NumpyArray
+from calirare.drift.findings import FEW
 from calirare.drift.neighbourhoods import component_sizes, design_effect
 from calirare.drift.noise import Noise
 from calirare.drift.numbers import NumbersNow, NumbersThen, compare_numbers
@@ -71,24 +72,28 @@ class EdgesNow:
         degrees: numbers of neighbours.
         isolated: share of nodes without any, now, then, and what their difference stays below by chance.
         apart: the same of nodes with neighbours outside the largest component; None where it was not looked at.
+        hub: share of nodes that the node of most neighbours is one of, now and then; None where it was not looked at.
     """
 
     degrees: NumbersNow
     isolated: tuple[float, float, float]
     apart: tuple[float, float, float] | None
+    hub: tuple[float, float] | None
 
 
 def compare_edges(then: EdgesThen, adjacency: Csr, noise: Noise) -> EdgesNow:
     """Returns how the edges of another graph, [m, m], m > 0, lie to the run's."""
     degrees, _, sizes = _look(adjacency)
     apart = _share(float(sizes.sum()) / len(degrees), len(degrees), then, then.apart, then.apart_effect, noise)
-    return replace(compare_degrees(then, degrees, noise), apart=apart)
+    shares = float(degrees.max()) / len(degrees), float(then.degrees.quantiles[-1]) / then.degrees.n
+    hub = shares if min(len(degrees), then.degrees.n) >= FEW else None  # a tenth of few nodes are few neighbours
+    return replace(compare_degrees(then, degrees, noise), apart=apart, hub=hub)
 
 
 def compare_degrees(then: EdgesThen, degrees: NumpyArray, noise: Noise) -> EdgesNow:
     """Returns the same as far as numbers of neighbours of some nodes tell, float64 [m], m > 0."""
     alone = _share(float((degrees == 0).mean()), len(degrees), then, then.isolated, then.isolated_effect, noise)
-    return EdgesNow(compare_numbers(then.degrees, degrees, noise), alone, None)
+    return EdgesNow(compare_numbers(then.degrees, degrees, noise), alone, None, None)
 
 
 def _share(

@@ -103,6 +103,16 @@ def test_a_graph_of_the_same_law_is_ok_whatever_its_size(n, months, outcome):
     assert drift.sentence.startswith("ok: 11 columns")
 
 
+def test_a_node_that_is_a_neighbour_of_most_is_told(months, outcome):
+    given = months.month(11)
+    spokes = np.stack([np.zeros(600, dtype=int), np.arange(1, 601)], 1)
+    drift = drift_of(outcome, dataclasses.replace(given, pairs=np.concatenate([given.pairs, spokes])).graph())
+    assert drift.verdict == "caution"
+    assert "node of most neighbours (it is one for 40 % of the nodes, and one was for 9.1 % of the run" in drift.sentence
+    few = dataclasses.replace(months.month(9, 20), pairs=np.stack([np.zeros(19, dtype=int), np.arange(1, 20)], 1))
+    assert "most neighbours" not in {finding.name for finding in drift_of(outcome, few.graph()).found}
+
+
 def test_few_nodes_cannot_tell_much_and_the_report_says_so(months, outcome):
     assert drift_of(outcome, months.month(9, 20).graph()).sentence.startswith(
         "ok as far as 20 nodes can tell: 11 columns"
