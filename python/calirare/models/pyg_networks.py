@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from calirare.models.attention import Incoming, attention, weighted_sums
 from calirare_ext import Csr, dropout_factors, propagate
 
 Prepared = tuple[Any, ...]  # what a network is called with
@@ -26,29 +26,21 @@ def _compact(x: Tensor) -> Tensor | Csr:
     return Csr.from_dense(x) if _is_sparse(x) else x
 
 
-def _torch_sparse(x: Tensor) -> Tensor:
-    """Returns x as torch's sparse tensor, which the linear map inside PyG's layers takes."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
-        return x.to_sparse_csr()
-
-
 def _linear(layer: nn.Linear, x: Tensor | Csr) -> Tensor:
     """Returns x W^T + b."""
     return propagate(x, layer.weight.T) + layer.bias if isinstance(x, Csr) else layer(x)
 
 
+def _kept(rows: int, units: int, dropout: float, like: Tensor) -> Tensor:
+    """Returns what dropout multiplies with, [rows, units], drawn as torch's seed rules; torch's own takes longer."""
+    if like.device.type != "cpu":
+        return F.dropout(like.new_ones(rows, units), dropout)
+    return dropout_factors(rows, units, dropout, int(torch.randint(2**62, ())), like.dtype)
+
+
 def _dropped(x: Tensor, dropout: float, training: bool) -> Tensor:
-    """Returns dropout of x; of a sparse x its entries: zeros stay what they are. Torch's takes longer on the CPU."""
-    if not training or dropout == 0:
-        return x
-    if x.layout == torch.strided:
-        if x.device.type != "cpu":
-            return F.dropout(x, dropout)
-        key = int(torch.randint(2**62, ()))  # torch's seed rules it
-        return x * dropout_factors(x.shape[0], x.shape[1], dropout, key, x.dtype)
-    values = F.dropout(x.values(), dropout)
-    return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape, check_invariants=False)
+    """Returns dropout of x [n, d]."""
+    return x * _kept(x.shape[0], x.shape[1], dropout, x) if training and dropout else x
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,23 +132,38 @@ class GAT(PreparedNetwork):
         from torch_geometric.nn import GATConv
 
         self.dropout = dropout
-        self.first = GATConv(n_features, hidden, heads=heads, dropout=dropout)
-        self.second = GATConv(hidden * heads, n_classes, heads=1, concat=False, dropout=dropout)
+        # Of PyTorch Geometric's layers the parameters alone, as it draws them.
+        self.first: Any = GATConv(n_features, hidden, heads=heads, dropout=dropout)
+        self.second: Any = GATConv(hidden * heads, n_classes, heads=1, concat=False, dropout=dropout)
 
     def prepared(self, reach: Reach) -> Prepared:
-        """Returns what no parameter changes: the features, the edges of each layer, and how many nodes each tells."""
-        x = _torch_sparse(reach.x) if _is_sparse(reach.x) else reach.x
-        return x, reach.first, reach.n_middle, reach.second, reach.n
+        """Returns what no parameter changes: the features, where their entries are if sparse, edges of each layer."""
+        x = _compact(reach.x)
+        entries = Incoming(x.indptr, x.indices, x.n_cols) if isinstance(x, Csr) else None
+        first = Incoming.of(reach.first, reach.n_middle, reach.x.shape[0])
+        return x, entries, first, Incoming.of(reach.second, reach.n, reach.n_middle)
 
     def from_prepared(self, *inputs: Any) -> Tensor:
         """See `PreparedNetwork.from_prepared`."""
-        x, first, n_middle, second, n = inputs
-        hidden = F.elu(self.attended(x, first, n_middle))
-        return self.second(_dropped(hidden, self.dropout, self.training), second)[:n]
+        x, entries, first, second = inputs
+        hidden = _dropped(F.elu(self.attended(x, entries, first)), self.dropout, self.training)
+        return self._attended(self.second, self.second.lin(hidden), second)
 
-    def attended(self, x: Tensor, edges: Tensor, n: int) -> Tensor:
-        """Returns what the heads of the first layer say of the first n nodes, [n, heads * hidden]."""
-        return self.first(_dropped(x, self.dropout, self.training), edges)[:n]
+    def attended(self, x: Tensor | Csr, entries: Incoming | None, edges: Incoming) -> Tensor:
+        """Returns what the heads of the first layer say, [n, heads * hidden]."""
+        weight = self.first.lin.weight
+        if isinstance(x, Tensor):
+            return self._attended(self.first, _dropped(x, self.dropout, self.training) @ weight.T, edges)
+        assert entries is not None
+        values = _dropped(x.values[:, None], self.dropout, self.training)  # zeros stay what they are
+        return self._attended(self.first, weighted_sums(entries, values, weight.T[:, None])[:, 0], edges)
+
+    def _attended(self, layer: Any, mapped: Tensor, edges: Incoming) -> Tensor:
+        """Returns what a layer says, [n, heads * units], from its linear map's, [n_sources, heads * units]."""
+        heads = mapped.view(mapped.shape[0], layer.heads, layer.out_channels)
+        drops = self.training and self.dropout > 0
+        kept = _kept(edges.sources.numel(), layer.heads, self.dropout, mapped) if drops else None
+        return attention(edges, heads, layer.att_src[0], layer.att_dst[0], kept).flatten(1) + layer.bias
 
 
 class GIN(PreparedNetwork):

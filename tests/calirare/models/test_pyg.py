@@ -21,6 +21,7 @@ from calirare.models import (
     pyg_networks,
     whole,
 )
+from calirare.models.attention import weighted_sums
 from calirare.training import cross_entropy
 from calirare_ext import Csr
 from tests.helpers.graphs import small_graph
@@ -139,6 +140,20 @@ def test_what_is_read_around_some_nodes_gives_their_logits(kind: str) -> None:
     assert reach.first.shape[1] == sum(int(target) in inside for target in edges[1])
 
 
+def test_dropout_of_sparse_features_drops_entries_and_scales_the_rest(monkeypatch) -> None:
+    x = (torch.rand(200, 300, generator=torch.Generator().manual_seed(0)) < 0.1).float()
+    model, seen = GatTraining(dropout=0.6).network(300, 2), list[torch.Tensor]()
+    inputs = model.prepared(whole(x, torch.zeros(2, 0, dtype=torch.int64)))
+    monkeypatch.setattr(pyg_networks, "weighted_sums", lambda a, w, h: seen.append(w) or weighted_sums(a, w, h))
+    model.train()(x, torch.zeros(2, 0, dtype=torch.int64))
+    model.eval()(x, torch.zeros(2, 0, dtype=torch.int64))
+    assert isinstance(inputs[0], Csr)
+    assert set(seen[0].unique().tolist()) == {0.0, 2.5}
+    assert float((seen[0] > 0).float().mean()) == pytest.approx(0.4, abs=0.03)
+    assert seen[0].shape == seen[1].shape == (int(x.sum()), 1)
+    assert bool((seen[1] == 1).all())
+
+
 def test_dropout_of_dense_features_is_drawn_by_torchs_seed() -> None:
     x = torch.ones(300, 40)
     torch.manual_seed(0)
@@ -151,18 +166,7 @@ def test_dropout_of_dense_features_is_drawn_by_torchs_seed() -> None:
     assert pyg_networks._dropped(x, 0.6, False) is x
 
 
-def test_dropout_of_sparse_features_drops_entries_and_scales_the_rest() -> None:
-    x = (torch.rand(200, 300, generator=torch.Generator().manual_seed(0)) < 0.1).float()
-    torch.manual_seed(0)
-    dropped = pyg_networks._dropped(pyg_networks._torch_sparse(x), 0.6, True).to_dense()
-    assert pyg_networks._torch_sparse(x).layout == torch.sparse_csr
-    assert set(dropped.unique().tolist()) == {0.0, 2.5}
-    assert bool((dropped[x == 0] == 0).all())
-    assert float((dropped > 0).float().sum() / x.sum()) == pytest.approx(0.4, abs=0.03)
-    assert torch.equal(pyg_networks._dropped(pyg_networks._torch_sparse(x), 0.6, False).to_dense(), x)
-
-
-@pytest.mark.parametrize("kind", ["gin", "sage"])
+@pytest.mark.parametrize("kind", ["gat", "gin", "sage"])
 def test_sparse_features_give_the_logits_and_gradients_of_dense_ones(kind: str, monkeypatch) -> None:
     draw = torch.Generator().manual_seed(0)
     x = (torch.rand(60, 80, generator=draw) < 0.03).double() * torch.rand(60, 80, generator=draw)

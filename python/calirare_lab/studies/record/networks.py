@@ -24,12 +24,12 @@ class SingleAttention(GAT):
 
     def __init__(self, n_features: int, n_classes: int, hidden: int, heads: int, dropout: float) -> None:
         super().__init__(n_features, n_classes, hidden, heads, dropout)
-        self.second = nn.Linear(hidden * heads, n_classes)
+        self.second: Any = nn.Linear(hidden * heads, n_classes)
 
     def from_prepared(self, *inputs: Any) -> Tensor:
         """See `PreparedNetwork.from_prepared`; the second edges play no part."""
-        x, first, *_, n = inputs
-        return self.second(self.attended(x, first, n))
+        x, entries, first, _ = inputs
+        return self.second(self.attended(x, entries, first))
 
 
 @dataclass(frozen=True, kw_only=True)
