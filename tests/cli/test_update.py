@@ -35,6 +35,26 @@ def open_task() -> Graph:
     return Graph(task.adjacency, task.x, y, split=split, class_names=("rest", "fraud"), node_names=names, name="open")
 
 
+def test_the_rest_of_several_classes_is_a_label(tmp_path: Path) -> None:
+    task = open_task()
+    assert task.y is not None
+    y = torch.where(task.y == 0, 2 * (torch.arange(task.n_nodes) % 2), task.y)
+    named = dataclasses.replace(task, y=y, class_names=("person", "fraud", "firm"), name="three")
+    named.to_npz(tmp_path / "three.npz")
+    run, fresh = tmp_path / "run", [named.node_name(int(v)) for v in named.unlabelled[:2]]
+    assert call("train", "--dataset", tmp_path / "three.npz", "--minority", "fraud", *TRAIN, "--out", run).code == 0
+    assert named.split is not None
+    test_rare = next(int(v) for v in named.split.test if int(y[v]) == 1)
+    rows = {fresh[0]: "rest", fresh[1]: "firm", named.node_name(test_rare): "rest"}
+    out = tmp_path / "updated"
+    said = call("update", "--run", run, "--labels", table(tmp_path, rows), "--out", out)
+    assert said.code == 0, said.err
+    told = pd.read_csv(out / "predictions.csv", dtype=str).set_index("node")
+    assert told.loc[list(rows), "y"].tolist() == ["0", "0", "0"]
+    assert load(out).split.train.numel() == named.split.train.numel() + 2
+
+
+
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on a graph with nodes that have no label. Read only."""
