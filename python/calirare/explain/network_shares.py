@@ -98,8 +98,9 @@ class NetworkShares:
         return Shares(base, self.names, torch.cat([own, total - own], 1) if self.fitted.model.hops else own)
 
     def _seen_by(self, nodes: Tensor, rows: Tensor) -> Tensor:
-        """Returns A_hat^K between nodes and rows (ascending), float64 [n, r]; it is symmetric."""
-        here, sent = nodes, torch.eye(nodes.numel(), dtype=torch.float64)
+        """Returns A_hat^K between nodes and rows, in any order, float64 [n, r]; it is symmetric."""
+        here, order = torch.sort(nodes)  # where no edge is followed they are what is looked up
+        sent = torch.eye(nodes.numel(), dtype=torch.float64)[order]
         for _ in range(self.fitted.model.hops):
             block = self.a_hat.select_rows(here)
             here, columns = numbered_anew(block.indices.long(), block.n_cols)
