@@ -156,7 +156,7 @@ def test_what_does_not_go_with_it_is_refused(run, later, tmp_path, more, said, m
 
 
 def test_a_part_of_a_graph_is_not_scored_as_one(run, later, tmp_path):
-    GraphOnDisk.open(later).part(0, 2).write(tmp_path / "part")
+    GraphOnDisk.open(later).part(0, 2).write(str(tmp_path / "part"))
     found = call(
         "predict", "--run", run, "--graph", tmp_path / "part", "--scores-only", "--out", tmp_path / "s.parquet"
     )

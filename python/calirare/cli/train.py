@@ -18,7 +18,7 @@ from calirare._util.output import fresh_folder
 from calirare._util.ranks import Ranks, join, leave
 from calirare.graph import Graph
 from calirare.intervals import Streaming, streams
-from calirare.pipeline import Report, train, train_classes
+from calirare.pipeline import Report, prepared, train, train_classes
 from calirare.run import ClassesOutcome, Outcome, Settings, read_yaml
 from calirare_ext import __version__
 
@@ -140,7 +140,7 @@ def _warning(graph: Graph, settings: Settings) -> str:
 
 def _serve(settings: Settings, blocks: Path, ranks: Ranks) -> None:
     """Evaluates blocks of nodes for rank 0."""
-    graph = settings.data.load(settings.seed).to(choose_device(settings.device))
+    graph = prepared(settings.data.load(settings.seed), settings)[2].to(choose_device(settings.device))
     if streams(graph, settings.training.n_layers, graph.n_classes):
         Streaming(graph, blocks, ranks=ranks).serve()
     else:

@@ -79,7 +79,7 @@ class GraphOnDisk:
         ends = [first + (last - first) * i // of for i in (number, number + 1)]
         return replace(self, rows=(ends[0], ends[1]))
 
-    def write(self, path: Path) -> None:
+    def write(self, path: str | Path) -> None:
         """Writes the rows that are meant as a folder of their own, a block at a time.
 
         Raises:
@@ -88,7 +88,7 @@ class GraphOnDisk:
         facts = {k: v for k, v in self.facts.items() if k not in ("checksums", "split_name")}
         facts |= {"part": [self.first, self.n_total], "self_loops": "keep" if self.loops else "drop"}
         facts |= {"whole": self.whole}
-        with new_folder(path, facts) as folder:
+        with new_folder(Path(path), facts) as folder:
             for name in (
                 "indptr",
                 "indices",

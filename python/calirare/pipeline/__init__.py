@@ -3,7 +3,7 @@
 from calirare.pipeline.changes import Updated
 from calirare.pipeline.classes import train_classes
 from calirare.pipeline.job import Report
-from calirare.pipeline.stages import StreamingMaker, train
+from calirare.pipeline.stages import StreamingMaker, prepared, train
 from calirare.pipeline.updating import update
 
-__all__ = ["Report", "StreamingMaker", "Updated", "train", "train_classes", "update"]
+__all__ = ["Report", "StreamingMaker", "Updated", "prepared", "train", "train_classes", "update"]

@@ -77,23 +77,34 @@ def train(
     if not isinstance(graph, Graph):
         got = type(graph).__name__
         raise TypeError(f"train: graph must be a calirare.Graph, got {got}: take Graph.from_data, from_networkx, ...")
-    if settings.positive_only:
-        graph = known_rare(graph, settings.data.minority)
-    else:
-        graph = with_task(graph, seed=settings.seed, minority=settings.data.minority)
-        check_trainable(graph)
-    check_decision(settings.decision, settings.method, settings.calibration.map, graph.n_classes)
     device = choose_device(settings.device)
-    graph = graph.to("cpu")
-    taught = with_known(graph, settings) if settings.positive_only else graph
-    features = fit_features(taught, settings)
-    mapped = features.own(taught)
+    graph, features, mapped = prepared(graph, settings)
     there = mapped.to(device)
     asked = there
     if settings.positive_only:
         asked = dataclasses.replace(mapped, y=graph.y, split=graph.split, trusted=True).to(device)
     outcome = _run(Job.of(there, settings, report or silent, asked, given, graph), streaming)
     return replace(outcome.on_cpu(), graph=graph, features=features, mapped=mapped)
+
+
+def prepared(graph: Graph, settings: Settings) -> tuple[Graph, FeatureMap, Graph]:
+    """Returns a graph with the task and split that it is trained with, the features' map, and the graph that it makes.
+
+    Every process of a job makes the same of the same graph.
+
+    Raises:
+        InputError: the graph cannot be trained on, or a setting does not suit it.
+    """
+    if settings.positive_only:
+        graph = known_rare(graph, settings.data.minority)
+    else:
+        graph = with_task(graph, seed=settings.seed, minority=settings.data.minority)
+        check_trainable(graph)
+    check_decision(settings.decision, settings.method, settings.calibration.map, graph.n_classes)
+    graph = graph.to("cpu")
+    taught = with_known(graph, settings) if settings.positive_only else graph
+    features = fit_features(taught, settings)
+    return graph, features, features.own(taught)
 
 
 def fit_features(graph: Graph, settings: Settings) -> FeatureMap:

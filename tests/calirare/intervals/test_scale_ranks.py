@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import signal
@@ -14,16 +15,17 @@ from unittest import mock
 
 import pandas as pd
 import pytest
+import torch
 
 from calirare._util import ranks
 from calirare.cli import main
-from calirare.graph import convolution
+from calirare.graph import Column, convolution
 from calirare.intervals.streaming import Streaming
 from tests.helpers.command import QUICK, call, rough_runs
 from tests.helpers.tasks import rare_task
 
 
-def in_two_processes(folder: Path, job: str, *, dies: bool = False) -> list[int]:
+def in_two_processes(folder: Path, job: str, *, dies: bool = False, how: tuple[str, ...] = QUICK) -> list[int]:
     """Returns the exit codes of two copies of this process, each told its place as a launcher would tell it.
 
     Where the job `dies`, process 1 does at a given point, as a machine that fails would.
@@ -35,14 +37,15 @@ def in_two_processes(folder: Path, job: str, *, dies: bool = False) -> list[int]
             code = 1
             try:
                 os.environ.update({k: str(v) for k, v in (place | {"RANK": rank, "LOCAL_RANK": rank}).items()})
-                code = _process(folder, folder / f"{job}.{rank}.err", dies=dies and rank == 1)
+                said = folder / f"{job}.{rank}.err"
+                code = _process(arguments_of(folder, "two", how), said, dies=dies and rank == 1)
             finally:
                 os._exit(code)
         children.append(child)
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
-def _process(folder: Path, said: Path, *, dies: bool) -> int:
+def _process(arguments: list[str], said: Path, *, dies: bool) -> int:
     """Does the job; returns its exit code."""
     original = Streaming._intervals
 
@@ -53,7 +56,7 @@ def _process(folder: Path, said: Path, *, dies: bool) -> int:
 
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     ranks.PARENT = os.getppid()  # as of a process that was started, not forked
-    sys.argv = ["calirare", *arguments_of(folder, "two")]
+    sys.argv = ["calirare", *arguments]
     with said.open("w", buffering=1) as err, redirect_stdout(io.StringIO()), redirect_stderr(err), rough_runs():
         try:
             with mock.patch.object(Streaming, "_intervals", intervals):
@@ -65,8 +68,8 @@ def _process(folder: Path, said: Path, *, dies: bool) -> int:
     return 1
 
 
-def arguments_of(folder: Path, out: str) -> list[str]:
-    return ["train", "--dataset", str(folder / "g.npz"), *QUICK, "--device", "cpu", "--out", str(folder / out)]
+def arguments_of(folder: Path, out: str, how: tuple[str, ...] = QUICK) -> list[str]:
+    return ["train", "--dataset", str(folder / "g.npz"), *how, "--device", "cpu", "--out", str(folder / out)]
 
 
 def free_port() -> int:
@@ -108,3 +111,24 @@ def test_two_processes_agree_with_one_and_survive_a_death(tmp_path, monkeypatch)
     assert float((got[numbers] - expected[numbers]).abs().to_numpy().max()) < 1e-6
     assert got["split"].fillna("").equals(expected["split"].fillna(""))
     assert got["split"].value_counts()["train"] == 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("large", [True, False])
+def test_every_process_maps_categories_gaps_and_scales_alike(large, tmp_path, monkeypatch):
+    task = rare_task()
+    x = task.x.clone()
+    x[::3, 0], x[:, 1] = torch.nan, torch.arange(task.n_nodes) % 3
+    kind = Column("kind", "categorical", ("a", "b", "c"))
+    columns = (Column("amount"), kind, *(Column(f"c{i}") for i in range(2, x.shape[1])))
+    names = tuple(column.name for column in columns)
+    dataclasses.replace(task, x=x, columns=columns, feature_names=names).to_npz(tmp_path / "g.npz")
+    how = ("--model", "gcn", "--epochs", "12", "--folds", "0")
+    if large:
+        monkeypatch.setattr(convolution, "LARGE", 1)
+    alone = call(*arguments_of(tmp_path, "one", how))
+    assert alone.code == 0, alone.err
+    assert in_two_processes(tmp_path, "0", how=how) == [0, 0], (tmp_path / "0.1.err").read_text()
+    got, expected = table(tmp_path, "two"), table(tmp_path, "one")
+    assert float((got["p_rare"] - expected["p_rare"]).abs().max()) < 1e-6
+    assert ("too small to share" in (tmp_path / "0.0.err").read_text()) != large
