@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,7 +24,8 @@ REACH = 2.6  # standard errors of the interval: 1.96, and a third for the search
 BELOW = 1.645  # standard errors of the lower end at any threshold: 95 % on one side
 WIDEST = 20.0  # ratio of the interval's ends above which the share is not identified
 RARE = 0.5  # share above which labelled nodes look like all others
-SUREST = 0.99  # P(rare) of the nodes that look most like labelled ones
+SUREST = 0.99  # P(rare) from which on it rises but half the way to 1: no label is there to say more
+MOST = math.log(SUREST)
 LEAST_REACH = 1e-3  # of log P, over which its slope is taken
 FLAT = 0.05  # slope of the log share by the map's intercept below which P is all but cut everywhere
 SCAR = "the known rare nodes are taken for a random sample of all rare ones"
@@ -109,6 +111,11 @@ def unlabelled_share(prevalence: float, known: int, nodes: int) -> float:
     return share
 
 
+def bent(log_p: Tensor) -> Tensor:
+    """Returns log P, which from log `SUREST` = m on is m (1 + exp(m - log P)) / 2: below 1, and in the order it has."""
+    return log_p.clamp(max=MOST) + MOST / 2 * torch.expm1(-(log_p - MOST).clamp(min=0))
+
+
 class PositiveOnlyCalibrator(PriorPlattCalibrator):
     r"""Maps logits of "known to be rare" against "not labelled" to P(rare) of a node without a label.
 
@@ -117,8 +124,9 @@ class PositiveOnlyCalibrator(PriorPlattCalibrator):
 
         P(rare | z) = share * (n drawn / n known) * o(z) = exp(eta(z) + lift)
 
-    (Elkan & Noto 2008), which is no odds but a probability; it is cut at `SUREST`. Its log-odds less those of the share
-    stand for a balanced world, and lambda adds the share's. `fit` alone gives the map of the labels that are seen.
+    (Elkan & Noto 2008), which is no odds but a probability; from `SUREST` on it is bent to below 1 (`bent`). Its
+    log-odds less those of the share stand for a balanced world, and lambda adds the share's. `fit` alone gives the map
+    of the labels that are seen.
 
     Attributes:
         lift_: lift, and the log-odds that are taken off, float64 [2]; None: P(known), as it is fitted.
@@ -197,20 +205,21 @@ class PositiveOnlyCalibrator(PriorPlattCalibrator):
         return self.lift_ is not None
 
     def bend(self, logits: Tensor, *, cut: bool = True) -> Tensor:
-        """Returns the derivative of the log-odds by those of being known, [n]: 1 / (1 - P), 0 where P is `cut`.
+        """Returns the derivative of the log-odds by those of being known, [n]: that of `bent` over 1 - P.
 
-        Where doubt is weighed the slope is the mean one over a standard deviation of the intercept on either side: with
-        a smaller share some nodes whose P is cut would lie below, and none above.
+        Where doubt is weighed (no `cut`) the slope is the mean one over a standard deviation of the intercept on either
+        side: with a smaller share some nodes whose P is bent would lie below, and none above.
         """
         if self.lift_ is None:
             return super().bend(logits)
-        log_p, most = self._known_odds(logits) + float(self.lift_[0]), float(np.log(SUREST))
-        slope = 1 / -torch.expm1(log_p.clamp(max=most))
+        log_p = self._known_odds(logits) + float(self.lift_[0])
+        slope = 1 / -torch.expm1(bent(log_p))
         if cut:
-            return torch.where(log_p < most, slope, 0.0)
+            beyond = (log_p - MOST).clamp(min=0)
+            return torch.where(beyond > 0, -MOST / 2 * torch.exp(-beyond), 1.0) * slope
         assert self.covariance_ is not None
         reach = max(float(self.covariance_[1, 1]) ** 0.5, LEAST_REACH)
-        ends = [(log_p + side * reach).clamp(max=most) for side in (-1, 1)]
+        ends = [bent(log_p + side * reach) for side in (-1, 1)]
         return (ends[1] - ends[0]) / (2 * reach) * slope
 
     def calibrated_logits(self, logits: Tensor) -> Tensor:
@@ -218,7 +227,7 @@ class PositiveOnlyCalibrator(PriorPlattCalibrator):
         if self.lift_ is None:
             return super().calibrated_logits(logits)
         self.check_classes(logits)
-        log_p = (self._known_odds(logits.double()) + float(self.lift_[0])).clamp(max=float(np.log(SUREST)))
+        log_p = bent(self._known_odds(logits.double()) + float(self.lift_[0]))
         odds = log_p - torch.log(-torch.expm1(log_p)) - float(self.lift_[1])
         odds = odds + (1 - balance_of(self.target)) * self._theta()[2].to(odds)
         return torch.stack([torch.zeros_like(odds), odds], 1).to(logits.dtype)

@@ -58,10 +58,12 @@ def _two_slopes(fitted: PriorPlattCalibrator, d: N) -> N:
 
 
 def _of_known(fitted: PositiveOnlyCalibrator, d: N) -> N:
-    """Returns the log-odds of P(rare) in the population, where P(rare) = exp(lift) odds(known), cut at `SUREST`."""
+    """Returns the log-odds of P(rare) in the population, where P(rare) = exp(lift) odds(known), bent."""
     assert fitted.theta_ is not None
     assert fitted.lift_ is not None
     scale, theta, lift = fitted.scale_, fitted.theta_.tolist(), fitted.lift_.tolist()
     known = d * scale + (theta[1] - scale * fitted.unit_ * float(fitted.pivot(2)[1]) + lift[0])
-    log_p = known.at_most(math.log(SUREST))
+    most = math.log(SUREST)
+    above = (-(known.at_least(most) - most)).apply("Exp") - 1.0  # `bent`
+    log_p = known.at_most(most) + above * (most / 2)
     return log_p - (1.0 - log_p.apply("Exp")).apply("Log") + (theta[2] - lift[1])

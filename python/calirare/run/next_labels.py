@@ -27,6 +27,10 @@ CHOSEN = (
     "labels that are chosen are no random sample: `calirare update` trains on them and lets the labels of before say "
     "how common the rare class is"
 )
+CHOSEN_RARE = (
+    "with positive-only labels an answer that a node is not rare counts as none: put those that are rare into the data "
+    "and train again, or train without positive-only once there are labels of both kinds"
+)
 SHOWN, WIDTH, ROOM = 10, 80, 20  # rows, characters, and characters of a name
 
 
@@ -176,8 +180,14 @@ def _told(
         total=total,
         n_open=n_open,
         by=by,
-        notes=(CHOSEN, *explainer.notes),
+        notes=(CHOSEN if _of_both(explainer) else CHOSEN_RARE, *explainer.notes),
     )
+
+
+def _of_both(explainer: Explainer) -> bool:
+    """Returns whether a label says of some node that it is not rare."""
+    y = explainer.subject.graph.y
+    return y is None or bool((y[explainer.subject.labelled.to(y.device)] == 0).any())
 
 
 def _around(explainer: Explainer, nodes: Tensor) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ import torch
 
 from calirare import InputError
 from calirare.calibration import (
+    SUREST,
     PositiveOnlyCalibrator,
     Prevalence,
     count_draws,
@@ -114,7 +115,7 @@ def test_the_gradient_is_that_of_the_log_odds():
     ours, z = fitted(Prevalence(0.06, 0.03, 0.12, ""))
     z, theta = torch.cat([z[::200], z[z[:, 1].argmax()][None] + torch.tensor([0.0, 1.0])]), ours.theta_.clone()
     _, gradient = log_odds(ours, z, 1)
-    assert bool((gradient[:, 1] == 0).any())  # cut at the surest
+    assert bool((gradient[:, 1] < 1).any())  # bent beyond the surest
     for place in range(3):
         moved = []
         for step in (STEP, -STEP):
@@ -123,6 +124,15 @@ def test_the_gradient_is_that_of_the_log_odds():
             moved.append(log_odds(ours, z, 1)[0])
         slope = (moved[0] - moved[1]) / (2 * STEP)
         assert torch.allclose(slope, gradient[:, place], rtol=NEAR, atol=NEAR)
+
+
+def test_the_surest_nodes_are_told_apart_and_none_is_certain():
+    ours, z = fitted(Prevalence(0.06, 0.03, 0.12, ""))
+    top = z[:, 1].max() + torch.arange(0, 12, 0.5)
+    p = ours.transform(torch.stack([torch.zeros_like(top), top], 1))[:, 1]
+    assert bool((p > SUREST).all())
+    assert bool((p.diff() > 0).all())
+    assert float(p[-1]) < (1 + SUREST) / 2 + 1e-3
 
 
 def test_the_share_s_interval_is_in_p_and_a_known_share_leaves_less_open():
