@@ -6,8 +6,10 @@ from calirare.calibration.beta import BetaCalibrator
 from calirare.calibration.budget import BudgetCurve, budget_curve
 from calirare.calibration.chosen_labels import Exchangeable, exchangeable
 from calirare.calibration.cross_fitted import cross_fitted_probabilities
+from calirare.calibration.doubt import Doubt
 from calirare.calibration.elkan_noto import PositiveUnlabelled, positive_unlabelled
 from calirare.calibration.ensemble_temperature import EnsembleTemperatureCalibrator
+from calirare.calibration.giveaways import Giveaway, giveaway
 from calirare.calibration.histogram import HistogramCalibrator
 from calirare.calibration.isotonic import IsotonicCalibrator
 from calirare.calibration.label_places import Together, Unseen, unseen
@@ -61,10 +63,12 @@ __all__ = [
     "BudgetCurve",
     "CalibrateOn",
     "Calibrator",
+    "Doubt",
     "EnsembleTemperatureCalibrator",
     "Estimator",
     "Exchangeable",
     "ExpectedCount",
+    "Giveaway",
     "HistogramCalibrator",
     "IsotonicCalibrator",
     "JackknifeCalibrator",
@@ -88,6 +92,7 @@ __all__ = [
     "estimated_prevalence",
     "exchangeable",
     "expected_count",
+    "giveaway",
     "load_calibrator",
     "make_calibrator",
     "matrix_scaling",

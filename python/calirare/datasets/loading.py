@@ -42,10 +42,10 @@ LABEL_KINDS: tuple[LabelKind, ...] = ("all", "positive-only")
 class LoadOptions(FileOptions, total=False):
     """Further keywords of `load_dataset`.
 
-    `features` (path), `label`, `weight`, `id`, `source_column`, `target_column`, `one_hot`, `relation`, `edge_columns`
-    and `time` (names of columns), `as_of`, `directed`, `impute`, `unknown_ends` and `scored` belong to edge tables, see
-    `calirare.graph.tables`; `symmetrize`, `duplicates` and `self_loops` to all of the user's own graphs, see
-    `calirare.graph.EdgeRules`.
+    `features` (path), `label`, `weight`, `id`, `source_column`, `target_column`, `one_hot`, `leave_out`, `relation`,
+    `edge_columns` and `time` (names of columns), `as_of`, `directed`, `impute`, `unknown_ends` and `scored` belong to
+    edge tables, see `calirare.graph.tables`; `symmetrize`, `duplicates` and `self_loops` to all of the user's own
+    graphs, see `calirare.graph.EdgeRules`.
     `progress` is called during a download with the bytes so far and in all.
     """
 
@@ -61,6 +61,7 @@ COLUMN_OPTIONS = (
     "source_column",
     "target_column",
     "one_hot",
+    "leave_out",
     "impute",
     "need_label",
     "unknown_ends",

@@ -30,7 +30,7 @@ def parts_of_arrays(
     """Returns the parts of the graph of arrays; see `Graph.from_edges`."""
     if features is None and labels is None:
         raise InputError(f"{where}: nothing says how many nodes there are: give features or labels, -1 where unknown")
-    x = torch.empty(len(labels), 0) if features is None else as_features(features, where)
+    x = torch.empty(len(labels), 0) if features is None else _rows(features, where)
     weights = None if weight is None else as_array(weight, "edge weights", where)
     if _is_adjacency(edges):
         edges, stored = _edges_of_adjacency(edges, x.shape[0], where)
@@ -40,6 +40,17 @@ def parts_of_arrays(
     named = names if all(isinstance(name, str) for name in names) else ()
     parts: Parts = {"adjacency": adjacency, "x": x, "feature_names": named, **parts_of_labels(labels, where)}
     return parts if x.shape[1] else with_neighbours(parts)
+
+
+def _rows(x: Any, where: str) -> Tensor | Csr:
+    """Returns features of any kind as a table with a row per node."""
+    out = as_features(x, where)
+    if len(out.shape) != 2:
+        raise InputError(
+            f"{where}: features must be a table with a row per node, got shape {tuple(out.shape)}: x[:, None] makes "
+            "one column of one number per node"
+        )
+    return out
 
 
 def parts_of_labels(labels: Any, where: str) -> Parts:
@@ -85,7 +96,7 @@ def parts_of_data(data: Data, *, name: str = "data", **edge_options: Unpack[Edge
     """
     where = f"graph {name!r}"
     x = getattr(data, "x", None)
-    features = torch.empty(_n_nodes(data, where), 0) if x is None else as_features(x, where)
+    features = torch.empty(_n_nodes(data, where), 0) if x is None else _rows(x, where)
     n = features.shape[0]
     edges, weights = _edges_of_data(data, n, where)
     parts = parts_of_arrays(
@@ -144,8 +155,10 @@ def _edges_of_data(data: Data, n_nodes: int, where: str) -> tuple[NumpyArray, Nu
 
 
 def _is_adjacency(edges: Any) -> bool:
-    """Returns whether edges come as a matrix: a sparse torch tensor or a `SparseTensor` of torch_sparse."""
-    return edges.layout != torch.strided if isinstance(edges, Tensor) else hasattr(edges, "coo")
+    """Returns whether edges come as a matrix: a sparse tensor of torch, `SparseTensor` of torch_sparse, or SciPy's."""
+    return (
+        edges.layout != torch.strided if isinstance(edges, Tensor) else hasattr(edges, "coo") or hasattr(edges, "tocoo")
+    )
 
 
 def _edges_of_adjacency(adjacency: Any, n_nodes: int, where: str) -> tuple[NumpyArray, NumpyArray | None]:
@@ -156,6 +169,9 @@ def _edges_of_adjacency(adjacency: Any, n_nodes: int, where: str) -> tuple[Numpy
     if isinstance(adjacency, Tensor):
         entries = as_coo(adjacency, "adjacency", where)
         (row, column), value, shape = entries._indices(), entries._values(), tuple(entries.shape)
+    elif hasattr(adjacency, "tocoo"):
+        entries, shape = adjacency.tocoo(), tuple(adjacency.shape)
+        row, column, value = torch.from_numpy(entries.row), torch.from_numpy(entries.col), entries.data
     else:
         row, column, value = adjacency.coo()
         shape = tuple(adjacency.sparse_sizes())
@@ -234,7 +250,7 @@ def parts_of_networkx(
         labels = [graph.nodes[node].get(labels) for node in nodes]
     parts = {
         "adjacency": build_adjacency(edges, weights, len(nodes), EdgeRules(**edge_options), where, naming),
-        "x": torch.empty(len(nodes), 0) if features is None else as_features(features, where),
+        "x": torch.empty(len(nodes), 0) if features is None else _rows(features, where),
         **parts_of_labels(labels, where),
         "name": name,
         "node_names": np.array([str(node) for node in nodes]),

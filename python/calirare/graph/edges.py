@@ -36,6 +36,7 @@ class FileOptions(EdgeOptions, total=False):
     source_column: str | None
     target_column: str | None
     one_hot: tuple[str, ...]
+    leave_out: tuple[str, ...]
     impute: Literal["median", "zero", "error"] | None
     need_label: bool
     relation: str | None
@@ -154,16 +155,16 @@ def build_adjacency(
     if rules.self_loops != "keep" and loops.any():
         rows, cols = rows[~loops], cols[~loops]
         weights = None if weights is None else weights[~loops]
-    key = _keys(rows, cols, n_nodes)
+    key = keys_of(rows, cols, n_nodes)
     del rows, cols, loops  # as long as the edges, as is whatever is let go here
-    united = _unite_duplicates(key, weights, rules)
+    united = unite_duplicates(key, weights, rules)
     if united is None:
         raise FaultsError([f"{where}: {fault}" for fault in edge_faults(edges, weights, n_nodes, rules, naming)])
     key, weights = united
     del united
     if rules.symmetrize:
         key, weights = _symmetrize(key, weights, n_nodes)
-    return _csr_of_keys(key, weights, n_nodes)
+    return _csr_ofkeys_of(key, weights, n_nodes)
 
 
 def _check_edges(edges: NumpyArray, n_nodes: int, where: str) -> NumpyArray:
@@ -186,7 +187,7 @@ def _check_edges(edges: NumpyArray, n_nodes: int, where: str) -> NumpyArray:
     return edges if edges.dtype == np.int32 else edges.astype(np.int64, copy=False)
 
 
-def _keys(rows: NumpyArray, cols: NumpyArray, n_nodes: int) -> NumpyArray:
+def keys_of(rows: NumpyArray, cols: NumpyArray, n_nodes: int) -> NumpyArray:
     """Returns row * n_nodes + column of edges, int64: a number for each pair of nodes."""
     key = rows.astype(np.int64)
     key *= n_nodes
@@ -202,9 +203,9 @@ def directed(edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules:
         rows, cols = rows[kept], cols[kept]
         weights = None if weights is None else weights[kept]
     duplicates: Literal["sum", "drop"] = "sum" if rules.duplicates == "sum" else "drop"
-    united = _unite_duplicates(_keys(rows, cols, n_nodes), weights, replace(rules, duplicates=duplicates))
+    united = unite_duplicates(keys_of(rows, cols, n_nodes), weights, replace(rules, duplicates=duplicates))
     assert united is not None
-    return _csr_of_keys(*united, n_nodes)
+    return _csr_ofkeys_of(*united, n_nodes)
 
 
 def edge_faults(
@@ -239,7 +240,7 @@ def edge_faults(
             f"edges must not join a node to itself, but {naming.edge(at)} joins node {naming.node(int(rows[at]))} to "
             f"itself{_such(loops)}: pass self_loops='drop' or 'keep' (command line: --self-loops drop)"
         )
-    key = _keys(rows, cols, n_nodes)
+    key = keys_of(rows, cols, n_nodes)
     listed, first, times = np.unique(key, return_index=True, return_counts=True)
     if rules.duplicates in STRICT and (times > 1).any():
         at = int(first[times > 1].min())
@@ -247,7 +248,7 @@ def edge_faults(
             f"edges must be listed once, but {joined(at)} is listed {int((key == key[at]).sum())} times "
             f"({int((times - 1).sum())} repeated): pass duplicates='drop' or 'sum' (command line: --duplicates drop)"
         )
-    alone = ~np.isin(_keys(cols, rows, n_nodes), listed)
+    alone = ~np.isin(keys_of(cols, rows, n_nodes), listed)
     if not rules.symmetrize and alone.any():
         at = int(np.flatnonzero(alone)[0])
         back = f"({naming.node(int(cols[at]))}, {naming.node(int(rows[at]))})"
@@ -256,50 +257,6 @@ def edge_faults(
             f"{_such(alone)}: pass symmetrize=True (command line: --symmetrize)"
         )
     return faults
-
-
-def mended(
-    edges: NumpyArray,
-    asked: EdgeRules,
-    taken: EdgeRules,
-    n_nodes: int,
-    n_entries: int,
-    types: NumpyArray | None = None,
-) -> list[str]:
-    """Returns what was done to edges that nobody asked for, a sentence each.
-
-    Args:
-        edges: int32 or int64 [m, 2], each end in [0, n_nodes).
-        asked: the rules that were given.
-        taken: the rules that were followed.
-        n_nodes: number of nodes n.
-        n_entries: edges of the adjacency that was made, both directions.
-        types: names of the edges' types, str [m], or None: an edge may be there once in each type.
-    """
-    notes, loops = [], edges[:, 0] == edges[:, 1]
-    if asked.self_loops is None and loops.any():
-        notes.append(f"left out, edges of a node to itself: {int(loops.sum()):,} (--self-loops keep keeps them)")
-    others = edges[~loops] if loops.any() else edges
-    key = _keys(others[:, 0], others[:, 1], n_nodes)
-    n_all, n_different = len(key), 0
-    if types is not None:
-        kinds = np.unique(types, return_inverse=True)[1][~loops]
-        n_different = len(np.unique(kinds * n_nodes**2 + key))
-    key.sort()
-    listed = len(key) - int((key[1:] == key[:-1]).sum())
-    if asked.duplicates is None and (more := n_all - (listed if types is None else n_different)):
-        how = "their weights were added (--duplicates drop takes the first)"
-        if taken.duplicates == "drop":
-            how = "each edge counts once (--duplicates sum makes its number the weight)"
-        notes.append(f"repetitions among them: {more:,}, {how}")
-    # With every opposite direction, which the adjacency has, there are as many more as stand alone.
-    kept = len(np.unique(edges[loops, 0])) if taken.self_loops == "keep" else 0
-    if asked.symmetrize is None and (alone := n_entries - kept - listed):
-        notes.append(
-            f"listed in one direction only: {alone:,} of {listed:,}, each joins its nodes both ways "
-            "(--directed tells directions apart too)"
-        )
-    return notes
 
 
 def _such(wrong: NumpyArray) -> str:
@@ -323,7 +280,7 @@ def _wrong(weights: NumpyArray) -> NumpyArray:
     return ~(np.isfinite(weights) & (weights > 0))
 
 
-def _unite_duplicates(
+def unite_duplicates(
     key: NumpyArray, weights: NumpyArray | None, rules: EdgeRules
 ) -> tuple[NumpyArray, NumpyArray | None] | None:
     """Returns the keys in rising order without repetition, and their weights; None where none may be repeated.
@@ -382,7 +339,7 @@ def _distinct_(key: NumpyArray) -> NumpyArray:
     return key[:n]
 
 
-def _csr_of_keys(key: NumpyArray, weights: NumpyArray | None, n_nodes: int) -> Csr:
+def _csr_ofkeys_of(key: NumpyArray, weights: NumpyArray | None, n_nodes: int) -> Csr:
     """Returns the matrix whose entries have the given keys (row * n_nodes + column, rising)."""
     degree, indices = np.zeros(n_nodes, dtype=np.int64), np.empty(len(key), dtype=np.int32)
     for start in range(0, len(key), BLOCK):

@@ -30,6 +30,7 @@ from calirare.graph.validation import (
     check_class_names,
     check_features,
     check_labels,
+    check_matrix,
     check_names,
     check_per_node,
     check_scored,
@@ -114,7 +115,8 @@ class Graph:
 
     def __post_init__(self, where: str, trusted: bool) -> None:
         """Checks everything and names the classes that have no name."""
-        where, n = where or f"graph {self.name!r}", self.adjacency.n_rows
+        where = where or f"graph {self.name!r}"
+        n = check_matrix(self.adjacency, where).n_rows
         if not trusted:
             check_adjacency(self.adjacency, where, self.node_name)
             columns = columns_for(self.columns, self.feature_names, self.x, check_features(self.x, n, where))
@@ -213,10 +215,7 @@ class Graph:
         return str(self.node_names[node]) if named and self.node_names is not None else str(node)
 
     def check_mapped(self, who: str) -> None:
-        """Checks that the features are finite numbers, which raw columns need not be.
-
-        Args:
-            who: asks, put in front of the message.
+        """Checks that the features are finite numbers, which raw columns need not be; `who` asks.
 
         Raises:
             InputError: columns hold categories or dates, or lack values.
@@ -292,8 +291,8 @@ class Graph:
 
         Args:
             edges: integer [m, 2], one directed edge per row; or a table in files (see `calirare.graph.tables`); or an
-                adjacency [n, n] as a sparse torch tensor or a `SparseTensor` of torch_sparse, whose values are the
-                weights where `weight` gives none.
+                adjacency [n, n] as a sparse matrix of SciPy or torch or a `SparseTensor` of torch_sparse, whose values
+                are the weights where `weight` gives none.
             features: real [n, d], dense or sparse (`Csr`, scipy), or the path of a CSV or Parquet file. None: of files
                 the one beside that of the edges whose name has "nodes" in place of "edges"; of arrays none, and as with
                 d = 0 the number of neighbours is the feature.
@@ -317,9 +316,7 @@ class Graph:
         name = name or "graph"
         where = where or f"graph {name!r}"
         if of_files:
-            raise InputError(
-                f"{where}: {', '.join(of_files)} must be left out for arrays, they are for tables in files"
-            )
+            raise InputError(f"{where}: {', '.join(of_files)} must be left out for arrays, they are for tables")
         parts = parts_of_arrays(edges, features, labels, weight=weight, rules=rules, where=where)
         return cls(**parts, name=name, where=where)
 
@@ -388,8 +385,7 @@ class Graph:
     def to_data(self) -> Data:
         """Returns the graph as a PyTorch Geometric `Data`.
 
-        It has `edge_index`, dense `x`, and where the graph has them `edge_weight` (unless all are 1), `y`, `original_y`
-        and the three masks.
+        It has `edge_index`, dense `x`, and what there is of `edge_weight` (unless all are 1), `y` and three masks.
 
         Raises:
             InputError: columns of `x` are not mapped to numbers yet.

@@ -41,6 +41,7 @@ class TableOptions:
         source_column: of the edge table: where an edge starts.
         target_column: of the edge table: where it ends.
         one_hot: of the node table: columns whose cells are names of categories, though they look like numbers.
+        leave_out: of the node table: columns that are not read, such as what is known only after the case.
         impute: "error" refuses empty cells among the features.
         need_label: a label column that was named must be there.
         relation: of the edge table: the types of the edges, of which each becomes one of `Graph.relations`.
@@ -60,6 +61,7 @@ class TableOptions:
     source_column: str | None = None
     target_column: str | None = None
     one_hot: tuple[str, ...] = ()
+    leave_out: tuple[str, ...] = ()
     impute: Literal["median", "zero", "error"] | None = None
     need_label: bool = True
     relation: str | None = None

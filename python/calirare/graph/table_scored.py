@@ -160,6 +160,8 @@ def never_labelled(parts: Parts) -> str:
         if column.kind != "categorical" or not 1 < len(column.categories) <= MOST_SHOWN:
             continue
         bare = [name for k, name in enumerate(column.categories) if _bare(values == k, known, share)]
+        if "" in bare:  # a cell that is empty where nobody has looked is no kind of node
+            continue
         if bare and len(bare) < len(column.categories):
             others = [name for name in column.categories if name not in bare]
             return (

@@ -21,8 +21,9 @@ from calirare._util.errors import FaultsError, InputError
 from calirare.graph.arrays import Parts
 from calirare.graph.columns import with_neighbours
 from calirare.graph.edge_features import not_read, with_carried
+from calirare.graph.edge_notes import mended
 from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of, exchanged
-from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults, mended
+from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.table_columns import TableColumns, TableOptions
 from calirare.graph.table_ends import header_of, rows_by_blocks
@@ -186,6 +187,11 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
     if len(table) == 0:
         raise InputError(f"{path}: the table of nodes has a header but no rows: write one row per node")
     table.columns = [str(name) for name in table.columns]
+    absent = [name for name in options.leave_out if name not in table.columns]
+    if absent and options.need_label:  # a table to score need not have them
+        there = ", ".join(table.columns)
+        faults.append(f"{path}: there is no column {absent[0]!r} to leave out; the columns are {there}: name another")
+    table = table[[name for name in table.columns if name not in options.leave_out]]
     roles = _roles(list(table.columns), options, path, faults)
     features = [name for name in table.columns if name not in roles]
     ids = None if roles.ids is None else _ids(table[roles.ids], path, faults)
@@ -266,7 +272,7 @@ def _read_edges(
             adjacency = typed_adjacency(ends, weights, types[at], nodes.n_nodes, rules, str(path), naming)
         typed = options.directed or types is not None
         some = None if types is None else types[at]
-        notes += mended(ends, asked, rules, nodes.n_nodes, adjacency.nnz, some)
+        notes += mended(ends, weights, asked, rules, nodes.n_nodes, adjacency.nnz, some)
         used = (*columns, weight, options.relation, options.time, *options.edge_columns)
         if unread := [name for name in names if name not in used]:
             notes.append(not_read(unread))
@@ -319,7 +325,8 @@ def _beside(edges: Source) -> Source:
 
 
 def _roles(names: list[str], options: TableOptions, path: Source, faults: list[str]) -> _Roles:
-    """Returns which columns of a node table are no features."""
+    """Returns which columns of a node table are no features; those that are left out play no part."""
+    names = [name for name in names if name not in options.leave_out]
     unnamed = [i for i, name in enumerate(names) if str(name).startswith("Unnamed: ")]
     if unnamed:
         faults.append(
@@ -340,10 +347,12 @@ def _column(
         faults.append(f"{path}: there is no column {wanted!r}; the columns are {', '.join(names)}: name another")
         return None
     found = [name for name in names if name == wanted or str(name).lower() in usual]
+    if wanted is not None and "x" in (str(name).lower() for name in names):  # a place beside it, no label
+        found = [name for name in found if name == wanted or str(name).lower() != "y"]
     if len(found) > 1:
         faults.append(
-            f"{path}: one column must hold the {what}, got {' and '.join(map(repr, found))}: remove all but one, or "
-            "rename what is something else"
+            f"{path}: one column must hold the {what}, got {' and '.join(map(repr, found))}: leave the others out "
+            "(command line: --leave-out), or rename what is something else"
         )
     return found[0] if found else None
 

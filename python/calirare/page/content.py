@@ -29,8 +29,8 @@ EARLIER = (
 UNCHECKED = "no label can tell whether it is right: read the probabilities as estimates"
 MEANING = {
     "trust": "the probabilities may be read as they stand, on the whole",
-    "caution": "too few rare labels to be sure: read the probabilities as estimates",
-    "do not trust": "the probabilities are wrong on the whole: use the order of the nodes, not the numbers",
+    "caution": "read the probabilities as estimates",
+    "do not trust": "use the order of the nodes, not the numbers",
 }
 
 

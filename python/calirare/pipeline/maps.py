@@ -16,6 +16,7 @@ from calirare.calibration import (
     TARGETS,
     AffineCalibrator,
     Calibrator,
+    Doubt,
     JackknifeCalibrator,
     PositiveOnlyCalibrator,
     Prevalence,
@@ -34,7 +35,7 @@ from calirare.calibration.decisions import Labelled
 from calirare.graph import Graph, with_drawn_rest
 from calirare.metrics import PopulationCheck, population_check
 from calirare.pipeline.job import Job, LeftOutLabels
-from calirare.pipeline.no_sample import why_no_sample
+from calirare.pipeline.no_sample import doubt_of
 from calirare.run import Settings, representing
 from calirare.training import Fitted, FoldFitted
 
@@ -48,14 +49,14 @@ class Maps:
         notes: sentences a user should read.
         check: mean P(rare) over the observed share, by maps without each label; None where labels cannot tell.
         labelled: labels that represent the population, with P(rare) by such maps; None where there is none.
-        doubt: why labels can be no random sample of the nodes, a sentence; else empty.
+        doubt: what speaks against P(rare) of nodes without a label.
     """
 
     maps: dict[Target, Calibrator] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     check: PopulationCheck | None = None
     labelled: Labelled | None = None
-    doubt: str = ""
+    doubt: Doubt = field(default_factory=Doubt)
 
 
 def calibrate(job: Job, fitted: Fitted, logits: Tensor, loo_logits: Tensor, of_every_node: bool = True) -> Maps:
@@ -134,8 +135,8 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
         check, labelled = population_check(rare.long(), p[at, 1]), Labelled(p[at, 1].cpu().numpy(), rare.cpu().numpy())
     drawn = at.to(own.device)
     nodes = job.nodes.to(own.device)[known][used][drawn]
-    doubt = why_no_sample(job, fitted, maps["population"], own[used][drawn], nodes) if k == 2 else ""
-    return Maps(maps, (sampling.sentence, doubt), check, labelled, doubt)
+    doubt = doubt_of(job, fitted, maps["population"], own[used][drawn], nodes) if k == 2 else Doubt()
+    return Maps(maps, (sampling.sentence, doubt.sentence), check, labelled, doubt)
 
 
 def _sample(job: Job, known: Tensor, targets: Tensor) -> tuple[Tensor, Sampling]:

@@ -1,11 +1,12 @@
-"""Why labels that are taken for a random sample of the nodes can be none."""
+"""Why P(rare) of nodes without a label can be wrong: columns that give labels away, labels that are no sample."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from calirare.calibration import Calibrator, Together, exchangeable, unseen
+from calirare._util.array_files import NumpyArray
+from calirare.calibration import Calibrator, Doubt, Together, Unseen, exchangeable, giveaway, unseen
 from calirare.graph import Graph, answered
 from calirare.pipeline.job import Job
 from calirare.training import Fitted, FoldFitted
@@ -14,7 +15,68 @@ COMPARED = 2_000  # nodes without a label that labels are compared with
 MOST_COLUMNS = 1_000  # that are looked at
 
 
-def why_no_sample(job: Job, fitted: Fitted, population: Calibrator, own: Tensor, nodes: Tensor) -> str:
+def doubt_of(job: Job, fitted: Fitted, population: Calibrator, own: Tensor, nodes: Tensor) -> Doubt:
+    """Returns what speaks against P(rare) of nodes without a label: a column that gives labels away, or how they lie.
+
+    Args:
+        job: the job.
+        fitted: the detector.
+        population: its map.
+        own: logits of the labels that represent the population, each without itself, [m, 2].
+        nodes: that have them, int64 [m].
+    """
+    others = _without_label(job, own.device)
+    if not others.numel():
+        return Doubt()
+    given = _given_away(job, others)
+    if given:
+        return Doubt(given, "do not trust")
+    if job.settings.calibration.calibrate_on != "auto" or not nodes.numel():
+        return Doubt()
+    why = why_no_sample(job, fitted, population, own, nodes, others)
+    return Doubt(why, "caution") if why else Doubt()
+
+
+def _without_label(job: Job, device: torch.device) -> Tensor:
+    """Returns scored nodes without a label, `COMPARED` at random where there are more, int64."""
+    known, others = answered(job.asked), job.asked.scored_nodes.to(device)
+    if known is not None:
+        others = others[~torch.isin(others, known)]
+    generator = torch.Generator().manual_seed(job.settings.seed % 2**63)
+    order = torch.randperm(others.numel(), generator=generator)[:COMPARED].to(others.device)
+    return others[order].sort().values
+
+
+def _given_away(job: Job, others: Tensor) -> str:
+    """Returns which column gives labels away; empty where none does."""
+    graph, nodes = job.raw or job.asked, job.nodes
+    if not _looked_at(graph):
+        return ""
+    assert job.graph.y is not None
+    rare = (job.graph.y[nodes] == 1).cpu().numpy()
+    own, rest = _columns_at(graph, nodes), _columns_at(graph, others)
+    for i in range(graph.n_features):
+        names = graph.columns[i].categories if graph.columns and graph.columns[i].kind == "categorical" else ()
+        found = giveaway(own[:, i], rare, rest[:, i], names)
+        if found is not None:
+            return found.sentence(_name(graph, i))
+    return ""
+
+
+def _looked_at(graph: Graph) -> bool:
+    return isinstance(graph.x, Tensor) and 0 < graph.n_features <= MOST_COLUMNS
+
+
+def _columns_at(graph: Graph, nodes: Tensor) -> NumpyArray:
+    assert isinstance(graph.x, Tensor)
+    return graph.x[nodes.to(graph.x.device)].double().cpu().numpy()
+
+
+def _name(graph: Graph, i: int) -> str:
+    return graph.feature_names[i] if graph.feature_names else str(i)
+
+
+def why_no_sample(job: Job, fitted: Fitted, population: Calibrator, own: Tensor, nodes: Tensor, others: Tensor) -> str:
     """Returns why labels that are taken for a random sample can be none; empty where nothing speaks against it.
 
     Nodes without a label are scored as labels are: of detectors with folds each by the models without one fold. Where
@@ -26,17 +88,12 @@ def why_no_sample(job: Job, fitted: Fitted, population: Calibrator, own: Tensor,
         population: its map.
         own: logits of these labels without themselves, [m, 2].
         nodes: that have them, int64 [m].
+        others: nodes without a label, int64 [n].
     """
-    if job.settings.calibration.calibrate_on != "auto":
-        return ""
-    known, others = answered(job.asked), job.asked.scored_nodes.to(own.device)
-    if known is not None:
-        others = others[~torch.isin(others, known)]
+    columns = _unseen(job.raw or job.asked, nodes, others)
+    if columns is not None and columns[0].gap:  # a column that is filled for labels alone says more than scores do
+        return columns[0].sentence(columns[1])
     generator = torch.Generator().manual_seed(job.settings.seed % 2**63)
-    order = torch.randperm(others.numel(), generator=generator)[:COMPARED].to(others.device)
-    others = others[order].sort().values
-    if not others.numel():
-        return ""
     if isinstance(fitted, FoldFitted):
         folds = fitted.all_logits_of(job.graph, others)[1]
         drawn = torch.randint(len(folds), (others.numel(),), generator=generator).to(others.device)
@@ -46,7 +103,9 @@ def why_no_sample(job: Job, fitted: Fitted, population: Calibrator, own: Tensor,
     p, rest = (population.transform(z.double())[:, 1].cpu().numpy() for z in (own, logits))
     found = exchangeable(p, rest, alike=isinstance(fitted, FoldFitted), seed=job.settings.seed)
     scored = "" if found is None else found.sentence
-    return scored or _together(job.asked, nodes, others).sentence or _unseen(job.raw or job.asked, nodes, others)
+    return (
+        scored or _together(job.asked, nodes, others).sentence or (columns[0].sentence(columns[1]) if columns else "")
+    )
 
 
 def _together(graph: Graph, nodes: Tensor, others: Tensor) -> Together:
@@ -66,17 +125,15 @@ def _together(graph: Graph, nodes: Tensor, others: Tensor) -> Together:
     return Together(*found)
 
 
-def _unseen(graph: Graph, nodes: Tensor, others: Tensor) -> str:
-    """Returns which column has values at nodes without a label that hardly any labelled node has; else empty."""
-    if not isinstance(graph.x, Tensor) or not 0 < graph.n_features <= MOST_COLUMNS:
-        return ""
-    own, rest = (graph.x[some.to(graph.x.device)].double().cpu().numpy() for some in (nodes, others))
+def _unseen(graph: Graph, nodes: Tensor, others: Tensor) -> tuple[Unseen, str] | None:
+    """Returns what nodes without a label have in a column that hardly any labelled node has, and its name."""
+    if not _looked_at(graph):
+        return None
+    own, rest = _columns_at(graph, nodes), _columns_at(graph, others)
     found = [
         unseen(own[:, i], rest[:, i], named=bool(graph.columns) and graph.columns[i].kind == "categorical")
         for i in range(graph.n_features)
     ]
     doubtful = [i for i, each in enumerate(found) if each.doubtful(len(found))]
-    if not doubtful:
-        return ""
-    at = max(doubtful, key=lambda i: found[i].beyond_chance)
-    return found[at].sentence(graph.feature_names[at] if graph.feature_names else str(at))
+    at = max(doubtful, key=lambda i: found[i].beyond_chance, default=None)
+    return None if at is None else (found[at], _name(graph, at))

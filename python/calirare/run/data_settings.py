@@ -56,6 +56,7 @@ class Data:
         relabel: table (CSV) of labels in the place of the data's own, with columns node, label (unknown: none) and
             split; as `calirare update` writes one.
         one_hot: columns of the node table that hold names of categories, though they look like numbers.
+        leave_out: columns of the node table that are not read, such as what is known only after the case.
         impute: what a missing number becomes, beside a column that says where: "median", "zero", or "error", which
             refuses it.
         scale: of the features: "auto" (each column by what it holds), "rank" (to a normal distribution), "standardize",
@@ -92,6 +93,7 @@ class Data:
     edge_columns: tuple[str, ...] = ()
     relabel: str | None = None
     one_hot: tuple[str, ...] = ()
+    leave_out: tuple[str, ...] = ()
     impute: Impute = "median"
     scale: Scale = "auto"
     duplicates: str | None = None
@@ -136,6 +138,7 @@ class Data:
             "source_column",
             "target_column",
             "one_hot",
+            "leave_out",
             "impute",
             "relation",
             "edge_columns",

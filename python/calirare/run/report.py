@@ -98,9 +98,9 @@ def _checked(outcome: RunResult) -> dict[str, Any] | None:
         return dict.fromkeys(PopulationCheck._fields) | {"verdict": "caution", "reason": outcome.assumed}
     if check is None:
         return None
-    verdict = "caution" if outcome.doubt and check.verdict == "trust" else check.verdict
-    reason = f"{check.sentence}, but {outcome.doubt}" if outcome.doubt else check.sentence
-    return check._asdict() | {"verdict": verdict, "reason": reason}
+    doubt = outcome.doubt
+    reason = f"{check.sentence}, but {doubt.sentence}" if doubt.sentence else check.sentence
+    return check._asdict() | {"verdict": doubt.worse(check.verdict), "reason": reason}
 
 
 def _decision(outcome: RunResult, judged_on: str, nodes: Tensor) -> dict[str, Any]:

@@ -202,7 +202,7 @@ def test_unknown_names_list_the_known_ones(tmp_path):
         (
             NODES.replace("income", "y"),
             EDGES,
-            "one column must hold the labels, got 'y' and 'label': remove all but one",
+            "one column must hold the labels, got 'y' and 'label': leave the others out",
         ),
         (NODES.replace("income", "Label"), EDGES, "one column must hold the labels, got 'Label' and 'label'"),
         (NODES.replace("income", "id"), EDGES, "one column must hold the names of the nodes, got 'node' and 'id'"),
@@ -449,3 +449,15 @@ def test_a_column_of_numbers_that_fits_as_well_as_the_rows_must_be_said_to_be_it
     padded = "f,account,y\n1.5,002,0\n2.5,000,1\n3.5,001,0\n4.5,003,1\n"
     graph = load_dataset(write(padded, "u,v\n000,001\n001,002\n"))  # 001 is the number of no row
     assert graph.adjacency.to_dense()[0].tolist() == [0, 0, 1, 0]
+
+
+def test_directions_of_different_weights_take_their_mean_and_a_note_says_so():
+    nodes = pd.DataFrame({"id": range(6), "x": [1.0, 2, 3, 4, 5, 7], "label": [1, 0, 0, 0, 1, 0]})
+    rows = [(0, 1, 1.0), (1, 0, 3.0), (2, 3, 2.0), (3, 2, 2.0), (4, 5, 1.0), (4, 5, 4.0)]
+    edges = pd.DataFrame(rows, columns=["source", "target", "weight"])
+    graph = Graph.from_tables(edges, nodes, "label")
+    assert graph.adjacency.values.tolist() == [2, 2, 2, 2, 5, 5]
+    said = "edges: listed in both directions with different weights: 1, each pair of nodes has the mean of the two"
+    assert said in graph.notes
+    assert not [note for note in Graph.from_tables(edges[2:], nodes, "label").notes if "different weights" in note]
+    assert not [note for note in Graph.from_tables(edges, nodes, "label", symmetrize=True).notes if "mean of" in note]

@@ -55,6 +55,29 @@ def test_each_column_is_what_its_cells_are(write):
     assert graph.y.tolist() == [0, 0, 1, -1]
 
 
+def test_columns_that_are_left_out_are_not_read(write):
+    path = write(NODES.replace("2024-01-03", "a while ago"))
+    with pytest.raises(FaultsError, match="joined"):
+        read(path)
+    graph = read(path, leave_out=("joined", "vip"))
+    assert graph.feature_names == ("amount", "city", "region")
+    with pytest.raises(
+        InputError, match=r"no column 'nope' to leave out; the columns are id, amount, .*: name another"
+    ):
+        read(write(), leave_out=("nope",))
+    assert read(write(), leave_out=("nope",), need_label=False).n_features == 5  # as another month's table
+
+
+def test_y_beside_x_is_a_place_where_another_column_has_the_labels(write):
+    path = write(NODES.replace("amount", "x").replace("region", "y"))
+    graph = Graph.from_edges(path, None, "label", symmetrize=True)
+    assert graph.feature_names == ("x", "city", "joined", "vip", "y")
+    with pytest.raises(FaultsError, match="one column must hold the labels, got 'y' and 'label'"):
+        read(path)
+    with pytest.raises(FaultsError, match="one column must hold the labels, got 'y' and 'label'"):
+        Graph.from_edges(write(NODES.replace("region", "y")), None, "label", symmetrize=True)
+
+
 def in_memory(**column) -> Graph:
     nodes = pd.DataFrame({"id": list("abcd"), "label": [0, 0, 1, None]} | column)
     return Graph.from_tables(pd.DataFrame({"source": list("abc"), "target": list("bcd")}), nodes, "label")

@@ -93,6 +93,23 @@ def test_an_adjacency_stands_for_a_list_of_edges(data_class, layout):
     assert torch.equal(Graph.from_data(plain(data_class, edge_index=matrix)).adjacency.to_dense(), a)
 
 
+@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.coo_matrix, sp.csc_array])
+def test_an_adjacency_of_scipy_stands_for_a_list_of_edges(kind):
+    dense = np.array([[0, 2, 0], [2, 0, 1], [0, 1, 0]], dtype=float)
+    graph = Graph.from_edges(kind(dense), np.eye(3), [0, 1, 0])
+    assert np.array_equal(graph.adjacency.to_dense().numpy(), dense)
+    with pytest.raises(TypeError, match=r"adjacency must be a calirare_ext\.Csr, got .*: take Graph\.from_edges"):
+        Graph(kind(dense), torch.eye(3))
+
+
+def test_features_of_one_number_per_node_are_told_how_to_be_a_column(data_class):
+    data = data_class(x=torch.rand(3), edge_index=torch.tensor([[0, 1], [1, 0]]))
+    with pytest.raises(InputError, match=r"a row per node, got shape \(3,\): x\[:, None\] makes one column"):
+        Graph.from_data(data)
+    with pytest.raises(InputError, match=r"got shape \(3,\)"):
+        Graph.from_edges([[0, 1], [1, 0]], np.ones(3))
+
+
 def test_a_one_way_adjacency_keeps_its_direction():
     one_way = torch.zeros(3, 3)
     one_way[0, 1] = 1

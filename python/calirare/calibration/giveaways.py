@@ -1,0 +1,130 @@
+"""Columns that give labels away: values which only nodes with a rare label have, as what is known after the case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+PURE = 0.95  # share of labelled nodes with such a value that are rare, at least
+COVERED = 0.5  # of the rare labels that have such a value, at least
+FEWEST = 10  # of these
+BESIDE = 0.1  # of as many nodes without a label as have one, at most, also where all rare nodes are labelled
+LEVEL = 1e-6  # that chance leaves so few without a label
+FAR, ALIKE = 0.1, 0.001  # distance of the rest, and its chance, from which on labels were chosen by the column
+
+
+@dataclass(frozen=True)
+class Giveaway:
+    """Values of a column that labelled rare nodes have and nearly no other node.
+
+    Attributes:
+        values: which, in words.
+        labelled: labelled nodes with such a value.
+        rare: rare ones among them.
+        covered: share of the rare labels that have it.
+        others: nodes without a label that have it, of those looked at.
+        by_chance: how many would if labels were a random sample.
+    """
+
+    values: str
+    labelled: int
+    rare: int
+    covered: float
+    others: int
+    by_chance: float
+
+    def sentence(self, column: str) -> str:
+        """Returns what a user should know of the column."""
+        few = "none" if not self.others else f"{self.others}"
+        return (
+            f"the column {column!r} gives the labels away: where it is {self.values}, {self.rare} of {self.labelled} "
+            f"labelled nodes are rare, {self.covered:.0%} of all rare labels, and {few} of the nodes without a label "
+            f"that were looked at have such a value, where a random sample would leave {self.by_chance:.0f}. If it is "
+            "known only after the case, P(rare) of nodes without a label is too low: leave the column out (--leave-out)"
+        )
+
+
+def giveaway(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray, names: tuple[str, ...]) -> Giveaway | None:
+    """Returns whether values of a column give labels away, else None.
+
+    The values are those above or below some number, the categories of which nearly all labelled nodes are rare, or that
+    there is a value at all: of each kind as many rare labels as can be had with few others. A feature that tells rare
+    nodes truly has such values at nodes without a label, too: as many for each as there are labels for each node
+    without one, and where all rare nodes were labelled at least some by mistake. Where all with such values were looked
+    into for these (alerts of a rule), labelled nodes without them lie elsewhere than the others do: nothing is said.
+
+    Args:
+        labelled: the column at labelled nodes, NaN where there is no value, float [m].
+        rare: which of these are rare, bool [m].
+        others: the column at nodes without a label, float [n].
+        names: of the categories, by number; of a column of numbers none.
+    """
+    if not len(others) or int(rare.sum()) < FEWEST:
+        return None
+    kinds = _of_categories(labelled, rare, others, names) if names else _of_numbers(labelled, rare, others)
+    found = [each for each in (_there(labelled, rare, others), *kinds) if each is not None]
+    m, n = len(labelled), len(others)
+    given = list[Giveaway]()
+    for values, own, beside in found:
+        with_it, hits, outside = int(own.sum()), int(rare[own].sum()), int(beside.sum())
+        if hits < max(FEWEST, COVERED * rare.sum(), PURE * with_it) or outside > BESIDE * with_it:
+            continue
+        if _chance(with_it, outside, m, n) < LEVEL and _alike(labelled[~own], others[~beside]):
+            share = hits / int(rare.sum())
+            given.append(Giveaway(values, with_it, hits, share, outside, with_it * n / m))
+    return max(given, key=lambda each: each.covered, default=None)
+
+
+Event = tuple[str, np.ndarray, np.ndarray]  # in words, labelled nodes and others with such a value
+
+
+def _of_numbers(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray) -> Iterator[Event | None]:
+    """Yields the numbers above, and below, some number that rare labels have, as many as can be had."""
+    for sign, word in ((-1, "at least"), (1, "at most")):
+        own = np.where(np.isnan(labelled), math.inf, sign * labelled)
+        order = np.argsort(own, kind="stable")
+        rising = own[order]
+        whole = np.append(rising[1:] > rising[:-1], True) & np.isfinite(rising)  # ties are in or out together
+        pure = whole & (rare[order].cumsum() >= PURE * np.arange(1, len(own) + 1))
+        if pure.any():
+            bound = rising[np.flatnonzero(pure)[-1]]
+            yield f"{word} {sign * bound:.4g}", own <= bound, sign * others <= bound
+
+
+def _of_categories(
+    labelled: np.ndarray, rare: np.ndarray, others: np.ndarray, names: tuple[str, ...]
+) -> Iterator[Event | None]:
+    """Yields the categories of which nearly all labelled nodes are rare."""
+    there = ~np.isnan(labelled)
+    which = labelled[there].astype(np.int64)
+    many, hits = (np.bincount(which, w, minlength=len(names)) for w in (None, rare[there].astype(float)))
+    pure = np.flatnonzero((many > 0) & (hits >= PURE * many))
+    if len(pure):
+        first = ", ".join(repr(names[k]) for k in pure[np.argsort(-many[pure], kind="stable")][:3])
+        yield first + (", .." if len(pure) > 3 else ""), np.isin(labelled, pure), np.isin(others, pure)
+
+
+def _there(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray) -> Event | None:
+    """Returns that there is a value at all."""
+    own, beside = ~np.isnan(labelled), ~np.isnan(others)
+    return None if own.all() else ("filled", own, beside)
+
+
+def _alike(labelled: np.ndarray, others: np.ndarray) -> bool:
+    """Returns whether a column is distributed alike at labelled nodes and at others; a gap is a value of its own."""
+    from scipy.stats import ks_2samp
+
+    if not len(labelled):
+        return True
+    found = ks_2samp(*(np.nan_to_num(each, nan=-math.inf, posinf=math.inf) for each in (labelled, others)))
+    return bool(found.statistic < FAR or found.pvalue > ALIKE)
+
+
+def _chance(own: int, beside: int, m: int, n: int) -> float:
+    """Returns the chance that of m + n nodes, m drawn, as many with such a value are among those drawn."""
+    from scipy.stats import hypergeom
+
+    return float(hypergeom.sf(own - 1, m + n, own + beside, m))

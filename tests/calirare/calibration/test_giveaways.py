@@ -1,0 +1,100 @@
+"""Columns that give labels away are named, and features that tell rare nodes truly are not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import calirare
+from calirare.calibration import giveaway
+from calirare.graph import Column, Graph
+from tests.helpers.tasks import rare_task
+
+NONE: tuple[str, ...] = ()
+
+
+def drawn(rng: np.random.Generator, n: int = 2000) -> tuple[np.ndarray, np.ndarray]:
+    """Returns which nodes are rare, and which have a label: a quarter at random."""
+    rare, known = rng.random(n) < 0.1, np.zeros(n, dtype=bool)
+    known[rng.permutation(n)[: n // 4]] = True
+    return rare, known
+
+
+def leaks(rng: np.random.Generator, seen: np.ndarray) -> dict[str, tuple[np.ndarray, tuple[str, ...], str]]:
+    """Returns columns that tell which nodes are rare where that is known, and words that name their values."""
+    n = len(seen)
+    amount = rng.gamma(2, 100, n)
+    return {
+        "above 0": (np.where(seen, amount, 0.0), NONE, "at least "),
+        "below 0": (np.where(seen, -amount, 0.0), NONE, "at most -"),
+        "filled": (np.where(seen, rng.normal(size=n), np.nan), NONE, "filled"),
+        "name": (
+            np.where(seen, 1, 2 * (rng.random(n) < 0.1)).astype(float),
+            ("active", "blocked", "asleep"),
+            "'blocked'",
+        ),
+        "names": (np.where(seen, 1 + rng.integers(5, size=n), 0).astype(float), tuple("abcdef"), ", .."),
+    }
+
+
+@pytest.mark.parametrize("name", ["above 0", "below 0", "filled", "name", "names"])
+def test_what_is_known_of_labelled_rare_nodes_alone_is_named(name):
+    rng = np.random.default_rng(1)
+    rare, known = drawn(rng)
+    column, names, words = leaks(rng, rare & known)[name]
+    found = giveaway(column[known], rare[known], column[~known], names)
+    assert found is not None
+    assert words in found.values
+    assert (found.labelled, found.rare, found.others) == (int((rare & known).sum()), int((rare & known).sum()), 0)
+    assert found.covered == 1
+    assert found.by_chance == pytest.approx(3 * found.labelled, rel=0.01)
+    assert found.sentence("c").startswith("the column 'c' gives the labels away: where it is ")
+    assert giveaway(column[known], rare[known], column[:0], names) is None
+    everywhere = leaks(rng, rare)[name][0]  # of all rare nodes: a feature
+    assert giveaway(everywhere[known], rare[known], everywhere[~known], names) is None
+
+
+@pytest.mark.parametrize("drawn_as", ["at random", "more of the rare ones", "by the column"])
+def test_a_strong_feature_gives_nothing_away_however_labels_were_drawn(drawn_as):
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(300, 4000))
+        rare = rng.random(n) < rng.uniform(0.02, 0.1)
+        column = rng.normal(size=n) + rare * rng.choice([2.0, 5.0, 20.0])
+        known = rng.random(n) < 0.1
+        if drawn_as == "more of the rare ones":
+            known |= rare & (rng.random(n) < 0.7)
+        if drawn_as == "by the column":
+            known |= column > np.quantile(column, 0.8)
+        assert giveaway(column[known], rare[known], column[~known], NONE) is None
+
+
+def case_numbers(task: Graph, known: torch.Tensor) -> Graph:
+    """Returns a graph with some labels and a column that holds a number where a known node is rare."""
+    assert task.y is not None
+    y = torch.full_like(task.y, -1)
+    y[known] = task.y[known]
+    x = torch.cat([torch.where(y == 1, 3.0, torch.nan)[:, None], task.x], 1)
+    names = ("case", *(f"c{i}" for i in range(task.x.shape[1])))
+    split = calirare.Split(known, known[:0], known[:0], "drawn")
+    columns = tuple(Column(name) for name in names)
+    return dataclasses.replace(task, x=x, y=y, split=split, columns=columns, feature_names=names)
+
+
+def test_a_run_says_so_and_is_not_to_be_trusted():
+    task = rare_task(800)
+    known = torch.randperm(800, generator=torch.Generator().manual_seed(0))[:250]
+    graph = case_numbers(task, known)
+    outcome = calirare.train(graph, model="hops", epochs=30)
+    check = outcome.metrics["population_check"]
+    assert check["verdict"] == "do not trust"
+    assert "the column 'case' gives the labels away: where it is filled, " in check["reason"]
+    assert any("gives the labels away" in note for note in outcome.metrics["notes"])
+    without = dataclasses.replace(
+        graph, x=graph.x[:, 1:], columns=graph.columns[1:], feature_names=graph.feature_names[1:]
+    )
+    other = calirare.train(without, model="hops", epochs=30)
+    assert not other.doubt.sentence
