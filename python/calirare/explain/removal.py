@@ -17,6 +17,7 @@ from torch import Tensor
 from calirare.graph import scipy_of_csr
 from calirare_ext import Csr, propagate, row_sums
 
+RESIDUE = 1e-12  # of what is taken away, up to which what is left is rounding
 After = Callable[[int, Tensor], Tensor]  # of the number of a propagation and what it made, [b, rows, width]
 
 
@@ -105,7 +106,7 @@ class Propagator:
         """Returns edges (int64 [b, 2], no self loops) as missing ones; `weights` [b] None: all of what they weigh."""
         weights = self.weights_of(ends) if weights is None else weights
         degree = self.degree[ends] - weights[:, None]
-        degree = torch.where(degree > 1e-12 * self.degree[ends], degree, 0.0)  # what is left of a node's only edge
+        degree = torch.where(degree > RESIDUE * self.degree[ends], degree, 0.0)  # what is left of a node's only edge
         left, right = (self._scale(degree, power) for power in self.powers)
         return Removed(ends, weights, left, right)
 
@@ -201,7 +202,9 @@ class Propagator:
     def _row_of_end(self, side: int, gone: Removed, y: Rows, once: Rows) -> Tensor:
         """Returns the first propagation at an end without each edge, [b, width]."""
         end, other = gone.ends[:, side], gone.ends[:, 1 - side]
-        total = once[end] / _not_zero(self.left[end])[:, None] - (gone.weights * self.right[other])[:, None] * y[other]
+        total = _less(
+            once[end] / _not_zero(self.left[end])[:, None], (gone.weights * self.right[other])[:, None] * y[other]
+        )
         loop = self.loops[end] * (gone.right[:, side] - self.right[end])
         return gone.left[:, side, None] * (total + loop[:, None] * y[end])
 
@@ -228,8 +231,8 @@ class Propagator:
         total = (here.values @ once[here.indices.long()]).expand(len(ends), -1)
         left = self.left[node].expand(len(ends))
         for side in (0, 1):
-            total = total + reads[:, side, None] * (rows[side] - once[ends[:, side]])
-            total = total - (at_node[side] * gone.weights)[:, None] * rows[1 - side]
+            total = _less(total, reads[:, side, None] * (once[ends[:, side]] - rows[side]))
+            total = _less(total, (at_node[side] * gone.weights)[:, None] * rows[1 - side])
             left = torch.where(at_node[side], gone.left[:, side], left)
         return [first, left[:, None] * total]
 
@@ -274,6 +277,12 @@ def numbered_anew(values: Tensor, n: int) -> tuple[Tensor, Tensor]:
     there[values] = True
     place = there.cumsum(0) - 1
     return there.nonzero().flatten(), place[values]
+
+
+def _less(total: Tensor, part: Tensor) -> Tensor:
+    """Returns a sum without a part of it; 0 where rounding alone is left, which a tree would split from 0."""
+    left = total - part
+    return torch.where(left.abs() > RESIDUE * part.abs(), left, 0.0)
 
 
 def _not_zero(x: Tensor) -> Tensor:

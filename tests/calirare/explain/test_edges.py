@@ -203,3 +203,20 @@ def test_means_are_what_is_reached_with_nothing_done_between(levels: int, powers
             strict=True,
         ):
             torch.testing.assert_close(found, known)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_what_is_left_of_neighbours_that_are_all_zero_is_zero(levels: int) -> None:
+    graph = with_weights(rare_task())
+    propagator, n = Propagator(graph.adjacency, -1.0, 0.0), graph.n_nodes
+    for node in range(0, n, 7):
+        near = graph.adjacency.indices[graph.adjacency.indptr[node] : graph.adjacency.indptr[node + 1]].long()
+        for other in near.tolist():  # the only one that is not zero
+            ones = torch.zeros(n, 1, dtype=torch.float64)
+            ones[other] = 0.3
+            x = Rows(n, 1, ones.__getitem__)
+            gone = propagator.removed(torch.tensor([[node, other]]))
+            found = propagator.means(node, gone, x, propagator(x), levels)
+            assert float(found[0][0, 0]) == 0
+            whole = propagator.reached(node, gone, x, propagator(x), levels, lambda level, x: x)[-1]
+            assert float((found[-1] - whole).abs().max()) <= 1e-12
