@@ -14,6 +14,7 @@ import torch
 
 import calirare
 from calirare import load
+from calirare._util.errors import InputError
 from calirare.graph import Graph
 from calirare.pipeline import update
 from calirare.run import Labels, Settings, read_yaml
@@ -182,6 +183,19 @@ def test_numbers_of_classes_may_be_written_as_programs_do(tmp_path):
     names = [graph.node_name(v) for v in range(6)]
     rows = dict(zip(names, ("1.0", "0.0", "True", "false", "1", "fraud"), strict=True))
     assert Labels.read(table(tmp_path, rows), graph).y.tolist() == [1, 0, 1, 0, 1, 1]
+
+
+def test_labels_may_be_parquet_or_a_queue_with_a_column_more(tmp_path):
+    graph = open_task()
+    names = [graph.node_name(v) for v in range(4)]
+    queue = pd.DataFrame({"node": names, "p_rare": 0.5, "y": [-1, -1, 0, 1], "label": [1, None, 0, 1]})
+    queue.to_parquet(tmp_path / "queue.parquet")
+    queue.to_csv(tmp_path / "queue.csv", index=False)
+    for name in ("queue.parquet", "queue.csv"):
+        assert Labels.read(tmp_path / name, graph).y.tolist() == [1, -1, 0, 1]
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(InputError, match=r"empty\.csv: the file is empty: write a line with the names"):
+        Labels.read(tmp_path / "empty.csv", graph)
 
 
 def test_wrong_tables_are_refused_in_one_sentence(base, tmp_path):

@@ -77,6 +77,8 @@ def _read_text(path: Path, as_text: Callable[[list[str]], Sequence[str]]) -> Any
         check_names(names, str(path))
         types = dict.fromkeys(as_text(names), str)
         return pd.read_csv(path, header=0, names=names, dtype=types, na_values=[""], low_memory=False, **options)
+    except pd.errors.EmptyDataError as error:
+        raise InputError(f"{path}: the file is empty: write a line with the names of the columns, and rows") from error
     except pd.errors.ParserError as error:
         found = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
         if found is None:

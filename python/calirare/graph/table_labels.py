@@ -105,6 +105,20 @@ def split_of(column: Any, path: Source, faults: list[str]) -> Split | None:
     return None
 
 
+def check_parts(split: Split | None, y: torch.Tensor | None, path: Source, faults: list[str]) -> None:
+    """Finds rows that train or validate and have no label."""
+    if split is None or y is None:
+        return
+    for part, nodes in (("train", split.train), ("val", split.val)):
+        bare = nodes[y[nodes] < 0]
+        if bare.numel():
+            more = f" ({bare.numel():,} such rows)" if bare.numel() > 1 else ""
+            faults.append(
+                f"{path}: a row of the part {part!r} must have a label, {place(int(bare[0]), path)} has none{more}: "
+                "label it or take it out of the part"
+            )
+
+
 def no_label_column(where: str, x: torch.Tensor, names: tuple[str, ...], columns: tuple[Column, ...]) -> str:
     """Returns what says that a node table has no labels, and which of its columns may hold them.
 

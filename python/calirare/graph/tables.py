@@ -29,7 +29,7 @@ from calirare.graph.table_columns import TableColumns, TableOptions
 from calirare.graph.table_ends import header_of, rows_by_blocks
 from calirare.graph.table_files import as_names, mixed_types, place, read_table
 from calirare.graph.table_ids import column_of_names, columns_of_ends
-from calirare.graph.table_labels import labels_of, nothing_known, split_of
+from calirare.graph.table_labels import check_parts, labels_of, nothing_known, split_of
 from calirare.graph.table_scored import LISTED, leads_out, never_labelled, scored_rows, with_unlisted
 from calirare.graph.table_sources import DuckTable, Source, is_folder_of_parts, source_of
 from calirare.graph.typed_columns import NodeCells
@@ -204,11 +204,13 @@ def _read_nodes(path: Source, options: TableOptions, faults: list[str]) -> _Node
     x, columns = cells.read(features)
     faults += cells.faults
     y, class_names = (None, ()) if roles.label is None else labels_of(table[roles.label], path, faults)
+    split = None if roles.split is None else split_of(table[roles.split], path, faults)
+    check_parts(split, y, path, faults)
     parts = {
         "x": x,
         "columns": columns,
         "y": y,
-        "split": None if roles.split is None else split_of(table[roles.split], path, faults),
+        "split": split,
         "class_names": class_names,
         "feature_names": tuple(features),
         "scored": None if options.scored is None else scored_rows(table, options.scored, path, faults),

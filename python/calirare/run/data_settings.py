@@ -203,8 +203,9 @@ class Labels:
         """Reads a table with a column `node` (or id), `label` (or y, class) and, where wanted, `split`.
 
         Args:
-            path: CSV or TSV. Labels are names of classes, before or after they were merged, 1 or 0 for the rare class
-                and the rest, and unknown, -1 or nothing where there is none; parts are train, val, test or nothing.
+            path: CSV, TSV or Parquet; of several such columns `label` counts. Labels are names of classes, before or
+                after they were merged, 1 or 0 for the rare class and the rest, and unknown, -1 or nothing where there
+                is none; parts are train, val, test or nothing.
             graph: whose nodes they are.
 
         Raises:
@@ -263,7 +264,9 @@ def _read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file: check the path")
     try:
-        table: pd.DataFrame = read_text(path, lambda names: names)
+        table: pd.DataFrame = (
+            pd.read_parquet(path) if path.suffix.lower() == ".parquet" else read_text(path, lambda names: names)
+        )
     except InputError:
         raise
     except (OSError, ValueError, EOFError) as error:
@@ -274,11 +277,13 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def _cells(column: Any) -> list[str]:
-    return list(column.fillna("").astype(str).str.strip())
+    return list(column.astype(object).where(column.notna(), "").astype(str).str.strip())
 
 
 def _column(table: pd.DataFrame, names: tuple[str, ...], path: Path) -> str:
     found = [name for name in table.columns if str(name).strip().lower() in names]
+    first = [name for name in found if str(name).strip().lower() == names[0]]  # beside what a queue says of itself
+    found = first or found
     if len(found) != 1:
         there = named([str(name) for name in table.columns], 10)
         raise InputError(f"{path}: one column must be called {' or '.join(names)}, got {there}")

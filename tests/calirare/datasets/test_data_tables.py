@@ -112,7 +112,7 @@ def test_ids_of_different_types_meet_as_text(write):
         (NODES, EDGES + "p,q,thu,1\n", r"line 2 \(p, q\) is listed 2 times \(1 repeated\): pass duplicates="),
         (NODES, EDGES + "t,t,thu,1\n", "line 5 joins node t to itself: pass self_loops="),
         (NODES, "source\np\n", r"must name two columns, source and target .*, got source:"),
-        ("", EDGES, "shop_nodes.csv: the table cannot be read"),
+        ("", EDGES, "shop_nodes.csv: the file is empty"),
         (NODES, "a,b\n1,2,3,4\n1\n", "edges.csv"),
         (NODES + 'u,"6', EDGES, "shop_nodes.csv"),
         (

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -136,7 +137,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(InputError, match=r"must end in \.csv"):
         load_table(tmp_path / "preds.xlsx")
     (tmp_path / "empty.csv").write_text("")
-    with pytest.raises(InputError, match="cannot be read as csv"):
+    with pytest.raises(InputError, match="the file is empty"):
         load_table(tmp_path / "empty.csv")
     (tmp_path / "header.csv").write_text("y,p\n")
     with pytest.raises(InputError, match="has no rows"):
@@ -284,6 +285,28 @@ def test_class_columns_want_numbers_of_classes(frame, tmp_path):
     message = complaint(tmp_path, frame, labels=("name",), probabilities=("p0", "p"))
     assert "column 'name' must hold classes 0 to 1, got '" in message
     assert message.endswith("number the classes as the probability columns")
+
+
+def test_classes_may_be_called_as_the_columns_are(frame, tmp_path):
+    names = np.array(["new, gold", "7", "ok"])
+    frame["kind"] = names[np.where(frame["y"] == 1, 1, 2 * (np.arange(300) % 2))]
+    frame["p_ok"], frame["p_7"], frame["p_new, gold"] = (1 - frame["p"]) / 3, frame["p"], (1 - frame["p"]) * 2 / 3
+    path = tmp_path / "classes.csv"
+    frame.to_csv(path, index=False)
+    columns = TableColumns(labels=("kind",), probabilities=("p_ok", "p_7", "p_new, gold"), minority="7")
+    table = load_table(path, columns)
+    assert table.minority == 1
+    assert np.array_equal(np.array(["ok", "7", "new, gold"])[table.labels], frame["kind"])
+    message = complaint(tmp_path, frame, labels=("kind",), probabilities=("p_ok", "p_7"), minority="7")
+    assert "columns p_ok, p_7 must sum to 1" in message
+    frame["p_7"] = 1 - frame["p_ok"]
+    message = complaint(tmp_path, frame, labels=("kind",), probabilities=("p_ok", "p_7"), minority="7")
+    assert "must hold classes that have a column, ok, 7, got 'new, gold' in rows" in message
+    frame["kind"] = frame["y"]
+    frame.to_csv(path, index=False)
+    assert np.array_equal(
+        load_table(path, replace(columns, probabilities=("p_ok", "p_7"), minority=1)).labels, frame["y"]
+    )
 
 
 def test_row_numbers_survive_the_filter(frame, tmp_path):

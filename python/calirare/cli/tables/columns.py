@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from calirare.cli.tables import columns as read
 
+OF_CLASS = "p_"  # what stands before the name of a class in the columns of predictions.csv
 UNKNOWN = "-1"  # what stands for a label that nobody knows, in predictions.csv and in node tables
 
 
@@ -77,7 +78,7 @@ def known_rows(frame: pd.DataFrame, name: str, minority: str | int) -> pd.DataFr
     """
     values = _named(frame, name)
     unknown = values.isna().to_numpy()
-    negative = np.zeros_like(unknown) if _plain(str(minority)) == UNKNOWN else is_value(values, UNKNOWN)
+    negative = np.zeros_like(unknown) if plain(str(minority)) == UNKNOWN else is_value(values, UNKNOWN)
     known = ~(unknown | negative)
     if not known.any():
         raise InputError(
@@ -163,6 +164,36 @@ def classes(frame: pd.DataFrame, name: str, limit: int) -> np.ndarray:
     return values.astype(np.int64)
 
 
+def class_names(frame: pd.DataFrame, name: str, probabilities: Sequence[str]) -> list[str] | None:
+    """Returns the names of classes in columns such as "p_fraud", as our tables have them; None: labels are numbers.
+
+    Labels that are all numbers of columns are these numbers, whatever the columns are called.
+    """
+    if not all(each.startswith(OF_CLASS) for each in probabilities):
+        return None
+    labels, limit = column(frame, name), len(probabilities)
+    found = _coerced(labels).to_numpy(dtype=np.float64)
+    if bool(((found >= 0) & (found < limit) & (found == np.round(found))).all()):
+        return None
+    names = [plain(each.removeprefix(OF_CLASS)) for each in probabilities]
+    return names if len(set(names)) == limit else None
+
+
+def named_classes(frame: pd.DataFrame, columns: TableColumns, names: list[str]) -> np.ndarray:
+    """Returns a column of names of classes as their numbers, int64 [n]."""
+    given = column(frame, columns.labels[0])
+    number = {name: k for k, name in enumerate(names)}
+    found = np.array([number.get(plain(str(value)), -1) for value in given], dtype=np.int64)
+    bad = found < 0
+    if bad.any():
+        got = f"got {given.iloc[int(bad.argmax())]!r} in {_rows(frame, bad)}"
+        raise InputError(
+            f"column {columns.labels[0]!r} must hold classes that have a column, {some(names)}, {got}: name its column "
+            "too (--p, once for each)"
+        )
+    return found
+
+
 def one_against_rest(frame: pd.DataFrame, name: str, minority: str | int) -> np.ndarray:
     """Returns 1 where the label is the minority class, a number or a name, int64 [n] with at least one 1."""
     values = column(frame, name)
@@ -194,12 +225,12 @@ def _named(frame: pd.DataFrame, name: str) -> pd.Series:
 
 def is_value(values: pd.Series, wanted: str) -> np.ndarray:
     """Whether each value is the one that a person wrote; an empty cell is none."""
-    plain = [_plain(str(value)) for value in values]
-    return values.notna().to_numpy() & (np.array(plain, dtype=object) == _plain(wanted))
+    written = [plain(str(value)) for value in values]
+    return values.notna().to_numpy() & (np.array(written, dtype=object) == plain(wanted))
 
 
-def _plain(text: str) -> str:
-    """One spelling of a value: a gap turns whole numbers into 1.0, and pandas reads true and false as 1 and 0."""
+def plain(text: str) -> str:
+    """Returns one spelling of a value: a gap turns whole numbers into 1.0, pandas reads true and false as 1 and 0."""
     truth = {"true": "1", "false": "0"}.get(text.lower())
     return truth or re.sub(r"^(-?\d+)\.0+$", r"\1", text)
 
@@ -288,13 +319,16 @@ def load_table(path: str | Path, columns: TableColumns | None = None) -> Table:
     if p.ndim == 1:
         y = read.one_against_rest(frame, columns.labels[0], columns.minority)
         return _weighted_rows(Table(y, p, before, weights, 1, rows - len(frame)), columns)
-    y = read.classes(frame, columns.labels[0], wanted)
-    present = [str(c) for c in np.unique(y)]
-    if str(columns.minority) not in present:
+    names = read.class_names(frame, columns.labels[0], columns.probabilities)
+    y = read.classes(frame, columns.labels[0], wanted) if names is None else read.named_classes(frame, columns, names)
+    called = [str(c) for c in range(wanted)] if names is None else names
+    present = [called[c] for c in np.unique(y)]
+    rare = read.plain(str(columns.minority))
+    if rare not in present:
         there = f"name the rare class (--minority CLASS); values there are {read.some(present)}"
         where = f"column {columns.labels[0]!r}: {there}"
         raise InputError(f"no row has class {columns.minority} in {where}")
-    return _weighted_rows(Table(y, p, before, weights, int(columns.minority), rows - len(frame)), columns)
+    return _weighted_rows(Table(y, p, before, weights, called.index(rare), rows - len(frame)), columns)
 
 
 def _weighted_rows(table: Table, columns: TableColumns) -> Table:
