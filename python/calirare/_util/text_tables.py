@@ -96,6 +96,10 @@ def _separator(path: Path) -> str:
         return "\t"
     with gzip.open(path, "rt", encoding="utf-8") if name.endswith(".gz") else path.open(encoding="utf-8") as file:
         header, row = (re.sub('"[^"]*"?', "_", file.readline()) for _ in range(2))
+    if re.fullmatch("sep=.?", header.strip().lstrip("\ufeff").lower()):
+        raise InputError(
+            f"{path}: the first line must name the columns, got {header.strip()!r}, which spreadsheets write: remove it"
+        )
     if not any(separator in header for separator in SEPARATORS) and 1 < len(header.split()) == len(row.split()):
         return BLANKS
     return next((separator for separator in SEPARATORS if separator in header), ",")

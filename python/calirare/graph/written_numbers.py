@@ -1,4 +1,4 @@
-"""Numbers as programs for people write them: $1,234.50, USD 12.50, 12,50 €, 5 %."""
+"""Numbers as programs for people write them: $1,234.50, USD 12.50, 12,50 €, 5 %, and (3.20) for -3.20."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ BLANKS = " \u00a0\u202f"
 BLANK = rf"[\s{BLANKS}]"
 WHOLE = rf"\d{{1,3}}(?:\d*|(?:[.,'’{BLANKS}]\d{{3}})*)"
 DRESSED = rf"[-+]?{MONEY}?{BLANK}?[-+]?{WHOLE}(?:[.,]\d+)?{BLANK}?(?:%|{MONEY})?"
+LOSS = rf"^({MONEY}?)\(([^-+()]*)\)$"  # less than nothing in accounts; where all are so, names of some kind
 # What stands between thousands, and before decimals: in English, in Switzerland, on the continent.
 WAYS = ((",", r"\."), ("['’]", r"\."), (f"[.{BLANKS}]", ","))
 GROUPED = WAYS[2][0]  # which alone, without decimals or a sign, may as well stand in a telephone number
@@ -35,8 +36,13 @@ def written_numbers(cells: Any) -> NumpyArray | None:
         cells: a column of text, None where empty.
     """
     here = cells.notna().to_numpy()
-    if not cells[here].iloc[:LOOKED_AT].str.fullmatch(DRESSED).all():
+    first = cells[here].iloc[:LOOKED_AT]
+    if not (first.str.fullmatch(DRESSED) | first.str.fullmatch(LOSS)).all():
         return None  # names, most likely, of which there may be millions
+    losses = cells[here].str.fullmatch(LOSS)
+    if losses.all():
+        return None
+    cells = cells.str.replace(LOSS, r"-\1\2", regex=True) if losses.any() else cells
     signs = cells[here].str.extract(f"(%|{MONEY})", expand=False).unique()
     text = cells[here].str.replace(f"%|{MONEY}", "", regex=True).str.strip()
     readings = [_read(text, *way, signed=isinstance(signs[0], str)) for way in WAYS] if len(signs) == 1 else []

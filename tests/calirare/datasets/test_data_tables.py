@@ -113,6 +113,7 @@ def test_ids_of_different_types_meet_as_text(write):
         (NODES, EDGES + "t,t,thu,1\n", "line 5 joins node t to itself: pass self_loops="),
         (NODES, "source\np\n", r"must name two columns, source and target .*, got source:"),
         ("", EDGES, "shop_nodes.csv: the file is empty"),
+        ("sep=;\n" + NODES, EDGES, "the first line must name the columns, got 'sep=;', which spreadsheets write"),
         (NODES, "a,b\n1,2,3,4\n1\n", "edges.csv"),
         (NODES + 'u,"6', EDGES, "shop_nodes.csv"),
         (

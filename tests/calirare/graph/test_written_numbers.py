@@ -17,6 +17,8 @@ WRITTEN = {
     "codes behind": (["12,50 EUR", "1.234,00 EUR", None, "3 EUR"], [12.5, 1234, np.nan, 3]),
     "continental": (["12,50 €", "1.234,00 €", None, "3 €"], [12.5, 1234, np.nan, 3]),
     "narrow blanks": (["1\u202f234\u00a0€", "56\u00a0€", None, "7 €"], [1234, 56, np.nan, 7]),
+    "losses": (["1,234.50", "(5.00)", None, "(1,000.25)"], [1234.5, -5, np.nan, -1000.25]),
+    "losses of money": (["$12", "$(5.00)", None, "($7)"], [12, -5, np.nan, -7]),
     "per cent": (["5 %", "12.5%", None, "1\u00a0%"], [5, 12.5, np.nan, 1]),
 }
 KINDS = ["object", "str", "string[pyarrow]"]
@@ -29,7 +31,9 @@ def test_cells_are_read_whatever_holds_them(way, kind):
     assert np.array_equal(written_numbers.written_numbers(pd.Series(cells, dtype=kind)), numbers, equal_nan=True)
 
 
-@pytest.mark.parametrize("cells", [["USD 1.50", "EUR 2.50"], ["ABC 123", "ABC 124"], ["USD", "USD 3"], ["1 USD 2"]])
+@pytest.mark.parametrize(
+    "cells", [["USD 1.50", "EUR 2.50"], ["ABC 123", "ABC 124"], ["USD", "USD 3"], ["1 USD 2"], ["(12)", "(13)"]]
+)
 def test_names_and_more_than_one_currency_are_no_numbers(cells):
     assert written_numbers.written_numbers(pd.Series(cells)) is None
 
@@ -46,7 +50,13 @@ def test_names_are_compared_loosely_whatever_holds_them(kind):
 
 @pytest.mark.parametrize(
     "pattern",
-    [written_numbers.DRESSED, written_numbers.BLANK, *(way[0] for way in written_numbers.WAYS), tables.INERT],
+    [
+        written_numbers.DRESSED,
+        written_numbers.LOSS,
+        written_numbers.BLANK,
+        *(way[0] for way in written_numbers.WAYS),
+        tables.INERT,
+    ],
 )
 def test_patterns_are_known_to_arrow(pattern):
     pc.match_substring_regex(pa.array(["text"]), pattern)
