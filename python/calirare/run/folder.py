@@ -158,9 +158,9 @@ class SavedRun:
         if isinstance(data, Graph) and fingerprint(data) != self.fingerprint:  # or as it was before its labels changed
             graph = self._relabelling(settings.data).relabelled(data)
         if fingerprint(graph) != self.fingerprint:
-            raise InputError(
-                f"run {self.folder}: {data or settings.data.dataset} is not the graph the run was trained on any more"
-            )
+            read = data or " with ".join(filter(None, (settings.data.dataset, settings.data.features)))
+            mend = "its data have changed since: give those of then, or train again"
+            raise InputError(f"run {self.folder}: {read} is not the graph the run was trained on any more: {mend}")
         return graph.with_split(self.split)
 
     def graph_if_there(self, data: str | None = None) -> tuple[Graph | None, str]:
