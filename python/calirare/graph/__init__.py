@@ -42,6 +42,7 @@ from calirare.graph.splits import (
     split_note,
 )
 from calirare.graph.table_columns import TableColumns
+from calirare.graph.table_files import days_of
 from calirare.graph.table_labels import no_label_column
 from calirare.graph.table_scored import LISTED
 from calirare.graph.table_sources import TABLE_SUFFIXES, absolute_source, is_table, source_exists, stem_of
@@ -85,6 +86,7 @@ __all__ = [
     "columns_of_text",
     "columns_to_text",
     "csr_of_scipy",
+    "days_of",
     "fingerprint",
     "is_table",
     "known_rare",

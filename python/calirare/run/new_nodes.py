@@ -14,9 +14,10 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.graph import Graph, as_features
+from calirare.graph import Column, Graph, as_features
 from calirare.models import KnownGraph, NewEdges
 from calirare.run.folder import SavedRun, load
+from calirare.run.named_rows import is_named, is_one, of_names
 from calirare.run.outcome import Outcome
 from calirare.run.probabilities import Probabilities
 from calirare.run.scoring import Scorer, to_stderr
@@ -84,9 +85,10 @@ class NodeScorer:
         """Returns what the run says of one new node, or of several.
 
         Args:
-            x: raw features in the order of the graph's columns, [d] of one node or [b, d]: an array, a tensor, or
-                sparse. Categories are their numbers, dates days since the start of 2000, as `Column` has them; NaN
-                stands for a missing value where the run's table has columns.
+            x: raw features by the names of the graph's columns: a record (`{"amount": 12.5, "country": "ES"}`) or
+                several, a row or table of pandas, None for a missing value. Or in the order of the columns, [d] of one
+                node or [b, d]: an array, a tensor, or sparse; categories are their numbers then, dates days since the
+                start of 2000, as `Column` has them, and NaN is a missing value where the run's table has columns.
             neighbours: the known nodes that a new one has an edge to, by their names, or numbers where nodes have no
                 names; of several new nodes a sequence of such sequences.
             weights: of these edges, in the same form; None: 1.
@@ -107,16 +109,23 @@ class NodeScorer:
         self, x: Any, neighbours: Sequence[Any], *, weights: Sequence[Any] | None = None, among: Any = None
     ) -> Tensor:
         """Returns the logits of new nodes before any map, [b, k]; see `score`."""
-        features = as_features(x, "new nodes")
-        if isinstance(features, Tensor) and features.dim() == 1:
-            features, neighbours = features[None], [neighbours]
-            weights = None if weights is None else [weights]
-        nodes = self._nodes(features)
+        columns = self.graph.columns
+        if is_named(x):
+            features: Tensor | Csr
+            features, columns = of_names(x, self.graph)
+            single = is_one(x)
+        else:
+            features = as_features(x, "new nodes")
+            single = isinstance(features, Tensor) and features.dim() == 1
+            features = features[None] if isinstance(features, Tensor) and single else features
+        if single:
+            neighbours, weights = [neighbours], None if weights is None else [weights]
+        nodes = self._nodes(features, columns)
         edges = self._edges(nodes.n_nodes, neighbours, weights, among)
         mapped = self.scorer.features.transform(nodes).x
         return self.known.logits(mapped.to_dense() if isinstance(mapped, Csr) else mapped, edges)
 
-    def _nodes(self, x: Tensor | Csr) -> Graph:
+    def _nodes(self, x: Tensor | Csr, columns: tuple[Column, ...]) -> Graph:
         """Returns new nodes without their edges, their features as the user has them."""
         graph, b = self.graph, x.shape[0]
         if x.shape[1] != graph.n_features or not b:
@@ -133,9 +142,9 @@ class NodeScorer:
             x,
             feature_normalisation=graph.feature_normalisation,
             feature_names=graph.feature_names,
-            columns=graph.columns,
+            columns=columns,
             where="new nodes",
-            trusted=not graph.columns,
+            trusted=not columns,
         )
 
     def _edges(self, b: int, neighbours: Sequence[Any], weights: Sequence[Any] | None, among: Any) -> NewEdges:

@@ -7,6 +7,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 
@@ -134,6 +136,64 @@ def test_typed_columns_and_missing_values_are_mapped_as_in_the_run(tmp_path):
     alone = scorer.logits([[float("nan"), 0.0], [100.0, 1.0]], [[], []])
     assert bool(alone.isfinite().all())
     assert float((alone[0] - alone[1]).abs().max()) > LEVEL
+
+
+@pytest.fixture(scope="module")
+def shop() -> calirare.Scorer:
+    """A run on a table of numbers, names, numbers that are names, and dates."""
+    rng = np.random.default_rng(0)
+    n = 200
+    nodes = pd.DataFrame(
+        {
+            "id": [f"a{i}" for i in range(n)],
+            "amount": np.where(rng.random(n) < 0.1, np.nan, rng.gamma(1, 50, n)),
+            "kind": rng.choice(["card", "cash"], n),
+            "branch": rng.choice(["7", "8", "north", "south"], n),
+            "since": pd.to_datetime("2024-01-01") + pd.to_timedelta(rng.integers(0, 500, n), "D"),
+            "vip": rng.random(n) < 0.5,
+            "label": np.where(rng.random(n) < 0.3, "fraud", "fine"),
+        }
+    )
+    edges = pd.DataFrame({"source": nodes["id"], "target": nodes["id"].to_numpy()[(7 * np.arange(n) + 1) % n]})
+    graph = Graph.from_tables(edges, nodes, "label", one_hot=("branch",))
+    return calirare.Scorer.open(calirare.train(graph, model="hops", **QUICK))
+
+
+def test_features_may_come_by_name_as_records_and_tables(shop):
+    day = (pd.Timestamp("2024-03-05") - pd.Timestamp("2000-01-01")).days
+    known = ["a1", "a5"]
+    record = {"kind": "cash", "amount": 12.5, "vip": True, "branch": 8, "since": "2024-03-05", "note": "not read"}
+    want = shop.logits([12.5, 1, 1, day, 1], known)
+    assert torch.equal(shop.logits(record, known), want)
+    assert torch.equal(shop.logits(pd.Series(record), known), want)
+    assert torch.equal(shop.logits(record | {"since": pd.Timestamp("2024-03-05")}, known), want)
+    assert torch.equal(shop.logits(record | {"branch": "8", "vip": "true"}, known), want)
+    other = {"kind": None, "amount": float("nan"), "vip": None, "branch": "", "since": pd.NaT}
+    both = shop.logits([[12.5, 1, 1, day, 1], [np.nan] * 5], [known, []])
+    arrow = pa.Table.from_pylist([record | {"branch": "8"}, dict.fromkeys(record)])
+    for rows in ([record, other], pd.DataFrame([record, other]), arrow):
+        assert torch.equal(shop.logits(rows, [known, []]), both)
+    new = shop.logits(record | {"kind": "crypto"}, known)  # as a table with a category that the run does not know
+    assert bool(new.isfinite().all())
+    assert not torch.equal(new, want)
+
+
+def test_named_features_that_do_not_fit_are_refused(shop, small):
+    record = {"kind": "cash", "amount": 12.5, "vip": True, "branch": 8, "since": "2024-03-05"}
+    for change, message in (
+        ({"amount": "much"}, "'amount' must be a number, got 'much': mend it, or give None if unknown"),
+        ({"amount": float("inf")}, "'amount' must be a number, got inf"),
+        ({"since": "05/03/24"}, "'since' must be a date, such as 2024-01-31, got '05/03/24'"),
+    ):
+        with pytest.raises(InputError, match=message):
+            shop.score(record | change, ["a1"])
+    del record["vip"]
+    with pytest.raises(
+        InputError, match="a value or None for each of amount, kind, branch, since and vip, but has no 'vip'"
+    ):
+        shop.score(record, ["a1"])
+    with pytest.raises(InputError, match="must be numbers in the order of the features of graph 'task', which have no"):
+        small.score({"amount": 1.0}, ["n7"])
 
 
 WRONG = {
