@@ -193,7 +193,7 @@ def test_named_features_that_do_not_fit_are_refused(shop, small):
     ):
         shop.score(record, ["a1"])
     with pytest.raises(InputError, match="must be numbers in the order of the features of graph 'task', which have no"):
-        small.score({"amount": 1.0}, ["n7"])
+        small[1].score({"amount": 1.0}, ["n7"])
 
 
 WRONG = {
