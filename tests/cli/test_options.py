@@ -19,6 +19,7 @@ CHOSEN = {
     "n_layers": 3,
     "minority": "fraud",
     "one_hot": ("region", "branch"),
+    "leave_out": ("case_no", "closed_on"),
     "edge_columns": ("amount", "time"),
     "dropout": 0.25,
     "coverage": 0.75,

@@ -180,7 +180,7 @@ def test_what_the_tables_lack_is_said(options, message, tmp_path):
         ("edges", lambda text: text + "p003,p003\n", "edges must not join a node to itself"),
         ("edges", lambda text: text + text.splitlines()[1] + "\n", "edges must be listed once"),
         ("edges", lambda text: "source\n", "first line must name two columns"),
-        ("edges", lambda text: "", "cannot be read"),
+        ("edges", lambda text: "", "the file is empty"),
         (
             "nodes",
             lambda text: text + text.splitlines()[2] + "\n",

@@ -92,7 +92,7 @@ class Unseen:
         """Returns what a user should know of the column."""
         what = f"lack a value of {column!r}, and" if self.gap else f"have values of {column!r} that"
         does = "lacks it" if self.gap else "has"
-        late = "leave the column out if it is filled when a node is looked into, " if self.gap else ""
+        late = "leave it out if it is filled once a case is known, or " if self.gap else ""
         return (
             f"the labels are no random sample of the nodes: {self.share:.0%} of the nodes without a label {what} no "
             f"node with one of these labels {does}, where chance would leave {self.by_chance:.0%}; P(rare) may be "

@@ -112,8 +112,9 @@ def unlabelled_share(prevalence: float, known: int, nodes: int) -> float:
 
 
 def bent(log_p: Tensor) -> Tensor:
-    """Returns log P, which from log `SUREST` = m on is m (1 + exp(m - log P)) / 2: below 1, and in the order it has."""
-    return log_p.clamp(max=MOST) + MOST / 2 * torch.expm1(-(log_p - MOST).clamp(min=0))
+    """Returns log P, which e above log `SUREST` = m is m (1 + 1 / (1 + e)) / 2: below 1, and in the order it has."""
+    above = (log_p - MOST).clamp(min=0)
+    return log_p.clamp(max=MOST) - MOST / 2 * above / (1 + above)
 
 
 class PositiveOnlyCalibrator(PriorPlattCalibrator):
@@ -215,8 +216,8 @@ class PositiveOnlyCalibrator(PriorPlattCalibrator):
         log_p = self._known_odds(logits) + float(self.lift_[0])
         slope = 1 / -torch.expm1(bent(log_p))
         if cut:
-            beyond = (log_p - MOST).clamp(min=0)
-            return torch.where(beyond > 0, -MOST / 2 * torch.exp(-beyond), 1.0) * slope
+            above = (log_p - MOST).clamp(min=0)
+            return torch.where(above > 0, -MOST / 2 / (1 + above).square(), 1.0) * slope
         assert self.covariance_ is not None
         reach = max(float(self.covariance_[1, 1]) ** 0.5, LEAST_REACH)
         ends = [bent(log_p + side * reach) for side in (-1, 1)]

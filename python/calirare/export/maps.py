@@ -64,6 +64,6 @@ def _of_known(fitted: PositiveOnlyCalibrator, d: N) -> N:
     scale, theta, lift = fitted.scale_, fitted.theta_.tolist(), fitted.lift_.tolist()
     known = d * scale + (theta[1] - scale * fitted.unit_ * float(fitted.pivot(2)[1]) + lift[0])
     most = math.log(SUREST)
-    above = (-(known.at_least(most) - most)).apply("Exp") - 1.0  # `bent`
-    log_p = known.at_most(most) + above * (most / 2)
+    above = known.at_least(most) - most
+    log_p = known.at_most(most) - above / (above + 1.0) * (most / 2)  # `bent`
     return log_p - (1.0 - log_p.apply("Exp")).apply("Log") + (theta[2] - lift[1])

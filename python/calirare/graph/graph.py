@@ -241,10 +241,10 @@ class Graph:
         if original is None or not names:
             raise InputError(f"graph {self.name!r}: a rare class needs labels, but there are none")
         k = find_class(minority, names, self.name)
-        if self.original_y is not None and k == self.minority:
-            return self  # its labels may know more: that a node is of the rest, but not of which class
         check_class_beside_others(original, k, names, self.name)
         y = torch.where(original < 0, original, (original == k).long())
+        if self.original_y is not None and k == self.minority and self.y is not None:
+            y = self.y  # which may know more: that a node is of the rest, but not of which class
         return dataclasses.replace(
             self,
             y=y,
