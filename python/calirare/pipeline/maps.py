@@ -35,7 +35,7 @@ from calirare.calibration.decisions import Labelled
 from calirare.graph import Graph, with_drawn_rest
 from calirare.metrics import PopulationCheck, population_check
 from calirare.pipeline.job import Job, LeftOutLabels
-from calirare.pipeline.no_sample import doubt_of
+from calirare.pipeline.no_sample import doubt_of, given_away
 from calirare.run import Settings, representing
 from calirare.training import Fitted, FoldFitted
 
@@ -127,7 +127,7 @@ def _with_prior(job: Job, fitted: Fitted, logits: Tensor | None, loo_logits: Ten
         assert logits is not None
         scored = logits[job.asked.scored_nodes.to(logits.device)]
         maps["population"] = with_prevalence(_prior_map(maps["population"]), scored.double(), told)
-        return Maps(maps, (f"mean P(rare) is {told:g}, the prevalence that was said",))
+        return Maps(maps, (f"mean P(rare) is {told:g}, the prevalence that was said", given_away(job)))
     check, labelled, at = None, None, sampling.representative
     if k == 2 and bool(at.any()) and len(targets[used]) > 1:
         p = cross_fitted_probabilities(_prior_map(maps["population"]), own[used], targets[used], sampling=sampling)

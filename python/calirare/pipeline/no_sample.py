@@ -25,15 +25,15 @@ def doubt_of(job: Job, fitted: Fitted, population: Calibrator, own: Tensor, node
         own: logits of the labels that represent the population, each without itself, [m, 2].
         nodes: that have them, int64 [m].
     """
+    given = given_away(job)
+    if given:
+        return Doubt(given, "do not trust")
     others = _without_label(job, own.device)
     if not others.numel():
         return Doubt()
-    given = _given_away(job, others)
-    if given:
-        return Doubt(given, "do not trust")
     if job.settings.calibration.calibrate_on != "auto" or not nodes.numel():
         return Doubt()
-    why = why_no_sample(job, fitted, population, own, nodes, others)
+    why = _why_no_sample(job, fitted, population, own, nodes, others)
     return Doubt(why, "caution") if why else Doubt()
 
 
@@ -47,17 +47,17 @@ def _without_label(job: Job, device: torch.device) -> Tensor:
     return others[order].sort().values
 
 
-def _given_away(job: Job, others: Tensor) -> str:
+def given_away(job: Job) -> str:
     """Returns which column gives labels away; empty where none does."""
     graph, nodes = job.raw or job.asked, job.nodes
     if not _looked_at(graph):
         return ""
+    others = _without_label(job, nodes.device)
     assert job.graph.y is not None
     rare = (job.graph.y[nodes] == 1).cpu().numpy()
-    own, rest = _columns_at(graph, nodes), _columns_at(graph, others)
     for i in range(graph.n_features):
         names = graph.columns[i].categories if graph.columns and graph.columns[i].kind == "categorical" else ()
-        found = giveaway(own[:, i], rare, rest[:, i], names)
+        found = giveaway(_column_at(graph, i, nodes), rare, _column_at(graph, i, others), names)
         if found is not None:
             return found.sentence(_name(graph, i))
     return ""
@@ -67,16 +67,16 @@ def _looked_at(graph: Graph) -> bool:
     return isinstance(graph.x, Tensor) and 0 < graph.n_features <= MOST_COLUMNS
 
 
-def _columns_at(graph: Graph, nodes: Tensor) -> NumpyArray:
+def _column_at(graph: Graph, i: int, nodes: Tensor) -> NumpyArray:
     assert isinstance(graph.x, Tensor)
-    return graph.x[nodes.to(graph.x.device)].double().cpu().numpy()
+    return graph.x[:, i][nodes.to(graph.x.device)].double().cpu().numpy()
 
 
 def _name(graph: Graph, i: int) -> str:
     return graph.feature_names[i] if graph.feature_names else str(i)
 
 
-def why_no_sample(job: Job, fitted: Fitted, population: Calibrator, own: Tensor, nodes: Tensor, others: Tensor) -> str:
+def _why_no_sample(job: Job, fitted: Fitted, population: Calibrator, own: Tensor, nodes: Tensor, others: Tensor) -> str:
     """Returns why labels that are taken for a random sample can be none; empty where nothing speaks against it.
 
     Nodes without a label are scored as labels are: of detectors with folds each by the models without one fold. Where
@@ -129,11 +129,10 @@ def _unseen(graph: Graph, nodes: Tensor, others: Tensor) -> tuple[Unseen, str] |
     """Returns what nodes without a label have in a column that hardly any labelled node has, and its name."""
     if not _looked_at(graph):
         return None
-    own, rest = _columns_at(graph, nodes), _columns_at(graph, others)
-    found = [
-        unseen(own[:, i], rest[:, i], named=bool(graph.columns) and graph.columns[i].kind == "categorical")
-        for i in range(graph.n_features)
-    ]
+    found = list[Unseen]()
+    for i in range(graph.n_features):
+        named = bool(graph.columns) and graph.columns[i].kind == "categorical"
+        found.append(unseen(_column_at(graph, i, nodes), _column_at(graph, i, others), named=named))
     doubtful = [i for i, each in enumerate(found) if each.doubtful(len(found))]
     at = max(doubtful, key=lambda i: found[i].beyond_chance, default=None)
     return None if at is None else (found[at], _name(graph, at))
