@@ -278,6 +278,8 @@ def _read_edges(
         used = (*columns, weight, options.relation, options.time, *options.edge_columns)
         if unread := [name for name in names if name not in used]:
             notes.append(not_read(unread))
+        if options.time is not None and options.as_of is None:
+            notes.append(f"{options.time!r} leaves none out by itself: say until when (--as-of)")
         if not until.all():
             notes.insert(0, f"left out, edges after {options.as_of}: {int((~until).sum()):,}")
         if cells.n_dropped:

@@ -156,3 +156,9 @@ def test_a_query_reads_what_edges_carry_from_the_node_table(tmp_path):
     said = call("export", "--run", tmp_path / "run", "--sql", "sqlite")
     assert "note: features of --edge-columns amount are read from columns of the node table" in said.out
     assert 'n."amount_mean"' in (tmp_path / "run" / "score_sqlite.sql").read_text()
+
+
+def test_a_time_without_an_end_is_told_to_do_nothing():
+    said = "edges: 'when' leaves none out by itself: say until when (--as-of)"
+    assert said in Graph.from_tables(EDGES, NODES, "y", time="when").notes
+    assert said not in Graph.from_tables(EDGES, NODES, "y", time="when", as_of="2026-01-03").notes
