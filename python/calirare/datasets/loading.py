@@ -13,6 +13,7 @@ from calirare._util.errors import InputError
 from calirare.datasets.catalogue import CATALOGUE
 from calirare.datasets.download import Progress
 from calirare.datasets.embedded import digits
+from calirare.datasets.label_table import with_label_table
 from calirare.datasets.places import place_of
 from calirare.graph import (
     FEWEST_TESTED,
@@ -79,6 +80,7 @@ def load_dataset(
     minority: int | str | None = None,
     task: Task = "rare",
     labels: LabelKind = "all",
+    label_table: str | Path | None = None,
     label_rate: int | None = None,
     split: str | None = None,
     scale: Normalisation | Literal["stored"] | None = None,
@@ -97,6 +99,7 @@ def load_dataset(
             the labels are 0 and 1.
         task: "rare": classes are merged into the rare one and the rest; "classes": they stay as they are.
         labels: "all", or "positive-only": labels of the rare class alone are known, see `calirare.graph.known_rare`.
+        label_table: table of the labels where the data have none, see `with_label_table`.
         label_rate: training nodes per class before merging. A stored split is enlarged to it with random nodes; None
             leaves that as it is, and stands for 20 in a random one.
         split: "public" for the stored split, "random" for so many nodes per class (`random_split`), "share" for three
@@ -121,6 +124,8 @@ def load_dataset(
 random(label_rate=20, seed=0) 200/500/1000)
     """
     graph, stored = read_graph(name, root, download=download, **options)
+    if label_table is not None:
+        graph, stored = with_label_table(graph, label_table), None
     if graph.y is None and is_table(name):
         assert isinstance(graph.x, Tensor)
         raise InputError(no_label_column(f"graph {graph.name!r}", graph.x, graph.feature_names, graph.columns))

@@ -42,10 +42,10 @@ from calirare.graph.splits import (
     split_note,
 )
 from calirare.graph.table_columns import TableColumns
-from calirare.graph.table_files import days_of
-from calirare.graph.table_labels import no_label_column
+from calirare.graph.table_files import as_names, days_of, place, read_table
+from calirare.graph.table_labels import labels_of, no_label_column, nothing_known
 from calirare.graph.table_scored import LISTED
-from calirare.graph.table_sources import TABLE_SUFFIXES, absolute_source, is_table, source_exists, stem_of
+from calirare.graph.table_sources import TABLE_SUFFIXES, absolute_source, is_table, source_exists, source_of, stem_of
 from calirare.graph.validation import check_adjacency, one_class
 
 __all__ = [
@@ -76,6 +76,7 @@ __all__ = [
     "absolute_source",
     "answered",
     "as_features",
+    "as_names",
     "build_adjacency",
     "check_adjacency",
     "check_graph",
@@ -90,6 +91,7 @@ __all__ = [
     "fingerprint",
     "is_table",
     "known_rare",
+    "labels_of",
     "matrix_named",
     "named",
     "named_tensors",
@@ -97,13 +99,16 @@ __all__ = [
     "new_folder",
     "no_label_column",
     "normalize_features",
+    "nothing_known",
     "numbered",
     "numbers_named",
     "one_class",
+    "place",
     "propagated_features",
     "propagation",
     "raise_label_rate",
     "random_split",
+    "read_table",
     "relabelled",
     "rows_of",
     "same_but_labels",
@@ -111,6 +116,7 @@ __all__ = [
     "scipy_of_csr",
     "share_split",
     "source_exists",
+    "source_of",
     "split_note",
     "standardized",
     "stem_of",

@@ -42,6 +42,7 @@ class Data:
             of your own graph share, or all where fewer than ten rare nodes would test.
         features: node table that belongs to an edge table.
         label: column of the labels in the node table.
+        label_table: table of its own of the labels, where the data have none, with columns node (or id) and label.
         weight: column of the weights in the edge table.
         id: column of the names in the node table that the edge table refers to; none: node or id, else the
             one whose names the edges have.
@@ -82,6 +83,7 @@ class Data:
     split: str | None = None
     features: str | None = None
     label: str | None = None
+    label_table: str | None = None
     weight: str | None = None
     id: str | None = None
     source_column: str | None = None
@@ -156,6 +158,7 @@ class Data:
             dataset=self.dataset if self.dataset in CATALOGUE else _absolute(self.dataset),
             root=_absolute(self.root),
             features=_absolute(self.features),
+            label_table=_absolute(self.label_table),
             relabel=_absolute(self.relabel),
         )
 

@@ -1,0 +1,75 @@
+"""Labels that stand in a table of their own, beside a graph without any."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import torch
+
+from calirare._util.errors import FaultsError, InputError
+from calirare.graph import Graph, as_names, labels_of, named, nothing_known, place, read_table, source_of
+
+NODE, LABEL = ("node", "id"), ("label", "y", "class")
+SHOWN = 10  # names of columns in a message
+
+
+def with_label_table(graph: Graph, path: str | Path) -> Graph:
+    """Returns a graph with the labels of a table; nodes without a row have none.
+
+    Args:
+        graph: without labels.
+        path: of a table: a column `node` (or id) with the names of nodes (row numbers where they have none) and one
+            `label` (or y, class); of two columns the other one. Repetitions of a row are one row.
+
+    Raises:
+        InputError: the graph has labels, the table cannot be read, or a node is unknown or has two labels.
+    """
+    if graph.y is not None and bool((graph.y >= 0).any()):
+        raise InputError(
+            f"graph {graph.name!r}: labels must stand in one place, but the data have some beside {path}: leave their "
+            "column out (--leave-out), or take the table in its place (--relabel)"
+        )
+    source = source_of(path)
+    table = read_table(source, lambda names: [name for name in names if name.lower() in NODE] or names[:1])
+    table.columns = [str(name) for name in table.columns]
+    node, label = _columns(list(table.columns), str(path))
+    faults = list[str]()
+    y, classes = labels_of(table[label], source, faults)
+    if y is None or faults:
+        raise FaultsError(faults)
+    names = as_names(table[node])
+    known = [str(i) for i in range(graph.n_nodes)] if graph.node_names is None else map(str, graph.node_names)
+    number = {name: i for i, name in enumerate(known)}
+    out = torch.full((graph.n_nodes,), -1, dtype=torch.int64)
+    for row, (name, k) in enumerate(zip(names, y.tolist(), strict=True)):
+        at = number.get(name)
+        if at is None:
+            raise InputError(
+                f"{path}: graph {graph.name!r} has no node {name!r}, in {place(row, source)}: remove the row, or name "
+                "the node as the node table does"
+            )
+        if k >= 0 and int(out[at]) not in (-1, k):
+            both = f"{classes[int(out[at])]!r} and {classes[k]!r}"
+            raise InputError(f"{path}: node {name!r} must have one label, got {both} in {place(row, source)}: keep one")
+        out[at] = max(int(out[at]), k)
+    said = nothing_known(out, classes)
+    return dataclasses.replace(
+        graph, y=out, class_names=classes, notes=(*graph.notes, said) if said else graph.notes, where=str(path)
+    )
+
+
+def _columns(names: list[str], path: str) -> tuple[str, str]:
+    """Returns the columns of nodes and of labels."""
+    nodes = [name for name in names if name.lower() in NODE]
+    labels = [name for name in names if name.lower() in LABEL]
+    if len(names) == 2 and len(nodes) == 1:
+        labels = [name for name in names if name not in nodes]
+    if len(names) == 2 and not nodes and len(labels) == 1:
+        nodes = [name for name in names if name not in labels]
+    if len(nodes) != 1 or len(labels) != 1:
+        raise InputError(
+            f"{path}: one column must hold the nodes ({' or '.join(NODE)}) and one the labels ({', '.join(LABEL)}), "
+            f"got {named(names, SHOWN)}: name them so"
+        )
+    return nodes[0], labels[0]
