@@ -41,7 +41,7 @@ def with_label_table(graph: Graph, path: str | Path) -> Graph:
     names = as_names(table[node])
     known = [str(i) for i in range(graph.n_nodes)] if graph.node_names is None else map(str, graph.node_names)
     number = {name: i for i, name in enumerate(known)}
-    out = torch.full((graph.n_nodes,), -1, dtype=torch.int64)
+    out = [-1] * graph.n_nodes
     for row, (name, k) in enumerate(zip(names, y.tolist(), strict=True)):
         at = number.get(name)
         if at is None:
@@ -49,14 +49,14 @@ def with_label_table(graph: Graph, path: str | Path) -> Graph:
                 f"{path}: graph {graph.name!r} has no node {name!r}, in {place(row, source)}: remove the row, or name "
                 "the node as the node table does"
             )
-        if k >= 0 and int(out[at]) not in (-1, k):
-            both = f"{classes[int(out[at])]!r} and {classes[k]!r}"
+        if k >= 0 and out[at] not in (-1, k):
+            both = f"{classes[out[at]]!r} and {classes[k]!r}"
             raise InputError(f"{path}: node {name!r} must have one label, got {both} in {place(row, source)}: keep one")
-        out[at] = max(int(out[at]), k)
-    said = nothing_known(out, classes)
-    return dataclasses.replace(
-        graph, y=out, class_names=classes, notes=(*graph.notes, said) if said else graph.notes, where=str(path)
-    )
+        out[at] = max(out[at], k)
+    labels = torch.tensor(out, dtype=torch.int64)
+    said = nothing_known(labels, classes)
+    notes = (*graph.notes, said) if said else graph.notes
+    return dataclasses.replace(graph, y=labels, class_names=classes, notes=notes, where=str(path))
 
 
 def _columns(names: list[str], path: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """GAT (Velickovic et al. 2017), GIN (Xu et al. 2018), GraphSAGE (Hamilton et al. 2017) with a cost-sensitive loss.
 
-The layers are PyTorch Geometric's, which is imported inside the functions: its import takes seconds.
+The parameters are those of PyTorch Geometric's layers, what is added up over edges are our products. Its import takes
+seconds and is done inside the functions.
 """
 
 from __future__ import annotations

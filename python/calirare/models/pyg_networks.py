@@ -1,4 +1,4 @@
-"""Networks of PyTorch Geometric's layers that prepare once what no parameter changes."""
+"""Networks with the parameters of PyTorch Geometric's layers that prepare once what no parameter changes."""
 
 from __future__ import annotations
 

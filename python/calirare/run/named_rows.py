@@ -18,11 +18,14 @@ OF_TABLES = {"to_dicts": (), "to_pylist": (), "to_dict": ("records",)}  # how po
 SHOWN = 10  # names of columns in a message
 
 
-def is_named(x: Any) -> bool:
-    """Returns whether features come by name: a record, a list of records, or a row or table of pandas."""
+def is_named(x: Any, graph: Graph) -> bool:
+    """Returns whether features come by name: a record, a list of records, or a row or table of pandas.
+
+    Of a graph whose features have no names a row or table is read in its order.
+    """
     if isinstance(x, Sequence) and not isinstance(x, str):
         return len(x) > 0 and all(isinstance(each, Mapping) for each in x)
-    return isinstance(x, Mapping) or any(hasattr(x, each) for each in OF_TABLES)
+    return isinstance(x, Mapping) or (bool(graph.feature_names) and any(hasattr(x, each) for each in OF_TABLES))
 
 
 def is_one(x: Any) -> bool:
@@ -69,13 +72,9 @@ def _records(x: Any) -> list[dict[str, Any]]:
 
 
 def _is_missing(cell: Any) -> bool:
-    return cell is None or cell is _nat() or cell == "" or (isinstance(cell, float) and math.isnan(cell))
-
-
-def _nat() -> Any:
     import pandas as pd
 
-    return pd.NaT
+    return bool(pd.isna(cell)) if np.ndim(cell) == 0 and not isinstance(cell, str) else cell == ""
 
 
 def _read(column: Column, cells: list[Any]) -> tuple[Column, list[float]]:

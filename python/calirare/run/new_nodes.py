@@ -110,7 +110,7 @@ class NodeScorer:
     ) -> Tensor:
         """Returns the logits of new nodes before any map, [b, k]; see `score`."""
         columns = self.graph.columns
-        if is_named(x):
+        if is_named(x, self.graph):
             features: Tensor | Csr
             features, columns = of_names(x, self.graph)
             single = is_one(x)

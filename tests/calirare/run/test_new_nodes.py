@@ -173,6 +173,8 @@ def test_features_may_come_by_name_as_records_and_tables(shop):
     arrow = pa.Table.from_pylist([record | {"branch": "8"}, dict.fromkeys(record)])
     for rows in ([record, other], pd.DataFrame([record, other]), arrow):
         assert torch.equal(shop.logits(rows, [known, []]), both)
+    gaps = {"kind": pd.NA, "amount": np.float32("nan"), "vip": pd.NA, "branch": None, "since": np.datetime64("NaT")}
+    assert torch.equal(shop.logits([record, gaps], [known, []]), both)
     new = shop.logits(record | {"kind": "crypto"}, known)  # as a table with a category that the run does not know
     assert bool(new.isfinite().all())
     assert not torch.equal(new, want)
@@ -194,6 +196,8 @@ def test_named_features_that_do_not_fit_are_refused(shop, small):
         shop.score(record, ["a1"])
     with pytest.raises(InputError, match="must be numbers in the order of the features of graph 'task', which have no"):
         small[1].score({"amount": 1.0}, ["n7"])
+    frame = pd.DataFrame([[0.5, 1.0, 1.5, 2.0]])  # whose features have no names, in their order
+    assert torch.equal(small[1].logits(frame, [["n7"]]), small[1].logits(frame.to_numpy(), [["n7"]]))
 
 
 WRONG = {
