@@ -30,7 +30,7 @@ UNCHECKED = "no label can tell whether it is right: read the probabilities as es
 MEANING = {
     "trust": "the probabilities may be read as they stand, on the whole",
     "caution": "read the probabilities as estimates",
-    "do not trust": "use the order of the nodes, not the numbers",
+    "do not trust": "its numbers are not to be read as probabilities",
 }
 
 
