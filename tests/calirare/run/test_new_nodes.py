@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -171,7 +172,8 @@ def test_features_may_come_by_name_as_records_and_tables(shop):
     other = {"kind": None, "amount": float("nan"), "vip": None, "branch": "", "since": pd.NaT}
     both = shop.logits([[12.5, 1, 1, day, 1], [np.nan] * 5], [known, []])
     arrow = pa.Table.from_pylist([record | {"branch": "8"}, dict.fromkeys(record)])
-    for rows in ([record, other], pd.DataFrame([record, other]), arrow):
+    polars = SimpleNamespace(to_dict=lambda: {}, to_dicts=lambda: [record, other])  # as its frames give records
+    for rows in ([record, other], pd.DataFrame([record, other]), arrow, polars):
         assert torch.equal(shop.logits(rows, [known, []]), both)
     gaps = {"kind": pd.NA, "amount": np.float32("nan"), "vip": pd.NA, "branch": None, "since": np.datetime64("NaT")}
     assert torch.equal(shop.logits([record, gaps], [known, []]), both)
