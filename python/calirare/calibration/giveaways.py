@@ -11,6 +11,7 @@ import numpy as np
 PURE = 0.95  # share of labelled nodes with such a value that are rare, at least
 COVERED = 0.5  # of the rare labels that have such a value, at least
 FEWEST = 10  # of these
+OF_A_KIND = 5  # labelled nodes of a category, at least: of one alone nearly every category is of one class
 BESIDE = 0.1  # of as many nodes without a label as have one, at most, also where all rare nodes are labelled
 LEVEL = 1e-6  # that chance leaves so few without a label
 FAR, ALIKE = 0.1, 0.001  # distance of the rest, and its chance, from which on labels were chosen by the column
@@ -97,11 +98,11 @@ def _of_numbers(labelled: np.ndarray, rare: np.ndarray, others: np.ndarray) -> I
 def _of_categories(
     labelled: np.ndarray, rare: np.ndarray, others: np.ndarray, names: tuple[str, ...]
 ) -> Iterator[Event | None]:
-    """Yields the categories of which nearly all labelled nodes are rare."""
+    """Yields the categories of which nearly all labelled nodes are rare, and not just a few of them."""
     there = ~np.isnan(labelled)
     which = labelled[there].astype(np.int64)
     many, hits = (np.bincount(which, w, minlength=len(names)) for w in (None, rare[there].astype(float)))
-    pure = np.flatnonzero((many > 0) & (hits >= PURE * many))
+    pure = np.flatnonzero((many >= OF_A_KIND) & (hits >= PURE * many))
     if len(pure):
         first = ", ".join(repr(names[k]) for k in pure[np.argsort(-many[pure], kind="stable")][:3])
         yield first + (", .." if len(pure) > 3 else ""), np.isin(labelled, pure), np.isin(others, pure)

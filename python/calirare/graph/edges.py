@@ -164,7 +164,7 @@ def build_adjacency(
     del united
     if rules.symmetrize:
         key, weights = _symmetrize(key, weights, n_nodes)
-    return _csr_ofkeys_of(key, weights, n_nodes)
+    return _csr_of_keys(key, weights, n_nodes)
 
 
 def _check_edges(edges: NumpyArray, n_nodes: int, where: str) -> NumpyArray:
@@ -205,7 +205,7 @@ def directed(edges: NumpyArray, weights: NumpyArray | None, n_nodes: int, rules:
     duplicates: Literal["sum", "drop"] = "sum" if rules.duplicates == "sum" else "drop"
     united = unite_duplicates(keys_of(rows, cols, n_nodes), weights, replace(rules, duplicates=duplicates))
     assert united is not None
-    return _csr_ofkeys_of(*united, n_nodes)
+    return _csr_of_keys(*united, n_nodes)
 
 
 def edge_faults(
@@ -339,7 +339,7 @@ def _distinct_(key: NumpyArray) -> NumpyArray:
     return key[:n]
 
 
-def _csr_ofkeys_of(key: NumpyArray, weights: NumpyArray | None, n_nodes: int) -> Csr:
+def _csr_of_keys(key: NumpyArray, weights: NumpyArray | None, n_nodes: int) -> Csr:
     """Returns the matrix whose entries have the given keys (row * n_nodes + column, rising)."""
     degree, indices = np.zeros(n_nodes, dtype=np.int64), np.empty(len(key), dtype=np.int32)
     for start in range(0, len(key), BLOCK):

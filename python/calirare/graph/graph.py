@@ -385,7 +385,7 @@ class Graph:
     def to_data(self) -> Data:
         """Returns the graph as a PyTorch Geometric `Data`.
 
-        It has `edge_index`, dense `x`, and what there is of `edge_weight` (unless all are 1), `y` and three masks.
+        It has `edge_index`, dense `x`, and what there is of `edge_weight` (unless all 1), `y`, `original_y` and masks.
 
         Raises:
             InputError: columns of `x` are not mapped to numbers yet.

@@ -36,7 +36,7 @@ def leaks(rng: np.random.Generator, seen: np.ndarray) -> dict[str, tuple[np.ndar
             ("active", "blocked", "asleep"),
             "'blocked'",
         ),
-        "names": (np.where(seen, 1 + rng.integers(5, size=n), 0).astype(float), tuple("abcdef"), ", .."),
+        "names": (np.where(seen, 1 + np.arange(n) % 4, 0).astype(float), tuple("abcde"), ", .."),
     }
 
 
@@ -70,6 +70,17 @@ def test_a_strong_feature_gives_nothing_away_however_labels_were_drawn(drawn_as)
         if drawn_as == "by the column":
             known |= column > np.quantile(column, 0.8)
         assert giveaway(column[known], rare[known], column[~known], NONE) is None
+
+
+@pytest.mark.parametrize("n_names", [50, 5_000, 15_000, 20_000])
+def test_names_that_hardly_any_two_nodes_share_give_nothing_away(n_names):
+    names = tuple(map(str, range(n_names)))
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        rare, known = rng.random(20_000) < 0.1, rng.permutation(20_000)[:2_500]  # as many without a label are looked at
+        column = rng.integers(n_names, size=20_000).astype(float)
+        labelled, others = known[:500], known[500:]
+        assert giveaway(column[labelled], rare[labelled], column[others], names) is None
 
 
 def case_numbers(task: Graph, known: torch.Tensor) -> Graph:
