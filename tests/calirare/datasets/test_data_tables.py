@@ -400,14 +400,14 @@ def test_without_labels_no_list_of_classes_is_shown(write):
 def test_columns_that_may_hold_the_labels_are_named(write):
     edges = "u,v\na,b\nb,c\n"
     nodes = "node,size,kind,status,checked\na,1.5,x,fraud,1\nb,2.5,y,ok,-1\nc,4,x,,0\nd,3,y,ok,1\n"
-    may_be = r"say which one holds them \(command line: --label COLUMN; .*\); it may be "
+    may_be = r"say which one holds them \(command line: --label COLUMN; --label-table FILE for a table of its own\); it may be "
     with pytest.raises(
         InputError, match=may_be + r"'status' \(fraud, ok, 1 unknown\) or 'checked' \(0, 1, 1 unknown\)$"
     ):
         load_dataset(write(nodes, edges))
     with pytest.raises(InputError, match=may_be + r"'kind' \(x, y\)$"):
         load_dataset(write("node,size,kind\na,1.5,x\nb,1.5,y\nc,1.5,x\n", edges))
-    with pytest.raises(InputError, match=r"--label COLUMN; .*\)$"):
+    with pytest.raises(InputError, match=r"--label COLUMN; --label-table FILE for a table of its own\)$"):
         load_dataset(write("node,size\na,1\nb,1\nc,1\n", edges))
 
 
