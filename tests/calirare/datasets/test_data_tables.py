@@ -400,7 +400,8 @@ def test_without_labels_no_list_of_classes_is_shown(write):
 def test_columns_that_may_hold_the_labels_are_named(write):
     edges = "u,v\na,b\nb,c\n"
     nodes = "node,size,kind,status,checked\na,1.5,x,fraud,1\nb,2.5,y,ok,-1\nc,4,x,,0\nd,3,y,ok,1\n"
-    may_be = r"say which one holds them \(command line: --label COLUMN; --label-table FILE for a table of its own\); it may be "
+    options = r"\(command line: --label COLUMN; --label-table FILE for a table of its own\)"
+    may_be = rf"say which one holds them {options}; it may be "
     with pytest.raises(
         InputError, match=may_be + r"'status' \(fraud, ok, 1 unknown\) or 'checked' \(0, 1, 1 unknown\)$"
     ):
