@@ -10,7 +10,7 @@ from rich.console import Console
 from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
 from calirare.explain.audit import Audit
-from calirare.run import NEXT_BY, NextBy, NextLabels, load, write_predictions
+from calirare.run import NEXT_BY, NextBy, NextLabels, load, load_classes, of_classes, write_predictions
 
 
 def run(
@@ -39,15 +39,20 @@ def run(
     path = out or folder / ("audit.csv" if following is None else "next.csv")
     if by is not None and following is None:
         raise InputError("audit: --by says what the next labels are chosen by: say how many (--next)")
-    saved = load(folder)
     if path.suffix != ".csv":
         raise InputError(f"audit: --out must end in .csv, got {path}")
     check_free([path, path.with_suffix(".parquet")], "audit", overwrite=overwrite)
     found: Audit | NextLabels
     if following is None:
+        saved = load_classes(folder) if of_classes(folder) else load(folder)
         found = saved.audit(graph, at_least)
+    elif of_classes(folder):
+        raise InputError(
+            "audit: --next is for a rare class, and the run was trained with task classes: its review.csv begins with "
+            "the nodes whose class is least sure"
+        )
     else:
-        found = saved.next_labels(following, graph, cast(NextBy, by or NEXT_BY[0]))
+        found = load(folder).next_labels(following, graph, cast(NextBy, by or NEXT_BY[0]))
     with fresh_files(path.parent, f"audit: {path}") as partial:
         names = [file.name for file in write_predictions(found.to_frame(), partial, path.stem)]
     console = Console()

@@ -169,7 +169,7 @@ def _every_class(
         check_free(files, "predict", overwrite=overwrite)
     else:
         path = free_path(out or folder / f"predictions_{stem_of(graph)}.csv", overwrite)
-    saved, blocks = load_classes(folder), BlockFiles(path.parent / f".{path.stem}.blocks")
+    saved, blocks = load_classes(folder).run, BlockFiles(path.parent / f".{path.stem}.blocks")
     with Reporter() as reporter, blocks.told_of(), fresh_files(path.parent, f"predict: {path}") as partial:
         if scores_only:
             source = _source(saved, graph, settings, blocks, Ranks(), reporter)

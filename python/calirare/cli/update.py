@@ -11,8 +11,8 @@ from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
 from calirare.graph import Graph
-from calirare.pipeline import Updated, update
-from calirare.run import LABELS, Labels, inert, load, write_json, write_predictions
+from calirare.pipeline import Updated, UpdatedClasses, update, update_classes
+from calirare.run import LABELS, Labels, inert, load, load_classes, of_classes, write_json, write_predictions
 
 CHANGES, FACTS = "changes", "update.json"
 
@@ -46,10 +46,8 @@ def run(
         raise InputError(f"update: --drawn must be chosen or random, got {drawn!r}")
     if out.resolve() == folder.resolve():
         raise InputError(f"update: --out must be another folder than the run's own, got {out}")
-    saved = load(folder)
     with fresh_folder(out, overwrite=overwrite) as partial, Reporter() as reporter:
-        own = saved.graph(graph)
-        found = update(saved, own, _changes(own, labels, forget), chosen=drawn == "chosen", report=reporter)
+        found, own = _updated(folder, graph, labels, forget, drawn == "chosen", reporter)
         for note in found.outcome.notes:
             reporter.say(f"note: {note}")
         data = found.outcome.settings.data
@@ -62,6 +60,19 @@ def run(
     print(found.summary(console.width if console.is_terminal else 80), end="")
     for name in names:
         print(out / name)
+
+
+def _updated(
+    folder: Path, graph: str | None, labels: Path | None, forget: Path | None, chosen: bool, reporter: Reporter
+) -> tuple[Updated | UpdatedClasses, Graph]:
+    """Returns the run trained again, and the graph that the old one was trained on; arguments as of `run`."""
+    if of_classes(folder):
+        classes = load_classes(folder)
+        own = classes.graph(graph)
+        return update_classes(classes, own, _changes(own, labels, forget), chosen=chosen, report=reporter), own
+    saved = load(folder)
+    own = saved.graph(graph)
+    return update(saved, own, _changes(own, labels, forget), chosen=chosen, report=reporter), own
 
 
 def _changes(graph: Graph, labels: Path | None, forget: Path | None) -> Labels:
@@ -85,7 +96,7 @@ def _changes(graph: Graph, labels: Path | None, forget: Path | None) -> Labels:
     return given.over(gone)
 
 
-def _write(found: Updated, graph: Graph, before: Path | None, partial: Path, out: Path) -> None:
+def _write(found: Updated | UpdatedClasses, graph: Graph, before: Path | None, partial: Path, out: Path) -> None:
     """Writes the run, its labels over those of an earlier update, and what changed."""
     labels = found.labels if before is None else found.labels.over(Labels.read(before, graph))
     inert(labels.to_frame(found.outcome.graph)).to_csv(partial / LABELS, index=False)

@@ -150,17 +150,17 @@ def relabelled(graph: Graph, nodes: Tensor, labels: Tensor, parts: Tensor) -> Gr
     """Returns a graph where some nodes have these labels and stand in these parts of the split.
 
     Args:
-        graph: of a rare class and the rest, with a split.
+        graph: with labels and a split.
         nodes: distinct, int64 [b].
-        labels: 1 rare, 0 rest, -1 none, int64 [b].
+        labels: 1 rare, 0 rest, or where no class is rare its number; -1 none, int64 [b].
         parts: number in `PARTS`; `NO_PART` for the part that the node has, where it had none and gets a label the
             training part, int64 [b]. A node without a label is in no part but that of test nodes, where it was there.
 
     Raises:
-        InputError: there are not two classes, or no labels or split.
+        InputError: there are no labels or there is no split.
     """
-    if graph.y is None or graph.split is None or graph.n_classes != 2:
-        raise InputError(f"graph {graph.name!r}: to be labelled anew it must have two classes, labels and a split")
+    if graph.y is None or graph.split is None:
+        raise InputError(f"graph {graph.name!r}: to be labelled anew it must have labels and a split")
     device = graph.device
     nodes, labels, parts = nodes.to(device), labels.to(device), parts.to(device)
     y, part = graph.y.clone(), torch.full((graph.n_nodes,), NO_PART, dtype=torch.int64, device=device)

@@ -1,9 +1,20 @@
 """The main job: train, leave every label out, calibrate, make intervals. Stages are functions of values."""
 
 from calirare.pipeline.changes import Updated
+from calirare.pipeline.class_changes import UpdatedClasses, update_classes
 from calirare.pipeline.classes import train_classes
 from calirare.pipeline.job import Report
 from calirare.pipeline.stages import StreamingMaker, prepared, train
 from calirare.pipeline.updating import update
 
-__all__ = ["Report", "StreamingMaker", "Updated", "prepared", "train", "train_classes", "update"]
+__all__ = [
+    "Report",
+    "StreamingMaker",
+    "Updated",
+    "UpdatedClasses",
+    "prepared",
+    "train",
+    "train_classes",
+    "update",
+    "update_classes",
+]

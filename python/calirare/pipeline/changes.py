@@ -17,6 +17,21 @@ from calirare.graph import Graph
 from calirare.metrics import auprc, nll
 from calirare.run import Labels, Outcome, Probabilities
 
+
+def kinds_of(graph: Graph, changed: Labels) -> dict[str, int]:
+    """Returns how many labels are new, others than a graph's, forgotten, and the same in another part of the split."""
+    assert graph.y is not None
+    had = graph.y.cpu()[changed.nodes]
+    other = had != changed.y
+    kinds = {
+        "new": had < 0,
+        "changed": other & (had >= 0) & (changed.y >= 0),
+        "forgotten": changed.y < 0,
+        "moved": ~other,
+    }
+    return {name: int(which.sum()) for name, which in kinds.items()}
+
+
 SHOWN, KEPT, WIDTH = 10, 1000, 80  # rows on the screen, rows of changes.csv beside changed alerts, characters
 LEAST = 0.2  # of a node's change that a label must account for to be named as its reason
 ANEW = "no single label: maps and weights were fitted anew"
@@ -89,16 +104,7 @@ class Updated:
     @cached_property
     def counts(self) -> dict[str, int]:
         """How many labels are new, others than before, forgotten, and the same in another part of the split."""
-        assert self.before.graph.y is not None
-        had = self.before.graph.y.cpu()[self.changed.nodes]
-        other = had != self.changed.y
-        kinds = {
-            "new": had < 0,
-            "changed": other & (had >= 0) & (self.changed.y >= 0),
-            "forgotten": self.changed.y < 0,
-            "moved": ~other,
-        }
-        return {name: int(which.sum()) for name, which in kinds.items()}
+        return kinds_of(self.before.graph, self.changed)
 
     @cached_property
     def distance(self) -> dict[str, float] | None:

@@ -77,10 +77,10 @@ def _run(mapped: Graph, settings: Settings, report: Report) -> ClassesOutcome:
         trained = clock.time("neighbours", lambda: _with_neighbours(trained, mapped))
     logits = clock.time("predict", lambda: trained.fitted.logits_of(mapped))
     check_finite(mapped, logits)
-    own, agreement, notes = None, None, list[str]()
+    own, left_out, notes = None, None, tuple[str, ...]()
     if settings.method == "jackknife":
         left_out = clock.time("check", lambda: leave_labels_out(job, trained))
-        own, agreement, notes = left_out.logits, left_out.agreement, list(left_out.notes)
+        own, notes = left_out.logits, left_out.notes
         job = dataclasses.replace(job, calibration_nodes=job.calibration_nodes & torch.isfinite(own).all(1))
     maps = clock.time("calibrate", lambda: calibrate(job, trained.fitted, logits, _or_empty(own)))
     said = [*mapped.notes, scale_note(mapped), *ignored_settings(settings), *trained.notes, *notes, *maps.notes]
@@ -91,8 +91,10 @@ def _run(mapped: Graph, settings: Settings, report: Report) -> ClassesOutcome:
         logits,
         own,
         maps.maps,
-        agreement,
+        left_out.agreement if left_out else None,
         list(dict.fromkeys(note for note in said if note)),
+        left_out.damping or 0.0 if left_out else 0.0,
+        left_out.held_out if left_out else None,
         clock.seconds,
         trained.choice,
     )

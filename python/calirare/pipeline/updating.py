@@ -5,15 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calirare._util.amounts import amount
 from calirare._util.device import device_or_cpu
 from calirare._util.errors import InputError
 from calirare.explain import Explainer, probability
-from calirare.graph import NO_PART, PARTS, Graph, Split, check_trainable
+from calirare.graph import Graph, check_trainable
 from calirare.pipeline.changes import Foreseen, Side, Updated
 from calirare.pipeline.job import Report
+from calirare.pipeline.placing import changes_of, placed
 from calirare.pipeline.stages import silent, train
-from calirare.run import Labels, Outcome, SavedRun, Settings
+from calirare.run import Labels, Outcome, SavedRun
 
 FORESEEN, TOGETHER = 2000, 500  # nodes, those that moved most, that the closed form speaks of; of these in a pass
 
@@ -40,14 +40,7 @@ def update(
             "the data and train again (calirare train --labels positive-only; with labels of both classes without it)"
         )
     graph = graph.to("cpu")
-    assert graph.y is not None
-    differs = (graph.y[fresh.nodes] != fresh.y) | moves(graph, fresh)
-    if not bool(differs.any()):
-        raise InputError(
-            "update: the labels are those of the run already, so nothing changes: name other nodes, or "
-            "say train in a column split to train on nodes that were held out"
-        )
-    changed = Labels(fresh.nodes[differs], fresh.y[differs], fresh.parts[differs])
+    changed = changes_of(graph, fresh)
     table, settings, notes = placed(graph, changed, saved.settings) if chosen else (changed, saved.settings, [])
     after_graph = table.of(graph)
     check_trainable(after_graph)
@@ -97,67 +90,3 @@ def _effects(explainer: Explainer, trained: Tensor, changed: Labels, nodes: Tens
         each[come] += more
         together += more.sum(0)
     return each, together
-
-
-VAL = PARTS.index("val")
-FEWEST = 2  # labels of each class that calibrate
-NOT_RANDOM = (
-    "no labels of before are a random sample, so P(rare) is calibrated on the chosen ones too: where the rare class is "
-    "commoner among these than elsewhere it is too high; label some nodes drawn at random and pass --drawn random"
-)
-
-
-def placed(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, Settings, list[str]]:
-    """Returns labels with their parts of the split where new ones were chosen, settings that go with it, and notes.
-
-    Chosen labels are no sample of the population. They train, and P(rare) is calibrated on validation labels alone.
-    Where there are none the training labels of before become such, if they were drawn at random: they train too (method
-    jackknife), but for one of each class that is missing among the chosen ones, as each must train.
-
-    Args:
-        graph: with the labels and the split of before.
-        changed: the labels that change.
-        settings: of the run.
-    """
-    after = changed.of(graph)
-    before, split = graph.split, after.split
-    assert before is not None
-    assert split is not None
-    assert after.y is not None
-    fresh = split.train[~torch.isin(split.train, torch.cat([before.train, before.val]))]
-    asked = settings.calibration.calibrate_on == "auto" and settings.method == "jackknife"
-    if not fresh.numel() or not asked:
-        return changed, settings, []
-    on_val = settings.but("update", calibrate_on="val")
-    if int(torch.bincount(after.y[split.val], minlength=2).min()) >= FEWEST:
-        return changed, on_val, []
-    moved = _sample(after.y, split, fresh)
-    if moved is None or split.val.numel():
-        return changed, settings, [NOT_RANDOM]
-    new = "the new one is" if fresh.numel() == 1 else f"the {fresh.numel():,} new ones are"
-    said = (
-        f"P(rare) is calibrated on {amount(moved.numel(), 'label')} of before, which look like a random sample "
-        f"and train too: {new} taken for chosen (--drawn random says that it is not so)"
-    )
-    more = Labels(moved.cpu(), after.y[moved].cpu(), torch.full_like(moved.cpu(), VAL))
-    return more.over(changed), on_val, [said]
-
-
-def _sample(y: Tensor, split: Split, fresh: Tensor) -> Tensor | None:
-    """Returns the training labels of before that can calibrate; None where they are no random sample or too few."""
-    old = split.train[~torch.isin(split.train, fresh)]
-    counts = torch.bincount(y[old], minlength=2)
-    if int(counts.min()) < FEWEST or int(counts[0]) == int(counts[1]):  # as many of each class: drawn per class
-        return None
-    missing = [k for k in (0, 1) if not bool((y[fresh] == k).any())]
-    stay = torch.cat([old[:0], *(old[y[old] == k][:1] for k in missing)])
-    return old[~torch.isin(old, stay)]
-
-
-def moves(graph: Graph, labels: Labels) -> Tensor:
-    """Returns which labels name another part of the split than their node has, bool [b]."""
-    assert graph.split is not None
-    has = torch.full_like(labels.parts, NO_PART)
-    for number, part in enumerate(PARTS):
-        has[torch.isin(labels.nodes, getattr(graph.split, part).cpu())] = number
-    return (labels.parts != NO_PART) & (labels.parts != has)

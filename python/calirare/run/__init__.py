@@ -6,13 +6,14 @@ from calirare.run.classes import ClassesOutcome
 from calirare.run.data_settings import UNKNOWN, Data, Labels
 from calirare.run.deciding import Decided, Deciding, check_decision, decided
 from calirare.run.explaining import representing
-from calirare.run.folder import LABELS, SavedRun, load, load_classes, of_classes, write_json
+from calirare.run.folder import LABELS, SavedRun, load, of_classes, write_json
 from calirare.run.interval_nodes import known_logits
 from calirare.run.new_nodes import NodeScorer
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels
 from calirare.run.outcome import Outcome
 from calirare.run.probabilities import Prevailing, Probabilities, p_rare
 from calirare.run.recalibration import Recalibrated, recalibrated
+from calirare.run.saved_classes import SavedClasses, load_classes
 from calirare.run.schema import Option, method_options, options_of, words_for
 from calirare.run.score_only import Loaded, ScoreOnly, Source, Streamed
 from calirare.run.scored import Scored
@@ -57,6 +58,7 @@ __all__ = [
     "Probabilities",
     "Recalibrated",
     "Row",
+    "SavedClasses",
     "SavedRun",
     "ScoreOnly",
     "Scored",

@@ -64,21 +64,37 @@ def score_classes(scorer: Scorer, source: Source, path: Path, report: Report | N
     Raises:
         InputError: pyarrow is missing for Parquet, or the graph cannot be used.
     """
-    if isinstance(source, Loaded):  # its labels play no part
-        graph = replace(source.graph, y=None, split=None, class_names=(), trusted=True)
-        source = replace(source, graph=graph)
-    source = scored_of(source)
+    source = _without_labels(source)
     write = parquet_writer() if path.suffix == ".parquet" else None
     logits = source.logits(report)
     names, sums = scorer.class_names, torch.zeros(2, len(scorer.class_names), dtype=torch.float64)
     tables = _tables(scorer, source, logits, sums)
     if write is None:
-        write_scored(pd.concat([pd.DataFrame(each) for each in tables], ignore_index=True), path.parent, path.stem)
+        write_scored(_joined(tables), path.parent, path.stem)
     else:
         write(path, tables)
     shares, counts = (sums[0] / max(source.n_nodes, 1)).tolist(), sums[1].long().tolist()
     told, most = dict(zip(names, shares, strict=True)), dict(zip(names, counts, strict=True))
     return ClassScored(source.name, source.n_nodes, told, most, source.drift(logits))
+
+
+def class_table(scorer: Scorer, source: Source) -> pd.DataFrame:
+    """Returns the table that `score_classes` writes."""
+    source = _without_labels(source)
+    sums = torch.zeros(2, len(scorer.class_names), dtype=torch.float64)
+    return _joined(_tables(scorer, source, source.logits(None), sums))
+
+
+def _joined(tables: Iterator[dict[str, Any]]) -> pd.DataFrame:
+    return pd.concat([pd.DataFrame(each) for each in tables], ignore_index=True)
+
+
+def _without_labels(source: Source) -> Source:
+    """Returns the nodes that are scored; labels play no part."""
+    if isinstance(source, Loaded):
+        graph = replace(source.graph, y=None, split=None, class_names=(), trusted=True)
+        source = replace(source, graph=graph)
+    return scored_of(source)
 
 
 def _tables(scorer: Scorer, source: Source, logits: Tensor, sums: Tensor) -> Iterator[dict[str, Any]]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,37 +11,29 @@ from typing import Any
 import pandas as pd
 import torch
 import yaml
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from calirare._util.brief import brief
 from calirare._util.device import choose_device
 from calirare.calibration import TARGETS, Calibrator, Target
 from calirare.drift import Reference
+from calirare.explain.audit import AT_LEAST, Audit
 from calirare.features import FeatureMap
-from calirare.graph import Graph, fingerprint
+from calirare.graph import Graph, answered, fingerprint
 from calirare.leave_one_out import Agreement
-from calirare.metrics import (
-    auprc,
-    calibration_error,
-    calibration_report,
-    classwise_ece,
-    noise_floor,
-    precision,
-    recall,
-)
 from calirare.models import GcnFit
 from calirare.plots import class_panels, confidence_panel, reliability_diagram
 from calirare.run.choice import Choice
+from calirare.run.class_measures import class_summary, measures_by_class, measures_together, rare_among
+from calirare.run.deciding import left_of
+from calirare.run.explaining import audit_run
 from calirare.run.folder import CLASSES, CONFIG, write_json, write_model
 from calirare.run.probabilities import LIKELIER
-from calirare.run.report import LEAST, WORK
 from calirare.run.result import CalibratedRun
 from calirare.run.scoring import NO_TABLES, Scorer
 from calirare.run.settings import Settings
 from calirare.run.summary import WIDTH
-from calirare.run.tables import node_column, part_column, write_predictions
+from calirare.run.tables import REVIEWED, node_column, part_column, write_predictions, write_queue
 from calirare.training import Fitted
 
 DRAWN_CLASSES = 12  # panels of classes.png: of more classes the rarest
@@ -62,6 +52,9 @@ class ClassesOutcome(CalibratedRun):
         calibrators: the fitted map of each target; empty without calibration.
         agreement: how leave-one-out loss and held-out loss compare; None without the check.
         notes: sentences a user should read.
+        damping: of the leave-one-out step of a network; 0 where there is none.
+        held_out: each label's logits by the network without its fold, [m, k]; None where the detector has its folds, or
+            there was no cross-validation.
         seconds: wall time of each stage.
         choice: what was chosen among detectors, and why; None where one was asked for.
         features: what the features became; None stands for "stored".
@@ -75,6 +68,8 @@ class ClassesOutcome(CalibratedRun):
     calibrators: dict[Target, Calibrator]
     agreement: Agreement | None
     notes: list[str] = field(default_factory=list)
+    damping: float = 0.0
+    held_out: Tensor | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     choice: Choice | None = None
     features: FeatureMap | None = None
@@ -158,28 +153,54 @@ class ClassesOutcome(CalibratedRun):
             node, split, y (name of the class, empty where unknown), prediction, confidence, confidence_raw (the
             detector's own), then `p_<class>` of each class, for the run's target.
         """
+        return self._rows(self.graph.scored_nodes.cpu())
+
+    def review(self) -> Tensor:
+        """Returns the nodes without a label, those first whose predicted class is least sure, int64.
+
+        Where every node has a label, nodes that neither trained nor calibrated.
+        """
+        confidence = self.probabilities(self.settings.calibration.target).max(1).values
+        order, known = torch.argsort(confidence, stable=True), answered(self.graph)
+        return (order if known is None else left_of(order, known, self.graph.n_nodes)).cpu()
+
+    def audit(self, at_least: float = AT_LEAST) -> Audit:
+        """Returns which labels are probably wrong, and why.
+
+        Args:
+            at_least: P(wrong) from which a label is flagged, in (0, 1].
+
+        Raises:
+            InputError: there are too few labels of too many classes, or the run has none without themselves.
+        """
+        mapped = self.features.own(self.graph) if self.features is not None else self.graph
+        return audit_run(self.fit, self.graph, mapped, self.settings, self.damping, self.held_out, at_least)
+
+    def _rows(self, nodes: Tensor) -> pd.DataFrame:
+        """Returns rows of the table of predictions, of nodes int64 [r]."""
         graph, names = self.graph, self.graph.class_names
         assert graph.y is not None
-        p = self.probabilities(self.settings.calibration.target).cpu()
+        p = self.probabilities(self.settings.calibration.target).cpu()[nodes]
         confidence, predicted = p.max(1)
+        rows = nodes.numpy()
         columns: dict[str, Any] = {
-            "node": node_column(graph),
-            "split": part_column(graph.n_nodes, graph.split),
-            "y": [names[c] if c >= 0 else "" for c in graph.y.tolist()],
+            "node": node_column(graph)[rows],
+            "split": part_column(graph.n_nodes, graph.split)[rows],
+            "y": [names[c] if c >= 0 else "" for c in graph.y.cpu()[nodes].tolist()],
             "prediction": [names[c] for c in predicted.tolist()],
             "confidence": confidence.numpy(),
-            "confidence_raw": self.probabilities().max(1).values.cpu().numpy(),
+            "confidence_raw": self.probabilities().max(1).values.cpu()[nodes].numpy(),
         }
-        table = pd.DataFrame(columns | {f"p_{name}": p[:, c].numpy() for c, name in enumerate(names)})
-        return table if graph.scored is None else table[graph.scored.cpu().numpy()].reset_index(drop=True)
+        return pd.DataFrame(columns | {f"p_{name}": p[:, c].numpy() for c, name in enumerate(names)})
 
     def write(self, folder: Path) -> None:
         """Writes what a run's folder holds into an empty folder."""
         (folder / CONFIG).write_text(yaml.safe_dump(self._resolved().to_mapping(), sort_keys=False), encoding="utf-8")
         write_json(self.metrics, folder / "metrics.json")
         write_predictions(self.to_frame(), folder)
+        write_queue(self._rows(self.review()[:REVIEWED]), folder)
         assert self.graph.split is not None
-        write_model(self.scorer(), self.graph.split, fingerprint(self.graph), None, folder / CLASSES)
+        write_model(self.scorer(), self.graph.split, fingerprint(self.graph), self.held_out, folder / CLASSES)
         self._draw(folder)
 
     def scorer(self) -> Scorer:
@@ -190,7 +211,7 @@ class ClassesOutcome(CalibratedRun):
             self.fit,
             self.settings,
             self.calibrators,
-            0.0,
+            self.damping,
             None,
             graph.class_names,
             features,
@@ -235,126 +256,3 @@ class ClassesOutcome(CalibratedRun):
         reliability_diagram(
             chosen, folder / "classes.png", n_columns=columns, title=title, x_label="P(class)", y_label="share of class"
         )
-
-
-RARE = 0.5  # of an equal share: below it a class is named as rare
-DRAWS = 200
-TOGETHER = (
-    ("accuracy", "accuracy"),
-    ("macro_f1", "macro-F1"),
-    ("nll", "NLL"),
-    ("brier", "Brier score"),
-    ("ece", "ECE"),
-    ("classwise_ece", "classwise ECE"),
-    ("macro_ace", "Macro-ACE"),
-)
-OF_MINORITY = ("recall", "precision", "ace_minority", "ace_minority_noise_floor")
-
-
-def measures_together(labels: Tensor, p: Tensor) -> dict[str, float]:
-    """Returns what judges all classes together, each calibration error with its noise floor.
-
-    Args:
-        labels: int64 [n], on the CPU.
-        p: float64 [n, k].
-    """
-    draws = draws_for(p)
-    commonest = int(torch.bincount(labels).argmax())
-    values = calibration_report(labels, p, minority=commonest, n_draws=draws)
-    floor = noise_floor(classwise_ece, p, n_draws=draws).mean
-    return {k: v for k, v in values.items() if k not in OF_MINORITY} | {"classwise_ece_noise_floor": floor}
-
-
-def draws_for(p: Tensor) -> int:
-    """Returns how many draws of a noise floor take about a second."""
-    return max(LEAST, min(DRAWS, WORK // max(p.numel(), 1)))
-
-
-def measures_by_class(labels: Tensor, p: Tensor, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Returns a row per class: how common it is, how it is found, and whether its probability is right.
-
-    Args:
-        labels: int64 [n], on the CPU.
-        p: float64 [n, k].
-        names: of the classes.
-
-    Returns:
-        name, n, share, mean_p, mean_p_over_share, recall, precision, auprc, ece and ece_noise_floor of P(class); what a
-        class without a judged node leaves undefined is None.
-    """
-    predicted, draws = p.argmax(1).numpy(), draws_for(p)
-    rows = list[dict[str, Any]]()
-    for c, name in enumerate(names):
-        here, of_class = labels == c, p[:, c]
-        n, mean = int(here.sum()), float(of_class.mean())
-        share = n / max(labels.numel(), 1)
-        row: dict[str, Any] = {"name": name, "n": n, "share": share, "mean_p": mean}
-        row["mean_p_over_share"] = mean / share if n else None
-        row["recall"] = recall(labels.numpy(), predicted, c) if n else None
-        row["precision"] = precision(labels.numpy(), predicted, c) if bool((predicted == c).any()) else None
-        row["auprc"] = float(auprc(here.long(), of_class)) if 0 < n < labels.numel() else None
-        row["ece"] = float(calibration_error(here.long(), of_class))
-        row["ece_noise_floor"] = noise_floor(calibration_error, of_class, n_draws=draws).mean
-        rows.append(row)
-    return rows
-
-
-def rare_among(names: Sequence[str], shares: Sequence[float]) -> list[str]:
-    """Returns the classes with less than half of an equal share, the rarest first."""
-    below = RARE / len(names)
-    return [names[c] for c in sorted(range(len(names)), key=lambda c: shares[c]) if shares[c] < below]
-
-
-def class_summary(metrics: dict[str, Any], width: int) -> str:
-    """Returns the summary of a run's metrics (`run.classes`) for a terminal of some width."""
-    out = io.StringIO()
-    console = Console(file=out, width=width, markup=False, emoji=False)
-    title = (
-        f"{metrics['graph']['name']}: {metrics['n_judged']:,} {metrics['judged_on']} nodes of "
-        f"{len(metrics['graph']['classes'])} classes"
-    )
-    console.print(_together(metrics, title), highlight=False)
-    console.print(_by_class(metrics), highlight=False)
-    lines = ["(floor): what a perfectly calibrated model scores on as many nodes by chance"]
-    if len(metrics["report"]) > 1:
-        lines.append("* the target of prediction and confidence in predictions.csv; --target takes the other")
-    rare = metrics["rare_classes"]
-    lines.append(f"rare classes (less than half of an equal share): {', '.join(rare) if rare else 'none'}")
-    if metrics["agreement"] is not None:
-        lines.append(f"leave-one-out check: {metrics['agreement']['verdict']} ({metrics['agreement']['reason']})")
-    if metrics["choice"] is not None:
-        lines += Choice.from_mapping(metrics["choice"]).lines()
-    return out.getvalue() + "\n".join([*lines, *(f"note: {note}" for note in metrics["notes"])]) + "\n"
-
-
-def _together(metrics: dict[str, Any], title: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("measure")
-    for side in metrics["report"]:
-        star = " *" if side == metrics["target"] else ""
-        table.add_column("before" if side == "raw" else side + star, justify="right")
-    for key, label in TOGETHER:
-        floors = f"{key}_noise_floor" in metrics["report"]["raw"]
-        cells = [
-            f"{report[key]:.3f}" + (f" ({report[f'{key}_noise_floor']:.3f})" if floors else "")
-            for report in metrics["report"].values()
-        ]
-        table.add_row(label + (" (floor)" if floors else ""), *cells)
-    return table
-
-
-def _by_class(metrics: dict[str, Any]) -> Table:
-    side = metrics["target"] if metrics["target"] in metrics["classes"] else "raw"
-    table = Table(title=f"by class, {'before calibration' if side == 'raw' else side}", title_justify="left")
-    table.add_column("class")
-    for name in ("nodes", "share", "mean P / share", "recall", "precision", "AUPRC", "ECE of P (floor)"):
-        table.add_column(name, justify="right")
-    for row in metrics["classes"][side]:
-        shown = [_number(row[key]) for key in ("mean_p_over_share", "recall", "precision", "auprc")]
-        error = f"{row['ece']:.3f} ({row['ece_noise_floor']:.3f})"
-        table.add_row(row["name"], f"{row['n']:,}", f"{row['share']:.1%}", *shown, error)
-    return table
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"

@@ -193,7 +193,7 @@ class Labels:
 
     Attributes:
         nodes: distinct, int64 [b].
-        y: 1 rare, 0 rest, -1 unknown, int64 [b].
+        y: 1 rare, 0 rest, or where no class is rare its number; -1 unknown, int64 [b].
         parts: number in `PARTS`, or `NO_PART` where it follows from the label, int64 [b].
     """
 
@@ -307,7 +307,8 @@ def _nodes(names: list[str], graph: Graph, path: Path) -> Tensor:
 
 
 def _classes(words: list[str], graph: Graph, path: Path) -> list[int]:
-    known = {"0": 0, "1": 1} | {name: int(k == graph.minority) for k, name in enumerate(graph.original_class_names)}
+    numbers = {"0": 0, "1": 1} if graph.n_classes == 2 else {}
+    known = numbers | {name: int(k == graph.minority) for k, name in enumerate(graph.original_class_names)}
     known |= {name: k for k, name in enumerate(graph.class_names)} | dict.fromkeys(UNKNOWN, -1)
     words = [next((way for way in _ways(word) if way in known), word) for word in words]
     wrong = next((row for row, word in enumerate(words) if word not in known), None)

@@ -313,26 +313,21 @@ def load(folder: str | Path) -> SavedRun:
     Raises:
         InputError: the folder is missing or not a run, or a file in it is damaged.
     """
-    folder = Path(folder)
+    return read_run(Path(folder), MODEL)
+
+
+def read_run(folder: Path, model: str) -> SavedRun:
+    """Reads a run's folder, see `load`, whose model is in `MODEL` or `CLASSES`."""
     if not folder.is_dir():
         aside = left_aside(folder)
         if aside is not None:
             raise InputError(f"run {folder}: a job that replaced it was killed and left it as {aside}: rename it back")
         raise InputError(f"run {folder}: there is no such folder; `calirare train --out {folder}` writes one")
-    if of_classes(folder):
+    if of_classes(folder) and model == MODEL:
         raise InputError(
-            f"run {folder}: it was trained with task classes: `calirare predict` scores other graphs with it, "
-            "everything else is for a rare class (take task rare)"
+            f"run {folder}: it was trained with task classes, and this is for a rare class: take "
+            "calirare.load_classes (calirare predict, audit, review, update or report), or train with task rare"
         )
-    return _read(folder, MODEL)
-
-
-def load_classes(folder: Path) -> SavedRun:
-    """Reads the folder of a run of many classes, see `load`; its threshold and damping are nobody's."""
-    return _read(folder, CLASSES)
-
-
-def _read(folder: Path, model: str) -> SavedRun:
     for name in (CONFIG, model):
         if not (folder / name).is_file():
             raise InputError(f"run {folder}: {name} is missing, so this is not a folder written by `calirare train`")

@@ -256,6 +256,11 @@ def write_review(
     """
     nodes = nodes[:REVIEWED].cpu()
     table = _rows(graph, probabilities, result, part_column(graph.n_nodes, split)[nodes.numpy()], nodes)
+    return write_queue(table, folder)
+
+
+def write_queue(table: pd.DataFrame, folder: Path) -> Path:
+    """Writes rows of a table of predictions as review.csv, in their order, and returns its path."""
     path = folder / "review.csv"
     _to_csv(table, path)
     return path

@@ -12,11 +12,11 @@ import torch
 
 import calirare
 from calirare import ClassesOutcome, InputError
-from calirare.graph import random_split
+from calirare.graph import random_split, share_split
 from calirare.metrics import class_ace, nll, recall
 from calirare.models import streaming
 from calirare.run import class_scoring, load_classes
-from calirare.run.classes import measures_by_class, measures_together, rare_among
+from calirare.run.class_measures import measures_by_class, measures_together, rare_among
 from calirare_ext import Csr
 from tests.helpers.command import call
 from tests.helpers.graphs import random_graph
@@ -196,3 +196,106 @@ def test_a_damaged_model_of_classes_is_refused(outcome: ClassesOutcome, tmp_path
         load_classes(tmp_path / "run")
     with pytest.raises(InputError, match="trained with task classes"):
         calirare.load(tmp_path / "run")
+
+
+def test_the_queue_begins_with_the_least_sure(outcome: ClassesOutcome, graph: calirare.Graph, tmp_path) -> None:
+    frame, order = outcome.to_frame(), outcome.review().tolist()
+    assert frame.confidence[order].is_monotonic_increasing
+    known = torch.cat([graph.split.train, graph.split.val]).tolist()
+    assert sorted(order) == sorted(set(range(240)) - set(known))  # every node has a label: those that did not train
+    outcome.save(tmp_path / "run")
+    queue = pd.read_csv(tmp_path / "run" / "review.csv")
+    assert queue.node.tolist() == order[:100]
+    unknown = graph.y.clone()
+    unknown[torch.arange(0, 240, 7)] = -1
+    split = random_split(unknown, 8, 60, 60, seed=0)
+    found = calirare.train_classes(dataclasses.replace(graph, y=unknown, split=split), model="gcn", epochs=5, folds=0)
+    assert sorted(found.review().tolist()) == list(range(0, 240, 7))
+
+
+@pytest.fixture(scope="module")
+def apart() -> tuple[calirare.Graph, torch.Tensor]:
+    """Three classes that features tell apart, a tenth of the labels wrong; nodes have names."""
+    generator = torch.Generator().manual_seed(7)
+    y = torch.randint(3, (600,), generator=generator)
+    x = torch.randn(600, 6, generator=generator) + 4 * torch.eye(6)[y]
+    made = random_graph(600, 3, seed=2, x=x)
+    given = torch.where(torch.rand(600, generator=generator) < 0.1, (y + 1) % 3, y)
+    names = np.array([f"n{i}" for i in range(600)])
+    graph = calirare.Graph(made.adjacency, made.x, given, class_names=NAMES, name="apart", node_names=names)
+    return dataclasses.replace(graph.with_split(share_split(given, 0)), original_y=None), given != y
+
+
+@pytest.mark.slow
+def test_wrong_labels_of_many_classes_are_found(apart, tmp_path) -> None:
+    graph, wrong = apart
+    outcome = calirare.train_classes(graph, model="trees", folds=4)
+    audit = outcome.audit()
+    table = audit.to_frame()
+    assert table.columns.tolist() == [
+        *("node", "given", "p_given", "p_wrong", "flag", "expected_wrong", "other", "reason")
+    ]
+    wrong_names = {f"n{i}" for i in wrong.nonzero().flatten().tolist()}
+    flagged = table[table.flag == 1]
+    assert flagged.node.isin(wrong_names).mean() > 0.8
+    assert table.node.isin(wrong_names)[table.flag == 1].sum() > 0.8 * table.node.isin(wrong_names).sum()
+    assert bool((table.other != table.given).all())
+    assert "look-alikes" not in audit.summary(80)
+    assert max(map(len, audit.summary(80).splitlines())) <= 80
+    outcome.save(tmp_path / "run")
+    graph.to_npz(tmp_path / "apart.npz")
+    saved = calirare.load_classes(tmp_path / "run")
+    pd.testing.assert_frame_equal(saved.audit(graph).to_frame(), table)
+    said = call("audit", "--run", tmp_path / "run", "--graph", tmp_path / "apart.npz")
+    assert said.code == 0, said.err
+    assert "probably wrong" in said.out
+    assert pd.read_csv(tmp_path / "run" / "audit.csv").node.tolist() == table.node.tolist()
+    said = call("audit", "--run", tmp_path / "run", "--next", "3")
+    assert said.code == 2
+    assert "review.csv begins with" in said.err
+
+
+def test_a_saved_run_of_many_classes_says_what_the_outcome_said(outcome, graph, tmp_path) -> None:
+    outcome.save(tmp_path / "run")
+    saved = calirare.load_classes(tmp_path / "run")
+    assert saved.class_names == NAMES
+    assert saved.summary() == outcome.summary()
+    p = [f"p_{name}" for name in NAMES]
+    assert np.allclose(saved.to_frame()[p], outcome.to_frame()[p], rtol=0, atol=1e-6)
+    assert torch.equal(saved.probabilities(graph), outcome.probabilities("population"))
+    assert np.allclose(saved.predict(graph)[p], outcome.to_frame()[p], rtol=0, atol=1e-9)
+    assert saved.review().node.tolist() == outcome.review()[:100].tolist()
+    with pytest.raises(InputError, match=r"model\.safetensors is missing|trained with task classes"):
+        calirare.load(tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_an_update_of_many_classes(apart, tmp_path) -> None:
+    graph, _ = apart
+    hidden = graph.y.clone()
+    hidden[:200] = -1
+    few = dataclasses.replace(graph, y=hidden, split=None).with_split(share_split(hidden, 0))
+    few.to_npz(tmp_path / "few.npz")
+    train = ("--task", "classes", "--model", "trees", "--folds", "3", "--out", tmp_path / "run")
+    said = call("train", "--dataset", tmp_path / "few.npz", *train)
+    assert said.code == 0, said.err
+    answers = pd.DataFrame({"node": [f"n{i}" for i in range(60)], "label": [NAMES[c] for c in graph.y[:60].tolist()]})
+    answers.loc[0, "label"] = "'=odd"  # as our own tables write it
+    answers.to_csv(tmp_path / "new.csv", index=False)
+    said = call("update", "--run", tmp_path / "run", "--labels", tmp_path / "new.csv", "--out", tmp_path / "two")
+    assert said.code == 0, said.err
+    assert "60 new labels" in said.out
+    facts = json.loads((tmp_path / "two" / "update.json").read_text())
+    before, after = (calirare.load_classes(tmp_path / name) for name in ("run", "two"))
+    own = after.graph()
+    assert own.class_names[int(own.y[0])] == "=odd"
+    assert facts["trained_on"]["after"] == facts["trained_on"]["before"] + 60
+    changed = before.to_frame().prediction != after.to_frame().prediction
+    assert facts["predictions_changed"] == int(changed.sum())
+    table = pd.read_csv(tmp_path / "two" / "changes.csv")
+    assert set(before.to_frame().node[changed]) <= set(table.node)
+    answers["label"] = "no such"
+    answers.to_csv(tmp_path / "bad.csv", index=False)
+    said = call("update", "--run", tmp_path / "run", "--labels", tmp_path / "bad.csv", "--out", tmp_path / "three")
+    assert said.code == 2
+    assert "a label must be one of plain, =odd and rare, one or unknown, got 'no such'" in said.err

@@ -17,8 +17,10 @@ from calirare.calibration import (
     effective_shares,
     representative_labels,
 )
+from calirare.explain.audit.class_noise import class_noise
 from calirare.explain.audit.confident import confident_joint
 from calirare.explain.audit.noise import label_noise
+from calirare.explain.audit.posterior import Posterior
 from calirare.explain.audit.reasons import company_of
 from calirare.explain.audit.result import Audit
 from calirare.graph import Graph
@@ -35,15 +37,29 @@ class Spoken:
 
     Attributes:
         p: calibrated probability of each given class for the population, by maps that have not seen the label, [m, k].
-        scores: the log odds of the rare class before cross-fitting, which order labels as the detector does, [m].
-        offsets: what the drawing of each label added to them, [m].
-        share: of the population that would be given as rare.
+        logits: calibrated, before cross-fitting, which order labels as the detector does, [m, k].
+        offsets: log of what the drawing of each label multiplied P(given as each class) by, [m, k].
+        shares: of the population that would be given as each class, [k].
     """
 
     p: Tensor
-    scores: Tensor
+    logits: Tensor
     offsets: Tensor
-    share: float
+    shares: Tensor
+
+    def noise(self, given: Tensor, counted: Tensor) -> Posterior:
+        """Returns how likely each label is wrong.
+
+        Args:
+            given: class of each label, int64 [m].
+            counted: see `confident_joint`.
+        """
+        logits, offsets, shares = (each.cpu().numpy() for each in (self.logits, self.offsets, self.shares))
+        labels = given.cpu().numpy()
+        if len(shares) == 2:
+            of_rare = logits[:, 1] - logits[:, 0], labels == 1, offsets[:, 1] - offsets[:, 0]
+            return label_noise(*of_rare, float(shares[1]))
+        return class_noise(logits, labels, offsets, counted.cpu().numpy())
 
 
 def audit_labels(
@@ -60,7 +76,8 @@ def audit_labels(
         at_least: P(wrong) from which a label is flagged, in (0, 1].
 
     Raises:
-        InputError: there are not two classes, too few labels of one, or the threshold is out of range.
+        InputError: there are too few labels of one of two classes, or of all of many, or the threshold is out of
+            range.
     """
     if not 0 < at_least <= 1:
         raise InputError(f"audit: the P(wrong) from which a label is flagged must be in (0, 1], got {at_least}")
@@ -68,8 +85,8 @@ def audit_labels(
     given, own = fitted.targets[known], logits[known].double()
     _check(graph, given)
     spoken = _spoken(fitted, graph, own, known, on)
-    rare = (given == 1).cpu().numpy()
-    noise = label_noise(spoken.scores.cpu().numpy(), rare, spoken.offsets.cpu().numpy(), spoken.share)
+    counted = confident_joint(spoken.p, given)
+    noise = spoken.noise(given, counted)
     order = np.argsort(-noise.p_wrong, kind="stable")
     places = torch.from_numpy(order[:EXPLAINED].copy())
     company = company_of(fitted, graph, fitted.targets, known.nonzero().flatten().cpu()[places].to(known.device))
@@ -78,9 +95,10 @@ def audit_labels(
         node_names=None if graph.node_names is None else np.asarray(graph.node_names),
         class_names=graph.class_names,
         given=given.cpu().numpy(),
+        other=spoken.p.scatter(1, given[:, None], -1.0).argmax(1).cpu().numpy(),
         p_given=spoken.p.gather(1, given[:, None])[:, 0].cpu().numpy(),
         noise=noise,
-        counted=confident_joint(spoken.p, given).cpu().numpy(),
+        counted=counted.cpu().numpy(),
         order=order,
         company=company,
         at_least=at_least,
@@ -89,16 +107,14 @@ def audit_labels(
 
 
 def _check(graph: Graph, given: Tensor) -> None:
-    if graph.n_classes != 2:
+    counts = torch.bincount(given, minlength=graph.n_classes)
+    # Of two classes both are asked for; of many a rare one borrows the others' rates.
+    few, of = (counts.min(), "each class") if graph.n_classes == 2 else (counts.max(), "a class at least")
+    if int(few) < FEWEST:
+        name = graph.class_names[int((counts == few).int().argmax())]
         raise InputError(
-            f"audit: needs two classes, got {graph.n_classes}: train again and say which one is rare (--minority)"
-        )
-    counts = torch.bincount(given, minlength=2)
-    if int(counts.min()) < FEWEST:
-        name = graph.class_names[int(counts.argmin())]
-        raise InputError(
-            f"audit: needs {FEWEST} labels of each class to tell wrong ones from unusual ones, got {int(counts.min())} "
-            f"of {name!r}: train with more labels of it"
+            f"audit: needs {FEWEST} labels of {of} to tell wrong ones from unusual ones, got {int(few)} of {name!r}: "
+            "train with more labels of it"
         )
 
 
@@ -107,24 +123,29 @@ def _spoken(fitted: Fitted, graph: Graph, own: Tensor, known: Tensor, on: Calibr
     split, given = graph.split, fitted.targets[known]
     assert split is not None
     in_train = torch.isin(fitted.nodes, split.train)[known]
-    used, sampling = representative_labels(given, in_train, 2, calibrate_on=on)
-    shares = effective_shares(fitted.targets, fitted.sample_weights, 2)
+    k = graph.n_classes
+    used, sampling = representative_labels(given, in_train, k, calibrate_on=on)
+    shares = effective_shares(fitted.targets, fitted.sample_weights, k)
     platt = PriorPlattCalibrator(target="population", trained_shares=shares)
     population = platt.fit(own[used], given[used], sampling=sampling)
     p = population.transform(own)
     p[used] = cross_fitted_probabilities(platt, own[used], given[used], sampling=sampling).to(p)
     logits, share = population.calibrated_logits(own), population.shares_
-    return Spoken(p, logits[:, 1] - logits[:, 0], _offsets(given, used, sampling, share), float(share[1]))
+    return Spoken(p, logits, _offsets(given, used, sampling, share), share)
 
 
 def _offsets(given: Tensor, used: Tensor, sampling: Sampling, share: Tensor) -> Tensor:
-    """Returns log odds that labels drawn per class have on top of the population's: their own less the population's."""
-    out = torch.zeros(len(given), dtype=torch.float64, device=given.device)
+    """Returns what the drawing of labels multiplied P(given as each class) by, its logarithm, [m, k].
+
+    Labels drawn per class have their own numbers in the place of the population's shares.
+    """
+    k = len(share)
+    out = torch.zeros(len(given), k, dtype=torch.float64, device=given.device)
     at_random = torch.zeros(len(given), dtype=torch.bool, device=given.device)
     at_random[used] = sampling.representative.to(given.device)
-    out[used] = (sampling.log_rates[:, 1] - sampling.log_rates[:, 0]).to(out)
+    out[used] = sampling.log_rates.to(out)
     drawn = ~at_random
     if bool(drawn.any()):
-        number = torch.bincount(given[drawn], minlength=2).double().clamp(min=0.5)
-        out[drawn] = (number[1] / number[0]).log() - float((share[1] / share[0]).log())
+        number = torch.bincount(given[drawn], minlength=k).double().clamp(min=0.5)
+        out[drawn] = number.log() - share.to(out).log()
     return out

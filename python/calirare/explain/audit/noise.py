@@ -28,77 +28,43 @@ What no method can tell apart is a wrong label and a node that looks wholly like
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, expit, logit, logsumexp
+from scipy.special import betainc, expit, logit
 
-Numbers = NDArray[np.float64]
+from calirare.explain.audit.posterior import SMALLEST, Numbers, Posterior, shares_of
+
 NO_NOISE, ONE_SIDED = 0.3, 0.05  # prior probability that both rates are 0, and that one of them alone is not
 ALIKE = 0.5  # that labels are wrong whatever their class: both rates are one
 SLAB = (1.0, 4.0)  # Beta prior of a rate that is not: mean 0.2
 POINTS = np.array([0.005, 0.012, 0.025, 0.045, 0.07, 0.1, 0.14, 0.19, 0.25, 0.32, 0.4, 0.5, 0.62, 0.75, 0.88])  # grid
+BETWEEN = np.concatenate([[0.0], (POINTS[1:] + POINTS[:-1]) / 2, [1.0]])
+MASS = np.diff(betainc(*SLAB, BETWEEN))  # prior probability of each point, of a rate that is not 0
 SPREADS = (1.0, 0.25, 1.0)  # prior standard deviations of u, v and c
 PRECISION = np.diag(np.asarray(SPREADS) ** -2.0)
 FARTHEST = 30.0  # a logit beyond it is as sure as it
 BINS = 400  # of scores: more labels of one kind than that are fitted as counts
 STEPS = 60
 ARRIVED = 1e-5  # log likelihood that a step would gain
-WORLDS, DRAWS = 400, 10  # from the coarsened posterior, and numbers of wrong labels from each
+WORLDS = 400  # from the coarsened posterior
 ENOUGH = 100  # A, labels: chosen on the sets that chose the rules, see docs/audit.md
 KEPT = 0.9999  # of the posterior: worlds that share the rest are left out
-SMALLEST = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class LabelNoise:
-    """The posterior.
+class LabelNoise(Posterior):
+    """The posterior; a world is a pair of rates.
 
     Attributes:
-        weight: of each pair of rates, [g], sums to 1.
         wrong_rare: of each pair, the share of the labels given as rare that are wrong, in [0, 1), [g].
         missed: the share of the truly rare nodes that are given as rest, in [0, 1), [g].
-        given: P(wrong) of each label given each pair, [g, m].
-        drawn: P(wrong) of each label in worlds of the coarsened posterior, of which intervals are, [w, m].
     """
 
-    weight: Numbers
     wrong_rare: Numbers
     missed: Numbers
-    given: Numbers
-    drawn: Numbers
-
-    @property
-    def p_wrong(self) -> Numbers:
-        """P(the label is wrong) of each label, [m]."""
-        return np.asarray(self.weight @ self.given)
-
-    @property
-    def clean(self) -> float:
-        """P(no label is wrong)."""
-        return float(self.weight[(self.wrong_rare == 0) & (self.missed == 0)].sum())
-
-    def count(self, among: NDArray[np.bool_], level: float = 0.9) -> tuple[float, int, int]:
-        """Returns how many labels of some are wrong: the expected number and the ends of an interval.
-
-        Given the rates labels are wrong independently; their number, Poisson-binomial, is taken for the binomial one of
-        the same mean and variance.
-
-        Args:
-            among: which labels, bool [m].
-            level: of the interval, in (0, 1).
-        """
-        expected = float(self.weight @ self.given[:, among].sum(1))
-        p = self.drawn[:, among]
-        mean, squares = (np.repeat(each.sum(1), DRAWS) for each in (p, np.square(p)))
-        share = np.clip(squares / np.maximum(mean, SMALLEST), 0, 1)
-        number = np.where(share > 0, np.rint(mean / np.maximum(share, SMALLEST)), 0)
-        drawn = np.random.default_rng(0).binomial(np.minimum(number, int(among.sum())).astype(np.int64), share)
-        low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
-        return expected, min(int(low), math.floor(expected)), max(int(high), math.ceil(expected))
 
 
 def label_noise(scores: Numbers, rare: NDArray[np.bool_], offsets: Numbers, share: float) -> LabelNoise:
@@ -122,20 +88,17 @@ def label_noise(scores: Numbers, rare: NDArray[np.bool_], offsets: Numbers, shar
     grid = _Grid.of(share)
     s, y, o, count = _binned(scores, rare, offsets)
     theta, information, evidence = _Curves.of(grid, grid.halves(s), y, o, count).fitted()
-    weight, power = _shares(evidence + grid.log_prior), ENOUGH / (ENOUGH + len(scores))
+    weight, power = shares_of(evidence + grid.log_prior), ENOUGH / (ENOUGH + len(scores))
     rng = np.random.default_rng(0)
-    some = rng.choice(len(weight), WORLDS, p=_shares(power * evidence + grid.log_prior))
+    some = rng.choice(len(weight), WORLDS, p=shares_of(power * evidence + grid.log_prior))
     root = np.linalg.cholesky(np.linalg.inv(power * information[some] + (1 - power) * PRECISION))
     near = theta[some] + (root @ rng.standard_normal((WORLDS, 3, 1)))[..., 0]
     drawn = _wrong_in(grid.select(some), near, scores, rare)
     order = np.argsort(-weight, kind="stable")
     kept = order[: int(np.searchsorted(np.cumsum(weight[order]), KEPT)) + 1]
     grid, weight = grid.select(kept), weight[kept] / weight[kept].sum()
-    return LabelNoise(weight, grid.wrong_rare, grid.rho_0, _wrong_in(grid, theta[kept], scores, rare), drawn)
-
-
-def _shares(log_weight: Numbers) -> Numbers:
-    return np.asarray(np.exp(log_weight - logsumexp(log_weight)))
+    clean = float(weight[(grid.wrong_rare == 0) & (grid.rho_0 == 0)].sum())
+    return LabelNoise(weight, _wrong_in(grid, theta[kept], scores, rare), drawn, clean, grid.wrong_rare, grid.rho_0)
 
 
 def _wrong_in(grid: _Grid, theta: Numbers, scores: Numbers, rare: NDArray[np.bool_]) -> Numbers:
@@ -166,15 +129,13 @@ class _Grid:
     def of(cls, share: float) -> _Grid:
         """Returns every pair of rates that can be, and those alike, twice; share: given as rare of the population."""
         points = np.concatenate([[0.0], POINTS])
-        between = np.concatenate([[0.0], (POINTS[1:] + POINTS[:-1]) / 2, [1.0]])
-        mass = np.diff(betainc(*SLAB, between))
         sides = np.array([[NO_NOISE, ONE_SIDED], [ONE_SIDED, 1 - NO_NOISE - 2 * ONE_SIDED - ALIKE]])
         wrong_rare, rho_0 = (x.ravel() for x in np.meshgrid(points, points, indexing="ij"))
-        prior = np.outer(*[np.concatenate([[1.0], mass])] * 2).ravel()
+        prior = np.outer(*[np.concatenate([[1.0], MASS])] * 2).ravel()
         prior *= sides[(wrong_rare > 0).astype(int), (rho_0 > 0).astype(int)]
         alike = POINTS[: np.searchsorted(POINTS, min(share, 1 - share))]  # rho_1 = rho_0
         wrong_rare = np.append(wrong_rare, alike * (1 - (share - alike) / (1 - 2 * alike)) / share)
-        rho_0, prior = np.append(rho_0, alike), np.append(prior, ALIKE * mass[: len(alike)])
+        rho_0, prior = np.append(rho_0, alike), np.append(prior, ALIKE * MASS[: len(alike)])
         wrong_rare, rho_0, log_prior = (np.repeat(x, 2) for x in (wrong_rare, rho_0, np.log(prior / 2)))
         flat = np.arange(len(rho_0)) % 2
         truly = (1 - wrong_rare) * share / (1 - rho_0)  # share of the truly rare

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calirare.graph import Graph
-from calirare.models import HopColumns, Mixture, TreesFit
+from calirare.models import HopColumns, Mixture, NeighbourPool, TreesFit
 from calirare.training import Fitted
 
 LOOK_ALIKES = 5
@@ -82,6 +82,7 @@ def _alike(fitted: Fitted, graph: Graph, labels: Tensor, asked: Tensor) -> tuple
 
 def _columns(fitted: Fitted, graph: Graph) -> HopColumns:
     """Returns the columns that a tabular member reads; where there is none, those it would read."""
+    fitted = fitted.base if isinstance(fitted, NeighbourPool) else fitted
     members = [m.fitted for m in fitted.members] if isinstance(fitted, Mixture) else [fitted]
     found = next((member.columns for member in members if isinstance(member, TreesFit)), None)
     return HopColumns.fit(graph) if found is None else found

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from calirare._util.amounts import amount
 from calirare._util.brief import brief
 from calirare._util.errors import printable
-from calirare.explain.audit.noise import LabelNoise
+from calirare.explain.audit.posterior import Posterior
 from calirare.explain.audit.reasons import Company
 
 SHOWN = 10  # labels in the summary
 WIDTH = 80
-COLUMNS = ("node", "given", "p_given", "p_wrong", "flag", "expected_wrong", "reason")
-WARNING = "a node that looks wholly like the other class, and is not of it, cannot be told from a wrong label"
+COLUMNS = ("node", "given", "p_given", "p_wrong", "flag", "expected_wrong", "other", "reason")
+WARNING = "a node that looks wholly like {} class, and is not of it, cannot be told from a wrong label"
+MOST_CLASSES = 12  # rows of the table by class
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +29,12 @@ class Audit:
     Attributes:
         nodes: the labelled nodes, int64 [m].
         node_names: of all nodes, where they have names.
-        class_names: the two classes, the rare one last.
+        class_names: of the classes; of two the rare one last.
         given: class of each label, int64 [m].
+        other: the likeliest of the other classes, int64 [m].
         p_given: P(that class) for the population, by models and maps that have not seen the label, [m].
         noise: how likely each label is wrong.
-        counted: labels by given and true class as confident learning counts them, [2, 2].
+        counted: labels by given and true class as confident learning counts them, [k, k].
         order: labels, the most doubtful first, int64 [m].
         company: what stands around the first labels of that order.
         at_least: P(wrong) from which a label is flagged.
@@ -43,8 +45,9 @@ class Audit:
     node_names: NDArray[np.generic] | None
     class_names: tuple[str, ...]
     given: NDArray[np.int64]
+    other: NDArray[np.int64]
     p_given: NDArray[np.float64]
-    noise: LabelNoise
+    noise: Posterior
     counted: NDArray[np.float64]
     order: NDArray[np.int64]
     company: Company
@@ -68,7 +71,8 @@ class Audit:
 
         Columns: node; given, the label; p_given, its probability without it; p_wrong, how likely it is wrong; flag, 1
         where that reaches the threshold; expected_wrong, how many wrong labels to expect among this and the rows before
-        it; reason, in words, empty beyond the first thousand rows.
+        it; with more than two classes other, the likeliest of the others; reason, in words, empty beyond the first
+        thousand rows.
         """
         names, o = np.asarray(self.class_names, dtype=object), self.order
         nodes = self.nodes if self.node_names is None else self.node_names[self.nodes]
@@ -84,7 +88,9 @@ class Audit:
             "expected_wrong": np.cumsum(self.p_wrong[o]),
             "reason": reasons,
         }
-        return pd.DataFrame(table)[list(COLUMNS)]
+        if len(self.class_names) > 2:
+            table["other"] = names[self.other[o]]
+        return pd.DataFrame(table)[[name for name in COLUMNS if name in table]]
 
     def summary(self, width: int = WIDTH) -> str:
         """Returns how many labels are probably wrong, by class, and the first ones, as text of some width."""
@@ -102,34 +108,45 @@ class Audit:
         mean, low, high = self.noise.count(every)
         lines.append(f"  expect {mean:.1f} wrong labels in all (90 %: {low} to {high}); none: {self.noise.clean:.0%}")
         lines += ["", *self._by_class(width), "", *self._first(width), ""]
-        for words in (self.evidence, f"note: {WARNING}"):
+        warning = WARNING.format("the other" if len(self.class_names) == 2 else "another")
+        for words in (self.evidence, f"note: {warning}"):
             lines += textwrap.wrap(words, width)
         return "\n".join(line.rstrip() for line in lines) + "\n"
 
     def _by_class(self, width: int) -> list[str]:
         room = max(width - 60, 8)
         lines = [f"{'given as':<{room}} {'labels':>8} {'flagged':>8} {'expected wrong':>15} {'confident learning':>21}"]
-        for c in (1, 0):
+        p = self.p_wrong
+        doubtful = sorted(range(len(self.class_names)), key=lambda c: -float(p[self.given == c].sum()))
+        shown = (1, 0) if len(doubtful) == 2 else doubtful[:MOST_CLASSES]
+        for c in shown:
             mine = self.given == c
             mean, low, high = self.noise.count(mine)
             name, flagged = _cut(self.class_names[c], room), int((mine & self.flagged).sum())
             expected, rival = f"{mean:.1f} ({low} to {high})", self.counted[c].sum() - self.counted[c, c]
             lines.append(f"{name:<{room}} {int(mine.sum()):>8,} {flagged:>8,} {expected:>15} {rival:>21.1f}")
-        return lines
+        left = len(doubtful) - len(shown)
+        return lines + [f"and {amount(left, 'class', 'classes')} with fewer"] * (left > 0)
 
     def _first(self, width: int) -> list[str]:
         table = self.to_frame().head(SHOWN)
-        given = _widest(table["given"], "given", 14)
-        node = min(_widest(table["node"], "node", width), max(width - given - 49, 8))
+        near: tuple[str, ...] = ("neighbours", "look-alikes")
+        names = [("given", _widest(table["given"], "given", 14))]
+        if "other" in table:  # and look-alikes in the table of all labels
+            near, names = near[:1], [*names, ("other", _widest(table["other"], "other", 14))]
+        told = sum(room + 1 for _, room in names) + 18 + 14 * len(near)
+        node = min(_widest(table["node"], "node", width), max(width - told, 8))
+        heads = "".join(f" {name:<{room}}" for name, room in names)
         lines = [
-            f"{'node':<{node}} {'given':<{given}} {'P(given)':>8} {'P(wrong)':>8}   same class among",
-            f"{'':<{node}} {'':<{given}} {'':>8} {'':>8} {'neighbours':>13} {'look-alikes':>13}",
+            f"{'node':<{node}}{heads} {'P(given)':>8} {'P(wrong)':>8}   same class among",
+            f"{'':<{node}}{'':<{len(heads)}} {'':>8} {'':>8}" + "".join(f" {name:>13}" for name in near),
         ]
-        for row, cells in enumerate(table.itertuples()):
-            around, alike = self.company.near(row, int(self.given[self.order[row]]))
+        for row, cells in enumerate(table.to_dict("records")):
+            shares = self.company.near(row, int(self.given[self.order[row]]))[: len(near)]
+            words = "".join(f" {_cut(str(cells[name]), room):<{room}}" for name, room in names)
+            numbers = "".join(f" {cells[name]:>8.3f}" for name in ("p_given", "p_wrong"))
             lines.append(
-                f"{_cut(str(cells.node), node):<{node}} {_cut(str(cells.given), given):<{given}} "
-                f"{cells.p_given:>8.3f} {cells.p_wrong:>8.3f} {around:>13} {alike:>13}"
+                f"{_cut(str(cells['node']), node):<{node}}{words}{numbers}" + "".join(f" {of:>13}" for of in shares)
             )
         return lines
 

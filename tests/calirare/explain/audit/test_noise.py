@@ -9,6 +9,7 @@ from scipy.stats import beta, binom
 
 from calirare.explain.audit import noise as module
 from calirare.explain.audit.noise import LabelNoise, label_noise
+from calirare.explain.audit.posterior import Posterior
 
 M, WRONG_OF_REST, MISSED = 240, 0.08, 0.15
 
@@ -107,16 +108,15 @@ def test_labels_of_both_classes_may_be_wrong_at_one_rate(monkeypatch):
 
 def test_the_number_of_wrong_labels_is_that_of_independent_draws():
     quarter = np.full((1, 40), 0.25)
-    one = LabelNoise(np.array([1.0]), np.array([0.1]), np.array([0.1]), quarter, quarter.repeat(400, axis=0))
+    one = Posterior(np.array([1.0]), quarter, quarter.repeat(400, axis=0), 0.0)
     expected, low, high = one.count(np.ones(40, dtype=bool))
     assert expected == 10
     assert abs(low - binom.ppf(0.05, 40, 0.25)) <= 1
     assert abs(high - binom.ppf(0.95, 40, 0.25)) <= 1
     none_or_all = np.array([[0.0] * 9, [1.0] * 9])
-    two = LabelNoise(np.array([0.5, 0.5]), np.zeros(2), np.zeros(2), none_or_all, none_or_all)
+    two = Posterior(np.array([0.5, 0.5]), none_or_all, none_or_all, 0.0)
     assert two.count(np.ones(9, dtype=bool)) == (4.5, 0, 9)
     assert two.count(np.zeros(9, dtype=bool)) == (0, 0, 0)
-    assert two.clean == 1
 
 
 def test_labels_beyond_enough_do_not_narrow_the_interval(monkeypatch):

@@ -1,0 +1,92 @@
+"""Where labels of an update stand in the split: new ones that were chosen train, others calibrate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from calirare._util.amounts import amount
+from calirare._util.errors import InputError
+from calirare.graph import NO_PART, PARTS, Graph, Split
+from calirare.run import Labels, Settings
+
+VAL = PARTS.index("val")
+FEWEST = 2  # labels of each class that calibrate
+NOT_RANDOM = (
+    "no labels of before are a random sample, so {p} on the chosen ones too: where {a} class is commoner among these "
+    "than elsewhere it is too high; label some nodes drawn at random and pass --drawn random"
+)
+CALIBRATED = {False: "P(rare) is calibrated", True: "probabilities are calibrated"}  # by whether of many classes
+
+
+def changes_of(graph: Graph, fresh: Labels) -> Labels:
+    """Returns the labels that differ from a graph's, or that name another part of its split.
+
+    Raises:
+        InputError: there is none.
+    """
+    assert graph.y is not None
+    differs = (graph.y[fresh.nodes] != fresh.y) | moves(graph, fresh)
+    if not bool(differs.any()):
+        raise InputError(
+            "update: the labels are those of the run already, so nothing changes: name other nodes, or "
+            "say train in a column split to train on nodes that were held out"
+        )
+    return Labels(fresh.nodes[differs], fresh.y[differs], fresh.parts[differs])
+
+
+def placed(graph: Graph, changed: Labels, settings: Settings) -> tuple[Labels, Settings, list[str]]:
+    """Returns labels with their parts of the split where new ones were chosen, settings that go with it, and notes.
+
+    Chosen labels are no sample of the population. They train, and validation labels alone calibrate.
+    Where there are none the training labels of before become such, if they were drawn at random: they train too (method
+    jackknife), but for one of each class that is missing among the chosen ones, as each must train.
+
+    Args:
+        graph: with the labels and the split of before.
+        changed: the labels that change.
+        settings: of the run.
+    """
+    after = changed.of(graph)
+    before, split = graph.split, after.split
+    assert before is not None
+    assert split is not None
+    assert after.y is not None
+    fresh = split.train[~torch.isin(split.train, torch.cat([before.train, before.val]))]
+    asked = settings.calibration.calibrate_on == "auto" and settings.method == "jackknife"
+    if not fresh.numel() or not asked:
+        return changed, settings, []
+    on_val = settings.but("update", calibrate_on="val")
+    k, many = graph.n_classes, settings.data.task == "classes"
+    if int(torch.bincount(after.y[split.val], minlength=k).min()) >= FEWEST:
+        return changed, on_val, []
+    moved = _sample(after.y, split, fresh, k)
+    if moved is None or split.val.numel():
+        return changed, settings, [NOT_RANDOM.format(p=CALIBRATED[many], a="a" if many else "the rare")]
+    new = "the new one is" if fresh.numel() == 1 else f"the {fresh.numel():,} new ones are"
+    said = (
+        f"{CALIBRATED[many]} on {amount(moved.numel(), 'label')} of before, which look like a random sample "
+        f"and train too: {new} taken for chosen (--drawn random says that it is not so)"
+    )
+    more = Labels(moved.cpu(), after.y[moved].cpu(), torch.full_like(moved.cpu(), VAL))
+    return more.over(changed), on_val, [said]
+
+
+def _sample(y: Tensor, split: Split, fresh: Tensor, k: int) -> Tensor | None:
+    """Returns the training labels of before that can calibrate; None where they are no random sample or too few."""
+    old = split.train[~torch.isin(split.train, fresh)]
+    counts = torch.bincount(y[old], minlength=k)
+    if int(counts.min()) < FEWEST or int(counts.min()) == int(counts.max()):  # as many of each class: drawn per class
+        return None
+    missing = [c for c in range(k) if not bool((y[fresh] == c).any())]
+    stay = torch.cat([old[:0], *(old[y[old] == c][:1] for c in missing)])
+    return old[~torch.isin(old, stay)]
+
+
+def moves(graph: Graph, labels: Labels) -> Tensor:
+    """Returns which labels name another part of the split than their node has, bool [b]."""
+    assert graph.split is not None
+    has = torch.full_like(labels.parts, NO_PART)
+    for number, part in enumerate(PARTS):
+        has[torch.isin(labels.nodes, getattr(graph.split, part).cpu())] = number
+    return (labels.parts != NO_PART) & (labels.parts != has)
