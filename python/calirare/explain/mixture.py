@@ -93,6 +93,10 @@ class MixtureVoice(Voice):
         """See `Voice.with_each_label`."""
         return self._pooled(lambda voice: voice.with_each_label(nodes, more))
 
+    def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
+        """See `Voice.with_labels`."""
+        return self._pooled(lambda voice: voice.with_labels(nodes, more, y))
+
     def _pooled(self, said: Callable[[Voice], Tensor]) -> Tensor:
         """Returns the log-odds of the members' mean probability."""
         p = [part.spoken(said(part.voice)) for part in self.parts]

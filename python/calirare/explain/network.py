@@ -121,6 +121,11 @@ class NetworkVoice(Voice):
         own, other = self._field(nodes), self._field(more)
         return self.log_odds(nodes) + self.labels.change_with(own, other, self.log_odds(more))
 
+    def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
+        """See `Voice.with_labels`: labels of like nodes do not say the same thing twice."""
+        own, other = self._field(nodes), self._field(more)
+        return self.log_odds(nodes) + self.labels.change_with_all(own, other, self.log_odds(more), y)
+
     def without_labels(self, nodes: Tensor, sets: Sequence[Tensor]) -> Tensor:
         """See `Voice.without_labels`."""
         return self.log_odds(nodes) + self.labels.change_without(self._field(nodes), sets)

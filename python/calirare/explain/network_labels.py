@@ -35,7 +35,9 @@ CLOSED_FORM = 6_000  # labels, or parameters if they are fewer, up to which a ma
 TOLERANCE, MAX_STEPS = 1e-4, 500  # of conjugate gradients
 PASS = 16_000_000  # numbers of the rows that are solved for together
 TOGETHER = 2_000  # labels of sets that are left out together
-SCALAR_STEPS = 40  # to where a label's own loss comes to rest: more than bisection from afar and Newton nearby need
+NEWTON_STEPS, ARRIVED = 100, 1e-12  # of labels that come together, and the fall of their loss that ends them
+ARMIJO, SHORTEST = 1e-4, 1e-9  # part of the promised fall that a step must keep, and the least part of a step
+HALVINGS = 80  # to where a label's own loss comes to rest: to the last digit from 1e8 away
 
 
 class NetworkLabels(abc.ABC):
@@ -123,6 +125,21 @@ class NetworkLabels(abc.ABC):
             pull = torch.stack([pulled(z, (solved * own.double()).sum(1), a, y) for y, a in enumerate(self._worth())])
             parts.append(-pull[:, :, None] * (solved @ rows.T))
         return torch.cat(parts, 1)
+
+    def change_with_all(self, field: ReceptiveField, more: ReceptiveField, log_odds: Tensor, y: Tensor) -> Tensor:
+        """Returns how the log-odds of a field's nodes change if other nodes all have a label, float64 [n].
+
+        Args:
+            field: of the nodes.
+            more: of the nodes that would have a label, c of them.
+            log_odds: of these, float64 [c].
+            y: their labels, int64 [c].
+        """
+        rows, own = (jacobian_at(self.fitted, each).double() for each in (field, more))
+        step = max(1, PASS // max(self.linearised.n_parameters, 1))
+        solved = torch.cat([self.inverse_rows(some) for some in own.split(step)])
+        worth = log_odds.new_tensor(self._worth())[y]
+        return -(pulled_together(log_odds, solved @ own.T, worth, y) @ solved) @ rows.T
 
     def _worth(self) -> list[float]:
         """Returns what a label of each class weighs in the mean loss; of a class without labels the mean weight."""
@@ -237,7 +254,8 @@ class IterativeLabels(NetworkLabels):
 def pulled(log_odds: Tensor, leverage: Tensor, weight: float, label: int) -> Tensor:
     """Returns the gradient a (sigma(z) - y) of a label's own loss where it has come to rest, float64 [c].
 
-    z + k a (sigma(z) - y) = z_c rises with z, so that Newton steps that are kept between the two ends find its root.
+    z + k a (sigma(z) - y) = z_c rises with z: its root is between the two ends, and halved down to. (Newton's steps go
+    to and fro for long where k a is in the thousands, as of a node that is like no label.)
 
     Args:
         log_odds: z_c, before the label was there, float64 [c].
@@ -248,14 +266,48 @@ def pulled(log_odds: Tensor, leverage: Tensor, weight: float, label: int) -> Ten
     stiff = weight * leverage
     ends = torch.stack([log_odds, log_odds + stiff * (2 * label - 1)])
     low, high = ends.min(0).values, ends.max(0).values
+    for _ in range(HALVINGS):
+        z = (low + high) / 2
+        below = z + stiff * (torch.sigmoid(z) - label) < log_odds
+        low, high = torch.where(below, z, low), torch.where(below, high, z)
     z = (low + high) / 2
-    for _ in range(SCALAR_STEPS):
-        p = torch.sigmoid(z)
-        off = z - log_odds + stiff * (p - label)
-        low, high = torch.where(off < 0, z, low), torch.where(off > 0, z, high)
-        moved = z - off / (1 + stiff * p * (1 - p))
-        z = torch.where((moved > low) & (moved < high), moved, (low + high) / 2)
-    return weight * (torch.sigmoid(z) - label)
+    # Of a root far from 0 the probability is all of it: what the equation says is told to more digits.
+    return (
+        torch.where(stiff > 0, (log_odds - z) / torch.where(stiff > 0, stiff, 1.0), torch.sigmoid(z) - label) * weight
+    )
+
+
+def pulled_together(log_odds: Tensor, leverages: Tensor, weights: Tensor, labels: Tensor) -> Tensor:
+    """Returns the gradients a_c (sigma(z_c) - y_c) of labels where they have all come to rest, float64 [c].
+
+    The moves z - z_0 = K u minimise u^T K u / 2 + sum_c a_c loss(z_c), which is convex; Newton steps, each as short as
+    it must be to lower it.
+
+    Args:
+        log_odds: z_0, before the labels were there, float64 [c].
+        leverages: K = J_c H^-1 J_c^T, float64 [c, c].
+        weights: a of each label's loss, > 0, float64 [c].
+        labels: y, int64 [c].
+    """
+    y, sign = labels.double(), 1 - 2.0 * labels
+
+    def value(u: Tensor) -> Tensor:
+        moved = leverages @ u
+        return u @ moved / 2 + (weights * torch.nn.functional.softplus(sign * (log_odds + moved))).sum()
+
+    u = torch.zeros_like(log_odds)
+    for _ in range(NEWTON_STEPS):
+        p = torch.sigmoid(log_odds + leverages @ u)
+        off, curvature = u + weights * (p - y), weights * p * (1 - p)
+        step = -torch.linalg.solve(torch.eye(len(u)).to(u) + curvature[:, None] * leverages, off)
+        slope = float((leverages @ off) @ step)
+        if slope > -ARRIVED:
+            break
+        size, now = 1.0, value(u)
+        while size > SHORTEST and not bool(value(u + size * step) <= now + ARMIJO * size * slope):
+            size /= 2
+        u = u + size * step
+    return -u
 
 
 def jacobian_at(fitted: GcnFit, field: ReceptiveField) -> Tensor:

@@ -33,7 +33,63 @@ def change_with(labels: TreeLabels, more: NumpyArray, rows: NumpyArray) -> Numpy
     limits = labels.limits(labels.prior)
     said = np.clip(before + np.stack(changes) / labels.leaves.n_trees, *limits)
     whole = np.clip(before, *limits)
-    return np.log(said) - np.log1p(-said) - (np.log(whole) - np.log1p(-whole))
+    return _log_odds(said) - _log_odds(whole)
+
+
+def change_with_all(labels: TreeLabels, more: NumpyArray, y: NumpyArray, rows: NumpyArray) -> NumpyArray:
+    """Returns how the log-odds of nodes change if other nodes all have a label, float64 [n].
+
+    A leaf is made anew with the part of the labels in it that a bag sees; what other labels are given moves with it.
+
+    Args:
+        labels: of the trees.
+        more: leaf of each node that would have a label in each tree, int64 [T, c].
+        y: their labels, int64 [c].
+        rows: leaf of each node in each tree, int64 [T, n].
+    """
+    weights = np.where(y == 1, _weight(labels, 1), _weight(labels, 0))
+    if isinstance(labels, BoostedLabels):
+        return _boosted_by_all(labels, more, y, weights, rows)
+    assert isinstance(labels, ForestLabels)
+    moved, leaves = np.zeros(rows.shape[1]), labels.leaves
+    for tree, (bag, stored, at) in enumerate(zip(leaves.bags, leaves.values, more, strict=True)):
+        if stored.size > 1:
+            total, rare = labels.total[tree], labels.rare[tree]
+            worth = bag.mean() * weights
+            fresh, of_rare = (np.bincount(at, part, stored.size) for part in (worth, worth * y))
+            before = (rare - labels.prior * total) / (total + leaves.penalty)
+            after = (rare + of_rare - labels.prior * (total + fresh)) / (total + fresh + leaves.penalty)
+            moved += (after - before)[rows[tree]]
+    whole, limits = _share_of(labels, rows), labels.limits(labels.prior)
+    return _log_odds(np.clip(whole + moved / leaves.n_trees, *limits)) - _log_odds(np.clip(whole, *limits))
+
+
+def _boosted_by_all(
+    labels: BoostedLabels, more: NumpyArray, y: NumpyArray, weights: NumpyArray, rows: NumpyArray
+) -> NumpyArray:
+    """Returns the change of nodes where each tree is made anew knowing of the earlier ones, see `change_with_all`."""
+    leaves, out = labels.leaves, np.zeros(rows.shape[1])
+    of_labels, own = np.full(leaves.weights.size, labels.start), np.full(more.shape[1], labels.start)
+    trees = zip(leaves.of_labels, leaves.bags, labels.whole, more, rows, strict=True)
+    for places, bag, whole, at, asked in trees:
+        value = whole[0]
+        if whole.size > 1:
+            p, q = 1 / (1 + np.exp(-of_labels)), 1 / (1 + np.exp(-own))
+            worth = (leaves.weights * (p - leaves.targets), leaves.weights * p * (1 - p))
+            fresh = (weights * (q - y), weights * q * (1 - q))
+            gradient, curvature = (
+                np.bincount(places[bag], old[bag], whole.size) + bag.mean() * np.bincount(at, new, whole.size)
+                for old, new in zip(worth, fresh, strict=True)
+            )
+            value = -leaves.rate * gradient / (curvature + leaves.penalty)
+        out += (value - whole[0])[asked]
+        of_labels += value[places]
+        own += value[at]
+    return out
+
+
+def _log_odds(p: NumpyArray) -> NumpyArray:
+    return np.log(p) - np.log1p(-p)
 
 
 def _weight(labels: TreeLabels, label: int) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor
 from calirare._util.array_files import NumpyArray
 from calirare.explain.column_edges import SharedColumns
 from calirare.explain.shares import tree_shares
-from calirare.explain.tree_additions import change_with
+from calirare.explain.tree_additions import change_with, change_with_all
 from calirare.explain.tree_labels import BoostedLabels, ForestLabels, TreeLabels
 from calirare.explain.tree_leaves import REPRODUCED, Leaves, leaves_of
 from calirare.explain.voice import Kept, Shares, Voice, difference
@@ -83,6 +83,11 @@ class TreesVoice(Voice):
         rows, others = (leaves_of(self.fitted, self._columns(some)) for some in (more, nodes))
         change = torch.from_numpy(change_with(self.labels, rows, others)).to(nodes.device)
         return self.log_odds(nodes) + change
+
+    def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
+        """See `Voice.with_labels`: splits stay, and leaves are made anew with all of them."""
+        rows, others = (leaves_of(self.fitted, self._columns(some)) for some in (more, nodes))
+        return self._after(nodes, change_with_all(self.labels, rows, y.cpu().numpy(), others))
 
     def _after(self, nodes: Tensor, change: NumpyArray) -> Tensor:
         return self.log_odds(nodes) + torch.from_numpy(change).to(nodes.device)

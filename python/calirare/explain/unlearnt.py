@@ -84,3 +84,7 @@ class Unlearnt(Voice):
     def with_each_label(self, nodes: Tensor, more: Tensor) -> Tensor:
         """See `Voice.with_each_label`."""
         return self.voice.with_each_label(nodes, more) + self._shift(nodes)
+
+    def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
+        """See `Voice.with_labels`."""
+        return self.voice.with_labels(nodes, more, y) + self._shift(nodes)

@@ -89,6 +89,14 @@ class Voice(abc.ABC):
         The first half is of labels of the rest, the second of rare ones; a label weighs what those of its class do.
         """
 
+    def with_labels(self, nodes: Tensor, more: Tensor, y: Tensor) -> Tensor:
+        """Returns the log-odds of nodes if c nodes without a label all had one, y int64 [c], float64 [n].
+
+        Where a detector does not know better, what each label alone would change is added up.
+        """
+        base, each = self.log_odds(nodes), self.with_each_label(nodes, more)
+        return base + (each[y, torch.arange(len(y))] - base).sum(0)
+
 
 def difference(logits: Tensor) -> Tensor:
     """Returns the log-odds of class 1 of logits [n, 2], float64 [n]."""

@@ -33,7 +33,9 @@ def kinds_of(graph: Graph, changed: Labels) -> dict[str, int]:
 
 
 SHOWN, KEPT, WIDTH = 10, 1000, 80  # rows on the screen, rows of changes.csv beside changed alerts, characters
-LEAST = 0.2  # of a node's change that a label must account for to be named as its reason
+LEAST, MOST = 0.2, 3.0  # of a node's change that a label must and may account for to be named as its reason
+AGREES = 0.3  # correlation
+UNTOLD = "; it does not agree on which nodes move, so reasons are not told"
 ANEW = "no single label: maps and weights were fitted anew"
 
 
@@ -121,6 +123,11 @@ class Updated:
         r = float("nan") if still else float(torch.corrcoef(torch.stack(found.moved))[0, 1])
         return {"largest": float(gap.max()), "mean": float(gap.mean()), "correlation": r, "nodes": gap.numel()}
 
+    @property
+    def told(self) -> bool:
+        """Whether changes of the log-odds in closed form agree with the training's, so that it tells reasons."""
+        return self.distance is not None and self.distance["correlation"] >= AGREES
+
     @cached_property
     def measures(self) -> dict[str, dict[str, float]] | None:
         """AUPRC, log loss and mean P(rare) of the test nodes that neither run was trained on; None where none is."""
@@ -168,14 +175,14 @@ class Updated:
     def _reasons(self) -> dict[int, str]:
         """Returns, of the nodes that the closed form speaks of, the label that moved it most."""
         found = self.foreseen
-        if found is None:
+        if found is None or not self.told:
             return {}
         graph, words, out = self.after.graph, (*self.after.graph.class_names, "unknown"), dict[int, str]()
         for column, node in enumerate(found.nodes[:KEPT].tolist()):
             change, effects = float(self.moved[node]), found.effects[:, column]
             row = int((effects * np.sign(change)).argmax())
             effect, whose = float(effects[row]), int(self.changed.nodes[row])
-            if effect * change <= 0 or abs(effect) < LEAST * abs(change):
+            if effect * change <= 0 or not LEAST * abs(change) <= abs(effect) <= MOST * abs(change):
                 out[node] = ANEW
                 continue
             name = "its own label" if whose == node else f"the label of {graph.node_name(whose)}"
@@ -218,7 +225,7 @@ class Updated:
             far = self.distance
             say.append(
                 f"in closed form, without a training, P(rare) would be {far['mean']:.4f} off on average and "
-                f"{far['largest']:.3f} at most"
+                f"{far['largest']:.3f} at most" + ("" if self.told else UNTOLD)
             )
         for words in say:
             lines += textwrap.wrap(words, width, subsequent_indent="  ")
@@ -243,7 +250,7 @@ class Updated:
             flag = {(0, 1): "now an alert; ", (1, 0): "no alert any more; "}.get(
                 (row.alert_before, row.alert_after), ""
             )
-            why = textwrap.wrap(f"{flag}{row.why}", max(width - room - 18, 20)) or [""]
+            why = textwrap.wrap(f"{flag}{row.why}".removesuffix("; "), max(width - room - 18, 20)) or [""]
             lines.append(f"{cut:<{room}} {row.p_before:>7.3f} {row.p_after:>7.3f}  {why[0]}")
             lines += [" " * (room + 18) + each for each in why[1:]]
         return [line.rstrip() for line in lines]

@@ -85,8 +85,7 @@ def _effects(explainer: Explainer, trained: Tensor, changed: Labels, nodes: Tens
         together += out[-1]
     come = changed.y >= 0
     if bool(come.any()):
-        both = voice.with_each_label(nodes, changed.nodes[come])
-        more = both[changed.y[come], torch.arange(int(come.sum()))] - base
-        each[come] += more
-        together += more.sum(0)
+        fresh, y = changed.nodes[come], changed.y[come]
+        each[come] += voice.with_each_label(nodes, fresh)[y, torch.arange(len(y))] - base
+        together += voice.with_labels(nodes, fresh, y) - base
     return each, together

@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from calirare.explain.network import network_voice
-from calirare.explain.network_labels import TOLERANCE, DualLabels, IterativeLabels, PrimalLabels, pulled
+from calirare.explain.network_labels import (
+    TOLERANCE,
+    DualLabels,
+    IterativeLabels,
+    PrimalLabels,
+    pulled,
+    pulled_together,
+)
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models.gcn_fit import of_network
 from calirare.training import minimise
@@ -134,3 +141,41 @@ def test_a_label_comes_to_rest_where_its_own_gradient_says(label):
     pull = pulled(z, k, a, label)
     assert_within(a * (torch.sigmoid(z - k * pull) - label), pull, ROUNDING * (k + 1))
     assert pull[2] == pytest.approx(a * (0.5 - label)), "without leverage the gradient where it stands"
+
+
+@pytest.mark.parametrize("label", [0, 1])
+@pytest.mark.parametrize("leverage", [8474.9088, 1e7])
+def test_a_label_far_from_all_others_comes_to_rest_too(label, leverage):
+    """A node that is like no label has k a in the thousands, where steps of Newton's went to and fro without an end."""
+    z, k = torch.tensor([-2.8659, -30.0, 4.0]).double(), torch.full((3,), leverage).double()
+    pull = pulled(z, k, 1.0, label)
+    rest = z - k * pull
+    assert_within(torch.sigmoid(rest) - label, pull, 1e-6)
+    assert bool((rest.abs() < 31).all()), "it moves no further than its own loss asks for"
+
+
+def test_labels_that_come_together_come_to_rest_together():
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(12, 5, generator=generator).double()
+    leverages = 300 * rows @ rows.T
+    z, y = torch.randn(12, generator=generator).double() - 2, torch.randint(2, (12,), generator=generator)
+    a = torch.rand(12, generator=generator).double() + 0.1
+    pull = pulled_together(z, leverages, a, y)
+    assert_within(a * (torch.sigmoid(z - leverages @ pull) - y), pull, 1e-7)
+    one = pulled_together(z[:1], leverages[:1, :1], a[:1], y[:1])
+    twice = pulled_together(z[[0, 0]], leverages[[0, 0]][:, [0, 0]], a[[0, 0]], y[[0, 0]])
+    assert float(twice.sum().abs()) < 1.3 * float(one.abs()), "the same label twice does not teach twice as much"
+    assert_within(one, pulled(z[:1], leverages[0, :1], float(a[0]), int(y[0])), 1e-9)
+
+
+def test_labels_together_are_the_same_in_every_form_and_one_is_itself(voice, everyone):
+    y = torch.tensor([1, 0])
+    fields = [voice.fitted.evaluation_field(voice.graph, some) for some in (everyone, MORE)]
+    dual, primal, steps = (
+        kind(voice.fitted, voice.fitted.weight_decay).change_with_all(*fields, voice.log_odds(MORE), y)
+        for kind in (DualLabels, PrimalLabels, IterativeLabels)
+    )
+    for found in (primal, steps):
+        assert agreement(found[None], dual[None])[1] <= 10 * TOLERANCE
+    alone = voice.with_labels(everyone, MORE[:1], y[:1])
+    assert_within(alone, voice.with_each_label(everyone, MORE[:1])[1, 0], 1e-7)

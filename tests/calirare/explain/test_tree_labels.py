@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from calirare.explain import tree_labels
+from calirare.explain.tree_additions import change_with_all
 from calirare.explain.tree_labels import BoostedLabels
 from calirare.explain.tree_leaves import bags, leaves_of
 from calirare.explain.trees import REPRODUCED, TreesVoice
@@ -189,3 +190,19 @@ def test_a_label_more_moves_its_own_leaves_as_by_hand(voice):
             assert abs(float(found[label, row, place]) - expected) < 12 * REPRODUCED
     assert bool((found[1] >= 0).all() and (found[0] <= 0).all())
     assert float(found.abs().max()) > 0.01
+
+
+def test_labels_together_make_their_leaves_anew_once(voice):
+    """One label is what it is alone, nearly; the same look-alikes again and again move a leaf less and less."""
+    more = torch.tensor([45, 200])
+    one = voice.with_labels(NODES, more[:1], torch.tensor([1])) - voice.log_odds(NODES)
+    alone = voice.with_each_label(NODES, more[:1])[1, 0] - voice.log_odds(NODES)
+    assert float((one - alone).abs().max()) < 0.15 * float(alone.abs().max())
+    labels = voice.labels
+    rows, others = (leaves_of(voice.fitted, voice._columns(some)) for some in (more[:1], NODES))
+    many = change_with_all(labels, np.repeat(rows, 40, 1), np.ones(40, dtype=np.int64), others)
+    assert (many >= one.numpy() - REPRODUCED).all()
+    assert many.max() < 20 * float(one.max()), "40 times the same is not 40 times as much"
+    both = voice.with_labels(NODES, more[:2], torch.tensor([1, 0])) - voice.log_odds(NODES)
+    added = one + voice.with_each_label(NODES, more[1:2])[0, 0] - voice.log_odds(NODES)
+    assert float((both - added).abs().max()) < 0.3 * float(added.abs().max())
