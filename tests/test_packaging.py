@@ -107,7 +107,7 @@ class TestWheel:
             "calirare/cli/commands.json",
             "calirare/cli/options.json",
             "calirare/datasets/catalogue.json",
-            "calirare/page/template.html",
+            "calirare/page/rare.html",
             "calirare/page/queue.html",
         ):
             assert Path(name) in built

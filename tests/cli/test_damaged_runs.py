@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from calirare import InputError, load
 from calirare._util.run_files import seal
-from calirare.run.folder import FORMAT
+from calirare.run.model_file import FORMAT
 from tests.helpers.command import QUICK, assert_one_sentence, call
 from tests.helpers.tasks import rare_task
 

@@ -18,6 +18,7 @@ CHOSEN = {
     "device": "cpu",
     "n_layers": 3,
     "minority": "fraud",
+    "chosen": ("epochs", "hops"),
     "one_hot": ("region", "branch"),
     "leave_out": ("case_no", "closed_on"),
     "edge_columns": ("amount", "time"),

@@ -106,7 +106,7 @@ def test_the_commands_of_several_labels_have_help(words):
         ),
         (["train", "--loo-damping", "low"], "--loo-damping must be a number or none, got 'low'"),
         (["train", "--damping", "low"], "--damping must be a number or none, got 'low'"),
-        (["train", "--target", "both"], "--target must be balanced, population or a number, got 'both'"),
+        (["train", "--target", "both"], "--target must be one of balanced, population, got 'both'"),
         (["eice", "--run", "r", "--coverage", "much"], "--coverage must be in (0, 1), got much"),
         (["loo-check", "--run", "r", "--nodes", "1.5"], "--nodes must be a whole number, got '1.5'"),
         (["multilabel", "train", "--dataset", "x", "--floors", "1"], "--floors must be 0 (none) or at least 2, got 1"),
@@ -147,7 +147,7 @@ def test_bad_usage_of_the_lab_is_one_sentence(arguments, message, tmp_path, monk
     ("option", "value", "message"),
     [
         ("--method", "magic", "method must be one of jackknife, calirare, ts, uncalibrated"),
-        ("--target", "everyone", "target must be balanced, population or a number"),
+        ("--target", "everyone", "target must be one of balanced, population"),
         ("--device", "tpu", "device must be auto, cpu, cuda or cuda:N"),
         ("--device", "cuda:x", "device must be auto, cpu, cuda or cuda:N"),
         ("--split", "secret", "split must be public, random, share or all"),

@@ -14,7 +14,7 @@ from calirare._util.errors import InputError
 from calirare._util.output import check_free, fresh_files
 from calirare._util.ranks import Ranks, join, leave
 from calirare.datasets import read_graph
-from calirare.graph import Graph, GraphOnDisk, is_table, stem_of
+from calirare.graph import Graph, GraphOnDisk, id_column_of, is_table, stem_of
 from calirare.models import streams_of
 from calirare.run import (
     IntervalNodes,
@@ -264,5 +264,7 @@ def scored_graph(saved: SavedRun, graph: str, settings: dict[str, Any]) -> Graph
         rules = {name: getattr(data, name) for name in EDGE_RULES if getattr(data, name) not in (None, False)}
         times = {} if settings.get("as_of") is None or data.time is None else {"time": data.time}
         settings = data.columns() | rules | times | {"need_label": "label" in settings} | settings
-    given = {name: value for name, value in settings.items() if value is not False or name == "need_label"}
+        if settings.get("id") is None:  # where the run found its names, if that is there too
+            settings = settings | {"id": id_column_of(graph, settings.get("features"), saved.scorer.tables.id)}
+    given = {k: value for k, value in settings.items() if value not in (None, False) or k == "need_label"}
     return read_graph(graph, **given)[0]

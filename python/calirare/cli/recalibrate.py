@@ -37,5 +37,7 @@ def run(folder: Path, graph: str, settings: dict[str, Any], out: Path | None = N
         found = recalibrated(saved, scored_graph(saved, graph, labelled), reporter.say)
     paths = found.replace() if out is None else found.save(out, overwrite=overwrite)
     print(found.summary(), end="")
+    if out is None:
+        print(f"note: tables and pictures of {folder} are of the map before; `calirare predict` writes its nodes anew")
     for path in paths:
         print(path)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from calirare._util.errors import InputError
+from calirare._util.errors import InputError, one_line
 from calirare._util.output import check_free, fresh_files
-from calirare.page import html_of
-from calirare.run import load
+from calirare.page import html_of, html_of_classes
+from calirare.run import SavedClasses, load, load_classes, of_classes
 
 
 def run(
@@ -33,8 +34,15 @@ def run(
     if path.suffix not in (".html", ".htm"):
         raise InputError(f"report: --out must end in .html, got {path}")
     check_free([path], "report", overwrite=overwrite)
-    saved, other = load(folder), None if against is None else load(against)
-    page = html_of(saved, *saved.graph_if_there(graph), other)
+    classes = of_classes(folder)
+    if classes and against is not None:
+        raise InputError("report: --against is for runs of a rare class, and this one was trained with task classes")
+    saved = load_classes(folder).run if classes else load(folder)
+    other = None if against is None else load(against)
+    own, why_not = saved.graph_if_there(graph)
+    if own is None:
+        print(f"calirare: report: without slices, reasons and labels' audit: {one_line(why_not)}", file=sys.stderr)
+    page = html_of_classes(SavedClasses(saved), own, why_not) if classes else html_of(saved, own, why_not, other)
     with fresh_files(path.parent, f"report: {path}") as partial:
         (partial / path.name).write_text(page, encoding="utf-8")
     print(path)

@@ -10,7 +10,7 @@ from calirare._util.claims import claimed
 from calirare._util.errors import InputError
 from calirare._util.output import check_free
 from calirare.page import Desk, ReviewServer, Verdicts, export
-from calirare.run import SavedRun, load
+from calirare.run import SavedRun, load, load_classes, of_classes
 
 SUFFIX = ".review.sqlite"
 HIGHEST_PORT = 65535
@@ -40,7 +40,8 @@ def run(
     """
     if not 0 <= port <= HIGHEST_PORT:
         raise InputError(f"review: --port must be at most {HIGHEST_PORT}, got {port}")
-    saved, own = load(folder), folder.resolve()
+    of_many = load_classes(folder) if of_classes(folder) else None
+    saved, own = of_many.run if of_many else load(folder), folder.resolve()
     path = out or own.with_name(own.name + SUFFIX)
     if to is not None:
         return _export(saved, path, to, overwrite)
@@ -49,7 +50,7 @@ def run(
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with claimed(path, f"review: {path}"), Verdicts(path, saved.fingerprint, saved.scorer.class_names) as verdicts:
-            _serve(Desk(saved, verdicts, explainer, why), port, path)
+            _serve(Desk(of_many or saved, verdicts, explainer, why), port, path)
     except OSError as error:
         raise InputError(f"review: {path} cannot be written: {error.strerror or error}: take another --out") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import sys
 import time
@@ -19,7 +20,7 @@ from calirare._util.ranks import Ranks, join, leave
 from calirare.graph import Graph
 from calirare.intervals import Streaming, streams
 from calirare.pipeline import Report, prepared, train, train_classes
-from calirare.run import ClassesOutcome, Outcome, Settings, read_yaml
+from calirare.run import LABELS, ClassesOutcome, Outcome, Settings, read_yaml
 from calirare_ext import __version__
 
 
@@ -35,7 +36,7 @@ def run(settings: dict[str, Any], out: Path, config: Path | None = None, overwri
     Raises:
         InputError: the data set, a setting or the folder cannot be used; nothing is left behind.
     """
-    base = Settings() if config is None else Settings.from_mapping(read_yaml(config), f"config {config}")
+    base = Settings() if config is None else _settings_of(config)
     chosen = base.but("command line", **settings)
     if chosen.data.dataset is None:
         chosen = chosen.but("command line", dataset="digits")
@@ -64,6 +65,15 @@ def run(settings: dict[str, Any], out: Path, config: Path | None = None, overwri
     finally:
         leave()
     _tell(outcome, names, out)
+
+
+def _settings_of(config: Path) -> Settings:
+    """Returns the settings of a file; labels of an updated run lie beside it, wherever its folder was moved to."""
+    base = Settings.from_mapping(read_yaml(config), f"config {config}")
+    named, beside = base.data.relabel, config.parent / LABELS
+    if named is None or Path(named).is_file() or Path(named).name != LABELS or not beside.is_file():
+        return base
+    return dataclasses.replace(base, data=dataclasses.replace(base.data, relabel=str(beside.resolve())))
 
 
 def _tell(outcome: Outcome | ClassesOutcome, names: list[str], out: Path) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from calirare._util.console import Reporter
 from calirare._util.errors import InputError
 from calirare._util.output import fresh_folder
+from calirare._util.run_files import RECALIBRATION
 from calirare.graph import Graph
 from calirare.pipeline import Updated, UpdatedClasses, update, update_classes
 from calirare.run import LABELS, Labels, inert, load, load_classes, of_classes, write_json, write_predictions
@@ -72,6 +73,11 @@ def _updated(
         return update_classes(classes, own, _changes(own, labels, forget), chosen=chosen, report=reporter), own
     saved = load(folder)
     own = saved.graph(graph)
+    if (folder / RECALIBRATION).is_file():
+        reporter.say(
+            "note: the run's map was fitted on fresh labels (calirare recalibrate); the new run's is fitted on its own "
+            "labels, so P(rare) moves by that too: recalibrate the new run again"
+        )
     return update(saved, own, _changes(own, labels, forget), chosen=chosen, report=reporter), own
 
 

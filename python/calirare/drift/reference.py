@@ -31,17 +31,22 @@ Then = NumbersThen | KindsThen
 # its distribution, its mean, likeness along edges.
 OF_COLUMN, OF_EDGES, OF_SCORES = 3, 3, 3
 OF_SPARSE = ("number of features", "sum of features", "which features")  # what sparse features are looked at by
+DAYS = " days before the newest day of the run's graph"
 MOST_CELLS = 1 << 28  # of sparse features that are made dense
 
 
 @dataclass(frozen=True)
 class _Column:
-    """A column as it is looked at: its name, the categories it may have (None: numbers), values and rows' nodes."""
+    """A column as it is looked at: its name, the categories it may have (None: numbers), values and rows' nodes.
+
+    `unit` is what its numbers count, where the user's are others: of dates the days before the run's newest.
+    """
 
     name: str
     categories: int | None
     values: NumpyArray
     nodes: NumpyArray
+    unit: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +141,7 @@ class Reference:
             if isinstance(then, KindsThen):
                 findings += of_kinds(each.name, compare_kinds(then, each.values, noise))
             else:
-                findings += of_numbers(each.name, compare_numbers(then, each.values, noise))
+                findings += of_numbers(each.name, compare_numbers(then, each.values, noise), each.unit)
         return findings
 
     def _stored_alike(self, graph: Graph) -> Graph:
@@ -204,7 +209,7 @@ def _columns(graph: Graph, features: FeatureMap) -> Iterator[_Column]:
         for j, i in enumerate(inputs[at]):
             column = raw.columns[i]
             known = len(column.categories) if column.kind == "categorical" else None
-            yield _Column(column.name, known, block[:, j], nodes)
+            yield _Column(column.name, known, block[:, j], nodes, DAYS if column.kind == "date" else "")
 
 
 def _sparse(x: Csr, nodes: NumpyArray) -> Iterator[_Column]:
@@ -248,9 +253,9 @@ ALIKE = Limits(0.3, math.inf)
 MEAN = Limits(math.log(1.5), math.log(5.0))  # of the ratio
 
 
-def of_numbers(name: str, now: NumbersNow) -> Iterable[Finding]:
-    """Yields the findings of a column of numbers."""
-    where = f"{now.low:.4g} to {now.high:.4g} where it was {now.low_then:.4g} to {now.high_then:.4g}"
+def of_numbers(name: str, now: NumbersNow, unit: str = "") -> Iterable[Finding]:
+    """Yields the findings of a column of numbers; `unit` is what they count."""
+    where = f"{now.low:.4g} to {now.high:.4g} where it was {now.low_then:.4g} to {now.high_then:.4g}{unit}"
     why = f"{_percent(now.beyond)} of the values are outside the run's range, {where}"
     yield _finding("column", name, "beyond the range", now.beyond, 0.0, now.beyond_by_chance, NEVER_SEEN, why)
     yield _distance("column", name, now.distance, now.distance_by_chance, "values")

@@ -18,7 +18,7 @@ from calirare.explain.subject import Subject
 from calirare.explain.teaching import LabelValues, label_values, taken_together
 from calirare.explain.text import tables_of, text_of
 from calirare.explain.unlearnt import Unlearnt
-from calirare.explain.voice import Shares, Voice, difference, probability
+from calirare.explain.voice import Shares, Voice, difference, log_odds_of, probability
 
 __all__ = [
     "EdgeEffect",
@@ -37,6 +37,7 @@ __all__ = [
     "difference",
     "draw",
     "label_values",
+    "log_odds_of",
     "nodes_named",
     "picture_name",
     "probability",

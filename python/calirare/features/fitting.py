@@ -16,7 +16,7 @@ from calirare._util.errors import InputError
 from calirare.features.categorical import FEW, fit_one_hot, fit_target, n_common, n_different
 from calirare.features.numeric import Kept, Logged, Ranked, Standardized, fit_cyclic, fit_logs, fit_quantiles
 from calirare.features.raw_table import ColumnMap, RawTable, written
-from calirare.graph import Column, Graph, column_statistics, named
+from calirare.graph import NEIGHBOURS, Column, Graph, column_statistics, named
 
 Impute = Literal["median", "zero", "error"]
 UNCOMMON = "dropped, no category is common"
@@ -100,6 +100,11 @@ def fit_columns(graph: Graph, table: RawTable, options: Options) -> tuple[tuple[
         if rare:
             why = f"of {named(rare)} no text is common (of others every value is the same)"
             mend = "make numbers of amounts and dates, or leave the columns out"
+        if [column.name for column in table.columns] == [NEIGHBOURS]:
+            raise InputError(
+                f"features: graph {graph.name!r} has no features, and every node has the same number of neighbours, "
+                "so nothing tells nodes apart: give columns that do"
+            )
         raise InputError(
             f"features: graph {graph.name!r} must have a column that varies, but {why}: {mend}, and the number of "
             "neighbours is the one feature"

@@ -2,7 +2,16 @@
 
 from calirare.graph.arrays import as_features, csr_of_scipy, matrix_named, named_tensors, rows_of, scipy_of_csr
 from calirare.graph.checksum import fingerprint, same_but_labels
-from calirare.graph.columns import Column, columns_of_text, columns_to_text, named, nameless, numbered, numbers_named
+from calirare.graph.columns import (
+    NEIGHBOURS,
+    Column,
+    columns_of_text,
+    columns_to_text,
+    named,
+    nameless,
+    numbered,
+    numbers_named,
+)
 from calirare.graph.convolution import (
     LARGE,
     ORDERS,
@@ -25,7 +34,9 @@ from calirare.graph.labelled import (
     check_training_labels,
     relabelled,
 )
+from calirare.graph.like import with_relations
 from calirare.graph.log import GraphLog
+from calirare.graph.named_rows import is_named, is_one, of_names
 from calirare.graph.on_disk import GraphOnDisk
 from calirare.graph.positive_only import known_rare, with_drawn_rest
 from calirare.graph.relations import Relation
@@ -43,6 +54,7 @@ from calirare.graph.splits import (
 )
 from calirare.graph.table_columns import TableColumns
 from calirare.graph.table_files import as_names, days_of, place, read_table
+from calirare.graph.table_ids import id_column_of
 from calirare.graph.table_labels import labels_of, no_label_column, nothing_known
 from calirare.graph.table_scored import LISTED
 from calirare.graph.table_sources import TABLE_SUFFIXES, absolute_source, is_table, source_exists, source_of, stem_of
@@ -53,6 +65,7 @@ __all__ = [
     "LABEL_RATE",
     "LARGE",
     "LISTED",
+    "NEIGHBOURS",
     "NO_PART",
     "N_VAL",
     "ORDERS",
@@ -89,6 +102,9 @@ __all__ = [
     "csr_of_scipy",
     "days_of",
     "fingerprint",
+    "id_column_of",
+    "is_named",
+    "is_one",
     "is_table",
     "known_rare",
     "labels_of",
@@ -102,6 +118,7 @@ __all__ = [
     "nothing_known",
     "numbered",
     "numbers_named",
+    "of_names",
     "one_class",
     "place",
     "propagated_features",
@@ -121,4 +138,5 @@ __all__ = [
     "standardized",
     "stem_of",
     "with_drawn_rest",
+    "with_relations",
 ]

@@ -37,6 +37,7 @@ from calirare.graph.validation import (
     check_split,
     find_class,
     located,
+    name_of_rest,
 )
 from calirare_ext import Csr
 
@@ -249,7 +250,7 @@ class Graph:
             self,
             y=y,
             original_y=original,
-            class_names=("rest" if names[k] != "rest" else "others", names[k]),
+            class_names=(name_of_rest(names, k), names[k]),
             original_class_names=names,
             minority=k,
             posterior=self._posterior_of(k, len(names)),

@@ -24,6 +24,7 @@ from calirare.graph.arrays import as_features
 from calirare.graph.changes import Changes, Record
 from calirare.graph.checksum import fingerprint
 from calirare.graph.graph import Graph
+from calirare.graph.named_rows import is_named, of_names
 from calirare_ext import Csr
 
 FORMAT = "calirare graph log 1"
@@ -235,7 +236,7 @@ class GraphLog:
 
     def _listed(self, x: Any) -> Any:
         """Returns features of one node as a record has them."""
-        row, sparse = as_features(x, self._where), isinstance(self._changes.before.x, Csr)
+        row, sparse = self._row(x), isinstance(self._changes.before.x, Csr)
         d = self._changes.before.n_features
         if tuple(row.shape) not in ((d,), (1, d)):
             raise InputError(f"{self._where}: a node must have {d} features, got shape {tuple(row.shape)}")
@@ -245,6 +246,21 @@ class GraphLog:
             return values
         columns = dense.nonzero().flatten().tolist()
         return {"columns": columns, "values": [values[column] for column in columns]}
+
+    def _row(self, x: Any) -> Tensor | Csr:
+        """Returns features of one node as numbers, those told by the names of columns too."""
+        graph = self._changes.before
+        if not is_named(x, graph):
+            return as_features(x, self._where)
+        row, columns = of_names(x, graph, self._where)
+        for old, new in zip(graph.columns, columns, strict=True):
+            more = new.categories[len(old.categories) :]
+            if more:
+                raise InputError(
+                    f"{self._where}: column {new.name!r} of the graph has no category {more[0]!r}: give None, or build "
+                    "the graph anew with it"
+                )
+        return row
 
 
 def _known_by(graph: Graph) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.text_tables import is_text
-from calirare.graph.table_files import as_names, held, reading
+from calirare.graph.table_files import as_names, held, read_table, reading
 from calirare.graph.table_sources import Source, TableInMemory, batches_of
 
 NO_NUMBER = -1  # of a node that is not in the node table
@@ -191,3 +191,9 @@ def _text(names: Any) -> Any:
         return pyarrow.array(names, pyarrow.string(), from_pandas=True)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowCapacityError, TypeError):
         return pyarrow.array(names, pyarrow.large_string(), from_pandas=True)
+
+
+def column_names(table: Source) -> list[str]:
+    """Returns the names of the columns of a table."""
+    names = header_of(table)
+    return [str(name) for name in read_table(table, lambda names: names).columns] if names is None else names

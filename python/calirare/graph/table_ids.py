@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from calirare.graph.edge_table import ends_of, is_number
+from calirare.graph.table_ends import column_names
 from calirare.graph.table_files import as_float, as_names, days_of, read_table
-from calirare.graph.table_sources import Source
+from calirare.graph.table_sources import Source, nodes_beside, source_of
 
 Ends = tuple[str | None, str | None]
 HALF = 0.5  # of the cells of a column of text: chance does not name so many nodes
@@ -63,6 +65,26 @@ def column_of_names(edges: Source, nodes: Source, ends: Ends) -> IdColumn | None
         return found if whole and whole not in others else None
     others += [] if found.rows else [by_rows]
     return found if 2 * named[best] >= max(whole, 4 * max(others, default=0)) else None
+
+
+def id_column_of(edges: str | Path, nodes: str | Path | None, wanted: str | None) -> str | None:
+    """Returns a column of names where the node table has it, else None.
+
+    Args:
+        edges: the edge table.
+        nodes: the node table; None: that beside it.
+        wanted: the column that another graph had its names in; None: there was none.
+
+    Raises:
+        InputError: a table is missing or cannot be read.
+    """
+    if wanted is None:
+        return None
+    return (
+        wanted
+        if wanted in column_names(nodes_beside(source_of(edges)) if nodes is None else source_of(nodes))
+        else None
+    )
 
 
 def columns_of_ends(

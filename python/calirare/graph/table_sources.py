@@ -178,6 +178,21 @@ def source_of(table: str | Path | Source) -> Source:
     return DuckTable(Path(found["file"]), found["table"]) if found and duck else Path(table)
 
 
+def nodes_beside(edges: Source) -> Source:
+    """Returns the node table that belongs to an edge table by its name."""
+    if "edges" in edges.name:
+        name = edges.name.replace("edges", "nodes")
+        if isinstance(edges, DuckTable) and edges.beside(name).exists():
+            return edges.beside(name)
+        nodes = edges.with_name(name) if isinstance(edges, Path) else None
+        if nodes is not None and (nodes.is_file() or is_folder_of_parts(nodes)):
+            return nodes
+    raise InputError(
+        f"{edges}: an edge table needs a table of nodes with their features: pass features=PATH (command line: "
+        "--features PATH), or name the two files alike with 'edges' and 'nodes'"
+    )
+
+
 def is_table(name: str | Path) -> bool:
     """Returns whether a graph that is given by name or path is an edge table."""
     path = source_of(name)

@@ -26,12 +26,12 @@ from calirare.graph.edge_table import END_COLUMNS, EdgeCells, ends_of, exchanged
 from calirare.graph.edges import EdgeRules, build_adjacency, edge_faults
 from calirare.graph.relations import relations_of, typed_adjacency
 from calirare.graph.table_columns import TableColumns, TableOptions
-from calirare.graph.table_ends import header_of, rows_by_blocks
+from calirare.graph.table_ends import column_names, header_of, rows_by_blocks
 from calirare.graph.table_files import as_names, mixed_types, place, read_table
 from calirare.graph.table_ids import column_of_names, columns_of_ends
 from calirare.graph.table_labels import check_parts, labels_of, nothing_known, split_of
 from calirare.graph.table_scored import LISTED, leads_out, never_labelled, scored_rows, with_unlisted
-from calirare.graph.table_sources import DuckTable, Source, is_folder_of_parts, source_of
+from calirare.graph.table_sources import Source, nodes_beside, source_of
 from calirare.graph.typed_columns import NodeCells
 
 ID_COLUMNS, LABEL_COLUMNS, SPLIT_COLUMNS = ("node", "id"), ("label", "y"), ("split",)
@@ -71,7 +71,7 @@ def read_tables(
         InputError: a table is missing or damaged, or cells do not fit: every kind of fault of both tables is named.
     """
     edges = source_of(edges)
-    of_nodes = _beside(edges) if nodes is None else source_of(nodes)
+    of_nodes = nodes_beside(edges) if nodes is None else source_of(nodes)
     faults, said = list[str](), tuple[str, ...]()
     parts = _read_both(edges, of_nodes, rules, options, faults)
     if faults and options.source_column is None and options.target_column is None:
@@ -129,7 +129,7 @@ def _read_both(
 
 def _with_unlisted(edges: Source, found: _Nodes, options: TableOptions, faults: list[str]) -> _Nodes:
     """Returns nodes with those that the edges lead to and that have no row."""
-    columns, wrong = ends_of(_header(edges), (options.source_column, options.target_column), edges)
+    columns, wrong = ends_of(column_names(edges), (options.source_column, options.target_column), edges)
     if wrong or found.ids is None:
         return found
     until = None
@@ -144,27 +144,21 @@ def _with_unlisted(edges: Source, found: _Nodes, options: TableOptions, faults: 
 def _lead_out(edges: Source, nodes: Source, options: TableOptions) -> bool:
     """Returns whether all edges lead from nodes with a row to nodes without one, or the other way."""
     found = _read_nodes(nodes, options, [])
-    columns, wrong = ends_of(_header(edges), (options.source_column, options.target_column), edges)
+    columns, wrong = ends_of(column_names(edges), (options.source_column, options.target_column), edges)
     return not wrong and found.ids is not None and leads_out(edges, columns, found.ids) is not None
-
-
-def _header(table: Source) -> list[str]:
-    """Returns the names of the columns of a table."""
-    names = header_of(table)
-    return [str(name) for name in read_table(table, lambda names: names).columns] if names is None else names
 
 
 def _ends_found(edges: Source, nodes: Source, options: TableOptions) -> tuple[str, str] | None:
     """Returns the columns of an edge table that name nodes, where it does not say which they are."""
     others = (options.weight or "weight", options.relation, options.time)
-    return columns_of_ends(edges, nodes, _roles(_header(nodes), options, nodes, []).ids, others)
+    return columns_of_ends(edges, nodes, _roles(column_names(nodes), options, nodes, []).ids, others)
 
 
 def _nameless(nodes: Source, options: TableOptions) -> bool:
     """Returns whether no column of the node table is known to hold the names of the nodes."""
     if options.id is not None:
         return False
-    return _roles(_header(nodes), options, nodes, []).ids is None
+    return _roles(column_names(nodes), options, nodes, []).ids is None
 
 
 def _numbered_twice(parts: Parts) -> bool:
@@ -311,21 +305,6 @@ def _usual(columns: tuple[str, str]) -> bool:
 def _are_nodes(columns: tuple[str, str], nodes: _Nodes) -> bool:
     """Returns whether what should name columns names nodes."""
     return nodes.ids is not None and bool(nodes.ids.astype(str).isin(columns).any())
-
-
-def _beside(edges: Source) -> Source:
-    """Returns the node table that belongs to an edge table by its name."""
-    if "edges" in edges.name:
-        name = edges.name.replace("edges", "nodes")
-        if isinstance(edges, DuckTable) and edges.beside(name).exists():
-            return edges.beside(name)
-        nodes = edges.with_name(name) if isinstance(edges, Path) else None
-        if nodes is not None and (nodes.is_file() or is_folder_of_parts(nodes)):
-            return nodes
-    raise InputError(
-        f"{edges}: an edge table needs a table of nodes with their features: pass features=PATH (command line: "
-        "--features PATH), or name the two files alike with 'edges' and 'nodes'"
-    )
 
 
 def _roles(names: list[str], options: TableOptions, path: Source, faults: list[str]) -> _Roles:

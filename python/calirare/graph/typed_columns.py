@@ -102,12 +102,12 @@ class NodeCells:
                 at = int(np.flatnonzero(odd)[0])
                 self.notes.append(f"nodes: {name!r} is read as numbers, {cells.iloc[at]!r} as {written[at]:.10g}")
                 return "numeric", (), written
-            if self._are(name, here, numbers, "numbers", f"names (--one-hot {name})"):
+            if self._are(name, here, numbers, "numbers", f"names when training (--one-hot {name})"):
                 return "numeric", (), numbers
             if self._odd(name, cells, DRESSED, ~np.isnan(numbers), "no plain number", "numbers as 1234.5"):
                 return _categories(cells)
         days = days_of(cells)
-        if self._are(name, here, days, "dates", f"names (--one-hot {name})"):
+        if self._are(name, here, days, "dates", f"names when training (--one-hot {name})"):
             return "date", (), days
         if self._odd(name, cells, DAY_FIRST, ~np.isnan(days), "day or month first", "dates as 2024-01-31"):
             return _categories(cells)
@@ -141,7 +141,7 @@ class NodeCells:
         if not wrong.any() or (wrong | plain).sum() <= MOST * cells.notna().sum():
             return False
         at = int(np.flatnonzero(wrong)[0])
-        mend = f"write {write}, or take the cells as names (--one-hot {name})"
+        mend = f"write {write}, or take the cells as names when training (--one-hot {name})"
         self._fault(f"column {name!r} holds {cells.iloc[at]!r}, {what}, in", at, wrong, mend)
         return True
 

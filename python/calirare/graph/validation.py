@@ -295,6 +295,14 @@ def check_split(split: Split, y: Tensor | None, n_nodes: int, where: str) -> Non
             raise InputError(f"{where}: {part} nodes must have a label, node {node} has none: take it out of the split")
 
 
+def name_of_rest(names: tuple[str, ...], k: int) -> str:
+    """Returns what all classes but one are called together: the other of two, where it has a name and no number."""
+    others = [name for c, name in enumerate(names) if c != k]
+    if len(others) == 1 and not others[0].strip().lstrip("+-").replace(".", "", 1).isdecimal():
+        return others[0]
+    return "rest" if names[k] != "rest" else "others"
+
+
 def find_class(wanted: int | str, names: tuple[str, ...], graph_name: str) -> int:
     """Returns the number of a class given by name or number.
 

@@ -1,5 +1,6 @@
 """A run as pages: one to hand over, of what was found and how far to believe it; and its review queue at work."""
 
+from calirare.page.classes import html_of_classes
 from calirare.page.desk import Case, Desk
 from calirare.page.render import html_of
 from calirare.page.server import ReviewServer
@@ -21,6 +22,7 @@ __all__ = [
     "Verdicts",
     "export",
     "html_of",
+    "html_of_classes",
     "slices_of",
     "variables_of",
 ]

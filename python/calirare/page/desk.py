@@ -9,15 +9,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+import torch
+
 from calirare._util.amounts import amount, class_words
 from calirare._util.errors import InputError
 from calirare._util.pages import template_of
-from calirare.explain import Explainer, Explanation, draw, tables_of, written
+from calirare._util.run_files import RECALIBRATION
+from calirare.explain import Explainer, Explanation, draw, log_odds_of, probability, tables_of, written
 from calirare.page.verdicts import RARE, REST, SKIP, UNSURE, Said, Verdicts
-from calirare.run import SavedRun, read_review
+from calirare.run import SavedClasses, SavedRun, read_review
 
 TEMPLATE = "queue.html"
 KEYS = {RARE: "F", REST: "N", UNSURE: "U", SKIP: "S"}  # and 1 to 4, in this order
+FEW = 4  # answers that stand in one row
+OF_RARE = "Reasons are told of a rare class alone."
 Values = dict[str, Any]
 
 
@@ -28,50 +34,91 @@ class Case:
     Attributes:
         place: in the queue, from 0.
         node: what the user calls it.
-        p_rare: P(rare) as the run has it.
+        p: P(rare) as the run has it; of many classes the probability of the predicted one.
         label: the class that the data give it; None where it has no label.
+        what: what `p` is the probability of.
+        more: what else there is to say of it.
     """
 
     place: int
     node: str
-    p_rare: float
+    p: float
     label: str | None
+    what: str
+    more: str
+
+
+def keys_of(classes: tuple[str, ...]) -> dict[str, str]:
+    """Returns the key of each answer where there are many classes: numbers for the first nine, none for others."""
+    return {a: str(i) if i < 10 else "" for i, a in enumerate(classes, 1)} | {UNSURE: "U", SKIP: "S"}
 
 
 def queue_of(saved: SavedRun) -> tuple[Case, ...]:
-    """Returns the queue of a run, the nodes of review.csv in their order.
+    """Returns the queue of a run, the nodes of review.csv in their order, with P(rare) by the run's map as it is now.
 
     Raises:
         InputError: the file is missing or damaged, or names no node.
     """
     table, names = read_review(saved.folder), [class_words(name) for name in saved.scorer.class_names]
-    cases = tuple(
-        Case(place, node, float(p), names[y] if y in (0, 1) else None)
-        for place, (node, p, y) in enumerate(zip(table["node"], table["p_rare"], table["y"].astype(int), strict=True))
+    said = table["p_rare"].to_numpy(dtype=np.float64)
+    if (saved.folder / RECALIBRATION).is_file():  # the table is of the map before
+        raw = log_odds_of(torch.from_numpy(table["p_raw"].to_numpy(dtype=np.float64, copy=True)))
+        said = probability(raw, saved.scorer.calibrators.get("population")).numpy()
+    threshold = saved.scorer.threshold
+    return tuple(
+        Case(
+            place,
+            node,
+            float(p),
+            names[y] if y in (0, 1) else None,
+            f"P({names[1]})",
+            f"{'an alert' if p >= threshold else 'no alert'} at {threshold:.3g}",
+        )
+        for place, (node, p, y) in enumerate(zip(table["node"], said, table["y"].astype(int), strict=True))
     )
-    if not cases:
-        raise InputError(f"run {saved.folder}: review.csv names no node, so there is nothing to review")
-    return cases
+
+
+def queue_of_classes(saved: SavedClasses) -> tuple[Case, ...]:
+    """Returns the queue of a run of many classes, see `queue_of`."""
+    table, names = saved.review(), saved.class_names
+    p = table[[f"p_{name}" for name in names]].to_numpy(dtype=np.float64)
+    words, cases = [class_words(name) for name in names], []
+    for place, (node, y) in enumerate(
+        zip(table["node"], table["y"].astype(object).fillna("").astype(str), strict=True)
+    ):
+        best, second = np.argsort(-p[place], kind="stable")[:2]
+        more, label = f"or {words[second]} {written(p[place][second])}", class_words(y) if y else None
+        cases.append(Case(place, node, float(p[place][best]), label, words[best], more))
+    return tuple(cases)
 
 
 class Desk:
     """The queue of a run with the answers so far; one thread at a time may use it.
 
     Args:
-        saved: the run.
+        saved: the run; of many classes as `load_classes` reads it.
         verdicts: the answers.
         explainer: makes what explains nodes, when the first is looked at.
         why_not: why there are no explanations, a sentence; empty: there are.
     """
 
     def __init__(
-        self, saved: SavedRun, verdicts: Verdicts, explainer: Callable[[], Explainer] | None, why_not: str = ""
+        self,
+        saved: SavedRun | SavedClasses,
+        verdicts: Verdicts,
+        explainer: Callable[[], Explainer] | None,
+        why_not: str = "",
     ) -> None:
-        self.cases, self.verdicts, self.why_not = queue_of(saved), verdicts, why_not
-        self.class_names = saved.scorer.class_names[:2]
-        self.rest, self.rare = (class_words(name) for name in self.class_names)
-        self.threshold, self.name = saved.scorer.threshold, saved.folder.resolve().name
-        self._saved, self._make = saved, explainer
+        many = isinstance(saved, SavedClasses)
+        self.cases = queue_of_classes(saved) if isinstance(saved, SavedClasses) else queue_of(saved)
+        if not self.cases:
+            raise InputError(f"run {saved.folder}: review.csv names no node, so there is nothing to review")
+        self.verdicts, self.why_not = verdicts, OF_RARE if many else why_not
+        self.class_names, self.name = saved.scorer.class_names, saved.folder.resolve().name
+        self.words = {a: class_words(n) for a, n in zip(verdicts.answers, self.class_names, strict=False)}
+        self.what = "its class" if many else f"P({self.words[RARE]})"
+        self.keys = KEYS if RARE in self.words else keys_of(tuple(self.words))
+        self._saved, self._make = saved.run if isinstance(saved, SavedClasses) else saved, None if many else explainer
         self._made: Explainer | None = None
         self._explained: dict[str, Explanation] = {}
         self._page = template_of("calirare.page", TEMPLATE)
@@ -100,7 +147,8 @@ class Desk:
         """Returns how far the review is, a sentence without its full stop."""
         counts = self.counts(answers)
         done = counts.total() - counts[SKIP]
-        parts = [f"{counts[RARE]} {self.rare}", f"{counts[REST]} {self.rest}", f"{counts[UNSURE]} unsure"]
+        told = [answer for answer in self.keys if answer in self.words and (RARE in self.words or counts[answer])]
+        parts = [*(f"{counts[answer]} {self.words[answer]}" for answer in told), f"{counts[UNSURE]} unsure"]
         skipped = f"; {counts[SKIP]} skipped" if counts[SKIP] else ""
         return f"{done} of {len(self.cases)} decided: {', '.join(parts)}{skipped}"
 
@@ -136,29 +184,31 @@ class Desk:
     def overview(self, nonce: str) -> str:
         """Returns the page with the whole queue."""
         answers = self.verdicts.latest()
-        every = [(case, written(case.p_rare), self._words(answers.get(case.node))) for case in self.cases]
+        every = [(case, written(case.p), self._words(answers.get(case.node))) for case in self.cases]
         return self._rendered(answers, nonce, {"every": every})
 
     def _rendered(self, answers: dict[str, Said], nonce: str, given: Values) -> str:
         values: Values = {"every": None, "case": None, "why": None, "tables": [], "said": None, "up": "./"} | given
         counts, last = self.counts(answers), next(reversed(answers.values()), None)
-        buttons = [(answer, self._words_of(answer), key, i) for i, (answer, key) in enumerate(KEYS.items(), 1)]
+        keys = enumerate(self.keys.items(), 1)  # of few answers each has its number too
+        numbers = len(self.keys) <= FEW
+        buttons = [(answer, self._words_of(answer), key, i if numbers else "") for i, (answer, key) in keys]
+        labels = sum(counts[answer] for answer in self.words)
         return self._page.render(
             **values,
             run=self.name,
-            rare=self.rare,
-            threshold=f"{self.threshold:.3g}",
-            p="" if values["case"] is None else written(values["case"].p_rare),
-            alert=values["case"] is not None and values["case"].p_rare >= self.threshold,
+            what=self.what,
+            p="" if values["case"] is None else written(values["case"].p),
             n=len(self.cases),
             done=counts.total() - counts[SKIP],
             progress=self.progress(answers),
             buttons=buttons,
             last=last,
             last_said=self._words(last),
-            labels=counts[RARE] + counts[REST],
-            exported=amount(counts[RARE] + counts[REST], "label"),
-            why_not=self.why_not,
+            few=len(self.keys) <= FEW,
+            labels=labels,
+            exported=amount(labels, "label"),
+            untold=f"Why it has this {self.what} is not here: {self.why_not}" if RARE in self.words else OF_RARE,
             nonce=nonce,
         )
 
@@ -166,7 +216,7 @@ class Desk:
         return None if said is None else {SKIP: "skipped"}.get(said.answer, self._words_of(said.answer))
 
     def _words_of(self, answer: str) -> str:
-        return {RARE: self.rare, REST: self.rest}.get(answer, answer)
+        return self.words.get(answer, answer)
 
 
 def _narrow(head: Any, rows: Any) -> tuple[list[str], list[list[str]]]:

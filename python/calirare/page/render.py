@@ -21,7 +21,7 @@ from calirare.page.slices import Slice, slices_of
 from calirare.page.variables import variables_of
 from calirare.run import SavedRun
 
-TEMPLATE = "template.html"
+TEMPLATE = "rare.html"
 MANY = 40  # parts of the nodes: of more those with a flag are shown, and all where it is asked for
 
 
@@ -45,7 +45,7 @@ def html_of(saved: SavedRun, graph: Graph | None, why_not: str = "", other: Save
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"run {saved.folder}: metrics.json is damaged or of another version: {error}") from error
     values |= {"against": None if other is None else against(saved, metrics, predictions, other)}
-    values |= {"other_picture": None if other is None else _embedded(other.folder / content.PICTURES[0][0])}
+    values |= {"other_picture": None if other is None else embedded(other.folder / content.PICTURES[0][0])}
     slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions)
     values |= _with_graph(saved, graph, why_not)
     flagged = [each for each in slices if each.flag]
@@ -77,8 +77,6 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
     """Returns what the template shows beside the slices."""
     graph = metrics["graph"]
     head, rows = content.probability_table(metrics)
-    log = read_text(saved.folder / "log.txt") if (saved.folder / "log.txt").is_file() else ""
-    versions = [line for line in log.splitlines() if line.startswith(("calirare ", "device "))]
     choice = metrics["choice"]
     verdict = None if metrics["population_check"] is None else metrics["population_check"]["verdict"]
     return {
@@ -98,14 +96,20 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
         "alerts": content.alerts(predictions, (saved.scorer.class_names[0], saved.scorer.class_names[1])),
         "limits": content.limits(metrics),
         "pictures": [
-            (words, _embedded(saved.folder / name), name not in content.NARROW) for name, words in content.PICTURES
+            (words, embedded(saved.folder / name), name not in content.NARROW) for name, words in content.PICTURES
         ],
         "config": read_text(saved.folder / "config.yaml"),
-        "versions": versions,
+        "versions": versions_of(saved.folder),
     }
 
 
-def _embedded(path: Path) -> str | None:
+def versions_of(folder: Path) -> list[str]:
+    """Returns the lines of a run's log that say what made it."""
+    log = read_text(folder / "log.txt") if (folder / "log.txt").is_file() else ""
+    return [line for line in log.splitlines() if line.startswith(("calirare ", "device "))]
+
+
+def embedded(path: Path) -> str | None:
     """Returns a picture as an address that holds it, None where it is not there."""
     if not path.is_file() or path.stat().st_size == 0:
         return None

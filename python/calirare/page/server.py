@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 
 from calirare._util.errors import InputError, one_line
 from calirare.page.desk import Desk
-from calirare.page.verdicts import ANSWERS, csv_of, labels_of
+from calirare.page.verdicts import csv_of, labels_of
 
 HOST = "127.0.0.1"
 MOST = 4096  # bytes of an answer
@@ -194,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Saves an answer and returns where it goes on."""
         desk = self.server.desk
         case, answer = desk.case(_number(given.get("place", ""))), given.get("answer", "")
-        if case is None or answer not in ANSWERS:
+        if case is None or answer not in desk.verdicts.answers:
             raise RefusedError(HTTPStatus.BAD_REQUEST, "an answer names a place in the queue and what is said")
         desk.verdicts.say(case.node, answer)
         return ""

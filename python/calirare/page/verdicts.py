@@ -7,6 +7,7 @@ that is not undone.
 from __future__ import annotations
 
 import datetime
+import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,14 +23,13 @@ from calirare._util.run_files import LIST
 from calirare.run import UNKNOWN, inert
 
 RARE, REST, UNSURE, SKIP = "rare", "rest", "unsure", "skip"
-ANSWERS = (RARE, REST, UNSURE, SKIP)
-FORMAT = "calirare review 1"
+FORMAT, OF_CLASSES = "calirare review 1", "calirare review of classes 1"
 TABLES = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE said (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     node TEXT NOT NULL,
-    answer TEXT NOT NULL CHECK (answer IN ('rare', 'rest', 'unsure', 'skip')),
+    answer TEXT NOT NULL CHECK (answer IN ({answers})),
     time TEXT NOT NULL,
     undone INTEGER NOT NULL DEFAULT 0
 );
@@ -47,7 +47,7 @@ class Said:
     Attributes:
         number: of the answer, higher than that of every earlier one.
         node: what the user calls it.
-        answer: `RARE`, `REST`, `UNSURE` or `SKIP`.
+        answer: one of `answers_of` the classes.
         time: when, UTC, ISO 8601.
     """
 
@@ -57,22 +57,33 @@ class Said:
     time: str
 
 
+def answers_of(class_names: Sequence[str]) -> tuple[str, ...]:
+    """Returns what may be said of a node: each class, in their order, `UNSURE` and `SKIP`."""
+    classes = (REST, RARE) if len(class_names) == 2 else tuple(f"class {c}" for c in range(len(class_names)))
+    return (*classes, UNSURE, SKIP)
+
+
 class Verdicts:
     """The answers in a file; a context manager that closes it.
 
     Args:
         path: of the file; made where it is not there.
         graph: checksum of the run's graph, which the file is held against.
-        class_names: of the rest and of the rare class.
+        class_names: of the rest and of the rare class, or of all classes where there are more.
 
     Raises:
         InputError: the file cannot be made or read, is none of ours, or belongs to another graph.
+
+    Attributes:
+        answers: what may be said of a node.
     """
 
     def __init__(self, path: Path, graph: str, class_names: Sequence[str]) -> None:
-        self.path = path
-        rest, rare = class_names
-        facts = {"format": FORMAT, "graph": graph, "rest": rest, "rare": rare}
+        self.path, self.answers = path, answers_of(class_names)
+        if len(class_names) == 2:
+            facts = {"format": FORMAT, "graph": graph, "rest": class_names[0], "rare": class_names[1]}
+        else:
+            facts = {"format": OF_CLASSES, "graph": graph, "classes": json.dumps(list(class_names))}
         if (path.parent / LIST).exists():
             raise InputError(
                 f"review: {path} lies in a run's folder, which is replaced as a whole: take an --out beside it"
@@ -98,7 +109,8 @@ class Verdicts:
         self._base.execute("PRAGMA synchronous = FULL")
         with self._written():
             if not self._base.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                for statement in TABLES.split(";"):
+                answers = ", ".join(f"'{answer}'" for answer in self.answers)
+                for statement in TABLES.format(answers=answers).split(";"):
                     self._base.execute(statement)
                 self._base.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
         self._check(facts)
@@ -108,7 +120,7 @@ class Verdicts:
             found = dict(self._base.execute("SELECT name, value FROM facts"))
         except sqlite3.OperationalError:  # there is no such table
             found = {}
-        if found.get("format") != FORMAT:
+        if found.get("format") not in (FORMAT, OF_CLASSES):
             raise InputError(f"review: {self.path} is no file that `calirare review` wrote: take another --out")
         if found != wanted:
             raise InputError(
@@ -123,8 +135,8 @@ class Verdicts:
             InputError: it cannot be saved.
             ValueError: there is no such answer.
         """
-        if answer not in ANSWERS:
-            raise ValueError(f"review: answer must be one of {', '.join(ANSWERS)}, got {answer!r}")
+        if answer not in self.answers:
+            raise ValueError(f"review: answer must be one of {', '.join(self.answers)}, got {answer!r}")
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
         with self._faults(), self._written():
             self._base.execute("INSERT INTO said (node, answer, time) VALUES (?, ?, ?)", (node, answer, now))
@@ -191,7 +203,7 @@ def labels_of(answers: Mapping[str, Said], class_names: Sequence[str]) -> pd.Dat
     Raises:
         InputError: there is no such answer, or a class has a name that an update takes for no label.
     """
-    names = dict(zip((REST, RARE), class_names, strict=True))
+    names = dict(zip(answers_of(class_names), class_names, strict=False))
     unclear = [name for name in class_names if name.strip() in UNKNOWN]
     if unclear:
         raise InputError(

@@ -167,7 +167,8 @@ def update_classes(
     """
     graph = graph.to("cpu")
     changed = changes_of(graph, fresh)
-    table, settings, notes = placed(graph, changed, saved.settings) if chosen else (changed, saved.settings, [])
+    asked = saved.settings.but("update", **saved.settings.training.asked)  # what labels chose is chosen anew
+    table, settings, notes = placed(graph, changed, asked) if chosen else (changed, asked, [])
     after = table.of(graph)
     check_trainable(after)
     before = saved.probabilities(graph).cpu()

@@ -225,8 +225,13 @@ def _given(job: Job) -> GivenFit:
 
 
 def check_validation(job: Job) -> None:
-    """Raises an InputError where the method needs validation nodes that there are not."""
+    """Raises an InputError where the method, or what calibrates, needs validation nodes that there are not."""
     assert job.graph.split is not None
+    if job.settings.calibration.calibrate_on == "val" and job.graph.split.val.numel() == 0:
+        raise InputError(
+            f"graph {job.graph.name!r}: calibrate_on=val needs validation nodes, but the split has none: take auto or "
+            "all (command line: --calibrate-on), or put labels drawn at random into the validation part"
+        )
     if job.settings.method in ("ts", "calirare") and job.graph.split.val.numel() == 0:
         raise InputError(
             f"graph {job.graph.name!r}: method {job.settings.method} needs validation nodes, but the split has "

@@ -41,7 +41,8 @@ def update(
         )
     graph = graph.to("cpu")
     changed = changes_of(graph, fresh)
-    table, settings, notes = placed(graph, changed, saved.settings) if chosen else (changed, saved.settings, [])
+    asked = saved.settings.but("update", **saved.settings.training.asked)  # what labels chose is chosen anew
+    table, settings, notes = placed(graph, changed, asked) if chosen else (changed, asked, [])
     after_graph = table.of(graph)
     check_trainable(after_graph)
     before = Side(saved.scorer.probabilities(saved.mapped(graph)), graph, saved.fit.nodes.cpu())

@@ -1,6 +1,7 @@
 """A run: its settings, outcome, folder, report and predictions, and its maps fitted anew."""
 
 from calirare.run.choice import Choice, Row
+from calirare.run.class_measures import TOGETHER
 from calirare.run.class_scoring import ClassScored, score_classes
 from calirare.run.classes import ClassesOutcome
 from calirare.run.data_settings import UNKNOWN, Data, Labels
@@ -37,6 +38,7 @@ __all__ = [
     "LABELS",
     "MAX_SEED",
     "NEXT_BY",
+    "TOGETHER",
     "UNKNOWN",
     "Calibration",
     "Choice",

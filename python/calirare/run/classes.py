@@ -27,7 +27,8 @@ from calirare.run.choice import Choice
 from calirare.run.class_measures import class_summary, measures_by_class, measures_together, rare_among
 from calirare.run.deciding import left_of
 from calirare.run.explaining import audit_run
-from calirare.run.folder import CLASSES, CONFIG, write_json, write_model
+from calirare.run.folder import CLASSES, CONFIG, write_json
+from calirare.run.model_file import write_model
 from calirare.run.probabilities import LIKELIER
 from calirare.run.result import CalibratedRun
 from calirare.run.scoring import NO_TABLES, Scorer
@@ -219,18 +220,24 @@ class ClassesOutcome(CalibratedRun):
             Reference.of(graph, features, torch.zeros(graph.n_nodes), nobody),
             graph.tables or NO_TABLES,
             bool((graph.adjacency.values != 1).any()),
+            tuple(relation.name for relation in graph.relations),
         )
 
     def _resolved(self) -> Settings:
         """Returns every setting as the run took it, paths absolute: the same run again."""
-        data, training = dataclasses.replace(self.settings.data.absolute(), task="classes"), self.settings.training
-        if isinstance(self.fit, GcnFit) and self.settings.model in ("gcn", "hops"):
-            epochs = max(len(self.fit.losses), 1)
-            decay, hops = self.fit.weight_decay, self.fit.hops
-            training = dataclasses.replace(training, epochs=epochs, weight_decay=decay, hops=hops)
+        data = dataclasses.replace(self.settings.data.absolute(), task="classes")
+        training = self.settings.training.resolved(self._chosen)
         return dataclasses.replace(
             self.settings, data=data, training=training, device=choose_device(self.settings.device).type
         )
+
+    @property
+    def _chosen(self) -> dict[str, Any]:
+        """The settings of training that were chosen where they were left open, by name."""
+        if not isinstance(self.fit, GcnFit) or self.settings.model not in ("gcn", "hops"):
+            return {}
+        epochs = max(len(self.fit.losses), 1)
+        return {"epochs": epochs, "weight_decay": self.fit.weight_decay, "hops": self.fit.hops}
 
     def _draw(self, folder: Path) -> None:
         """Draws `reliability.png`, of the predicted class, and `classes.png`, of every class's probability."""

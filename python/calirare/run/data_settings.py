@@ -307,7 +307,7 @@ def _nodes(names: list[str], graph: Graph, path: Path) -> Tensor:
 
 
 def _classes(words: list[str], graph: Graph, path: Path) -> list[int]:
-    numbers = {"0": 0, "1": 1} if graph.n_classes == 2 else {}
+    numbers = {"0": 0, "1": 1, "rest": 0} if graph.n_classes == 2 else {}
     known = numbers | {name: int(k == graph.minority) for k, name in enumerate(graph.original_class_names)}
     known |= {name: k for k, name in enumerate(graph.class_names)} | dict.fromkeys(UNKNOWN, -1)
     words = [next((way for way in _ways(word) if way in known), word) for word in words]

@@ -213,6 +213,8 @@ def threshold_on(
 ) -> float:
     """Returns the threshold for another graph: the run's, but a budget's is chosen anew, for as many alerts there.
 
+    Nodes with a label count there as others do: which these are is not known where scores alone are made.
+
     Args:
         deciding: of the run.
         kept: the run's threshold.
@@ -220,8 +222,8 @@ def threshold_on(
         logits: of its nodes, [n, k].
         maps: of the run.
     """
-    nodes, _ = nodes_to_decide(graph)
-    if deciding.decide != "budget" or not len(logits[nodes]):
+    nodes = graph.scored_nodes
+    if deciding.decide != "budget" or not nodes.numel():
         return kept
     return deciding.rule.threshold(p_rare(logits[nodes], maps).cpu().numpy(), None)
 

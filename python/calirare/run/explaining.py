@@ -88,8 +88,9 @@ def top_alerts(explainer: Explainer, top: int) -> Tensor:
     order = torch.argsort(p, descending=True, stable=True)[:top]
     chosen = nodes[order[p[order] >= subject.threshold]]
     if not chosen.numel():
+        those = f"all {nodes.numel():,} nodes" if on == "all" else f"the {nodes.numel():,} {on} nodes"
         raise InputError(
-            f"explain: none of the {nodes.numel():,} {on} nodes is an alert, P(rare) is at most "
+            f"explain: none of {those} is an alert, P(rare) is at most "
             f"{float(p.max()):.3g} and the threshold {subject.threshold:.3g}: name nodes (--node)"
         )
     return chosen

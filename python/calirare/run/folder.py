@@ -15,30 +15,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pandas as pd
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from calirare._util.errors import InputError
 from calirare._util.files import parse_json, read_text
 from calirare._util.output import left_aside
 from calirare._util.run_files import check_as_written
-from calirare.calibration import KINDS, Target
-from calirare.drift import Reference
 from calirare.explain import Explainer, Explanations
 from calirare.explain.audit import AT_LEAST, Audit
-from calirare.features import FeatureMap
-from calirare.graph import PARTS, Graph, Split, TableColumns, fingerprint, known_rare, source_exists, with_drawn_rest
-from calirare.models import FITS, PYG, need_pyg
+from calirare.graph import PARTS, Graph, Split, fingerprint, known_rare, source_exists, with_drawn_rest
+from calirare.models import PYG, need_pyg
 from calirare.run.data_settings import Data
 from calirare.run.explaining import audit_run, explained, explainer_of
 from calirare.run.model_checks import check_model
+from calirare.run.model_file import damaged, read_model, scorer_of
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
 from calirare.run.probabilities import Prevailing
-from calirare.run.result import RunResult
 from calirare.run.scored import Scored
 from calirare.run.scoring import Report, Say, Scorer, to_stderr
 from calirare.run.settings import IntervalNodes, Settings
@@ -47,13 +42,9 @@ from calirare.run.tables import read_predictions, stored_p_rare
 from calirare.run.yaml_files import read_yaml
 from calirare.training import Fitted
 
-METADATA, FORMAT = "calirare", "calirare run 6"
 CONFIG, MODEL = "config.yaml", "model.safetensors"
 CLASSES = "classes.safetensors"  # in its place where every class was taken as it is
 LABELS = "labels.csv"  # labels in the place of the data's own, of a run that was updated
-FIT = "fit."  # before the names of the detector's own tensors
-FEATURES = "features."  # before those of the map of the features
-REFERENCE = "reference."  # before those of what is remembered of the run's graph
 
 
 def write_json(values: dict[str, Any], path: Path) -> None:
@@ -69,48 +60,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def save_model(outcome: RunResult, path: Path) -> None:
-    """Writes the detector with its labels, split and calibrators: all that scores another graph."""
-    assert outcome.graph.split is not None
-    write_model(Scorer.of(outcome), outcome.graph.split, fingerprint(outcome.graph), outcome.held_out, path)
-
-
-def write_model(scorer: Scorer, split: Split, own_graph: str, held_out: Tensor | None, path: Path) -> None:
-    """Writes what scores graphs, with split and checksum of the run's own graph, and `RunResult.held_out`."""
-    own, state = scorer.fit.state()
-    tensors = {FIT + name: value for name, value in own.items()}
-    tensors |= {f"split.{name}": getattr(split, name) for name in PARTS}
-    if scorer.calibration_nodes is not None:
-        tensors["calibration_nodes"] = scorer.calibration_nodes
-    if held_out is not None:
-        tensors["held_out"] = held_out
-    mapping, columns = scorer.features.state()
-    tensors |= {FEATURES + name: value for name, value in mapping.items()}
-    remembered, reference = scorer.reference.state()
-    tensors |= {REFERENCE + name: value for name, value in remembered.items()}
-    facts = {
-        "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in scorer.calibrators.items()},
-        "class_names": list(scorer.class_names),
-        "damping": scorer.damping,
-        "features": columns,
-        "fit": {"kind": type(scorer.fit).__name__, "state": state},
-        "graph": own_graph,
-        "format": FORMAT,
-        "reference": reference,
-        "tables": dataclasses.asdict(scorer.tables),
-        "threshold": scorer.threshold,
-        "weighted": scorer.weighted,
-    }
-    # Copies: safetensors refuses tensors that share memory.
-    owned = {name: value.cpu().contiguous().clone() for name, value in tensors.items()}
-    try:
-        # One entry: safetensors writes several in random order.
-        save_file(owned, str(path), {METADATA: json.dumps(facts, sort_keys=True)})
-        path.chmod(0o644)  # safetensors leaves it to its owner alone
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,7 +280,7 @@ def read_run(folder: Path, model: str) -> SavedRun:
     for name in (CONFIG, model):
         if not (folder / name).is_file():
             raise InputError(f"run {folder}: {name} is missing, so this is not a folder written by `calirare train`")
-    tensors, facts = _read_model(folder / model)
+    tensors, facts = read_model(folder / model)
     check_as_written(folder, (CONFIG, model))
     settings = Settings.from_mapping(read_yaml(folder / CONFIG), f"config {folder / CONFIG}")
     if settings.model in PYG:
@@ -340,9 +289,10 @@ def read_run(folder: Path, model: str) -> SavedRun:
         check_model(tensors, facts)
         train, val, test = (tensors[f"split.{part}"] for part in PARTS)
         split = Split(train, val, test, str(settings.data.split or ""))
-        return SavedRun(folder, _scorer(tensors, facts, settings), split, str(facts["graph"]), tensors.get("held_out"))
+        scorer = scorer_of(tensors, facts, settings)
+        return SavedRun(folder, scorer, split, str(facts["graph"]), tensors.get("held_out"))
     except (LookupError, ValueError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:
-        raise _damaged(folder / model, error) from error
+        raise damaged(folder / model, error) from error
 
 
 def of_classes(folder: Path) -> bool:
@@ -351,44 +301,3 @@ def of_classes(folder: Path) -> bool:
         return False
     settings = Settings.from_mapping(read_yaml(folder / CONFIG), f"config {folder / CONFIG}")
     return settings.data.task == "classes"
-
-
-def _damaged(path: Path, error: Exception) -> InputError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return InputError(f"run {path.parent}: {path.name} is damaged or was written by another version: {reason}")
-
-
-def _read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    try:
-        with safe_open(str(path), "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            facts = parse_json((file.metadata() or {})[METADATA])
-        found = facts["format"]
-    except (OSError, SafetensorError, LookupError, ValueError, TypeError) as error:
-        raise _damaged(path, error) from error
-    if found != FORMAT:
-        raise InputError(
-            f"run {path.parent}: it was written by another version of calirare ({found!r}, {FORMAT!r} is known): train "
-            "it again, with the settings of its config.yaml under their new names (`calirare train --help`)"
-        )
-    return tensors, facts
-
-
-def _scorer(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Settings) -> Scorer:
-    own, mapping, remembered = (
-        {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-        for prefix in (FIT, FEATURES, REFERENCE)
-    )
-    return Scorer(
-        FITS[facts["fit"]["kind"]].from_state(own, facts["fit"]["state"]),
-        settings,
-        {cast(Target, t): KINDS[c["kind"]].from_state(c["state"]) for t, c in facts["calibrators"].items()},
-        float(facts["damping"]),
-        tensors.get("calibration_nodes"),
-        tuple(facts["class_names"]),
-        FeatureMap.from_state(mapping, facts["features"]),
-        float(facts["threshold"]),
-        Reference.from_state(remembered, facts["reference"]),
-        TableColumns(**facts["tables"]) if "tables" in facts else settings.data.tables(),
-        bool(facts.get("weighted", False)),
-    )

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from calirare._util.array_files import NumpyArray
 from calirare._util.errors import InputError
-from calirare.graph import Column, Graph, as_features
+from calirare.graph import Column, Graph, as_features, is_named, is_one, of_names
 from calirare.models import KnownGraph, NewEdges
 from calirare.run.folder import SavedRun, load
-from calirare.run.named_rows import is_named, is_one, of_names
 from calirare.run.outcome import Outcome
 from calirare.run.probabilities import Probabilities
 from calirare.run.scoring import Scorer, to_stderr

@@ -33,7 +33,8 @@ from calirare.plots import (
 )
 from calirare.run.deciding import nodes_to_decide
 from calirare.run.explaining import audit_run, explained, explainer_of
-from calirare.run.folder import CONFIG, MODEL, save_model, write_json
+from calirare.run.folder import CONFIG, MODEL, write_json
+from calirare.run.model_file import save_model
 from calirare.run.next_labels import NEXT_BY, NextBy, NextLabels, next_labels
 from calirare.run.probabilities import Prevailing, p_rare
 from calirare.run.report import (
@@ -185,7 +186,7 @@ def write_config(outcome: RunResult, path: Path) -> None:
         minority=graph.class_names[1] if graph.n_classes == 2 else None,
         unknown_ends=settings.data.unknown_ends or (graph.tables.unknown_ends if graph.tables else None),
     )
-    training = dataclasses.replace(settings.training, **outcome.chosen)
+    training = settings.training.resolved(outcome.chosen)
     loo = settings.loo
     if isinstance(loo, Retrain) and loo.folder is not None:
         loo = dataclasses.replace(loo, folder=Path(loo.folder).resolve())

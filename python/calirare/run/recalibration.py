@@ -21,7 +21,8 @@ from calirare.drift import Drift, Reference
 from calirare.graph import Graph, same_but_labels
 from calirare.metrics import PopulationCheck, population_check
 from calirare.run.deciding import Decided, decided
-from calirare.run.folder import CONFIG, LABELS, MODEL, SavedRun, write_json, write_model
+from calirare.run.folder import CONFIG, LABELS, MODEL, SavedRun, write_json
+from calirare.run.model_file import write_model
 from calirare.run.probabilities import p_rare
 from calirare.run.scoring import Say, to_stderr
 
@@ -115,7 +116,8 @@ class Recalibrated:
         return [self.run.folder / name for name in (MODEL, RECALIBRATION)]
 
     def _write(self, folder: Path) -> None:
-        write_model(self.run.scorer, self.run.split, self.run.fingerprint, self.run.held_out, folder / MODEL)
+        run = self.run
+        write_model(run.scorer, run.split, run.fingerprint, run.held_out, folder / MODEL)
         write_json(self.to_mapping(), folder / RECALIBRATION)
 
 

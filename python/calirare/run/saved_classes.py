@@ -20,7 +20,7 @@ from calirare.run.score_only import Loaded
 from calirare.run.scoring import Say, Scorer, to_stderr
 from calirare.run.settings import Settings
 from calirare.run.summary import WIDTH
-from calirare.run.tables import read_predictions
+from calirare.run.tables import read_review
 from calirare.training import Fitted
 
 
@@ -109,13 +109,12 @@ class SavedClasses:
         return self.run.to_frame()
 
     def review(self) -> pd.DataFrame:
-        """Returns review.csv: the nodes whose class is least sure, the first to look at.
+        """Returns review.csv: the nodes whose class is least sure, the first to look at; their names as text.
 
         Raises:
             InputError: the file is missing or damaged.
         """
-        check_as_written(self.folder, ("review.csv",))
-        return read_predictions(self.folder, "review")
+        return read_review(self.folder, ("node", "y", "prediction", "confidence"))
 
     def summary(self, width: int = WIDTH) -> str:
         """Returns what the run said of itself, as text of some width.

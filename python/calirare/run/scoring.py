@@ -15,7 +15,7 @@ from calirare._util.errors import InputError
 from calirare.calibration import Calibrator, PriorPlattCalibrator, Target, expected_count
 from calirare.drift import Reference
 from calirare.features import FeatureMap
-from calirare.graph import Graph, TableColumns
+from calirare.graph import Graph, TableColumns, with_relations
 from calirare.intervals import JackknifeResult, Known, LogitMap, jackknife
 from calirare.leave_one_out import ALO, leave_one_out
 from calirare.models import GivenFit
@@ -58,6 +58,7 @@ class Scorer:
         reference: what the run remembers of its graph.
         tables: columns of the tables of the run's graph.
         weighted: whether edges of the run's graph have weights other than 1.
+        relations: names of the types of edges of the run's graph; None where they are not known.
     """
 
     fit: Fitted
@@ -71,6 +72,7 @@ class Scorer:
     reference: Reference
     tables: TableColumns = NO_TABLES
     weighted: bool = False
+    relations: tuple[str, ...] | None = None
 
     @classmethod
     def of(cls, outcome: RunResult) -> Scorer:
@@ -90,6 +92,7 @@ class Scorer:
             outcome.reference,
             graph.tables or NO_TABLES,
             bool((graph.adjacency.values != 1).any()),
+            tuple(relation.name for relation in graph.relations),
         )
 
     @property
@@ -129,7 +132,8 @@ class Scorer:
             drift = self.reference.compare(graph, self.features, p_rare(logits, self.calibrators))
         told, corrected = prevailing(prevalence, self.calibrators, logits[prepared.scored_nodes])
         scorer = dataclasses.replace(self, calibrators=corrected)
-        said = scorer._said(prepared, logits)
+        threshold = threshold_on(self.settings.decision, self.threshold, prepared, logits, corrected)
+        said = scorer._said(logits, threshold)
         some = scorer._known(prepared, logits, said.threshold, wanted)
         if some is None and interval_nodes == "alerts" and graph.n_nodes:
             say(f"every node gets an interval: --loo {self.settings.loo.name} makes the models of all nodes at once")
@@ -159,12 +163,11 @@ class Scorer:
             say(DRAWN)
 
     def probabilities(self, graph: Graph) -> Probabilities:
-        """Returns what the run's maps say of a prepared graph; alerts by the run's threshold, see `threshold_on`."""
-        return self._said(graph, self.fit.logits_of(graph))
+        """Returns what the run's maps say of a prepared graph; alerts by the run's threshold as it is."""
+        return self._said(self.fit.logits_of(graph), self.threshold)
 
-    def _said(self, graph: Graph, logits: Tensor) -> Probabilities:
+    def _said(self, logits: Tensor, threshold: float) -> Probabilities:
         settings = self.settings
-        threshold = threshold_on(settings.decision, self.threshold, graph, logits, self.calibrators)
         abstain = settings.decision.abstain
         return Probabilities.of(logits, self.calibrators, settings.calibration.target, threshold, abstain)
 
@@ -214,15 +217,18 @@ class Scorer:
     def prepared(self, graph: Graph, say: Say = to_stderr) -> Graph:
         """Returns a graph on the CPU, labels merged as in the run, and features mapped as those of its graph.
 
+        Types of edges that it lacks are there without an edge; others count as edges alone.
+
         Raises:
-            InputError: the features are others, or the run has logits and no detector.
+            InputError: the features are others, the edges have no types, or the run has logits and no detector.
         """
         if isinstance(self.fit, GivenFit):
             raise InputError(
                 "the run has logits that were given to it and no network to score with: give those of this graph to "
                 "its map, calirare.load(run).scorer.calibrators['population'].transform(logits)"
             )
-        return self.features.transform(self._labelled(graph.to("cpu"), say), say)
+        typed = with_relations(self._labelled(graph.to("cpu"), say), self.relations, say)
+        return self.features.transform(typed, say)
 
     def _labelled(self, graph: Graph, say: Say) -> Graph:
         """Returns the graph with its labels merged as in the run: 1 for its rare class, 0 for the others."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
 from calirare._util.errors import InputError
-from calirare.calibration import CALIBRATE_ON, TARGETS, CalibrateOn, Target
+from calirare.calibration import CALIBRATE_ON, TARGETS, CalibrateOn
 from calirare.graph import ORDERS, Order
 from calirare.intervals import UNCERTAINTIES, UncertaintyName
 from calirare.intervals.eice import EiceSettings
@@ -46,6 +46,7 @@ MAX_SEED = 2**63
 # Beyond these a training does not end, does not fit or leaves float32.
 MOST = {"epochs": 10**7, "hidden": 10**5, "n_layers": 50, "hops": 100, "learning_rate": 1e6, "weight_decay": 1e6}
 SMALLEST = 1e-30
+CHOSEN = ("epochs", "weight_decay", "hops")  # which labels may choose
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class Training:
             and 3 the one with the lowest leave-one-out loss, after the weight decay; two trainings more.
         order: of the products with sparse features: "auto", the cheapest by count; "propagated", the features first, to
             the last bit the numbers published with the paper's tables.
+        chosen: which of epochs, weight_decay and hops a run has chosen by its labels, as its config.yaml says: what it
+            chose is taken, but `calirare update` chooses anew.
     """
 
     model: Model = "auto"
@@ -83,6 +86,7 @@ class Training:
     weight_decay: float | Literal["auto"] = 5e-4
     hops: int | Literal["auto"] | None = None
     order: Order = "auto"
+    chosen: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Checks ranges.
@@ -90,6 +94,10 @@ class Training:
         Raises:
             InputError: a setting is out of range.
         """
+        if not set(self.chosen) <= set(CHOSEN):
+            raise InputError(
+                f"setting chosen must be among {', '.join(CHOSEN)}, got {', '.join(map(str, self.chosen))}"
+            )
         if self.model not in MODELS:
             raise InputError(f"setting model must be one of {', '.join(MODELS)}, got {self.model!r}")
         for name in ("epochs", "hidden", "n_layers", "hops"):
@@ -112,6 +120,16 @@ class Training:
             raise InputError(f"setting order must be one of {', '.join(ORDERS)}, got {self.order!r}")
         if not 0 <= self.dropout < 1:
             raise InputError(f"setting dropout must be in [0, 1), got {self.dropout}")
+
+    def resolved(self, found: dict[str, Any]) -> Self:
+        """Returns the settings with what was found in the place of what was left open, and which of it labels chose."""
+        chosen = tuple(name for name in CHOSEN if name in found and getattr(self, name) == "auto")
+        return dataclasses.replace(self, **found, chosen=chosen or self.chosen)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What was asked for in the place of what labels chose, by name."""
+        return dict.fromkeys(self.chosen, "auto") | ({"chosen": ()} if self.chosen else {})
 
     @property
     def reach(self) -> int:
@@ -171,7 +189,7 @@ class Calibration:
         prevalence: share of the rare class among all nodes, where it is known better than labels tell; none: by labels.
     """
 
-    target: Target = "population"
+    target: Literal["balanced", "population"] = "population"
     sharpen: bool = False
     folds: int = 5
     map: Literal["prior", "platt"] = "prior"

@@ -125,9 +125,7 @@ def read_predictions(folder: Path, stem: str = "predictions") -> pd.DataFrame:
     path = folder / f"{stem}.csv"
     try:
         table = pd.read_csv(path, dtype={"split": str}, keep_default_na=True)
-        if table["node"].dtype.kind not in "iufb":
-            table["node"] = table["node"].str.replace(INERT, r"\1", regex=True)
-        return table
+        return _as_named(table) if "node" in table else table[["node"]]
     except LookupError as error:
         raise InputError(f"{path}: the predictions must have a column {error}: write them again") from error
     except (OSError, ValueError) as error:
@@ -149,8 +147,15 @@ def stored_p_rare(folder: Path, n_nodes: int) -> Tensor | None:
     return torch.from_numpy(p) if p.size == n_nodes else None
 
 
-def read_review(folder: Path) -> pd.DataFrame:
+OF_REVIEW = ("node", "y", "p_rare", "threshold")
+
+
+def read_review(folder: Path, columns: tuple[str, ...] = OF_REVIEW) -> pd.DataFrame:
     """Returns review.csv of a run, names of nodes as text whatever they look like, "007" too.
+
+    Args:
+        folder: of the run.
+        columns: that must be there.
 
     Raises:
         InputError: the file is missing, damaged or not as the run wrote it.
@@ -159,12 +164,20 @@ def read_review(folder: Path) -> pd.DataFrame:
     path = folder / "review.csv"
     try:
         table = pd.read_csv(path, dtype={"split": str}, converters={"node": str})
-        missing = next((name for name in ("node", "y", "p_rare", "threshold") if name not in table), None)
+        missing = next((name for name in columns if name not in table), None)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: the review queue cannot be read: {error}") from error
     if missing is not None:
         raise InputError(f"{path}: the review queue must have a column {missing}: train again")
-    return table.assign(node=table["node"].str.replace(INERT, r"\1", regex=True))
+    return _as_named(table)
+
+
+def _as_named(table: pd.DataFrame) -> pd.DataFrame:
+    """Returns a table without what `inert` put in front of names."""
+    for column in ("node", "y", "prediction"):
+        if column in table and table[column].dtype.kind not in "iufb":
+            table[column] = table[column].str.replace(INERT, r"\1", regex=True)
+    return table
 
 
 def write_scored(table: pd.DataFrame, folder: Path, stem: str) -> list[Path]:

@@ -178,7 +178,7 @@ def test_numbers_that_can_be_read_in_more_ways_are_refused_and_can_be_names(cell
     assert cells.read(["amount", "zip"])[1][1].kind == "categorical"
     assert cells.faults == [
         f"nodes.csv: column 'amount' holds {cell!r}, no plain number, in line 2 and 1 more: write numbers as 1234.5, "
-        "or take the cells as names (--one-hot amount)"
+        "or take the cells as names when training (--one-hot amount)"
     ]
     cells = NodeCells(table, Path("nodes.csv"), None, ("amount",), True)
     assert cells.read(["amount"])[1][0].kind == "categorical"

@@ -25,7 +25,7 @@ def tables(tmp_path: Path) -> Path:
 
 def test_labels_of_another_table_are_those_of_the_nodes(tables):
     graph = load_dataset(tables / "edges.csv", label_table=tables / "labels.csv")
-    assert graph.class_names == ("rest", "fraud")
+    assert graph.class_names == ("fine", "fraud")
     assert graph.y.tolist() == [1] * 12 + [0] * 28 + [-1] * 20
     assert graph.feature_names == ("amount",)
     said = call(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 
@@ -15,6 +16,7 @@ from calirare import ClassesOutcome, InputError
 from calirare.graph import random_split, share_split
 from calirare.metrics import class_ace, nll, recall
 from calirare.models import streaming
+from calirare.page import Desk, Verdicts
 from calirare.run import class_scoring, load_classes
 from calirare.run.class_measures import measures_by_class, measures_together, rare_among
 from calirare_ext import Csr
@@ -264,7 +266,7 @@ def test_a_saved_run_of_many_classes_says_what_the_outcome_said(outcome, graph, 
     assert np.allclose(saved.to_frame()[p], outcome.to_frame()[p], rtol=0, atol=1e-6)
     assert torch.equal(saved.probabilities(graph), outcome.probabilities("population"))
     assert np.allclose(saved.predict(graph)[p], outcome.to_frame()[p], rtol=0, atol=1e-9)
-    assert saved.review().node.tolist() == outcome.review()[:100].tolist()
+    assert saved.review().node.tolist() == [str(node) for node in outcome.review()[:100].tolist()]
     with pytest.raises(InputError, match=r"model\.safetensors is missing|trained with task classes"):
         calirare.load(tmp_path / "run")
 
@@ -299,3 +301,72 @@ def test_an_update_of_many_classes(apart, tmp_path) -> None:
     said = call("update", "--run", tmp_path / "run", "--labels", tmp_path / "bad.csv", "--out", tmp_path / "three")
     assert said.code == 2
     assert "a label must be one of plain, =odd and rare, one or unknown, got 'no such'" in said.err
+
+
+@pytest.mark.slow
+def test_the_page_of_many_classes(apart, tmp_path) -> None:
+    graph, _ = apart
+    names = ("<b>plain</b>", "=odd", "rare, one")
+    graph = dataclasses.replace(graph, class_names=names, name="<i>apart</i>")
+    outcome = calirare.train_classes(graph, model="trees", folds=4)
+    outcome.save(tmp_path / "run")
+    graph.to_npz(tmp_path / "apart.npz")
+    said = call("report", "--run", tmp_path / "run", "--graph", tmp_path / "apart.npz")
+    assert said.code == 0, said.err
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "<b>plain" not in page
+    assert "<i>apart" not in page
+    report = outcome.metrics["report"]["population"]
+    assert f"{report['accuracy']:.1%}" in page
+    for name in ("reliability.png", "classes.png"):
+        assert base64.b64encode((tmp_path / "run" / name).read_bytes()).decode() in page
+    flagged = outcome.audit().to_frame().query("flag == 1").node
+    assert all(f">{node}<" in page for node in flagged[:15])
+    assert f">{outcome.to_frame().node[outcome.review()[0].item()]}<" in page
+    assert ">degree</td>" in page, "test nodes are divided by what tells them apart"
+    gone = call("report", "--run", tmp_path / "run", "--out", tmp_path / "gone.html")
+    assert gone.code == 0
+    assert "without slices" in gone.err
+    assert "There are no slices" in (tmp_path / "gone.html").read_text()
+    assert call("report", "--run", tmp_path / "run", "--against", tmp_path / "run", "--overwrite").code == 2
+
+
+@pytest.mark.slow
+def test_the_queue_of_many_classes_is_answered_and_taken(apart, tmp_path) -> None:
+    graph, _ = apart
+    hidden = graph.y.clone()
+    hidden[:200] = -1
+    few = dataclasses.replace(graph, y=hidden, split=None).with_split(share_split(hidden, 0))
+    outcome = calirare.train_classes(few, model="trees", folds=3)
+    outcome.save(tmp_path / "run")
+    few.to_npz(tmp_path / "few.npz")
+    saved = calirare.load_classes(tmp_path / "run")
+    with Verdicts(tmp_path / "said.sqlite", saved.run.fingerprint, NAMES) as verdicts:
+        desk = Desk(saved, verdicts, None)
+        assert verdicts.answers == ("class 0", "class 1", "class 2", "unsure", "skip")
+        first, second, third = desk.cases[:3]
+        page = desk.page(first, "nonce")
+        queue = outcome.to_frame().iloc[outcome.review()[0].item()]
+        assert first.node == queue.node
+        assert f"{queue.confidence:.2f}"[:4] in page
+        assert all(f'value="class {c}"' in page for c in range(3))
+        assert "P(rare" not in page
+        assert "Reasons are told of a rare class alone." in page
+        verdicts.say(first.node, "class 1")
+        verdicts.say(second.node, "class 2")
+        verdicts.say(third.node, "unsure")
+        with pytest.raises(ValueError, match="answer must be one of class 0, class 1"):
+            verdicts.say(third.node, "rare")
+        assert desk.progress(verdicts.latest()) == f"3 of {len(desk.cases)} decided: 1 =odd, 1 rare, one, 1 unsure"
+        assert desk.next(verdicts.latest()) == desk.cases[3]
+    said = call(
+        "review", "--run", tmp_path / "run", "--out", tmp_path / "said.sqlite", "--export", tmp_path / "new.csv"
+    )
+    assert said.code == 0, said.err
+    table = pd.read_csv(tmp_path / "new.csv")
+    assert table.node.tolist() == [first.node, second.node]
+    assert table.label.tolist() == ["'=odd", "rare, one"]
+    update = ("--graph", tmp_path / "few.npz", "--labels", tmp_path / "new.csv", "--out", tmp_path / "two")
+    assert call("update", "--run", tmp_path / "run", *update).code == 0
+    with pytest.raises(InputError, match="another graph or other classes"):
+        Verdicts(tmp_path / "said.sqlite", saved.run.fingerprint, ("a", "b", "c"))

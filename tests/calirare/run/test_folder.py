@@ -16,7 +16,8 @@ from calirare._util.run_files import seal
 from calirare.graph import fingerprint
 from calirare.leave_one_out import ALO, Retrain
 from calirare.run import COLUMNS, Settings, read_yaml
-from calirare.run.folder import save_model, write_json
+from calirare.run.folder import write_json
+from calirare.run.model_file import save_model
 from calirare.run.outcome import write_config
 from tests.helpers.command import rough_runs
 from tests.helpers.tasks import rare_task

@@ -241,8 +241,11 @@ def test_numbers_out_of_range_and_other_graphs_are_refused(small):
         with pytest.raises(InputError, match="numbers"):
             scorer.score([0.0] * 4, wrong)
     pays = Relation.of("pays", Csr.from_coo(torch.tensor([0]), torch.tensor([1]), None, (graph.n_nodes,) * 2))
+    typed = dataclasses.replace(bare, relations=(pays,))
     with pytest.raises(InputError, match="typed or directed relations"):
-        calirare.Scorer.open(outcome, dataclasses.replace(bare, relations=(pays,)))
+        calirare.Scorer.open(calirare.train(typed, model="hops", **QUICK), typed)
+    same = calirare.Scorer.open(outcome, typed).logits([0.0] * 4, [1])  # types that the run does not know of
+    assert torch.equal(same, scorer.logits([0.0] * 4, [1]))
 
 
 def test_a_scorer_of_a_graph_with_a_log_knows_its_nodes(small, tmp_path):

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from calirare._util.errors import InputError
-from calirare.graph import Column, Graph, days_of, named
+from calirare.graph.columns import Column, named
+from calirare.graph.graph import Graph
+from calirare.graph.table_files import days_of
 
 OF_TABLES = {"to_dicts": (), "to_pylist": (), "to_dict": ("records",)}  # how polars, Arrow and pandas give records
 SHOWN = 10  # names of columns in a message
@@ -33,13 +35,14 @@ def is_one(x: Any) -> bool:
     return isinstance(x, Mapping) or getattr(x, "ndim", 0) == 1
 
 
-def of_names(x: Any, graph: Graph) -> tuple[Tensor, tuple[Column, ...]]:
+def of_names(x: Any, graph: Graph, where: str = "new nodes") -> tuple[Tensor, tuple[Column, ...]]:
     """Returns features float32 [b, d] in the order of a graph's columns, and the columns: new categories come behind.
 
     Args:
         x: see `is_named`. Numbers, names of categories, and dates as pandas reads them or as text in ISO 8601; None,
             NaN and empty text are missing values. What the graph has no column for is not read.
         graph: whose columns they are.
+        where: put in front of a message.
 
     Raises:
         InputError: the graph's features have no names, one is not there, or a cell is something else.
@@ -47,7 +50,7 @@ def of_names(x: Any, graph: Graph) -> tuple[Tensor, tuple[Column, ...]]:
     columns = graph.columns or tuple(Column(name) for name in graph.feature_names)
     if not columns:
         raise InputError(
-            f"new nodes: x must be numbers in the order of the features of graph {graph.name!r}, which have no names"
+            f"{where}: x must be numbers in the order of the features of graph {graph.name!r}, which have no names"
         )
     rows = _records(x)
     made = list[Column]()
@@ -56,8 +59,8 @@ def of_names(x: Any, graph: Graph) -> tuple[Tensor, tuple[Column, ...]]:
         cells = [row.get(column.name, rows) for row in rows]  # `rows` stands for no such name
         if any(cell is rows for cell in cells):
             known = named([each.name for each in columns], SHOWN)
-            raise InputError(f"new nodes: x must have a value or None for each of {known}, but has no {column.name!r}")
-        column, out[:, i] = _read(column, [None if _is_missing(cell) else cell for cell in cells])
+            raise InputError(f"{where}: x must have a value or None for each of {known}, but has no {column.name!r}")
+        column, out[:, i] = _read(column, [None if _is_missing(cell) else cell for cell in cells], where)
         made.append(column)
     return torch.from_numpy(out).float(), tuple(made) if graph.columns else ()
 
@@ -77,7 +80,7 @@ def _is_missing(cell: Any) -> bool:
     return bool(pd.isna(cell)) if np.ndim(cell) == 0 and not isinstance(cell, str) else cell == ""
 
 
-def _read(column: Column, cells: list[Any]) -> tuple[Column, list[float]]:
+def _read(column: Column, cells: list[Any], where: str) -> tuple[Column, list[float]]:
     """Returns a column with the categories that its cells have, and the cells as numbers."""
     if column.kind == "categorical":
         names = [None if cell is None else _name(cell) for cell in cells]
@@ -85,7 +88,7 @@ def _read(column: Column, cells: list[Any]) -> tuple[Column, list[float]]:
         column = replace(column, categories=(*column.categories, *new)) if new else column
         place = {name: k for k, name in enumerate(column.categories)}
         return column, [math.nan if name is None else place[name] for name in names]
-    numbers = [math.nan if cell is None else _number(column, cell) for cell in cells]
+    numbers = [math.nan if cell is None else _number(column, cell, where) for cell in cells]
     return column, numbers
 
 
@@ -94,7 +97,7 @@ def _name(cell: Any) -> str:
     return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
 
 
-def _number(column: Column, cell: Any) -> float:
+def _number(column: Column, cell: Any, where: str) -> float:
     """Returns a number, or of a date its days since the start of 2000."""
     if column.kind == "date":
         import pandas as pd
@@ -108,5 +111,5 @@ def _number(column: Column, cell: Any) -> float:
         except (TypeError, ValueError):
             found = math.nan
     if not math.isfinite(found):
-        raise InputError(f"new nodes: {column.name!r} must be {what}, got {cell!r}: mend it, or give None if unknown")
+        raise InputError(f"{where}: {column.name!r} must be {what}, got {cell!r}: mend it, or give None if unknown")
     return found

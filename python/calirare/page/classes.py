@@ -1,0 +1,171 @@
+"""The page of a run of many classes, as one HTML file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from calirare._util.amounts import amount, class_words
+from calirare._util.errors import InputError
+from calirare._util.files import parse_json, read_text
+from calirare._util.measure_tables import floor_of
+from calirare._util.pages import template_of
+from calirare._util.run_files import check_as_written
+from calirare.graph import Graph
+from calirare.page.content import DOUBTS, doubt_sentence, sentence
+from calirare.page.render import MANY, embedded, versions_of
+from calirare.page.slices import Slice, slices_of
+from calirare.page.variables import variables_of
+from calirare.run import TOGETHER, Choice, SavedClasses
+
+TEMPLATE = "classes.html"
+UNSURE = 25  # rows of the table of nodes to look at
+OF_RARE = "mean P(rare) of its neighbours"  # a division that many classes do not have
+PICTURES = (
+    ("reliability.png", "Reliability of the confidence in the predicted class"),
+    ("classes.png", "Does each class happen as often as its probability says?"),
+)
+EACH = ("nodes", "share", "mean P / share", "recall", "precision", "AUPRC", "ECE of P (floor)")
+
+
+def html_of_classes(saved: SavedClasses, graph: Graph | None, why_not: str = "") -> str:
+    """Returns the page of a run of many classes.
+
+    Args:
+        saved: the run.
+        graph: the run's own graph with the run's split, for slices and labels; None: there are none.
+        why_not: why there is no graph, a sentence.
+
+    Raises:
+        InputError: a file of the run is missing or damaged.
+    """
+    check_as_written(saved.folder, ("metrics.json", "config.yaml"))
+    predictions, queue = saved.to_frame(), saved.review()
+    try:
+        values = _values(saved, parse_json(read_text(saved.folder / "metrics.json")), queue)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"run {saved.folder}: metrics.json is damaged or of another version: {error}") from error
+    slices, absent = ([], why_not) if graph is None else _sliced(graph, predictions)
+    values |= {"doubts": [], "doubt": why_not} if graph is None else _doubts(saved, graph)
+    flagged = [each for each in slices if each.flag]
+    page = template_of("calirare.page", TEMPLATE)
+    return page.render(**values, slices=slices, flagged=flagged, no_slices=absent, many=MANY)
+
+
+def _values(saved: SavedClasses, metrics: dict[str, Any], queue: pd.DataFrame) -> dict[str, Any]:
+    graph, choice, agreement = metrics["graph"], metrics["choice"], metrics["agreement"]
+    side = metrics["target"] if metrics["target"] in metrics["classes"] else "raw"
+    head, rows = _together(metrics)
+    return {
+        "title": f"{graph['name']}: {amount(len(graph['classes']), 'class', 'classes')}",
+        "verdict": None if agreement is None else agreement["verdict"],
+        "verdict_class": None if agreement is None else agreement["verdict"].split()[0],
+        "lead": _lead(metrics, side),
+        "data": _data(graph),
+        "detectors": [] if choice is None else sorted(choice["rows"], key=lambda row: -row["weight"]),
+        "detectors_loss": None if choice is None else choice["loss"],
+        "target": side,
+        "together_head": head,
+        "together": rows,
+        "each_head": ("class", *EACH),
+        "each": [_each(row) for row in metrics["classes"][side]],
+        "unsure": _unsure(queue, saved.class_names),
+        "limits": _limits(metrics),
+        "pictures": [(words, embedded(saved.folder / name)) for name, words in PICTURES],
+        "config": read_text(saved.folder / "config.yaml"),
+        "versions": versions_of(saved.folder),
+    }
+
+
+def _lead(metrics: dict[str, Any], side: str) -> list[str]:
+    """Returns what a reader who has half a minute should know, plain sentences."""
+    graph, report = metrics["graph"], metrics["report"][side]
+    rare, shares = metrics["rare_classes"], metrics["estimated_shares"]
+    told = f"{class_words(rare[0])}, to be expected at {shares[rare[0]]:.2%} of the nodes" if rare else "none"
+    lines = [
+        f"A graph of {amount(graph['nodes'], 'node')} of {amount(len(graph['classes']), 'class', 'classes')}; "
+        f"{amount(graph['labels_trained_on'], 'label')} trained the detector.",
+        f"On {amount(metrics['n_judged'], metrics['judged_on'] + ' node')} the predicted class is right for "
+        f"{report['accuracy']:.1%}; log loss {report['nll']:.3f}, ECE of the confidence {report['ece']:.3f}, where "
+        f"chance alone leaves {report['ece_noise_floor']:.3f}.",
+        f"The rarest class (less than half of an equal share): {told}.",
+    ]
+    if metrics["choice"] is not None:
+        lines.append(sentence(Choice.from_mapping(metrics["choice"]).graph_sentence))
+    return lines
+
+
+def _data(graph: dict[str, Any]) -> list[tuple[str, str]]:
+    rows = [("nodes", "nodes"), ("directed_edges", "edges, each direction for itself"), ("features", "columns")]
+    rows += [("train", "labels that train"), ("val", "labels that validate"), ("test", "labels that test")]
+    rows += [("labels_trained_on", "labels that the detector saw")]
+    split = [("split", graph["split"])] if graph["split"] else []  # an updated run's has no name
+    return [*((label, f"{graph[key]:,}") for key, label in rows), *split]
+
+
+def _together(metrics: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Returns head and rows of the measures of all classes together, before calibration and after."""
+    sides = sorted(metrics["report"], key=lambda side: (side != "raw", side))
+    rows = []
+    for key, label in TOGETHER:
+        reports = [metrics["report"][side] for side in sides]
+        floors = f"{key}_noise_floor" in reports[0]
+        cells = [f"{r[key]:.3f}" + (floor_of(r[f"{key}_noise_floor"]) if floors else "") for r in reports]
+        rows.append([label + (" (floor)" if floors else ""), *cells])
+    return ["", *("before calibration" if side == "raw" else side for side in sides)], rows
+
+
+def _each(row: dict[str, Any]) -> list[str]:
+    shown = [row[key] for key in ("mean_p_over_share", "recall", "precision", "auprc")]
+    numbers = ["" if value is None else f"{value:.2f}" for value in shown]
+    error = f"{row['ece']:.3f}{floor_of(row['ece_noise_floor'])}"
+    return [class_words(row["name"]), f"{row['n']:,}", f"{row['share']:.1%}", *numbers, error]
+
+
+def _unsure(queue: pd.DataFrame, names: tuple[str, ...]) -> list[dict[str, str]]:
+    """Returns the first rows of the queue, with the likeliest class beside the predicted one."""
+    first = queue.head(UNSURE)
+    p = first[[f"p_{name}" for name in names]].to_numpy(dtype=np.float64)
+    rows = []
+    for i, (node, confidence) in enumerate(zip(first["node"].astype(str), first["confidence"], strict=True)):
+        best, second = np.argsort(-p[i], kind="stable")[:2]
+        said = {"node": node, "prediction": class_words(names[best]), "confidence": f"{confidence:.3f}"}
+        rows.append(said | {"second": class_words(names[second]), "p_second": f"{p[i][second]:.3f}"})
+    return rows
+
+
+def _doubts(saved: SavedClasses, graph: Graph) -> dict[str, Any]:
+    """Returns labels that are probably wrong, or why they are not there."""
+    try:
+        audit = saved.audit(graph)
+    except InputError as error:
+        return {"doubts": [], "doubt": str(error)}
+    table = audit.to_frame()
+    return {"doubts": table[table["flag"] == 1].head(DOUBTS).to_dict("records"), "doubt": doubt_sentence(audit)}
+
+
+def _limits(metrics: dict[str, Any]) -> list[str]:
+    """Returns what a reader must not take from the page."""
+    lines = list(metrics["notes"])
+    if metrics["agreement"] is not None:
+        lines.append(sentence(f"leave-one-out check: {metrics['agreement']['reason']}"))
+    lines.append(
+        "Everything here is about nodes like the labelled ones. Labels that were chosen because somebody suspected "
+        "something, another region or another month may have the classes in other shares."
+    )
+    return lines
+
+
+def _sliced(graph: Graph, predictions: pd.DataFrame) -> tuple[list[Slice], str]:
+    """Returns the slices of the test nodes by their confidence, or why there are none."""
+    known = (predictions["split"] == "test") & predictions["y"].notna() & (predictions["y"].astype(str) != "")
+    told = np.flatnonzero(known.to_numpy())
+    if len(told) == 0:
+        return [], "the run has no labelled test nodes to judge slices by"
+    scored = graph.scored_nodes.cpu().numpy()
+    p = predictions["confidence"].to_numpy(dtype=np.float64)[told]
+    right = (predictions["prediction"].astype(str) == predictions["y"].astype(str)).to_numpy()[told]
+    divisions = [v for v in variables_of(graph, np.full(graph.n_nodes, np.nan)) if v.name != OF_RARE]
+    return slices_of(divisions, p, right, scored[told]), ""

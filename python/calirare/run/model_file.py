@@ -1,0 +1,127 @@
+"""What of a run scores graphs, in one file: detector, labels, split, maps and what is remembered of its graph."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from calirare._util.errors import InputError
+from calirare._util.files import parse_json
+from calirare.calibration import KINDS, Target
+from calirare.drift import Reference
+from calirare.features import FeatureMap
+from calirare.graph import PARTS, Split, TableColumns, fingerprint
+from calirare.models import FITS
+from calirare.run.result import RunResult
+from calirare.run.scoring import Scorer
+from calirare.run.settings import Settings
+
+METADATA, FORMAT = "calirare", "calirare run 6"
+FIT = "fit."  # before the names of the detector's own tensors
+FEATURES = "features."  # before those of the map of the features
+REFERENCE = "reference."  # before those of what is remembered of the run's graph
+
+
+def save_model(outcome: RunResult, path: Path) -> None:
+    """Writes the detector with its labels, split and calibrators: all that scores another graph."""
+    assert outcome.graph.split is not None
+    write_model(Scorer.of(outcome), outcome.graph.split, fingerprint(outcome.graph), outcome.held_out, path)
+
+
+def write_model(scorer: Scorer, split: Split, own_graph: str, held_out: Tensor | None, path: Path) -> None:
+    """Writes what scores graphs.
+
+    Args:
+        scorer: of the run.
+        split: of the run's own graph.
+        own_graph: its checksum.
+        held_out: see `RunResult.held_out`.
+        path: of the file.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    own, state = scorer.fit.state()
+    tensors = {FIT + name: value for name, value in own.items()}
+    tensors |= {f"split.{name}": getattr(split, name) for name in PARTS}
+    if scorer.calibration_nodes is not None:
+        tensors["calibration_nodes"] = scorer.calibration_nodes
+    if held_out is not None:
+        tensors["held_out"] = held_out
+    mapping, columns = scorer.features.state()
+    tensors |= {FEATURES + name: value for name, value in mapping.items()}
+    remembered, reference = scorer.reference.state()
+    tensors |= {REFERENCE + name: value for name, value in remembered.items()}
+    facts = {
+        "calibrators": {t: {"kind": type(c).__name__, "state": c.state()} for t, c in scorer.calibrators.items()},
+        "class_names": list(scorer.class_names),
+        "damping": scorer.damping,
+        "features": columns,
+        "fit": {"kind": type(scorer.fit).__name__, "state": state},
+        "graph": own_graph,
+        "format": FORMAT,
+        "reference": reference,
+        "tables": dataclasses.asdict(scorer.tables),
+        "threshold": scorer.threshold,
+        "weighted": scorer.weighted,
+        "relations": None if scorer.relations is None else list(scorer.relations),
+    }
+    # Copies: safetensors refuses tensors that share memory.
+    owned = {name: value.cpu().contiguous().clone() for name, value in tensors.items()}
+    try:
+        # One entry: safetensors writes several in random order.
+        save_file(owned, str(path), {METADATA: json.dumps(facts, sort_keys=True)})
+        path.chmod(0o644)  # safetensors leaves it to its owner alone
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+
+
+def damaged(path: Path, error: Exception) -> InputError:
+    """Returns what to say of a file that cannot be read."""
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return InputError(f"run {path.parent}: {path.name} is damaged or was written by another version: {reason}")
+
+
+def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Returns the tensors of a file and its facts."""
+    try:
+        with safe_open(str(path), "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+            facts = parse_json((file.metadata() or {})[METADATA])
+        found = facts["format"]
+    except (OSError, SafetensorError, LookupError, ValueError, TypeError) as error:
+        raise damaged(path, error) from error
+    if found != FORMAT:
+        raise InputError(
+            f"run {path.parent}: it was written by another version of calirare ({found!r}, {FORMAT!r} is known): train "
+            "it again, with the settings of its config.yaml under their new names (`calirare train --help`)"
+        )
+    return tensors, facts
+
+
+def scorer_of(tensors: dict[str, Tensor], facts: dict[str, Any], settings: Settings) -> Scorer:
+    """Returns what tensors and facts of a file tell."""
+    own, mapping, remembered = (
+        {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+        for prefix in (FIT, FEATURES, REFERENCE)
+    )
+    return Scorer(
+        FITS[facts["fit"]["kind"]].from_state(own, facts["fit"]["state"]),
+        settings,
+        {cast(Target, t): KINDS[c["kind"]].from_state(c["state"]) for t, c in facts["calibrators"].items()},
+        float(facts["damping"]),
+        tensors.get("calibration_nodes"),
+        tuple(facts["class_names"]),
+        FeatureMap.from_state(mapping, facts["features"]),
+        float(facts["threshold"]),
+        Reference.from_state(remembered, facts["reference"]),
+        TableColumns(**facts["tables"]) if "tables" in facts else settings.data.tables(),
+        bool(facts.get("weighted", False)),
+        None if facts.get("relations") is None else tuple(facts["relations"]),
+    )

@@ -1,0 +1,264 @@
+"""A run at work: next month's tables, fresh labels and maps, folders that move; what was said once stays true."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import calirare
+from calirare._util.errors import InputError
+from calirare.graph import GraphLog
+from calirare.page import Desk, Verdicts
+from tests.helpers.command import call
+
+KINDS = ("card", "transfer")
+
+
+def month(folder: Path, name: str, seed: int, *, n: int = 240, kinds: tuple[str, ...] = KINDS) -> tuple[Path, Path]:
+    """Writes a month's tables: accounts of which a quarter are fraud, named in a column of its own, typed edges."""
+    rng = np.random.default_rng(seed)
+    fraud = rng.random(n) < 0.25
+    ids = [f"acc-{seed}-{i}" for i in range(n)]
+    amount, region = rng.normal(size=n) + 1.5 * fraud, rng.choice(["ES", "FR", "PT"], n)
+    label = np.where(rng.random(n) < 0.6, np.where(fraud, "fraud", "ok"), "")
+    nodes = pd.DataFrame({"account": ids, "amount": amount.round(4), "region": region, "label": label})
+    ends = rng.integers(0, n, (3 * n, 2))
+    ends = ends[ends[:, 0] != ends[:, 1]]
+    kind = rng.choice(kinds, len(ends))
+    edges = pd.DataFrame(
+        {"from": [ids[i] for i in ends[:, 0]], "to": [ids[i] for i in ends[:, 1]], "kind": kind}
+    ).drop_duplicates(["from", "to", "kind"])
+    paths = folder / f"edges_{name}.csv", folder / f"nodes_{name}.csv"
+    edges.to_csv(paths[0], index=False)
+    nodes.to_csv(paths[1], index=False)
+    return paths
+
+
+def trained(folder: Path, name: str, tables: tuple[Path, Path], *options: str) -> Path:
+    files = ("--dataset", tables[0], "--features", tables[1], "--minority", "fraud")
+    said = call("train", *files, *options, "--out", folder / name)
+    assert said.code == 0, said.err
+    return folder / name
+
+
+HOPS = ("--model", "hops", "--epochs", "40", "--folds", "0")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("months")
+
+
+@pytest.fixture(scope="module")
+def first(place) -> tuple[Path, Path]:
+    return month(place, "1", 1)
+
+
+@pytest.fixture(scope="module")
+def second(place) -> tuple[Path, Path]:
+    return month(place, "2", 2)
+
+
+@pytest.fixture(scope="module")
+def budget(place, first) -> Path:
+    return trained(place, "budget", first, *HOPS, "--decide", "budget", "--budget", "20")
+
+
+def predicted(run: Path, tables: tuple[Path, Path], out: Path, *options: str):
+    said = call("predict", "--run", run, "--graph", tables[0], "--features", tables[1], "--out", out, *options)
+    assert said.code == 0, said.err
+    return said
+
+
+def test_a_budget_is_that_many_alerts_whatever_is_labelled(budget, second, tmp_path):
+    bare = pd.read_csv(second[1]).drop(columns="label")
+    bare.to_csv(tmp_path / "bare.csv", index=False)
+    without = (second[0], tmp_path / "bare.csv")
+    for name, tables, options in (("a", second, ()), ("b", without, ()), ("c", second, ("--scores-only",))):
+        out = tmp_path / f"{name}.{'parquet' if options else 'csv'}"
+        said = predicted(budget, tables, out, *options)
+        table = pd.read_parquet(out) if options else pd.read_csv(out)
+        assert table["alert"].sum() == 20, name
+        assert "alerts: 20," in said.out
+    own = pd.read_csv(budget / "predictions.csv")
+    decided = own[own["y"] == -1]
+    assert decided["alert"].sum() == 20, "of its own nodes a run decides on those without a label"
+
+
+def test_the_names_are_found_where_the_run_found_them(budget, second, tmp_path):
+    nodes = pd.read_csv(second[1])
+    pd.concat([nodes, nodes.head(2)]).to_csv(tmp_path / "nodes.csv", index=False)
+    files = ("--graph", second[0], "--features", tmp_path / "nodes.csv", "--out", tmp_path / "p.csv")
+    said = call("predict", "--run", budget, *files)
+    assert said.code == 2
+    assert "lists node acc-2-0 more than once" in said.err
+
+
+def test_types_of_edges_that_are_missing_or_new_are_said(place, first, tmp_path):
+    run = trained(tmp_path, "typed", first, *HOPS, "--relation", "kind")
+    fewer, more = (month(tmp_path, n, 5, kinds=k) for n, k in (("f", KINDS[1:]), ("m", (*KINDS, "wire"))))
+    said = predicted(run, fewer, tmp_path / "f.csv")
+    assert "no edge is of type card, of which the run's graph has some" in said.err
+    said = predicted(run, more, tmp_path / "m.csv")
+    assert "edges of type wire count as edges alone" in said.err
+    saved, graph = calirare.load(run), calirare.load_dataset(fewer[0], features=fewer[1], id="account", label="label")
+    with pytest.raises(InputError, match=r"types or directions as those of the run's graph, card and transfer"):
+        saved.predict(graph)
+    untyped = trained(tmp_path, "untyped", first, *HOPS)
+    kept = predicted(untyped, fewer, tmp_path / "u.csv").err
+    given = calirare.load_dataset(fewer[0], features=fewer[1], id="account", label="label", relation="kind")
+    notes: list[str] = []
+    p = calirare.load(untyped).predict(given, notes.append)["p_rare"]
+    assert "types and directions of edges are left out, as the run's graph has none" in notes
+    assert np.abs(p - pd.read_csv(tmp_path / "u.csv")["p_rare"]).max() < 1e-6
+    assert "of type" not in kept
+
+
+def answers(tables: tuple[Path, Path], path: Path, k: int) -> Path:
+    """Writes answers for the first k accounts without a label."""
+    nodes = pd.read_csv(tables[1])
+    some = nodes[nodes["label"].isna()].head(k)
+    label = np.where(some["amount"] > 1, "fraud", "ok")
+    pd.DataFrame({"node": some["account"], "label": label}).to_csv(path, index=False)
+    return path
+
+
+def test_an_update_chooses_anew_what_labels_chose(place, first, tmp_path):
+    run = trained(tmp_path, "run", first, "--model", "gcn", "--weight-decay", "auto", "--folds", "0")
+    said = calirare.load(run).settings.training
+    assert set(said.chosen) == {"epochs", "weight_decay"}
+    nodes = pd.read_csv(first[1])
+    gone = nodes[nodes["label"].notna()].groupby("label").head(15)
+    gone[["account"]].rename(columns={"account": "node"}).to_csv(tmp_path / "gone.csv", index=False)
+    nodes.loc[gone.index, "label"] = ""
+    nodes.to_csv(tmp_path / "without.csv", index=False)
+    update = ("--forget", tmp_path / "gone.csv", "--out", tmp_path / "updated")
+    assert call("update", "--run", run, *update).code == 0
+    options = ("--model", "gcn", "--weight-decay", "auto", "--folds", "0")
+    scratch = trained(tmp_path, "scratch", (first[0], tmp_path / "without.csv"), *options)
+    here, there = (calirare.load(tmp_path / name) for name in ("updated", scratch.name))
+    assert here.settings.training == there.settings.training
+    own = set(here.fit.nodes.tolist()) == set(there.fit.nodes.tolist())
+    if own:  # the same labels train: the same run
+        assert np.abs(here.to_frame()["p_rare"] - there.to_frame()["p_rare"]).max() < 1e-6
+
+
+def test_a_moved_update_trains_again_from_its_own_config(budget, first, tmp_path):
+    labels = answers(first, tmp_path / "new.csv", 12)
+    assert call("update", "--run", budget, "--labels", labels, "--out", tmp_path / "updated").code == 0
+    shutil.move(tmp_path / "updated", tmp_path / "moved")
+    said = call("train", "--config", tmp_path / "moved" / "config.yaml", "--out", tmp_path / "again")
+    assert said.code == 0, said.err
+    assert (tmp_path / "again" / "predictions.csv").read_bytes() == (
+        tmp_path / "moved" / "predictions.csv"
+    ).read_bytes()
+    config = yaml.safe_load((tmp_path / "again" / "config.yaml").read_text())
+    assert config["data"]["relabel"] == str(tmp_path / "moved" / "labels.csv")
+
+
+@pytest.fixture(scope="module")
+def recalibrated(place, budget, second) -> tuple[Path, str]:
+    run = place / "recalibrated"
+    shutil.copytree(budget, run)
+    files = ("--graph", second[0], "--features", second[1])
+    said = call("recalibrate", "--run", run, *files, "--overwrite")
+    assert said.code == 0, said.err
+    return run, said.out
+
+
+def test_the_queue_of_a_recalibrated_run_speaks_by_its_map(recalibrated, first, tmp_path):
+    run, said = recalibrated
+    assert "are of the map before" in said
+    saved = calirare.load(run)
+    now = saved.predict(saved.graph()).set_index("node")["p_rare"]
+    with Verdicts(tmp_path / "said.sqlite", saved.fingerprint, saved.scorer.class_names) as verdicts:
+        desk = Desk(saved, verdicts, saved.explainer)
+        for case in desk.cases[:20]:
+            assert case.p == pytest.approx(now[case.node], abs=1e-5)
+            alert = "an alert" if case.p >= saved.scorer.threshold else "no alert"
+            assert case.more == f"{alert} at {saved.scorer.threshold:.3g}"
+
+
+def test_an_update_of_a_recalibrated_run_says_that_its_map_is_gone(recalibrated, budget, first, tmp_path):
+    labels = answers(first, tmp_path / "new.csv", 6)
+    said = call("update", "--run", recalibrated[0], "--labels", labels, "--out", tmp_path / "two")
+    assert said.code == 0, said.err
+    assert "recalibrate the new run again" in " ".join(said.err.split())
+    said = call("update", "--run", budget, "--labels", labels, "--out", tmp_path / "three")
+    assert "recalibrate the new run again" not in " ".join(said.err.split())
+
+
+def test_of_two_named_classes_the_other_keeps_its_name(budget, first, tmp_path):
+    assert calirare.load(budget).scorer.class_names == ("ok", "fraud")
+    labels = answers(first, tmp_path / "new.csv", 12)
+    assert call("update", "--run", budget, "--labels", labels, "--out", tmp_path / "two").code == 0
+    assert set(pd.read_csv(tmp_path / "two" / "labels.csv")["label"]) <= {"ok", "fraud"}
+    table = pd.read_csv(labels)
+    table["label"] = table["label"].replace("ok", "rest")  # as runs of before wrote it
+    table.to_csv(tmp_path / "old.csv", index=False)
+    assert call("update", "--run", budget, "--labels", tmp_path / "old.csv", "--out", tmp_path / "three").code == 0
+    one, other = (json.loads((tmp_path / name / "update.json").read_text()) for name in ("two", "three"))
+    assert one == other
+
+
+def test_a_log_takes_features_by_the_names_of_their_columns(second, tmp_path):
+    graph = calirare.load_dataset(second[0], features=second[1], id="account", label="label")
+    with GraphLog(graph, tmp_path / "log") as log:
+        log.add_node({"amount": 2.5, "region": "PT", "more": 1}, ["acc-2-3"], name="new")
+        log.set_features("acc-2-5", pd.Series({"region": "ES", "amount": None}))
+        made = log.graph()
+        with pytest.raises(InputError, match="column 'region' of the graph has no category 'XX'"):
+            log.add_node({"amount": 2.5, "region": "XX"}, name="newer")
+        with pytest.raises(InputError, match="but has no 'region'"):
+            log.add_node({"amount": 2.5}, name="newer")
+    region = made.columns[made.feature_names.index("region")].categories
+    assert made.x[-1].tolist() == pytest.approx([2.5, region.index("PT")])
+    assert bool(made.x[5, 0].isnan())
+    assert made.x[5, 1] == region.index("ES")
+
+
+def test_what_cannot_be_trained_is_said_before_it_is(first, tmp_path):
+    files = ("--dataset", first[0], "--features", first[1], "--minority", "fraud", "--out", tmp_path / "run")
+    said = call("train", *files, *HOPS, "--calibrate-on", "val")
+    assert said.code == 2
+    assert "calibrate_on=val needs validation nodes, but the split has none" in said.err
+    assert "train" not in said.err.split("calibrate_on")[0], "nothing was trained"
+    ring = pd.DataFrame({"source": range(40), "target": [(i + 1) % 40 for i in range(40)]})
+    ring.to_csv(tmp_path / "edges.csv", index=False)
+    label = ["fraud" if i % 4 == 0 else "ok" for i in range(40)]
+    pd.DataFrame({"node": range(40), "label": label}).to_csv(tmp_path / "nodes.csv", index=False)
+    said = call("train", "--dataset", tmp_path / "edges.csv", "--minority", "fraud", "--out", tmp_path / "ring")
+    assert said.code == 2
+    assert "every node has the same number of neighbours, so nothing tells nodes apart" in said.err
+
+
+def test_drift_of_dates_says_what_its_numbers_are(tmp_path):
+    rng = np.random.default_rng(0)
+    for name, start in (("a", "2024-01-01"), ("b", "2031-01-01")):
+        days = pd.Timestamp(start) + pd.to_timedelta(rng.integers(0, 300, 80), unit="D")
+        label = ["fraud" if i % 4 == 0 else "ok" for i in range(80)]
+        nodes = pd.DataFrame({"node": range(80), "opened": days.strftime("%Y-%m-%d"), "label": label})
+        nodes["amount"] = rng.normal(size=80) + (nodes["label"] == "fraud")
+        nodes.to_csv(tmp_path / f"nodes_{name}.csv", index=False)
+        ends = rng.integers(0, 80, (160, 2))
+        ends = pd.DataFrame(ends[ends[:, 0] != ends[:, 1]], columns=["source", "target"]).drop_duplicates()
+        ends.to_csv(tmp_path / f"edges_{name}.csv", index=False)
+    run = trained(tmp_path, "run", (tmp_path / "edges_a.csv", tmp_path / "nodes_a.csv"), *HOPS)
+    said = predicted(run, (tmp_path / "edges_b.csv", tmp_path / "nodes_b.csv"), tmp_path / "p.csv")
+    assert "days before the newest day of the run's graph" in " ".join(said.out.split())
+
+
+def test_a_page_without_slices_says_so_on_the_terminal(budget, tmp_path):
+    tables = month(tmp_path, "gone", 4)
+    run = trained(tmp_path, "run", tables, *HOPS)
+    tables[0].unlink()
+    said = call("report", "--run", run, "--out", tmp_path / "page.html")
+    assert said.code == 0, said.err
+    assert "without slices, reasons" in said.err
+    assert call("report", "--run", budget, "--out", tmp_path / "whole.html").err == ""
