@@ -92,7 +92,7 @@ def _values(saved: SavedRun, metrics: dict[str, Any], predictions: pd.DataFrame)
         "decision": content.sentence(metrics["decision"]["sentence"]),
         "decision_rows": content.decision_rows(metrics),
         "detectors": [] if choice is None else sorted(choice["rows"], key=lambda row: -row["weight"]),
-        "together": None if choice is None else choice["loss"],
+        "detectors_loss": None if choice is None else choice["loss"],
         "alerts": content.alerts(predictions, (saved.scorer.class_names[0], saved.scorer.class_names[1])),
         "limits": content.limits(metrics),
         "pictures": [
