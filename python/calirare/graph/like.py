@@ -28,7 +28,7 @@ def with_relations(graph: Graph, names: tuple[str, ...] | None, say: Callable[[s
     here = {relation.name: relation for relation in graph.relations}
     if names is None or names == tuple(here):
         return graph
-    if names and not here:
+    if names and not here and graph.n_edges:
         raise InputError(
             f"graph {graph.name!r}: its edges must have types or directions as those of the run's graph, "
             f"{named(names)}: name the column of types (--relation COLUMN), or say --directed"

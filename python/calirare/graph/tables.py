@@ -232,8 +232,6 @@ def _read_edges(
     table.columns = [str(name) for name in table.columns]
     names = list(table.columns) if rows is None or names is None else names
     columns, wrong = ends_of(names, wanted, path)
-    if len(table) == 0 and not wrong:
-        wrong = [f"{path}: the table of edges has a header but no rows: write one row per edge"]
     weight = _column(names, options.weight, () if options.weight else ("weight",), "weights", path, faults)
     if not wrong and not _usual(columns) and not any(wanted) and _are_nodes(columns, nodes):
         wrong = [
@@ -276,6 +274,8 @@ def _read_edges(
             notes.append(f"{options.time!r} leaves none out by itself: say until when (--as-of)")
         if not until.all():
             notes.insert(0, f"left out, edges after {options.as_of}: {int((~until).sum()):,}")
+        if len(table) == 0:
+            notes.insert(0, "the table has no rows: no node has a neighbour")
         if cells.n_dropped:
             notes.insert(0, f"left out, edges of nodes that the node table does not have: {cells.n_dropped:,}")
         features, wrong = with_carried(nodes.parts, carried, ends, directed=options.directed, where=str(path))

@@ -190,9 +190,14 @@ def test_labels_that_floats_cannot_tell_apart_are_refused(tmp_path):
     assert graph.class_names == (str(2**53 - 2), str(2**53 - 1))
 
 
-def test_an_edge_table_of_a_header_alone_is_refused(tmp_path):
-    with pytest.raises(InputError, match="the table of edges has a header but no rows"):
-        Graph.from_edges(tables(tmp_path, "x,y\n1,0\n2,1\n", "source,target\n"), None)
+@pytest.mark.parametrize("nodes", ["x,y\n1,0\n2,1\n", "node,x,y\na,1,0\nb,2,1\n"])
+def test_an_edge_table_of_a_header_alone_is_a_graph_without_edges(tmp_path, nodes):
+    graph = Graph.from_edges(tables(tmp_path, nodes, "source,target\n"), None)
+    assert graph.n_edges == 0
+    assert "edges: the table has no rows: no node has a neighbour" in graph.notes
+    typed = Graph.from_edges(tables(tmp_path, nodes, "source,target,kind\n"), None, relation="kind")
+    assert typed.n_edges == 0
+    assert typed.relations == ()
 
 
 def test_a_damaged_gzip_is_one_sentence(tmp_path):
